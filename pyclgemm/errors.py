@@ -1,0 +1,52 @@
+"""The exceptions of pyclgemm: one family, so that one ``except`` catches all of it.
+
+Each class is also the built-in exception that a caller would expect, so code that
+knows nothing of pyclgemm still catches a bad shape as a ``ValueError``.
+"""
+
+from __future__ import annotations
+
+
+class PyclgemmError(Exception):
+    """Base of every error that pyclgemm raises on purpose."""
+
+
+class ArgumentError(PyclgemmError, ValueError):
+    """An argument has a value that cannot be used, or arguments contradict each other."""
+
+
+class ShapeError(ArgumentError):
+    """The shapes, strides or sizes of the operands do not fit together."""
+
+
+class DtypeError(PyclgemmError, TypeError):
+    """An argument has an element type, or a type, that is not taken there."""
+
+
+class UnsupportedError(PyclgemmError, NotImplementedError):
+    """The request is valid, but this device (or this version) cannot run it."""
+
+
+class ConfigError(PyclgemmError, ValueError):
+    """A kernel configuration breaks a constraint of its family or of the device."""
+
+
+class DatabaseError(PyclgemmError, ValueError):
+    """A database file is malformed, or holds a configuration that cannot be valid."""
+
+
+class KernelBuildError(PyclgemmError, RuntimeError):
+    """The device's compiler refused a generated kernel.
+
+    Attributes
+    ----------
+    log : str
+        The compiler's own output.
+    source : str
+        The OpenCL C source that it refused.
+    """
+
+    def __init__(self, message: str, *, log: str = "", source: str = "") -> None:
+        super().__init__(f"{message}\n{log}".rstrip())
+        self.log = log
+        self.source = source

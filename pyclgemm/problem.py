@@ -1,0 +1,113 @@
+"""The facts about one product that decide which kernel runs: the key of every cache.
+
+A `GemmProblem` is what is left of a call once buffers, offsets and stride values are
+taken away. Two calls with equal problems run the same machine code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .precision import Precision, is_complex, real_part_name
+
+#: Which index of a matrix steps through memory one element at a time.
+#: "row": the column index (C order). "column": the row index (Fortran order).
+#: "strided": neither.
+Order = Literal["row", "column", "strided"]
+
+
+@dataclass(frozen=True)
+class MatrixLayout:
+    """How a kernel finds the elements of one matrix, without the numbers it gets as arguments.
+
+    Attributes
+    ----------
+    order : Order
+        The index with unit stride.
+    alignment : int
+        A power of two: first element and leading dimension are multiples of so many
+        elements. Vectors up to this width may be read by an aligned access.
+    conjugate : bool
+        Whether elements are conjugated as they are read.
+    """
+
+    order: Order
+    alignment: int = 1
+    conjugate: bool = False
+
+
+@dataclass(frozen=True)
+class PackedLayout:
+    """A constant B that was laid out ahead of the product by `pyclgemm.pack`.
+
+    Attributes
+    ----------
+    family : str
+        The kernel family that reads it: "gpu" (row-major and padded) or "cpu" (panels).
+    depth_block : int
+        Rows (of k) in a block; the last block is padded with zeros on the GPU.
+    width : int
+        Columns (of n) in a panel, padded with zeros.
+    """
+
+    family: Literal["gpu", "cpu"]
+    depth_block: int
+    width: int
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """``out = activation(alpha A B + beta C + bias)`` with out in row-major order.
+
+    A is (m, k), B is (k, n), C and out are (m, n), all after transposition and after the
+    row-major swap (see `pyclgemm.operands`).
+
+    Attributes
+    ----------
+    m, n, k : int
+        Sizes in elements; any may be zero.
+    dtype : str
+        NumPy name of the element type of A, B, C, the bias and the result.
+    precision : Precision
+        The arithmetic.
+    a, b, out : MatrixLayout
+        Where the elements lie.
+    c : MatrixLayout or None
+        None where C is not read (no C, or beta is zero).
+    bias : "row", "column" or None
+        Whether the bias has an entry per row or per column of `out`. Without the swap
+        it is "column".
+    activation : str or None
+        One of `pyclgemm.epilogue.ACTIVATIONS`.
+    packed : PackedLayout or None
+        Set where B was packed ahead; `b` then describes the packed matrix.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    precision: Precision
+    a: MatrixLayout
+    b: MatrixLayout
+    out: MatrixLayout
+    c: MatrixLayout | None = None
+    bias: Literal["row", "column"] | None = None
+    activation: str | None = None
+    packed: PackedLayout | None = None
+
+    @property
+    def complex(self) -> bool:
+        """Whether the elements are complex."""
+        return is_complex(self.dtype)
+
+    @property
+    def real_dtype(self) -> str:
+        """NumPy name of the type of an element's real part, as stored."""
+        return real_part_name(self.dtype)
+
+    @property
+    def flops(self) -> int:
+        """Useful floating-point operations: 2 m n k, and four times that if complex."""
+        return (8 if self.complex else 2) * self.m * self.n * self.k

@@ -1,0 +1,51 @@
+"""Where the folders that ship with the library lie: kernel templates and databases.
+
+In an installed wheel they are packages inside `pyclgemm`; in a source tree they stand
+beside it, because setup.cfg maps them there. `importlib.resources` knows neither a bare
+checkout nor every kind of editable install, so plain paths are used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .errors import PyclgemmError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def resource_folder(name: str) -> Path:
+    """Find a folder that ships with the library.
+
+    Parameters
+    ----------
+    name : str
+        "kernels_cl" or "databases".
+
+    Returns
+    -------
+    pathlib.Path
+        The folder inside the installed package or, in a source tree (known by its
+        setup.cfg), the one beside the package.
+
+    Raises
+    ------
+    PyclgemmError
+        If neither exists: the installation is incomplete.
+
+    Examples
+    --------
+    >>> resource_folder("databases").name
+    'databases'
+    """
+    candidates = [_PACKAGE / name]
+    if (_PACKAGE.parent / "setup.cfg").is_file():
+        candidates.append(_PACKAGE.parent / name)
+    for folder in candidates:
+        if folder.is_dir():
+            return folder
+    places = " nor ".join(str(folder) for folder in candidates)
+    raise PyclgemmError(
+        f"the folder {name!r} of pyclgemm is missing: there is no {places}; "
+        "the installation is incomplete, install pyclgemm again"
+    )

@@ -1,0 +1,61 @@
+"""Invented devices and problems for the tests of modules that need no device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyclgemm.device import DeviceTraits
+from pyclgemm.precision import resolve_precision
+from pyclgemm.problem import GemmProblem, MatrixLayout
+
+ROW = MatrixLayout("row")
+
+
+def gpu(**changes: Any) -> DeviceTraits:
+    """An H100 as OpenCL shows it, but for the given changes."""
+    facts: dict[str, Any] = {
+        "name": "NVIDIA H100 80GB HBM3",
+        "vendor": "nvidia",
+        "type": "gpu",
+        "architecture": "sm_90",
+        "platform": "NVIDIA CUDA",
+        "driver": "580.0",
+        "compute_units": 132,
+        "max_work_group_size": 1024,
+        "local_memory_bytes": 48 * 1024,
+        "max_allocation_bytes": 20 * 2**30,
+        "vector_bytes": 4,
+        "float64": True,
+        "float16": True,
+        "fast_fma32": True,
+        "fast_fma64": True,
+    }
+    return DeviceTraits(**(facts | changes))
+
+
+def cpu(**changes: Any) -> DeviceTraits:
+    """A CPU with AVX-512, but for the given changes."""
+    facts = {
+        "name": "AMD EPYC",
+        "vendor": "amd",
+        "type": "cpu",
+        "architecture": "x86-64-v4",
+        "platform": "Portable Computing Language",
+        "compute_units": 2,
+        "vector_bytes": 64,
+    }
+    return gpu(**(facts | changes))
+
+
+def smallest_gpu() -> DeviceTraits:
+    """The least that the generic entries must run on, of a vendor that has no file."""
+    return gpu(
+        name="G", vendor="other", architecture="", max_work_group_size=256,
+        local_memory_bytes=16 * 1024,
+    )  # fmt: skip
+
+
+def problem(m: int, n: int, k: int, dtype: str = "float32", **changes: Any) -> GemmProblem:
+    """A product of plain row-major matrices."""
+    precision = resolve_precision(changes.pop("precision", None), dtype)
+    return GemmProblem(m, n, k, dtype, precision, ROW, ROW, ROW, **changes)
