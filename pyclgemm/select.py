@@ -1,0 +1,296 @@
+"""Choose the path and the configuration of a product, and say why. Pure: needs no device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .config import (
+    Config,
+    CpuConfig,
+    XgemmConfig,
+    XgemmDirectConfig,
+    as_config,
+    check_config,
+    violations,
+)
+from .database import Database, by_distance
+from .device import DeviceTraits
+from .errors import ConfigError, UnsupportedError
+from .precision import Precision
+from .problem import GemmProblem, PackedLayout
+from .records import DatabaseFile, Entry, Record, Threshold
+
+_Hits = list[tuple[DatabaseFile, Entry]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel that runs a product.
+
+    Attributes
+    ----------
+    path : str
+        "direct", "indirect" or "cpu": the kernel family.
+    config : Config
+        Its parameters.
+    level : str
+        The level of the database that gave them: "device", "architecture", "vendor" or
+        "generic"; "caller" if they were an argument.
+    source : str
+        Which file they stand in and where its figures come from.
+    reason : str
+        Why this path, and what was passed over.
+    """
+
+    path: str
+    config: Config
+    level: str
+    source: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}, {self.config}, from {self.source}, {self.reason}"
+
+
+def select(
+    problem: GemmProblem,
+    traits: DeviceTraits,
+    database: Database,
+    config: Config | Mapping[str, Any] | None = None,
+) -> Choice:
+    """Choose the path and the configuration for a problem on a device.
+
+    A CPU takes the "cpu" path. Other devices take the indirect path from the database's
+    threshold on, else the direct one. Of that path's records the one for the nearest shape
+    is taken that the device can run; if none fits, the next level's, and last the other path's.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product.
+    traits : DeviceTraits
+        The device.
+    database : Database
+        What is known.
+    config : Config or mapping, optional
+        Taken as it is instead: a configuration of any family, or its parameters by name
+        together with "path", the family.
+
+    Returns
+    -------
+    Choice
+        The path, the configuration, and why.
+
+    Raises
+    ------
+    ConfigError
+        If `config` is not valid for the element type and the device, or cannot read the
+        packed B.
+    UnsupportedError
+        If no entry fits the device, or B was packed for another type of device.
+    """
+    if config is not None:
+        return _callers_choice(problem, traits, config)
+    precision = problem.precision.name
+    hits = database.lookup(traits, problem.dtype, precision)
+    paths, reason = _preferred_paths(problem, traits, hits)
+    rank = "smallest" if 0 in (problem.m, problem.n, problem.k) else "nearest"
+    passed_over: list[str] = []
+    for path in paths:
+        for file, entry in hits:
+            for record, candidate in _candidates(entry, path, problem):
+                shape = "x".join(map(str, record.shape))
+                if broken := violations(candidate, problem.dtype, traits):
+                    passed_over.append(f"{file.match}'s {path} for {shape} ({'; '.join(broken)})")
+                    continue
+                reasons = [reason, f"the {rank} record is for {shape}"]
+                if path != paths[0]:
+                    reasons.append(f"no configuration of the {paths[0]} path fits")
+                if passed_over:
+                    reasons.append(f"passed over: {'; '.join(passed_over)}")
+                return Choice(path, candidate, file.match.level, str(file), ", ".join(reasons))
+    raise UnsupportedError(
+        f"no configuration for {problem.dtype} by {precision} fits {traits.name!r}; tried: "
+        + ("; ".join(passed_over) or f"no database has an entry for this type ({traits.type})")
+    )
+
+
+def packed_layout(
+    n: int,
+    k: int,
+    dtype: str,
+    precision: Precision,
+    traits: DeviceTraits,
+    database: Database,
+) -> PackedLayout:
+    """Choose how `pyclgemm.pack` lays out a constant (k, n) matrix for products with many rows.
+
+    Parameters
+    ----------
+    n, k : int
+        Columns and rows of the matrix.
+    dtype : str
+        NumPy name of its element type.
+    precision : Precision
+        The arithmetic of the products.
+    traits : DeviceTraits
+        The device.
+    database : Database
+        What is known.
+
+    Returns
+    -------
+    PackedLayout
+        For a CPU the panels of the record for the nearest shape; else padding that the
+        tiles of all records divide, as far as it costs little memory.
+
+    Raises
+    ------
+    UnsupportedError
+        If the database has no valid record for the device.
+    """
+    path = "cpu" if traits.type == "cpu" else "indirect"
+    hits = database.lookup(traits, dtype, precision.name)
+    for _, entry in hits:
+        records = [record for record in entry.records if record.config.family == path]
+        configs = [
+            record.config
+            for record in by_distance(records, (_MANY_ROWS, n, k))
+            if not violations(record.config, dtype, traits)
+        ]
+        if not configs:
+            continue
+        nearest = configs[0]
+        if isinstance(nearest, CpuConfig):
+            return PackedLayout("cpu", depth_block=nearest.KC, width=nearest.NR)
+        tiles = [config for config in configs if isinstance(config, XgemmConfig)]
+        return PackedLayout(
+            "gpu",
+            depth_block=_shared_block([tile.KWG for tile in tiles], k),
+            width=_shared_block([tile.NWG for tile in tiles], n),
+        )
+    raise UnsupportedError(
+        f"no database has a record of the {path} path for {dtype} by {precision.name} "
+        f"that fits {traits.name!r}"
+    )
+
+
+_MANY_ROWS = 4096
+
+
+def _shared_block(sizes: list[int], extent: int) -> int:
+    """The largest power of two in `sizes` that pads `extent` by at most an eighth over the least.
+
+    Smaller powers of two divide it, so their tiles read the padded matrix too.
+    """
+    powers = sorted(size for size in sizes if size & (size - 1) == 0)
+    if not powers:
+        return sizes[0]
+    least = -(-extent // powers[0]) * powers[0]
+    return max(size for size in powers if -(-extent // size) * size * 8 <= least * 9)
+
+
+def _preferred_paths(
+    problem: GemmProblem, traits: DeviceTraits, hits: _Hits
+) -> tuple[tuple[str, ...], str]:
+    """The paths to try in order, and why the first is first."""
+    m, n, k = problem.m, problem.n, problem.k
+    packed = problem.packed.family if problem.packed else None
+    if traits.type == "cpu":
+        if packed == "gpu":
+            raise UnsupportedError(
+                f"b was packed for a GPU, and {traits.name!r} is a CPU: pack it with its queue"
+            )
+        return ("cpu",), "a CPU takes the cpu path"
+    if packed == "cpu":
+        raise UnsupportedError(
+            f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
+        )
+    if 0 in (m, n, k):
+        return ("direct", "indirect"), f"m, n, k = {m}, {n}, {k} needs no products"
+    threshold = next((entry.indirect_from for _, entry in hits if entry.indirect_from), None)
+    if threshold is None:
+        return ("direct", "indirect"), "no threshold of the indirect path is known"
+    comparison = _compare(threshold, m, n, k)
+    if threshold.reached(m, n, k):
+        return ("indirect", "direct"), comparison
+    return ("direct", "indirect"), comparison
+
+
+def _compare(threshold: Threshold, m: int, n: int, k: int) -> str:
+    """State what was compared with the threshold; of two conditions, the one that decided."""
+    sides = []
+    if threshold.mnk is not None:
+        sides.append(("m*n*k", m * n * k, threshold.mnk))
+    if threshold.m_or_n is not None:
+        sides.append(("max(m, n)", max(m, n), threshold.m_or_n))
+    reached = [side for side in sides if side[1] >= side[2]]
+    if reached:
+        name, value, limit = reached[0]
+        return f"{name} = {_number(value, limit)} is at least {_number(limit, value)}"
+    return " and ".join(
+        f"{name} = {_number(value, limit)} is below {_number(limit, value)}"
+        for name, value, limit in sides
+    )
+
+
+def _number(value: int, other: int) -> str:
+    """A short form, unless that looks like the other number's."""
+    if value < 100_000 or f"{value:.1e}" == f"{other:.1e}":
+        return str(value)
+    return f"{value:.1e}".replace("e+", "e").replace("e0", "e")
+
+
+def _candidates(entry: Entry, path: str, problem: GemmProblem) -> Iterable[tuple[Record, Config]]:
+    """The records of a path, best first, each with the configuration that it stands for."""
+    records = [record for record in entry.records if record.config.family == path]
+    if 0 in (problem.m, problem.n, problem.k):
+        records.sort(key=lambda record: _tile_size(record.config))
+    else:
+        records = by_distance(records, (problem.m, problem.n, problem.k))
+    packed = problem.packed
+    if packed is None or packed.family == "gpu":
+        return [(record, record.config) for record in records]
+    cpu = [(record, record.config) for record in records if isinstance(record.config, CpuConfig)]
+    return [(record, config) for record, config in cpu if _reads(config, packed)] or [
+        (record, replace(config, NR=packed.width, KC=packed.depth_block)) for record, config in cpu
+    ]
+
+
+def _tile_size(config: Config) -> int:
+    if isinstance(config, CpuConfig):
+        return config.MR * config.NR
+    tiles = config.as_xgemm() if isinstance(config, XgemmDirectConfig) else config
+    return tiles.MWG * tiles.NWG
+
+
+def _reads(config: Config, packed: PackedLayout | None) -> bool:
+    """Whether a kernel of this configuration can read B as it was packed, if it was."""
+    if packed is None:
+        return True
+    if isinstance(config, CpuConfig):
+        return packed == PackedLayout("cpu", depth_block=config.KC, width=config.NR)
+    return packed.family == "gpu"  # a padded row-major matrix
+
+
+def _callers_choice(
+    problem: GemmProblem, traits: DeviceTraits, config: Config | Mapping[str, Any]
+) -> Choice:
+    config = as_config(config)
+    check_config(config, problem.dtype, traits)
+    if not _reads(config, problem.packed):
+        raise ConfigError(
+            f"config is {config.family} {config}, which cannot read b as it was packed: "
+            f"{_describe(problem.packed)}"
+        )
+    return Choice(config.family, config, "caller", "the caller", "as the argument config asks")
+
+
+def _describe(packed: PackedLayout | None) -> str:
+    if packed is None:
+        return "not packed"
+    if packed.family == "cpu":
+        return f"panels that want a CpuConfig with NR={packed.width} and KC={packed.depth_block}"
+    return "a padded row-major matrix, which wants an XgemmConfig or an XgemmDirectConfig"

@@ -1,0 +1,393 @@
+"""Databases: the built-in files, the schema's messages, ranks, nearest shapes, saving."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from facts import cpu, gpu, smallest_gpu
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pyclgemm.database
+from pyclgemm.config import CpuConfig, XgemmConfig, violations
+from pyclgemm.database import (
+    SCHEMA_FILE,
+    Database,
+    by_distance,
+    load_database,
+    read_file,
+    reload_database,
+    save_file,
+)
+from pyclgemm.errors import DatabaseError
+from pyclgemm.precision import DTYPES, resolve_precision
+from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
+from pyclgemm.resources import resource_folder
+
+BUILT_IN = sorted(
+    path for path in resource_folder("databases").glob("*.json") if path.name != SCHEMA_FILE
+)
+TYPES = [(dtype, resolve_precision(None, dtype).name) for dtype in DTYPES]
+TYPES.append(("float16", "F16_F16_F16"))
+
+TILE = CpuConfig(MR=4, NR=8, KC=256, VW=4)
+
+
+def document(**changes):
+    """A valid file for CPUs, as JSON reads it."""
+    record = {"path": "cpu", "shape": [1024, 1024, 1024], "config": TILE.as_dict(), "gflops": 12.5}
+    entry = {"dtype": "float32", "precision": "F32_F32_F32", "records": [record]}
+    return {
+        "schema": 1,
+        "match": {"level": "generic", "type": "cpu"},
+        "source": {"kind": "measured", "text": "measured on a test"},
+        "entries": [entry],
+    } | changes
+
+
+def with_record(**changes):
+    """That file with changes to its record."""
+    whole = document()
+    whole["entries"][0]["records"][0] |= changes
+    return whole
+
+
+@pytest.fixture
+def user_folders(tmp_path, monkeypatch):
+    """Empty folders for the environment variable and the user's data, and a fresh cache."""
+    environment, user = tmp_path / "environment", tmp_path / "user"
+    environment.mkdir()
+    user.mkdir()
+    monkeypatch.setenv("PYCLGEMM_DATABASES", str(environment))
+    monkeypatch.setattr(pyclgemm.database, "user_database_folder", lambda: user)
+    load_database.cache_clear()
+    yield environment, user
+    load_database.cache_clear()
+
+
+def first_source(traits, dtype="float32", precision="F32_F32_F32"):
+    """The text of the best file for a device."""
+    file, _ = load_database().lookup(traits, dtype, precision)[0]
+    return file.source.text
+
+
+# -------------------------------------------------------------------------- built-in files
+
+
+@pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
+def test_a_built_in_file_is_valid_and_names_what_it_holds(path):
+    file = read_file(path)
+    assert file.match.level != "device" or file.match.device
+    kinds = {
+        "measured": "measured on ",
+        "published": "not measured here",
+        "default": "not measured",
+    }
+    assert kinds[file.source.kind] in file.source.text
+    for entry in file.entries:
+        assert (entry.dtype, entry.precision) in TYPES
+        assert entry.records
+        expected = {"cpu"} if file.match.type == "cpu" else {"indirect", "direct"}
+        assert {record.config.family for record in entry.records} <= expected
+
+
+@pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
+def test_a_built_in_file_is_written_as_save_would(path):
+    assert pyclgemm.database._to_text(json.loads(path.read_text())) == path.read_text()
+
+
+@pytest.mark.parametrize(("dtype", "precision"), TYPES)
+def test_generic_entries_run_on_the_smallest_device(dtype, precision):
+    database = Database(load_database().groups[-1:])
+    [(file, entry)] = database.lookup(smallest_gpu(), dtype, precision)
+    assert str(file.match) == "generic/gpu"
+    assert entry.indirect_from is not None
+    assert {record.config.family for record in entry.records} == {"indirect", "direct"}
+    for record in entry.records:
+        assert violations(record.config, dtype, smallest_gpu()) == []
+
+
+@pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
+def test_built_in_configurations_fit_common_devices(path):
+    limits = {"max_work_group_size": 256, "local_memory_bytes": 32 * 1024}
+    if path.stem.startswith("nvidia"):
+        limits = {"max_work_group_size": 1024, "local_memory_bytes": 48 * 1024}
+    for entry in read_file(path).entries:
+        for record in entry.records:
+            assert violations(record.config, entry.dtype, gpu(**limits)) == []
+
+
+@pytest.mark.parametrize("architecture", ["x86-64-v4", "x86-64-v3", "x86-64-v2", "aarch64", ""])
+@pytest.mark.parametrize(("dtype", "precision"), TYPES)
+def test_every_cpu_has_an_entry_for_every_type(architecture, dtype, precision):
+    database = Database(load_database().groups[-1:])
+    file, entry = database.lookup(cpu(architecture=architecture), dtype, precision)[0]
+    assert file.match.architecture == (architecture or None)
+    assert {record.config.family for record in entry.records} == {"cpu"}
+
+
+def test_the_published_values_for_gfx1012():
+    file = read_file(resource_folder("databases") / "amd_gfx1012.json")
+    [entry] = file.entries
+    [record] = entry.records
+    published = {
+        "MWG": 64, "NWG": 64, "KWG": 16, "KWI": 2, "VWM": 4, "VWN": 4, "SA": 1, "SB": 1,
+        "PADA": 4, "PADB": 4,
+    }  # fmt: skip
+    assert published.items() <= record.config.as_dict().items()
+    assert entry.indirect_from == Threshold(m_or_n=448)
+    assert file.source.kind == "published"
+
+
+# -------------------------------------------------------------------------- malformed files
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (document(schema=2), r"\$\.schema is 2: 1 was expected"),
+        ([], r"\$ is \[\]: \[\] is not of type 'object'"),
+        (document(match={"level": "galaxy", "type": "cpu"}),
+         r"\$\.match\.level is 'galaxy': 'galaxy' is not one of \['device', 'architecture'"),
+        (document(match={"level": "device", "type": "cpu"}),
+         r"\$\.match is .*'device' is a required property"),
+        (document(match={"level": "vendor", "type": "gpu"}), "'vendor' is a required property"),
+        (document(match={"level": "architecture", "type": "gpu"}),
+         "'architecture' is a required property"),
+        (document(comment="mine"), r"\('comment' was unexpected\)"),
+        (document(entries=[{"dtype": "float8", "precision": "F32_F32_F32", "records": []}]),
+         r"\$\.entries\[0\]\.dtype is 'float8': 'float8' is not one of"),
+        (document(entries=[{"dtype": "float32", "precision": "F32", "records": []}]),
+         r"\$\.entries\[0\]\.precision is 'F32': 'F32' is not one of"),
+        (with_record(shape=[1, 2]),
+         r"\$\.entries\[0\]\.records\[0\]\.shape is \[1, 2\]: \[1, 2\] is too short"),
+        (with_record(path="fast"), r"records\[0\]\.path is 'fast': 'fast' is not one of"),
+        (with_record(config={"MR": "6"}),
+         r"records\[0\]\.config\.MR is '6': '6' is not of type 'integer'"),
+        (with_record(config={"MR": 6}),
+         r"\$\.entries\[0\]\.records\[0\]\.config: CpuConfig lacks a parameter"),
+        (with_record(config=TILE.as_dict() | {"UNROLL": 4}),
+         r"records\[0\]\.config: CpuConfig has no parameter UNROLL"),
+        (with_record(config=TILE.as_dict() | {"NR": 9}),
+         r"\.config is MR=4 NR=9 KC=256 VW=4: NR must be a multiple of VW: NR is 9, VW is 4"),
+    ],
+)  # fmt: skip
+def test_a_malformed_file_is_refused_by_name_place_and_value(tmp_path, content, message):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(DatabaseError, match=message) as caught:
+        read_file(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_not_json(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text("{'schema': 1}")
+    with pytest.raises(DatabaseError, match=r"mine\.json is not JSON.*line 1 column 2"):
+        read_file(path)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(DatabaseError, match=r"none\.json cannot be read: No such file"):
+        read_file(tmp_path / "none.json")
+
+
+def test_a_path_of_the_environment_that_does_not_exist(user_folders, monkeypatch):
+    monkeypatch.setenv("PYCLGEMM_DATABASES", "/nowhere/at/all")
+    with pytest.raises(DatabaseError, match="PYCLGEMM_DATABASES names /nowhere/at/all, which does"):
+        load_database()
+
+
+def test_a_users_malformed_file_is_found_on_load(user_folders):
+    _, user = user_folders
+    (user / "mine.json").write_text(json.dumps(document(schema=0)))
+    with pytest.raises(DatabaseError, match=r"mine\.json: \$\.schema is 0"):
+        load_database()
+
+
+# -------------------------------------------------------------------------- ranks
+
+
+def made_file(level, text, **names):
+    match = Match(level, names.pop("type", "gpu"), **names)
+    entry = Entry("float32", "F32_F32_F32", ())
+    return DatabaseFile.make(Path(text), match, Source("default", text), [entry])
+
+
+DEVICE = made_file("device", "device", device="NVIDIA H100 80GB HBM3")
+ARCHITECTURE = made_file("architecture", "architecture", architecture="sm_90")
+VENDOR = made_file("vendor", "vendor", vendor="nvidia")
+GENERIC = made_file("generic", "generic")
+OTHERS = (
+    made_file("device", "x", device="NVIDIA A100"),
+    made_file("architecture", "x", architecture="sm_80"),
+    made_file("architecture", "x", architecture="sm_90", vendor="amd"),
+    made_file("vendor", "x", vendor="amd"),
+    made_file("vendor", "x", vendor="nvidia", type="cpu"),
+    made_file("generic", "x", type="cpu"),
+)
+
+
+def found(database, traits, precision="F32_F32_F32"):
+    return [file.source.text for file, _ in database.lookup(traits, "float32", precision)]
+
+
+def test_levels_from_the_most_to_the_least_specific():
+    database = Database(((GENERIC, VENDOR, *OTHERS, ARCHITECTURE, DEVICE),))
+    assert found(database, gpu()) == ["device", "architecture", "vendor", "generic"]
+    assert found(database, gpu(name="H200")) == ["architecture", "vendor", "generic"]
+    assert found(database, gpu(name="A10", architecture="sm_86")) == ["vendor", "generic"]
+    assert found(database, smallest_gpu()) == ["generic"]
+    assert found(database, gpu(), precision="F16_F16_F16") == []
+
+
+def test_an_accelerator_counts_as_a_gpu_and_a_cpu_does_not():
+    database = Database(((GENERIC, made_file("generic", "cpu", type="cpu")),))
+    assert found(database, gpu(type="accelerator")) == ["generic"]
+    assert found(database, cpu()) == ["cpu"]
+
+
+def test_all_levels_of_a_group_come_before_the_next_group():
+    database = Database(((GENERIC,), (DEVICE,)))
+    assert found(database, gpu()) == ["generic", "device"]
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        (DEVICE, "NVIDIA H100 80GB HBM3"),
+        (ARCHITECTURE, "gpu/sm_90"),
+        (OTHERS[2], "amd/sm_90"),
+        (VENDOR, "nvidia/gpu"),
+        (GENERIC, "generic/gpu"),
+    ],
+)
+def test_a_file_is_named_by_what_it_is_for(file, name):
+    assert str(file.match) == name
+
+
+def test_what_is_printed_of_a_file_tells_a_users_from_a_built_in_one():
+    built_in = DatabaseFile(GENERIC.path, GENERIC.document, built_in=True)
+    assert str(built_in) == "generic/gpu (generic)"
+    assert str(GENERIC) == "generic/gpu in generic (generic)"
+
+
+def test_environment_before_user_before_built_in(user_folders):
+    environment, user = user_folders
+    assert "measured on a test" not in first_source(cpu())
+    (user / "a.json").write_text(json.dumps(document(source={"kind": "default", "text": "user"})))
+    assert "user" not in first_source(cpu()), "files are read once a process"
+    reload_database()
+    assert first_source(cpu()) == "user"
+    (environment / "a.json").write_text(json.dumps(document()))
+    reload_database()
+    assert first_source(cpu()) == "measured on a test"
+    assert "user" not in first_source(cpu(), "float64", "F64_F64_F64")
+
+
+def test_the_environment_takes_files_and_folders(user_folders, tmp_path, monkeypatch):
+    environment, _ = user_folders
+    single = tmp_path / "single.txt"
+    single.write_text(json.dumps(document()))
+    (environment / "b.json").write_text(json.dumps(document()))
+    (environment / "notes.txt").write_text("not read")
+    monkeypatch.setenv("PYCLGEMM_DATABASES", os.pathsep.join([str(single), "", str(environment)]))
+    assert [file.path.name for file in load_database().groups[0]] == ["single.txt", "b.json"]
+
+
+# -------------------------------------------------------------------------- nearest shape
+
+sizes = st.integers(0, 2**20)
+shapes = st.tuples(sizes, sizes, sizes)
+
+
+@given(st.lists(shapes, min_size=1, max_size=8), shapes)
+def test_nearest_shape_against_brute_force(known, wanted):
+    records = [Record(shape, TILE) for shape in known]
+
+    def distance(shape):
+        return math.sqrt(
+            sum(
+                (math.log2(max(a, 1)) - math.log2(max(b, 1))) ** 2
+                for a, b in zip(shape, wanted, strict=True)
+            )
+        )
+
+    least = min(map(distance, known))
+    found = by_distance(records, wanted)
+    assert distance(found[0].shape) == pytest.approx(least)
+    distances = [distance(record.shape) for record in found]
+    assert distances == pytest.approx(sorted(distances))
+
+
+def test_ties_keep_their_order():
+    records = [Record((2, 1, 1), TILE), Record((1, 2, 1), TILE), Record((2, 1, 1), TILE)]
+    assert by_distance(records, (1, 1, 0)) == records
+    assert [id(record) for record in by_distance(records, (1, 1, 0))] == list(map(id, records))
+
+
+# -------------------------------------------------------------------------- thresholds, saving
+
+
+@pytest.mark.parametrize(
+    ("threshold", "sizes", "reached"),
+    [
+        (Threshold(mnk=1000), (10, 10, 10), True),
+        (Threshold(mnk=1000), (10, 10, 9), False),
+        (Threshold(m_or_n=448), (448, 1, 1), True),
+        (Threshold(m_or_n=448), (1, 448, 1), True),
+        (Threshold(m_or_n=448), (447, 447, 10**6), False),
+        (Threshold(mnk=1000, m_or_n=448), (448, 1, 1), True),
+        (Threshold(), (10**6, 10**6, 10**6), False),
+    ],
+)
+def test_thresholds(threshold, sizes, reached):
+    assert threshold.reached(*sizes) is reached
+
+
+def a_file(path, **parameters):
+    indirect = XgemmConfig(**({
+        "MWG": 64, "NWG": 64, "KWG": 16, "MDIMC": 8, "NDIMC": 8, "MDIMA": 16, "NDIMB": 16,
+        "KWI": 2, "VWM": 4, "VWN": 4,
+    } | parameters))  # fmt: skip
+    entries = [
+        Entry("float32", "F32_F32_F32", (Record((64, 64, 64), indirect, 3.5),), Threshold(mnk=9)),
+        Entry("complex64", "F32_F32_F32", ()),
+    ]
+    match = Match("device", "gpu", device='Größe "1"')
+    return DatabaseFile.make(path, match, Source("measured", "measured on a test"), entries)
+
+
+def test_save_and_read_give_the_same_file(tmp_path):
+    file = a_file(tmp_path / "deep" / "mine.json")
+    save_file(file)
+    again = read_file(file.path)
+    assert again == file
+    assert (again.match, again.source, again.entries) == (file.match, file.source, file.entries)
+    assert [path.name for path in file.path.parent.iterdir()] == ["mine.json"]
+
+
+def test_a_bad_file_is_not_saved_and_the_old_one_stays(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text("old")
+    with pytest.raises(DatabaseError, match="VWM must be one of"):
+        save_file(a_file(path, VWM=3))
+    assert path.read_text() == "old"
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "mine.json"
+    path.write_text("old")
+
+    def fail(document):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pyclgemm.database, "_to_text", fail)
+    with pytest.raises(KeyboardInterrupt):
+        save_file(a_file(path))
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

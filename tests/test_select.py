@@ -1,0 +1,344 @@
+"""Path and configuration: thresholds, levels, what is passed over, packed operands, a caller's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from facts import cpu, gpu, problem
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig, violations
+from pyclgemm.database import Database, load_database
+from pyclgemm.errors import ConfigError, UnsupportedError
+from pyclgemm.precision import DTYPES, resolve_precision
+from pyclgemm.problem import PackedLayout
+from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
+from pyclgemm.select import packed_layout, select
+
+SMALL = XgemmDirectConfig(
+    WGD=16, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
+)
+DIRECT = XgemmDirectConfig(
+    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
+)
+INDIRECT = XgemmConfig(
+    MWG=64, NWG=64, KWG=16, MDIMC=8, NDIMC=8, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4
+)
+LARGE = XgemmConfig(
+    MWG=128, NWG=128, KWG=32, MDIMC=16, NDIMC=16, MDIMA=32, NDIMB=32, KWI=2, VWM=4, VWN=4
+)
+ROWS = CpuConfig(MR=1, NR=64, KC=256, VW=16)
+SQUARE = CpuConfig(MR=6, NR=64, KC=512, VW=16)
+NARROW = CpuConfig(MR=12, NR=32, KC=512, VW=16)
+
+
+def file(match, records, threshold=None, text="a test", precision="F32_F32_F32"):
+    entry = Entry("float32", precision, tuple(records), threshold)
+    return DatabaseFile.make(Path(text), match, Source("default", text), [entry])
+
+
+GENERIC = file(
+    Match("generic", "gpu"),
+    [
+        Record((64, 64, 64), INDIRECT),
+        Record((4096, 4096, 4096), LARGE),
+        Record((512, 512, 512), DIRECT),
+        Record((16, 16, 16), SMALL),
+    ],
+    Threshold(mnk=10**6),
+    "generic",
+)
+CPU_FILE = file(
+    Match("generic", "cpu"),
+    [
+        Record((1, 1024, 1024), ROWS),
+        Record((1024, 1024, 1024), SQUARE),
+        Record((1024, 32, 1024), NARROW),
+    ],
+)
+DATABASE = Database(((GENERIC, CPU_FILE),))
+
+
+# -------------------------------------------------------------------------- path
+
+
+@pytest.mark.parametrize(
+    ("k", "path", "reason"),
+    [
+        (99, "direct", "m*n*k = 9.9e5 is below 1.0e6"),
+        (100, "indirect", "m*n*k = 1000000 is at least 1000000"),
+        (500, "indirect", "m*n*k = 5.0e6 is at least 1.0e6"),
+    ],
+)
+def test_the_threshold_decides(k, path, reason):
+    choice = select(problem(100, 100, k), gpu(), DATABASE)
+    assert choice.path == choice.config.family == path
+    assert choice.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(("m", "n", "path"), [(447, 447, "direct"), (448, 1, "indirect"),
+                                              (1, 448, "indirect")])  # fmt: skip
+def test_a_threshold_on_the_larger_of_m_and_n(m, n, path):
+    published = file(Match("vendor", "gpu", vendor="nvidia"), [], Threshold(m_or_n=448))
+    choice = select(problem(m, n, 7), gpu(), Database(((published, GENERIC),)))
+    assert choice.path == path
+    side = "at least" if path == "indirect" else "below"
+    assert choice.reason.startswith(f"max(m, n) = {max(m, n)} is {side} 448")
+
+
+def test_of_two_thresholds_the_reason_names_what_decided():
+    both = file(Match("vendor", "gpu", vendor="nvidia"), [], Threshold(mnk=10**6, m_or_n=448))
+    database = Database(((both, GENERIC),))
+    assert select(problem(448, 1, 1), gpu(), database).reason.startswith("max(m, n) = 448 is at")
+    below = select(problem(10, 10, 10), gpu(), database).reason
+    assert below.startswith("m*n*k = 1000 is below 1.0e6 and max(m, n) = 10 is below 448")
+
+
+def test_a_cpu_takes_the_cpu_path():
+    choice = select(problem(2000, 2000, 2000), cpu(), DATABASE)
+    assert (choice.path, choice.config, choice.level) == ("cpu", SQUARE, "generic")
+    assert "a CPU takes the cpu path" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "config"),
+    [(1, 1024, ROWS), (2, 700, ROWS), (900, 3000, SQUARE), (900, 20, NARROW)],
+)
+def test_the_nearest_record_of_the_path(m, n, config):
+    assert select(problem(m, n, 1000), cpu(), DATABASE).config == config
+
+
+@pytest.mark.parametrize("sizes", [(0, 5000, 5000), (5000, 0, 5000), (5000, 5000, 0), (0, 0, 0)])
+def test_nothing_to_multiply_takes_the_smallest_direct_tile(sizes):
+    choice = select(problem(*sizes), gpu(), DATABASE)
+    assert (choice.path, choice.config) == ("direct", SMALL)
+    assert choice.reason.endswith("needs no products, the smallest record is for 16x16x16")
+    assert select(problem(*sizes), cpu(), DATABASE).config == ROWS
+
+
+def test_without_a_threshold_the_direct_path_is_taken():
+    silent = file(Match("generic", "gpu"), [Record((64, 64, 64), DIRECT)])
+    choice = select(problem(10**4, 10**4, 10**4), gpu(), Database(((silent,),)))
+    assert choice.path == "direct"
+    assert "no threshold of the indirect path is known" in choice.reason
+
+
+# -------------------------------------------------------------------------- levels
+
+
+def test_a_level_without_a_record_of_the_path_leaves_it_to_the_next():
+    vendor = file(Match("vendor", "gpu", vendor="nvidia"), [Record((1, 1, 1), DIRECT)], text="mine")
+    database = Database(((vendor, GENERIC),))
+    large, small = problem(4000, 4000, 4000), problem(20, 20, 20)
+    assert select(large, gpu(), database).level == "generic"
+    choice = select(small, gpu(), database)
+    assert (choice.level, choice.source) == ("vendor", "nvidia/gpu in mine (mine)")
+
+
+def test_the_choice_reads_as_a_sentence():
+    choice = select(problem(4096, 4096, 4096), gpu(), DATABASE)
+    assert str(choice) == (
+        f"indirect, {LARGE}, from generic/gpu in generic (generic), "
+        "m*n*k = 6.9e10 is at least 1.0e6, the nearest record is for 4096x4096x4096"
+    )
+
+
+def test_what_the_device_cannot_run_is_passed_over_for_the_next_nearest():
+    choice = select(problem(4096, 4096, 4096), gpu(local_memory_bytes=16 * 1024), DATABASE)
+    assert choice.config == INDIRECT
+    assert choice.reason.endswith(
+        "passed over: generic/gpu's indirect for 4096x4096x4096 (the staged slabs must fit the "
+        "device's local memory: 32768 bytes, limit 16384)"
+    )
+
+
+def test_then_for_the_next_level():
+    vendor = file(
+        Match("vendor", "gpu", vendor="nvidia"),
+        [Record((1, 1, 1), replace(LARGE, MDIMC=32, NDIMC=32))],
+        Threshold(mnk=1),
+    )
+    traits = gpu(max_work_group_size=256)
+    choice = select(problem(64, 64, 64), traits, Database(((vendor, GENERIC),)))
+    assert (choice.config, choice.level) == (INDIRECT, "generic")
+    assert "1024 work-items, limit 256" in choice.reason
+
+
+def test_then_for_the_other_path():
+    choice = select(problem(4096, 4096, 4096), gpu(local_memory_bytes=5000), DATABASE)
+    assert (choice.path, choice.config) == ("direct", DIRECT)
+    assert "no configuration of the indirect path fits" in choice.reason
+
+
+def test_nothing_fits_says_what_was_tried():
+    with pytest.raises(UnsupportedError) as caught:
+        select(problem(64, 64, 64), gpu(local_memory_bytes=100), DATABASE)
+    message = str(caught.value)
+    assert "no configuration for float32 by F32_F32_F32 fits 'NVIDIA H100 80GB HBM3'" in message
+    assert message.count("limit 100") == 4
+
+
+def test_no_entry_for_the_type():
+    with pytest.raises(UnsupportedError, match=r"no database has an entry for this type \(cpu\)"):
+        select(problem(64, 64, 64, "float64"), cpu(), DATABASE)
+
+
+# -------------------------------------------------------------------------- packed B
+
+
+def packed(family, depth_block, width):
+    return PackedLayout(family, depth_block=depth_block, width=width)
+
+
+def test_a_packed_b_takes_the_nearest_record_that_reads_it():
+    wanted = problem(1, 1024, 1024, packed=packed("cpu", 512, 64))
+    assert select(wanted, cpu(), DATABASE).config == SQUARE
+    wanted = problem(1, 1024, 1024, packed=packed("cpu", 512, 32))
+    assert select(wanted, cpu(), DATABASE).config == NARROW
+
+
+def test_or_the_nearest_record_with_its_panels():
+    wanted = problem(1, 1024, 1024, packed=packed("cpu", 128, 48))
+    assert select(wanted, cpu(), DATABASE).config == CpuConfig(MR=1, NR=48, KC=128, VW=16)
+
+
+def test_panels_that_no_vector_divides():
+    with pytest.raises(UnsupportedError, match="NR must be a multiple of VW: NR is 40, VW is 16"):
+        select(problem(1, 9, 9, packed=packed("cpu", 128, 40)), cpu(), DATABASE)
+
+
+def test_every_gpu_configuration_reads_a_padded_b():
+    large = select(problem(4000, 4000, 4000, packed=packed("gpu", 16, 64)), gpu(), DATABASE)
+    small = select(problem(4, 4, 4, packed=packed("gpu", 16, 64)), gpu(), DATABASE)
+    assert (large.path, small.path) == ("indirect", "direct")
+
+
+@pytest.mark.parametrize(("traits", "family", "words"),
+                         [(cpu(), "gpu", "packed for a GPU, and 'AMD EPYC' is a CPU"),
+                          (gpu(), "cpu", "packed for a CPU, and 'NVIDIA H100")])  # fmt: skip
+def test_packed_for_another_type_of_device(traits, family, words):
+    with pytest.raises(UnsupportedError, match=words):
+        select(problem(9, 9, 9, packed=packed(family, 16, 64)), traits, DATABASE)
+
+
+def layout(n, k, traits, database=DATABASE):
+    return packed_layout(n, k, "float32", resolve_precision(None, "float32"), traits, database)
+
+
+def test_the_layout_for_a_cpu_is_that_of_many_rows():
+    assert layout(1024, 1024, cpu()) == packed("cpu", 512, 64)
+    assert layout(30, 1024, cpu()) == packed("cpu", 512, 32)
+
+
+@pytest.mark.parametrize(("n", "k", "depth", "width"), [
+    (4096, 4096, 32, 128), (1000, 1000, 32, 128), (64, 16, 16, 64), (10, 10, 16, 64),
+    (65, 33, 16, 128), (0, 0, 32, 128),
+])  # fmt: skip
+def test_the_layout_for_a_gpu_suits_all_tiles_where_padding_is_cheap(n, k, depth, width):
+    assert layout(n, k, gpu()) == packed("gpu", depth, width)
+
+
+def test_the_layout_leaves_out_what_the_device_cannot_run():
+    assert layout(4096, 4096, gpu(local_memory_bytes=16 * 1024)) == packed("gpu", 16, 64)
+
+
+def test_tiles_that_are_no_powers_of_two():
+    tile = replace(INDIRECT, NWG=96, NDIMB=8, KWG=24, MDIMA=8)
+    assert violations(tile, "float32") == []
+    odd = file(Match("generic", "gpu"), [Record((64, 64, 64), tile)])
+    assert layout(4096, 4096, gpu(), Database(((odd,),))) == packed("gpu", 24, 96)
+
+
+def test_no_layout_without_a_record():
+    with pytest.raises(UnsupportedError, match="no database has a record of the indirect path"):
+        layout(64, 64, gpu(), Database(((CPU_FILE,),)))
+
+
+# -------------------------------------------------------------------------- a caller's config
+
+
+@pytest.mark.parametrize("config", [SMALL, LARGE, SQUARE], ids=lambda config: config.family)
+@pytest.mark.parametrize("traits", [gpu(), cpu()], ids=["gpu", "cpu"])
+def test_a_callers_configuration_decides(config, traits):
+    choice = select(problem(64, 64, 64), traits, DATABASE, config)
+    assert (choice.path, choice.config, choice.level) == (config.family, config, "caller")
+    as_dict = {"path": config.family, **config.as_dict()}
+    assert select(problem(64, 64, 64), traits, DATABASE, as_dict) == choice
+    assert str(choice).endswith("from the caller, as the argument config asks")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"MR": 6}, "config is a dict without 'path'"),
+        ({"path": "gpu"}, "path is 'gpu'; known paths are"),
+        ({"path": "cpu", "MR": 6}, "CpuConfig lacks a parameter"),
+        ("cpu", "config is of type str; it must be an XgemmConfig, an XgemmDirectConfig"),
+        (replace(SQUARE, NR=40), "NR must be a multiple of VW: NR is 40, VW is 16"),
+        (replace(LARGE, STAGES=2), "65536 bytes, limit 49152"),
+    ],
+)
+def test_a_callers_bad_configuration(config, message):
+    with pytest.raises(ConfigError, match=message):
+        select(problem(64, 64, 64), gpu(), DATABASE, config)
+
+
+@pytest.mark.parametrize(
+    ("config", "family", "message"),
+    [
+        (replace(SQUARE, NR=32), "cpu", "which cannot read b as it was packed: panels that want a "
+         "CpuConfig with NR=64 and KC=512"),
+        (LARGE, "cpu", "panels that want a CpuConfig"),
+        (SQUARE, "gpu", "a padded row-major matrix, which wants an XgemmConfig"),
+    ],
+)  # fmt: skip
+def test_a_callers_configuration_that_cannot_read_the_packed_b(config, family, message):
+    wanted = problem(64, 64, 64, packed=packed(family, 512, 64))
+    with pytest.raises(ConfigError, match=message):
+        select(wanted, cpu(), DATABASE, config)
+
+
+def test_a_callers_configuration_that_can():
+    wanted = problem(64, 64, 64, packed=packed("cpu", 512, 64))
+    assert select(wanted, cpu(), DATABASE, SQUARE).config == SQUARE
+    wanted = problem(64, 64, 64, packed=packed("gpu", 512, 64))
+    assert select(wanted, gpu(), DATABASE, DIRECT).config == DIRECT
+
+
+# -------------------------------------------------------------------------- what ships
+
+sizes = st.integers(0, 20_000)
+devices = st.sampled_from(
+    [gpu(), gpu(vendor="amd", architecture="gfx1012", name="RX 5500 XT"), cpu(),
+     cpu(architecture="aarch64"), cpu(architecture=""), gpu(type="accelerator", vendor="altera")]
+)  # fmt: skip
+
+
+@given(sizes, sizes, sizes, st.sampled_from(DTYPES), devices)
+def test_what_ships_gives_a_valid_choice_for_every_problem(m, n, k, dtype, traits):
+    database = Database(load_database().groups[-1:])
+    choice = select(problem(m, n, k, dtype), traits, database)
+    assert violations(choice.config, dtype, traits) == []
+    assert choice.path == choice.config.family
+    assert (choice.path == "cpu") == (traits.type == "cpu")
+
+
+@given(st.integers(1, 20_000), sizes, sizes, st.sampled_from(DTYPES), devices)
+def test_what_is_packed_can_be_read_by_the_choice(m, n, k, dtype, traits):
+    database = Database(load_database().groups[-1:])
+    precision = resolve_precision(None, dtype)
+    ahead = packed_layout(n, k, dtype, precision, traits, database)
+    choice = select(problem(m, n, k, dtype, packed=ahead), traits, database)
+    if traits.type == "cpu":
+        assert ahead == PackedLayout("cpu", choice.config.KC, choice.config.NR)
+
+
+def test_few_rows_of_a_packed_b_take_a_small_register_tile():
+    database = Database(load_database().groups[-1:])
+    for m in (1, 2, 4):
+        ahead = layout(3072, 768, cpu(), database)
+        config = select(problem(m, 3072, 768, packed=ahead), cpu(), database).config
+        assert config == CpuConfig(MR=m, NR=ahead.width, KC=ahead.depth_block, VW=16)
