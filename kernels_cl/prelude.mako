@@ -1,0 +1,81 @@
+## Shared by all gemm kernels: element types, arithmetic, addressing and the argument list.
+##
+## Context: element, wide (ElementType), problem, extent_type, multiply_add_of, activation_of.
+
+<%def name="types()" filter="trim">
+% if "half" in (element.real, wide.real):
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+
+% endif
+% if "double" in (element.real, wide.real):
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+
+% endif
+typedef ${extent_type} extent;  // m, n, k and positions within them
+typedef ${element.vector(1)} element;  // an element of A or B in registers
+typedef ${wide.vector(1)} wide;  // an element of C, of the bias and of the result
+</%def>
+
+<%def name="arithmetic()" filter="trim">
+static inline element multiply_add(const element a, const element b, const element c)
+{
+% if problem.complex:
+    element result = c;
+    result.x = ${multiply_add_of("a.x", "b.x", "result.x")};
+    result.x = ${multiply_add_of("-a.y", "b.y", "result.x")};
+    result.y = ${multiply_add_of("a.x", "b.y", "result.y")};
+    result.y = ${multiply_add_of("a.y", "b.x", "result.y")};
+    return result;
+% else:
+    return ${multiply_add_of("a", "b", "c")};
+% endif
+}
+
+static inline wide scale(const wide factor, const wide x)
+{
+% if problem.complex:
+    return (wide)(factor.x * x.x - factor.y * x.y, factor.x * x.y + factor.y * x.x);
+% else:
+    return factor * x;
+% endif
+}
+% if problem.activation:
+
+// ${problem.activation}
+static inline wide activate(const wide x)
+{
+    return ${activation_of(wide.vector(1))};
+}
+% endif
+</%def>
+
+## Where entry (row, column) of a matrix lies, from its entry (0, 0).
+<%def name="address(name, layout)" filter="trim">
+% if layout.order == "row":
+#define ${name.upper()}_AT(row, column) ((long)(row) * ${name}_row_stride + (column))
+% elif layout.order == "column":
+#define ${name.upper()}_AT(row, column) ((row) + (long)(column) * ${name}_column_stride)
+% else:
+#define ${name.upper()}_AT(row, column) ((long)(row) * ${name}_row_stride + (long)(column) * ${name}_column_stride)
+% endif
+</%def>
+
+<%def name="signature(kind, arguments)" filter="trim">
+${kind} void ${name}(
+% for argument in arguments:
+    ${argument.declaration}${"," if not loop.last else ")"}
+% endfor
+</%def>
+
+## Pointers arrive as whole buffers; from here on they point to entry (0, 0).
+<%def name="offsets(*names)" filter="trim">
+% for name in names:
+    ${name} += ${name}_offset;
+% endfor
+% if problem.c:
+    c += c_offset;
+% endif
+% if problem.bias:
+    bias += bias_offset;
+% endif
+</%def>

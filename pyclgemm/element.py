@@ -1,0 +1,127 @@
+"""How an element is spelled in OpenCL C: its types, and its loads and stores.
+
+Arithmetic may be wider than storage (float16 in memory, float32 in registers), and a
+complex element is a pair; the templates ask here and need not know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .precision import is_complex, real_part_name
+
+_C_NAME = {"float16": "half", "float32": "float", "float64": "double"}
+_BYTES = {"float16": 2, "float32": 4, "float64": 8}
+_DIGITS = "0123456789abcdef"
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """An element stored as `dtype` and computed with in the real type `arithmetic`.
+
+    Attributes
+    ----------
+    dtype : str
+        NumPy name of the type in memory.
+    arithmetic : str
+        NumPy name of the real type in registers.
+
+    Examples
+    --------
+    >>> ElementType("complex64", "float32").load("p", 2)
+    '*(const __global float4 *)(p)'
+    >>> ElementType("float16", "float32").load("p", 4)
+    'vloada_half4(0, p)'
+    """
+
+    dtype: str
+    arithmetic: str
+
+    @property
+    def parts(self) -> int:
+        """Real numbers in an element."""
+        return 2 if is_complex(self.dtype) else 1
+
+    @property
+    def real(self) -> str:
+        """C type of a real part in registers."""
+        return _C_NAME[self.arithmetic]
+
+    @property
+    def stored_real(self) -> str:
+        """C type of a real part in memory."""
+        return _C_NAME[real_part_name(self.dtype)]
+
+    @property
+    def converts(self) -> bool:
+        """Whether loads and stores convert."""
+        return self.real != self.stored_real
+
+    @property
+    def stored(self) -> str:
+        """C type of an element in memory."""
+        return self._with_parts(self.stored_real, 1)
+
+    @property
+    def real_bytes(self) -> int:
+        """Bytes of a real part in registers."""
+        return _BYTES[self.arithmetic]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an element in registers."""
+        return self.parts * self.real_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of an element in memory."""
+        return self.parts * _BYTES[real_part_name(self.dtype)]
+
+    def vector(self, width: int) -> str:
+        """C type of `width` elements in registers."""
+        return self._with_parts(self.real, width)
+
+    def _with_parts(self, real: str, width: int) -> str:
+        count = width * self.parts
+        return real if count == 1 else f"{real}{count}"
+
+    def lane(self, index: int, width: int) -> str:
+        """Selector of element `index` of a vector of `width` elements."""
+        if width == 1:
+            return ""
+        first = index * self.parts
+        return ".s" + "".join(_DIGITS[first + part] for part in range(self.parts))
+
+    def load(self, pointer: str, width: int, *, aligned: bool = True) -> str:
+        """Expression for `width` elements at a ``__global`` `pointer` to stored elements."""
+        if self.converts:
+            if width == 1:
+                return f"vload_half(0, {pointer})"
+            return f"vload{'a' if aligned else ''}_half{width}(0, {pointer})"
+        if width == 1:
+            return f"*({pointer})"
+        if aligned:
+            return f"*(const __global {self.vector(width)} *)({pointer})"
+        return f"vload{width * self.parts}(0, (const __global {self.real} *)({pointer}))"
+
+    def store(self, value: str, pointer: str, width: int, *, aligned: bool = True) -> str:
+        """Statement that stores `width` elements at a ``__global`` `pointer`."""
+        if self.converts:
+            if width == 1:
+                return f"vstore_half({value}, 0, {pointer});"
+            return f"vstore{'a' if aligned else ''}_half{width}({value}, 0, {pointer});"
+        if width == 1:
+            return f"*({pointer}) = {value};"
+        if aligned:
+            return f"*(__global {self.vector(width)} *)({pointer}) = {value};"
+        return f"vstore{width * self.parts}({value}, 0, (__global {self.real} *)({pointer}));"
+
+
+def operand_type(dtype: str, arithmetic: str) -> ElementType:
+    """The elements of A and B as the multiply-adds see them."""
+    return ElementType(dtype, arithmetic)
+
+
+def epilogue_type(dtype: str, arithmetic: str) -> ElementType:
+    """The elements of C, bias and result: alpha, beta and activations never run in half."""
+    return ElementType(dtype, "float32" if arithmetic == "float16" else arithmetic)
