@@ -1,0 +1,49 @@
+"""Matrix products for every OpenCL device: generated kernels, chosen by a per-device database."""
+
+from .runtimes import register_runtimes
+
+# The first OpenCL call of a process fixes which runtimes it sees, so this comes first.
+register_runtimes()
+
+from .api import explain, gemm, pack, plan  # noqa: E402
+from .config import CpuConfig, XgemmConfig, XgemmDirectConfig  # noqa: E402
+from .epilogue import Epilogue  # noqa: E402
+from .errors import (  # noqa: E402
+    ArgumentError,
+    ConfigError,
+    DatabaseError,
+    DtypeError,
+    KernelBuildError,
+    PyclgemmError,
+    ShapeError,
+    UnsupportedError,
+)
+from .layers import DenseLayer  # noqa: E402
+from .matmul import matmul  # noqa: E402
+from .packing import PackedMatrix  # noqa: E402
+from .plan import GemmPlan  # noqa: E402
+from .select import Choice  # noqa: E402
+
+__all__ = [
+    "ArgumentError",
+    "Choice",
+    "ConfigError",
+    "CpuConfig",
+    "DatabaseError",
+    "DenseLayer",
+    "DtypeError",
+    "Epilogue",
+    "GemmPlan",
+    "KernelBuildError",
+    "PackedMatrix",
+    "PyclgemmError",
+    "ShapeError",
+    "UnsupportedError",
+    "XgemmConfig",
+    "XgemmDirectConfig",
+    "explain",
+    "gemm",
+    "matmul",
+    "pack",
+    "plan",
+]

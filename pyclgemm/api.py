@@ -1,0 +1,421 @@
+"""The functions of the library: `gemm`, `plan`, `explain` and `pack`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+from .config import Config, as_config
+from .database import load_database
+from .device import traits_of
+from .epilogue import Epilogue
+from .errors import ArgumentError
+from .operands import check_scalar, matrix_of, parse_transposition
+from .packing import PackedMatrix, pack_matrix
+from .plan import ArraySignature, GemmPlan, LaunchSequence
+from .precision import is_complex, resolve_precision
+from .prepare import build_sequence, check_supported, choose, describe_product
+from .product import Product
+from .select import Choice, packed_layout
+from .transfer import check_host_destination, is_on_device, to_device
+from .workspace import queue_state
+
+#: Prepared calls by all that they depend on, the oldest dropped first.
+_MAX_PREPARED = 1024
+_prepared: dict[Any, tuple[Product, LaunchSequence]] = {}
+
+
+def gemm(
+    queue: cl.CommandQueue,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: complex | float = 1.0,
+    beta: complex | float | None = None,
+    trans_a: bool | str = False,
+    trans_b: bool | str = False,
+    out: Any = None,
+    epilogue: Epilogue | None = None,
+    precision: str | None = None,
+    config: Config | Mapping[str, Any] | None = None,
+    allocator: Any = None,
+    wait_for: Sequence[cl.Event] | None = None,
+    return_event: bool = False,
+) -> Any:
+    """Compute ``out = epilogue(alpha op(A) op(B) + beta C)``.
+
+    The call returns once the work is enqueued. It waits, on the device, for `wait_for` and
+    for the events of every array that it reads or writes, and its own event becomes the
+    event of `out`. The kernel is chosen, generated and built at the first call of its kind;
+    later ones find it ready.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where the work runs.
+    a, b : pyopencl.array.Array or numpy.ndarray
+        Operands: op(A) is (m, k), op(B) is (k, n). Any strides and offset. float16,
+        float32, float64, complex64 or complex128, the same for all arrays. `b` may be a
+        `PackedMatrix`.
+    c : pyopencl.array.Array or numpy.ndarray, optional
+        Addend, (m, n). Not read, so that a NaN in it does not spread, if `beta` is zero.
+    alpha : number
+        Factor of the product. If it is zero, A and B are not read, as in BLAS.
+    beta : number, optional
+        Factor of `c`; given with `c`, and only then, unless it is zero.
+    trans_a, trans_b : bool or str
+        "N" or False leaves the operand as it is, "T" or True transposes it, "C"
+        transposes and conjugates it.
+    out : pyopencl.array.Array or numpy.ndarray, optional
+        Destination, (m, n); `c` itself for an update in place. None allocates one, in C
+        order, with `allocator`. It must not share memory with another operand.
+    epilogue : Epilogue, optional
+        Bias and activation, applied as the result is stored.
+    precision : str, optional
+        Name of the arithmetic, such as "F32_F32_F32". None takes the default of the
+        element type: its own, and float32 sums for float16.
+    config : XgemmConfig, XgemmDirectConfig, CpuConfig or mapping, optional
+        A kernel configuration that takes the place of the database's. A mapping has the
+        parameters by name and "path", the family.
+    allocator : callable, optional
+        As for `pyopencl.array.empty`.
+    wait_for : sequence of pyopencl.Event, optional
+        Events to wait for first.
+    return_event : bool
+        Whether to return ``(out, event)``.
+
+    Returns
+    -------
+    pyopencl.array.Array or numpy.ndarray
+        `out`. Without one, a NumPy array if neither `a`, `b` nor `c` is on the device
+        (a `PackedMatrix` is no array); such a call waits for the result.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError
+        If the arguments do not fit together.
+    UnsupportedError
+        If the device cannot run the product with this element type or precision.
+    ConfigError
+        If `config` is not valid on this device.
+    KernelBuildError
+        If the device's compiler refuses the kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> queue = getfixture("doctest_queue")
+    >>> a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    >>> gemm(queue, a, a, trans_b=True)
+    array([[ 5., 14.],
+           [14., 50.]], dtype=float32)
+    """
+    bias = None if epilogue is None else epilogue.bias
+    for array in (a, b, c, out, bias):
+        if array.__class__ is not cl_array.Array and not is_on_device(array):
+            return _gemm_from_host(
+                queue, a, b, c, out, epilogue, return_event,
+                alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, precision=precision,
+                config=config, allocator=allocator, wait_for=wait_for,
+            )  # fmt: skip
+    reads_c = _reads_c(c, beta)
+    if config is not None:
+        config = as_config(config)
+    key = (
+        queue, _facts(a), _facts(b), _facts(c) if reads_c else None,
+        None if out is None else _facts(out), None if bias is None else _facts(bias),
+        None if epilogue is None else epilogue.activation,
+        trans_a, trans_b, alpha == 0, precision, config,
+    )  # fmt: skip
+    prepared = _prepared.get(key)
+    if prepared is None:
+        prepared = _prepare(
+            key, queue, a, b, c if reads_c else None, out, alpha,
+            trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision, config=config,
+        )  # fmt: skip
+    product, sequence = prepared
+    if alpha.__class__ is not float:
+        alpha = check_scalar("alpha", alpha, product.problem.dtype)
+    if reads_c and beta.__class__ is not float:
+        beta = check_scalar("beta", beta, product.problem.dtype)
+    if out is None:
+        out = _allocate_result(queue, product, a.dtype, allocator)
+    event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
+    return (out, event) if return_event else out
+
+
+def plan(
+    queue: cl.CommandQueue,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: complex | float = 1.0,
+    beta: complex | float | None = None,
+    trans_a: bool | str = False,
+    trans_b: bool | str = False,
+    out: Any = None,
+    epilogue: Epilogue | None = None,
+    precision: str | None = None,
+    config: Config | Mapping[str, Any] | None = None,
+    allocator: Any = None,
+) -> GemmPlan:
+    """Choose, generate and build a product once, to run it many times.
+
+    Parameters are those of `gemm`. The arrays lend their shapes, strides and element type;
+    ``plan(a, b, c, out=...)`` then takes any arrays that agree in these. alpha, beta and
+    the epilogue are fixed.
+
+    Returns
+    -------
+    GemmPlan
+        To be called with arrays; its `choice` says what was chosen, and why.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError, UnsupportedError, ConfigError, KernelBuildError
+        As `gemm` does.
+
+    Examples
+    --------
+    >>> import numpy as np, pyopencl.array as cl_array
+    >>> queue = getfixture("doctest_queue")
+    >>> a = cl_array.to_device(queue, np.ones((2, 2), np.float32))
+    >>> twice = plan(queue, a, a, alpha=2.0)
+    >>> twice(a, a).get()
+    array([[4., 4.],
+           [4., 4.]], dtype=float32)
+    """
+    a, b, c, out, epilogue = _on_device(queue, a, b, c, out, epilogue)
+    reads_c = _reads_c(c, beta)
+    c = c if reads_c else None
+    dtype = a.dtype.name
+    product = _describe(
+        a, b, c, out, alpha, beta,
+        trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision,
+    )  # fmt: skip
+    choice = choose(queue, product, config)
+    alignment = {
+        role: getattr(product.problem, role).alignment for role in ("a", "b", "out", "c")
+        if getattr(product.problem, role) is not None
+    }  # fmt: skip
+    if product.swapped:
+        alignment["a"], alignment["b"] = alignment["b"], alignment["a"]
+    if out is None:
+        out = _allocate_result(queue, product, a.dtype, allocator)
+    signatures = {
+        name: ArraySignature(
+            array.shape, array.strides, array.dtype, alignment[name] * a.dtype.itemsize
+        )
+        for name, array in (("a", a), ("b", b), ("out", out), ("c", c))
+        if array is not None
+    }
+    return GemmPlan(
+        build_sequence(queue, product, choice),
+        choice,
+        product,
+        queue,
+        signatures,
+        bias=epilogue.bias if epilogue is not None else None,
+        alpha=check_scalar("alpha", alpha, dtype),
+        beta=check_scalar("beta", beta, dtype) if reads_c else 0.0,
+        allocate=lambda: _allocate_result(queue, product, a.dtype, allocator),
+    )
+
+
+def explain(
+    queue: cl.CommandQueue,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: complex | float = 1.0,
+    beta: complex | float | None = None,
+    trans_a: bool | str = False,
+    trans_b: bool | str = False,
+    out: Any = None,
+    epilogue: Epilogue | None = None,
+    precision: str | None = None,
+    config: Config | Mapping[str, Any] | None = None,
+) -> Choice:
+    """Say which kernel `gemm` would run with these arguments, and why. Nothing is built.
+
+    Returns
+    -------
+    Choice
+        Path, configuration, level of the database, and reason; readable when printed.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError, UnsupportedError, ConfigError
+        As `gemm` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.ones((8, 8), np.float32)
+    >>> explain(getfixture("doctest_queue"), a, a).path in ("direct", "indirect", "cpu")
+    True
+    """
+    a, b, c, out, epilogue = _on_device(queue, a, b, c, out, epilogue)
+    product = _describe(
+        a, b, c if _reads_c(c, beta) else None, out, alpha, beta,
+        trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision,
+    )  # fmt: skip
+    return choose(queue, product, config)
+
+
+def pack(
+    queue: cl.CommandQueue,
+    b: Any,
+    *,
+    trans_b: bool | str = False,
+    precision: str | None = None,
+    allocator: Any = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> PackedMatrix:
+    """Lay a constant right operand out once, as the kernels of this device read it.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where the packing runs; the products may run on other queues of its context.
+    b : pyopencl.array.Array or numpy.ndarray
+        op(B) is (k, n). Copied: later changes to `b` do not reach the packed matrix.
+    trans_b : bool or str
+        As for `gemm`.
+    precision : str, optional
+        The arithmetic of the products to come.
+    allocator : callable, optional
+        Takes bytes and returns a buffer, as for `pyopencl.array.empty`.
+    wait_for : sequence of pyopencl.Event, optional
+        Events to wait for first.
+
+    Returns
+    -------
+    PackedMatrix
+        Taken by `gemm`, `plan` and `explain` in the place of `b`.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError, UnsupportedError, KernelBuildError
+        As `gemm` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> queue = getfixture("doctest_queue")
+    >>> weight = pack(queue, np.ones((3, 2), np.float32))
+    >>> gemm(queue, np.ones((1, 3), np.float32), weight)
+    array([[3., 3.]], dtype=float32)
+    """
+    array = to_device(queue, "b", b)
+    dtype = array.dtype.name
+    matrix = matrix_of("b", array).operated(
+        parse_transposition("trans_b", trans_b), is_complex=is_complex(dtype)
+    )
+    algorithm = resolve_precision(precision, dtype)
+    traits = traits_of(queue.device)
+    check_supported(dtype, algorithm, traits)
+    layout = packed_layout(
+        matrix.columns, matrix.rows, dtype, algorithm, traits, load_database()
+    )
+    if allocator is None:
+        def allocator(size: int) -> cl.Buffer:
+            return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
+
+    return pack_matrix(
+        queue_state(queue), array, matrix, algorithm, layout, traits, allocator,
+        None if wait_for is None else list(wait_for),
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------
+
+
+def _reads_c(c: Any, beta: Any) -> bool:
+    """Whether the addend takes part; raise where c and beta contradict each other."""
+    if c is None:
+        if beta is None or beta == 0:
+            return False
+        raise ArgumentError(f"beta is {beta!r} without c; give c, or leave beta out")
+    if beta is None:
+        raise ArgumentError("c is given without beta; give beta, or leave c out")
+    return bool(beta != 0)
+
+
+def _facts(array: Any) -> tuple[Any, ...]:
+    """What of an array a prepared call depends on: not its offset, but its alignment."""
+    if array.__class__ is PackedMatrix:
+        return array.shape, array.dtype, array.precision, array.layout
+    return array.shape, array.strides, array.offset & 255, array.dtype
+
+
+def _prepare(
+    key: Any, queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, alpha: Any,
+    *, config: Any, **described: Any,
+) -> tuple[Product, LaunchSequence]:  # fmt: skip
+    product = describe_product(a, b, c, out, reads_product=alpha != 0, **described)
+    sequence = build_sequence(queue, product, choose(queue, product, config))
+    if len(_prepared) >= _MAX_PREPARED:
+        _prepared.pop(next(iter(_prepared)), None)
+    _prepared[key] = product, sequence
+    return product, sequence
+
+
+def _describe(
+    a: Any, b: Any, c: Any, out: Any, alpha: Any, beta: Any, **described: Any
+) -> Product:
+    product = describe_product(a, b, c, out, reads_product=alpha != 0, **described)
+    check_scalar("alpha", alpha, product.problem.dtype)
+    return product
+
+
+def _allocate_result(queue: cl.CommandQueue, product: Product, dtype: Any, allocator: Any) -> Any:
+    shape = (product.problem.m, product.problem.n)
+    return cl_array.empty(queue, shape, dtype, allocator=allocator)
+
+
+def _on_device(
+    queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, epilogue: Epilogue | None
+) -> tuple[Any, Any, Any, Any, Epilogue | None]:
+    """Copy what is on the host; `out` lends only its layout."""
+    bias = None if epilogue is None else epilogue.bias
+    if not is_on_device(bias):
+        epilogue = Epilogue(to_device(queue, "bias", bias), epilogue.activation)  # type: ignore[union-attr]
+    a, b, c, out = (
+        to_device(queue, name, array)
+        for name, array in (("a", a), ("b", b), ("c", c), ("out", out))
+    )
+    return a, b, c, out, epilogue
+
+
+def _gemm_from_host(
+    queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, epilogue: Epilogue | None,
+    return_event: bool, **options: Any,
+) -> Any:  # fmt: skip
+    """Run `gemm` on copies of NumPy arrays, and bring back a NumPy result."""
+    device_out = out
+    if isinstance(out, np.ndarray):
+        device_out = None
+        if not out.flags.writeable:
+            raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
+    on_host = out is None and not any(
+        isinstance(array, cl_array.Array) for array in (a, b, c) if array is not None
+    )
+    a, b, c, device_out, epilogue = _on_device(queue, a, b, c, device_out, epilogue)
+    result, event = gemm(
+        queue, a, b, c, out=device_out, epilogue=epilogue, return_event=True, **options
+    )
+    if isinstance(out, np.ndarray):
+        check_host_destination(out, result.shape, result.dtype)
+        out[...] = result.get(queue)
+        result = out
+    elif on_host:
+        result = result.get(queue)
+    return (result, event) if return_event else result

@@ -1,0 +1,41 @@
+"""From source text to a compiled kernel, once a context and device."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import pyopencl as cl
+
+from .codegen import KernelSource
+from .errors import KernelBuildError
+
+
+def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Kernel:
+    """Compile a kernel, or find it compiled.
+
+    Each call gives a kernel object of its own: arguments are set on the object, so two
+    plans must not share one.
+
+    Raises
+    ------
+    KernelBuildError
+        If the compiler refuses the source; `log` is what it said.
+    """
+    return cl.Kernel(_build_program(context, device, source.name, source.text), source.name)
+
+
+@functools.lru_cache(maxsize=512)
+def _build_program(context: cl.Context, device: cl.Device, name: str, text: str) -> cl.Program:
+    program = cl.Program(context, text)
+    try:
+        with warnings.catch_warnings():
+            # Several compilers write a log even where nothing is wrong.
+            warnings.simplefilter("ignore", cl.CompilerWarning)
+            return program.build(devices=[device])
+    except cl.Error as error:
+        raise KernelBuildError(
+            f"the compiler of {device.name!r} refused kernel {name!r}",
+            log=str(error),
+            source=text,
+        ) from error

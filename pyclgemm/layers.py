@@ -1,0 +1,81 @@
+"""Dense layers for inference: a packed weight and a fused epilogue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyopencl as cl
+
+from .api import gemm, pack
+from .epilogue import Epilogue
+from .errors import ShapeError
+from .transfer import to_device
+
+
+class DenseLayer:
+    """``activation(x @ weight + bias)``, with the weight packed once.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where the layer runs.
+    weight : pyopencl.array.Array or numpy.ndarray
+        Shape (in, out).
+    bias : pyopencl.array.Array or numpy.ndarray, optional
+        Shape (out,).
+    activation : str, optional
+        As for `pyclgemm.Epilogue`.
+    precision : str, optional
+        As for `pyclgemm.gemm`.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError, UnsupportedError
+        If weight, bias, activation and precision do not fit together or the device.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weight = np.eye(2, dtype=np.float32)
+    >>> layer = DenseLayer(getfixture("doctest_queue"), weight, activation="relu")
+    >>> layer(np.array([[1, -1]], dtype=np.float32))
+    array([[1., 0.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        queue: cl.CommandQueue,
+        weight: Any,
+        bias: Any = None,
+        activation: str | None = None,
+        *,
+        precision: str | None = None,
+    ) -> None:
+        self.queue = queue
+        self.precision = precision
+        self.epilogue = Epilogue(to_device(queue, "bias", bias), activation)
+        self.weight = pack(queue, weight, precision=precision)
+        if bias is not None and tuple(bias.shape) != (self.weight.shape[1],):
+            raise ShapeError(
+                f"bias is {tuple(bias.shape)}; weight is {self.weight.shape}: "
+                f"({self.weight.shape[1]},) wanted"
+            )
+
+    def __call__(self, x: Any, out: Any = None) -> Any:
+        """Apply the layer.
+
+        Parameters
+        ----------
+        x : pyopencl.array.Array or numpy.ndarray
+            Shape (batch, in).
+        out : pyopencl.array.Array or numpy.ndarray, optional
+            Shape (batch, out); None allocates one.
+
+        Returns
+        -------
+        pyopencl.array.Array or numpy.ndarray
+            Shape (batch, out), where `x` is: on the device, or on the host.
+        """
+        return gemm(
+            self.queue, x, self.weight, out=out, epilogue=self.epilogue, precision=self.precision
+        )

@@ -1,0 +1,234 @@
+"""From arrays to matrices: the validation of operands, and the row-major swap.
+
+Everything here is about geometry. Buffers and events stay with the arrays, so all of it
+runs, and is tested, without a device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from .errors import ArgumentError, DtypeError, ShapeError
+from .precision import DTYPES, is_complex
+from .problem import MatrixLayout, Order
+
+#: Alignment is tracked up to the widest vector of OpenCL C.
+_MAX_ALIGNMENT = 16
+
+Transposition = Literal["N", "T", "C"]
+_TRANSPOSITIONS: dict[Any, Transposition] = {
+    False: "N",
+    True: "T",
+    "N": "N",
+    "T": "T",
+    "C": "C",
+}
+
+
+def parse_transposition(name: str, value: Any) -> Transposition:
+    """Turn a caller's ``trans_a`` or ``trans_b`` into "N", "T" or "C".
+
+    Raises
+    ------
+    ArgumentError
+        If `value` is neither a bool nor one of the letters.
+    """
+    if isinstance(value, (bool, str, np.bool_)) and value in _TRANSPOSITIONS:
+        return _TRANSPOSITIONS[value]
+    raise ArgumentError(f'{name} is {value!r}; it must be a bool, "N", "T" or "C"')
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix inside a buffer. Strides and offset are in elements and may be negative.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Shape.
+    row_stride, column_stride : int
+        Elements from an entry to the one below it, and to the one right of it.
+    offset : int
+        Elements from the start of the buffer to entry (0, 0).
+    conjugate : bool
+        Whether entries are conjugated as they are read.
+    """
+
+    rows: int
+    columns: int
+    row_stride: int
+    column_stride: int
+    offset: int
+    conjugate: bool = False
+
+    @property
+    def transposed(self) -> Matrix:
+        """The same entries with rows and columns exchanged."""
+        return replace(
+            self,
+            rows=self.columns,
+            columns=self.rows,
+            row_stride=self.column_stride,
+            column_stride=self.row_stride,
+        )
+
+    def operated(self, transposition: Transposition, *, is_complex: bool) -> Matrix:
+        """Apply ``op``: nothing, transposition, or conjugate transposition."""
+        if transposition == "N":
+            return self
+        return replace(self.transposed, conjugate=transposition == "C" and is_complex)
+
+    @property
+    def layout(self) -> MatrixLayout:
+        """What a kernel's text depends on.
+
+        A stride that no second entry uses may be taken for whatever suits: a single row
+        is in row order at any row stride, a single column in column order.
+        """
+        column_vector = self.columns <= 1 and self.row_stride == 1
+        order: Order
+        if self.column_stride == 1 and not column_vector:
+            order = "row"
+        elif self.row_stride == 1:
+            order = "column"
+        elif self.columns <= 1:
+            order = "row"
+        elif self.rows <= 1:
+            order = "column"
+        else:
+            return MatrixLayout("strided", 1, self.conjugate)
+        if order == "row":
+            lead = self.row_stride if self.rows > 1 else 0
+        else:
+            lead = self.column_stride if self.columns > 1 else 0
+        return MatrixLayout(order, _alignment(self.offset, lead), self.conjugate)
+
+
+def _alignment(*counts: int) -> int:
+    """Largest power of two, up to 16, that divides all `counts`."""
+    alignment = _MAX_ALIGNMENT
+    for count in counts:
+        while count % alignment:
+            alignment //= 2
+    return alignment
+
+
+def matrix_of(name: str, array: Any) -> Matrix:
+    """Describe a two-dimensional array.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for messages.
+    array : pyopencl.array.Array
+        Any shape, strides and offset.
+
+    Raises
+    ------
+    DtypeError
+        If `array` is no array, or its elements are of a type that is not multiplied.
+    ShapeError
+        If it is not two-dimensional or its strides are no multiple of its elements.
+    """
+    check_dtype(name, array.dtype)
+    if len(array.shape) != 2:
+        raise ShapeError(
+            f"{name} is {len(array.shape)}-D with shape {array.shape}; a matrix (2-D) is wanted"
+        )
+    size = array.dtype.itemsize
+    offset = getattr(array, "offset", 0)
+    if offset % size or any(stride % size for stride in array.strides):
+        raise ShapeError(
+            f"{name} has strides {array.strides} and offset {offset} in bytes; they must be "
+            f"multiples of its element size, {size}"
+        )
+    rows, columns = (int(extent) for extent in array.shape)
+    row_stride, column_stride = (int(stride) // size for stride in array.strides)
+    return Matrix(rows, columns, row_stride, column_stride, offset // size)
+
+
+def check_dtype(name: str, dtype: Any) -> None:
+    """Raise `DtypeError` unless elements of `dtype` can be multiplied."""
+    if not dtype.isnative:
+        raise DtypeError(f"{name} has byte order {dtype.byteorder!r}; native byte order is wanted")
+    if dtype.name not in DTYPES:
+        raise DtypeError(f"{name} is {dtype.name}; element types taken are {', '.join(DTYPES)}")
+
+
+def check_product_shapes(a: Matrix, b: Matrix) -> None:
+    """Raise `ShapeError` unless ``op(A) op(B)`` exists."""
+    if a.columns != b.rows:
+        raise ShapeError(
+            f"a is {(a.rows, a.columns)} and b is {(b.rows, b.columns)}: "
+            f"a's columns ({a.columns}) must equal b's rows ({b.rows})"
+        )
+
+
+def check_result_shape(name: str, matrix: Matrix, m: int, n: int) -> None:
+    """Raise `ShapeError` unless `matrix` (c or out) has the product's shape."""
+    if (matrix.rows, matrix.columns) != (m, n):
+        raise ShapeError(
+            f"{name} is {(matrix.rows, matrix.columns)}; the product of a and b is {(m, n)}"
+        )
+
+
+def check_writable(out: Matrix) -> None:
+    """Raise `ShapeError` if two entries of `out` share memory."""
+    row, column = abs(out.row_stride), abs(out.column_stride)
+    # Entries (i, j) and (i', j') coincide iff row * (i - i') == column * (j' - j).
+    if out.rows > 1 and out.columns > 1:
+        divisor = int(np.gcd(row, column))
+        overlap = divisor == 0 or (column // divisor < out.rows and row // divisor < out.columns)
+    else:
+        overlap = (out.rows > 1 and row == 0) or (out.columns > 1 and column == 0)
+    if overlap:
+        raise ShapeError(
+            f"out has strides {(out.row_stride, out.column_stride)} in elements for shape "
+            f"{(out.rows, out.columns)}: two of its entries share memory"
+        )
+
+
+def entries_overlap(first: Any, second: Any) -> bool:
+    """Whether two arrays in one buffer have a byte in common.
+
+    Exact, by solving for a common address: interleaved views that share nothing pass.
+    """
+    return np.shares_memory(_address_view(first), _address_view(second))
+
+
+class _AddressView:
+    """A stand-in for an array whose addresses are those within its buffer, never read."""
+
+    def __init__(self, array: Any) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            # An arbitrary base keeps negative strides from running below address zero.
+            "data": ((1 << 60) + array.offset, False),
+            "shape": array.shape,
+            "strides": array.strides,
+            "typestr": array.dtype.str,
+        }
+
+
+def _address_view(array: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(_AddressView(array))
+
+
+def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
+    """Return alpha or beta as a Python number that the element type can hold.
+
+    Raises
+    ------
+    DtypeError
+        If it is no number, or complex where the elements are real.
+    """
+    if isinstance(value, (bool, str, bytes)) or not np.isscalar(value):
+        raise DtypeError(f"{name} is {value!r}; a number is wanted")
+    if isinstance(value, (complex, np.complexfloating)):
+        if not is_complex(dtype):
+            raise DtypeError(f"{name} is {value!r}, which is complex; the operands are {dtype}")
+        return complex(value)
+    return float(value)

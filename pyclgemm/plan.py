@@ -1,0 +1,327 @@
+"""Plans: a product whose kernels are chosen, generated and built, ready to run many times.
+
+This is the only module that enqueues work. A repeated call costs little more than the enqueue
+itself, because kernel arguments are set only when they differ from the call before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from .build import build_kernel
+from .errors import ArgumentError, DtypeError, ShapeError
+from .operands import entries_overlap
+from .product import Product
+from .schedule import Launch, Schedule
+from .select import Choice
+from .workspace import QueueState
+
+#: NumPy types of scalar kernel arguments by their C type.
+_SCALARS: dict[str, Any] = {
+    "int": np.int32,
+    "long": np.int64,
+    "float": np.float32,
+    "double": np.float64,
+    "float2": np.complex64,
+    "double2": np.complex128,
+}
+
+
+class _BoundKernel:
+    """A kernel and the numbers of those arguments that change between calls."""
+
+    def __init__(self, context: cl.Context, device: cl.Device, launch: Launch) -> None:
+        self.kernel = build_kernel(context, device, launch.source)
+        self.global_size = launch.global_size
+        self.local_size = launch.source.local_size
+        self.buffers: list[tuple[int, str]] = []
+        self.offsets: list[tuple[int, str]] = []
+        self.scalars: list[tuple[int, str, Any]] = []
+        for number, argument in enumerate(launch.source.arguments):
+            name = argument.name
+            if name in launch.values:
+                self.kernel.set_arg(number, _SCALARS[argument.kind](launch.values[name]))
+            elif name in launch.buffers:
+                self.buffers.append((number, launch.buffers[name]))
+            elif name in launch.offsets:
+                self.offsets.append((number, launch.offsets[name]))
+            else:  # alpha and beta
+                self.scalars.append((number, name, _SCALARS[argument.kind]))
+
+    def set_arguments(
+        self, buffers: dict[str, Any], offsets: dict[str, int], scalars: dict[str, Any]
+    ) -> None:
+        """Set everything that may have changed."""
+        kernel = self.kernel
+        for number, role in self.buffers:
+            kernel.set_arg(number, buffers[role])
+        for number, role in self.offsets:
+            kernel.set_arg(number, np.int64(offsets[role]))
+        for number, name, scalar in self.scalars:
+            kernel.set_arg(number, scalar(scalars[name]))
+
+
+class LaunchSequence:
+    """The launches of one product on one queue: sets arguments, waits, enqueues.
+
+    Parameters
+    ----------
+    state : QueueState
+        The queue, its lock and its workspaces.
+    product : Product
+        What the launches compute.
+    schedule : Schedule or None
+        The launches; None where the result has no elements.
+    """
+
+    def __init__(self, state: QueueState, product: Product, schedule: Schedule | None) -> None:
+        queue = state.queue
+        self._state = state
+        self._queue = queue
+        self._product = product
+        self._itemsize = np.dtype(product.problem.dtype).itemsize
+        self._workspaces = dict(schedule.workspaces) if schedule else {}
+        self._kernels = [
+            _BoundKernel(queue.context, queue.device, launch)
+            for launch in (schedule.launches if schedule else ())
+        ]
+        # On an in-order queue only the first launch has anything to wait for.
+        self._chained = not state.in_order
+        self._bound: Any = None
+
+    def enqueue(
+        self,
+        a: Any,
+        b: Any,
+        out: Any,
+        c: Any,
+        bias: Any,
+        alpha: Any,
+        beta: Any,
+        wait_for: Sequence[cl.Event] | None,
+    ) -> cl.Event:
+        """Enqueue the product of these arrays; returns the event of the last launch.
+
+        Arrays are as the caller named them: a swap is undone here.
+        """
+        events = a.events + b.events + out.events
+        binding = (a.base_data, a.offset, b.base_data, b.offset, out.base_data, out.offset)
+        binding += (alpha, beta)
+        if c is not None:
+            binding += (c.base_data, c.offset)
+            if c is not out:
+                events += c.events
+        if bias is not None:
+            binding += (bias.base_data, bias.offset)
+            events += bias.events
+        if wait_for is not None:
+            events += wait_for
+        state = self._state
+        with state.lock:
+            if binding != self._bound or (
+                self._workspaces and self._generation != state.generation
+            ):
+                self._bind(a, b, out, c, bias, alpha, beta)
+                self._bound = binding
+                self._generation = state.generation
+            if self._workspaces and state.last_use is not None:
+                events.append(state.last_use)
+            event = self._launch(events or None)
+            if self._chained and self._workspaces:
+                state.last_use = event
+        # This event comes after all that the array waited for before: it replaces them.
+        out.events[:] = [event]
+        return event
+
+    def _launch(self, events: list[cl.Event] | None) -> cl.Event:
+        queue = self._queue
+        event = None
+        for bound in self._kernels:
+            event = cl.enqueue_nd_range_kernel(
+                queue, bound.kernel, bound.global_size, bound.local_size, wait_for=events
+            )
+            events = [event] if self._chained else None
+        return cl.enqueue_marker(queue, wait_for=events) if event is None else event
+
+    def _bind(
+        self, a: Any, b: Any, out: Any, c: Any, bias: Any, alpha: Any, beta: Any
+    ) -> None:
+        """Check what the arrays share, and set the kernels' arguments."""
+        arrays = {"a": a, "b": b, "out": out, "c": c, "bias": bias}
+        arrays = {name: array for name, array in arrays.items() if array is not None}
+        context = self._queue.context
+        for name, array in arrays.items():
+            if array.context != context:
+                raise ArgumentError(
+                    f"{name} belongs to another context than queue; it must be made in the same"
+                )
+        for name in ("a", "b", "c", "bias"):
+            if name in arrays and arrays[name] is not out:
+                _check_apart(name, arrays[name], out)
+        if self._product.swapped:
+            arrays["a"], arrays["b"] = arrays["b"], arrays["a"]
+        # An operand without elements has no buffer; the kernel then reads nothing from it.
+        buffers = {role: array.base_data or out.base_data for role, array in arrays.items()}
+        for name, size in self._workspaces.items():
+            buffers[name] = self._state.buffer(name, size)
+        offsets = {role: array.offset // self._itemsize for role, array in arrays.items()}
+        for kernel in self._kernels:
+            kernel.set_arguments(buffers, offsets, {"alpha": alpha, "beta": beta})
+
+
+def _check_apart(name: str, array: Any, out: Any) -> None:
+    """Raise `ArgumentError` if `array` shares elements with `out`, which is written."""
+    if array.base_data is None or array.base_data != out.base_data:
+        return
+    same_view = (
+        array.offset == out.offset and array.shape == out.shape and array.strides == out.strides
+    )
+    if name == "c" and same_view:
+        return
+    if entries_overlap(array, out):
+        raise ArgumentError(
+            f"out shares memory with {name}: elements of {name} would be overwritten before "
+            "they are read; give out memory of its own"
+        )
+
+
+@dataclass(frozen=True)
+class ArraySignature:
+    """What of an array a plan depends on.
+
+    Attributes
+    ----------
+    shape, strides : tuple of int
+        In elements and in bytes.
+    dtype : numpy.dtype
+        Element type.
+    offset_step : int
+        Bytes of which the offset must be a multiple.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    offset_step: int
+
+    def check(self, name: str, array: Any) -> None:
+        """Raise unless `array` is laid out as the plan expects."""
+        if (
+            array.shape == self.shape
+            and array.strides == self.strides
+            and array.dtype == self.dtype
+            and not array.offset % self.offset_step
+        ):
+            return
+        if array.dtype != self.dtype:
+            raise DtypeError(f"{name} is {array.dtype}; this plan was made for {self.dtype}")
+        for aspect in ("shape", "strides"):
+            got, wanted = getattr(array, aspect), getattr(self, aspect)
+            if got != wanted:
+                raise ShapeError(f"{name} has {aspect} {got}; this plan was made for {wanted}")
+        raise ShapeError(
+            f"{name} starts {array.offset} bytes into its buffer; this plan was made for "
+            f"multiples of {self.offset_step}"
+        )
+
+
+class GemmPlan:
+    """A product that is ready to run: made by `pyclgemm.plan`, called with arrays.
+
+    Attributes
+    ----------
+    choice : Choice
+        The kernel and why it was chosen.
+    product : Product
+        The problem, and where its matrices lie.
+
+    Examples
+    --------
+    >>> import numpy as np, pyopencl.array as cl_array
+    >>> queue = getfixture("doctest_queue")
+    >>> a = cl_array.to_device(queue, np.eye(3, dtype=np.float32))
+    >>> plan = pyclgemm.plan(queue, a, a)
+    >>> out = plan(a, a)
+    >>> plan(a, a, out=out) is out
+    True
+    """
+
+    def __init__(
+        self,
+        sequence: LaunchSequence,
+        choice: Choice,
+        product: Product,
+        queue: cl.CommandQueue,
+        signatures: dict[str, ArraySignature],
+        bias: Any,
+        alpha: complex | float,
+        beta: complex | float,
+        allocate: Any,
+    ) -> None:
+        self.choice = choice
+        self.product = product
+        self.queue = queue
+        self._sequence = sequence
+        self._a = signatures["a"]
+        self._b = signatures["b"]
+        self._c = signatures.get("c")
+        self._out = signatures["out"]
+        self._bias = bias
+        self._alpha = alpha
+        self._beta = beta
+        self._allocate = allocate
+
+    def __call__(
+        self,
+        a: Any,
+        b: Any,
+        c: Any = None,
+        *,
+        out: Any = None,
+        wait_for: Sequence[cl.Event] | None = None,
+        return_event: bool = False,
+    ) -> Any:
+        """Run the product.
+
+        Parameters
+        ----------
+        a, b, c : pyopencl.array.Array
+            Of the shapes, strides and element type that the plan was made for; at any
+            offset that keeps the alignment.
+        out : pyopencl.array.Array, optional
+            The destination; None allocates one.
+        wait_for : sequence of pyopencl.Event, optional
+            Waited for before anything runs, beside the arrays' own events.
+        return_event : bool
+            Whether to return ``(out, event)``.
+
+        Raises
+        ------
+        ShapeError, DtypeError
+            If an array differs from what the plan was made for.
+        ArgumentError
+            If c is missing, or given where the plan reads none, or if `out` shares memory
+            with an operand.
+        """
+        if out is None:
+            out = self._allocate()
+        self._a.check("a", a)
+        self._b.check("b", b)
+        self._out.check("out", out)
+        if self._c is not None:
+            if c is None:
+                raise ArgumentError("c is missing; this plan adds beta * c")
+            self._c.check("c", c)
+        elif c is not None:
+            raise ArgumentError("c is given; this plan was made without one")
+        event = self._sequence.enqueue(
+            a, b, out, c, self._bias, self._alpha, self._beta, wait_for
+        )
+        return (out, event) if return_event else out
+
+

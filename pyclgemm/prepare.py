@@ -1,0 +1,166 @@
+"""From the arguments of a call to a product, a choice, and launches that are ready to run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyopencl as cl
+
+from .config import Config
+from .database import load_database
+from .device import DeviceTraits, traits_of
+from .epilogue import Epilogue
+from .errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
+from .operands import (
+    Matrix,
+    Transposition,
+    check_product_shapes,
+    check_result_shape,
+    check_writable,
+    matrix_of,
+    parse_transposition,
+)
+from .packing import PackedMatrix
+from .plan import LaunchSequence
+from .precision import Precision, is_complex, resolve_precision
+from .product import Product, make_product
+from .schedule import make_schedule
+from .select import Choice, select
+from .workspace import queue_state
+
+
+def describe_product(
+    a: Any,
+    b: Any,
+    c: Any,
+    out: Any,
+    *,
+    trans_a: Any,
+    trans_b: Any,
+    epilogue: Epilogue | None,
+    precision: str | None,
+    reads_product: bool,
+) -> Product:
+    """Check the arrays of a call against each other and describe the product.
+
+    Parameters
+    ----------
+    a, b, c, out : pyopencl.array.Array
+        The operands; `b` may be a `PackedMatrix`. `c` is None where it is not read, `out`
+        where the result is yet to be allocated, in C order.
+    trans_a, trans_b : bool or str
+        Transpositions, as the caller gave them.
+    epilogue : Epilogue or None
+        Bias and activation.
+    precision : str or None
+        Name of the arithmetic.
+    reads_product : bool
+        False where alpha is zero: then, as in BLAS, A and B are not read.
+
+    Raises
+    ------
+    ShapeError, DtypeError, UnsupportedError, ArgumentError
+        If the arrays do not fit together, or the epilogue not the element type.
+    """
+    dtype = a.dtype.name
+    matrix_a = _operand("a", a, parse_transposition("trans_a", trans_a))
+    letter_b = parse_transposition("trans_b", trans_b)
+    if isinstance(b, PackedMatrix):
+        if letter_b != "N":
+            raise ArgumentError(
+                f"trans_b is {trans_b!r} and b is packed; give the transposition to pack instead"
+            )
+        matrix_b = b.matrix
+    else:
+        matrix_b = _operand("b", b, letter_b)
+    for name, array in (("b", b), ("c", c), ("out", out)):
+        if array is not None and array.dtype != a.dtype:
+            raise DtypeError(f"{name} is {array.dtype} and a is {a.dtype}; they must be the same")
+    algorithm = resolve_precision(precision, dtype)
+    if isinstance(b, PackedMatrix) and b.precision != algorithm:
+        raise ArgumentError(f"precision is {algorithm.name}; b was packed for {b.precision.name}")
+    check_product_shapes(matrix_a, matrix_b)
+    m, n = matrix_a.rows, matrix_b.columns
+    matrix_c = None
+    if c is not None:
+        matrix_c = matrix_of("c", c)
+        check_result_shape("c", matrix_c, m, n)
+    if out is None:
+        matrix_out = Matrix(m, n, n, 1, 0)
+    else:
+        matrix_out = matrix_of("out", out)
+        check_result_shape("out", matrix_out, m, n)
+        check_writable(matrix_out)
+    if not reads_product:
+        matrix_a, matrix_b = replace(matrix_a, columns=0), replace(matrix_b, rows=0)
+    return make_product(
+        matrix_a,
+        matrix_b,
+        matrix_out,
+        matrix_c,
+        dtype=dtype,
+        precision=algorithm,
+        bias_stride=_bias_stride(epilogue, a.dtype, n),
+        activation=_activation(epilogue, dtype),
+        packed=b.layout if isinstance(b, PackedMatrix) else None,
+    )
+
+
+def _operand(name: str, array: Any, transposition: Transposition) -> Matrix:
+    matrix = matrix_of(name, array)
+    return matrix.operated(transposition, is_complex=is_complex(array.dtype.name))
+
+
+def _bias_stride(epilogue: Epilogue | None, dtype: Any, n: int) -> int | None:
+    """Elements between entries of the bias, after checking it; None without a bias."""
+    if epilogue is None or epilogue.bias is None:
+        return None
+    bias = epilogue.bias
+    if bias.dtype != dtype:
+        raise DtypeError(f"bias is {bias.dtype} and a is {dtype}; they must be the same")
+    if tuple(bias.shape) != (n,):
+        raise ShapeError(f"bias is {tuple(bias.shape)}; the result has {n} columns: ({n},) wanted")
+    return int(bias.strides[0]) // dtype.itemsize
+
+
+def _activation(epilogue: Epilogue | None, dtype: str) -> str | None:
+    if epilogue is None or epilogue.activation is None:
+        return None
+    if is_complex(dtype):
+        raise UnsupportedError(
+            f"activation is {epilogue.activation!r} and the operands are {dtype}; activations "
+            "are defined for real elements"
+        )
+    return epilogue.activation
+
+
+def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> None:
+    """Raise `UnsupportedError` if the device lacks arithmetic that a product needs."""
+    lacking = {
+        "float64": not traits.float64,
+        "float16": not traits.float16,
+    }.get(precision.arithmetic, False)
+    if lacking:
+        raise UnsupportedError(
+            f"the operands are {dtype} and precision is {precision.name}; {traits.name!r} has "
+            f"no {precision.arithmetic} arithmetic"
+        )
+
+
+def choose(
+    queue: cl.CommandQueue, product: Product, config: Config | dict[str, Any] | None
+) -> Choice:
+    """Choose the kernel for a product on the device of `queue`."""
+    traits = traits_of(queue.device)
+    check_supported(product.problem.dtype, product.problem.precision, traits)
+    return select(product.problem, traits, load_database(), config)
+
+
+def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:
+    """Generate and build what `choice` says, for one queue."""
+    problem = product.problem
+    schedule = None
+    if problem.m and problem.n:
+        schedule = make_schedule(product, choice.config, traits_of(queue.device))
+    return LaunchSequence(queue_state(queue), product, schedule)

@@ -1,0 +1,47 @@
+"""NumPy arrays on their way to the device and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+from .errors import ArgumentError, DtypeError, ShapeError
+from .operands import check_dtype
+from .packing import PackedMatrix
+
+
+def is_on_device(array: Any) -> bool:
+    """Whether an operand, an addend, a destination or a bias needs no transfer."""
+    return array is None or isinstance(array, (cl_array.Array, PackedMatrix))
+
+
+def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
+    """Copy a NumPy array to the device; what is there already passes through.
+
+    Raises
+    ------
+    DtypeError
+        If `array` is neither, or its element type is not taken.
+    """
+    if is_on_device(array):
+        return array
+    if not isinstance(array, np.ndarray):
+        raise DtypeError(
+            f"{name} is a {type(array).__name__}; a pyopencl.array.Array or a numpy.ndarray "
+            "is wanted"
+        )
+    check_dtype(name, array.dtype)
+    return cl_array.to_device(queue, np.array(array, order="C", copy=None))
+
+
+def check_host_destination(out: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: Any) -> None:
+    """Raise unless a NumPy `out` can take a result of this shape and element type."""
+    if out.dtype != dtype:
+        raise DtypeError(f"out is {out.dtype}; the result is {dtype}")
+    if out.shape != shape:
+        raise ShapeError(f"out is {out.shape}; the product of a and b is {shape}")
+    if not out.flags.writeable:
+        raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")

@@ -1,0 +1,68 @@
+"""Scratch memory that the plans of one queue share, and the lock under which they enqueue."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import pyopencl as cl
+
+#: Queues whose state is kept; the least recently used one is let go.
+_MAX_QUEUES = 16
+
+
+class QueueState:
+    """What all plans on one queue have in common.
+
+    On an in-order queue launches that share a workspace follow one another by themselves.
+    On an out-of-order queue each use waits for the one before, `last_use`.
+
+    Attributes
+    ----------
+    queue : pyopencl.CommandQueue
+        The queue.
+    in_order : bool
+        Whether the queue runs its commands one after the other.
+    lock : threading.Lock
+        Held while a plan sets arguments and enqueues: an OpenCL kernel object is not safe
+        across threads, and launches that share a workspace must not interleave.
+    generation : int
+        Grows whenever a workspace is replaced by a larger one.
+    last_use : pyopencl.Event or None
+        The last launch that used a workspace; kept on out-of-order queues.
+    """
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self.queue = queue
+        mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+        self.in_order = not queue.properties & mode
+        self.lock = threading.Lock()
+        self.generation = 0
+        self.last_use: cl.Event | None = None
+        self._buffers: dict[str, cl.Buffer] = {}
+
+    def buffer(self, name: str, size: int) -> cl.Buffer:
+        """A buffer of at least `size` bytes for workspace `name`; its contents are undefined."""
+        held = self._buffers.get(name)
+        if held is None or held.size < size:
+            # The driver keeps the old one until launches that use it are done.
+            held = cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, size)
+            self._buffers[name] = held
+            self.generation += 1
+        return held
+
+
+_states: OrderedDict[cl.CommandQueue, QueueState] = OrderedDict()
+_states_lock = threading.Lock()
+
+
+def queue_state(queue: cl.CommandQueue) -> QueueState:
+    """The state of a queue, made at first use."""
+    with _states_lock:
+        state = _states.get(queue)
+        if state is None:
+            state = _states[queue] = QueueState(queue)
+            if len(_states) > _MAX_QUEUES:
+                _states.popitem(last=False)
+        _states.move_to_end(queue)
+        return state
