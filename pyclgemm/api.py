@@ -123,6 +123,8 @@ def gemm(
                 alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, precision=precision,
                 config=config, allocator=allocator, wait_for=wait_for,
             )  # fmt: skip
+    if alpha.__class__ is not float or beta is not None and beta.__class__ is not float:
+        alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
     reads_c = _reads_c(c, beta)
     if config is not None:
         config = as_config(config)
@@ -132,17 +134,16 @@ def gemm(
         None if epilogue is None else epilogue.activation,
         trans_a, trans_b, alpha == 0, precision, config,
     )  # fmt: skip
-    prepared = _prepared.get(key)
+    try:
+        prepared = _prepared.get(key)
+    except TypeError:  # an argument that cannot be hashed, which _prepare refuses by its name
+        prepared = None
     if prepared is None:
         prepared = _prepare(
             key, queue, a, b, c if reads_c else None, out, alpha,
             trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision, config=config,
         )  # fmt: skip
     product, sequence = prepared
-    if alpha.__class__ is not float:
-        alpha = check_scalar("alpha", alpha, product.problem.dtype)
-    if reads_c and beta.__class__ is not float:
-        beta = check_scalar("beta", beta, product.problem.dtype)
     if out is None:
         out = _allocate_result(queue, product, a.dtype, allocator)
     event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
@@ -192,9 +193,9 @@ def plan(
            [4., 4.]], dtype=float32)
     """
     a, b, c, out, epilogue = _on_device(queue, a, b, c, out, epilogue)
+    alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
     reads_c = _reads_c(c, beta)
     c = c if reads_c else None
-    dtype = a.dtype.name
     product = _describe(
         a, b, c, out, alpha, beta,
         trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision,
@@ -222,8 +223,8 @@ def plan(
         queue,
         signatures,
         bias=epilogue.bias if epilogue is not None else None,
-        alpha=check_scalar("alpha", alpha, dtype),
-        beta=check_scalar("beta", beta, dtype) if reads_c else 0.0,
+        alpha=alpha,
+        beta=beta if reads_c else 0.0,
         allocate=lambda: _allocate_result(queue, product, a.dtype, allocator),
     )
 
@@ -263,6 +264,7 @@ def explain(
     True
     """
     a, b, c, out, epilogue = _on_device(queue, a, b, c, out, epilogue)
+    alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
     product = _describe(
         a, b, c if _reads_c(c, beta) else None, out, alpha, beta,
         trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision,
@@ -338,6 +340,14 @@ def pack(
 # --------------------------------------------------------------------------------------
 
 
+def _check_scalars(alpha: Any, beta: Any, dtype: str) -> tuple[Any, Any]:
+    """alpha and beta as Python numbers."""
+    return (
+        check_scalar("alpha", alpha, dtype),
+        None if beta is None else check_scalar("beta", beta, dtype),
+    )
+
+
 def _reads_c(c: Any, beta: Any) -> bool:
     """Whether the addend takes part; raise where c and beta contradict each other."""
     if c is None:
@@ -371,9 +381,7 @@ def _prepare(
 def _describe(
     a: Any, b: Any, c: Any, out: Any, alpha: Any, beta: Any, **described: Any
 ) -> Product:
-    product = describe_product(a, b, c, out, reads_product=alpha != 0, **described)
-    check_scalar("alpha", alpha, product.problem.dtype)
-    return product
+    return describe_product(a, b, c, out, reads_product=alpha != 0, **described)
 
 
 def _allocate_result(queue: cl.CommandQueue, product: Product, dtype: Any, allocator: Any) -> Any:

@@ -387,4 +387,4 @@ def generate_pack_panels(
         extent_type=extent_type,
         arguments=arguments,
     )
-    return KernelSource("pack_panels", text, arguments, (1,))
+    return KernelSource("pack_panels", text, arguments, (1, 1))

@@ -428,6 +428,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: f"STAGES is {c.STAGES}, SA is {c.SA}, SB is {c.SB}",
     ),
     _divides("NR must be a multiple of VW", ("cpu",), "NR", "VW"),
+    # Rows of the packed A are KC apart, and the panel of B follows them: both are read by vectors.
+    _divides("KC must be a multiple of VW", ("cpu",), "KC", "VW"),
     Constraint(
         "a vector of a complex type must fit OpenCL's 16 components",
         ("cpu",),

@@ -9,7 +9,7 @@ import pyopencl as cl
 from .api import gemm, pack
 from .epilogue import Epilogue
 from .errors import ShapeError
-from .transfer import to_device
+from .transfer import check_array, to_device
 
 
 class DenseLayer:
@@ -51,6 +51,9 @@ class DenseLayer:
         *,
         precision: str | None = None,
     ) -> None:
+        check_array("weight", weight)
+        if len(weight.shape) != 2:
+            raise ShapeError(f"weight is {tuple(weight.shape)}; (in, out) wanted")
         self.queue = queue
         self.precision = precision
         self.epilogue = Epilogue(to_device(queue, "bias", bias), activation)
@@ -76,6 +79,12 @@ class DenseLayer:
         pyopencl.array.Array or numpy.ndarray
             Shape (batch, out), where `x` is: on the device, or on the host.
         """
+        check_array("x", x)
+        if len(x.shape) != 2 or x.shape[1] != self.weight.shape[0]:
+            raise ShapeError(
+                f"x is {tuple(x.shape)}; weight is {self.weight.shape}: "
+                f"(batch, {self.weight.shape[0]}) wanted"
+            )
         return gemm(
             self.queue, x, self.weight, out=out, epilogue=self.epilogue, precision=self.precision
         )

@@ -161,7 +161,7 @@ class LaunchSequence:
                     f"{name} belongs to another context than queue; it must be made in the same"
                 )
         for name in ("a", "b", "c", "bias"):
-            if name in arrays and arrays[name] is not out:
+            if name in arrays and not (name == "c" and c is out):
                 _check_apart(name, arrays[name], out)
         if self._product.swapped:
             arrays["a"], arrays["b"] = arrays["b"], arrays["a"]

@@ -27,6 +27,7 @@ from .precision import Precision, is_complex, resolve_precision
 from .product import Product, make_product
 from .schedule import make_schedule
 from .select import Choice, select
+from .transfer import check_queue
 from .workspace import queue_state
 
 
@@ -63,6 +64,9 @@ def describe_product(
     ShapeError, DtypeError, UnsupportedError, ArgumentError
         If the arrays do not fit together, or the epilogue not the element type.
     """
+    for name, array in (("a", a), ("c", c), ("out", out)):
+        if isinstance(array, PackedMatrix):
+            raise DtypeError(f"{name} is a PackedMatrix; only b may be packed")
     dtype = a.dtype.name
     matrix_a = _operand("a", a, parse_transposition("trans_a", trans_a))
     letter_b = parse_transposition("trans_b", trans_b)
@@ -152,6 +156,7 @@ def choose(
     queue: cl.CommandQueue, product: Product, config: Config | dict[str, Any] | None
 ) -> Choice:
     """Choose the kernel for a product on the device of `queue`."""
+    check_queue(queue)
     traits = traits_of(queue.device)
     check_supported(product.problem.dtype, product.problem.precision, traits)
     return select(product.problem, traits, load_database(), config)

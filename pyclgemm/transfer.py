@@ -28,13 +28,27 @@ def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
     """
     if is_on_device(array):
         return array
-    if not isinstance(array, np.ndarray):
+    check_array(name, array)
+    check_dtype(name, array.dtype)
+    check_queue(queue)
+    return cl_array.to_device(queue, np.array(array, order="C", copy=None))
+
+
+def check_array(name: str, array: Any) -> None:
+    """Raise `DtypeError` unless `array` is one, on the device or the host."""
+    if not is_on_device(array) and not isinstance(array, np.ndarray):
         raise DtypeError(
             f"{name} is a {type(array).__name__}; a pyopencl.array.Array or a numpy.ndarray "
             "is wanted"
         )
-    check_dtype(name, array.dtype)
-    return cl_array.to_device(queue, np.array(array, order="C", copy=None))
+
+
+def check_queue(queue: Any) -> None:
+    """Raise `DtypeError` unless `queue` is one."""
+    if not isinstance(queue, cl.CommandQueue):
+        raise DtypeError(
+            f"queue is of type {type(queue).__name__}; a pyopencl.CommandQueue is wanted"
+        )
 
 
 def check_host_destination(out: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: Any) -> None:

@@ -1,0 +1,195 @@
+"""The subcommands about one product: ``source`` prints its kernels, ``explain`` the choice."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Callable
+from typing import cast
+
+import click
+from rich.console import Console
+from rich.syntax import Syntax
+
+from .config import FAMILIES
+from .database import load_database
+from .device import DeviceTraits
+from .discovery import choose_device
+from .epilogue import ACTIVATIONS
+from .inquiry import Inquiry, choose, kernel_sources, product_of
+from .operands import Transposition
+from .precision import DTYPES
+from .product import Product
+from .select import Choice
+from .typical import typical_traits
+
+
+def parse_shape(text: str) -> tuple[int, int, int]:
+    """Parse sizes in the form MxNxK."""
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text)
+    if not found:
+        raise click.BadParameter(f"{text!r} is not of the form MxNxK, such as 1024x1024x512")
+    m, n, k = map(int, found.groups())
+    return m, n, k
+
+
+def parse_parameter(text: str) -> tuple[str, int]:
+    """Parse a configuration's parameter in the form NAME=VALUE."""
+    found = re.fullmatch(r"(\w+)=(\d+)", text)
+    if not found:
+        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE, such as MWG=128")
+    return found[1].upper(), int(found[2])
+
+
+device_option = click.option(
+    "--device",
+    metavar="RANK|NAME",
+    help="A rank from `devices`, or a part of the name of a device or platform.",
+)
+
+_OPTIONS = (
+    click.argument("shape", metavar="MxNxK", type=parse_shape),
+    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True),
+    click.option("--trans-a", is_flag=True, help="A is stored (k, m)."),
+    click.option("--trans-b", is_flag=True, help="B is stored (n, k)."),
+    click.option("--conjugate-a", is_flag=True, help="Conjugate transpose of A, stored (k, m)."),
+    click.option("--conjugate-b", is_flag=True, help="Conjugate transpose of B, stored (n, k)."),
+    click.option("--with-c", is_flag=True, help="Add beta C."),
+    click.option("--bias", is_flag=True, help="Add a bias of n entries to every row."),
+    click.option("--activation", type=click.Choice(tuple(ACTIVATIONS))),
+    click.option("--precision", help="JAX's name of the arithmetic, such as F32_F32_F32."),
+    click.option(
+        "--path",
+        type=click.Choice(("auto", *FAMILIES)),
+        default="auto",
+        show_default=True,
+        help="The kernel family.",
+    ),
+    click.option(
+        "--config",
+        "parameters",
+        metavar="NAME=VALUE",
+        type=parse_parameter,
+        multiple=True,
+        help="Replace a parameter of the configuration; may be given several times.",
+    ),
+    device_option,
+    click.option(
+        "--architecture",
+        metavar="NAME",
+        help="A typical device of sm_90, gfx1012, x86-64-v4, ... instead of one that is here.",
+    ),
+)
+
+
+def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Callable[..., None]:
+    """Give a command the options that describe a product, and call it with what was chosen."""
+
+    @functools.wraps(command)
+    def wrapped(
+        shape: tuple[int, int, int],
+        dtype: str,
+        trans_a: bool,
+        trans_b: bool,
+        conjugate_a: bool,
+        conjugate_b: bool,
+        with_c: bool,
+        bias: bool,
+        activation: str | None,
+        precision: str | None,
+        path: str,
+        parameters: tuple[tuple[str, int], ...],
+        device: str | None,
+        architecture: str | None,
+    ) -> None:
+        if device is not None and architecture is not None:
+            raise click.UsageError("--device and --architecture exclude each other")
+        product = product_of(
+            Inquiry(
+                *shape,
+                dtype=dtype,
+                trans_a=_transposition("a", trans_a, conjugate_a),
+                trans_b=_transposition("b", trans_b, conjugate_b),
+                reads_c=with_c,
+                bias=bias,
+                activation=activation,
+                precision=precision,
+            )
+        )
+        traits = typical_traits(architecture) if architecture else _traits_of_device(device)
+        asked_path = None if path == "auto" else path
+        choice = choose(product.problem, traits, load_database(), asked_path, dict(parameters))
+        command(product, choice, traits)
+
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _transposition(operand: str, transposed: bool, conjugated: bool) -> Transposition:
+    if transposed and conjugated:
+        raise click.UsageError(f"--trans-{operand} and --conjugate-{operand} exclude each other")
+    if conjugated:
+        return "C"
+    return "T" if transposed else "N"
+
+
+def _traits_of_device(selector: str | None) -> DeviceTraits:
+    return cast(DeviceTraits, choose_device(selector).traits)
+
+
+_SOURCE_EXAMPLES = """\b
+Examples:
+  python -m pyclgemm source 1024x1024x1024
+  python -m pyclgemm source 64x3072x768 --bias --activation relu
+  python -m pyclgemm source 512x512x512 --path indirect --architecture gfx1012 --config KWG=32
+"""
+
+
+@click.command(epilog=_SOURCE_EXAMPLES)
+@_of_product
+def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
+    """Print the OpenCL C that computes a product.
+
+    It is the product of an (M, K) and a (K, N) matrix. All kernels are printed in the order
+    of their launches. Colours appear only on a terminal, so the output can be piped to a
+    compiler.
+    """
+    kernels = kernel_sources(product, choice, traits)
+    text = "\n".join(kernel.text for kernel in kernels)
+    if sys.stdout.isatty():
+        Console().print(Syntax(text, "c", background_color="default"))
+    else:
+        click.echo(text, nl=False)
+
+
+_EXPLAIN_EXAMPLES = """\b
+Examples:
+  python -m pyclgemm explain 1024x1024x1024
+  python -m pyclgemm explain 64x3072x768 --dtype float16 --architecture sm_90
+"""
+
+
+@click.command(epilog=_EXPLAIN_EXAMPLES)
+@_of_product
+def explain(product: Product, choice: Choice, traits: DeviceTraits) -> None:
+    """Say which kernels compute a product, and why.
+
+    It is the product of an (M, K) and a (K, N) matrix.
+    """
+    problem = product.problem
+    kernels = ", ".join(kernel.name for kernel in kernel_sources(product, choice, traits))
+    lines = {
+        "product": f"{problem.m} x {problem.n} x {problem.k}, {problem.dtype}, "
+        f"{problem.precision.name}",
+        "device": f"{traits.name} ({traits.architecture or 'unknown architecture'}), "
+        f"{traits.platform} {traits.driver}",
+        "path": choice.path,
+        "config": str(choice.config),
+        "from": f"{choice.source} (level {choice.level})",
+        "reason": choice.reason,
+        "kernels": kernels,
+    }
+    for name, value in lines.items():
+        click.echo(f"{name:8} {value}")

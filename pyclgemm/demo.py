@@ -1,0 +1,236 @@
+"""The first run: a network trained by scikit-learn, run by pyclgemm, and GEMM against NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+from rich.columns import Columns
+from rich.console import Console
+from rich.progress import Progress
+from rich.text import Text
+
+from .demo_speed import SIZES, SpeedRow, measure_speed, out_of_reach, speed_table
+from .discovery import FoundDevice
+from .errors import PyclgemmError
+from .layers import DenseLayer
+
+HIDDEN_LAYERS = (512, 256)
+EPOCHS = 30
+
+#: Largest difference of a probability: some hundred roundings of float32.
+TOLERANCE = 1e-5
+
+_SHADES = " ░▒▓█"
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Scikit-learn's bundled handwritten digits, split for training and test.
+
+    Attributes
+    ----------
+    train, test : numpy.ndarray
+        Images as rows, (count, 64), float32 from 0 to 1.
+    train_labels, test_labels : numpy.ndarray
+        Digits, (count,).
+    """
+
+    train: np.ndarray[Any, Any]
+    test: np.ndarray[Any, Any]
+    train_labels: np.ndarray[Any, Any]
+    test_labels: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How closely two classifiers agree on the same images.
+
+    Attributes
+    ----------
+    count, same_labels : int
+        Images, and those that both give the same label.
+    difference : float
+        Largest absolute difference of a probability.
+    accuracy, reference_accuracy : float
+        Share of right labels of the first and of the second, from 0 to 1.
+    """
+
+    count: int
+    same_labels: int
+    difference: float
+    accuracy: float
+    reference_accuracy: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the two are the same but for rounding."""
+        return self.same_labels == self.count and self.difference <= TOLERANCE
+
+
+def run_demo(console: Console, chosen: FoundDevice) -> bool:
+    """Run a digit classifier and a speed table on a device, and print what comes out.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to print.
+    chosen : FoundDevice
+        A device that works.
+
+    Returns
+    -------
+    bool
+        Whether pyclgemm agreed with scikit-learn and with NumPy.
+
+    Raises
+    ------
+    PyclgemmError
+        If scikit-learn is not installed.
+    """
+    digits = load_digits()
+    context = cl.Context([chosen.device])  # Intel's queues do not keep their context alive
+    queue = cl.CommandQueue(context)
+    console.rule("Handwritten digits", align="left")
+    with Progress(console=console, transient=True) as progress:
+        network = train(digits, progress)
+        task = progress.add_task("building kernels and running the network", total=None)
+        layers = dense_layers(queue, network)
+        ours = probabilities(queue, layers, digits.test)
+        progress.remove_task(task)
+    shape = " -> ".join(str(size) for size in (64, *HIDDEN_LAYERS, 10))
+    console.print(
+        f"scikit-learn trained {shape} on {len(digits.train)} images; "
+        f"pyclgemm's DenseLayers run it on {len(digits.test)} others."
+    )
+    console.print(Columns(pictures(digits.test[:5], ours[:5]), padding=(1, 4)))
+    agreement = agree(ours, network.predict_proba(digits.test), digits.test_labels)
+    print_agreement(console, agreement)
+
+    console.rule("float32 products against NumPy", align="left")
+    rows: list[SpeedRow] = []
+    skipped: list[int] = []
+    with Progress(console=console, transient=True) as progress:
+        for size in progress.track(SIZES, description="measuring, with pauses to stay cool"):
+            if rows and out_of_reach(rows[-1], size):
+                skipped.append(size)
+            else:
+                rows.append(measure_speed(queue, size))
+    console.print("GFLOPS, medians of bursts taken in turn; the operands lie on the device.")
+    console.print(speed_table(rows))
+    if skipped:
+        console.print(f"Left out, this device would take too long: {', '.join(map(str, skipped))}")
+    return agreement.holds and all(row.correct for row in rows)
+
+
+def load_digits() -> Digits:
+    """Load the images and split them.
+
+    Raises
+    ------
+    PyclgemmError
+        If scikit-learn is not installed.
+    """
+    try:
+        from sklearn import datasets, model_selection
+    except ImportError as error:
+        raise PyclgemmError(
+            'the demo needs scikit-learn, which is not installed: pip install "pyclgemm[demo]"'
+        ) from error
+    bunch = datasets.load_digits()
+    images = (bunch.data / 16).astype(np.float32)
+    return Digits(
+        *model_selection.train_test_split(images, bunch.target, test_size=0.25, random_state=0)
+    )
+
+
+def train(digits: Digits, progress: Progress, epochs: int = EPOCHS) -> Any:
+    """Train scikit-learn's ``MLPClassifier``, one step of the progress bar an epoch."""
+    from sklearn.neural_network import MLPClassifier
+
+    network = MLPClassifier(HIDDEN_LAYERS, activation="relu", random_state=0)
+    task = progress.add_task("scikit-learn trains the network", total=epochs)
+    for _ in range(epochs):
+        network.partial_fit(digits.train, digits.train_labels, classes=np.arange(10))
+        progress.advance(task)
+    progress.remove_task(task)
+    return network
+
+
+def dense_layers(queue: cl.CommandQueue, network: Any) -> list[DenseLayer]:
+    """Move the weights of a trained ``MLPClassifier`` to a device; ReLU between the layers."""
+    last = len(network.coefs_) - 1
+    return [
+        DenseLayer(queue, weight, bias, None if index == last else "relu")
+        for index, (weight, bias) in enumerate(
+            zip(network.coefs_, network.intercepts_, strict=True)
+        )
+    ]
+
+
+def probabilities(
+    queue: cl.CommandQueue, layers: list[DenseLayer], images: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """Run images (count, 64) through the layers, on the device, and a softmax in NumPy.
+
+    Returns
+    -------
+    numpy.ndarray
+        Probability of each digit for each image, (count, 10).
+    """
+    values = cl_array.to_device(queue, images)
+    for layer in layers:
+        values = layer(values)
+    return softmax(values.get())
+
+
+def softmax(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Turn the scores of each row into probabilities.
+
+    Examples
+    --------
+    >>> softmax(np.array([[5.0, 5.0]]))
+    array([[0.5, 0.5]])
+    """
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def agree(
+    ours: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]
+) -> Agreement:
+    """Compare two tables of probabilities, (count, classes), of the same images."""
+    our_labels, reference_labels = ours.argmax(axis=1), reference.argmax(axis=1)
+    return Agreement(
+        count=len(labels),
+        same_labels=int((our_labels == reference_labels).sum()),
+        difference=float(np.abs(ours - reference).max()),
+        accuracy=float((our_labels == labels).mean()),
+        reference_accuracy=float((reference_labels == labels).mean()),
+    )
+
+
+def print_agreement(console: Console, agreement: Agreement) -> None:
+    """Print the comparison with scikit-learn."""
+    verdict = "[green]agree[/]" if agreement.holds else "[bold red]DO NOT AGREE[/]"
+    console.print(
+        f"pyclgemm and scikit-learn {verdict}: {agreement.same_labels} of {agreement.count} labels "
+        f"equal, probabilities within {agreement.difference:.1e} (allowed {TOLERANCE:.0e}).\n"
+        f"Right digits: pyclgemm {agreement.accuracy:.1%}, "
+        f"scikit-learn {agreement.reference_accuracy:.1%}.",
+        highlight=False,
+    )
+
+
+def pictures(images: np.ndarray[Any, Any], chances: np.ndarray[Any, Any]) -> list[Text]:
+    """Draw images (count, 64) in characters, each over its most probable digit."""
+    drawn = []
+    for image, chance in zip(images.reshape(-1, 8, 8), chances, strict=True):
+        levels = np.rint(image * (len(_SHADES) - 1)).astype(int)
+        lines = ["".join(_SHADES[level] * 2 for level in row) for row in levels]
+        digit = int(chance.argmax())
+        drawn.append(Text("\n".join([*lines, f"{digit} ({chance[digit]:.1%})"])))
+    return drawn

@@ -1,0 +1,175 @@
+"""What a device is and can do, as plain facts that need no device to be reasoned about."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import pyopencl as cl
+
+from .host import HostCpu, host_cpu, level_of_macros
+from .naming import amd_architecture, intel_architecture, is_software, normalized_vendor
+from .probe import Probe, probe_device
+
+
+@dataclass(frozen=True)
+class DeviceTraits:
+    """The facts about a device on which the choice and the text of a kernel depend.
+
+    Attributes
+    ----------
+    name : str
+        The device's own name, such as "NVIDIA H100 80GB HBM3".
+    vendor : str
+        "nvidia", "amd", "intel", "apple", "arm", "qualcomm" or another in lower case.
+    type : str
+        "gpu", "cpu" or "accelerator".
+    architecture : str
+        "sm_90", "gfx1012", "x86-64-v4" (psABI level), "aarch64", or "" if unknown.
+    platform, driver : str
+        Platform name and driver version.
+    compute_units : int
+        Multiprocessors, or cores of a CPU.
+    max_work_group_size : int
+        Work-items.
+    local_memory_bytes : int
+        Local memory of a work-group.
+    max_allocation_bytes : int
+        Largest single buffer.
+    vector_bytes : int
+        Bytes of a native vector register of a CPU; 4 on a scalar (GPU) device.
+    float64, float16 : bool
+        Whether the compiler has double arithmetic, and half arithmetic. Storage of half
+        needs neither: every OpenCL device converts it on load and store.
+    fast_fma32, fast_fma64 : bool
+        Whether ``fma`` is one instruction, not a software emulation.
+    """
+
+    name: str
+    vendor: str
+    type: str
+    architecture: str
+    platform: str
+    driver: str
+    compute_units: int
+    max_work_group_size: int
+    local_memory_bytes: int
+    max_allocation_bytes: int
+    vector_bytes: int
+    float64: bool
+    float16: bool
+    fast_fma32: bool
+    fast_fma64: bool
+
+
+@functools.cache
+def traits_of(device: cl.Device) -> DeviceTraits:
+    """Find out what a device is and can do; the first call builds and runs tiny kernels.
+
+    Parameters
+    ----------
+    device : pyopencl.Device
+        Of any type.
+
+    Raises
+    ------
+    UnsupportedError
+        If the device cannot build and run even a kernel of one line.
+
+    Examples
+    --------
+    >>> traits = traits_of(getfixture("doctest_queue").device)
+    >>> traits.type in ("gpu", "cpu", "accelerator")
+    True
+    """
+    probe = probe_device(device)
+    kind = type_of(device)
+    host = host_cpu()
+    architecture = _architecture(device, kind, probe, host)
+    fast_fma32, fast_fma64 = _fast_fma(device, kind, probe, architecture)
+    return DeviceTraits(
+        name=name_of(device),
+        vendor=_vendor(device, kind, host),
+        type=kind,
+        architecture=architecture,
+        platform=device.platform.name.strip(),
+        driver=device.driver_version.strip(),
+        compute_units=device.max_compute_units,
+        max_work_group_size=device.max_work_group_size,
+        local_memory_bytes=device.local_mem_size,
+        max_allocation_bytes=device.max_mem_alloc_size,
+        vector_bytes=_vector_bytes(device, kind, architecture),
+        float64=probe.float64,
+        float16=probe.float16,
+        fast_fma32=fast_fma32,
+        fast_fma64=fast_fma64,
+    )
+
+
+def type_of(device: cl.Device) -> str:
+    """Tell "gpu", "cpu" or "accelerator"; a simulator that claims to be all of them is a GPU."""
+    if device.type & cl.device_type.GPU:
+        return "gpu"
+    return "cpu" if device.type & cl.device_type.CPU else "accelerator"
+
+
+def name_of(device: cl.Device) -> str:
+    """The device's name; on AMD's drivers the board's, since theirs is the architecture."""
+    board = _optional(device, "board_name_amd")
+    name: str = board.strip() if isinstance(board, str) else ""
+    return name or device.name.strip()
+
+
+def _vendor(device: cl.Device, kind: str, host: HostCpu) -> str:
+    if kind != "cpu" or is_software(device.name):
+        return normalized_vendor(device.vendor)
+    # A runtime's vendor is not the processor's: Intel's runs on AMD's.
+    return host.vendor or normalized_vendor(f"{device.name} {device.vendor}")
+
+
+def _architecture(device: cl.Device, kind: str, probe: Probe, host: HostCpu) -> str:
+    if kind == "cpu":
+        if "__x86_64__" in probe.macros:
+            return level_of_macros(probe.macros)
+        if "__aarch64__" in probe.macros:
+            return "aarch64"
+        if device.platform.name.startswith("Intel"):
+            return intel_architecture(os.environ, host)
+        return ""
+    major = _optional(device, "compute_capability_major_nv")
+    minor = _optional(device, "compute_capability_minor_nv")
+    if major is not None and minor is not None:
+        return f"sm_{major}{minor}"
+    if normalized_vendor(device.vendor) == "amd" or device.name.startswith("gfx"):
+        return amd_architecture(device.name)
+    return ""
+
+
+def _vector_bytes(device: cl.Device, kind: str, architecture: str) -> int:
+    if kind != "cpu":
+        return 4
+    by_level = {"x86-64-v4": 64, "x86-64-v3": 32, "x86-64-v2": 16, "x86-64": 16}
+    # 16 bytes is the least that a CPU has, even under a runtime that reports scalars.
+    return by_level.get(architecture) or max(16, 4 * device.native_vector_width_float)
+
+
+def _fast_fma(device: cl.Device, kind: str, probe: Probe, architecture: str) -> tuple[bool, bool]:
+    fast32, fast64 = "FP_FAST_FMAF" in probe.macros, "FP_FAST_FMA" in probe.macros
+    if kind == "cpu":
+        # Neither pocl nor Intel's runtime defines the standard macros.
+        native = architecture in ("aarch64", "x86-64-v3", "x86-64-v4")
+        native = native or "__FMA__" in probe.macros
+        return fast32 or native, probe.float64 and (fast64 or native)
+    # OpenCL demands fused double arithmetic, so GPUs with double have it in hardware.
+    fused = bool(device.single_fp_config & cl.device_fp_config.FMA)
+    return fast32 or fused, probe.float64 and not is_software(device.name)
+
+
+def _optional(device: cl.Device, attribute: str) -> Any:
+    """A fact that only some vendors' devices have, or None."""
+    try:
+        return getattr(device, attribute)
+    except (AttributeError, cl.Error):
+        return None

@@ -1,0 +1,149 @@
+"""Which kernels would run, for sizes and types alone: no arrays, and no device needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .codegen import KernelSource
+from .config import Config, config_from_dict, violations
+from .database import Database, by_distance
+from .device import DeviceTraits
+from .epilogue import Epilogue
+from .errors import ArgumentError
+from .operands import Matrix, Transposition
+from .precision import is_complex, resolve_precision
+from .problem import GemmProblem
+from .product import Product, make_product
+from .schedule import make_schedule
+from .select import Choice, select
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """A product of contiguous row-major matrices.
+
+    Attributes
+    ----------
+    m, n, k : int
+        Sizes, at least 1.
+    dtype : str
+        NumPy name of the element type.
+    trans_a, trans_b : "N", "T" or "C"
+        A is stored (k, m), and B (n, k), unless it is "N".
+    reads_c : bool
+        Whether an addend takes part, beta not being zero.
+    bias : bool
+        Whether a bias is added to every row.
+    activation : str or None
+        One of `pyclgemm.epilogue.ACTIVATIONS`.
+    precision : str or None
+        JAX's name of the arithmetic; None for the default of the type.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "float32"
+    trans_a: Transposition = "N"
+    trans_b: Transposition = "N"
+    reads_c: bool = False
+    bias: bool = False
+    activation: str | None = None
+    precision: str | None = None
+
+
+def product_of(inquiry: Inquiry) -> Product:
+    """Describe the product as the functions that take arrays would.
+
+    Raises
+    ------
+    ArgumentError, DtypeError, UnsupportedError
+        If the activation or the precision is unknown, or does not suit the type.
+
+    Examples
+    --------
+    >>> product_of(Inquiry(8, 4, 2, trans_a="T")).problem.a.order
+    'column'
+    """
+    m, n, k = inquiry.m, inquiry.n, inquiry.k
+    has_imaginary = is_complex(inquiry.dtype)
+    a = _row_major(m, k) if inquiry.trans_a == "N" else _row_major(k, m)
+    b = _row_major(k, n) if inquiry.trans_b == "N" else _row_major(n, k)
+    out = _row_major(m, n)
+    return make_product(
+        a.operated(inquiry.trans_a, is_complex=has_imaginary),
+        b.operated(inquiry.trans_b, is_complex=has_imaginary),
+        out,
+        out if inquiry.reads_c else None,
+        dtype=inquiry.dtype,
+        precision=resolve_precision(inquiry.precision, inquiry.dtype),
+        bias_stride=1 if inquiry.bias else None,
+        activation=Epilogue(activation=inquiry.activation).activation,
+    )
+
+
+def choose(
+    problem: GemmProblem,
+    traits: DeviceTraits,
+    database: Database,
+    path: str | None = None,
+    parameters: Mapping[str, int] | None = None,
+) -> Choice:
+    """Choose as `pyclgemm.gemm` would, or a path and parameters that were asked for.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product.
+    traits : DeviceTraits
+        The device.
+    database : Database
+        What is known.
+    path : str, optional
+        "indirect", "direct" or "cpu", even where it would not be chosen.
+    parameters : mapping, optional
+        Replace those of the configuration that the database gives.
+
+    Raises
+    ------
+    ArgumentError
+        If `path` is asked for and the database knows no configuration of it.
+    ConfigError
+        If the resulting configuration is not valid.
+    UnsupportedError
+        If nothing in the database fits the device.
+    """
+    if path is None:
+        choice = select(problem, traits, database)
+        if not parameters:
+            return choice
+        path, base = choice.path, choice.config
+    else:
+        base = _nearest(problem, traits, database, path)
+    # Rebuilt by name: what a configuration derives from others stays as it was found.
+    asked = config_from_dict(path, {**base.as_dict(), **(parameters or {})})
+    return select(problem, traits, database, asked)
+
+
+def kernel_sources(product: Product, choice: Choice, traits: DeviceTraits) -> list[KernelSource]:
+    """The kernels that compute a product, in the order of their launches."""
+    schedule = make_schedule(product, choice.config, traits)
+    return [launch.source for launch in schedule.launches]
+
+
+def _row_major(rows: int, columns: int) -> Matrix:
+    return Matrix(rows, columns, row_stride=columns, column_stride=1, offset=0)
+
+
+def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, path: str) -> Config:
+    shape = (problem.m, problem.n, problem.k)
+    for _, entry in database.lookup(traits, problem.dtype, problem.precision.name):
+        records = [record for record in entry.records if record.config.family == path]
+        for record in by_distance(records, shape):
+            if not violations(record.config, problem.dtype, traits):
+                return record.config
+    raise ArgumentError(
+        f"path is {path!r}, of which no database has a configuration for {problem.dtype} on "
+        f"{traits.name!r}"
+    )

@@ -1,0 +1,154 @@
+"""What a device's compiler can really do, found by building and running tiny kernels.
+
+Neither a device's presence nor its extension string can be trusted: some runtimes list
+devices on which no kernel builds, and NVIDIA's compiler has half arithmetic that it does
+not advertise.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from .errors import UnsupportedError
+from .naming import is_software
+
+#: Macros that tell for which processor the compiler works.
+MACROS = (
+    "FP_FAST_FMAF",
+    "FP_FAST_FMA",
+    "__x86_64__",
+    "__aarch64__",
+    "__SSE4_2__",
+    "__AVX2__",
+    "__BMI2__",
+    "__FMA__",
+    "__AVX512F__",
+    "__AVX512BW__",
+    "__AVX512DQ__",
+    "__AVX512VL__",
+)
+
+_BASE_SOURCE = (
+    "__kernel void probe(__global const float *x, __global float *y, __global int *macros)\n{\n"
+    "    y[0] = x[0] * x[1] + x[2];\n"
+    + "".join(
+        f"#ifdef {name}\n    macros[{index}] = 1;\n#else\n    macros[{index}] = 0;\n#endif\n"
+        for index, name in enumerate(MACROS)
+    )
+    + "}\n"
+)
+
+# Scalars and vectors: a compiler may know the type and lack the vectors of it.
+_ARITHMETIC_SOURCE = """
+#pragma OPENCL EXTENSION {extension} : enable
+__kernel void probe(__global const {type} *x, __global {type} *y)
+{{
+    const {type}4 products = ({type}4)(x[0], x[1], x[2], x[3]) * x[0];
+    y[0] = x[0] * x[1] + x[2];
+    y[1] = products.s3;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What running kernels told about a device.
+
+    Attributes
+    ----------
+    float64, float16 : bool
+        Whether kernels with double, and with half, arithmetic build and give right numbers.
+    macros : frozenset of str
+        Those of `MACROS` that the compiler defines.
+    """
+
+    float64: bool
+    float16: bool
+    macros: frozenset[str]
+
+
+def probe_device(device: cl.Device) -> Probe:
+    """Build and run tiny kernels on a device.
+
+    Raises
+    ------
+    UnsupportedError
+        If the device cannot build and run even a kernel of one line.
+    """
+    try:
+        context = cl.Context([device])
+        queue = cl.CommandQueue(context)
+        macros = _run_base(queue)
+    except UnsupportedError:
+        raise
+    except Exception as error:  # a broken runtime may raise anything
+        raise UnsupportedError(
+            f"{device.name.strip()} cannot build and run a kernel: {summary(error)}"
+        ) from error
+    return Probe(
+        float64=_has_arithmetic(queue, "cl_khr_fp64", "double", np.float64),
+        float16=_has_arithmetic(queue, "cl_khr_fp16", "half", np.float16),
+        macros=macros,
+    )
+
+
+def summary(error: Exception) -> str:
+    r"""The line of a runtime's message that says most, cut to what fits a table.
+
+    Examples
+    --------
+    >>> summary(RuntimeError("clBuildProgram failed\n\nerror: unknown target CPU 'generic'"))
+    "error: unknown target CPU 'generic'"
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "error:" in line.lower()]
+    return (telling or lines or [type(error).__name__])[0][:160]
+
+
+def _run_base(queue: cl.CommandQueue) -> frozenset[str]:
+    x = np.array([3.0, 5.0, 7.0], np.float32)
+    y = np.zeros(1, np.float32)
+    macros = np.zeros(len(MACROS), np.int32)
+    _run(queue, _BASE_SOURCE, x, y, macros)
+    if y[0] != 22.0:
+        raise UnsupportedError(
+            f"{queue.device.name.strip()} computes wrongly: 3 * 5 + 7 gave {y[0]}, not 22"
+        )
+    return frozenset(name for name, defined in zip(MACROS, macros, strict=True) if defined)
+
+
+def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: Any) -> bool:
+    device = queue.device
+    advertised = extension in device.extensions.split()
+    # CPU runtimes and simulators have no more than they advertise, and answer the attempt
+    # with messages on the terminal.
+    if not advertised and (not device.type & cl.device_type.GPU or is_software(device.name)):
+        return False
+    x = np.array([1.5, 1.25, 2.0 ** -np.finfo(dtype).nmant, 3.0], dtype)
+    y = np.zeros(2, dtype)
+    source = _ARITHMETIC_SOURCE.format(extension=extension, type=c_type)
+    try:
+        _run(queue, source, x, y)
+    except Exception:  # refused by the compiler, or by a runtime in its own way
+        return False
+    # 1.875 + the spacing of numbers near 1: a result in a narrower type would differ.
+    return bool(y[0] == x[0] * x[1] + x[2] and y[1] == x[3] * x[0])
+
+
+def _run(queue: cl.CommandQueue, source: str, x: Any, *results: Any) -> None:
+    flags = cl.mem_flags
+    context = queue.context
+    operand = cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x)
+    buffers = [cl.Buffer(context, flags.WRITE_ONLY, size=result.nbytes) for result in results]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        # A cached binary proves nothing, and pyopencl (2026.1) fails on a stale one.
+        program = cl.Program(context, source).build(cache_dir=False)
+    cl.Kernel(program, "probe")(queue, (1,), (1,), operand, *buffers)
+    for result, buffer in zip(results, buffers, strict=True):
+        cl.enqueue_copy(queue, result, buffer)

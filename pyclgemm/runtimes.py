@@ -1,0 +1,137 @@
+"""Make OpenCL runtimes visible that were installed as Python packages but that the loader misses.
+
+Intel's CPU runtime on PyPI (``intel-opencl-rt``) registers itself by a file that names a
+folder of the machine on which the wheel was made, so no loader finds it. Loaders read the
+registry once, at the first OpenCL call of a process: for that one call they are pointed
+at a temporary registry that holds the system's entries and the wheel's true path.
+
+pocl's wheel needs no help: pyopencl's bundled loader looks where it installs itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyopencl as cl
+
+_LOGGER = logging.getLogger(__name__)
+
+#: The distribution on PyPI, and the file name under which its library is loaded.
+INTEL_DISTRIBUTION = "intel-opencl-rt"
+INTEL_LIBRARY = "libintelocl.so"
+
+#: A user who set one of these chose the runtimes; ocl-icd reads the first two, the Khronos
+#: loader the first and the last.
+LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")
+
+_SYSTEM_REGISTRY = Path("/etc/OpenCL/vendors")
+
+
+@functools.cache
+def register_runtimes() -> Path | None:
+    """Make the loader see Intel's runtime from PyPI, where it is installed.
+
+    It works once a process, and only before the process's first OpenCL call; afterwards,
+    without the wheel, off Linux, or where the user chose runtimes by one of
+    `LOADER_VARIABLES`, nothing changes. It never raises: what fails is logged at level
+    debug, and the runtime stays hidden.
+
+    Returns
+    -------
+    pathlib.Path or None
+        The library that was shown to the loader.
+
+    Examples
+    --------
+    >>> register_runtimes() == register_runtimes()
+    True
+    """
+    try:
+        library = runtime_to_register(os.environ, system_registries())
+        if library is not None:
+            with _registry(library, system_registries()):
+                cl.get_platforms()
+        return library
+    except Exception:  # whatever is odd about a machine, importing the library must not fail
+        _LOGGER.debug("no OpenCL runtime was registered", exc_info=True)
+        return None
+
+
+def runtime_to_register(environment: Mapping[str, str], registries: list[Path]) -> Path | None:
+    """Decide which library is to be shown to the loader.
+
+    Parameters
+    ----------
+    environment : mapping
+        Variables by name, as ``os.environ``.
+    registries : list of pathlib.Path
+        Folders of ``.icd`` files that the loader reads by itself.
+
+    Returns
+    -------
+    pathlib.Path or None
+        None where the user chose the runtimes, no wheel is installed, or a registry
+        already names an Intel library that exists.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    if any(environment.get(name) for name in LOADER_VARIABLES):
+        return None
+    library = installed_intel_library()
+    if library is None or any(_names_intel(entry, exists=True) for entry in _entries(registries)):
+        return None
+    return library
+
+
+def installed_intel_library() -> Path | None:
+    """Find the library of Intel's wheel by the wheel's own list of files."""
+    try:
+        files = importlib.metadata.files(INTEL_DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for file in files:
+        if file.name == INTEL_LIBRARY:
+            path = Path(str(file.locate())).resolve()
+            return path if path.is_file() else None
+    return None
+
+
+def system_registries() -> list[Path]:
+    """The folders of ``.icd`` files that the loader reads when no variable is set."""
+    registries = [_SYSTEM_REGISTRY]
+    if Path(sys.prefix, "conda-meta").is_dir():  # a conda environment has its own loader
+        registries.append(Path(sys.prefix, "etc", "OpenCL", "vendors"))
+    return [folder for folder in registries if folder.is_dir()]
+
+
+def _entries(registries: list[Path]) -> list[Path]:
+    return [entry for folder in registries for entry in sorted(folder.glob("*.icd"))]
+
+
+def _names_intel(entry: Path, *, exists: bool) -> bool:
+    named = Path(entry.read_text(errors="replace").strip())
+    return named.name.startswith(INTEL_LIBRARY) and (not exists or named.is_file())
+
+
+@contextmanager
+def _registry(library: Path, registries: list[Path]) -> Iterator[None]:
+    """Point the loader at the system's entries and `library`, for the time of a with-block."""
+    with tempfile.TemporaryDirectory(prefix="pyclgemm-icd-") as folder:
+        for entry in _entries(registries):
+            if not _names_intel(entry, exists=False):
+                shutil.copyfile(entry, Path(folder, entry.name))
+        Path(folder, "pyclgemm-intel.icd").write_text(f"{library}\n")
+        os.environ["OCL_ICD_VENDORS"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["OCL_ICD_VENDORS"]

@@ -1,0 +1,65 @@
+"""Compare the speeds of functions fairly on machines that throttle.
+
+Small virtual machines drop to half their speed after seconds of full load, and power
+limits favour whoever runs first. So the contenders take turns, in bursts of some
+milliseconds with longer pauses between, and medians are reported.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+#: Seconds that a burst of calls lasts, and the pause after it in bursts.
+BURST_SECONDS = 0.02
+PAUSE_BURSTS = 4
+
+
+def compare(
+    contenders: Mapping[str, Callable[[int], None]],
+    rounds: int,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, float]:
+    """Time functions in turn: A B A B ...
+
+    Parameters
+    ----------
+    contenders : mapping of str to callable
+        Functions that do some work so many times, given as their argument, and return
+        when it is done. The caller has warmed them up.
+    rounds : int
+        Bursts of each.
+    clock, sleep : callable, optional
+        Replaced in tests.
+
+    Returns
+    -------
+    dict of str to float
+        Median seconds of one repetition of the work.
+
+    Examples
+    --------
+    >>> seconds = compare({"a": lambda count: None, "b": lambda count: None}, 1)
+    >>> sorted(seconds)
+    ['a', 'b']
+    """
+
+    def burst(work: Callable[[int], None], count: int) -> float:
+        start = clock()
+        work(count)
+        seconds = clock() - start
+        sleep(PAUSE_BURSTS * seconds)
+        return seconds / count
+
+    counts = {
+        name: max(1, round(BURST_SECONDS / max(burst(work, 1), 1e-9)))
+        for name, work in contenders.items()
+    }
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, work in contenders.items():
+            samples[name].append(burst(work, counts[name]))
+    return {name: statistics.median(values) for name, values in samples.items()}

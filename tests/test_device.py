@@ -1,0 +1,296 @@
+"""Traits, probes and the ranking of devices; what can be is tested with no device."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from pyclgemm import discovery, probe
+from pyclgemm.device import traits_of, type_of
+from pyclgemm.errors import ArgumentError, UnsupportedError
+from pyclgemm.host import HostCpu, level_of_flags, level_of_macros, parse_cpuinfo
+from pyclgemm.naming import (
+    amd_architecture,
+    intel_architecture,
+    is_software,
+    normalized_vendor,
+)
+
+KINDS = cl.device_type
+
+
+class StandIn(SimpleNamespace):
+    """An object with a device's attributes, which hashes by identity as devices do."""
+
+    __hash__ = object.__hash__
+
+
+def stand_in(name="Some CPU", kind=KINDS.CPU, units=4, width=8, extensions="", platform="Some"):
+    return StandIn(
+        name=name,
+        vendor="Vendor",
+        type=kind,
+        max_compute_units=units,
+        native_vector_width_float=width,
+        extensions=extensions,
+        platform=SimpleNamespace(name=platform, version="OpenCL 3.0"),
+    )
+
+
+# --------------------------------------------------------------------------------------
+# Names
+# --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "vendor"),
+    [
+        ("NVIDIA Corporation", "nvidia"),
+        ("Advanced Micro Devices, Inc.", "amd"),
+        ("AuthenticAMD", "amd"),
+        ("AMD", "amd"),
+        ("AMD EPYC 9V45 Intel(R) Corporation", "amd"),
+        ("Intel(R) Corporation", "intel"),
+        ("GenuineIntel", "intel"),
+        ("Apple", "apple"),
+        ("QUALCOMM", "qualcomm"),
+        ("ARM", "arm"),
+        ("Mesa/X.org", "mesa"),
+        ("Charm Systems", "charm"),
+        ("", ""),
+    ],
+)
+def test_vendor(text, vendor):
+    assert normalized_vendor(text) == vendor
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        ("gfx1012", "gfx1012"),
+        ("gfx90a:sramecc+:xnack-", "gfx90a"),
+        ("gfx1012:xnack-", "gfx1012"),
+        ("AMD Radeon RX 5500 XT (navi14, LLVM 15.0.6, DRM 3.49, 6.1.0)", "gfx1012"),
+        ("AMD Radeon Graphics", ""),
+    ],
+)
+def test_amd_architecture(name, architecture):
+    assert amd_architecture(name) == architecture
+
+
+def test_software_devices_are_known():
+    assert is_software("llvmpipe (LLVM 15.0.6, 256 bits)")
+    assert is_software("Oclgrind Simulator")
+    assert not is_software("NVIDIA H100 80GB HBM3")
+
+
+# --------------------------------------------------------------------------------------
+# The host's processor
+# --------------------------------------------------------------------------------------
+
+_V3 = {"sse4_2", "avx2", "fma", "bmi2"}
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"),
+    [
+        (_V4, "x86-64-v4"),
+        (_V4 - {"avx512dq"}, "x86-64-v3"),
+        (_V3, "x86-64-v3"),
+        (_V3 - {"fma"}, "x86-64-v2"),
+        ({"sse2"}, "x86-64"),
+    ],
+)
+def test_level_of_flags(flags, level):
+    assert level_of_flags(flags) == level
+
+
+def test_level_of_macros():
+    v3 = {"__SSE4_2__", "__AVX2__", "__FMA__", "__BMI2__"}
+    assert level_of_macros({"__x86_64__", *v3}) == "x86-64-v3"
+    assert level_of_macros({"__x86_64__", *v3, "__AVX512F__"}) == "x86-64-v3"
+    assert level_of_macros({"__x86_64__"}) == "x86-64"
+
+
+def test_cpuinfo_of_another_system_tells_nothing():
+    assert parse_cpuinfo("") == HostCpu("", frozenset())
+    assert parse_cpuinfo("processor : 0\nCPU implementer : 0x41\n").vendor == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "level"),
+    [
+        ("corei7", "x86-64-v2"),
+        ("corei7-avx", "x86-64-v2"),
+        ("core-avx2", "x86-64-v3"),
+        ("skx", "x86-64-v4"),
+        ("auto", "x86-64-v4"),
+        ("", "x86-64-v4"),
+    ],
+)
+def test_intels_runtime_is_believed_about_its_target(target, level):
+    host = HostCpu("intel", frozenset(_V4))
+    assert intel_architecture({"CL_CONFIG_CPU_TARGET_ARCH": target}, host) == level
+
+
+# --------------------------------------------------------------------------------------
+# Ranking
+# --------------------------------------------------------------------------------------
+
+
+def test_preference_puts_gpus_first_and_imitations_last():
+    gpu = stand_in("GPU", KINDS.GPU, units=2, width=1)
+    accelerator = stand_in("DSP", KINDS.ACCELERATOR, units=64)
+    cpu = stand_in("CPU", units=128, width=16)
+    software = stand_in("llvmpipe", KINDS.GPU, units=256)
+    ranked = sorted([software, cpu, gpu, accelerator], key=discovery.preference, reverse=True)
+    assert ranked == [gpu, accelerator, cpu, software]
+
+
+def test_preference_among_equals():
+    small, large = stand_in(units=4), stand_in(units=8)
+    assert discovery.preference(large) > discovery.preference(small)
+    assert discovery.preference(stand_in(width=16)) > discovery.preference(small)
+    offers_more = stand_in(extensions="cl_khr_fp64 cl_khr_fp16")
+    assert discovery.preference(offers_more) > discovery.preference(small)
+
+
+def test_a_device_that_claims_every_type_is_a_gpu():
+    assert type_of(stand_in(kind=KINDS.ALL)) == "gpu"
+    assert type_of(stand_in(kind=KINDS.CPU | KINDS.DEFAULT)) == "cpu"
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Let the machine have these devices and platforms; `broken` ones fail their probe."""
+
+    def install(devices, broken=(), platforms=None):
+        def traits(device):
+            if device in broken:
+                raise UnsupportedError(f"{device.name} cannot build and run a kernel: error: no")
+            return SimpleNamespace(name=device.name, type="cpu")
+
+        offered = SimpleNamespace(name="Some", get_devices=lambda: list(devices))
+        monkeypatch.setattr(discovery, "traits_of", traits)
+        monkeypatch.setattr(discovery.cl, "get_platforms", lambda: platforms or [offered])
+        discovery.find_devices.cache_clear()
+        discovery.default_device.cache_clear()
+
+    yield install
+    discovery.find_devices.cache_clear()
+    discovery.default_device.cache_clear()
+
+
+def test_a_broken_device_is_listed_with_the_reason_and_not_used(machine):
+    works, broken = stand_in("Works", units=2), stand_in("Broken", units=64)
+    machine([works, broken], broken=[broken])
+    assert discovery.default_device() is works
+    found = discovery.find_devices()
+    assert [one.device for one in found] == [works, broken]
+    assert found[1].traits is None
+    assert found[1].reason == "cannot build and run a kernel: error: no"
+    assert [one.device for one in discovery.working_devices()] == [works]
+
+
+def test_platforms_without_a_device_are_listed(machine):
+    def failing():
+        raise cl.LogicError("DEVICE_NOT_FOUND")
+
+    machine(
+        [],
+        platforms=[
+            SimpleNamespace(name="Empty", get_devices=list),
+            SimpleNamespace(name="Failing", get_devices=failing),
+        ],
+    )
+    reasons = {one.platform: one.reason for one in discovery.find_devices()}
+    assert reasons == {"Empty": discovery.NO_DEVICE, "Failing": "DEVICE_NOT_FOUND"}
+
+
+def test_no_device_at_all_says_what_was_found_and_what_to_install(machine):
+    broken = stand_in("Broken")
+    machine([broken], broken=[broken])
+    message = r'Broken: cannot build .* pip install "pyclgemm\[cpu\]"'
+    with pytest.raises(UnsupportedError, match=message):
+        discovery.default_device()
+    with pytest.raises(UnsupportedError, match=message):
+        discovery.choose_device(None)
+
+
+def test_a_loader_without_platforms(machine, monkeypatch):
+    def failing():
+        raise cl.LogicError("PLATFORM_NOT_FOUND_KHR")
+
+    machine([])
+    monkeypatch.setattr(discovery.cl, "get_platforms", failing)
+    with pytest.raises(UnsupportedError, match="none was found"):
+        discovery.default_device()
+
+
+def test_a_device_is_chosen_by_rank_or_by_part_of_a_name(machine):
+    first, second = stand_in("Fast One", units=8), stand_in("Slow One", units=2, platform="PoCL")
+    machine([second, first])
+    assert discovery.choose_device(None).device is first
+    assert discovery.choose_device("1").device is second
+    assert discovery.choose_device("one").device is first
+    assert discovery.choose_device("SLOW").device is second
+    assert discovery.choose_device("pocl").device is second
+    for wrong in ("2", "GPU"):
+        with pytest.raises(ArgumentError, match=f"device is '{wrong}'.*0: Fast One.*1: Slow One"):
+            discovery.choose_device(wrong)
+
+
+# --------------------------------------------------------------------------------------
+# Real devices
+# --------------------------------------------------------------------------------------
+
+
+def test_traits_are_found_once_and_make_sense(device):
+    traits = traits_of(device)
+    assert traits_of(device) is traits
+    assert traits.type in ("gpu", "cpu", "accelerator")
+    assert traits.vendor == traits.vendor.lower() != ""
+    assert traits.compute_units >= 1
+    assert traits.max_work_group_size >= 1
+    assert traits.local_memory_bytes == device.local_mem_size
+    assert traits.vector_bytes in (4, 16, 32, 64, 128)
+    assert traits.float64 or not traits.fast_fma64
+
+
+@pytest.mark.filterwarnings("ignore::pyopencl.CompilerWarning")
+def test_float64_is_said_where_a_kernel_with_double_runs(device):
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    source = "__kernel void f(__global double *x) { x[0] = x[0] / 3; }"
+    values = np.ones(1)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffer = cl.Buffer(context, flags, hostbuf=values)
+    if not traits_of(device).float64:
+        pytest.skip("this device has no double arithmetic")
+    cl.Kernel(cl.Program(context, source).build(), "f")(queue, (1,), None, buffer)
+    cl.enqueue_copy(queue, values, buffer)
+    assert values[0] == 1 / 3
+
+
+def test_every_working_device_is_found(device):
+    assert device in [one.device for one in discovery.working_devices()]
+
+
+def test_a_device_that_computes_wrongly_is_refused(device, monkeypatch):
+    monkeypatch.setattr(probe, "_BASE_SOURCE", probe._BASE_SOURCE.replace("x[2]", "x[1]"))
+    with pytest.raises(UnsupportedError, match="computes wrongly: .* gave 20"):
+        probe.probe_device(device)
+
+
+def test_a_device_that_builds_nothing_is_refused(device, monkeypatch):
+    monkeypatch.setattr(probe, "_BASE_SOURCE", "#error no kernel builds here\n")
+    with pytest.raises(UnsupportedError, match="cannot build and run a kernel"):
+        probe.probe_device(device)
+
+
+def test_summary_of_an_error_without_text():
+    assert probe.summary(RuntimeError()) == "RuntimeError"
