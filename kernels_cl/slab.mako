@@ -9,16 +9,16 @@
     // of which ${slab.copy.unit_items} work-items take neighbouring ones.
     const int ${slab.name}_unit = item % ${slab.copy.unit_items} * ${slab.copy.width};
     const int ${slab.name}_other = item / ${slab.copy.unit_items};
-    ${slab.vector} ${slab.name}_fetched[${slab.copy.unit_vectors * slab.copy.other_rows}];
+    ${slab.vector} ${slab.name}_fetched[${slab.vectors}];
 </%def>
 
 ## The loops over a work-item's vectors: number i starts at (unit, other) of the slab.
 <%def name="each_vector(slab)" filter="trim">
     #pragma unroll
-    for (int i = 0; i < ${slab.copy.unit_vectors * slab.copy.other_rows}; ++i) {
-        const int unit = i % ${slab.copy.unit_vectors} * ${slab.copy.unit_items * slab.copy.width} + ${slab.name}_unit;
-        const int other = i / ${slab.copy.unit_vectors} * ${slab.copy.other_items} + ${slab.name}_other;
-        ${caller.body()}
+    for (int i = 0; i < ${slab.vectors}; ++i) {
+        const int unit = ${slab.unit_of_i};
+        const int other = ${slab.other_of_i};
+        ${capture(caller.body) | trim}
     }
 </%def>
 

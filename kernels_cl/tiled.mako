@@ -13,6 +13,7 @@ ${prelude.address("c", problem.c)}
 % endif
 
 ${prelude.arithmetic()}
+
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tiles.work_items}, 1, 1)))", arguments)}
 {
 ${tile.locals(slabs)}

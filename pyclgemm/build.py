@@ -27,12 +27,16 @@ def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -
 
 @functools.lru_cache(maxsize=512)
 def _build_program(context: cl.Context, device: cl.Device, name: str, text: str) -> cl.Program:
-    program = cl.Program(context, text)
     try:
         with warnings.catch_warnings():
             # Several compilers write a log even where nothing is wrong.
             warnings.simplefilter("ignore", cl.CompilerWarning)
-            return program.build(devices=[device])
+            try:
+                return cl.Program(context, text).build(devices=[device])
+            except KeyError:
+                # pyopencl's cache on disk holds a binary that the runtime refuses, made for
+                # another CPU under the same name.
+                return cl.Program(context, text).build(devices=[device], cache_dir=False)
     except cl.Error as error:
         raise KernelBuildError(
             f"the compiler of {device.name!r} refused kernel {name!r}",

@@ -27,6 +27,10 @@ from .tiling import SlabCopy, slab_copy
 #: Positions are 32-bit until a size, rounded up to tiles, comes near the limit.
 _LONG_FROM = 2**31 - 2**16
 
+#: What a GPU's cache reads at once. Work-items that read along k take no longer runs, because
+#: those side by side in a row of the slab then write to local memory without bank conflicts.
+_SECTOR_BYTES = 32
+
 #: Layouts after packing: positions contiguous, rows padded to the widest vector.
 PACKED_A = MatrixLayout("column", 16)
 PACKED_B = MatrixLayout("row", 16)
@@ -92,6 +96,28 @@ class SlabReader:
         """The index with unit stride in memory."""
         return "k" if self.unit == "depth" else {"a": "m", "b": "n"}[self.name]
 
+    @property
+    def vectors(self) -> int:
+        """Vectors of one work-item."""
+        return self.copy.unit_vectors * self.copy.other_rows
+
+    @property
+    def unit_of_i(self) -> str:
+        """Where vector i starts along the unit-stride index of the slab."""
+        step = self.copy.unit_items * self.copy.width
+        if self.copy.unit_vectors == 1:
+            return f"{self.name}_unit"
+        which = "i" if self.copy.other_rows == 1 else f"i % {self.copy.unit_vectors}"
+        return f"{which} * {step} + {self.name}_unit"
+
+    @property
+    def other_of_i(self) -> str:
+        """Where vector i lies along the other index of the slab."""
+        if self.copy.other_rows == 1:
+            return f"{self.name}_other"
+        which = "i" if self.copy.unit_vectors == 1 else f"i / {self.copy.unit_vectors}"
+        return f"{which} * {self.copy.other_items} + {self.name}_other"
+
     def lane(self, index: int) -> str:
         """Selector of an element of what was read at once."""
         return self.element.lane(index, self.copy.width)
@@ -145,7 +171,8 @@ def _slab_reader(
     elif along_tile:
         copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable)
     else:
-        copy = slab_copy(tiles.KWG, extent, tiles.work_items, usable)
+        run = max(1, _SECTOR_BYTES // element.stored_bytes)
+        copy = slab_copy(tiles.KWG, extent, tiles.work_items, usable, run=run)
     if copy is None:
         raise ConfigError(f"a slab of {name} does not divide among the work-items of {tiles}")
     return SlabReader(name, layout, element, copy, unit)

@@ -33,37 +33,33 @@ _SCALARS: dict[str, Any] = {
 
 
 class _BoundKernel:
-    """A kernel and the numbers of those arguments that change between calls."""
+    """A kernel, and what its arguments were last set to, so that only changes are set."""
 
     def __init__(self, context: cl.Context, device: cl.Device, launch: Launch) -> None:
         self.kernel = build_kernel(context, device, launch.source)
         self.global_size = launch.global_size
         self.local_size = launch.source.local_size
-        self.buffers: list[tuple[int, str]] = []
-        self.offsets: list[tuple[int, str]] = []
-        self.scalars: list[tuple[int, str, Any]] = []
+        #: Number, name of the value, NumPy type of a scalar, and the value last set.
+        self._varying: list[list[Any]] = []
         for number, argument in enumerate(launch.source.arguments):
             name = argument.name
             if name in launch.values:
                 self.kernel.set_arg(number, _SCALARS[argument.kind](launch.values[name]))
             elif name in launch.buffers:
-                self.buffers.append((number, launch.buffers[name]))
-            elif name in launch.offsets:
-                self.offsets.append((number, launch.offsets[name]))
-            else:  # alpha and beta
-                self.scalars.append((number, name, _SCALARS[argument.kind]))
+                self._varying.append([number, launch.buffers[name], None, None])
+            else:
+                key = f"{launch.offsets[name]}_offset" if name in launch.offsets else name
+                self._varying.append([number, key, _SCALARS[argument.kind], None])
 
-    def set_arguments(
-        self, buffers: dict[str, Any], offsets: dict[str, int], scalars: dict[str, Any]
-    ) -> None:
-        """Set everything that may have changed."""
-        kernel = self.kernel
-        for number, role in self.buffers:
-            kernel.set_arg(number, buffers[role])
-        for number, role in self.offsets:
-            kernel.set_arg(number, np.int64(offsets[role]))
-        for number, name, scalar in self.scalars:
-            kernel.set_arg(number, scalar(scalars[name]))
+    def set_arguments(self, values: dict[str, Any]) -> None:
+        """Set the arguments whose values differ from the call before."""
+        for entry in self._varying:
+            number, key, scalar, last = entry
+            value = values[key]
+            if value is last or (scalar is not None and value == last):
+                continue
+            self.kernel.set_arg(number, value if scalar is None else scalar(value))
+            entry[3] = value
 
 
 class LaunchSequence:
@@ -86,6 +82,7 @@ class LaunchSequence:
         self._product = product
         self._itemsize = np.dtype(product.problem.dtype).itemsize
         self._workspaces = dict(schedule.workspaces) if schedule else {}
+        self._generation = -1
         self._kernels = [
             _BoundKernel(queue.context, queue.device, launch)
             for launch in (schedule.launches if schedule else ())
@@ -148,30 +145,31 @@ class LaunchSequence:
             events = [event] if self._chained else None
         return cl.enqueue_marker(queue, wait_for=events) if event is None else event
 
-    def _bind(
-        self, a: Any, b: Any, out: Any, c: Any, bias: Any, alpha: Any, beta: Any
-    ) -> None:
+    def _bind(self, a: Any, b: Any, out: Any, c: Any, bias: Any, alpha: Any, beta: Any) -> None:
         """Check what the arrays share, and set the kernels' arguments."""
-        arrays = {"a": a, "b": b, "out": out, "c": c, "bias": bias}
-        arrays = {name: array for name, array in arrays.items() if array is not None}
         context = self._queue.context
-        for name, array in arrays.items():
+        values = {"alpha": alpha, "beta": beta}
+        # The kernel's a is the caller's b, if they were swapped.
+        roles = ("b", "a") if self._product.swapped else ("a", "b")
+        for name, role, array in (
+            ("a", roles[0], a), ("b", roles[1], b), ("out", "out", out), ("c", "c", c),
+            ("bias", "bias", bias),
+        ):  # fmt: skip
+            if array is None:
+                continue
             if array.context != context:
                 raise ArgumentError(
                     f"{name} belongs to another context than queue; it must be made in the same"
                 )
-        for name in ("a", "b", "c", "bias"):
-            if name in arrays and not (name == "c" and c is out):
-                _check_apart(name, arrays[name], out)
-        if self._product.swapped:
-            arrays["a"], arrays["b"] = arrays["b"], arrays["a"]
-        # An operand without elements has no buffer; the kernel then reads nothing from it.
-        buffers = {role: array.base_data or out.base_data for role, array in arrays.items()}
+            if array is not out:
+                _check_apart(name, array, out)
+            # An operand without elements has no buffer; the kernel then reads nothing from it.
+            values[role] = array.base_data or out.base_data
+            values[f"{role}_offset"] = array.offset // self._itemsize
         for name, size in self._workspaces.items():
-            buffers[name] = self._state.buffer(name, size)
-        offsets = {role: array.offset // self._itemsize for role, array in arrays.items()}
+            values[name] = self._state.buffer(name, size)
         for kernel in self._kernels:
-            kernel.set_arguments(buffers, offsets, {"alpha": alpha, "beta": beta})
+            kernel.set_arguments(values)
 
 
 def _check_apart(name: str, array: Any, out: Any) -> None:

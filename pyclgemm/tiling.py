@@ -29,7 +29,12 @@ class SlabCopy:
 
 
 def slab_copy(
-    unit: int, other: int, items: int, width: int, unit_items: int | None = None
+    unit: int,
+    other: int,
+    items: int,
+    width: int,
+    unit_items: int | None = None,
+    run: int = 1 << 30,
 ) -> SlabCopy | None:
     """Divide a slab of `unit` x `other` elements among `items` work-items.
 
@@ -42,8 +47,9 @@ def slab_copy(
     width : int
         Vector width to use; where `unit_items` is None, the widest to try.
     unit_items : int, optional
-        Work-items along the unit-stride index. None takes as many as divide evenly, so
-        that neighbours read neighbouring memory.
+        Work-items along the unit-stride index. None takes as many as read `run` elements.
+    run : int
+        Elements that neighbouring work-items should read side by side, if they divide so.
 
     Returns
     -------
@@ -52,14 +58,19 @@ def slab_copy(
 
     Examples
     --------
-    >>> slab_copy(unit=8, other=128, items=256, width=4)
-    SlabCopy(width=4, unit_items=2, other_items=128, unit_vectors=1, other_rows=1)
+    >>> slab_copy(unit=16, other=128, items=256, width=4, run=8)
+    SlabCopy(width=4, unit_items=2, other_items=128, unit_vectors=2, other_rows=1)
     """
     if unit_items is not None:
         candidates = [(width, unit_items)]
     else:
         widths = [w for w in (16, 8, 4, 2, 1) if w <= width]
-        candidates = [(w, count) for w in widths for count in range(max(unit // w, 1), 0, -1)]
+        candidates = []
+        for w in widths:
+            counts = range(1, max(unit // w, 1) + 1)
+            # The longest run up to the one that is wanted, else the shortest above it.
+            candidates += [(w, count) for count in reversed(counts) if w * count <= run]
+            candidates += [(w, count) for count in counts if w * count > run]
     for w, count in candidates:
         if items % count or unit % (w * count) or other % (items // count):
             continue
