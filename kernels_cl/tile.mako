@@ -118,7 +118,7 @@
 
 ## The statements that take the accumulator to the result, in `value`.
 <%def name="finish(accumulator, addend, lane)" filter="trim">
-    wide value = scale(alpha, ${f"convert_{wide.real}({accumulator})" if wide.real != element.real else accumulator});
+    wide value = scale(alpha, ${f"({wide.real}){accumulator}" if wide.real != element.real else accumulator});
     % if problem.c:
     value += scale(beta, ${addend});
     % endif

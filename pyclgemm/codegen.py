@@ -27,10 +27,6 @@ from .tiling import SlabCopy, slab_copy
 #: Positions are 32-bit until a size, rounded up to tiles, comes near the limit.
 _LONG_FROM = 2**31 - 2**16
 
-#: What a GPU's cache reads at once. Work-items that read along k take no longer runs, because
-#: those side by side in a row of the slab then write to local memory without bank conflicts.
-_SECTOR_BYTES = 32
-
 #: Layouts after packing: positions contiguous, rows padded to the widest vector.
 PACKED_A = MatrixLayout("column", 16)
 PACKED_B = MatrixLayout("row", 16)
@@ -155,7 +151,11 @@ class SlabReader:
 
 
 def _slab_reader(
-    name: Literal["a", "b"], layout: MatrixLayout, element: ElementType, tiles: XgemmConfig
+    name: Literal["a", "b"],
+    layout: MatrixLayout,
+    element: ElementType,
+    tiles: XgemmConfig,
+    run: int,
 ) -> SlabReader:
     """Choose vectors along the operand's unit-stride index, as wide as its alignment allows."""
     along_tile = layout.order == ("column" if name == "a" else "row")
@@ -171,7 +171,6 @@ def _slab_reader(
     elif along_tile:
         copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable)
     else:
-        run = max(1, _SECTOR_BYTES // element.stored_bytes)
         copy = slab_copy(tiles.KWG, extent, tiles.work_items, usable, run=run)
     if copy is None:
         raise ConfigError(f"a slab of {name} does not divide among the work-items of {tiles}")
@@ -244,9 +243,13 @@ def _multiply_add(fast: bool) -> Any:
 
 
 def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
-    """Whether ``fma`` in the real type `arithmetic` is one instruction on a device."""
+    """Whether ``fma`` in the real type `arithmetic` is there and is one instruction.
+
+    NVIDIA's compiler has half arithmetic but no ``fma`` of halves; there, as everywhere,
+    the compiler may contract ``a * b + c`` by itself.
+    """
     return {
-        "float16": traits.float16,
+        "float16": False,
         "float32": traits.fast_fma32,
         "float64": traits.fast_fma64,
     }[arithmetic]
@@ -287,17 +290,30 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     header = _header(problem, config)
     if isinstance(config, CpuConfig):
         return _generate_cpu(problem, config, context, arguments, header)
-    tiles = config.as_xgemm() if isinstance(config, XgemmDirectConfig) else config
+    direct = isinstance(config, XgemmDirectConfig)
+    tiles = config.as_xgemm() if direct else config
     slabs = [
-        _slab_reader(name, layout, element, tiles)
+        _slab_reader(name, layout, element, tiles, run=config.RUN_K if direct else 1)
         for name, layout, staged in (("a", problem.a, tiles.SA), ("b", problem.b, tiles.SB))
         if staged
     ]
-    name = "xgemm" if isinstance(config, XgemmConfig) else "xgemm_direct"
+    name = "xgemm_direct" if direct else "xgemm"
     text = _render(
         f"{name}.cl.mako", name=name, tiles=tiles, slabs=slabs, arguments=arguments, **context
     )
+    if traits.type == "cpu":
+        text = _without_unrolling(text)
     return KernelSource(name, header + text, arguments, (tiles.work_items,))
+
+
+def _without_unrolling(text: str) -> str:
+    """Drop the unrolling that keeps a GPU's private arrays in registers.
+
+    On a CPU they are memory in any case, and the longer code takes longer to compile (and
+    is compiled wrongly by pocl 5.0).
+    """
+    kept = [line for line in text.splitlines() if not line.strip().startswith("#pragma unroll")]
+    return "\n".join(kept) + "\n"
 
 
 def _header(problem: GemmProblem, config: Config) -> str:

@@ -151,6 +151,11 @@ class XgemmDirectConfig(_Config):
         2 fetches the next slab into registers and a second buffer while one is used.
     LANES_M, LANES_N : int
         As for `XgemmConfig`.
+    RUN_K : int
+        Elements that neighbouring work-items read side by side where k is the unit-stride
+        index, if the slab divides so. Long runs use whole cache lines, short ones leave
+        work-items side by side in other rows, which meet fewer bank conflicts as they
+        write the slab k-major.
     """
 
     WGD: int
@@ -167,6 +172,7 @@ class XgemmDirectConfig(_Config):
     STAGES: int = 1
     LANES_M: int = 0
     LANES_N: int = 1
+    RUN_K: int = 8
 
     family: ClassVar[str] = "direct"
 

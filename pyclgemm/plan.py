@@ -161,7 +161,7 @@ class LaunchSequence:
                 raise ArgumentError(
                     f"{name} belongs to another context than queue; it must be made in the same"
                 )
-            if array is not out:
+            if name != "out":
                 _check_apart(name, array, out)
             # An operand without elements has no buffer; the kernel then reads nothing from it.
             values[role] = array.base_data or out.base_data

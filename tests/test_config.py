@@ -72,6 +72,7 @@ BROKEN = [
      "LANES_N: 8 x 8 work-items, runs of 3 x 1"),
     (INDIRECT, {"STAGES": 2, "SB": 0}, "float32", "two stages need both operands in local memory: "
      "STAGES is 2, SA is 1, SB is 0"),
+    (CPU, {"KC": 40}, "float32", "KC must be a multiple of VW: KC is 40, VW is 16"),
     (CPU, {"NR": 40}, "float32", "NR must be a multiple of VW: NR is 40, VW is 16"),
     (INDIRECT, {"MDIMC": 16, "NDIMC": 16}, "float32", "the work-group must not exceed the device's "
      "limit: 256 work-items, limit 128"),
