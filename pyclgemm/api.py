@@ -324,10 +324,9 @@ def pack(
     algorithm = resolve_precision(precision, dtype)
     traits = traits_of(queue.device)
     check_supported(dtype, algorithm, traits)
-    layout = packed_layout(
-        matrix.columns, matrix.rows, dtype, algorithm, traits, load_database()
-    )
+    layout = packed_layout(matrix.columns, matrix.rows, dtype, algorithm, traits, load_database())
     if allocator is None:
+
         def allocator(size: int) -> cl.Buffer:
             return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
 
@@ -341,7 +340,7 @@ def pack(
 
 
 def _check_scalars(alpha: Any, beta: Any, dtype: str) -> tuple[Any, Any]:
-    """alpha and beta as Python numbers."""
+    """Alpha and beta as Python numbers."""
     return (
         check_scalar("alpha", alpha, dtype),
         None if beta is None else check_scalar("beta", beta, dtype),
@@ -378,9 +377,7 @@ def _prepare(
     return product, sequence
 
 
-def _describe(
-    a: Any, b: Any, c: Any, out: Any, alpha: Any, beta: Any, **described: Any
-) -> Product:
+def _describe(a: Any, b: Any, c: Any, out: Any, alpha: Any, beta: Any, **described: Any) -> Product:
     return describe_product(a, b, c, out, reads_product=alpha != 0, **described)
 
 

@@ -179,9 +179,7 @@ def _slab_reader(
 
 @functools.lru_cache(maxsize=1)
 def _templates() -> TemplateLookup:
-    return TemplateLookup(
-        directories=[str(resource_folder("kernels_cl"))], strict_undefined=True
-    )
+    return TemplateLookup(directories=[str(resource_folder("kernels_cl"))], strict_undefined=True)
 
 
 def _render(template: str, **context: Any) -> str:
@@ -237,9 +235,7 @@ def _gemm_arguments(
 
 def _multiply_add(fast: bool) -> Any:
     """Spell ``a * b + c``; where fma is emulated, leave the contraction to the compiler."""
-    return (lambda a, b, c: f"fma({a}, {b}, {c})") if fast else (
-        lambda a, b, c: f"{a} * {b} + {c}"
-    )
+    return (lambda a, b, c: f"fma({a}, {b}, {c})") if fast else (lambda a, b, c: f"{a} * {b} + {c}")
 
 
 def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
@@ -290,14 +286,14 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     header = _header(problem, config)
     if isinstance(config, CpuConfig):
         return _generate_cpu(problem, config, context, arguments, header)
-    direct = isinstance(config, XgemmDirectConfig)
-    tiles = config.as_xgemm() if direct else config
-    slabs = [
-        _slab_reader(name, layout, element, tiles, run=config.RUN_K if direct else 1)
-        for name, layout, staged in (("a", problem.a, tiles.SA), ("b", problem.b, tiles.SB))
-        if staged
-    ]
-    name = "xgemm_direct" if direct else "xgemm"
+    tiles = config.tiles
+    run = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
+    slabs = []
+    if tiles.SA:
+        slabs.append(_slab_reader("a", problem.a, element, tiles, run))
+    if tiles.SB:
+        slabs.append(_slab_reader("b", problem.b, element, tiles, run))
+    name = "xgemm_direct" if isinstance(config, XgemmDirectConfig) else "xgemm"
     text = _render(
         f"{name}.cl.mako", name=name, tiles=tiles, slabs=slabs, arguments=arguments, **context
     )
@@ -352,7 +348,10 @@ def _generate_cpu(
 
 
 def generate_pack(
-    layout: MatrixLayout, name: Literal["a", "b"], dtype: str, sizes: tuple[int, int],
+    layout: MatrixLayout,
+    name: Literal["a", "b"],
+    dtype: str,
+    sizes: tuple[int, int],
     traits: DeviceTraits,
 ) -> KernelSource:
     """Write the kernel that packs an operand of the indirect path.

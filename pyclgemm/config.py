@@ -1,7 +1,4 @@
-"""Kernel configurations, by CLBlast's parameter names, and the one list of what makes one valid.
-
-The tuner, the database, the selector and a caller's ``config=`` all check with
-`violations`, so a configuration that one of them accepts is accepted by all.
+"""Kernel configurations, by CLBlast's parameter names. `pyclgemm.constraints` says which are valid.
 
 Names that CLBlast has mean here what they mean there (C. Nugteren, "CLBlast: A Tuned
 OpenCL BLAS Library", IWOCL 2018, section 4). Names of other origin: ``STAGES`` and
@@ -11,17 +8,11 @@ R. van de Geijn, ACM TOMS 41(3), 2015).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, TypeAlias
 
-from .device import DeviceTraits
 from .errors import ConfigError
-from .precision import is_complex
-from .tiling import slab_copy
-
-#: Bytes of an element in local memory; half may be staged as the float it is computed with.
-STAGED_BYTES = {"float16": 4, "float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
 
 
 class _Config:
@@ -100,19 +91,9 @@ class XgemmConfig(_Config):
             object.__setattr__(self, "LANES_M", self.MDIMC)
 
     @property
-    def tile_m(self) -> int:
-        """Rows of a work-group's tile."""
-        return self.MWG
-
-    @property
-    def tile_n(self) -> int:
-        """Columns of a work-group's tile."""
-        return self.NWG
-
-    @property
-    def tile_k(self) -> int:
-        """Depth of a staged slab."""
-        return self.KWG
+    def tiles(self) -> XgemmConfig:
+        """The tiling, in the names that both GPU families share: this very configuration."""
+        return self
 
     @property
     def work_items(self) -> int:
@@ -182,8 +163,9 @@ class XgemmDirectConfig(_Config):
         if self.LANES_M == 0:
             object.__setattr__(self, "LANES_M", self.MDIMCD)
 
-    def as_xgemm(self) -> XgemmConfig:
-        """The same tiling in `XgemmConfig`'s names, for what both families share."""
+    @property
+    def tiles(self) -> XgemmConfig:
+        """The tiling, in the names that both GPU families share."""
         return XgemmConfig(
             MWG=self.WGD, NWG=self.WGD, KWG=self.KWGD,
             MDIMC=self.MDIMCD, NDIMC=self.NDIMCD, MDIMA=self.MDIMAD, NDIMB=self.NDIMBD,
@@ -217,7 +199,7 @@ class CpuConfig(_Config):
     family: ClassVar[str] = "cpu"
 
 
-Config = Union[XgemmConfig, XgemmDirectConfig, CpuConfig]
+Config: TypeAlias = XgemmConfig | XgemmDirectConfig | CpuConfig
 
 #: The configuration class of each path.
 FAMILIES: dict[str, type[Any]] = {
@@ -245,7 +227,8 @@ def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
     known = {field.name for field in fields(cls)}
     if unknown := sorted(set(parameters) - known):
         raise ConfigError(
-            f"{cls.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}"
+            f"{cls.__name__} has no parameter {', '.join(unknown)}; "
+            f"it has {', '.join(sorted(known))}"
         )
     for name, value in parameters.items():
         if isinstance(value, bool) or not isinstance(value, int):
@@ -256,6 +239,7 @@ def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
         raise ConfigError(f"{cls.__name__} lacks a parameter: {error}") from None
     return config
 
+
 def as_config(config: Config | Mapping[str, Any]) -> Config:
     """Accept a configuration, or its parameters by name with "path", the family.
 
@@ -264,239 +248,12 @@ def as_config(config: Config | Mapping[str, Any]) -> Config:
     ConfigError
         If `config` is neither, or names no family.
     """
-    if isinstance(config, _Config):
-        return config  # type: ignore[return-value]
+    if isinstance(config, (XgemmConfig, XgemmDirectConfig, CpuConfig)):
+        return config
     if not isinstance(config, Mapping) or "path" not in config:
         raise ConfigError(
-            f"config is {config!r}; an XgemmConfig, an XgemmDirectConfig, a CpuConfig, or a mapping "
-            "with 'path' and the parameters of that family is wanted"
+            f"config is {config!r}; an XgemmConfig, an XgemmDirectConfig, a CpuConfig, or a "
+            "mapping with 'path' and the parameters of that family is wanted"
         )
     parameters = dict(config)
     return config_from_dict(parameters.pop("path"), parameters)
-
-
-# --------------------------------------------------------------------------------------
-# Constraints
-# --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """One condition, the families that it binds, and how to state both of its sides."""
-
-    rule: str
-    families: tuple[str, ...]
-    holds: Callable[[Any, str, DeviceTraits | None], bool]
-    values: Callable[[Any, str, DeviceTraits | None], str]
-
-
-def _divides(rule: str, families: tuple[str, ...], whole: str, *parts: str) -> Constraint:
-    """`whole` must be a multiple of the product of `parts`."""
-
-    def product(config: Any) -> int:
-        result = 1
-        for part in parts:
-            result *= getattr(config, part)
-        return result
-
-    return Constraint(
-        rule,
-        families,
-        lambda config, dtype, traits: getattr(config, whole) % product(config) == 0,
-        lambda config, dtype, traits: (
-            f"{whole} is {getattr(config, whole)}, {' * '.join(parts)} is {product(config)}"
-        ),
-    )
-
-
-def _one_of(name: str, families: tuple[str, ...], allowed: tuple[int, ...]) -> Constraint:
-    return Constraint(
-        f"{name} must be one of {', '.join(map(str, allowed))}",
-        families,
-        lambda config, dtype, traits: getattr(config, name) in allowed,
-        lambda config, dtype, traits: f"{name} is {getattr(config, name)}",
-    )
-
-
-def local_bytes(config: XgemmConfig, dtype: str) -> int:
-    """Bytes of local memory of a work-group."""
-    return config.local_elements() * STAGED_BYTES[dtype]
-
-
-_GPU = ("indirect", "direct")
-_ALL = ("indirect", "direct", "cpu")
-_VECTORS = (1, 2, 4, 8, 16)
-
-
-def _tiles(config: Any) -> XgemmConfig:
-    tiles: XgemmConfig = config.as_xgemm() if isinstance(config, XgemmDirectConfig) else config
-    return tiles
-
-
-def _gpu(
-    rule: str,
-    holds: Callable[[XgemmConfig, str, DeviceTraits | None], bool],
-    values: Callable[[XgemmConfig, str, DeviceTraits | None], str],
-) -> Constraint:
-    """A constraint on the tiling that both GPU families share."""
-    return Constraint(
-        rule,
-        _GPU,
-        lambda config, dtype, traits: holds(_tiles(config), dtype, traits),
-        lambda config, dtype, traits: values(_tiles(config), dtype, traits),
-    )
-
-
-CONSTRAINTS: tuple[Constraint, ...] = (
-    Constraint(
-        "every parameter except SA, SB, STRM, STRN, PADA and PADB must be at least 1",
-        _ALL,
-        lambda config, dtype, traits: all(
-            value >= (0 if name in ("SA", "SB", "STRM", "STRN", "PADA", "PADB") else 1)
-            for name, value in config.as_dict().items()
-        ),
-        lambda config, dtype, traits: f"they are {config}",
-    ),
-    *(_one_of(name, ("indirect",), (0, 1)) for name in ("SA", "SB", "STRM", "STRN")),
-    *(_one_of(name, ("indirect",), _VECTORS) for name in ("VWM", "VWN")),
-    *(_one_of(name, ("direct",), _VECTORS) for name in ("VWMD", "VWND")),
-    _one_of("VW", ("cpu",), _VECTORS),
-    _one_of("STAGES", _GPU, (1, 2)),
-    _gpu(
-        "a vector of a complex type must fit OpenCL's 16 components",
-        lambda c, dtype, traits: not is_complex(dtype) or max(c.VWM, c.VWN) <= 8,
-        lambda c, dtype, traits: f"{dtype} with vector widths {c.VWM} and {c.VWN}",
-    ),
-    _gpu(
-        "the rows of the tile must divide among work-items and vectors",
-        lambda c, dtype, traits: c.MWG % (c.MDIMC * c.VWM) == 0,
-        lambda c, dtype, traits: f"{c.MWG} rows, {c.MDIMC} work-items, vectors of {c.VWM}",
-    ),
-    _gpu(
-        "the columns of the tile must divide among work-items and vectors",
-        lambda c, dtype, traits: c.NWG % (c.NDIMC * c.VWN) == 0,
-        lambda c, dtype, traits: f"{c.NWG} columns, {c.NDIMC} work-items, vectors of {c.VWN}",
-    ),
-    _gpu(
-        "the slab's depth must be a multiple of the unrolling",
-        lambda c, dtype, traits: c.KWG % c.KWI == 0,
-        lambda c, dtype, traits: f"depth {c.KWG}, unrolling {c.KWI}",
-    ),
-    _gpu(
-        "a slab of A must divide among the work-items that copy it",
-        lambda c, dtype, traits: (
-            c.work_items % c.MDIMA == 0
-            and slab_copy(c.MWG, c.KWG, c.work_items, c.VWM, c.MDIMA) is not None
-        ),
-        lambda c, dtype, traits: (
-            f"{c.KWG} x {c.MWG} elements, {c.work_items} work-items, {c.MDIMA} of them along m, "
-            f"vectors of {c.VWM}"
-        ),
-    ),
-    _gpu(
-        "a slab of B must divide among the work-items that copy it",
-        lambda c, dtype, traits: (
-            c.work_items % c.NDIMB == 0
-            and slab_copy(c.NWG, c.KWG, c.work_items, c.VWN, c.NDIMB) is not None
-        ),
-        lambda c, dtype, traits: (
-            f"{c.KWG} x {c.NWG} elements, {c.work_items} work-items, {c.NDIMB} of them along n, "
-            f"vectors of {c.VWN}"
-        ),
-    ),
-    Constraint(
-        "a slab whose unit-stride index is k must divide among the work-items",
-        ("direct",),
-        lambda config, dtype, traits: (
-            slab_copy(config.KWGD, config.WGD, _tiles(config).work_items, 1) is not None
-        ),
-        lambda config, dtype, traits: (
-            f"{config.WGD} x {config.KWGD} elements, {_tiles(config).work_items} work-items"
-        ),
-    ),
-    _gpu(
-        "padding must keep the vectors of a staged slab aligned",
-        lambda c, dtype, traits: c.PADA % c.VWM == 0 and c.PADB % c.VWN == 0,
-        lambda c, dtype, traits: (
-            f"PADA {c.PADA} with vectors of {c.VWM}, PADB {c.PADB} with vectors of {c.VWN}"
-        ),
-    ),
-    _gpu(
-        "the work-items must divide into runs of LANES_M * LANES_N",
-        lambda c, dtype, traits: c.MDIMC % c.LANES_M == 0 and c.NDIMC % c.LANES_N == 0,
-        lambda c, dtype, traits: (
-            f"{c.MDIMC} x {c.NDIMC} work-items, runs of {c.LANES_M} x {c.LANES_N}"
-        ),
-    ),
-    _gpu(
-        "two stages need both operands in local memory",
-        lambda c, dtype, traits: c.STAGES == 1 or (c.SA == 1 and c.SB == 1),
-        lambda c, dtype, traits: f"STAGES is {c.STAGES}, SA is {c.SA}, SB is {c.SB}",
-    ),
-    _divides("NR must be a multiple of VW", ("cpu",), "NR", "VW"),
-    # Rows of the packed A are KC apart, and the panel of B follows them: both are read by vectors.
-    _divides("KC must be a multiple of VW", ("cpu",), "KC", "VW"),
-    Constraint(
-        "a vector of a complex type must fit OpenCL's 16 components",
-        ("cpu",),
-        lambda config, dtype, traits: not is_complex(dtype) or config.VW <= 8,
-        lambda config, dtype, traits: f"{dtype} with vector width {config.VW}",
-    ),
-    _gpu(
-        "the work-group must not exceed the device's limit",
-        lambda c, dtype, traits: traits is None or c.work_items <= traits.max_work_group_size,
-        lambda c, dtype, traits: (
-            f"{c.work_items} work-items, limit {traits.max_work_group_size if traits else '-'}"
-        ),
-    ),
-    _gpu(
-        "the staged slabs must fit the device's local memory",
-        lambda c, dtype, traits: (
-            traits is None or local_bytes(c, dtype) <= traits.local_memory_bytes
-        ),
-        lambda c, dtype, traits: (
-            f"{local_bytes(c, dtype)} bytes, limit {traits.local_memory_bytes if traits else '-'}"
-        ),
-    ),
-)
-
-
-def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -> list[str]:
-    """State every constraint that a configuration breaks.
-
-    Parameters
-    ----------
-    config : XgemmConfig, XgemmDirectConfig or CpuConfig
-        The configuration.
-    dtype : str
-        NumPy name of the operands' element type.
-    traits : DeviceTraits, optional
-        The device; without it its limits are not checked.
-
-    Returns
-    -------
-    list of str
-        One sentence each, with the values on both sides; empty if the configuration is valid.
-
-    Examples
-    --------
-    >>> violations(CpuConfig(MR=6, NR=40, KC=512, VW=16), "float32")
-    ['NR must be a multiple of VW: NR is 40, VW is 16']
-    """
-    broken = []
-    for constraint in CONSTRAINTS:
-        if config.family not in constraint.families:
-            continue
-        try:
-            fine = constraint.holds(config, dtype, traits)
-        except ZeroDivisionError:  # a zero parameter, which the first constraint reports
-            continue
-        if not fine:
-            broken.append(f"{constraint.rule}: {constraint.values(config, dtype, traits)}")
-    return broken
-
-
-def check_config(config: Config, dtype: str, traits: DeviceTraits | None = None) -> None:
-    """Raise `ConfigError`, with every broken constraint, unless `config` is valid."""
-    if broken := violations(config, dtype, traits):
-        raise ConfigError(f"{type(config).__name__}({config}): " + "; ".join(broken))

@@ -9,13 +9,13 @@ _INDENT = "    "
 
 
 def format_source(text: str) -> str:
-    """Indent C source by its braces and squeeze runs of blank lines.
+    r"""Indent C source by its braces and squeeze runs of blank lines.
 
     Preprocessor definitions stay at the left; pragmas follow the code that they govern.
 
     Examples
     --------
-    >>> print(format_source("void f()\\n{\\nif (x) {\\n\\n\\ny();\\n}\\n}"), end="")
+    >>> print(format_source("void f()\n{\nif (x) {\n\n\ny();\n}\n}"), end="")
     void f()
     {
         if (x) {

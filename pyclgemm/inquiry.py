@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .codegen import KernelSource
-from .config import Config, config_from_dict, violations
+from .config import Config, config_from_dict
+from .constraints import violations
 from .database import Database, by_distance
 from .device import DeviceTraits
 from .epilogue import Epilogue

@@ -153,5 +153,5 @@ def _matrix_at(array: Any, index: tuple[int, ...]) -> Any:
     leading = array.shape[:-2]
     if not leading:
         return array
-    aligned = index[len(index) - len(leading):]
+    aligned = index[len(index) - len(leading) :]
     return array[tuple(0 if extent == 1 else i for i, extent in zip(aligned, leading, strict=True))]

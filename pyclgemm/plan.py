@@ -107,7 +107,14 @@ class LaunchSequence:
         Arrays are as the caller named them: a swap is undone here.
         """
         events = a.events + b.events + out.events
-        binding = (a.base_data, a.offset, b.base_data, b.offset, out.base_data, out.offset)
+        binding: tuple[Any, ...] = (
+            a.base_data,
+            a.offset,
+            b.base_data,
+            b.offset,
+            out.base_data,
+            out.offset,
+        )
         binding += (alpha, beta)
         if c is not None:
             binding += (c.base_data, c.offset)
@@ -317,9 +324,5 @@ class GemmPlan:
             self._c.check("c", c)
         elif c is not None:
             raise ArgumentError("c is given; this plan was made without one")
-        event = self._sequence.enqueue(
-            a, b, out, c, self._bias, self._alpha, self._beta, wait_for
-        )
+        event = self._sequence.enqueue(a, b, out, c, self._bias, self._alpha, self._beta, wait_for)
         return (out, event) if return_event else out
-
-

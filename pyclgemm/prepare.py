@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -125,7 +126,7 @@ def _bias_stride(epilogue: Epilogue | None, dtype: Any, n: int) -> int | None:
         raise DtypeError(f"bias is {bias.dtype} and a is {dtype}; they must be the same")
     if tuple(bias.shape) != (n,):
         raise ShapeError(f"bias is {tuple(bias.shape)}; the result has {n} columns: ({n},) wanted")
-    return int(bias.strides[0]) // dtype.itemsize
+    return int(bias.strides[0] // dtype.itemsize)
 
 
 def _activation(epilogue: Epilogue | None, dtype: str) -> str | None:
@@ -153,7 +154,7 @@ def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> N
 
 
 def choose(
-    queue: cl.CommandQueue, product: Product, config: Config | dict[str, Any] | None
+    queue: cl.CommandQueue, product: Product, config: Config | Mapping[str, Any] | None
 ) -> Choice:
     """Choose the kernel for a product on the device of `queue`."""
     check_queue(queue)

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from .config import Config, config_from_dict, violations
+from .config import Config, config_from_dict
+from .constraints import violations
 from .device import DeviceTraits
 from .errors import ConfigError, DatabaseError
 

@@ -6,6 +6,7 @@ Pure: from a `Product` and a configuration. `pyclgemm.plan` turns it into kernel
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -49,7 +50,7 @@ class Launch:
     @property
     def global_size(self) -> tuple[int, ...]:
         """Work-items along each dimension."""
-        return tuple(g * l for g, l in zip(self.groups, self.source.local_size, strict=True))
+        return tuple(map(operator.mul, self.groups, self.source.local_size))
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,7 @@ def _gemm_launch(
 # --------------------------------------------------------------------------------------
 
 
-def _schedule_direct(
-    product: Product, config: XgemmDirectConfig, traits: DeviceTraits
-) -> Schedule:
+def _schedule_direct(product: Product, config: XgemmDirectConfig, traits: DeviceTraits) -> Schedule:
     problem = product.problem
     groups = math.ceil(problem.m / config.WGD) * math.ceil(problem.n / config.WGD)
     return Schedule((_gemm_launch(product, config, traits, groups, {}, {}),))
@@ -265,9 +264,7 @@ def cpu_grid(m: int, n: int, cores: int, config: CpuConfig) -> CpuGrid:
         rows, columns = math.ceil(tiles_m / split[0]), math.ceil(tiles_n / split[1])
         return rows * columns, rows * config.MR + columns * config.NR
 
-    splits = [
-        (by_m, min(cores // by_m, tiles_n)) for by_m in range(1, min(cores, tiles_m) + 1)
-    ]
+    splits = [(by_m, min(cores // by_m, tiles_n)) for by_m in range(1, min(cores, tiles_m) + 1)]
     by_m, by_n = min(splits, key=cost)
     rows = math.ceil(tiles_m / by_m) * config.MR
     columns = math.ceil(tiles_n / by_n) * config.NR

@@ -10,11 +10,9 @@ from .config import (
     Config,
     CpuConfig,
     XgemmConfig,
-    XgemmDirectConfig,
     as_config,
-    check_config,
-    violations,
 )
+from .constraints import check_config, violations
 from .database import Database, by_distance
 from .device import DeviceTraits
 from .errors import ConfigError, UnsupportedError
@@ -262,8 +260,7 @@ def _candidates(entry: Entry, path: str, problem: GemmProblem) -> Iterable[tuple
 def _tile_size(config: Config) -> int:
     if isinstance(config, CpuConfig):
         return config.MR * config.NR
-    tiles = config.as_xgemm() if isinstance(config, XgemmDirectConfig) else config
-    return tiles.MWG * tiles.NWG
+    return config.tiles.MWG * config.tiles.NWG
 
 
 def _reads(config: Config, packed: PackedLayout | None) -> bool:

@@ -8,16 +8,13 @@ import pytest
 from facts import gpu
 
 from pyclgemm.config import (
-    CONSTRAINTS,
     FAMILIES,
     CpuConfig,
     XgemmConfig,
     XgemmDirectConfig,
-    check_config,
     config_from_dict,
-    local_bytes,
-    violations,
 )
+from pyclgemm.constraints import CONSTRAINTS, check_config, local_bytes, violations
 from pyclgemm.errors import ConfigError
 
 INDIRECT = XgemmConfig(
@@ -126,7 +123,7 @@ def test_defaults_that_follow_other_parameters():
 
 
 def test_the_direct_tiling_in_the_names_of_the_indirect_one():
-    tiles = DIRECT.as_xgemm()
+    tiles = DIRECT.tiles
     assert (tiles.MWG, tiles.NWG, tiles.KWG, tiles.work_items) == (32, 32, 16, 64)
     assert tiles.local_elements() == 16 * (36 + 36)
     assert local_bytes(tiles, "float64") == 16 * 72 * 8

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclgemm.database
-from pyclgemm.config import CpuConfig, XgemmConfig, violations
+from pyclgemm.config import CpuConfig, XgemmConfig
+from pyclgemm.constraints import violations
 from pyclgemm.database import (
     SCHEMA_FILE,
     Database,

@@ -10,7 +10,8 @@ from facts import cpu, gpu, problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig, violations
+from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm.constraints import violations
 from pyclgemm.database import Database, load_database
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.precision import DTYPES, resolve_precision
@@ -273,10 +274,10 @@ def test_a_callers_configuration_decides(config, traits):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"MR": 6}, "config is a dict without 'path'"),
+        ({"MR": 6}, "a mapping with 'path'"),
         ({"path": "gpu"}, "path is 'gpu'; known paths are"),
         ({"path": "cpu", "MR": 6}, "CpuConfig lacks a parameter"),
-        ("cpu", "config is of type str; it must be an XgemmConfig, an XgemmDirectConfig"),
+        ("cpu", "config is 'cpu'; an XgemmConfig, an XgemmDirectConfig"),
         (replace(SQUARE, NR=40), "NR must be a multiple of VW: NR is 40, VW is 16"),
         (replace(LARGE, STAGES=2), "65536 bytes, limit 49152"),
     ],

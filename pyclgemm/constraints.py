@@ -1,0 +1,237 @@
+"""What makes a configuration valid: one list for tuner, database, selector and caller.
+
+Whoever has a configuration checks it with `violations`, so what one of them accepts is
+accepted by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .config import Config, XgemmConfig
+from .device import DeviceTraits
+from .errors import ConfigError
+from .precision import is_complex
+from .tiling import slab_copy
+
+#: Bytes of an element in local memory; half may be staged as the float it is computed with.
+STAGED_BYTES = {"float16": 4, "float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One condition, the families that it binds, and how to state both of its sides."""
+
+    rule: str
+    families: tuple[str, ...]
+    holds: Callable[[Any, str, DeviceTraits | None], bool]
+    values: Callable[[Any, str, DeviceTraits | None], str]
+
+
+def _divides(rule: str, families: tuple[str, ...], whole: str, *parts: str) -> Constraint:
+    """`whole` must be a multiple of the product of `parts`."""
+
+    def product(config: Any) -> int:
+        result = 1
+        for part in parts:
+            result *= getattr(config, part)
+        return result
+
+    return Constraint(
+        rule,
+        families,
+        lambda config, dtype, traits: getattr(config, whole) % product(config) == 0,
+        lambda config, dtype, traits: (
+            f"{whole} is {getattr(config, whole)}, {' * '.join(parts)} is {product(config)}"
+        ),
+    )
+
+
+def _one_of(name: str, families: tuple[str, ...], allowed: tuple[int, ...]) -> Constraint:
+    return Constraint(
+        f"{name} must be one of {', '.join(map(str, allowed))}",
+        families,
+        lambda config, dtype, traits: getattr(config, name) in allowed,
+        lambda config, dtype, traits: f"{name} is {getattr(config, name)}",
+    )
+
+
+def local_bytes(config: XgemmConfig, dtype: str) -> int:
+    """Bytes of local memory of a work-group."""
+    return config.local_elements() * STAGED_BYTES[dtype]
+
+
+_GPU = ("indirect", "direct")
+_ALL = ("indirect", "direct", "cpu")
+_VECTORS = (1, 2, 4, 8, 16)
+
+
+def _gpu(
+    rule: str,
+    holds: Callable[[XgemmConfig, str, DeviceTraits | None], bool],
+    values: Callable[[XgemmConfig, str, DeviceTraits | None], str],
+) -> Constraint:
+    """A constraint on the tiling that both GPU families share."""
+    return Constraint(
+        rule,
+        _GPU,
+        lambda config, dtype, traits: holds(config.tiles, dtype, traits),
+        lambda config, dtype, traits: values(config.tiles, dtype, traits),
+    )
+
+
+CONSTRAINTS: tuple[Constraint, ...] = (
+    Constraint(
+        "every parameter except SA, SB, STRM, STRN, PADA and PADB must be at least 1",
+        _ALL,
+        lambda config, dtype, traits: all(
+            value >= (0 if name in ("SA", "SB", "STRM", "STRN", "PADA", "PADB") else 1)
+            for name, value in config.as_dict().items()
+        ),
+        lambda config, dtype, traits: f"they are {config}",
+    ),
+    *(_one_of(name, ("indirect",), (0, 1)) for name in ("SA", "SB", "STRM", "STRN")),
+    *(_one_of(name, ("indirect",), _VECTORS) for name in ("VWM", "VWN")),
+    *(_one_of(name, ("direct",), _VECTORS) for name in ("VWMD", "VWND")),
+    _one_of("VW", ("cpu",), _VECTORS),
+    _one_of("STAGES", _GPU, (1, 2)),
+    _gpu(
+        "a vector of a complex type must fit OpenCL's 16 components",
+        lambda c, dtype, traits: not is_complex(dtype) or max(c.VWM, c.VWN) <= 8,
+        lambda c, dtype, traits: f"{dtype} with vector widths {c.VWM} and {c.VWN}",
+    ),
+    _gpu(
+        "the rows of the tile must divide among work-items and vectors",
+        lambda c, dtype, traits: c.MWG % (c.MDIMC * c.VWM) == 0,
+        lambda c, dtype, traits: f"{c.MWG} rows, {c.MDIMC} work-items, vectors of {c.VWM}",
+    ),
+    _gpu(
+        "the columns of the tile must divide among work-items and vectors",
+        lambda c, dtype, traits: c.NWG % (c.NDIMC * c.VWN) == 0,
+        lambda c, dtype, traits: f"{c.NWG} columns, {c.NDIMC} work-items, vectors of {c.VWN}",
+    ),
+    _gpu(
+        "the slab's depth must be a multiple of the unrolling",
+        lambda c, dtype, traits: c.KWG % c.KWI == 0,
+        lambda c, dtype, traits: f"depth {c.KWG}, unrolling {c.KWI}",
+    ),
+    _gpu(
+        "a slab of A must divide among the work-items that copy it",
+        lambda c, dtype, traits: (
+            c.work_items % c.MDIMA == 0
+            and slab_copy(c.MWG, c.KWG, c.work_items, c.VWM, c.MDIMA) is not None
+        ),
+        lambda c, dtype, traits: (
+            f"{c.KWG} x {c.MWG} elements, {c.work_items} work-items, {c.MDIMA} of them along m, "
+            f"vectors of {c.VWM}"
+        ),
+    ),
+    _gpu(
+        "a slab of B must divide among the work-items that copy it",
+        lambda c, dtype, traits: (
+            c.work_items % c.NDIMB == 0
+            and slab_copy(c.NWG, c.KWG, c.work_items, c.VWN, c.NDIMB) is not None
+        ),
+        lambda c, dtype, traits: (
+            f"{c.KWG} x {c.NWG} elements, {c.work_items} work-items, {c.NDIMB} of them along n, "
+            f"vectors of {c.VWN}"
+        ),
+    ),
+    Constraint(
+        "a slab whose unit-stride index is k must divide among the work-items",
+        ("direct",),
+        lambda config, dtype, traits: (
+            slab_copy(config.KWGD, config.WGD, config.tiles.work_items, 1) is not None
+        ),
+        lambda config, dtype, traits: (
+            f"{config.WGD} x {config.KWGD} elements, {config.tiles.work_items} work-items"
+        ),
+    ),
+    _gpu(
+        "padding must keep the vectors of a staged slab aligned",
+        lambda c, dtype, traits: c.PADA % c.VWM == 0 and c.PADB % c.VWN == 0,
+        lambda c, dtype, traits: (
+            f"PADA {c.PADA} with vectors of {c.VWM}, PADB {c.PADB} with vectors of {c.VWN}"
+        ),
+    ),
+    _gpu(
+        "the work-items must divide into runs of LANES_M * LANES_N",
+        lambda c, dtype, traits: c.MDIMC % c.LANES_M == 0 and c.NDIMC % c.LANES_N == 0,
+        lambda c, dtype, traits: (
+            f"{c.MDIMC} x {c.NDIMC} work-items, runs of {c.LANES_M} x {c.LANES_N}"
+        ),
+    ),
+    _gpu(
+        "two stages need both operands in local memory",
+        lambda c, dtype, traits: c.STAGES == 1 or (c.SA == 1 and c.SB == 1),
+        lambda c, dtype, traits: f"STAGES is {c.STAGES}, SA is {c.SA}, SB is {c.SB}",
+    ),
+    _divides("NR must be a multiple of VW", ("cpu",), "NR", "VW"),
+    # Rows of the packed A are KC apart, and the panel of B follows them: both are read by vectors.
+    _divides("KC must be a multiple of VW", ("cpu",), "KC", "VW"),
+    Constraint(
+        "a vector of a complex type must fit OpenCL's 16 components",
+        ("cpu",),
+        lambda config, dtype, traits: not is_complex(dtype) or config.VW <= 8,
+        lambda config, dtype, traits: f"{dtype} with vector width {config.VW}",
+    ),
+    _gpu(
+        "the work-group must not exceed the device's limit",
+        lambda c, dtype, traits: traits is None or c.work_items <= traits.max_work_group_size,
+        lambda c, dtype, traits: (
+            f"{c.work_items} work-items, limit {traits.max_work_group_size if traits else '-'}"
+        ),
+    ),
+    _gpu(
+        "the staged slabs must fit the device's local memory",
+        lambda c, dtype, traits: (
+            traits is None or local_bytes(c, dtype) <= traits.local_memory_bytes
+        ),
+        lambda c, dtype, traits: (
+            f"{local_bytes(c, dtype)} bytes, limit {traits.local_memory_bytes if traits else '-'}"
+        ),
+    ),
+)
+
+
+def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -> list[str]:
+    """State every constraint that a configuration breaks.
+
+    Parameters
+    ----------
+    config : XgemmConfig, XgemmDirectConfig or CpuConfig
+        The configuration.
+    dtype : str
+        NumPy name of the operands' element type.
+    traits : DeviceTraits, optional
+        The device; without it its limits are not checked.
+
+    Returns
+    -------
+    list of str
+        One sentence each, with the values on both sides; empty if the configuration is valid.
+
+    Examples
+    --------
+    >>> violations(CpuConfig(MR=6, NR=40, KC=512, VW=16), "float32")
+    ['NR must be a multiple of VW: NR is 40, VW is 16']
+    """
+    broken = []
+    for constraint in CONSTRAINTS:
+        if config.family not in constraint.families:
+            continue
+        try:
+            fine = constraint.holds(config, dtype, traits)
+        except ZeroDivisionError:  # a zero parameter, which the first constraint reports
+            continue
+        if not fine:
+            broken.append(f"{constraint.rule}: {constraint.values(config, dtype, traits)}")
+    return broken
+
+
+def check_config(config: Config, dtype: str, traits: DeviceTraits | None = None) -> None:
+    """Raise `ConfigError`, with every broken constraint, unless `config` is valid."""
+    if broken := violations(config, dtype, traits):
+        raise ConfigError(f"{type(config).__name__}({config}): " + "; ".join(broken))
