@@ -23,7 +23,7 @@
     c_step = step[problem.c.order].format("c") if problem.c else ""
     access = [("stored", wide)] + ([("partial", partial_type)] if wide.converts else [])
     partial = "partial" if wide.converts else "stored"
-    partial_at = "partial + row * n + column" if wide.converts else "out + OUT_AT(row, column)"
+    partial_at = "partial + (long)row * n + column" if wide.converts else "out + OUT_AT(row, column)"
     partial_step = "1" if wide.converts else out_step
 %>
 ${prelude.types()}
@@ -100,136 +100,139 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
 {
     ${prelude.offsets("a", "out") if problem.packed else prelude.offsets("a", "b", "out")}
 
-    // The block of the result that this work-item computes.
+    // The part of the result that this work-item computes.
     const extent group = get_group_id(0);
     const extent groups_n = (n + columns_per_group - 1) / columns_per_group;
-    const extent row_begin = group / groups_n * rows_per_group;
-    const extent row_end = min(row_begin + rows_per_group, m);
+    const extent group_begin = group / groups_n * rows_per_group;
+    const extent group_end = min(group_begin + rows_per_group, m);
     const extent column_begin = group % groups_n * columns_per_group;
     const extent column_end = min(column_begin + columns_per_group, n);
 
-    // Its own workspace: KC columns of its rows of A, then one panel of B.
+    // Its own workspace: KC columns of a block of rows of A, then one panel of B.
     __global element *a_block = (__global element *)(workspace + group * workspace_per_group);
     % if not problem.packed:
-    __global element *panel = a_block + (rows_per_group + MR - 1) / MR * MR * KC;
+    __global element *panel = a_block + (rows_per_block + MR - 1) / MR * MR * KC;
     % endif
 
-    // One round even where k is 0: the result is still beta C, bias and activation.
-    extent first_depth = 0;
-    do {
-        const int depth = min(k - first_depth, (extent)KC);
-        % if a_by_column:
-        // A block of tiles: the MR rows of a tile side by side, one depth after the other.
-        for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
-            __global element *tile = a_block + (tile_row - row_begin) * KC;
-            for (int p = 0; p < depth; ++p) {
-                #pragma unroll
-                for (int r = 0; r < MR; ++r) {
-                    tile[p * MR + r] = tile_row + r < row_end
-                        ? ${element.load("a + A_AT(tile_row + r, first_depth + p)", 1)}${a_sign} : (element)(0);
-                }
-            }
-        }
-        % else:
-        // A row after the other, KC apart; rows that fill the last tile are zero.
-        for (extent row = row_begin; row < row_begin + (row_end - row_begin + MR - 1) / MR * MR; ++row) {
-            __global element *a_row = a_block + (row - row_begin) * KC;
-            int p = 0;
-            % if problem.a.order == "row":
-            for (; row < row_end && p + VW <= depth; p += VW) {
-                *(__global vector *)(a_row + p) = ${element.load("a + A_AT(row, first_depth + p)", cpu.VW, aligned=False)}${a_signs};
-            }
-            % endif
-            for (; p < depth; ++p) {
-                a_row[p] = row < row_end ? ${element.load("a + A_AT(row, first_depth + p)", 1)}${a_sign} : (element)(0);
-            }
-        }
-        % endif
-
-        for (extent first_column = column_begin; first_column < column_end; first_column += NR) {
-            % if problem.packed:
-            const long panels = (n + NR - 1) / NR;
-            const __global element *panel =
-                b + b_offset + (first_depth * panels + (long)(first_column / NR) * depth) * NR;
-            % else:
-            ${panel.pack(problem.b)}
-            % endif
-            % if problem.bias == "column":
-            wide_vector biases[VECTORS];
-            for (int j = 0; j < VECTORS; ++j) {
-                const extent column = first_column + j * VW;
-                biases[j] = load_stored(bias + column * bias_stride, bias_stride, column_end - column);
-            }
-            % endif
+    for (extent row_begin = group_begin; row_begin < group_end; row_begin += rows_per_block) {
+        const extent row_end = min(row_begin + rows_per_block, group_end);
+        // One round even where k is 0: the result is still beta C, bias and activation.
+        extent first_depth = 0;
+        do {
+            const int depth = min(k - first_depth, (extent)KC);
+            % if a_by_column:
+            // A block of tiles: the MR rows of a tile side by side, one depth after the other.
             for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
-                // ${cpu.MR} x ${vectors} vectors${" twice" if problem.complex else ""} in registers.
-                % for r in range(cpu.MR):
-                vector ${", ".join(f"{s}sum{r}_{j} = 0" for s in sums for j in range(vectors))};
-                % endfor
-                const __global element *a_tile = a_block + (tile_row - row_begin) * KC;
-                const __global vector *b_row = (const __global vector *)panel;
+                __global element *tile = a_block + (tile_row - row_begin) * KC;
                 for (int p = 0; p < depth; ++p) {
-                    const vector ${", ".join(f"b{j} = b_row[{j}]" for j in range(vectors))};
-                    % for r in range(cpu.MR):
-                    {
-                        const element x = a_tile[${r if a_by_column else f"{r} * KC"}];
-                        % for s in sums:
-                        const vector ${s or "a"} = (vector)(${ {"": "x", "re": "x.x", "im": "x.y"}[s] });
-                        % for j in range(vectors):
-                        ${s}sum${r}_${j} = ${multiply_add_of(s or "a", f"b{j}", f"{s}sum{r}_{j}")};
-                        % endfor
-                        % endfor
+                    #pragma unroll
+                    for (int r = 0; r < MR; ++r) {
+                        tile[p * MR + r] = tile_row + r < row_end
+                            ? ${element.load("a + A_AT(tile_row + r, first_depth + p)", 1)}${a_sign} : (element)(0);
                     }
-                    % endfor
-                    a_tile += ${"MR" if a_by_column else "1"};
-                    b_row += VECTORS;
-                }
-
-                % for s in sums:
-                const vector ${s}sums[MR * VECTORS] = {
-                    % for r in range(cpu.MR):
-                    ${", ".join(f"{s}sum{r}_{j}" for j in range(vectors))},
-                    % endfor
-                };
-                % endfor
-                for (int i = 0; i < MR * VECTORS; ++i) {
-                    const extent row = tile_row + i / VECTORS;
-                    const extent column = first_column + i % VECTORS * VW;
-                    if (row >= row_end || column >= column_end) {
-                        continue;
-                    }
-                    const int count = min(column_end - column, (extent)VW);
-                    % if problem.complex:
-                    wide_vector value = scale(alpha, resums[i] + times_i(imsums[i]));
-                    % elif wide.real != element.real:
-                    wide_vector value = scale(alpha, convert_${wide_vector}(sums[i]));
-                    % else:
-                    wide_vector value = scale(alpha, sums[i]);
-                    % endif
-                    if (first_depth > 0) {
-                        value += load_${partial}(${partial_at}, ${partial_step}, count);
-                    }
-                    % if problem.c:
-                    if (first_depth == 0) {
-                        value += scale(beta, load_stored(c + C_AT(row, column), ${c_step}, count));
-                    }
-                    % endif
-                    if (first_depth + KC < k) {
-                        store_${partial}(value, ${partial_at}, ${partial_step}, count);
-                        continue;
-                    }
-                    % if problem.bias == "column":
-                    value += biases[i % VECTORS];
-                    % elif problem.bias == "row":
-                    value += load_stored(bias + row * bias_stride, 0, VW);
-                    % endif
-                    % if problem.activation:
-                    value = activate(value);
-                    % endif
-                    store_stored(value, out + OUT_AT(row, column), ${out_step}, count);
                 }
             }
-        }
-        first_depth += KC;
-    } while (first_depth < k);
+            % else:
+            // A row after the other, KC apart; rows that fill the last tile are zero.
+            for (extent row = row_begin; row < row_begin + (row_end - row_begin + MR - 1) / MR * MR; ++row) {
+                __global element *a_row = a_block + (row - row_begin) * KC;
+                int p = 0;
+                % if problem.a.order == "row":
+                for (; row < row_end && p + VW <= depth; p += VW) {
+                    *(__global vector *)(a_row + p) = ${element.load("a + A_AT(row, first_depth + p)", cpu.VW, aligned=False)}${a_signs};
+                }
+                % endif
+                for (; p < depth; ++p) {
+                    a_row[p] = row < row_end ? ${element.load("a + A_AT(row, first_depth + p)", 1)}${a_sign} : (element)(0);
+                }
+            }
+            % endif
+
+            for (extent first_column = column_begin; first_column < column_end; first_column += NR) {
+                % if problem.packed:
+                const long panels = (n + NR - 1) / NR;
+                const __global element *panel =
+                    b + b_offset + (first_depth * panels + (long)(first_column / NR) * depth) * NR;
+                % else:
+                ${panel.pack(problem.b)}
+                % endif
+                % if problem.bias == "column":
+                wide_vector biases[VECTORS];
+                for (int j = 0; j < VECTORS; ++j) {
+                    const extent column = first_column + j * VW;
+                    biases[j] = load_stored(bias + column * bias_stride, bias_stride, column_end - column);
+                }
+                % endif
+                for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
+                    // ${cpu.MR} x ${vectors} vectors${" twice" if problem.complex else ""} in registers.
+                    % for r in range(cpu.MR):
+                    vector ${", ".join(f"{s}sum{r}_{j} = 0" for s in sums for j in range(vectors))};
+                    % endfor
+                    const __global element *a_tile = a_block + (tile_row - row_begin) * KC;
+                    const __global vector *b_row = (const __global vector *)panel;
+                    for (int p = 0; p < depth; ++p) {
+                        const vector ${", ".join(f"b{j} = b_row[{j}]" for j in range(vectors))};
+                        % for r in range(cpu.MR):
+                        {
+                            const element x = a_tile[${r if a_by_column else f"{r} * KC"}];
+                            % for s in sums:
+                            const vector ${s or "a"} = (vector)(${ {"": "x", "re": "x.x", "im": "x.y"}[s] });
+                            % for j in range(vectors):
+                            ${s}sum${r}_${j} = ${multiply_add_of(s or "a", f"b{j}", f"{s}sum{r}_{j}")};
+                            % endfor
+                            % endfor
+                        }
+                        % endfor
+                        a_tile += ${"MR" if a_by_column else "1"};
+                        b_row += VECTORS;
+                    }
+
+                    % for s in sums:
+                    const vector ${s}sums[MR * VECTORS] = {
+                        % for r in range(cpu.MR):
+                        ${", ".join(f"{s}sum{r}_{j}" for j in range(vectors))},
+                        % endfor
+                    };
+                    % endfor
+                    for (int i = 0; i < MR * VECTORS; ++i) {
+                        const extent row = tile_row + i / VECTORS;
+                        const extent column = first_column + i % VECTORS * VW;
+                        if (row >= row_end || column >= column_end) {
+                            continue;
+                        }
+                        const int count = min(column_end - column, (extent)VW);
+                        % if problem.complex:
+                        wide_vector value = scale(alpha, resums[i] + times_i(imsums[i]));
+                        % elif wide.real != element.real:
+                        wide_vector value = scale(alpha, convert_${wide_vector}(sums[i]));
+                        % else:
+                        wide_vector value = scale(alpha, sums[i]);
+                        % endif
+                        if (first_depth > 0) {
+                            value += load_${partial}(${partial_at}, ${partial_step}, count);
+                        }
+                        % if problem.c:
+                        if (first_depth == 0) {
+                            value += scale(beta, load_stored(c + C_AT(row, column), ${c_step}, count));
+                        }
+                        % endif
+                        if (first_depth + KC < k) {
+                            store_${partial}(value, ${partial_at}, ${partial_step}, count);
+                            continue;
+                        }
+                        % if problem.bias == "column":
+                        value += biases[i % VECTORS];
+                        % elif problem.bias == "row":
+                        value += load_stored(bias + row * bias_stride, 0, VW);
+                        % endif
+                        % if problem.activation:
+                        value = activate(value);
+                        % endif
+                        store_stored(value, out + OUT_AT(row, column), ${out_step}, count);
+                    }
+                }
+            }
+            first_depth += KC;
+        } while (first_depth < k);
+    }
 }

@@ -337,6 +337,7 @@ def _generate_cpu(
     extent_type = context["extent_type"]
     arguments += (
         Argument("rows_per_group", extent_type),
+        Argument("rows_per_block", extent_type),
         Argument("columns_per_group", extent_type),
         Argument("workspace", "output", element.real),
         Argument("workspace_per_group", "long"),

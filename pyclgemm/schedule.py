@@ -21,6 +21,9 @@ from .product import Product
 #: Bytes to which parts of a workspace are aligned: the widest vector of OpenCL C.
 _ALIGNMENT = 128
 
+#: Most rows of A that a CPU's work-item holds packed: packing B costs a thousandth of the work.
+_BLOCK_ROWS = 4096
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -237,6 +240,11 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
 # --------------------------------------------------------------------------------------
 
 
+#: Work-items for each core. Runtimes hand them out one by one: a core that wakes late, or is
+#: taken away for a while, then costs a part of its share and not all of it.
+_BLOCKS_PER_CORE = 3
+
+
 @dataclass(frozen=True)
 class CpuGrid:
     """How the result is divided among cores: blocks of rows and of columns."""
@@ -246,8 +254,8 @@ class CpuGrid:
     columns_per_group: int
 
 
-def cpu_grid(m: int, n: int, cores: int, config: CpuConfig) -> CpuGrid:
-    """Divide an m x n result among at most `cores` work-items.
+def cpu_grid(m: int, n: int, items: int, config: CpuConfig) -> CpuGrid:
+    """Divide an m x n result among at most `items` work-items.
 
     Each item packs the rows of A and the columns of B that it needs, so of all grids the
     best is the one whose largest block has the fewest tiles, and among those the one
@@ -264,7 +272,7 @@ def cpu_grid(m: int, n: int, cores: int, config: CpuConfig) -> CpuGrid:
         rows, columns = math.ceil(tiles_m / split[0]), math.ceil(tiles_n / split[1])
         return rows * columns, rows * config.MR + columns * config.NR
 
-    splits = [(by_m, min(cores // by_m, tiles_n)) for by_m in range(1, min(cores, tiles_m) + 1)]
+    splits = [(by_m, min(items // by_m, tiles_n)) for by_m in range(1, min(items, tiles_m) + 1)]
     by_m, by_n = min(splits, key=cost)
     rows = math.ceil(tiles_m / by_m) * config.MR
     columns = math.ceil(tiles_n / by_n) * config.NR
@@ -275,11 +283,14 @@ def _schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> 
     problem = product.problem
     element = operand_type(problem.dtype, problem.precision.arithmetic)
     wide = epilogue_type(problem.dtype, problem.precision.arithmetic)
-    grid = cpu_grid(problem.m, problem.n, traits.compute_units, config)
-    elements = config.KC * (grid.rows_per_group + (0 if problem.packed else config.NR))
+    grid = cpu_grid(problem.m, problem.n, _BLOCKS_PER_CORE * traits.compute_units, config)
+    # A tall A goes through the workspace block by block; B is then packed once a block.
+    rows_per_block = min(grid.rows_per_group, math.ceil(_BLOCK_ROWS / config.MR) * config.MR)
+    elements = config.KC * (rows_per_block + (0 if problem.packed else config.NR))
     group_bytes = math.ceil(elements * element.bytes / _ALIGNMENT) * _ALIGNMENT
     values = {
         "rows_per_group": grid.rows_per_group,
+        "rows_per_block": rows_per_block,
         "columns_per_group": grid.columns_per_group,
         "workspace_per_group": group_bytes // element.real_bytes,
     }
