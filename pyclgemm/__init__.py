@@ -5,7 +5,7 @@ from .runtimes import register_runtimes
 # The first OpenCL call of a process fixes which runtimes it sees, so this comes first.
 register_runtimes()
 
-from .api import explain, gemm, pack, plan  # noqa: E402
+from .api import explain, gemm, plan  # noqa: E402
 from .config import CpuConfig, XgemmConfig, XgemmDirectConfig  # noqa: E402
 from .epilogue import Epilogue  # noqa: E402
 from .errors import (  # noqa: E402
@@ -20,7 +20,8 @@ from .errors import (  # noqa: E402
 )
 from .layers import DenseLayer  # noqa: E402
 from .matmul import matmul  # noqa: E402
-from .packing import PackedMatrix  # noqa: E402
+from .packed_matrix import PackedMatrix  # noqa: E402
+from .packing import pack  # noqa: E402
 from .plan import GemmPlan  # noqa: E402
 from .select import Choice  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""The functions of the library: `gemm`, `plan`, `explain` and `pack`."""
+"""The functions that compute a product, or prepare or explain it: `gemm`, `plan`, `explain`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from .config import Config, as_config
-from .database import load_database
-from .device import traits_of
 from .epilogue import Epilogue
 from .errors import ArgumentError
-from .operands import check_scalar, matrix_of, parse_transposition
-from .packing import PackedMatrix, pack_matrix
-from .plan import ArraySignature, GemmPlan, LaunchSequence
-from .precision import is_complex, resolve_precision
-from .prepare import build_sequence, check_supported, choose, describe_product
+from .operands import check_scalar
+from .packed_matrix import PackedMatrix
+from .plan import GemmPlan, LaunchSequence
+from .prepare import build_sequence, choose, describe_product
 from .product import Product
-from .select import Choice, packed_layout
+from .select import Choice
+from .signature import ArraySignature
 from .transfer import check_host_destination, is_on_device, to_device
-from .workspace import queue_state
 
 #: Prepared calls by all that they depend on, the oldest dropped first.
 _MAX_PREPARED = 1024
@@ -109,7 +106,6 @@ def gemm(
     Examples
     --------
     >>> import numpy as np
-    >>> queue = getfixture("doctest_queue")
     >>> a = np.arange(6, dtype=np.float32).reshape(2, 3)
     >>> gemm(queue, a, a, trans_b=True)
     array([[ 5., 14.],
@@ -185,7 +181,6 @@ def plan(
     Examples
     --------
     >>> import numpy as np, pyopencl.array as cl_array
-    >>> queue = getfixture("doctest_queue")
     >>> a = cl_array.to_device(queue, np.ones((2, 2), np.float32))
     >>> twice = plan(queue, a, a, alpha=2.0)
     >>> twice(a, a).get()
@@ -260,7 +255,7 @@ def explain(
     --------
     >>> import numpy as np
     >>> a = np.ones((8, 8), np.float32)
-    >>> explain(getfixture("doctest_queue"), a, a).path in ("direct", "indirect", "cpu")
+    >>> explain(queue, a, a).path in ("direct", "indirect", "cpu")
     True
     """
     a, b, c, out, epilogue = _on_device(queue, a, b, c, out, epilogue)
@@ -270,70 +265,6 @@ def explain(
         trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision,
     )  # fmt: skip
     return choose(queue, product, config)
-
-
-def pack(
-    queue: cl.CommandQueue,
-    b: Any,
-    *,
-    trans_b: bool | str = False,
-    precision: str | None = None,
-    allocator: Any = None,
-    wait_for: Sequence[cl.Event] | None = None,
-) -> PackedMatrix:
-    """Lay a constant right operand out once, as the kernels of this device read it.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        Where the packing runs; the products may run on other queues of its context.
-    b : pyopencl.array.Array or numpy.ndarray
-        op(B) is (k, n). Copied: later changes to `b` do not reach the packed matrix.
-    trans_b : bool or str
-        As for `gemm`.
-    precision : str, optional
-        The arithmetic of the products to come.
-    allocator : callable, optional
-        Takes bytes and returns a buffer, as for `pyopencl.array.empty`.
-    wait_for : sequence of pyopencl.Event, optional
-        Events to wait for first.
-
-    Returns
-    -------
-    PackedMatrix
-        Taken by `gemm`, `plan` and `explain` in the place of `b`.
-
-    Raises
-    ------
-    ShapeError, DtypeError, ArgumentError, UnsupportedError, KernelBuildError
-        As `gemm` does.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> queue = getfixture("doctest_queue")
-    >>> weight = pack(queue, np.ones((3, 2), np.float32))
-    >>> gemm(queue, np.ones((1, 3), np.float32), weight)
-    array([[3., 3.]], dtype=float32)
-    """
-    array = to_device(queue, "b", b)
-    dtype = array.dtype.name
-    matrix = matrix_of("b", array).operated(
-        parse_transposition("trans_b", trans_b), is_complex=is_complex(dtype)
-    )
-    algorithm = resolve_precision(precision, dtype)
-    traits = traits_of(queue.device)
-    check_supported(dtype, algorithm, traits)
-    layout = packed_layout(matrix.columns, matrix.rows, dtype, algorithm, traits, load_database())
-    if allocator is None:
-
-        def allocator(size: int) -> cl.Buffer:
-            return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
-
-    return pack_matrix(
-        queue_state(queue), array, matrix, algorithm, layout, traits, allocator,
-        None if wait_for is None else list(wait_for),
-    )  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ import warnings
 
 import pyopencl as cl
 
-from .codegen import KernelSource
 from .errors import KernelBuildError
+from .kernel_source import KernelSource
 
 
 def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Kernel:

@@ -80,7 +80,7 @@ def traits_of(device: cl.Device) -> DeviceTraits:
 
     Examples
     --------
-    >>> traits = traits_of(getfixture("doctest_queue").device)
+    >>> traits = traits_of(queue.device)
     >>> traits.type in ("gpu", "cpu", "accelerator")
     True
     """

@@ -76,7 +76,7 @@ def default_device() -> cl.Device:
 
     Examples
     --------
-    >>> getfixture("doctest_queue").device in [one.device for one in working_devices()]
+    >>> queue.device in [one.device for one in working_devices()]
     True
     >>> default_device() == working_devices()[0].device
     True

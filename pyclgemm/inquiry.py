@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .codegen import KernelSource
 from .config import Config, config_from_dict
 from .constraints import violations
 from .database import Database, by_distance
 from .device import DeviceTraits
 from .epilogue import Epilogue
 from .errors import ArgumentError
+from .kernel_source import KernelSource
 from .operands import Matrix, Transposition
 from .precision import is_complex, resolve_precision
 from .problem import GemmProblem

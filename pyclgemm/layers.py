@@ -6,9 +6,10 @@ from typing import Any
 
 import pyopencl as cl
 
-from .api import gemm, pack
+from .api import gemm
 from .epilogue import Epilogue
 from .errors import ShapeError
+from .packing import pack
 from .transfer import check_array, to_device
 
 
@@ -37,7 +38,7 @@ class DenseLayer:
     --------
     >>> import numpy as np
     >>> weight = np.eye(2, dtype=np.float32)
-    >>> layer = DenseLayer(getfixture("doctest_queue"), weight, activation="relu")
+    >>> layer = DenseLayer(queue, weight, activation="relu")
     >>> layer(np.array([[1, -1]], dtype=np.float32))
     array([[1., 0.]], dtype=float32)
     """

@@ -58,7 +58,7 @@ def matmul(
     --------
     >>> import numpy as np
     >>> stack = np.ones((5, 2, 3), np.float32)
-    >>> matmul(stack, np.ones(3, np.float32), queue=getfixture("doctest_queue")).shape
+    >>> matmul(stack, np.ones(3, np.float32), queue=queue).shape
     (5, 2)
     """
     queue = queue or _queue_of(a, b, out)

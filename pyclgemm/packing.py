@@ -1,158 +1,108 @@
-"""A constant right operand, laid out once for the kernels that will read it."""
+"""`pack`: lay a constant right operand out once."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyopencl as cl
 
-from .codegen import generate_pack_panels
 from .config import CpuConfig
-from .device import DeviceTraits
-from .operands import Matrix
+from .database import load_database
+from .device import traits_of
+from .operands import Matrix, matrix_of, parse_transposition
+from .pack_codegen import generate_pack_panels
+from .packed_matrix import PackedMatrix
 from .plan import LaunchSequence
-from .precision import Precision
+from .precision import is_complex, resolve_precision
+from .prepare import check_supported
 from .problem import GemmProblem, MatrixLayout, PackedLayout
 from .product import Product
 from .schedule import Launch, Schedule, pack_launch
-from .workspace import QueueState
+from .select import packed_layout
+from .transfer import to_device
+from .workspace import queue_state
 
 
-class PackedMatrix:
-    """A matrix packed by `pyclgemm.pack`, taken wherever a right operand is.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (k, n), as the product sees it.
-    dtype : numpy.dtype
-        Element type.
-    precision : Precision
-        The arithmetic that it was packed for.
-    layout : PackedLayout
-        How it lies in memory.
-    context : pyopencl.Context
-        Where its memory lies.
-    events : list of pyopencl.Event
-        What a reader waits for.
-    """
-
-    offset = 0
-
-    def __init__(
-        self,
-        shape: tuple[int, int],
-        dtype: np.dtype[Any],
-        precision: Precision,
-        layout: PackedLayout,
-        buffer: cl.Buffer | None,
-        context: cl.Context,
-        queue: cl.CommandQueue,
-    ) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.precision = precision
-        self.layout = layout
-        self.base_data = buffer
-        self.context = context
-        self.queue = queue
-        self.events: list[cl.Event] = []
-
-    @property
-    def padded_shape(self) -> tuple[int, int]:
-        """Rows and columns in memory."""
-        return padded_shape(self.shape, self.layout)
-
-    @property
-    def matrix(self) -> Matrix:
-        """The entries as rows of `padded_shape`."""
-        return Matrix(*self.shape, self.padded_shape[1], 1, 0)
-
-    @property
-    def strides(self) -> tuple[int, int]:
-        """Bytes between rows and between columns; of the panels' own making on a CPU."""
-        return (self.padded_shape[1] * self.dtype.itemsize, self.dtype.itemsize)
-
-    def __repr__(self) -> str:
-        return f"PackedMatrix(shape={self.shape}, dtype={self.dtype}, layout={self.layout})"
-
-
-def padded_shape(shape: tuple[int, int], layout: PackedLayout) -> tuple[int, int]:
-    """Rows and columns of a packed matrix in memory.
-
-    Panels of a CPU hold just the rows that there are; a padded matrix holds whole blocks.
-    """
-    k, n = shape
-    columns = math.ceil(n / layout.width) * layout.width
-    if layout.family == "cpu":
-        return k, columns
-    return math.ceil(k / layout.depth_block) * layout.depth_block, columns
-
-
-def pack_matrix(
-    state: QueueState,
-    array: Any,
-    matrix: Matrix,
-    precision: Precision,
-    layout: PackedLayout,
-    traits: DeviceTraits,
-    allocate: Any,
-    wait_for: list[cl.Event] | None,
+def pack(
+    queue: cl.CommandQueue,
+    b: Any,
+    *,
+    trans_b: bool | str = False,
+    precision: str | None = None,
+    allocator: Any = None,
+    wait_for: Sequence[cl.Event] | None = None,
 ) -> PackedMatrix:
-    """Enqueue the packing of an array; see `pyclgemm.pack`.
+    """Lay a constant right operand out once, as the kernels of this device read it.
 
     Parameters
     ----------
-    state : QueueState
-        The queue.
-    array : pyopencl.array.Array
-        What is packed.
-    matrix : Matrix
-        Its entries, transposition applied.
-    precision : Precision
+    queue : pyopencl.CommandQueue
+        Where the packing runs; the products may run on other queues of its context.
+    b : pyopencl.array.Array or numpy.ndarray
+        op(B) is (k, n). Copied: later changes to `b` do not reach the packed matrix.
+    trans_b : bool or str
+        As for `gemm`.
+    precision : str, optional
         The arithmetic of the products to come.
-    layout : PackedLayout
-        The layout to bring it into.
-    traits : DeviceTraits
-        The device.
-    allocate : callable
-        Takes bytes and returns a buffer.
-    wait_for : list of pyopencl.Event or None
-        Waited for first.
+    allocator : callable, optional
+        Takes bytes and returns a buffer, as for `pyopencl.array.empty`.
+    wait_for : sequence of pyopencl.Event, optional
+        Events to wait for first.
+
+    Returns
+    -------
+    PackedMatrix
+        Taken by `gemm`, `plan` and `explain` in the place of `b`.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError, UnsupportedError, KernelBuildError
+        As `gemm` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weight = pack(queue, np.ones((3, 2), np.float32))
+    >>> gemm(queue, np.ones((1, 3), np.float32), weight)
+    array([[3., 3.]], dtype=float32)
     """
-    packed = PackedMatrix(
-        (matrix.rows, matrix.columns), array.dtype, precision, layout, None, array.context,
-        state.queue,
-    )  # fmt: skip
+    array = to_device(queue, "b", b)
+    dtype = array.dtype.name
+    matrix = matrix_of("b", array).operated(
+        parse_transposition("trans_b", trans_b), is_complex=is_complex(dtype)
+    )
+    algorithm = resolve_precision(precision, dtype)
+    traits = traits_of(queue.device)
+    check_supported(dtype, algorithm, traits)
+    layout = packed_layout(matrix.columns, matrix.rows, dtype, algorithm, traits, load_database())
+    packed = PackedMatrix((matrix.rows, matrix.columns), array.dtype, algorithm, layout, queue)
     if 0 in packed.shape:
         return packed
-    rows, columns = packed.padded_shape
-    # A CPU's panels hold what the multiply-adds read, so a half is converted once.
-    real_bytes = np.dtype(precision.arithmetic).itemsize
-    itemsize = (
-        array.dtype.itemsize * real_bytes // np.dtype(precision.operand).itemsize
-        if layout.family == "cpu"
-        else array.dtype.itemsize
-    )
-    packed.base_data = allocate(rows * columns * itemsize)
+    if allocator is None:
+        packed.base_data = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, packed.nbytes)
+    else:
+        packed.base_data = allocator(packed.nbytes)
+    # The launch reads the array as "b" and writes the packed matrix in the place of a result.
     problem = GemmProblem(
-        0, matrix.columns, matrix.rows, array.dtype.name, precision,
+        0, matrix.columns, matrix.rows, dtype, algorithm,
         MatrixLayout("row"), matrix.layout, MatrixLayout("row"),
     )  # fmt: skip
     if layout.family == "cpu":
         launch = _panel_launch(problem, matrix, layout)
     else:
-        launch = pack_launch("b", "out", matrix, "b", array.dtype.name, (columns, rows), traits)
+        rows, columns = packed.padded_shape
+        launch = pack_launch("b", "out", matrix, "b", dtype, (columns, rows), traits)
     product = Product(problem, matrix, matrix, packed.matrix, None, 0, swapped=False)
-    sequence = LaunchSequence(state, product, Schedule((launch,)))
+    sequence = LaunchSequence(queue_state(queue), product, Schedule((launch,)))
     sequence.enqueue(array, array, packed, None, None, 0, 0, wait_for)
     return packed
 
 
 def _panel_launch(problem: GemmProblem, matrix: Matrix, layout: PackedLayout) -> Launch:
-    config = CpuConfig(MR=1, NR=layout.width, KC=layout.depth_block, VW=1)
+    width = math.gcd(layout.width, 8)
+    config = CpuConfig(MR=1, NR=layout.width, KC=layout.depth_block, VW=width)
     source = generate_pack_panels(matrix.layout, config, problem)
     strides = {"b_row_stride": matrix.row_stride, "b_column_stride": matrix.column_stride}
     names = {argument.name for argument in source.arguments}

@@ -7,18 +7,18 @@ itself, because kernel arguments are set only when they differ from the call bef
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
 from .build import build_kernel
-from .errors import ArgumentError, DtypeError, ShapeError
+from .errors import ArgumentError
 from .operands import entries_overlap
 from .product import Product
 from .schedule import Launch, Schedule
 from .select import Choice
+from .signature import ArraySignature
 from .workspace import QueueState
 
 #: NumPy types of scalar kernel arguments by their C type.
@@ -195,46 +195,6 @@ def _check_apart(name: str, array: Any, out: Any) -> None:
         )
 
 
-@dataclass(frozen=True)
-class ArraySignature:
-    """What of an array a plan depends on.
-
-    Attributes
-    ----------
-    shape, strides : tuple of int
-        In elements and in bytes.
-    dtype : numpy.dtype
-        Element type.
-    offset_step : int
-        Bytes of which the offset must be a multiple.
-    """
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: Any
-    offset_step: int
-
-    def check(self, name: str, array: Any) -> None:
-        """Raise unless `array` is laid out as the plan expects."""
-        if (
-            array.shape == self.shape
-            and array.strides == self.strides
-            and array.dtype == self.dtype
-            and not array.offset % self.offset_step
-        ):
-            return
-        if array.dtype != self.dtype:
-            raise DtypeError(f"{name} is {array.dtype}; this plan was made for {self.dtype}")
-        for aspect in ("shape", "strides"):
-            got, wanted = getattr(array, aspect), getattr(self, aspect)
-            if got != wanted:
-                raise ShapeError(f"{name} has {aspect} {got}; this plan was made for {wanted}")
-        raise ShapeError(
-            f"{name} starts {array.offset} bytes into its buffer; this plan was made for "
-            f"multiples of {self.offset_step}"
-        )
-
-
 class GemmPlan:
     """A product that is ready to run: made by `pyclgemm.plan`, called with arrays.
 
@@ -248,7 +208,6 @@ class GemmPlan:
     Examples
     --------
     >>> import numpy as np, pyopencl.array as cl_array
-    >>> queue = getfixture("doctest_queue")
     >>> a = cl_array.to_device(queue, np.eye(3, dtype=np.float32))
     >>> plan = pyclgemm.plan(queue, a, a)
     >>> out = plan(a, a)

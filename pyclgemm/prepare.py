@@ -22,7 +22,7 @@ from .operands import (
     matrix_of,
     parse_transposition,
 )
-from .packing import PackedMatrix
+from .packed_matrix import PackedMatrix
 from .plan import LaunchSequence
 from .precision import Precision, is_complex, resolve_precision
 from .product import Product, make_product

@@ -10,11 +10,13 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .codegen import KernelSource, generate_gemm, generate_pack
+from .codegen import generate_gemm
 from .config import Config, CpuConfig, XgemmConfig, XgemmDirectConfig
 from .device import DeviceTraits
 from .element import ElementType, epilogue_type, operand_type
+from .kernel_source import KernelSource
 from .operands import Matrix
+from .pack_codegen import generate_pack
 from .problem import GemmProblem, MatrixLayout
 from .product import Product
 
@@ -244,6 +246,9 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
 #: taken away for a while, then costs a part of its share and not all of it.
 _BLOCKS_PER_CORE = 3
 
+#: Multiply-adds (16 or 32 are done at once) in the time that packing an element takes.
+_PACKING_COST = 16
+
 
 @dataclass(frozen=True)
 class CpuGrid:
@@ -257,9 +262,8 @@ class CpuGrid:
 def cpu_grid(m: int, n: int, items: int, config: CpuConfig) -> CpuGrid:
     """Divide an m x n result among at most `items` work-items.
 
-    Each item packs the rows of A and the columns of B that it needs, so of all grids the
-    best is the one whose largest block has the fewest tiles, and among those the one
-    with the least to pack.
+    The largest block decides how long the product takes: its multiply-adds, and the packing
+    of the rows of A and the columns of B that it needs.
 
     Examples
     --------
@@ -268,9 +272,10 @@ def cpu_grid(m: int, n: int, items: int, config: CpuConfig) -> CpuGrid:
     """
     tiles_m, tiles_n = math.ceil(m / config.MR), math.ceil(n / config.NR)
 
-    def cost(split: tuple[int, int]) -> tuple[int, int]:
-        rows, columns = math.ceil(tiles_m / split[0]), math.ceil(tiles_n / split[1])
-        return rows * columns, rows * config.MR + columns * config.NR
+    def cost(split: tuple[int, int]) -> int:
+        rows = math.ceil(tiles_m / split[0]) * config.MR
+        columns = math.ceil(tiles_n / split[1]) * config.NR
+        return rows * columns + _PACKING_COST * (rows + columns)
 
     splits = [(by_m, min(items // by_m, tiles_n)) for by_m in range(1, min(items, tiles_m) + 1)]
     by_m, by_n = min(splits, key=cost)

@@ -10,7 +10,7 @@ import pyopencl.array as cl_array
 
 from .errors import ArgumentError, DtypeError, ShapeError
 from .operands import check_dtype
-from .packing import PackedMatrix
+from .packed_matrix import PackedMatrix
 
 
 def is_on_device(array: Any) -> bool:

@@ -1,0 +1,1 @@
+"""Measurements of pyclgemm against other libraries. Not part of the installed package."""

@@ -1,0 +1,240 @@
+"""The ways to compute a product that run on OpenCL arrays, and NumPy.
+
+All OpenCL contenders of a case read and write the same buffers. cuBLAS is in
+`benchmarks.cublas`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyopencl as cl
+from numpy.typing import NDArray
+
+import pyclgemm
+from benchmarks.clblast import CLBlast
+from benchmarks.measure import Contender
+from benchmarks.operands import Operands, OperandSet
+
+#: Names as they stand in tables, in the order of its columns.
+PLAN = "pyclgemm"
+GEMM = "pyclgemm.gemm"
+PACKED = "pyclgemm.packed"
+LAYER = "DenseLayer"
+CLBLAST = "CLBlast"
+NUMPY = "NumPy"
+CUBLAS = "cuBLAS"
+NAMES = (PLAN, GEMM, PACKED, LAYER, CLBLAST, NUMPY, CUBLAS)
+
+
+class CheckedContender(Contender, Protocol):
+    """A contender whose result can be checked.
+
+    Attributes
+    ----------
+    arithmetic : str
+        NumPy name of the type in which it sums.
+    bias : ndarray or None
+        Set where its result is ``relu(A B + bias)`` instead of ``A B``.
+    """
+
+    arithmetic: str
+    bias: NDArray[Any] | None
+
+    def poison(self) -> None:
+        """Fill the result of the first set with NaN."""
+
+    def result(self) -> NDArray[Any]:
+        """Copy the result of the first set to the host."""
+
+
+class DeviceContender:
+    """Calls on one OpenCL queue, in a cycle over the sets of operands.
+
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`.
+    operands : Operands
+        What the calls work on.
+    calls : sequence of callable
+        One for each set; each enqueues the product of its set.
+    arithmetic : str, optional
+        NumPy name of the type in which it sums, if not that of the operands.
+    bias : ndarray, optional
+        As for `CheckedContender`.
+    """
+
+    step = 1
+
+    def __init__(
+        self,
+        name: str,
+        operands: Operands,
+        calls: Sequence[Callable[[], object]],
+        *,
+        arithmetic: str | None = None,
+        bias: NDArray[Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.arithmetic = arithmetic or operands.dtype
+        self.bias = bias
+        self._operands = operands
+        self._calls = tuple(calls)
+        # On a CPU NumPy is the contender, each of whose calls ends with the result in hand.
+        self._waits_for_each = bool(operands.queue.device.type & cl.device_type.CPU)
+
+    def enqueue(self, calls: int) -> None:
+        """Enqueue so many products; on a CPU device, wait for each before the next."""
+        for call in itertools.islice(itertools.cycle(self._calls), calls):
+            call()
+            if self._waits_for_each:
+                self._operands.queue.finish()
+
+    def finish(self) -> None:
+        """Wait for the queue."""
+        self._operands.queue.finish()
+
+    def poison(self) -> None:
+        """Fill the result of the first set with NaN."""
+        self._operands.poison()
+
+    def result(self) -> NDArray[Any]:
+        """Copy the result of the first set to the host."""
+        return self._operands.result()
+
+
+def _pyclgemm_arithmetic(dtype: str) -> str:
+    """float16 is summed in float32 by default."""
+    return "float32" if dtype == "float16" else dtype
+
+
+def plan_contender(operands: Operands) -> DeviceContender:
+    """Call plans that were made before, for each set its own.
+
+    As in cuBLAS's CUDA graph, nothing is left to choose or to bind.
+    """
+    case = operands.case
+
+    def call(one: OperandSet) -> Callable[[], object]:
+        a, b, out = one.device_a, one.device_b, one.device_out
+        plan = pyclgemm.plan(
+            operands.queue, a, b, out=out, trans_a=case.trans_a, trans_b=case.trans_b
+        )
+        return functools.partial(plan, a, b, out=out)
+
+    return DeviceContender(
+        PLAN, operands, [call(one) for one in operands.sets],
+        arithmetic=_pyclgemm_arithmetic(operands.dtype),
+    )  # fmt: skip
+
+
+def gemm_contender(operands: Operands) -> DeviceContender:
+    """Call ``pyclgemm.gemm`` with the result's array given."""
+    case = operands.case
+
+    def call(one: OperandSet) -> Callable[[], object]:
+        return functools.partial(
+            pyclgemm.gemm, operands.queue, one.device_a, one.device_b, out=one.device_out,
+            trans_a=case.trans_a, trans_b=case.trans_b,
+        )  # fmt: skip
+
+    return DeviceContender(
+        GEMM, operands, [call(one) for one in operands.sets],
+        arithmetic=_pyclgemm_arithmetic(operands.dtype),
+    )  # fmt: skip
+
+
+def packed_contender(operands: Operands) -> DeviceContender:
+    """Call plans with the second operand packed before, for each set its own."""
+    queue, case = operands.queue, operands.case
+
+    def call(one: OperandSet) -> Callable[[], object]:
+        a, packed, out = one.device_a, pyclgemm.pack(queue, _weight(operands, one)), one.device_out
+        plan = pyclgemm.plan(queue, a, packed, out=out, trans_a=case.trans_a)
+        return functools.partial(plan, a, packed, out=out)
+
+    return DeviceContender(
+        PACKED, operands, [call(one) for one in operands.sets],
+        arithmetic=_pyclgemm_arithmetic(operands.dtype),
+    )  # fmt: skip
+
+
+def layer_contender(operands: Operands) -> DeviceContender:
+    """Call a `DenseLayer` with bias and ReLU, for each set its own weight."""
+    bias = operands.bias.device.reshape(operands.case.n)
+
+    def call(one: OperandSet) -> Callable[[], object]:
+        layer = pyclgemm.DenseLayer(operands.queue, _weight(operands, one), bias, "relu")
+        x = one.device_a.T if operands.case.trans_a else one.device_a
+        return functools.partial(layer, x, out=one.device_out)
+
+    return DeviceContender(
+        LAYER, operands, [call(one) for one in operands.sets],
+        arithmetic=_pyclgemm_arithmetic(operands.dtype), bias=operands.bias.host[0],
+    )  # fmt: skip
+
+
+def _weight(operands: Operands, one: OperandSet) -> Any:
+    return one.device_b.T if operands.case.trans_b else one.device_b
+
+
+def clblast_contender(library: CLBlast, operands: Operands) -> DeviceContender:
+    """Call CLBlast through ctypes, the arguments converted before."""
+    case = operands.case
+    calls = [
+        library.prepare(
+            operands.queue, one.device_a, one.device_b, one.device_out,
+            trans_a=case.trans_a, trans_b=case.trans_b,
+        )
+        for one in operands.sets
+    ]  # fmt: skip
+    return DeviceContender(CLBLAST, operands, calls)
+
+
+class NumpyContender:
+    """``numpy.matmul`` into an array of its own, with the BLAS that NumPy came with.
+
+    Parameters
+    ----------
+    operands : Operands
+        What the calls work on, on the host.
+    """
+
+    name = NUMPY
+    step = 1
+
+    def __init__(self, operands: Operands) -> None:
+        if operands.dtype == "float16":
+            raise ValueError("NumPy multiplies float16 without a BLAS")
+        case = operands.case
+        self.arithmetic = operands.dtype
+        self.bias: NDArray[Any] | None = None
+        self._products = [
+            (
+                one.a.host.T if case.trans_a else one.a.host,
+                one.b.host.T if case.trans_b else one.b.host,
+                np.empty_like(one.out.host_base)[:, : case.n],
+            )
+            for one in operands.sets
+        ]
+
+    def enqueue(self, calls: int) -> None:
+        """Compute so many products."""
+        for a, b, out in itertools.islice(itertools.cycle(self._products), calls):
+            np.matmul(a, b, out=out)
+
+    def finish(self) -> None:
+        """Nothing to wait for."""
+
+    def poison(self) -> None:
+        """Fill the result of the first set with NaN."""
+        self._products[0][2].fill(np.nan)
+
+    def result(self) -> NDArray[Any]:
+        """Give the result of the first set."""
+        return self._products[0][2]

@@ -1,0 +1,172 @@
+"""The matrices of a case, on the host and on the device, the same for every contender."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+from numpy.typing import NDArray
+
+from benchmarks.shapes import Case
+
+#: Rotated inputs together are to exceed the largest cache of a GPU by this number of bytes.
+_ROTATION_BYTES = 128 << 20
+_MOST_SETS = 64
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One matrix on the host and on the device.
+
+    Attributes
+    ----------
+    host_base, device_base : array
+        With the padding between rows.
+    columns : int
+        Columns without it.
+    """
+
+    host_base: NDArray[Any]
+    device_base: cl_array.Array
+    columns: int
+
+    @property
+    def host(self) -> NDArray[Any]:
+        """The matrix without its padding, a view."""
+        return self.host_base[:, : self.columns]
+
+    @property
+    def device(self) -> cl_array.Array:
+        """The matrix without its padding, a view."""
+        if self.columns == self.host_base.shape[1]:
+            return self.device_base
+        return self.device_base[:, : self.columns]
+
+
+@dataclass(frozen=True)
+class OperandSet:
+    """Operands of one product; views are made once, so that no timed call makes them.
+
+    Attributes
+    ----------
+    a, b, out : Matrix
+        As they are stored.
+    device_a, device_b, device_out : pyopencl.array.Array
+        Their views on the device.
+    """
+
+    a: Matrix
+    b: Matrix
+    out: Matrix
+    device_a: cl_array.Array
+    device_b: cl_array.Array
+    device_out: cl_array.Array
+
+
+@dataclass(frozen=True)
+class Operands:
+    """All that the contenders of one case share.
+
+    Attributes
+    ----------
+    case : Case
+        The product.
+    dtype : str
+        NumPy name of the element type.
+    queue : pyopencl.CommandQueue
+        In order, without profiling, which would slow each launch.
+    sets : sequence of OperandSet
+        Several where one would stay in a GPU's cache.
+    bias : Matrix
+        One row of n elements, for dense layers.
+    """
+
+    case: Case
+    dtype: str
+    queue: cl.CommandQueue
+    sets: Sequence[OperandSet]
+    bias: Matrix
+
+    def poison(self) -> None:
+        """Fill the result of the first set with NaN, on the device."""
+        nan = np.full((), np.nan, self.dtype)
+        base = self.sets[0].out.device_base
+        cl.enqueue_fill_buffer(self.queue, base.base_data, nan, 0, base.nbytes)
+
+    def result(self) -> NDArray[Any]:
+        """Copy the result of the first set to the host."""
+        out = self.sets[0].out
+        base: NDArray[Any] = out.device_base.get(self.queue)
+        return base[:, : out.columns]
+
+
+def set_count(case: Case, dtype: str, device: cl.Device) -> int:
+    """How many sets of operands to rotate among.
+
+    A CPU gets one: its caches are what a user's own loop meets, and NumPy's too. A GPU gets
+    as many as exceed its cache, `_MOST_SETS` at most.
+    """
+    if not device.type & cl.device_type.GPU:
+        return 1
+    wanted = max(_ROTATION_BYTES, 2 * device.global_mem_cache_size)
+    return int(min(max(1, -(-wanted // case.bytes(dtype))), _MOST_SETS))
+
+
+def memory_shortage(case: Case, dtype: str, device: cl.Device) -> str | None:
+    """Why the case does not fit the device, or None. Room for packed copies is counted."""
+    largest = max(
+        rows * (columns + case.padding) * np.dtype(dtype).itemsize
+        for rows, columns in (case.shape_a, case.shape_b, case.shape_out)
+    )
+    if largest > device.max_mem_alloc_size:
+        return f"a matrix of {largest >> 20} MB exceeds the largest buffer of this device"
+    wanted = 3 * case.bytes(dtype)
+    if wanted > device.global_mem_size:
+        return f"{wanted >> 20} MB with packed copies exceed the memory of this device"
+    return None
+
+
+def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Random numbers in [-1, 1), real and imaginary part each: zeros would run too fast."""
+    kind = np.dtype(dtype)
+    real = np.float64 if kind.itemsize // (2 if kind.kind == "c" else 1) == 8 else np.float32
+    if kind.kind == "c":
+        parts = rng.random((*shape, 2), dtype=real) * real(2) - real(1)
+        return np.ascontiguousarray(parts).view(kind)[..., 0]
+    return (rng.random(shape, dtype=real) * real(2) - real(1)).astype(kind, copy=False)
+
+
+def make_operands(
+    case: Case, dtype: str, queue: cl.CommandQueue, rng: np.random.Generator
+) -> Operands:
+    """Fill the matrices of a case with random numbers, on host and device.
+
+    Parameters
+    ----------
+    case : Case
+        The product.
+    dtype : str
+        NumPy name of the element type.
+    queue : pyopencl.CommandQueue
+        In order, without profiling.
+    rng : numpy.random.Generator
+        Source of the numbers.
+    """
+
+    def matrix(shape: tuple[int, int]) -> Matrix:
+        rows, columns = shape
+        base = uniform(rng, (rows, columns + case.padding), dtype)
+        return Matrix(base, cl_array.to_device(queue, base), columns)
+
+    sets = []
+    for _ in range(set_count(case, dtype, queue.device)):
+        a, b, out = matrix(case.shape_a), matrix(case.shape_b), matrix(case.shape_out)
+        sets.append(OperandSet(a, b, out, a.device, b.device, out.device))
+    bias = uniform(rng, (1, case.n), dtype)
+    return Operands(
+        case, dtype, queue, tuple(sets), Matrix(bias, cl_array.to_device(queue, bias), case.n)
+    )

@@ -1,0 +1,159 @@
+"""One run over many cases: who takes part, who is left out and why, what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyopencl as cl
+
+from benchmarks.check import Reference, error_ratio, make_reference
+from benchmarks.contenders import GEMM, LAYER, PACKED, PLAN, CheckedContender
+from benchmarks.measure import Pace, measure_in_turn
+from benchmarks.operands import Operands, make_operands, memory_shortage
+from benchmarks.report import Record
+from benchmarks.shapes import Case
+from pyclgemm.errors import UnsupportedError
+
+Factory = Callable[[Operands], CheckedContender]
+
+#: Contenders of this library; `DENSE_ONLY` needs a constant second operand.
+OWN = (PLAN, GEMM, PACKED, LAYER)
+DENSE_ONLY = (PACKED, LAYER)
+
+
+@dataclass
+class Session:
+    """State of a run, kept so that an interrupted one still has its results.
+
+    Attributes
+    ----------
+    queue : pyopencl.CommandQueue
+        In order, without profiling.
+    factories : mapping
+        Makers of contenders by name.
+    pace : Pace
+        Bursts, pauses, rounds.
+    say : callable
+        Told in a sentence what was left out.
+    longest_product : float
+        Seconds; a contender that would need longer for one product of a case, at the best
+        speed it has shown so far, is left out there.
+    records : list of Record
+        What was measured so far.
+    failures : list of str
+        What of this library raised an error or gave a wrong result.
+    """
+
+    queue: cl.CommandQueue
+    factories: Mapping[str, Factory]
+    pace: Pace
+    say: Callable[[str], None]
+    longest_product: float
+    seed: int = 0
+    records: list[Record] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    _best: dict[str, float] = field(default_factory=dict)
+    _said: set[str] = field(default_factory=set)
+
+    def run(self, cases: Sequence[Case], dtype: str, progress: Callable[[float], None]) -> None:
+        """Measure the cases one by one; `progress` is told parts that add up to their number."""
+        for case in cases:
+            told = 0.0
+
+            def tell(part: float) -> None:
+                nonlocal told
+                told += part
+                progress(part)
+
+            try:
+                self.run_case(case, dtype, tell)
+            except Exception as error:  # memory ran out, say; what was measured must not be lost
+                self.failures.append(f"{case.label} {dtype} was given up: {error!r}")
+                self.say(self.failures[-1])
+            progress(1.0 - told)
+
+    def run_case(self, case: Case, dtype: str, progress: Callable[[float], None]) -> None:
+        """Make the matrices, check every contender, time those that are right."""
+        names = [name for name in self.factories if case.dense or name not in DENSE_ONLY]
+        names = self._fast_enough(names, case, dtype)
+        if shortage := memory_shortage(case, dtype, self.queue.device):
+            names = []
+            self.say(f"{case.label} is skipped: {shortage}.")
+        if not names:
+            return
+        rng = np.random.default_rng([self.seed, case.m, case.n, case.k])
+        operands = make_operands(case, dtype, self.queue, rng)
+        reference = make_reference(operands, rng)
+        errors: dict[str, float] = {}
+        contenders = []
+        for name in names:
+            contender = self._prepare(name, operands, reference, errors)
+            if contender is not None:
+                contenders.append(contender)
+        if not contenders:
+            return
+        timings = measure_in_turn(contenders, self.pace, rng, progress=progress)
+        for name, timing in timings.items():
+            # The fastest burst: other work on the machine slows whole cases, not each burst.
+            speed = case.flops(dtype) / min(timing.samples)
+            self._best[name] = max(self._best.get(name, 0.0), speed)
+            self.records.append(Record(case, dtype, name, timing, len(operands.sets), errors[name]))
+
+    def _fast_enough(self, names: Sequence[str], case: Case, dtype: str) -> list[str]:
+        """Those that have not shown to be too slow for the case."""
+        fit, slow = [], []
+        for name in names:
+            speed = self._best.get(name)
+            seconds = case.flops(dtype) / speed if speed else 0.0
+            if seconds <= self.longest_product:
+                fit.append(name)
+            else:
+                slow.append(f"{name} ({seconds:.1f} s)")
+        if not slow:
+            return fit
+        reason = (
+            f"one product would take longer than {self.longest_product:g} s "
+            "(--max-seconds allows it)"
+        )
+        if any(name in OWN for name in names) and not any(name in OWN for name in fit):
+            self.say(f"{case.label} is skipped: {', '.join(slow)}, {reason}.")
+            return []
+        self.say(f"{case.label} goes without {', '.join(slow)}: {reason}.")
+        return fit
+
+    def _prepare(
+        self, name: str, operands: Operands, reference: Reference, errors: dict[str, float]
+    ) -> CheckedContender | None:
+        """Make a contender, run it once and check its result; None if it cannot take part."""
+        case = operands.case
+        try:
+            contender = self.factories[name](operands)
+            contender.poison()
+            contender.enqueue(contender.step)
+            contender.finish()
+            result = contender.result()
+        except Exception as error:  # other libraries raise what they like; the run goes on
+            self._say_once(f"{name} is left out of {operands.dtype}", case, str(error))
+            if name in OWN and not isinstance(error, UnsupportedError):
+                self.failures.append(f"{name} raised for {case.label} {operands.dtype}: {error!r}")
+            return None
+        ratio = error_ratio(result, reference, contender.arithmetic, contender.bias)
+        if ratio > 1.0:
+            message = (
+                f"{name} is WRONG for {case.label} {operands.dtype}: its error is {ratio:.3g} "
+                "times what (k + 10) eps |A| |B| allows; it is not timed"
+            )
+            self.say(message + ".")
+            if name in OWN:
+                self.failures.append(message)
+            return None
+        errors[name] = ratio
+        return contender
+
+    def _say_once(self, what: str, case: Case, cause: str) -> None:
+        """State a failure once, not for every case that has the same cause."""
+        if (what + cause) not in self._said:
+            self._said.add(what + cause)
+            self.say(f"{what} (from {case.label} on): {cause}")

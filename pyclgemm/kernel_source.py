@@ -1,0 +1,91 @@
+"""A kernel's text and arguments as data, and the pieces from which both are made."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from mako.lookup import TemplateLookup
+
+from .formatting import format_source
+from .problem import MatrixLayout
+from .resources import resource_folder
+
+#: Positions are 32-bit until a size, rounded up to tiles, comes near the limit.
+_LONG_FROM = 2**31 - 2**16
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One kernel argument.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the kernel; whoever launches the kernel finds the value by it.
+    kind : str
+        C type of a scalar, or "input" and "output" for pointers to `type`.
+    type : str
+        C type of what a pointer points to; empty for scalars.
+    """
+
+    name: str
+    kind: str
+    type: str = ""
+
+    @property
+    def declaration(self) -> str:
+        """The argument as it is declared."""
+        if self.kind == "input":
+            return f"const __global {self.type} *restrict {self.name}"
+        if self.kind == "aliased input":
+            return f"const __global {self.type} *{self.name}"
+        if self.kind == "output":
+            return f"__global {self.type} *{self.name}"
+        return f"const {self.kind} {self.name}"
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel's text and how to call it."""
+
+    name: str
+    text: str
+    arguments: tuple[Argument, ...]
+    local_size: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=1)
+def _templates() -> TemplateLookup:
+    return TemplateLookup(directories=[str(resource_folder("kernels_cl"))], strict_undefined=True)
+
+
+def render(template: str, **context: Any) -> str:
+    """Fill a template of ``kernels_cl/`` and lay its text out."""
+    text = _templates().get_template(template).render_unicode(**context)
+    return format_source(text)
+
+
+def extent_type(*sizes: int) -> str:
+    """C type of positions within such sizes."""
+    return "long" if max(sizes) > _LONG_FROM else "int"
+
+
+def stride_arguments(name: str, layout: MatrixLayout) -> list[Argument]:
+    """The strides by which a kernel finds the entries of a matrix."""
+    names = {
+        "row": ("row_stride",),
+        "column": ("column_stride",),
+        "strided": ("row_stride", "column_stride"),
+    }[layout.order]
+    return [Argument(f"{name}_{stride}", "long") for stride in names]
+
+
+def matrix_arguments(name: str, layout: MatrixLayout, kind: str, stored: str) -> list[Argument]:
+    """A matrix as kernels take it: buffer, offset of entry (0, 0), strides."""
+    return [
+        Argument(name, kind, stored),
+        Argument(f"{name}_offset", "long"),
+        *stride_arguments(name, layout),
+    ]

@@ -1,0 +1,171 @@
+"""Device arrays of any strides inside a larger buffer, with everything around them guarded.
+
+All bytes of such a buffer are 0xFF at first, which is a NaN in every floating-point type:
+an input's gaps poison a result that used them, an output that is not written stays NaN,
+and, because no arithmetic makes that bit pattern, a byte outside the view that differs
+afterwards was written by the kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+#: Elements before and after a view; more than any vector or tile edge of the tests reads over.
+GUARD = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a matrix lies in memory.
+
+    Attributes
+    ----------
+    order : "row", "column", "strided" or "broadcast"
+        The index with unit stride; neither; or rows that are all the same memory.
+    gap : int
+        Unused elements between rows (columns), in multiples of `alignment`.
+    alignment : int
+        First element and leading stride are multiples of it, and of no higher power of
+        two (up to 16): so sizes do not change which kernel runs.
+    flip_rows, flip_columns : bool
+        Whether that index runs backwards through memory.
+    """
+
+    order: str = "row"
+    gap: int = 1
+    alignment: int = 1
+    flip_rows: bool = False
+    flip_columns: bool = False
+
+    def strides(self, shape: tuple[int, int]) -> tuple[int, int]:
+        """Strides in elements."""
+        rows, columns = shape
+
+        def leading(length: int) -> int:
+            padded = -(-max(length, 1) // self.alignment) * self.alignment
+            return padded + self.gap * self.alignment
+
+        strides = {
+            "row": (leading(columns), 1),
+            "column": (1, leading(rows)),
+            "strided": (leading(3 * columns), 3),
+            "broadcast": (0, 1),
+        }[self.order]
+        return (
+            -strides[0] if self.flip_rows else strides[0],
+            -strides[1] if self.flip_columns else strides[1],
+        )
+
+    @property
+    def lead(self) -> int:
+        """Guard elements before the lowest address of the view."""
+        return GUARD if self.alignment >= 16 else GUARD + self.alignment
+
+
+class GuardedArray:
+    """A `pyopencl.array.Array` of given strides, and the buffer that it is a view of."""
+
+    def __init__(
+        self,
+        queue: cl.CommandQueue,
+        shape: tuple[int, ...],
+        dtype: str,
+        strides: tuple[int, ...],
+        *,
+        lead: int = GUARD,
+        values: np.ndarray | None = None,
+    ) -> None:
+        self.queue = queue
+        item = np.dtype(dtype).itemsize
+        reach = [(max(size, 1) - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+        self._offset = lead - sum(min(0, step) for step in reach)
+        length = self._offset + sum(max(0, step) for step in reach) + 1 + GUARD
+        self._shape = shape
+        self._strides = tuple(item * stride for stride in strides)
+        self._before = np.full(length * item, 0xFF, np.uint8).view(dtype)
+        if values is not None:
+            self._view(self._before)[...] = values
+        self.buffer = cl.Buffer(
+            queue.context,
+            cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR,
+            hostbuf=self._before,
+        )
+        self.array = cl_array.Array(
+            queue,
+            shape,
+            np.dtype(dtype),
+            strides=self._strides,
+            data=self.buffer,
+            offset=self._offset * item,
+        )
+
+    def _view(self, flat: np.ndarray) -> np.ndarray:
+        return np.lib.stride_tricks.as_strided(flat[self._offset :], self._shape, self._strides)
+
+    @property
+    def initial(self) -> np.ndarray:
+        """The view's elements as they were at first (rows of a broadcast view are equal)."""
+        return np.array(self._view(self._before))
+
+    def get(self) -> np.ndarray:
+        """The view's elements now, after whatever its queue and events still have to do."""
+        for event in self.array.events:
+            event.wait()
+        after = np.empty_like(self._before)
+        cl.enqueue_copy(self.queue, after, self.buffer)
+        self._assert_untouched(after)
+        return np.array(self._view(after))
+
+    def _assert_untouched(self, after: np.ndarray) -> None:
+        outside = np.ones(after.size, bool)
+        stand_in = np.lib.stride_tricks.as_strided(
+            outside[self._offset :],
+            self._shape,
+            tuple(stride // after.itemsize for stride in self._strides),
+        )
+        stand_in[...] = False
+        as_bytes = (array.view(np.uint8).reshape(array.size, -1) for array in (self._before, after))
+        before_bytes, after_bytes = as_bytes
+        touched = outside & (before_bytes != after_bytes).any(axis=1)
+        first = int(np.argmax(touched)) - self._offset
+        assert not touched.any(), (
+            f"{int(touched.sum())} elements outside the view {self._shape} with strides "
+            f"{self._strides} were written, the first {first} elements from its start"
+        )
+
+
+def guarded_matrix(
+    queue: cl.CommandQueue,
+    values_or_shape: np.ndarray | tuple[int, int],
+    dtype: str,
+    layout: Layout,
+) -> GuardedArray:
+    """A matrix with `values`, or with NaN everywhere, laid out by `layout`."""
+    values = values_or_shape if isinstance(values_or_shape, np.ndarray) else None
+    shape = values.shape if values is not None else values_or_shape
+    assert len(shape) == 2
+    return GuardedArray(
+        queue, tuple(shape), dtype, layout.strides(shape), lead=layout.lead, values=values
+    )
+
+
+def guarded_vector(
+    queue: cl.CommandQueue, values: np.ndarray, stride: int = 1, lead: int = GUARD
+) -> GuardedArray:
+    """A vector with `values`."""
+    return GuardedArray(queue, values.shape, values.dtype.name, (stride,), lead=lead, values=values)
+
+
+def poisoning_allocator(queue: cl.CommandQueue):  # type: ignore[no-untyped-def]
+    """An allocator whose memory is NaN throughout: padding that nobody zeroed shows."""
+
+    def allocate(size: int) -> cl.Buffer:
+        buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, max(size, 4))
+        cl.enqueue_copy(queue, buffer, np.full(max(size, 4), 0xFF, np.uint8))
+        return buffer
+
+    return allocate

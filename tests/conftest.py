@@ -1,0 +1,164 @@
+"""One suite for every OpenCL device: the device is a fixture, parametrised over all that work."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python packages visible
+
+# isort: split
+import pyopencl as cl
+from gates import Gate
+
+from pyclgemm.discovery import FoundDevice, find_devices
+from pyclgemm.naming import is_software
+
+# A kernel's first use builds it, so a deadline would measure the compiler.
+_COMMON: dict[str, Any] = {
+    "deadline": None,
+    "max_examples": 20,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.differing_executors],
+}
+settings.register_profile("pyclgemm", **_COMMON)
+settings.register_profile("pyclgemm-ci", derandomize=True, print_blob=True, **_COMMON)
+settings.load_profile("pyclgemm-ci" if os.environ.get("CI") else "pyclgemm")
+
+_PLATFORM_SLUGS = {
+    "Portable Computing Language": "pocl",
+    "Intel(R) OpenCL": "intel",
+    "NVIDIA CUDA": "nvidia",
+    "AMD Accelerated Parallel Processing": "amd",
+}
+
+
+@dataclass(frozen=True)
+class OfferedDevice:
+    """A device of this machine, a readable name, and why it is left out, if it is."""
+
+    found: FoundDevice
+    id: str
+    left_out: str
+
+
+def _slug(platform: str) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", platform.lower()).strip("-")[:40]
+    return _PLATFORM_SLUGS.get(platform, name)
+
+
+def _offered_devices(with_all: bool) -> list[OfferedDevice]:
+    offered: list[OfferedDevice] = []
+    for found in find_devices():
+        if found.device is None:
+            continue
+        slug = _slug(found.platform)
+        same = sum(other.id.split(":")[0] == slug for other in offered)
+        left_out = "" if found.traits else found.reason
+        if found.traits and is_software(found.name) and not with_all:
+            left_out = "an imitation in software, and slow: --all-devices includes it"
+        offered.append(OfferedDevice(found, f"{slug}:{same}" if same else slug, left_out))
+    return offered
+
+
+_OFFERED = pytest.StashKey[list[OfferedDevice]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all-devices",
+        action="store_true",
+        help="test also on devices that software imitates (llvmpipe), which are slow",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_OFFERED] = _offered_devices(config.getoption("--all-devices"))
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    offered = config.stash[_OFFERED]
+    if not offered:
+        return ["OpenCL devices: none, so only what needs no device is tested"]
+    return ["OpenCL devices:"] + [
+        f"  {one.id}: {one.found.name}" + (f" - left out: {one.left_out}" if one.left_out else "")
+        for one in offered
+    ]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" not in metafunc.fixturenames:
+        return
+    usable = [one for one in metafunc.config.stash[_OFFERED] if not one.left_out]
+    params: list[Any] = [pytest.param(one.found.device, id=one.id) for one in usable]
+    if not params:
+        reason = "this machine offers no OpenCL device that works"
+        params = [pytest.param(None, id="no-device", marks=pytest.mark.skip(reason=reason))]
+    metafunc.parametrize("device", params, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> Any:
+    """Each OpenCL device that works, in turn."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def context(device: Any) -> Any:
+    """One context a device. Kernels are kept for each context, so all tests share it."""
+    return cl.Context([device])
+
+
+@pytest.fixture(scope="session")
+def queue(context: Any) -> Any:
+    """One in-order queue a device."""
+    return cl.CommandQueue(context)
+
+
+@pytest.fixture(scope="session")
+def traits(device: Any) -> Any:
+    """What the library says that the device can do."""
+    from pyclgemm.device import traits_of
+
+    return traits_of(device)
+
+
+@pytest.fixture(scope="session")
+def require(traits: Any) -> Any:
+    """Skip, with the reason, a test of an element type or precision that the device lacks."""
+
+    def check(dtype: str, precision: str | None = None) -> None:
+        if dtype in ("float64", "complex128") and not traits.float64:
+            pytest.skip(f"{traits.name} has no double arithmetic")
+        if precision == "F16_F16_F16" and not traits.float16:
+            pytest.skip(f"{traits.name} has no half arithmetic")
+
+    return check
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """The same numbers in every run."""
+    return np.random.default_rng(20240229)
+
+
+@pytest.fixture
+def gate(context: Any) -> Iterator[Gate]:
+    """What waits for it waits until the test opens it, at the latest until the test ends."""
+    gate = Gate(context)
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def fresh_queue(context: Any) -> Iterator[Any]:
+    """A queue of the test's own, so that a closed gate holds up no other test."""
+    queue = cl.CommandQueue(context)
+    yield queue
+    queue.finish()

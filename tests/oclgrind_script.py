@@ -1,0 +1,92 @@
+"""Run products on the simulated device, to be started under Oclgrind (see test_oclgrind.py).
+
+Oclgrind reports what kernels do wrong; this script fails if a result is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+from checks import packed
+from reference import assert_close, expected_gemm, random_array
+from test_families import CPU_CONFIGS, DIRECT_CONFIGS, INDIRECT_CONFIGS
+
+import pyclgemm
+from pyclgemm.problem import PackedLayout
+
+CONFIGS = {"indirect": INDIRECT_CONFIGS, "direct": DIRECT_CONFIGS, "cpu": CPU_CONFIGS}
+
+
+def exact(queue: cl.CommandQueue, host: np.ndarray, order: str = "C") -> cl_array.Array:
+    """An array whose buffer ends where it ends: a read or write beyond it is reported."""
+    return cl_array.to_device(queue, np.array(host, order=order))
+
+
+def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
+    """One product of the given kind."""
+    config = CONFIGS[family][name]
+    if family == "cpu" and case == "complex":
+        # Of 16 components Oclgrind takes a permutation (to multiply by i) for uninitialised.
+        config = replace(config, VW=4)
+    rng = np.random.default_rng(0)
+    m, n, k = {"odd": (37, 35, 19), "whole": (32, 32, 32), "packed": (33, 40, 21)}.get(
+        case, (21, 33, 10)
+    )
+    dtype = "complex64" if case == "complex" else "float32"
+    trans_a, trans_b = ("C", "T") if case == "complex" else ("N", "N")
+    a = random_array(rng, (m, k) if trans_a == "N" else (k, m), dtype)
+    b = random_array(rng, (k, n) if trans_b == "N" else (n, k), dtype)
+    c = random_array(rng, (m, n), dtype)
+    bias = random_array(rng, (n,), dtype)
+    order = "F" if case == "column" else "C"
+    left, right = exact(queue, a, order), exact(queue, b, order)
+    out = exact(queue, c, order)
+    options = {"alpha": 0.5, "beta": -2.0, "trans_a": trans_a, "trans_b": trans_b}
+    packed_options = {}
+    if case == "packed":
+        layout = (
+            PackedLayout("cpu", depth_block=config.KC, width=config.NR)
+            if family == "cpu"
+            else PackedLayout("gpu", depth_block=config.KWG, width=config.NWG)
+        )
+        right = packed(queue, right, layout)
+        options.pop("trans_b")
+        packed_options["trans_b"] = "N"
+    activation = "relu" if dtype == "float32" else None
+    pyclgemm.gemm(
+        queue,
+        left,
+        right,
+        out,
+        out=out,
+        config=config,
+        epilogue=pyclgemm.Epilogue(bias=exact(queue, bias), activation=activation),
+        **options,
+    )
+    expected = expected_gemm(
+        a, b, c, bias=bias, activation=activation, **(packed_options | options)
+    )
+    assert_close(out.get(), expected)
+
+
+def main() -> None:
+    """Arguments: family, configuration's name, and cases."""
+    family, name, *cases = sys.argv[1:]
+    device = next(
+        device
+        for platform in cl.get_platforms()
+        for device in platform.get_devices()
+        if "Oclgrind" in device.name
+    )
+    queue = cl.CommandQueue(cl.Context([device]))
+    for case in cases:
+        multiply(queue, family, name, case)
+    print("right")
+
+
+if __name__ == "__main__":
+    main()

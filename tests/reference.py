@@ -1,0 +1,185 @@
+"""What a product must be, computed in float64, and how far a right one may be from it.
+
+The bound, for each element of ``out = activation(alpha A B + beta C + bias)``. Let u be
+the unit roundoff of the arithmetic and eps = 2 u; |X| takes absolute values per element.
+
+1. A sum of k products in any order, with or without fma, is off by at most
+   ``gamma(k) |A| |B|``, ``gamma(k) = k u / (1 - k u)`` (N. Higham, "Accuracy and Stability
+   of Numerical Algorithms", 2002, section 3.5). The float64 reference errs by as much
+   when float64 is what is tested: k u twice is k eps.
+2. Rounding alpha to its type, multiplying by it, adding beta C and adding the bias are
+   four more roundings of that sum. With those of the reference, of the slack in gamma and
+   of the final conversion they are covered by 10 eps: ``(k + 10) eps |alpha| |A| |B|``.
+3. beta C: rounding beta, the product, two additions, here and in the reference: at most
+   ``4 eps |beta| |C|``. The bias: one addition on each side, and a conversion: ``2 eps |bias|``.
+4. Complex: the real part is a sum of 2 k real products, and ``|a_r b_r| + |a_i b_i| <=
+   |a| |b|``; the same holds for the imaginary part, so the modulus of the error is at most
+   ``sqrt(2) (2 k + 10) eps |alpha| |A| |B|``. The multiplications by alpha and beta gain the
+   same factor.
+5. Activation f with Lipschitz constant L: an error e before it is at most L e after it.
+   Its own evaluation adds at most 16 ulp of a factor below 1 (OpenCL allows ``erf`` 16,
+   ``tanh`` 5, ``exp`` 3, a quotient 2.5), times |x| where f multiplies by x. `relu` adds none.
+6. A result stored in a narrower type than that of the arithmetic (float16 from float32) is
+   rounded once more: ``eps_stored |out|``. Below the smallest normal number, of either
+   type, results may be flushed to zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+REAL_DTYPES = ("float16", "float32", "float64")
+COMPLEX_DTYPES = ("complex64", "complex128")
+DTYPES = REAL_DTYPES + COMPLEX_DTYPES
+
+#: The real type in which products are summed, by the operands' type and the precision's name.
+_ARITHMETIC = {
+    "float16": np.float32,
+    "float32": np.float32,
+    "float64": np.float64,
+    "complex64": np.float32,
+    "complex128": np.float64,
+}
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2)))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    # tanh does not overflow where exp(-x) would.
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
+def _relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0)  # hands a NaN on
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation, its Lipschitz constant, and its evaluation error in eps of max(1, |x|)."""
+
+    function: Callable[[np.ndarray], np.ndarray]
+    lipschitz: float
+    evaluation: float
+
+
+ACTIVATIONS = {
+    "relu": Activation(_relu, 1.0, 0.0),
+    "gelu": Activation(_gelu, 1.13, 16.0),
+    "gelu_tanh": Activation(_gelu_tanh, 1.13, 16.0),
+    "silu": Activation(lambda x: x * _sigmoid(x), 1.1, 16.0),
+    "sigmoid": Activation(_sigmoid, 0.25, 16.0),
+    "tanh": Activation(np.tanh, 1.0, 16.0),
+}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The result in float64 or complex128, and the largest error allowed at each element."""
+
+    value: np.ndarray
+    bound: np.ndarray
+
+
+def transposed(matrix: np.ndarray, trans: bool | str) -> np.ndarray:
+    """op(matrix) for a `trans` of the contract."""
+    if trans in (False, "N"):
+        return matrix
+    return matrix.T.conj() if trans == "C" else matrix.T
+
+
+def arithmetic_of(dtype: str, precision: str | None = None) -> np.finfo:
+    """The floating-point type that sums products."""
+    return np.finfo(np.float16 if precision == "F16_F16_F16" else _ARITHMETIC[dtype])
+
+
+def expected_gemm(
+    a: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray | None = None,
+    *,
+    alpha: complex = 1.0,
+    beta: complex | None = None,
+    trans_a: bool | str = False,
+    trans_b: bool | str = False,
+    bias: np.ndarray | None = None,
+    activation: str | None = None,
+    precision: str | None = None,
+) -> Expected:
+    """The product of arrays as they are stored, with its bound (see the module's text)."""
+    dtype = a.dtype.name
+    wide: type[Any] = np.complex128 if dtype in COMPLEX_DTYPES else np.float64
+    eps = float(arithmetic_of(dtype, precision).eps)
+    scalar_factor, sum_factor = (math.sqrt(2), math.sqrt(2)) if wide is np.complex128 else (1, 1)
+    products = (2 if wide is np.complex128 else 1) * transposed(a, trans_a).shape[1]
+
+    left = transposed(a, trans_a).astype(wide)
+    right = transposed(b, trans_b).astype(wide)
+    with np.errstate(all="ignore"):
+        if alpha == 0:
+            value = np.zeros((left.shape[0], right.shape[1]), wide)
+            bound = np.zeros(value.shape)
+        else:
+            value = alpha * (left @ right)
+            bound = sum_factor * (products + 10) * eps * abs(alpha) * (abs(left) @ abs(right))
+        if c is not None and beta:
+            value = value + beta * c.astype(wide)
+            bound = bound + scalar_factor * 4 * eps * abs(beta) * abs(c.astype(wide))
+        if bias is not None:
+            value = value + bias.astype(wide)
+            bound = bound + scalar_factor * 2 * eps * abs(bias.astype(wide))
+        if activation is not None:
+            chosen = ACTIVATIONS[activation]
+            bound = chosen.lipschitz * bound
+            bound = bound + chosen.evaluation * eps * np.maximum(1, abs(value))
+            value = chosen.function(value)
+        stored = np.finfo(a.dtype)
+        if float(stored.eps) > eps:
+            bound = bound + float(stored.eps) * abs(value)
+        tiny = max(float(stored.tiny), float(arithmetic_of(dtype, precision).tiny))
+        bound = bound + 2 * tiny
+    return Expected(value, bound)
+
+
+def assert_close(got: np.ndarray, expected: Expected) -> None:
+    """Each element within its bound; NaN and infinities exactly where they belong."""
+    assert got.shape == expected.value.shape, f"shape {got.shape}, not {expected.value.shape}"
+    wide = got.astype(expected.value.dtype)
+    finite = np.isfinite(expected.value)
+    with np.errstate(all="ignore"):
+        error = np.abs(wide - expected.value)
+        wrong = np.where(
+            finite,
+            ~(error <= expected.bound),  # a NaN in the result is wrong too
+            ~((wide == expected.value) | (np.isnan(wide) & np.isnan(expected.value))),
+        )
+    if not wrong.any():
+        return
+    where = np.argwhere(wrong)
+    rows = [
+        f"  {tuple(int(i) for i in index)}: got {wide[tuple(index)]}, "
+        f"wanted {expected.value[tuple(index)]} within {expected.bound[tuple(index)]:.3g}"
+        for index in where[:5]
+    ]
+    raise AssertionError(
+        f"{len(where)} of {wrong.size} elements of a {got.shape} {got.dtype} result are wrong:\n"
+        + "\n".join(rows)
+    )
+
+
+def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Values in (-1, 1), no two of them related, so that a misplaced element shows."""
+    values: np.ndarray = rng.uniform(-1, 1, shape)
+    if dtype in COMPLEX_DTYPES:
+        values = values + 1j * rng.uniform(-1, 1, shape)
+    return values.astype(dtype)

@@ -1,0 +1,30 @@
+"""The examples in docstrings run, with a `queue` and the public names at hand."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+
+import pyclgemm
+
+MODULES = sorted(
+    module.name for module in pkgutil.iter_modules(pyclgemm.__path__) if module.name != "__main__"
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(queue: Any, name: str) -> None:
+    module = importlib.import_module(f"pyclgemm.{name}")
+    public = {name: getattr(pyclgemm, name) for name in pyclgemm.__all__}
+    names = {"queue": queue, "np": np, "cl_array": cl_array, "pyclgemm": pyclgemm}
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    report: list[str] = []
+    for example in doctest.DocTestFinder().find(module, extraglobs={**public, **names}):
+        runner.run(example, out=report.append)
+    assert not runner.summarize(verbose=False).failed, "".join(report)

@@ -1,0 +1,212 @@
+"""Every kernel family with a configuration of the caller's, on every device.
+
+CPU devices would choose the CPU family alone; here they run the GPU families too, in
+small tiles. The configurations cover each parameter, not their product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from buffers import Layout
+from checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm, spoil_workspace
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyclgemm
+from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig
+
+INDIRECT = XgemmConfig(
+    MWG=32, NWG=32, KWG=8, MDIMC=8, NDIMC=8, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2
+)
+DIRECT = XgemmDirectConfig(
+    WGD=16, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=2, PADB=2
+)
+CPU = CpuConfig(MR=3, NR=16, KC=32, VW=8)
+
+INDIRECT_CONFIGS = {
+    "plain": INDIRECT,
+    "scalars": replace(INDIRECT, VWM=1, VWN=1, KWI=1),
+    "wide vectors": replace(INDIRECT, VWM=4, VWN=4, MDIMA=8, NDIMB=4, KWG=16),
+    "caches only": replace(INDIRECT, SA=0, SB=0),
+    "A through caches": replace(INDIRECT, SA=0, STRM=0),
+    "B through caches": replace(INDIRECT, SB=0, STRN=0),
+    "contiguous pieces": replace(INDIRECT, STRM=0, STRN=0),
+    "padding": replace(INDIRECT, PADA=2, PADB=4),
+    "two stages": replace(INDIRECT, STAGES=2, PADA=2),
+    "lanes": replace(INDIRECT, LANES_M=4, LANES_N=2),
+    "groups of rows": replace(INDIRECT, GROUP_M=3),
+    "oblong": replace(
+        INDIRECT, MWG=16, NWG=64, KWG=16, MDIMC=4, NDIMC=16, MDIMA=4, NDIMB=16, LANES_M=4
+    ),
+    "deep": replace(INDIRECT, KWG=32, KWI=8, MDIMA=4, NDIMB=2),
+}
+
+DIRECT_CONFIGS = {
+    "plain": DIRECT,
+    "scalars": replace(DIRECT, VWMD=1, VWND=1, KWID=1, PADA=0, PADB=1),
+    "wide vectors": replace(DIRECT, WGD=32, VWMD=4, VWND=4, PADA=4, PADB=4, MDIMAD=8, NDIMBD=8),
+    "two stages": replace(DIRECT, STAGES=2),
+    "lanes": replace(DIRECT, LANES_M=2, LANES_N=2),
+    "shallow": replace(DIRECT, KWGD=8),
+    "deep": replace(DIRECT, KWGD=32, KWID=8),
+}
+
+CPU_CONFIGS = {
+    "plain": CPU,
+    "scalars": CpuConfig(MR=2, NR=3, KC=16, VW=1),
+    "one row": CpuConfig(MR=1, NR=32, KC=16, VW=16),
+    "wide": CpuConfig(MR=6, NR=32, KC=512, VW=8),
+    "KC no power of two": CpuConfig(MR=4, NR=8, KC=36, VW=4),
+}
+
+BASES = {"indirect": INDIRECT, "direct": DIRECT, "cpu": CPU}
+EVERY_CONFIG = [
+    pytest.param(config, id=f"{config.family}: {name}")
+    for configs in (INDIRECT_CONFIGS, DIRECT_CONFIGS, CPU_CONFIGS)
+    for name, config in configs.items()
+]
+EVERY_FAMILY = pytest.mark.parametrize("config", BASES.values(), ids=BASES)
+
+# Smaller than a tile, a whole tile, a little less and more than tiles and slabs.
+TELLING_SIZES = [(1, 1, 1), (32, 32, 32), (33, 31, 9), (64, 65, 40), (5, 130, 47), (97, 3, 70)]
+
+
+@pytest.mark.parametrize("config", EVERY_CONFIG)
+def test_every_configuration(queue: Any, config: Any) -> None:
+    spoil_workspace(queue, config=config)
+    for sizes in TELLING_SIZES:
+        check_gemm(queue, sizes, config=config)
+
+
+@EVERY_FAMILY
+def test_aligned_operands(queue: Any, config: Any) -> None:
+    for sizes in TELLING_SIZES:
+        check_gemm(queue, sizes, config=config, a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED)
+
+
+@EVERY_FAMILY
+@pytest.mark.parametrize("out", [ROW, COLUMN], ids=["row", "column"])
+@pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
+@pytest.mark.parametrize("trans_a", [False, True], ids=["N", "T"])
+def test_every_transposition(
+    queue: Any, config: Any, trans_a: bool, trans_b: bool, out: Layout
+) -> None:
+    check_gemm(queue, (37, 41, 19), config=config, trans_a=trans_a, trans_b=trans_b, out=out)
+
+
+@EVERY_FAMILY
+@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64", "complex128"])
+def test_every_type(queue: Any, require: Any, config: Any, dtype: str) -> None:
+    require(dtype)
+    spoil_workspace(queue, dtype, config=config)
+    options: dict[str, Any] = {"trans_a": "C"} if dtype.startswith("complex") else {}
+    check_gemm(
+        queue, (37, 41, 19), dtype, config=config, c=ROW, alpha=0.5, beta=-2.0, bias=True, **options
+    )
+
+
+@EVERY_FAMILY
+def test_half_arithmetic(queue: Any, require: Any, config: Any) -> None:
+    require("float16", "F16_F16_F16")
+    check_gemm(queue, (37, 41, 19), "float16", config=config, precision="F16_F16_F16")
+
+
+@EVERY_FAMILY
+@pytest.mark.parametrize(
+    ("a", "b", "out"),
+    [(STRIDED, ROW, ROW), (ROW, STRIDED, ROW), (ROW, ROW, STRIDED)],
+    ids=["a", "b", "out"],
+)
+def test_strided_matrices(queue: Any, config: Any, a: Layout, b: Layout, out: Layout) -> None:
+    check_gemm(queue, (37, 41, 19), config=config, a=a, b=b, out=out)
+
+
+@EVERY_FAMILY
+@pytest.mark.parametrize("out", [ROW, COLUMN], ids=["row", "column"])
+def test_whole_epilogue_in_place(queue: Any, config: Any, out: Layout) -> None:
+    check_gemm(
+        queue,
+        (37, 41, 19),
+        config=config,
+        out=out,
+        in_place=True,
+        alpha=0.5,
+        beta=-2.0,
+        bias=True,
+        activation="tanh",
+    )
+
+
+@EVERY_FAMILY
+@settings(max_examples=15)
+@given(sizes=st.tuples(*[st.integers(1, 100)] * 3), seed=st.integers(0, 2**32 - 1))
+def test_any_size(queue: Any, config: Any, sizes: Any, seed: int) -> None:
+    check_gemm(queue, sizes, config=config, seed=seed)
+
+
+@EVERY_FAMILY
+def test_zero_sizes(queue: Any, config: Any) -> None:
+    for sizes in [(0, 5, 3), (5, 0, 3), (5, 7, 0)]:
+        check_gemm(queue, sizes, config=config)
+
+
+@EVERY_FAMILY
+def test_explain_names_the_callers_configuration(queue: Any, rng: Any, config: Any) -> None:
+    a = rng.random((40, 40), dtype="float32")
+    choice = pyclgemm.explain(queue, a, a, config=config)
+    assert choice.path == config.family
+    assert choice.config == config
+    assert str(config) in str(choice)
+
+
+# Configurations that cannot be
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (replace(INDIRECT, MWG=24), r"24 rows.*8 work-items.*vectors of 2"),
+        (replace(INDIRECT, NWG=20), r"20 columns.*8 work-items.*vectors of 2"),
+        (replace(INDIRECT, KWI=3), r"depth 8.*unrolling 3"),
+        (replace(INDIRECT, PADA=1), r"PADA 1.*vectors of 2"),
+        (replace(INDIRECT, STAGES=2, SA=0), r"STAGES is 2.*SA is 0"),
+        (replace(INDIRECT, LANES_M=3), r"8 x 8 work-items.*3 x 1"),
+        (replace(INDIRECT, VWM=3), r"VWM.*3"),
+        (replace(INDIRECT, SA=2), r"SA.*2"),
+        (replace(INDIRECT, KWG=0), r"at least 1.*KWG=0"),
+        (replace(DIRECT, MDIMAD=3), r"32 work-items.*3 of them"),
+        (replace(CPU, NR=20), r"NR is 20.*VW is 8"),
+        (replace(CPU, VW=32, NR=32), r"VW is 32"),
+        (replace(CPU, KC=12), r"KC is 12.*VW is 8"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else str(value),
+)
+def test_invalid_configuration_names_both_values(
+    queue: Any, rng: Any, config: Any, message: str
+) -> None:
+    a = rng.random((40, 40), dtype="float32")
+    with pytest.raises(pyclgemm.ConfigError, match=f"(?s){message}"):
+        pyclgemm.gemm(queue, a, a, config=config)
+
+
+def test_configuration_beyond_the_devices_limits(queue: Any, rng: Any, traits: Any) -> None:
+    a = rng.random((40, 40), dtype="float32")
+    too_many = 2 * traits.max_work_group_size
+    config = XgemmConfig(
+        MWG=too_many, NWG=1, KWG=1, MDIMC=too_many, NDIMC=1, MDIMA=too_many, NDIMB=1,
+        KWI=1, VWM=1, VWN=1, SA=0, SB=0,
+    )  # fmt: skip
+    with pytest.raises(pyclgemm.ConfigError, match=rf"{too_many}.*{traits.max_work_group_size}"):
+        pyclgemm.gemm(queue, a, a, config=config)
+    config = replace(INDIRECT, KWG=8 * (traits.local_memory_bytes // 1024))
+    with pytest.raises(pyclgemm.ConfigError, match=rf"limit {traits.local_memory_bytes}"):
+        pyclgemm.gemm(queue, a, a, config=config)
+
+
+def test_configuration_of_another_kind_is_refused(queue: Any, rng: Any) -> None:
+    a = rng.random((4, 4), dtype="float32")
+    with pytest.raises((pyclgemm.ConfigError, pyclgemm.DtypeError), match=r"config"):
+        pyclgemm.gemm(queue, a, a, config={"MWG": 32})
