@@ -244,7 +244,7 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
 
 #: Work-items for each core. Runtimes hand them out one by one: a core that wakes late, or is
 #: taken away for a while, then costs a part of its share and not all of it.
-_BLOCKS_PER_CORE = 3
+_BLOCKS_PER_CORE = 2
 
 #: Multiply-adds (16 or 32 are done at once) in the time that packing an element takes.
 _PACKING_COST = 16
