@@ -61,6 +61,8 @@
     for (extent depth = 0; depth < k; depth += KWG) {
         % for slab in slabs:
         ${fetch_slab(slab)}
+        % endfor
+        % for slab in slabs:
         ${stage(slab, f"{slab.name}_local")}
         const __local element *${slab.name}_slab = ${slab.name}_local;
         % endfor
@@ -80,6 +82,8 @@
     extent depth = 0;
     % for slab in slabs:
     ${fetch_slab(slab)}
+    % endfor
+    % for slab in slabs:
     ${stage(slab, f"{slab.name}_local")}
     % endfor
     barrier(CLK_LOCAL_MEM_FENCE);

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from buffers import Layout
-from checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm, spoil_workspace
+from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm, spoil_workspace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,6 +52,8 @@ DIRECT_CONFIGS = {
     "lanes": replace(DIRECT, LANES_M=2, LANES_N=2),
     "shallow": replace(DIRECT, KWGD=8),
     "deep": replace(DIRECT, KWGD=32, KWID=8),
+    "short runs along k": replace(DIRECT, RUN_K=1),
+    "long runs along k": replace(DIRECT, RUN_K=16),
 }
 
 CPU_CONFIGS = {
@@ -81,10 +83,15 @@ def test_every_configuration(queue: Any, config: Any) -> None:
         check_gemm(queue, sizes, config=config)
 
 
-@EVERY_FAMILY
-def test_aligned_operands(queue: Any, config: Any) -> None:
+@pytest.mark.parametrize("operands", [ROW_ALIGNED, COLUMN_ALIGNED], ids=["row", "column"])
+@pytest.mark.parametrize(
+    "config",
+    [*BASES.values(), INDIRECT_CONFIGS["wide vectors"], DIRECT_CONFIGS["wide vectors"]],
+    ids=[*BASES, "indirect: wide vectors", "direct: wide vectors"],
+)
+def test_aligned_operands(queue: Any, config: Any, operands: Layout) -> None:
     for sizes in TELLING_SIZES:
-        check_gemm(queue, sizes, config=config, a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED)
+        check_gemm(queue, sizes, config=config, a=operands, b=operands, out=ROW_ALIGNED)
 
 
 @EVERY_FAMILY
@@ -109,8 +116,10 @@ def test_every_type(queue: Any, require: Any, config: Any, dtype: str) -> None:
 
 
 @EVERY_FAMILY
-def test_half_arithmetic(queue: Any, require: Any, config: Any) -> None:
+def test_half_arithmetic(queue: Any, traits: Any, require: Any, config: Any) -> None:
     require("float16", "F16_F16_F16")
+    if config.family == "cpu" and traits.type != "cpu":
+        pytest.skip("the cpu family takes vectors of halves, which GPU compilers may lack")
     check_gemm(queue, (37, 41, 19), "float16", config=config, precision="F16_F16_F16")
 
 
