@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from facts import gpu
+from facts import cpu, gpu
 
 from pyclgemm.config import (
     FAMILIES,
@@ -77,6 +77,7 @@ BROKEN = [
      "32768 bytes, limit 16384"),
 ]  # fmt: skip
 
+MISCOMPILING = cpu(platform="Portable Computing Language", driver="5.0+debian")
 SMALL_DEVICE = gpu(max_work_group_size=128, local_memory_bytes=16 * 1024)
 
 
@@ -102,9 +103,16 @@ def test_every_constraint_of_a_family_is_shown_to_fire_somewhere(family):
         stated.partition(":")[0]
         for config, changes, dtype, _ in BROKEN
         for stated in violations(replace(config, **changes), dtype, SMALL_DEVICE)
-    }
+    } | {stated.partition(":")[0] for stated in violations(DIRECT, "float32", MISCOMPILING)}
     rules = {constraint.rule for constraint in CONSTRAINTS if family in constraint.families}
     assert rules <= fired
+
+
+def test_a_runtime_that_miscompiles_a_family_is_refused():
+    (stated,) = violations(DIRECT, "float32", MISCOMPILING)
+    assert stated.endswith("the device's runtime is Portable Computing Language 5.0+debian")
+    assert violations(INDIRECT, "float32", MISCOMPILING) == []
+    assert violations(DIRECT, "float32", replace(MISCOMPILING, driver="3.1+debian")) == []
 
 
 def test_without_traits_the_limits_of_a_device_are_not_checked():
