@@ -86,13 +86,13 @@ class DeviceContender:
         self._operands = operands
         self._calls = tuple(calls)
         # On a CPU NumPy is the contender, each of whose calls ends with the result in hand.
-        self._waits_for_each = bool(operands.queue.device.type & cl.device_type.CPU)
+        self.waits_for_each = bool(operands.queue.device.type & cl.device_type.CPU)
 
     def enqueue(self, calls: int) -> None:
         """Enqueue so many products; on a CPU device, wait for each before the next."""
         for call in itertools.islice(itertools.cycle(self._calls), calls):
             call()
-            if self._waits_for_each:
+            if self.waits_for_each:
                 self._operands.queue.finish()
 
     def finish(self) -> None:

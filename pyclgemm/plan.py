@@ -32,34 +32,38 @@ _SCALARS: dict[str, Any] = {
 }
 
 
-class _BoundKernel:
-    """A kernel, and what its arguments were last set to, so that only changes are set."""
+#: Roles of the buffers of a product, in the order in which they are passed around; the
+#: workspaces of a schedule come behind them.
+_ROLES = ("a", "b", "out", "c", "bias")
 
-    def __init__(self, context: cl.Context, device: cl.Device, launch: Launch) -> None:
+
+class _BoundKernel:
+    """A kernel and its arguments: those that never change, buffers, and varying numbers.
+
+    Buffers are set at every call and not remembered: a prepared product would otherwise keep
+    the memory of the arrays that it last saw.
+    """
+
+    def __init__(
+        self, context: cl.Context, device: cl.Device, launch: Launch, roles: Sequence[str]
+    ) -> None:
         self.kernel = build_kernel(context, device, launch.source)
         self.global_size = launch.global_size
         self.local_size = launch.source.local_size
-        #: Number, name of the value, NumPy type of a scalar, and the value last set.
-        self._varying: list[list[Any]] = []
+        #: Argument numbers, with the place of the buffer among `roles`.
+        self.buffers: list[tuple[int, int]] = []
+        #: Argument numbers, with the name of the value and its NumPy type.
+        self.numbers: list[tuple[int, str, Any]] = []
         for number, argument in enumerate(launch.source.arguments):
             name = argument.name
             if name in launch.values:
                 self.kernel.set_arg(number, _SCALARS[argument.kind](launch.values[name]))
             elif name in launch.buffers:
-                self._varying.append([number, launch.buffers[name], None, None])
+                self.buffers.append((number, roles.index(launch.buffers[name])))
             else:
-                key = f"{launch.offsets[name]}_offset" if name in launch.offsets else name
-                self._varying.append([number, key, _SCALARS[argument.kind], None])
-
-    def set_arguments(self, values: dict[str, Any]) -> None:
-        """Set the arguments whose values differ from the call before."""
-        for entry in self._varying:
-            number, key, scalar, last = entry
-            value = values[key]
-            if value is last or (scalar is not None and value == last):
-                continue
-            self.kernel.set_arg(number, value if scalar is None else scalar(value))
-            entry[3] = value
+                # What is no offset is alpha or beta.
+                role = launch.offsets.get(name, name)
+                self.numbers.append((number, role, _SCALARS[argument.kind]))
 
 
 class LaunchSequence:
@@ -79,17 +83,19 @@ class LaunchSequence:
         queue = state.queue
         self._state = state
         self._queue = queue
-        self._product = product
+        self._context = queue.context
         self._itemsize = np.dtype(product.problem.dtype).itemsize
-        self._workspaces = dict(schedule.workspaces) if schedule else {}
-        self._generation = -1
+        workspaces = schedule.workspaces if schedule else {}
+        self._workspaces = tuple(workspaces.items())
         self._kernels = [
-            _BoundKernel(queue.context, queue.device, launch)
+            _BoundKernel(queue.context, queue.device, launch, (*_ROLES, *workspaces))
             for launch in (schedule.launches if schedule else ())
         ]
         # On an in-order queue only the first launch has anything to wait for.
         self._chained = not state.in_order
-        self._bound: Any = None
+        # The kernel's a is the caller's b, if they were swapped.
+        self._swapped = product.swapped
+        self._numbers: list[Any] = []
 
     def enqueue(
         self,
@@ -106,33 +112,21 @@ class LaunchSequence:
 
         Arrays are as the caller named them: a swap is undone here.
         """
+        self._check("a", a, out)
+        self._check("b", b, out)
+        self._check("out", out, out)
         events = a.events + b.events + out.events
-        binding: tuple[Any, ...] = (
-            a.base_data,
-            a.offset,
-            b.base_data,
-            b.offset,
-            out.base_data,
-            out.offset,
-        )
-        binding += (alpha, beta)
-        if c is not None:
-            binding += (c.base_data, c.offset)
-            if c is not out:
-                events += c.events
+        if c is not None and c is not out:
+            self._check("c", c, out)
+            events += c.events
         if bias is not None:
-            binding += (bias.base_data, bias.offset)
+            self._check("bias", bias, out)
             events += bias.events
         if wait_for is not None:
             events += wait_for
         state = self._state
         with state.lock:
-            if binding != self._bound or (
-                self._workspaces and self._generation != state.generation
-            ):
-                self._bind(a, b, out, c, bias, alpha, beta)
-                self._bound = binding
-                self._generation = state.generation
+            self._set_arguments(a, b, out, c, bias, alpha, beta)
             if self._workspaces and state.last_use is not None:
                 events.append(state.last_use)
             event = self._launch(events or None)
@@ -152,31 +146,48 @@ class LaunchSequence:
             events = [event] if self._chained else None
         return cl.enqueue_marker(queue, wait_for=events) if event is None else event
 
-    def _bind(self, a: Any, b: Any, out: Any, c: Any, bias: Any, alpha: Any, beta: Any) -> None:
-        """Check what the arrays share, and set the kernels' arguments."""
-        context = self._queue.context
-        values = {"alpha": alpha, "beta": beta}
-        # The kernel's a is the caller's b, if they were swapped.
-        roles = ("b", "a") if self._product.swapped else ("a", "b")
-        for name, role, array in (
-            ("a", roles[0], a), ("b", roles[1], b), ("out", "out", out), ("c", "c", c),
-            ("bias", "bias", bias),
-        ):  # fmt: skip
-            if array is None:
-                continue
-            if array.context != context:
-                raise ArgumentError(
-                    f"{name} belongs to another context than queue; it must be made in the same"
-                )
-            if name != "out":
-                _check_apart(name, array, out)
-            # An operand without elements has no buffer; the kernel then reads nothing from it.
-            values[role] = array.base_data or out.base_data
-            values[f"{role}_offset"] = array.offset // self._itemsize
-        for name, size in self._workspaces.items():
-            values[name] = self._state.buffer(name, size)
+    def _set_arguments(
+        self, a: Any, b: Any, out: Any, c: Any, bias: Any, alpha: Any, beta: Any
+    ) -> None:
+        """Set the buffers, and where a number differs from the call before, the numbers."""
+        if self._swapped:
+            a, b = b, a
+        # An operand without elements has no buffer; the kernel then reads nothing from it.
+        data = out.base_data
+        buffers = [a.base_data or data, b.base_data or data, data, None, None]
+        numbers = [a.offset, b.offset, out.offset, alpha, beta]
+        if c is not None:
+            buffers[3] = c.base_data or data
+            numbers.append(c.offset)
+        if bias is not None:
+            buffers[4] = bias.base_data or data
+            numbers.append(bias.offset)
+        for name, size in self._workspaces:
+            buffers.append(self._state.buffer(name, size))
         for kernel in self._kernels:
-            kernel.set_arguments(values)
+            set_arg = kernel.kernel.set_arg
+            for number, place in kernel.buffers:
+                set_arg(number, buffers[place])
+        if numbers != self._numbers:
+            arrays = {"a": a, "b": b, "out": out, "c": c, "bias": bias}
+            values = {"alpha": alpha, "beta": beta} | {
+                role: array.offset // self._itemsize
+                for role, array in arrays.items()
+                if array is not None
+            }
+            for kernel in self._kernels:
+                for number, name, scalar in kernel.numbers:
+                    kernel.kernel.set_arg(number, scalar(values[name]))
+            self._numbers = numbers
+
+    def _check(self, name: str, array: Any, out: Any) -> None:
+        """Raise unless an array is of the queue's context, and apart from what is written."""
+        if array.context != self._context:
+            raise ArgumentError(
+                f"{name} belongs to another context than queue; it must be made in the same"
+            )
+        if array is not out or name in ("a", "b"):
+            _check_apart(name, array, out)
 
 
 def _check_apart(name: str, array: Any, out: Any) -> None:

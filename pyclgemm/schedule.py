@@ -301,6 +301,8 @@ def _schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> 
     }
     workspaces = {"workspace": group_bytes * grid.groups}
     if wide.converts:
-        workspaces["partial"] = problem.m * problem.n * wide.bytes
+        # Sums wait there between blocks of k; with one block it stays unused.
+        partials = problem.m * problem.n if problem.k > config.KC else 1
+        workspaces["partial"] = partials * wide.bytes
     launch = _gemm_launch(product, config, traits, grid.groups, values, {})
     return Schedule((launch,), workspaces)

@@ -26,8 +26,6 @@ class QueueState:
     lock : threading.Lock
         Held while a plan sets arguments and enqueues: an OpenCL kernel object is not safe
         across threads, and launches that share a workspace must not interleave.
-    generation : int
-        Grows whenever a workspace is replaced by a larger one.
     last_use : pyopencl.Event or None
         The last launch that used a workspace; kept on out-of-order queues.
     """
@@ -37,7 +35,6 @@ class QueueState:
         mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
         self.in_order = not queue.properties & mode
         self.lock = threading.Lock()
-        self.generation = 0
         self.last_use: cl.Event | None = None
         self._buffers: dict[str, cl.Buffer] = {}
 
@@ -48,7 +45,6 @@ class QueueState:
             # The driver keeps the old one until launches that use it are done.
             held = cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, size)
             self._buffers[name] = held
-            self.generation += 1
         return held
 
 
