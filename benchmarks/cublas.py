@@ -134,6 +134,7 @@ class CublasContender:
         torch.cuda.current_stream().wait_stream(stream)
         passes = max(1, int(_GRAPH_SECONDS / max(seconds, 1e-9)))
         passes = min(passes, max(1, _LONGEST_GRAPH // len(self._products)))
+        self.unrest = 0.0
         self.step = passes * len(self._products)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

@@ -26,10 +26,13 @@ class Contender(Protocol):
         Column in tables.
     step : int
         Calls that `enqueue` makes at least: it rounds up to a multiple.
+    unrest : float
+        Seconds for which its idle threads still keep cores busy after a call.
     """
 
     name: str
     step: int
+    unrest: float
 
     def enqueue(self, calls: int) -> None:
         """Start so many products, without waiting where the library allows."""
@@ -68,9 +71,9 @@ class Pace:
         one_round = sum(burst + self.rest_after(burst) for burst in bursts)
         return max(min(3, self.rounds), min(self.rounds, int(self.seconds / max(one_round, 1e-9))))
 
-    def rest_after(self, elapsed: float) -> float:
-        """Pause after a burst that took `elapsed` seconds."""
-        return min(self.rest * elapsed, self.longest_rest)
+    def rest_after(self, elapsed: float, unrest: float = 0.0) -> float:
+        """Pause after a burst that took `elapsed` seconds, at least until threads sleep."""
+        return max(min(self.rest * elapsed, self.longest_rest), unrest)
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,7 @@ def measure_in_turn(
     for contender in contenders:
         calls[contender.name], burst = calibrate(contender, pace, clock)
         bursts.append(burst)
-        clock.sleep(pace.rest_after(burst))
+        clock.sleep(pace.rest_after(burst, contender.unrest))
     rounds = pace.rounds_for(bursts)
     samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for _ in range(rounds):
@@ -188,7 +191,7 @@ def measure_in_turn(
             elapsed = time_burst(contender, count, clock)
             samples[contender.name].append(elapsed / count)
             progress(1 / (rounds * len(contenders)))
-            clock.sleep(pace.rest_after(elapsed))
+            clock.sleep(pace.rest_after(elapsed, contender.unrest))
     return {
         name: Timing(calls[name], tuple(seconds)) for name, seconds in samples.items() if seconds
     }

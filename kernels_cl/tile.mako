@@ -35,7 +35,7 @@
 
 <%def name="locals(slabs)" filter="trim">
 % for slab in slabs:
-    __local element ${slab.name}_local[${tiles.STAGES} * KWG * ${slab.name.upper()}_PITCH] __attribute__((aligned(64)));
+    __local element ${slab.name}_local[${"2 * " if tiles.STAGES == 2 else ""}KWG * ${slab.name.upper()}_PITCH] __attribute__((aligned(64)));
 % endfor
 </%def>
 

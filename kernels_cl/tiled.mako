@@ -4,7 +4,9 @@
 <%namespace name="slab" file="slab.mako"/>
 <%namespace name="tile" file="tile.mako"/>
 ${prelude.types()}
+
 ${tile.defines()}
+
 ${prelude.address("a", problem.a)}
 ${prelude.address("b", problem.b)}
 ${prelude.address("out", problem.out)}

@@ -266,7 +266,7 @@ class FakeContender:
     def __init__(
         self, name: str, time: FakeTime, seconds: float, step: int = 1, value: Any = None
     ) -> None:
-        self.name, self.step = name, step
+        self.name, self.step, self.unrest = name, step, 0.0
         self._time, self._seconds, self._value = time, seconds, value
         self.bursts: list[int] = []
 
