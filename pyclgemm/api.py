@@ -191,9 +191,9 @@ def plan(
     alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
     reads_c = _reads_c(c, beta)
     c = c if reads_c else None
-    product = _describe(
-        a, b, c, out, alpha, beta,
-        trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision,
+    product = describe_product(
+        a, b, c, out, trans_a=trans_a, trans_b=trans_b,
+        epilogue=epilogue, precision=precision, reads_product=alpha != 0,
     )  # fmt: skip
     choice = choose(queue, product, config)
     alignment = {
@@ -260,9 +260,9 @@ def explain(
     """
     a, b, c, out, epilogue = _on_device(queue, a, b, c, out, epilogue)
     alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
-    product = _describe(
-        a, b, c if _reads_c(c, beta) else None, out, alpha, beta,
-        trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision,
+    product = describe_product(
+        a, b, c if _reads_c(c, beta) else None, out, trans_a=trans_a, trans_b=trans_b,
+        epilogue=epilogue, precision=precision, reads_product=alpha != 0,
     )  # fmt: skip
     return choose(queue, product, config)
 
@@ -306,10 +306,6 @@ def _prepare(
         _prepared.pop(next(iter(_prepared)), None)
     _prepared[key] = product, sequence
     return product, sequence
-
-
-def _describe(a: Any, b: Any, c: Any, out: Any, alpha: Any, beta: Any, **described: Any) -> Product:
-    return describe_product(a, b, c, out, reads_product=alpha != 0, **described)
 
 
 def _allocate_result(queue: cl.CommandQueue, product: Product, dtype: Any, allocator: Any) -> Any:

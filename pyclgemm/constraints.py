@@ -30,21 +30,13 @@ class Constraint:
     values: Callable[[Any, str, DeviceTraits | None], str]
 
 
-def _divides(rule: str, families: tuple[str, ...], whole: str, *parts: str) -> Constraint:
-    """`whole` must be a multiple of the product of `parts`."""
-
-    def product(config: Any) -> int:
-        result = 1
-        for part in parts:
-            result *= getattr(config, part)
-        return result
-
+def _multiple(whole: str, part: str, families: tuple[str, ...]) -> Constraint:
     return Constraint(
-        rule,
+        f"{whole} must be a multiple of {part}",
         families,
-        lambda config, dtype, traits: getattr(config, whole) % product(config) == 0,
+        lambda config, dtype, traits: getattr(config, whole) % getattr(config, part) == 0,
         lambda config, dtype, traits: (
-            f"{whole} is {getattr(config, whole)}, {' * '.join(parts)} is {product(config)}"
+            f"{whole} is {getattr(config, whole)}, {part} is {getattr(config, part)}"
         ),
     )
 
@@ -176,9 +168,9 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: c.STAGES == 1 or (c.SA == 1 and c.SB == 1),
         lambda c, dtype, traits: f"STAGES is {c.STAGES}, SA is {c.SA}, SB is {c.SB}",
     ),
-    _divides("NR must be a multiple of VW", ("cpu",), "NR", "VW"),
+    _multiple("NR", "VW", ("cpu",)),
     # Rows of the packed A are KC apart, and the panel of B follows them: both are read by vectors.
-    _divides("KC must be a multiple of VW", ("cpu",), "KC", "VW"),
+    _multiple("KC", "VW", ("cpu",)),
     Constraint(
         "a vector of a complex type must fit OpenCL's 16 components",
         ("cpu",),

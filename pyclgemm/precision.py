@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from .errors import ArgumentError, DtypeError, UnsupportedError
 
 
@@ -30,11 +28,6 @@ class Precision:
     name: str
     operand: str
     arithmetic: str
-
-    @property
-    def unit_roundoff(self) -> float:
-        """Half the distance from 1 to the next number of the arithmetic type."""
-        return float(np.finfo(self.arithmetic).eps) / 2
 
 
 _PRECISIONS = {
