@@ -14,9 +14,9 @@ import pyopencl as cl
 
 from .build import build_kernel
 from .errors import ArgumentError
+from .launch import Launch, Schedule
 from .operands import entries_overlap
 from .product import Product
-from .schedule import Launch, Schedule
 from .select import Choice
 from .signature import ArraySignature
 from .workspace import QueueState

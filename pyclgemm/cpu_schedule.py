@@ -1,0 +1,85 @@
+"""How a product is divided among the cores of a CPU device, and its launch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .config import CpuConfig
+from .device import DeviceTraits
+from .element import epilogue_type, operand_type
+from .launch import Schedule, gemm_launch
+from .product import Product
+
+#: Bytes to which parts of a workspace are aligned: the widest vector of OpenCL C.
+_ALIGNMENT = 128
+
+#: Most rows of A that a CPU's work-item holds packed: packing B costs a thousandth of the work.
+_BLOCK_ROWS = 4096
+
+
+#: Work-items for each core. Runtimes hand them out one by one: a core that wakes late, or is
+#: taken away for a while, then costs a part of its share and not all of it.
+_BLOCKS_PER_CORE = 2
+
+#: Multiply-adds (16 or 32 are done at once) in the time that packing an element takes.
+_PACKING_COST = 16
+
+
+@dataclass(frozen=True)
+class CpuGrid:
+    """How the result is divided among cores: blocks of rows and of columns."""
+
+    groups: int
+    rows_per_group: int
+    columns_per_group: int
+
+
+def cpu_grid(m: int, n: int, items: int, config: CpuConfig) -> CpuGrid:
+    """Divide an m x n result among at most `items` work-items.
+
+    The largest block decides how long the product takes: its multiply-adds, and the packing
+    of the rows of A and the columns of B that it needs.
+
+    Examples
+    --------
+    >>> cpu_grid(1024, 1024, 4, CpuConfig(MR=6, NR=64, KC=512, VW=16))
+    CpuGrid(groups=4, rows_per_group=516, columns_per_group=512)
+    """
+    tiles_m, tiles_n = math.ceil(m / config.MR), math.ceil(n / config.NR)
+
+    def cost(split: tuple[int, int]) -> int:
+        rows = math.ceil(tiles_m / split[0]) * config.MR
+        columns = math.ceil(tiles_n / split[1]) * config.NR
+        return rows * columns + _PACKING_COST * (rows + columns)
+
+    splits = [(by_m, min(items // by_m, tiles_n)) for by_m in range(1, min(items, tiles_m) + 1)]
+    by_m, by_n = min(splits, key=cost)
+    rows = math.ceil(tiles_m / by_m) * config.MR
+    columns = math.ceil(tiles_n / by_n) * config.NR
+    return CpuGrid(math.ceil(m / rows) * math.ceil(n / columns), rows, columns)
+
+
+def schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> Schedule:
+    """Lay out the one launch of a product on a CPU device."""
+    problem = product.problem
+    element = operand_type(problem.dtype, problem.precision.arithmetic)
+    wide = epilogue_type(problem.dtype, problem.precision.arithmetic)
+    grid = cpu_grid(problem.m, problem.n, _BLOCKS_PER_CORE * traits.compute_units, config)
+    # A tall A goes through the workspace block by block; B is then packed once a block.
+    rows_per_block = min(grid.rows_per_group, math.ceil(_BLOCK_ROWS / config.MR) * config.MR)
+    elements = config.KC * (rows_per_block + (0 if problem.packed else config.NR))
+    group_bytes = math.ceil(elements * element.bytes / _ALIGNMENT) * _ALIGNMENT
+    values = {
+        "rows_per_group": grid.rows_per_group,
+        "rows_per_block": rows_per_block,
+        "columns_per_group": grid.columns_per_group,
+        "workspace_per_group": group_bytes // element.real_bytes,
+    }
+    workspaces = {"workspace": group_bytes * grid.groups}
+    if wide.converts:
+        # Sums wait there between blocks of k; with one block it stays unused.
+        partials = problem.m * problem.n if problem.k > config.KC else 1
+        workspaces["partial"] = partials * wide.bytes
+    launch = gemm_launch(product, config, traits, grid.groups, values, {})
+    return Schedule((launch,), workspaces)
