@@ -112,16 +112,6 @@ def test_generic_entries_run_on_the_smallest_device(dtype, precision):
         assert violations(record.config, dtype, smallest_gpu()) == []
 
 
-@pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
-def test_built_in_configurations_fit_common_devices(path):
-    limits = {"max_work_group_size": 256, "local_memory_bytes": 32 * 1024}
-    if path.stem.startswith("nvidia"):
-        limits = {"max_work_group_size": 1024, "local_memory_bytes": 48 * 1024}
-    for entry in read_file(path).entries:
-        for record in entry.records:
-            assert violations(record.config, entry.dtype, gpu(**limits)) == []
-
-
 @pytest.mark.parametrize("architecture", ["x86-64-v4", "x86-64-v3", "x86-64-v2", "aarch64", ""])
 @pytest.mark.parametrize(("dtype", "precision"), TYPES)
 def test_every_cpu_has_an_entry_for_every_type(architecture, dtype, precision):

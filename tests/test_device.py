@@ -74,6 +74,8 @@ def test_vendor(text, vendor):
         ("gfx90a:sramecc+:xnack-", "gfx90a"),
         ("gfx1012:xnack-", "gfx1012"),
         ("AMD Radeon RX 5500 XT (navi14, LLVM 15.0.6, DRM 3.49, 6.1.0)", "gfx1012"),
+        ("AMD Radeon Graphics (radeonsi, raphael_mendocino, LLVM 17.0.6, DRM 3.57)", "gfx1036"),
+        ("AMD Radeon 780M (radeonsi, phoenix, ACO, DRM 3.57)", "gfx1103"),
         ("AMD Radeon Graphics", ""),
     ],
 )
