@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from .cli_product import device_option, explain, source
+from .cli_tune import tune
 from .discovery import choose_device, find_devices, working_devices
 from .errors import PyclgemmError
 from .tables import device_table
@@ -98,3 +99,4 @@ def demo(device: str | None) -> None:
 
 main.add_command(source)
 main.add_command(explain)
+main.add_command(tune)

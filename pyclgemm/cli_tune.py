@@ -1,0 +1,134 @@
+"""The subcommand ``tune``: search configurations for a device, and save what was found."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from .cli_product import device_option
+from .errors import ArgumentError
+from .precision import DTYPES
+from .suites import SUITES, Shape, parse_suite
+
+#: Shapes that "random" stands for, and the largest size in them.
+_RANDOM_SHAPES = 24
+_LARGEST = 8192
+
+_EXAMPLES = """\b
+Examples:
+  python -m pyclgemm tune
+  python -m pyclgemm tune --shapes dense,64x64x65536 --budget 300
+  python -m pyclgemm tune --dtype float64 --device pocl --dry-run
+  python -m pyclgemm tune --shapes shapes.txt --contribute databases/nvidia_sm_90.json
+"""
+
+
+def parse_shapes(text: str) -> list[Shape]:
+    """Read suites, files and shapes, as `parse_suite` does, and "random"."""
+    parts = [part.strip() for part in text.split(",")]
+    shapes: list[Shape] = random_shapes() if "random" in parts else []
+    others = ",".join(part for part in parts if part != "random")
+    try:
+        shapes += parse_suite(others) if others or not shapes else []
+    except ArgumentError as error:
+        raise click.BadParameter(str(error)) from None
+    return list(dict.fromkeys(shapes))
+
+
+def random_shapes(count: int = _RANDOM_SHAPES, seed: int = 0) -> list[Shape]:
+    """Shapes whose sizes are log-uniform, no two of them near each other.
+
+    Examples
+    --------
+    >>> len(random_shapes(5))
+    5
+    """
+    rng = random.Random(seed)
+    classes: dict[tuple[int, ...], Shape] = {}
+    while len(classes) < count:
+        exponents = [rng.uniform(0, 13) for _ in range(3)]
+        m, n, k = (min(_LARGEST, round(2**exponent)) for exponent in exponents)
+        # Of shapes in one class of the log2 grid the first is taken.
+        classes.setdefault(tuple(round(exponent / 2) for exponent in exponents), (m, n, k))
+    return list(classes.values())
+
+
+@click.command(epilog=_EXAMPLES)
+@device_option
+@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
+@click.option("--precision", help="JAX's name of the arithmetic, such as F32_F32_F32.")
+@click.option(
+    "--shapes",
+    type=parse_shapes,
+    default="square",
+    show_default=True,
+    metavar="|".join((*SUITES, "random", "FILE", "MxNxK,...")),
+    help="What to tune for; several are separated by commas.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For all of it, compiling included.",
+)
+@click.option(
+    "--contribute",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="Write a file for databases/ instead of your own database.",
+)
+@click.option("--dry-run", is_flag=True, help="Count the space, show the plan, measure nothing.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the search.")
+def tune(
+    device: str | None,
+    dtype: str,
+    precision: str | None,
+    shapes: list[Shape],
+    budget: float,
+    contribute: Path | None,
+    dry_run: bool,
+    seed: int,
+) -> None:
+    """Find the fastest kernels for a device and some shapes.
+
+    What is found goes to your own database, which the library prefers from then on. Ctrl-C
+    ends the search and keeps what was found; a second run resumes where the first one stopped.
+    Every result is checked before its time counts.
+    """
+    # Only here: the other subcommands need none of it.
+    from .database import load_database, reload_database
+    from .tuner import tune as run_tuner
+    from .tuning_progress import ShownProgress
+    from .tuning_report import dry_run_tables, outcome_lines, result_table
+    from .tuning_result import save_result
+
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    if dry_run:
+        for table in dry_run_tables(device, dtype, precision, shapes, budget):
+            console.print(table)
+        return
+    with ShownProgress(console, budget) as show:
+        result = run_tuner(
+            shapes,
+            device,
+            dtype=dtype,
+            precision=precision,
+            budget=budget,
+            seed=seed,
+            progress=show.update,
+        )
+    database = load_database()
+    console.print(result_table(result))
+    for line in outcome_lines(result):
+        console.print(line)
+    if not any(standing.best for standing in result.standings):
+        raise click.ClickException("nothing was measured, so nothing was saved")
+    path = save_result(result, database, contribute)
+    reload_database()
+    console.print(f"saved in {path}")

@@ -1,0 +1,210 @@
+"""Measure configurations on one device: build, run, check against float64, then time in turn."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+from .api import plan
+from .config import Config
+from .device import DeviceTraits
+from .errors import ConfigError, KernelBuildError, UnsupportedError
+from .plan import GemmPlan
+from .precision import Precision, is_complex, real_part_name
+from .trial import FINE, Outcome, Shape, Trial
+from .trial_timing import CPU_PACE, GPU_PACE, time_in_turn
+from .verification import Part, reference_parts
+
+#: Bytes of operands, of all shapes together, that are kept on the device.
+_KEPT_BYTES = 3 << 30
+
+
+class DeviceLostError(Exception):
+    """The device no longer runs even what ran before: the process must start afresh."""
+
+
+@dataclass
+class _Product:
+    """Operands of a shape, what their product must be, and the plans that were right."""
+
+    a: Any
+    b: Any
+    out: Any
+    parts: tuple[Part, ...]
+    plans: dict[Config, GemmPlan] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        return int(self.a.nbytes + self.b.nbytes + self.out.nbytes)
+
+
+class TrialBench:
+    """Runs trials for one element type and arithmetic.
+
+    Parameters
+    ----------
+    context : pyopencl.Context
+        Of the device.
+    traits : DeviceTraits
+        Its facts.
+    dtype : str
+        NumPy name of the element type.
+    precision : Precision
+        The arithmetic.
+
+    Examples
+    --------
+    >>> from pyclgemm import CpuConfig
+    >>> from pyclgemm.device import traits_of
+    >>> from pyclgemm.precision import resolve_precision
+    >>> bench = TrialBench(
+    ...     queue.context, traits_of(queue.device), "float32", resolve_precision(None, "float32")
+    ... )
+    >>> bench.run(Trial((8, 8, 8), CpuConfig(MR=4, NR=8, KC=128, VW=4))).status
+    'fine'
+    """
+
+    def __init__(
+        self, context: cl.Context, traits: DeviceTraits, dtype: str, precision: Precision
+    ) -> None:
+        self._context = context  # not every runtime keeps a queue's context alive
+        # Not a profiling queue: that costs microseconds a kernel.
+        self._queue = cl.CommandQueue(context)
+        self._dtype = dtype
+        self._precision = precision
+        self._pace = CPU_PACE if traits.type == "cpu" else GPU_PACE
+        self._products: OrderedDict[Shape, _Product] = OrderedDict()
+
+    def run(self, trial: Trial) -> Outcome:
+        """Build, check and time; every failure becomes an outcome with its reason.
+
+        Raises
+        ------
+        DeviceLostError
+            If the device is unusable after a failure.
+        """
+        product = self._product(trial.shape)
+        try:
+            candidate = self._plan(product, trial.config)
+            rival = None if trial.rival is None else self._plan(product, trial.rival)
+        except (ConfigError, UnsupportedError) as error:
+            return Outcome("refused", reason=_line(error))
+        except KernelBuildError as error:
+            return Outcome("unbuildable", reason=_line(error.log or error))
+        except _WrongError as error:
+            return Outcome("wrong", reason=str(error))
+        except (cl.Error, MemoryError) as error:
+            self._require_device()
+            return Outcome("unlaunchable", reason=_line(error))
+        seconds, rival_seconds = time_in_turn(
+            self._repeat(product, candidate),
+            None if rival is None else self._repeat(product, rival),
+            self._pace,
+        )
+        return Outcome(FINE, seconds, rival_seconds)
+
+    def _repeat(self, product: _Product, ready: GemmPlan) -> Any:
+        a, b, out, finish = product.a, product.b, product.out, self._queue.finish
+
+        def work(count: int) -> None:
+            for _ in range(count):
+                ready(a, b, out=out)
+            finish()
+
+        return work
+
+    def _plan(self, product: _Product, config: Config) -> GemmPlan:
+        """A plan whose result has been checked."""
+        ready = product.plans.get(config)
+        if ready is None:
+            ready = plan(
+                self._queue, product.a, product.b, out=product.out, config=config,
+                precision=self._precision.name,
+            )  # fmt: skip
+            # All bits set is a NaN in every type: what is not written shows.
+            cl.enqueue_fill_buffer(
+                self._queue, product.out.base_data, np.uint8(255), 0, product.out.nbytes
+            )
+            ready(product.a, product.b, out=product.out)
+            self._queue.finish()
+            for part in product.parts:
+                if fault := part.fault(self._read(product.out, part)):
+                    raise _WrongError(fault)
+            product.plans[config] = ready
+        return ready
+
+    def _read(self, out: Any, part: Part) -> Any:
+        rows, columns = out.shape
+        if len(part.indices) == out.shape[part.axis]:
+            return out.get(self._queue)
+        size = out.dtype.itemsize
+        shape = (len(part.indices), columns) if part.axis == 0 else (rows, len(part.indices))
+        got = np.empty(shape, out.dtype)
+        for place, index in enumerate(map(int, part.indices)):
+            if part.axis == 0:
+                cl.enqueue_copy(
+                    self._queue, got[place], out.base_data, src_offset=index * columns * size
+                )
+                continue
+            column = np.empty(rows, out.dtype)
+            cl.enqueue_copy(
+                self._queue, column, out.base_data,
+                buffer_origin=(index * size, 0), host_origin=(0, 0), region=(size, rows),
+                buffer_pitches=(columns * size,), host_pitches=(size,),
+            )  # fmt: skip
+            got[:, place] = column
+        return got
+
+    def _product(self, shape: Shape) -> _Product:
+        product = self._products.pop(shape, None) or self._make_product(shape)
+        self._products[shape] = product
+        while sum(one.bytes for one in self._products.values()) > _KEPT_BYTES:
+            if len(self._products) == 1:
+                break
+            self._products.popitem(last=False)
+        return product
+
+    def _make_product(self, shape: Shape) -> _Product:
+        m, n, k = shape
+        rng = np.random.default_rng(m * n + k)
+        a, b = self._random(rng, (m, k)), self._random(rng, (k, n))
+        parts = reference_parts(a, b, self._precision, rng)
+        queue = self._queue
+        out = cl_array.empty(queue, (m, n), self._dtype)
+        return _Product(cl_array.to_device(queue, a), cl_array.to_device(queue, b), out, parts)
+
+    def _random(self, rng: np.random.Generator, shape: tuple[int, int]) -> Any:
+        """Values in (-1, 1)."""
+        real: Any = np.float64 if self._dtype in ("float64", "complex128") else np.float32
+        values: Any = 2 * rng.random(shape, real) - 1
+        if is_complex(self._dtype):
+            values = values + 1j * (2 * rng.random(shape, real) - 1)
+        elif real_part_name(self._dtype) == "float16":
+            values = values.astype(np.float16)
+        return values.astype(self._dtype, copy=False)
+
+    def _require_device(self) -> None:
+        """Raise unless the device still works: one fault can spoil a whole context."""
+        try:
+            probe = cl_array.zeros(self._queue, 64, np.float32) + np.float32(1)
+            if probe.get().sum() == 64:
+                return
+        except cl.Error:
+            pass
+        raise DeviceLostError
+
+
+class _WrongError(Exception):
+    """The result differs from the reference."""
+
+
+def _line(error: object) -> str:
+    """The first line that says something, not too long."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+    return telling[:200]

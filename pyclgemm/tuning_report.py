@@ -1,0 +1,96 @@
+"""What ``tune`` prints: the plan of a dry run, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from .search_space import families_of, search_space
+from .suites import Shape, shape_text
+from .trial import FINE, OUTCOMES
+from .trial_process import TrialProcess
+from .tuner import LAST_AT_LEAST, START_UNTIL, TuningResult
+from .tuning_progress import speed_text
+
+
+def result_table(result: TuningResult) -> Table:
+    """The best configuration of each shape, its speed, and what it gained."""
+    table = Table(
+        title=f"{result.traits.name}, {result.dtype}, {result.precision}", title_justify="left"
+    )
+    table.add_column("m x n x k", no_wrap=True)
+    table.add_column("speed", justify="right", no_wrap=True)
+    table.add_column("gain", justify="right", no_wrap=True)
+    table.add_column("tried", justify="right", no_wrap=True)
+    table.add_column("configuration", overflow="fold")
+    for standing in result.standings:
+        if standing.best is None:
+            table.add_row(shape_text(standing.shape), "-", "-", "0", "-")
+            continue
+        table.add_row(
+            shape_text(standing.shape),
+            speed_text(standing.gflops),
+            "-" if standing.gain is None else f"{standing.gain:.2f}",
+            str(len(standing.scores)),
+            f"{standing.best.family} {standing.best}",
+        )
+    return table
+
+
+def outcome_lines(result: TuningResult) -> list[str]:
+    """How the trials came out, the reasons of those that failed, and remarks."""
+    trials = sum(result.outcomes.values())
+    fine = result.outcomes.get(FINE, 0)
+    ended = "Ctrl-C ended the run after" if result.interrupted else "Done in"
+    lines = [f"{ended} {result.seconds:.0f} s: {trials} trials, {fine} right and timed."]
+    lines += [
+        f"  {count} passed over: {OUTCOMES[status]}; the first: {result.examples[status]}"
+        for status, count in sorted(result.outcomes.items())
+        if status != FINE
+    ]
+    if any(standing.gain is not None for standing in result.standings):
+        lines.append("The gain is over what the library took before, timed in turn at the end.")
+    return [*lines, *result.remarks]
+
+
+def dry_run_tables(
+    device: str | None,
+    dtype: str,
+    precision: str | None,
+    shapes: Sequence[Shape],
+    budget: float,
+) -> list[Table]:
+    """How large the space of each family is, and how the budget would be spent.
+
+    Raises
+    ------
+    PyclgemmError
+        If the device cannot be opened or cannot compute in this precision.
+    """
+    with TrialProcess(device, dtype, precision) as process:
+        traits = process.traits
+    spaces = Table(title=f"{traits.name}: configurations for {dtype}", title_justify="left")
+    for name in ("family", "coordinates"):
+        spaces.add_column(name)
+    for name in ("points", "of them valid"):
+        spaces.add_column(name, justify="right", no_wrap=True)
+    for family in families_of(traits):
+        space = search_space(family, dtype, traits)
+        count = space.count()
+        axes = ", ".join(f"{name} {_values(values)}" for name, values in space.axes.items())
+        valid = f"{count.valid:,}" if count.exact else f"about {count.valid:.2g}"
+        spaces.add_row(family, axes, f"{count.points:,}", valid)
+    plan = Table(title=f"Budget of {budget:.0f} s on {len(shapes)} shapes", title_justify="left")
+    for name in ("stage", "what", "seconds"):
+        plan.add_column(name)
+    least, most = LAST_AT_LEAST * budget, START_UNTIL * budget
+    plan.add_row("start", "what the library and its databases have", f"at most {most:.0f}")
+    plan.add_row("search", "equal time for each shape", "what the others leave")
+    plan.add_row("cross, confirm", "winners on all shapes, and in turn", f"at least {least:.0f}")
+    plan.add_row("", "shapes", " ".join(map(shape_text, shapes)))
+    return [spaces, plan]
+
+
+def _values(values: Sequence[int]) -> str:
+    return "/".join(map(str, values))
