@@ -1,0 +1,295 @@
+"""What AMD's compiler makes of the generated kernels, without a device.
+
+    python benchmarks/amd_report.py
+    python benchmarks/amd_report.py --architecture gfx1100 --shape 4096x4096x4096 --config PADA=4
+    CLANG=/usr/bin/clang-19 python benchmarks/amd_report.py --path direct --csv amd.csv
+
+For every architecture, wave size and mode: registers, spills, local memory, occupancy, and of
+the main loop the multiply-adds per issue slot and the reads of local memory per multiply-add.
+None of them is a time; together they tell what a time would be bound by.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+# The checkout need not be installed.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.amd_compile import (
+    Compiled,
+    Compiler,
+    CompilerError,
+    find_clang,
+    find_rocm_path,
+    isa_version,
+)
+from pyclgemm.cli_product import parse_parameter, parse_shape
+from pyclgemm.database import load_database
+from pyclgemm.errors import PyclgemmError
+from pyclgemm.inquiry import Inquiry, choose, kernel_sources, product_of
+from pyclgemm.precision import DTYPES
+from pyclgemm.typical import typical_traits
+
+ARCHITECTURES = ("gfx1012", "gfx1030", "gfx1100", "gfx1200", "gfx90a", "gfx942")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a wave runs: its size, and what shares local memory.
+
+    Attributes
+    ----------
+    wave : int
+        Lanes: 32 or 64.
+    mode : str
+        "cu", or "wgp" where pairs of compute units share a work-group (RDNA's default).
+    options : tuple of str
+        The compiler's options for it.
+    """
+
+    wave: int
+    mode: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel, compiled in one way."""
+
+    architecture: str
+    variant: Variant
+    shape: tuple[int, int, int]
+    dtype: str
+    kernel: str
+    config: str
+    compiled: Compiled
+
+
+def variants_of(architecture: str) -> list[Variant]:
+    """The wave sizes and modes that an architecture has, its compiler's default first.
+
+    Examples
+    --------
+    >>> [(one.wave, one.mode) for one in variants_of("gfx90a")]
+    [(64, 'cu')]
+    >>> [(one.wave, one.mode) for one in variants_of("gfx1100")]
+    [(32, 'wgp'), (32, 'cu'), (64, 'wgp'), (64, 'cu')]
+    """
+    if len(architecture) < len("gfx1010"):  # before RDNA
+        return [Variant(64, "cu", ())]
+    return [
+        Variant(
+            wave,
+            mode,
+            ("-mwavefrontsize64" if wave == 64 else "-mno-wavefrontsize64",)
+            + (("-mcumode",) if mode == "cu" else ("-mno-cumode",)),
+        )
+        for wave in (32, 64)
+        for mode in ("wgp", "cu")
+    ]
+
+
+def make_rows(
+    compiler: Compiler,
+    architectures: Iterable[str],
+    shapes: Sequence[tuple[int, int, int]],
+    dtype: str,
+    path: str | None,
+    parameters: Mapping[str, int],
+) -> list[Row]:
+    """Generate what each typical device would run, and compile it in every way that it has.
+
+    Parameters
+    ----------
+    compiler : Compiler
+        clang with its libraries.
+    architectures : iterable of str
+        Such as "gfx1030".
+    shapes : sequence of (m, n, k)
+        Of products of contiguous matrices.
+    dtype : str
+        Their element type.
+    path : str or None
+        A kernel family, even where it would not be chosen.
+    parameters : mapping
+        Replace those of the configuration.
+
+    Raises
+    ------
+    CompilerError
+        If the compiler refuses a kernel.
+    PyclgemmError
+        If no configuration of the family is known, or the parameters do not go together.
+    """
+    rows = []
+    for architecture in architectures:
+        traits = typical_traits(architecture)
+        for shape in shapes:
+            product = product_of(Inquiry(*shape, dtype=dtype))
+            choice = choose(product.problem, traits, load_database(), path, parameters)
+            gemm = kernel_sources(product, choice, traits)[-1]
+            for variant in variants_of(architecture):
+                compiled = compiler.compile(gemm.text, gemm.name, architecture, variant.options)
+                rows.append(
+                    Row(
+                        architecture, variant, shape, dtype, gemm.name, str(choice.config), compiled
+                    )
+                )
+    return rows
+
+
+def figures_of(row: Row) -> dict[str, str | int | float]:
+    """The columns of a row, as the CSV file names them."""
+    resources, loop = row.compiled.resources, row.compiled.loop
+    reads = ", ".join(f"{count} of {width}" for width, count in loop.lds_reads.items())
+    return {
+        "architecture": row.architecture,
+        "wave": row.variant.wave,
+        "mode": row.variant.mode,
+        "shape": "x".join(map(str, row.shape)),
+        "dtype": row.dtype,
+        "kernel": row.kernel,
+        "vgprs": resources["VGPRs"],
+        "agprs": resources.get("AGPRs", 0),
+        "sgprs": resources["SGPRs"],
+        "scratch_bytes": resources["ScratchSize"],
+        "lds_bytes": resources["LDS Size"],
+        "waves_per_simd": resources["Occupancy"],
+        "loop_fmas": loop.fmas,
+        "loop_issue_slots": loop.valu,
+        "fmas_per_slot": round(loop.fmas / loop.valu, 3),
+        "lds_reads": reads,
+        "lds_bytes_per_fma": round(loop.lds_bytes / loop.fmas, 3),
+        "global_loads": loop.global_loads,
+        "config": row.config,
+    }
+
+
+_SHOWN = {
+    "architecture": "", "wave": "", "mode": "", "kernel": "", "vgprs": "VGPRs", "sgprs": "SGPRs",
+    "scratch_bytes": "scratch B", "lds_bytes": "LDS B", "waves_per_simd": "waves/SIMD",
+    "fmas_per_slot": "FMAs/slot", "lds_reads": "LDS reads (bits)",
+    "lds_bytes_per_fma": "LDS B/FMA", "global_loads": "global loads",
+}  # fmt: skip
+
+
+def table_of(figures: Sequence[Mapping[str, str | int | float]], title: str) -> Table:
+    """Tabulate what matters; the CSV file has all."""
+    table = Table(title=title, title_justify="left")
+    for name, heading in _SHOWN.items():
+        numeric = not isinstance(figures[0][name], str)
+        table.add_column(heading or name, justify="right" if numeric else "left")
+    last = None
+    for one in figures:
+        key = (one["architecture"], one["shape"])
+        if last is not None and key != last:
+            table.add_section()
+        last = key
+        table.add_row(*(str(one[name]) for name in _SHOWN))
+    return table
+
+
+def write_csv(figures: Sequence[Mapping[str, str | int | float]], path: Path, made: str) -> None:
+    """Write all columns, with the compiler and the date in every row."""
+    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*figures[0], "compiler", "date"])
+        writer.writeheader()
+        writer.writerows({**one, "compiler": made, "date": date} for one in figures)
+
+
+def _read_architectures(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Refuse a name of another vendor's form."""
+    try:
+        for architecture in value:
+            isa_version(architecture)
+    except CompilerError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+    return value
+
+
+@click.command(epilog="\b\n" + "\n".join((__doc__ or "").splitlines()[2:5]))
+@click.option(
+    "--architecture",
+    "architectures",
+    multiple=True,
+    default=ARCHITECTURES,
+    show_default=True,
+    metavar="NAME",
+    callback=_read_architectures,
+    help="May be given several times.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    default=("256x256x256", "1024x1024x1024"),
+    show_default=True,
+    metavar="MxNxK",
+    help="May be given several times.",
+)
+@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
+@click.option("--path", type=click.Choice(("direct", "indirect")), help="The kernel family.")
+@click.option(
+    "--config",
+    "parameters",
+    metavar="NAME=VALUE",
+    type=parse_parameter,
+    multiple=True,
+    help="Replace a parameter of the configuration; may be given several times.",
+)
+@click.option("--clang", envvar="CLANG", help="The compiler; else clang-19 or newer on the path.")
+@click.option(
+    "--rocm-path",
+    envvar="ROCM_PATH",
+    help="Folder of amdgcn/bitcode, the device libraries.",
+)
+@click.option("--csv", "csv_path", type=click.Path(path_type=Path, dir_okay=False), help="File.")
+def main(
+    architectures: tuple[str, ...],
+    shapes: tuple[str, ...],
+    dtype: str,
+    path: str | None,
+    parameters: tuple[tuple[str, int], ...],
+    clang: str | None,
+    rocm_path: str | None,
+    csv_path: Path | None,
+) -> None:
+    """Compile the generated kernels for AMD GPUs and report registers and main loops."""
+    console = Console()
+    sizes = [parse_shape(shape) for shape in shapes]
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            compiler = Compiler(find_clang(clang), find_rocm_path(rocm_path), Path(scratch))
+            made = compiler.version()
+            figures = [
+                figures_of(row)
+                for architecture in track(
+                    architectures, "compiling", console=console, transient=True
+                )
+                for row in make_rows(compiler, [architecture], sizes, dtype, path, dict(parameters))
+            ]
+    except (CompilerError, PyclgemmError) as error:
+        raise click.ClickException(str(error)) from None
+    console.print(table_of(figures, f"{dtype}, {made}"))
+    if csv_path:
+        write_csv(figures, csv_path, made)
+        console.print(f"written to {csv_path}")
+
+
+if __name__ == "__main__":
+    main()
