@@ -16,11 +16,10 @@ from .constraints import check_config, violations
 from .database import Database, by_distance
 from .device import DeviceTraits
 from .errors import ConfigError, UnsupportedError
+from .path_order import path_order
 from .precision import Precision
 from .problem import GemmProblem, PackedLayout
-from .records import DatabaseFile, Entry, Record, Threshold
-
-_Hits = list[tuple[DatabaseFile, Entry]]
+from .records import Entry, Record
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,11 @@ def select(
 ) -> Choice:
     """Choose the path and the configuration for a problem on a device.
 
-    A CPU takes the "cpu" path. Other devices take the indirect path from the database's
-    threshold on, else the direct one. Of that path's records the one for the nearest shape
-    is taken that the device can run; if none fits, the next level's, and last the other path's.
+    A CPU takes the "cpu" path. On other devices an entry that was measured and has no
+    threshold tells the fastest path shape by shape: the record for the nearest shape is taken,
+    whatever its path. Otherwise the indirect path is taken from the database's threshold on,
+    else the direct one. Of that path's records the one for the nearest shape is taken that the
+    device can run; if none fits, the next level's, and last the other path's.
 
     Parameters
     ----------
@@ -93,19 +94,20 @@ def select(
         return _callers_choice(problem, traits, config)
     precision = problem.precision.name
     hits = database.lookup(traits, problem.dtype, precision)
-    paths, reason = _preferred_paths(problem, traits, hits)
     rank = "smallest" if 0 in (problem.m, problem.n, problem.k) else "nearest"
     passed_over: list[str] = []
-    for path in paths:
-        for file, entry in hits:
-            for record, candidate in _candidates(entry, path, problem):
+    attempts = path_order(problem, traits, hits)
+    for attempt in attempts:
+        for file, entry in attempt.hits:
+            for record, candidate in _candidates(entry, attempt.paths, problem):
+                path = candidate.family
                 shape = "x".join(map(str, record.shape))
                 if broken := violations(candidate, problem.dtype, traits):
                     passed_over.append(f"{file.match}'s {path} for {shape} ({'; '.join(broken)})")
                     continue
-                reasons = [reason, f"the {rank} record is for {shape}"]
-                if path != paths[0]:
-                    reasons.append(f"no configuration of the {paths[0]} path fits")
+                reasons = [attempt.reason, f"the {rank} record is for {shape}"]
+                if attempt.instead_of:
+                    reasons.append(f"no configuration of the {attempt.instead_of} path fits")
                 if passed_over:
                     reasons.append(f"passed over: {'; '.join(passed_over)}")
                 return Choice(path, candidate, file.match.level, str(file), ", ".join(reasons))
@@ -190,60 +192,11 @@ def _shared_block(sizes: list[int], extent: int) -> int:
     return max(size for size in powers if -(-extent // size) * size * 8 <= least * 9)
 
 
-def _preferred_paths(
-    problem: GemmProblem, traits: DeviceTraits, hits: _Hits
-) -> tuple[tuple[str, ...], str]:
-    """The paths to try in order, and why the first is first."""
-    m, n, k = problem.m, problem.n, problem.k
-    packed = problem.packed.family if problem.packed else None
-    if traits.type == "cpu":
-        if packed == "gpu":
-            raise UnsupportedError(
-                f"b was packed for a GPU, and {traits.name!r} is a CPU: pack it with its queue"
-            )
-        return ("cpu",), "a CPU takes the cpu path"
-    if packed == "cpu":
-        raise UnsupportedError(
-            f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
-        )
-    if 0 in (m, n, k):
-        return ("direct", "indirect"), f"m, n, k = {m}, {n}, {k} needs no products"
-    threshold = next((entry.indirect_from for _, entry in hits if entry.indirect_from), None)
-    if threshold is None:
-        return ("direct", "indirect"), "no threshold of the indirect path is known"
-    comparison = _compare(threshold, m, n, k)
-    if threshold.reached(m, n, k):
-        return ("indirect", "direct"), comparison
-    return ("direct", "indirect"), comparison
-
-
-def _compare(threshold: Threshold, m: int, n: int, k: int) -> str:
-    """State what was compared with the threshold; of two conditions, the one that decided."""
-    sides = []
-    if threshold.mnk is not None:
-        sides.append(("m*n*k", m * n * k, threshold.mnk))
-    if threshold.m_or_n is not None:
-        sides.append(("max(m, n)", max(m, n), threshold.m_or_n))
-    reached = [side for side in sides if side[1] >= side[2]]
-    if reached:
-        name, value, limit = reached[0]
-        return f"{name} = {_number(value, limit)} is at least {_number(limit, value)}"
-    return " and ".join(
-        f"{name} = {_number(value, limit)} is below {_number(limit, value)}"
-        for name, value, limit in sides
-    )
-
-
-def _number(value: int, other: int) -> str:
-    """A short form, unless that looks like the other number's."""
-    if value < 100_000 or f"{value:.1e}" == f"{other:.1e}":
-        return str(value)
-    return f"{value:.1e}".replace("e+", "e").replace("e0", "e")
-
-
-def _candidates(entry: Entry, path: str, problem: GemmProblem) -> Iterable[tuple[Record, Config]]:
-    """The records of a path, best first, each with the configuration that it stands for."""
-    records = [record for record in entry.records if record.config.family == path]
+def _candidates(
+    entry: Entry, paths: tuple[str, ...], problem: GemmProblem
+) -> Iterable[tuple[Record, Config]]:
+    """The records of some paths, best first, each with the configuration that it stands for."""
+    records = [record for record in entry.records if record.config.family in paths]
     if 0 in (problem.m, problem.n, problem.k):
         records.sort(key=lambda record: _tile_size(record.config))
     else:

@@ -127,6 +127,74 @@ def test_without_a_threshold_the_direct_path_is_taken():
     assert "no threshold of the indirect path is known" in choice.reason
 
 
+def measured(records, threshold=None):
+    """A file of the device's own, whose paths were timed against each other."""
+    entry = Entry("float32", "F32_F32_F32", tuple(records), threshold)
+    match = Match("device", "gpu", device=gpu().name)
+    return DatabaseFile.make(Path("mine"), match, Source("measured", "tuned here"), [entry])
+
+
+TUNED = measured(
+    [
+        Record((64, 64, 64), DIRECT),
+        Record((512, 512, 512), INDIRECT),
+        Record((4096, 4096, 4096), SMALL),
+        Record((64, 64, 65536), LARGE),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "config", "shape"),
+    [
+        ((50, 70, 64), DIRECT, "64x64x64"),
+        ((400, 700, 512), INDIRECT, "512x512x512"),
+        ((5000, 3000, 4096), SMALL, "4096x4096x4096"),
+        ((32, 64, 100_000), LARGE, "64x64x65536"),
+    ],
+)
+def test_the_nearest_record_decides_where_the_paths_were_compared(sizes, config, shape):
+    choice = select(problem(*sizes), gpu(), Database(((TUNED, GENERIC),)))
+    assert (choice.path, choice.config, choice.level) == (config.family, config, "device")
+    assert choice.reason == (
+        f"the paths were timed against each other by shape, the nearest record is for {shape}"
+    )
+
+
+def test_a_threshold_in_the_file_itself_still_decides():
+    own = measured([Record((64, 64, 64), DIRECT), Record((65, 65, 65), LARGE)], Threshold(mnk=1))
+    choice = select(problem(64, 64, 64), gpu(), Database(((own, GENERIC),)))
+    assert (choice.path, choice.reason.split(",")[0]) == (
+        "indirect",
+        "m*n*k = 2.6e5 is at least 1",
+    )
+
+
+def test_what_was_compared_but_does_not_fit_leaves_it_to_the_threshold_below():
+    traits = gpu(local_memory_bytes=5000)
+    own = measured([Record((4096, 4096, 4096), LARGE)])
+    choice = select(problem(4096, 4096, 4096), traits, Database(((own, GENERIC),)))
+    assert (choice.config, choice.level) == (DIRECT, "generic")
+    assert "m*n*k = 6.9e10 is at least 1.0e6" in choice.reason
+    assert "passed over: NVIDIA H100 80GB HBM3's indirect for 4096x4096x4096" in choice.reason
+
+
+def test_a_measured_file_for_a_cpu_changes_no_path():
+    own = DatabaseFile.make(
+        Path("mine"),
+        Match("device", "cpu", device=cpu().name),
+        Source("measured", "tuned here"),
+        [Entry("float32", "F32_F32_F32", (Record((9, 9, 9), DIRECT), Record((1, 1, 1), NARROW)))],
+    )
+    choice = select(problem(9, 9, 9), cpu(), Database(((own, CPU_FILE),)))
+    assert (choice.path, choice.config) == ("cpu", NARROW)
+
+
+def test_nothing_to_multiply_takes_the_smallest_direct_tile_in_a_compared_file_too():
+    choice = select(problem(0, 9, 9), gpu(), Database(((TUNED, GENERIC),)))
+    assert (choice.path, choice.config) == ("direct", SMALL)
+
+
 # -------------------------------------------------------------------------- levels
 
 

@@ -1,0 +1,120 @@
+"""Which kernel family a product takes, and in which order entries of the database are asked."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from .config import FAMILIES
+from .device import DeviceTraits
+from .errors import UnsupportedError
+from .problem import GemmProblem
+from .records import DatabaseFile, Entry, Threshold
+
+Hits = list[tuple[DatabaseFile, Entry]]
+
+#: The paths that compete where they were measured against each other.
+_GPU_PATHS = tuple(family for family in FAMILIES if family != "cpu")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Entries in which a configuration of some paths is looked for.
+
+    Attributes
+    ----------
+    paths : tuple of str
+        Kernel families that are taken.
+    hits : list of (DatabaseFile, Entry)
+        Where to look, in this order.
+    reason : str
+        Why these paths.
+    instead_of : str
+        The path that would have been better, if this is the second choice.
+    """
+
+    paths: tuple[str, ...]
+    hits: Hits
+    reason: str
+    instead_of: str = ""
+
+
+def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:
+    """Where to look for a configuration, in order.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product.
+    traits : DeviceTraits
+        The device.
+    hits : list of (DatabaseFile, Entry)
+        What the database knows for the device, type and arithmetic, the best first.
+
+    Raises
+    ------
+    UnsupportedError
+        If B was packed for another type of device.
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    packed = problem.packed.family if problem.packed else None
+    if traits.type == "cpu":
+        if packed == "gpu":
+            raise UnsupportedError(
+                f"b was packed for a GPU, and {traits.name!r} is a CPU: pack it with its queue"
+            )
+        return [Attempt(("cpu",), hits, "a CPU takes the cpu path")]
+    if packed == "cpu":
+        raise UnsupportedError(
+            f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
+        )
+    if 0 in (m, n, k):
+        return _in_order("direct", hits, f"m, n, k = {m}, {n}, {k} needs no products")
+    attempts = []
+    compared = list(itertools.takewhile(lambda hit: _compares_paths(*hit), hits))
+    if compared:
+        reason = "the paths were timed against each other by shape"
+        attempts.append(Attempt(_GPU_PATHS, compared, reason))
+        hits = hits[len(compared) :]
+    threshold = next((entry.indirect_from for _, entry in hits if entry.indirect_from), None)
+    if threshold is None:
+        attempts += _in_order("direct", hits, "no threshold of the indirect path is known")
+    else:
+        first = "indirect" if threshold.reached(m, n, k) else "direct"
+        attempts += _in_order(first, hits, _compare(threshold, m, n, k))
+    return attempts
+
+
+def _compares_paths(file: DatabaseFile, entry: Entry) -> bool:
+    """Whether an entry has measured which path is the fastest, shape by shape."""
+    return file.source.kind == "measured" and entry.indirect_from is None and bool(entry.records)
+
+
+def _in_order(first: str, hits: Hits, reason: str) -> list[Attempt]:
+    """The path `first` in all entries, then the other."""
+    other = "direct" if first == "indirect" else "indirect"
+    return [Attempt((first,), hits, reason), Attempt((other,), hits, reason, instead_of=first)]
+
+
+def _compare(threshold: Threshold, m: int, n: int, k: int) -> str:
+    """State what was compared with the threshold; of two conditions, the one that decided."""
+    sides = []
+    if threshold.mnk is not None:
+        sides.append(("m*n*k", m * n * k, threshold.mnk))
+    if threshold.m_or_n is not None:
+        sides.append(("max(m, n)", max(m, n), threshold.m_or_n))
+    reached = [side for side in sides if side[1] >= side[2]]
+    if reached:
+        name, value, limit = reached[0]
+        return f"{name} = {_number(value, limit)} is at least {_number(limit, value)}"
+    return " and ".join(
+        f"{name} = {_number(value, limit)} is below {_number(limit, value)}"
+        for name, value, limit in sides
+    )
+
+
+def _number(value: int, other: int) -> str:
+    """A short form, unless that looks like the other number's."""
+    if value < 100_000 or f"{value:.1e}" == f"{other:.1e}":
+        return str(value)
+    return f"{value:.1e}".replace("e+", "e").replace("e0", "e")
