@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class CompilerError(Exception):
 
 @dataclass(frozen=True)
 class Loop:
-    """The innermost loop with the most multiply-adds, as one wave executes it.
+    """The loop with the most multiply-adds, all its blocks counted once.
 
     Attributes
     ----------
@@ -129,9 +129,7 @@ class Compiler:
             ],
             source,
         )  # fmt: skip
-        return Compiled(
-            resources_of(done.stderr, kernel), main_loop(listing_of(done.stdout, kernel))
-        )
+        return Compiled(resources_of(done.stderr, kernel), main_loop(loops_of(done.stdout, kernel)))
 
     def _complete(self, architecture: str) -> None:
         """Add the number of an architecture that the libraries do not know."""
@@ -232,19 +230,33 @@ def resources_of(remarks: str, kernel: str) -> dict[str, int]:
     return found
 
 
-def listing_of(assembly: str, kernel: str) -> list[str]:
-    """The labels and instructions of a kernel."""
+def loops_of(assembly: str, kernel: str) -> dict[str, list[str]]:
+    """The instructions of a kernel by the header of the innermost loop that they are in.
+
+    The compiler writes into comments which loop a block is in; its place does not tell.
+    """
     body = assembly.split(f"\n{kernel}:", 1)[1].split("\n.Lfunc_end", 1)[0]
-    lines = (line.split(";", 1)[0].strip() for line in body.splitlines())
-    return [line for line in lines if re.match(r"\.LBB|[a-z]", line)]
+    loops: dict[str, list[str]] = {}
+    label = header = ""
+    for line in body.splitlines():
+        if block := re.match(r"(?:\.L|; %)(\w+[.\w]*):", line):
+            label, header = block[1], ""
+        code, _, comment = line.partition(";")
+        if re.search("=>.*Loop Header", comment):
+            header = label
+        elif inside := re.search(r"in Loop: Header=(\w+)", comment):
+            header = inside[1]
+        if header and re.match(r"[a-z]", code.strip()):
+            loops.setdefault(header, []).append(code.strip())
+    return loops
 
 
 _FMA = re.compile(r"\bv_(pk_|dual_)?(?:fma|fmac|fmaak|fmamk|mac|mad)(?:_mix\w*?)?_(?:f16|f32|f64)")
 _LDS_READ = re.compile(r"ds_(?:read|load)_?(2)?(?:st64|addr)?(?:_stride64)?_[a-z](\d+)")
 
 
-def main_loop(listing: Sequence[str]) -> Loop:
-    """Find the innermost loop with the most multiply-adds, and count what it holds.
+def main_loop(loops: Mapping[str, Sequence[str]]) -> Loop:
+    """Count what the loop with the most multiply-adds holds, without the loops within it.
 
     Raises
     ------
@@ -253,28 +265,13 @@ def main_loop(listing: Sequence[str]) -> Loop:
 
     Examples
     --------
-    >>> main_loop([".LBB0_1:", "ds_read_b128 v[0:3], v9", "v_fmac_f32_e32 v4, v0, v1",
-    ...            "s_cbranch_scc1 .LBB0_1"])
+    >>> main_loop({"BB0_1": ["ds_read_b128 v[0:3], v9", "v_fmac_f32_e32 v4, v0, v1"]})
     Loop(fmas=1, valu=1, lds_reads={'128': 1}, lds_bytes=16, global_loads=0)
     """
-    labels = {line[:-1]: place for place, line in enumerate(listing) if line.endswith(":")}
-    loops = []
-    for place, line in enumerate(listing):
-        jump = re.match(r"s_c?branch\S*\s+(\.LBB\S+)", line)
-        if jump and labels.get(jump[1], len(listing)) <= place:
-            loops.append((labels[jump[1]], place))
-    counted = {loop: _count(listing[loop[0] : loop[1] + 1]) for loop in loops}
-    working = [loop for loop in loops if counted[loop].fmas]
-    innermost = [
-        counted[loop]
-        for loop in working
-        if not any(
-            other != loop and loop[0] <= other[0] and other[1] <= loop[1] for other in working
-        )
-    ]
-    if not innermost:
+    best = max(map(_count, loops.values()), key=lambda loop: loop.fmas, default=None)
+    if best is None or not best.fmas:
         raise CompilerError("no loop of the kernel has a multiply-add")
-    return max(innermost, key=lambda loop: loop.fmas)
+    return best
 
 
 def _count(lines: Sequence[str]) -> Loop:
