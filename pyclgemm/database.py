@@ -36,7 +36,7 @@ class Database:
     --------
     >>> from pyclgemm.database import load_database
     >>> sorted({file.match.level for file in load_database().groups[-1]})
-    ['architecture', 'generic', 'vendor']
+    ['architecture', 'device', 'generic', 'vendor']
     """
 
     groups: tuple[tuple[DatabaseFile, ...], ...]
