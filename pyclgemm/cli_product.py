@@ -6,7 +6,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import click
 from rich.console import Console
@@ -75,16 +75,18 @@ _OPTIONS = (
         help="Replace a parameter of the configuration; may be given several times.",
     ),
     device_option,
-    click.option(
-        "--architecture",
-        metavar="NAME",
-        help="A typical device of sm_90, gfx1012, x86-64-v4, ... instead of one that is here.",
-    ),
 )
 
 
-def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Callable[..., None]:
-    """Give a command the options that describe a product, and call it with what was chosen."""
+def product_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that describe a product and how it is computed.
+
+    Parameters
+    ----------
+    command : callable
+        Called with the `Inquiry`, the path that was asked for or None, a dict of parameters,
+        and by name with ``device`` and the options that it has of its own.
+    """
 
     @functools.wraps(command)
     def wrapped(
@@ -100,30 +102,48 @@ def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Cal
         precision: str | None,
         path: str,
         parameters: tuple[tuple[str, int], ...],
+        **others: Any,
+    ) -> None:
+        inquiry = Inquiry(
+            *shape,
+            dtype=dtype,
+            trans_a=_transposition("a", trans_a, conjugate_a),
+            trans_b=_transposition("b", trans_b, conjugate_b),
+            reads_c=with_c,
+            bias=bias,
+            activation=activation,
+            precision=precision,
+        )
+        command(inquiry, None if path == "auto" else path, dict(parameters), **others)
+
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Callable[..., None]:
+    """Give a command the options that describe a product, and call it with what was chosen."""
+
+    @product_options
+    @click.option(
+        "--architecture",
+        metavar="NAME",
+        help="A typical device of sm_90, gfx1012, x86-64-v4, ... instead of one that is here.",
+    )
+    @functools.wraps(command)
+    def wrapped(
+        inquiry: Inquiry,
+        path: str | None,
+        parameters: dict[str, int],
         device: str | None,
         architecture: str | None,
     ) -> None:
         if device is not None and architecture is not None:
             raise click.UsageError("--device and --architecture exclude each other")
-        product = product_of(
-            Inquiry(
-                *shape,
-                dtype=dtype,
-                trans_a=_transposition("a", trans_a, conjugate_a),
-                trans_b=_transposition("b", trans_b, conjugate_b),
-                reads_c=with_c,
-                bias=bias,
-                activation=activation,
-                precision=precision,
-            )
-        )
+        product = product_of(inquiry)
         traits = typical_traits(architecture) if architecture else _traits_of_device(device)
-        asked_path = None if path == "auto" else path
-        choice = choose(product.problem, traits, load_database(), asked_path, dict(parameters))
-        command(product, choice, traits)
+        command(product, choose(product.problem, traits, load_database(), path, parameters), traits)
 
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
     return wrapped
 
 

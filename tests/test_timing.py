@@ -43,3 +43,21 @@ def test_contenders_take_turns_in_bursts_with_pauses():
     # The short burst rests until idle threads sleep, the long one in proportion.
     assert time.pauses[2] == timing.LEAST_PAUSE
     assert abs(time.pauses[3] - timing.PAUSE_BURSTS * 0.5) < 1e-12
+
+
+def test_samples_are_all_bursts_at_the_pace_that_is_asked_for():
+    time = FakeTime()
+    durations = iter([0.001, 0.010, 0.020, 0.030])
+    counts = []
+
+    def work(count):
+        counts.append(count)
+        time.now += next(durations)
+
+    samples = timing.sample(
+        {"one": work}, 3, burst_seconds=0.01, pause_bursts=2.0, least_pause=0.025,
+        clock=time.clock, sleep=time.sleep,
+    )  # fmt: skip
+    assert counts == [1, 10, 10, 10]
+    assert [round(seconds, 9) for seconds in samples["one"]] == [0.001, 0.002, 0.003]
+    assert [round(pause, 9) for pause in time.pauses] == [0.025, 0.025, 0.04, 0.06]

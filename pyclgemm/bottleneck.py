@@ -1,0 +1,201 @@
+"""What limits a product: the time that each ceiling alone would take, and what to try. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .ceilings import Ceilings
+from .intensity import Traffic
+from .occupancy import Occupancy
+from .utilisation import Utilisation
+
+#: Below this part of the time, the largest bound does not explain it.
+_EXPLAINS = 0.5
+#: Parts of balance, useful work and occupancy below which they are named as the reason.
+_FULL = 0.9
+_FEW_SUB_GROUPS = 0.2
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The least time that one resource allows.
+
+    Attributes
+    ----------
+    name : str
+        "arithmetic", "global memory", "cache", "local memory" or "launches".
+    seconds : float
+        What the product would take if nothing else mattered.
+    share : float
+        That, over the time that it took.
+    """
+
+    name: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limits a product.
+
+    Attributes
+    ----------
+    limit : str
+        The name of the largest bound, or "latency" where none explains the time.
+    kind : str
+        "compute-bound", "memory-bound" or "latency-bound".
+    reason, advice : str
+        Why, and what to try, a sentence each.
+    """
+
+    limit: str
+    kind: str
+    reason: str
+    advice: str
+
+
+def bounds_of(
+    flops: int,
+    arithmetic: str,
+    traffic: Traffic,
+    launches: int,
+    utilisation: Utilisation,
+    ceilings: Ceilings,
+    seconds: float,
+) -> tuple[Bound, ...]:
+    """The time that each ceiling alone would take, the largest first.
+
+    Parameters
+    ----------
+    flops : int
+        Useful operations of the product.
+    arithmetic : str
+        NumPy name of the real type that sums.
+    traffic : Traffic
+        Bytes that are moved.
+    launches : int
+        Kernels that are launched.
+    utilisation : Utilisation
+        Idle compute units and padded tiles raise the time of arithmetic.
+    ceilings : Ceilings
+        Of the device.
+    seconds : float
+        What the product took.
+    """
+    done = flops / (utilisation.useful or 1.0) / utilisation.balance
+    peak = ceilings.arithmetic.get(arithmetic)
+    times = {
+        "arithmetic": done / (peak * 1e9) if peak else None,
+        "global memory": (traffic.least + traffic.packing) / (ceilings.global_memory * 1e9),
+        "launches": launches * ceilings.launch_seconds,
+    }
+    if ceilings.cache and traffic.tiles:
+        times["cache"] = traffic.tiles / (ceilings.cache * 1e9)
+    if ceilings.local_memory and traffic.local:
+        times["local memory"] = traffic.local / (ceilings.local_memory * 1e9) / utilisation.balance
+    bounds = [Bound(name, time, time / seconds) for name, time in times.items() if time is not None]
+    return tuple(sorted(bounds, key=lambda bound: -bound.share))
+
+
+def judge(
+    bounds: Sequence[Bound],
+    utilisation: Utilisation,
+    occupancy: Occupancy,
+    traffic: Traffic,
+    family: str,
+) -> Verdict:
+    """Say what limits a product.
+
+    Parameters
+    ----------
+    bounds : sequence of Bound
+        Of `bounds_of`.
+    utilisation, occupancy, traffic : Utilisation, Occupancy, Traffic
+        Of the product.
+    family : str
+        Of the kernel, whose parameters the advice names.
+    """
+    first = bounds[0]
+    share = f"{first.share:.0%} of the time"
+    if first.share < _EXPLAINS:
+        reason = (
+            f"no ceiling explains the time: {first.name}, the nearest, would take "
+            f"{first.share:.0%} of it"
+        )
+        advice = _latency_advice(utilisation, occupancy, family)
+        return Verdict("latency", "latency-bound", reason, advice)
+    if first.name == "arithmetic":
+        reason = f"its multiply-adds alone take {share} at the measured peak{_waste(utilisation)}"
+        return Verdict("arithmetic", "compute-bound", reason, _arithmetic_advice(utilisation))
+    if first.name == "launches":
+        return Verdict(
+            "launches",
+            "latency-bound",
+            f"launching kernels alone takes {share}",
+            "one launch instead of several (the direct path, operands packed ahead), or "
+            "several products in one",
+        )
+    reason = f"moving its bytes through {first.name} alone takes {share}"
+    return Verdict(first.name, "memory-bound", reason, _memory_advice(first.name, traffic))
+
+
+def _memory_advice(name: str, traffic: Traffic) -> str:
+    if name == "cache":
+        return (
+            "a larger tile of the work-group (MWG, NWG) reads less, and GROUP_M keeps what "
+            "neighbours share in the cache"
+        )
+    if name == "local memory":
+        return (
+            "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
+            "(LANES_M, LANES_N), wider vectors (VWM, VWN)"
+        )
+    if traffic.packing >= traffic.least:
+        return (
+            "packing moves more than the product itself: `pack` for a constant operand, or a "
+            "path that does not pack"
+        )
+    return (
+        "nothing but fewer bytes helps: a narrower type, an epilogue in the same kernel, "
+        "operands packed ahead"
+    )
+
+
+def _waste(utilisation: Utilisation) -> str:
+    parts = []
+    if utilisation.balance < _FULL:
+        parts.append(f"{1 - utilisation.balance:.0%} of the device's units idle")
+    if utilisation.useful is not None and utilisation.useful < _FULL:
+        parts.append(f"{1 - utilisation.useful:.0%} of the work padding at edges")
+    return f" ({' and '.join(parts)})" if parts else ""
+
+
+def _arithmetic_advice(utilisation: Utilisation) -> str:
+    if utilisation.useful is not None and utilisation.useful < min(_FULL, utilisation.balance):
+        return "a tile that divides the result with less padding"
+    if utilisation.balance < _FULL:
+        return "tiles whose number is a multiple of the compute units, or FILL to share them evenly"
+    return "little is left but fewer instructions beside the multiply-adds, or a lower precision"
+
+
+def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, family: str) -> str:
+    share = occupancy.share
+    if family == "cpu":
+        return (
+            "packing and the wake-up of cores weigh: a constant operand packed ahead (`pack`), "
+            "several products in one; else the tile and the block (MR, NR, KC)"
+        )
+    if utilisation.groups < utilisation.units:
+        return (
+            f"only {utilisation.groups} work-groups for {utilisation.units} compute units: a "
+            "smaller tile, or FILL, which divides k among them"
+        )
+    if share is not None and share < _FEW_SUB_GROUPS:
+        return (
+            f"{occupancy.sub_groups} of {occupancy.most_sub_groups} sub-groups are resident, "
+            f"limited by {occupancy.limit}: a smaller tile or shallower slab, or more on its way "
+            "in each (STAGES)"
+        )
+    return "more independent work at a time: STAGES, a larger tile of the work-item, KWI"

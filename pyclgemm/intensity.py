@@ -1,0 +1,156 @@
+"""Bytes that a product moves at each level of memory, and operations per byte. Pure.
+
+The terms are those of the roofline model (see `pyclgemm.ceilings`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from .codegen import PACKED_A, PACKED_B
+from .config import Config, CpuConfig, XgemmConfig
+from .constraints import STAGED_BYTES
+from .element import operand_type
+from .problem import GemmProblem
+from .schedule import needs_packing
+from .slab_reader import slab_reader
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a product moves; None is what does not apply to its family.
+
+    Attributes
+    ----------
+    least : int
+        Every operand read once and the result written once: global memory moves no less.
+    packing : int
+        Added by packing operands: written, and read again.
+    tiles : int or None
+        Read from global memory or its caches by all tiles together.
+    local : int or None
+        Read from local memory, entries that work-items of one sub-group share counted once.
+    local_by_items : int or None
+        Read from local memory, counted for every work-item.
+    """
+
+    least: int
+    packing: int
+    tiles: int | None
+    local: int | None
+    local_by_items: int | None
+
+
+def traffic_of(problem: GemmProblem, config: Config, sub_group: int) -> Traffic:
+    """Count the bytes that a configuration moves for a product.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product.
+    config : Config
+        Of any family.
+    sub_group : int
+        Work-items that read local memory together.
+
+    Examples
+    --------
+    A 1024 x 1024 float32 result of k = 1024, with 128 x 128 tiles: 64 tiles read 256 entries
+    for each of 1024 depths.
+
+    >>> from pyclgemm import XgemmConfig
+    >>> from pyclgemm.inquiry import Inquiry, product_of
+    >>> config = XgemmConfig(MWG=128, NWG=128, KWG=16, MDIMC=16, NDIMC=16, MDIMA=16, NDIMB=16,
+    ...                      KWI=2, VWM=4, VWN=4)
+    >>> traffic_of(product_of(Inquiry(1024, 1024, 1024)).problem, config, 32).tiles // 4
+    16777216
+    """
+    size = np.dtype(problem.dtype).itemsize
+    m, n, k = problem.m, problem.n, problem.k
+    least = size * (m * k + k * n + m * n * (2 if problem.c else 1))
+    if isinstance(config, CpuConfig):
+        return _cpu_traffic(problem, config, least, size)
+    tiles = getattr(config, "tiles", None)
+    if tiles is None:
+        return Traffic(least, 0, None, None, None)
+    packing = 0
+    if isinstance(config, XgemmConfig):
+        moved = [("a", m * k), ("b", k * n)]
+        packing = sum(
+            2 * size * entries for name, entries in moved if needs_packing(name, problem, config)
+        )
+    count = math.ceil(m / tiles.MWG) * math.ceil(n / tiles.NWG)
+    depth = math.ceil(k / tiles.KWG) * tiles.KWG
+    local, by_items = _local_bytes(tiles, STAGED_BYTES[problem.dtype], sub_group)
+    return Traffic(
+        least,
+        packing,
+        count * depth * (tiles.MWG + tiles.NWG) * size,
+        count * depth * local or None,
+        count * depth * by_items or None,
+    )
+
+
+def load_bytes(problem: GemmProblem, config: Config) -> dict[str, int]:
+    """Bytes that one load instruction of a work-item asks for, by what it reads.
+
+    Examples
+    --------
+    >>> from pyclgemm import CpuConfig
+    >>> from pyclgemm.inquiry import Inquiry, product_of
+    >>> load_bytes(product_of(Inquiry(8, 8, 8)).problem, CpuConfig(MR=6, NR=64, KC=512, VW=16))
+    {'packed B': 64}
+    """
+    stored = np.dtype(problem.dtype).itemsize
+    if isinstance(config, CpuConfig):
+        return {"packed B": config.VW * stored}
+    tiles = getattr(config, "tiles", None)
+    if tiles is None:
+        return {}
+    packed = isinstance(config, XgemmConfig)
+    run = getattr(config, "RUN_K", 1)
+    element = operand_type(problem.dtype, problem.precision.arithmetic)
+    found: dict[str, int] = {}
+    names: tuple[Literal["a", "b"], ...] = ("a", "b")
+    for name, layout, staged, width in zip(
+        names,
+        (PACKED_A, PACKED_B) if packed else (problem.a, problem.b),
+        (tiles.SA, tiles.SB),
+        (tiles.VWM, tiles.VWN),
+        strict=True,
+    ):
+        if staged:
+            reader = slab_reader(name, layout, element, tiles, run)
+            found[f"{name.upper()} from global memory"] = reader.copy.width * stored
+            found[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
+        else:
+            found[f"{name.upper()} from global memory"] = width * stored
+    return found
+
+
+def _cpu_traffic(problem: GemmProblem, config: CpuConfig, least: int, size: int) -> Traffic:
+    """Tiles in registers read panels that were packed; the panels are what caches serve."""
+    count = math.ceil(problem.m / config.MR) * math.ceil(problem.n / config.NR)
+    packing = 2 * size * problem.k * (problem.m + (0 if problem.packed else problem.n))
+    return Traffic(least, packing, count * problem.k * (config.MR + config.NR) * size, None, None)
+
+
+def _local_bytes(tiles: XgemmConfig, size: int, sub_group: int) -> tuple[int, int]:
+    """Bytes that a work-group reads from local memory for one depth: shared ones once, and all."""
+    rows = tiles.SA * tiles.MWG // tiles.MDIMC
+    columns = tiles.SB * tiles.NWG // tiles.NDIMC
+    by_items = tiles.work_items * (rows + columns) * size
+    run, runs_m = tiles.LANES_M * tiles.LANES_N, tiles.MDIMC // tiles.LANES_M
+    shared = 0
+    for first in range(0, tiles.work_items, sub_group):
+        items = range(first, min(first + sub_group, tiles.work_items))
+        along_m = {item // run % runs_m * tiles.LANES_M + item % tiles.LANES_M for item in items}
+        along_n = {
+            item // (run * runs_m) * tiles.LANES_N + item % run // tiles.LANES_M for item in items
+        }
+        shared += len(along_m) * rows + len(along_n) * columns
+    return shared * size, by_items

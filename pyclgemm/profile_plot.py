@@ -1,0 +1,81 @@
+"""The roofline plot of a profile. Matplotlib is imported only here, when one is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .errors import ArgumentError, PyclgemmError
+from .profile import Profile
+
+#: Lightest and heaviest intensity that is drawn, at least, in FLOP a byte.
+_LEAST, _MOST = 0.25, 1024.0
+
+
+def plot_roofline(profile: Profile, path: Path) -> None:
+    """Draw the ceilings of a device and where a product stands below them.
+
+    Slopes are bandwidths, the level line is arithmetic; the product stands at its least
+    intensity (every byte moved once), and at those of its tiles and of local memory.
+
+    Parameters
+    ----------
+    profile : Profile
+        What is drawn.
+    path : pathlib.Path
+        A file whose suffix names a format of Matplotlib's, such as ``.png``.
+
+    Raises
+    ------
+    PyclgemmError
+        If Matplotlib is missing.
+    ArgumentError
+        If the file cannot be written, or its suffix names no format.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise PyclgemmError('a plot needs Matplotlib: pip install "pyclgemm[profile]"') from error
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    _draw(figure.subplots(), profile)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
+
+
+def _draw(axes: Any, profile: Profile) -> None:
+    problem = profile.analysis.product.problem
+    ceilings, traffic = profile.ceilings, profile.analysis.traffic
+    peak = ceilings.arithmetic.get(problem.precision.arithmetic)
+    roofs = {
+        "global memory": (ceilings.global_memory, traffic.least),
+        "second-level cache": (ceilings.cache, traffic.tiles),
+        "local memory": (ceilings.local_memory, traffic.local),
+    }
+    points = {
+        name: (profile.intensity(moved), bandwidth) for name, (bandwidth, moved) in roofs.items()
+    }
+    drawn = [x for x, bandwidth in points.values() if x and bandwidth]
+    least, most = min(_LEAST, *drawn) / 2, max(_MOST, *drawn) * 2
+    for (name, (x, bandwidth)), colour in zip(points.items(), ("C0", "C1", "C2"), strict=True):
+        if not bandwidth:
+            continue
+        ridge = min(most, peak / bandwidth) if peak else most
+        axes.plot([least, ridge], [least * bandwidth, ridge * bandwidth], colour,
+                  label=f"{name}: {bandwidth:.0f} GB/s")  # fmt: skip
+        if x:
+            axes.plot([x], [profile.gflops], "o", color=colour)
+    if peak:
+        axes.plot([least, most], [peak, peak], "k", label=f"arithmetic: {peak:.0f} GFLOPS")
+    axes.plot([], [], "o", color="gray", label=f"this product: {profile.gflops:.0f} GFLOPS")
+    axes.set(
+        xscale="log", yscale="log", xlim=(least, most),
+        xlabel="FLOP a byte, of each level of memory", ylabel="GFLOPS",
+        title=f"{problem.m} x {problem.n} x {problem.k}, {problem.dtype}, {profile.verdict.kind}\n"
+        f"{profile.analysis.traits.name}",
+    )  # fmt: skip
+    axes.grid(which="both", alpha=0.2)
+    axes.legend(loc="lower right")

@@ -1,0 +1,158 @@
+"""What the command line shows of a profile: a table, and a sentence on the bottleneck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.table import Table
+from rich.text import Text
+
+from .profile import Analysis, Profile
+
+_UNKNOWN = "unknown"
+
+
+def profile_table(profile: Profile) -> Table:
+    """Tabulate a profile: what was found, and its value.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of `pyclgemm.profile.profile`.
+    """
+    analysis = profile.analysis
+    problem = analysis.product.problem
+    table = Table(
+        title=f"{problem.m} x {problem.n} x {problem.k}, {problem.dtype}, "
+        f"{problem.precision.name}, on {analysis.traits.name}",
+        title_justify="left",
+        show_header=False,
+    )
+    table.add_column("what", no_wrap=True)
+    table.add_column("value", overflow="fold", ratio=1)
+    for section in (_speed(profile), _kernel(analysis), _filling(analysis), _bytes(profile)):
+        for name, value in section:
+            table.add_row(name, Text(value))
+        table.add_section()
+    for bound in profile.bounds:
+        table.add_row(
+            f"least, by {bound.name}", f"{_time(bound.seconds)} ({bound.share:.0%} of the time)"
+        )
+    table.add_section()
+    verdict = profile.verdict
+    table.add_row("verdict", Text(f"{verdict.kind}: {verdict.reason}", style="bold"))
+    table.add_row("to try", Text(verdict.advice))
+    return table
+
+
+_Rows = Iterable[tuple[str, str]]
+
+
+def _speed(profile: Profile) -> _Rows:
+    ceilings, analysis = profile.ceilings, profile.analysis
+    arithmetic = analysis.product.problem.precision.arithmetic
+    peak = ceilings.arithmetic.get(arithmetic)
+    yield "time", _time(profile.seconds)
+    achieved = f"{_number(profile.gflops)} GFLOPS"
+    if peak:
+        achieved += f", {profile.gflops / peak:.0%} of the arithmetic ceiling"
+    yield "achieved", achieved
+    yield (
+        "ceilings, measured",
+        (f"{_number(peak)} GFLOPS of {arithmetic}, " if peak else "")
+        + f"{_number(ceilings.global_memory)} GB/s from global memory, "
+        + _rate(ceilings.cache, "from the second-level cache")
+        + _rate(ceilings.local_memory, "from local memory")
+        + f"{_time(ceilings.launch_seconds)} a launch ({ceilings.date})",
+    )
+
+
+def _kernel(analysis: Analysis) -> _Rows:
+    choice, resources = analysis.choice, analysis.resources
+    yield "path", choice.path
+    yield "config", str(choice.config)
+    yield "kernels", ", ".join(analysis.kernels)
+    if analysis.traits.type == "cpu":
+        yield "registers, spills", "does not apply to CPUs: their compilers tell neither"
+    else:
+        known = resources.registers is not None
+        yield (
+            "registers, spills",
+            f"{resources.registers} and {resources.spill_bytes} bytes a work-item, from "
+            f"{resources.source}"
+            if known
+            else f"{_UNKNOWN}: {resources.source}",
+        )
+        if resources.private_bytes is not None:
+            yield "private memory", f"{resources.private_bytes} bytes a work-item"
+    staged = f"{resources.local_bytes / 1024:.1f} KiB a work-group"
+    if analysis.traits.type == "cpu":
+        staged += " (ordinary memory on a CPU)"
+    yield "local memory", staged
+    loads = [f"{name} {size} bytes" for name, size in analysis.loads.items()]
+    yield "vector loads", ", ".join(loads) or _UNKNOWN
+
+
+def _filling(analysis: Analysis) -> _Rows:
+    occupancy, use = analysis.occupancy, analysis.utilisation
+    if occupancy.groups is None:
+        yield "occupancy", occupancy.limit
+    else:
+        yield (
+            "occupancy, estimated",
+            f"{occupancy.groups} work-groups of {analysis.work_items}, {occupancy.sub_groups} of "
+            f"{occupancy.most_sub_groups} sub-groups a compute unit; limited by {occupancy.limit}",
+        )
+    tiles = "" if use.tiles is None else f"{use.tiles} tiles, "
+    yield "work-groups", f"{tiles}{use.groups} work-groups for {use.units} compute units"
+    yield (
+        "utilisation",
+        f"{use.waves:.2f} waves"
+        + ("" if occupancy.groups else " of one work-group a unit")
+        + f", tail efficiency {use.tail:.0%}, at most {use.balance:.0%} of the units' time used",
+    )
+    if use.useful is not None:
+        yield "edges", f"{use.useful:.1%} of the tiles' multiply-adds are needed"
+
+
+def _bytes(profile: Profile) -> _Rows:
+    traffic = profile.analysis.traffic
+    yield (
+        "intensity, least",
+        f"{_number(profile.intensity(traffic.least))} FLOP a byte: {_size(traffic.least)}, "
+        f"{_number(traffic.least / profile.seconds / 1e9)} GB/s achieved",
+    )
+    if traffic.packing:
+        yield "packing moves", _size(traffic.packing)
+    if traffic.tiles:
+        yield (
+            "intensity of tiles",
+            f"{_number(profile.intensity(traffic.tiles))} FLOP a byte, global memory and caches: "
+            f"{_size(traffic.tiles)}",
+        )
+    if traffic.local:
+        yield (
+            "in local memory",
+            f"{_number(profile.intensity(traffic.local))} FLOP a byte "
+            f"({_number(profile.intensity(traffic.local_by_items))} if work-items shared nothing)",
+        )
+
+
+def _rate(value: float | None, what: str) -> str:
+    return "" if value is None else f"{_number(value)} GB/s {what}, "
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return _UNKNOWN
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size < 1e9 else f"{size / 1e9:.2f} GB"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
