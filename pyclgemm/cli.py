@@ -9,7 +9,9 @@ from typing import Any
 import click
 from rich.console import Console
 
+from .cli_ab import ab
 from .cli_product import device_option, explain, source
+from .cli_profile import profile
 from .cli_tune import tune
 from .discovery import choose_device, find_devices, working_devices
 from .errors import PyclgemmError
@@ -99,4 +101,6 @@ def demo(device: str | None) -> None:
 
 main.add_command(source)
 main.add_command(explain)
+main.add_command(profile)
+main.add_command(ab)
 main.add_command(tune)

@@ -1,0 +1,207 @@
+"""Records of comparisons: one JSON object a line in a log, and a Markdown table of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import ArgumentError
+
+#: Of the form of a record.
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison on one shape.
+
+    Attributes
+    ----------
+    config : mapping
+        Parameters by name, and "path".
+    gflops : float
+        1e9 useful operations a second.
+    bottleneck : mapping
+        Figures of `pyclgemm.profile`: "limit", "share" of the time that it explains,
+        "occupancy", "registers", "spill_bytes", "local_bytes"; None is what is unknown.
+        Empty where none were asked for.
+    """
+
+    config: Mapping[str, Any]
+    gflops: float
+    bottleneck: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ShapeResult:
+    """A comparison on one shape: m, n, k as text, both sides, speed after over before."""
+
+    shape: str
+    before: Side
+    after: Side
+    ratio: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """A change against a baseline, and what became of it.
+
+    Attributes
+    ----------
+    technique : str
+        What the change stands for, in words.
+    base, change : str
+        As they were asked for.
+    dtype : str
+        NumPy name of the element type.
+    device, platform, driver : str
+        Where it ran.
+    version : str
+        Of the library.
+    date : str
+        ISO 8601, UTC.
+    command : str
+        What was called.
+    rounds : int
+        Bursts of each side.
+    verdict : str
+        "kept", "rejected", "noise", or "failed" where no shape could be compared or a
+        result was wrong.
+    ratio, spread : float or None
+        Geometric mean over the shapes of speed after over before, and twice its standard
+        error; None if nothing was measured.
+    results : tuple of ShapeResult
+        Shapes that were measured.
+    skipped : mapping of str to str
+        Shapes that were not, and why.
+    """
+
+    technique: str
+    base: str
+    change: str
+    dtype: str
+    device: str
+    platform: str
+    driver: str
+    version: str
+    date: str
+    command: str
+    rounds: int
+    verdict: str
+    ratio: float | None
+    spread: float | None
+    results: tuple[ShapeResult, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+
+def default_log() -> Path:
+    """The log in the user's folder; it need not exist."""
+    from platformdirs import user_data_path
+
+    return user_data_path("pyclgemm") / "ab.jsonl"
+
+
+def append_record(path: Path, record: Record) -> None:
+    """Append a record to a log, as one line in one write.
+
+    Raises
+    ------
+    ArgumentError
+        If the log cannot be written to.
+    """
+    line = json.dumps({"record": _VERSION, **asdict(record)}) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # In one write of the system, so that neither an interruption nor a second process
+        # leaves part of a line.
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(handle, line.encode())
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise ArgumentError(f"log is {str(path)!r}, which cannot be written: {error}") from error
+
+
+def read_records(path: Path) -> list[Record]:
+    """Read all records of a log.
+
+    Raises
+    ------
+    ArgumentError
+        If the log cannot be read, or a line is no record.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"log is {str(path)!r}, which cannot be read: {error}") from error
+    records = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            records.append(_record_from(json.loads(line)))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ArgumentError(
+                f"log {str(path)!r}, line {number}, is no record of a comparison: {error!r}"
+            ) from error
+    return records
+
+
+def _record_from(content: dict[str, Any]) -> Record:
+    if content.pop("record") != _VERSION:
+        raise ValueError(f"a record of version {_VERSION} is wanted")
+    results = [
+        ShapeResult(**{**one, "before": Side(**one["before"]), "after": Side(**one["after"])})
+        for one in content.pop("results")
+    ]
+    return Record(**content, results=tuple(results))
+
+
+_COLUMNS = ("technique", "change", "device", "shapes", "GFLOPS before", "after", "ratio", "verdict")
+
+
+def markdown_table(records: Sequence[Record]) -> str:
+    """Tabulate records in Markdown, GFLOPS as geometric means over the shapes.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        In the order of the rows.
+    """
+    rows = [_COLUMNS, tuple("---:" if name in _RIGHT else "---" for name in _COLUMNS)]
+    rows += [_row(record) for record in records]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+_RIGHT = ("GFLOPS before", "after", "ratio")
+
+
+def _row(record: Record) -> tuple[str, ...]:
+    shapes = ", ".join(result.shape for result in record.results)
+    if record.skipped:
+        shapes += f"{', ' if shapes else ''}without {', '.join(record.skipped)}"
+    if record.ratio is None or record.spread is None:
+        reasons = "; ".join(dict.fromkeys(record.skipped.values()))
+        measured = ("-", "-", "-", f"{record.verdict}: {reasons}")
+    else:
+        measured = (
+            _mean([result.before.gflops for result in record.results]),
+            _mean([result.after.gflops for result in record.results]),
+            f"{record.ratio:.3f} ± {record.spread:.3f}",
+            record.verdict,
+        )
+    change = record.change if record.base == "database" else f"{record.base} -> {record.change}"
+    cells = (record.technique, f"`{change}`", f"{record.device}, {record.dtype}", shapes, *measured)
+    return tuple(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+
+
+def _mean(values: Sequence[float]) -> str:
+    mean = statistics.geometric_mean(values)
+    return f"{mean:.0f}" if mean >= 100 else f"{mean:.3g}"

@@ -1,0 +1,159 @@
+"""Configurations given as text: "database", a path with parameters, or a JSON file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .config import FAMILIES, Config, config_from_dict
+from .database import Database
+from .device import DeviceTraits
+from .errors import ArgumentError, ConfigError
+from .inquiry import choose
+from .problem import GemmProblem
+from .select import Choice, select
+
+#: What asks for the choice that `pyclgemm.gemm` makes.
+DATABASE = "database"
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(\d+)")
+
+
+@dataclass(frozen=True)
+class AskedConfig:
+    """A configuration that was asked for, to be completed for each product.
+
+    Attributes
+    ----------
+    path : str or None
+        The kernel family; None leaves it to the database.
+    parameters : mapping of str to int
+        Those that were given; the others come from the database's nearest record.
+    """
+
+    path: str | None = None
+    parameters: Mapping[str, int] = field(default_factory=dict)
+
+    def choose(self, problem: GemmProblem, traits: DeviceTraits, database: Database) -> Choice:
+        """Complete the configuration for a product, and check it.
+
+        Raises
+        ------
+        ArgumentError
+            If parameters lack and the database knows no configuration of the path.
+        ConfigError
+            If a parameter is unknown, or the configuration is not valid here.
+        UnsupportedError
+            If the database has nothing for the device.
+        """
+        if self.path is not None and (whole := _whole(self.path, self.parameters)) is not None:
+            return select(problem, traits, database, whole)
+        return choose(problem, traits, database, self.path, self.parameters)
+
+
+def parse_config(text: str) -> AskedConfig:
+    """Read a configuration.
+
+    Parameters
+    ----------
+    text : str
+        "database"; or a path, with parameters if any, such as ``indirect:MWG=128,KWG=32``;
+        or a JSON file of one object with "path" and parameters by name.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none of these.
+
+    Examples
+    --------
+    >>> parse_config("indirect:MWG=128,NWG=64")
+    AskedConfig(path='indirect', parameters={'MWG': 128, 'NWG': 64})
+    """
+    text = text.strip()
+    if text == DATABASE:
+        return AskedConfig()
+    path, _, rest = text.partition(":")
+    if path in FAMILIES:
+        return AskedConfig(path, parse_assignments(rest) if rest else {})
+    if Path(text).is_file():
+        return _from_file(Path(text))
+    raise ArgumentError(
+        f"config is {text!r}; {DATABASE!r}, a path ({', '.join(FAMILIES)}) with parameters such "
+        "as indirect:MWG=128,KWG=32, or a JSON file is wanted"
+    )
+
+
+def parse_change(text: str) -> AskedConfig:
+    """Read a change: parameters such as ``KWG=32,PADA=4``, or another configuration altogether.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither.
+    """
+    if "=" in text and ":" not in text and not Path(text).is_file():
+        return AskedConfig(None, parse_assignments(text))
+    return parse_config(text)
+
+
+def parse_assignments(text: str) -> dict[str, int]:
+    """Read parameters in the form NAME=VALUE, separated by commas.
+
+    Examples
+    --------
+    >>> parse_assignments("mwg=128, KWG=32")
+    {'MWG': 128, 'KWG': 32}
+    """
+    found: dict[str, int] = {}
+    for item in text.split(","):
+        match = _ASSIGNMENT.fullmatch(item.strip())
+        if match is None:
+            raise ArgumentError(
+                f"{item.strip()!r} is not of the form NAME=VALUE, such as MWG=128, in {text!r}"
+            )
+        if match[1].upper() in found:
+            raise ArgumentError(f"{match[1].upper()} is given twice in {text!r}")
+        found[match[1].upper()] = int(match[2])
+    return found
+
+
+def apply_change(base: Choice, change: AskedConfig) -> Config:
+    """The base's configuration with a change's parameters in place of its own.
+
+    Raises
+    ------
+    ConfigError
+        If the base's family has no such parameter.
+    """
+    return config_from_dict(base.path, {**base.config.as_dict(), **change.parameters})
+
+
+def _whole(path: str, parameters: Mapping[str, int]) -> Config | None:
+    """The configuration, if the parameters that were given suffice."""
+    try:
+        return config_from_dict(path, parameters)
+    except ConfigError:
+        return None
+
+
+def _from_file(path: Path) -> AskedConfig:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"config file {str(path)!r} cannot be read: {error}") from error
+    if not isinstance(content, dict) or content.get("path") not in FAMILIES:
+        raise ArgumentError(
+            f"config file {str(path)!r} must hold one object with 'path', one of "
+            f"{', '.join(FAMILIES)}, and parameters by name"
+        )
+    parameters = {name: value for name, value in content.items() if name != "path"}
+    for name, value in parameters.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ArgumentError(
+                f"config file {str(path)!r}: {name} is {value!r}; an integer is wanted"
+            )
+    return AskedConfig(content["path"], parameters)
