@@ -1,4 +1,33 @@
-"""The search for a fast configuration in one space, by Optuna's sampler."""
+"""The search for a fast configuration in one space, by Optuna's sampler.
+
+Optuna (T. Akiba et al., KDD 2019) with its multivariate tree-structured Parzen estimator
+(J. Bergstra et al., NeurIPS 2011; S. Falkner et al., ICML 2018) was compared with random search
+and with the strategies of Kernel Tuner 1.5 (B. van Werkhoven, FGCS 90, 2019) on tables of
+measurements: 297 configurations of the cpu family at 384^3 and 255 of the indirect family at
+256^3, both on a 2-core Xeon with Intel's runtime, float32, 2026-11-21. The time of the best
+found, over that of the best in the table, after so many measurements (mean of 25 seeds; 200
+for random search); of the eleven strategies of Kernel Tuner that ran, the best four are
+shown, by their names there:
+
+====================== ===== ===== ===== ===== ===== =====
+..                     cpu               indirect
+---------------------- ----------------- -----------------
+measurements           20    40    60    20    40    60
+====================== ===== ===== ===== ===== ===== =====
+random                 1.123 1.079 1.061 1.139 1.091 1.070
+Optuna, multivariate   1.094 1.033 1.013 1.100 1.056 1.034
+Optuna, univariate     1.112 1.064 1.053 1.204 1.096 1.085
+bayes_opt              1.134 1.056 1.037 1.126 1.067 1.035
+hybrid_vndx            1.096 1.057 1.029 1.121 1.066 1.047
+adaptive_tabu_greywolf 1.160 1.056 1.028 1.158 1.065 1.045
+firefly_algorithm      1.111 1.040 1.026 1.160 1.083 1.078
+====================== ===== ===== ===== ===== ===== =====
+
+Optuna is ahead in every column, if by little more than the noise of these means. What decided:
+it is asked and told, so that codegen, checks, timing in turn and isolation stay the library's,
+while Kernel Tuner compiles and runs kernels itself and lists every valid point of the space
+first (tens of millions here); and it brings 8 packages, Kernel Tuner about 30.
+"""
 
 from __future__ import annotations
 

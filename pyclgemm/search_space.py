@@ -28,6 +28,8 @@ _MOST_SUMS = 128
 #: Points up to which `SearchSpace.count` counts them all, and how many it draws otherwise.
 _COUNTED = 20_000
 _DRAWN = 4_000
+#: How often a change that mends nothing is kept while a point is repaired.
+_SIDEWAYS = 0.05
 
 #: Names of the tiling's parameters in the direct family, where they differ.
 _DIRECT_NAMES = {
@@ -42,6 +44,8 @@ _PLAIN_AXES: dict[str, tuple[int, ...]] = {
     "GROUP_M": (1, 4, 8, 16),
     "FILL": (0, 1, 2, 3, 4),
     "RUN_K": (8, 16, 32),
+    "SWIZZLE": (1, 2, 4, 8),
+    "FRAGMENTS": (1, 2),
 }
 
 
@@ -92,11 +96,18 @@ class SearchSpace:
 
     def config(self, point: Point) -> Config | None:
         """The configuration at a point; None where there is no valid one."""
-        parameters = _parameters(self.family, point)
+        config, broken = self._examined(point)
+        return None if broken else config
+
+    def _examined(self, point: Point) -> tuple[Config | None, int]:
+        """The configuration, valid or not, and how many conditions it breaks."""
+        # Fewer work-items than a NVIDIA or AMD processor runs in lockstep leave lanes idle.
+        least_items = 32 if self.traits.vendor in ("nvidia", "amd") else 16
+        parameters = _parameters(self.family, point, least_items)
         if parameters is None:
-            return None
+            return None, len(self.axes)
         config = config_from_dict(self.family, parameters)
-        return None if violations(config, self.dtype, self.traits) else config
+        return config, len(violations(config, self.dtype, self.traits))
 
     def draw(self, rng: random.Random) -> dict[str, int]:
         """A random point, valid or not."""
@@ -110,22 +121,30 @@ class SearchSpace:
             for name, values in self.axes.items()
         }
 
-    def repaired(self, point: Point, rng: random.Random, tries: int = 400) -> dict[str, int] | None:
-        """A valid point near another one, found by changing ever more coordinates at random.
+    def repaired(
+        self, point: Point, rng: random.Random, tries: int = 2000
+    ) -> dict[str, int] | None:
+        """A valid point near another one.
+
+        One coordinate after the other is changed at random, and the change kept if fewer
+        constraints are broken than before, or now and then if as many are.
 
         Returns
         -------
         dict of str to int or None
             The point itself if it is valid; None if none was found.
         """
-        if self.config(point) is not None:
-            return dict(point)
+        current = dict(point)
+        _, broken = self._examined(current)
         names = list(self.axes)
-        for attempt in range(tries):
-            changed = rng.sample(names, min(len(names), 1 + attempt * len(names) // tries))
-            candidate = dict(point) | {name: rng.choice(self.axes[name]) for name in changed}
-            if self.config(candidate) is not None:
-                return candidate
+        for _ in range(tries):
+            if not broken:
+                return current
+            name = rng.choice(names)
+            candidate = current | {name: rng.choice(self.axes[name])}
+            _, left = self._examined(candidate)
+            if left < broken or (left == broken and rng.random() < _SIDEWAYS):
+                current, broken = candidate, left
         return None
 
     def count(self, seed: int = 0) -> Count:
@@ -215,7 +234,8 @@ def _tiled_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tupl
         "KWI": (2, 4, 8, 16, 32),
         "VWM": widths,
         "VWN": widths,
-        "COPY": (0, 1, 2),
+        "COPY_A": (0, 1, 2),
+        "COPY_B": (0, 1, 2),
         "PAD_A": (0, 1),
         "PAD_B": (0, 1),
         "LANES": (0, 4, 8, 16),
@@ -233,7 +253,7 @@ def _plain_axes(family: str) -> dict[str, tuple[int, ...]]:
     return {name: values for name, values in _PLAIN_AXES.items() if name in names}
 
 
-def _parameters(family: str, point: Point) -> dict[str, int] | None:
+def _parameters(family: str, point: Point, least_items: int) -> dict[str, int] | None:
     """The parameters of the configuration at a point, by name; None where there is none."""
     names = {field.name for field in fields(FAMILIES[family])}
     plain = {name: point[name] for name in _PLAIN_AXES if name in names and name in point}
@@ -246,19 +266,19 @@ def _parameters(family: str, point: Point) -> dict[str, int] | None:
         }
     if family not in ("indirect", "direct"):
         return dict(point)
-    tiling = _tiling(point)
+    tiling = _tiling(point, least_items)
     if tiling is None:
         return None
     if family == "indirect":
         tiling |= {"SA": point.get("STAGED", 1), "SB": point.get("STAGED", 1)}
         tiling |= {"STRM": point.get("STRIDED", 1), "STRN": point.get("STRIDED", 1)}
         return plain | tiling
-    if "NWGD" not in names and tiling["MWG"] != tiling.pop("NWG"):
-        return None
+    if tiling["NWG"] == tiling["MWG"]:
+        tiling["NWG"] = 0  # how a square tile is written
     return plain | {_DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
 
 
-def _tiling(point: Point) -> dict[str, int] | None:
+def _tiling(point: Point, least_items: int) -> dict[str, int] | None:
     """The tile of a group from that of a work-item, and who copies what."""
     mdimc, ndimc = point["MDIMC"], point["NDIMC"]
     mwg, nwg = point["ITEM_M"] * mdimc, point["ITEM_N"] * ndimc
@@ -266,8 +286,10 @@ def _tiling(point: Point) -> dict[str, int] | None:
     if point["ITEM_M"] * point["ITEM_N"] > _MOST_SUMS or max(mwg, nwg) > 256:
         return None
     items = mdimc * ndimc
-    copy_a = _copying(mwg, kwg, items, vwm, point["COPY"])
-    copy_b = _copying(nwg, kwg, items, vwn, point["COPY"])
+    if items < least_items:
+        return None
+    copy_a = _copying(mwg, kwg, items, vwm, point["COPY_A"])
+    copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])
     if copy_a is None or copy_b is None:
         return None
     # 32 lanes as a rectangle, LANES x 32 / LANES; 0 leaves them in a row.
@@ -307,7 +329,8 @@ def _coordinates(config: Config) -> dict[str, int]:
     if not isinstance(config, (XgemmConfig, XgemmDirectConfig)):
         return values
     tiles: XgemmConfig = config.tiles
-    counts = _copiers(tiles.MWG, tiles.KWG, tiles.work_items, tiles.VWM)
+    copy_a = _copiers(tiles.MWG, tiles.KWG, tiles.work_items, tiles.VWM)
+    copy_b = _copiers(tiles.NWG, tiles.KWG, tiles.work_items, tiles.VWN)
     return values | {
         "ITEM_M": tiles.MWG // tiles.MDIMC,
         "ITEM_N": tiles.NWG // tiles.NDIMC,
@@ -317,7 +340,8 @@ def _coordinates(config: Config) -> dict[str, int]:
         "KWI": tiles.KWI,
         "VWM": tiles.VWM,
         "VWN": tiles.VWN,
-        "COPY": counts.index(tiles.MDIMA) if tiles.MDIMA in counts else 0,
+        "COPY_A": copy_a.index(tiles.MDIMA) if tiles.MDIMA in copy_a else 0,
+        "COPY_B": copy_b.index(tiles.NDIMB) if tiles.NDIMB in copy_b else 0,
         "PAD_A": int(tiles.PADA > 0),
         "PAD_B": int(tiles.PADB > 0),
         "LANES": tiles.LANES_M if tiles.LANES_N > 1 else 0,

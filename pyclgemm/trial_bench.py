@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +16,7 @@ import pyopencl.array as cl_array
 from .api import plan
 from .config import Config
 from .device import DeviceTraits
-from .errors import ConfigError, KernelBuildError, UnsupportedError
+from .errors import ConfigError, KernelBuildError, PyclgemmError, UnsupportedError
 from .plan import GemmPlan
 from .precision import Precision, is_complex, real_part_name
 from .trial import FINE, Outcome, Shape, Trial
@@ -30,13 +33,17 @@ class DeviceLostError(Exception):
 
 @dataclass
 class _Product:
-    """Operands of a shape, what their product must be, and the plans that were right."""
+    """Operands of a shape, what their product must be, and plans.
+
+    `built` has plans that are yet to be checked, or what went wrong as they were made.
+    """
 
     a: Any
     b: Any
     out: Any
     parts: tuple[Part, ...]
     plans: dict[Config, GemmPlan] = field(default_factory=dict)
+    built: dict[Config, GemmPlan | Exception] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -91,7 +98,6 @@ class TrialBench:
         product = self._product(trial.shape)
         try:
             candidate = self._plan(product, trial.config)
-            rival = None if trial.rival is None else self._plan(product, trial.rival)
         except (ConfigError, UnsupportedError) as error:
             return Outcome("refused", reason=_line(error))
         except KernelBuildError as error:
@@ -101,12 +107,38 @@ class TrialBench:
         except (cl.Error, MemoryError) as error:
             self._require_device()
             return Outcome("unlaunchable", reason=_line(error))
+        rival = None
+        if trial.rival is not None:
+            try:
+                rival = self._plan(product, trial.rival)
+            except (PyclgemmError, _WrongError, cl.Error):  # not the candidate's fault
+                self._require_device()
         seconds, rival_seconds = time_in_turn(
             self._repeat(product, candidate),
             None if rival is None else self._repeat(product, rival),
             self._pace,
         )
         return Outcome(FINE, seconds, rival_seconds)
+
+    def prepare(self, trials: Sequence[Trial]) -> None:
+        """Build the candidates of some trials side by side, for `run` to find them ready.
+
+        Nothing is timed meanwhile, and failures are kept for `run` to report.
+        """
+        work = [(self._product(trial.shape), trial.config) for trial in trials]
+        with ThreadPoolExecutor(max(1, min(len(work), (os.cpu_count() or 2) // 2))) as pool:
+            built = list(pool.map(lambda pair: self._build(*pair), work))
+        for (product, config), ready in zip(work, built, strict=True):
+            product.built[config] = ready
+
+    def _build(self, product: _Product, config: Config) -> GemmPlan | Exception:
+        try:
+            return plan(
+                self._queue, product.a, product.b, out=product.out, config=config,
+                precision=self._precision.name,
+            )  # fmt: skip
+        except (PyclgemmError, cl.Error, MemoryError) as error:
+            return error
 
     def _repeat(self, product: _Product, ready: GemmPlan) -> Any:
         a, b, out, finish = product.a, product.b, product.out, self._queue.finish
@@ -122,10 +154,10 @@ class TrialBench:
         """A plan whose result has been checked."""
         ready = product.plans.get(config)
         if ready is None:
-            ready = plan(
-                self._queue, product.a, product.b, out=product.out, config=config,
-                precision=self._precision.name,
-            )  # fmt: skip
+            found = product.built.pop(config, None) or self._build(product, config)
+            if isinstance(found, Exception):
+                raise found
+            ready = found
             # All bits set is a NaN in every type: what is not written shows.
             cl.enqueue_fill_buffer(
                 self._queue, product.out.base_data, np.uint8(255), 0, product.out.nbytes

@@ -97,6 +97,17 @@ class TrialProcess:
             self.close()
         return outcome
 
+    def prepare(self, trials: Sequence[Trial], timeout: float) -> None:
+        """Have the candidates of some trials built side by side, before they are run.
+
+        If that kills the process or takes too long, the trials will tell which one did it.
+        """
+        if self._process is None:
+            self._start()
+        request = {"build": [trial_to_json(trial) for trial in trials]}
+        if isinstance(self._ask(request, timeout), str):
+            self.close()
+
     def close(self) -> None:
         """End the process at once."""
         process, self._process = self._process, None

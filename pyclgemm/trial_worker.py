@@ -49,8 +49,14 @@ def serve(
         return
     answer({"traits": traits})
     for line in requests:
+        request = json.loads(line)
+        if "build" in request:
+            trials = [trial_from_json(trial) for trial in request["build"]]
+            bench.prepare(trials)
+            answer({"built": len(trials)})
+            continue
         try:
-            outcome = bench.run(trial_from_json(json.loads(line)))
+            outcome = bench.run(trial_from_json(request))
         except DeviceLostError:
             answer(outcome_to_json(Outcome("crash", reason="the kernel left the device unusable")))
             return

@@ -5,7 +5,7 @@ Four stages share the budget, each given what the ones before left:
 1. *start*: on every shape, what the library takes today, then what else its databases know, so
    that a short budget never ends worse than it began;
 2. *search*: on the shape that has had the least time so far, the family that deserves the next
-   trial gets one; a new best is tried on the nearest shapes too;
+   trials gets them; what comes close to the best is tried on the nearest shapes too;
 3. *cross*: the winner of each shape is tried on all others, the nearest first;
 4. *confirm*: each winner is timed in turn with the best of every other family that comes close,
    and with what the library took before, which it must beat.
@@ -54,6 +54,11 @@ _MOST_KNOWN = 24
 _MOST_LOGGED = 3
 #: A family whose best is this much slower than the best is not compared with it once more.
 _CLOSE = 1.10
+#: Candidates that are built side by side, on devices that do not time them on the same cores.
+_BATCH = 4
+#: A candidate this close to the best of its shape is tried on so many others, the nearest.
+_PROMISING = 1.10
+_PROMOTED_TO = 2
 #: Products that a shape's part of the budget must hold, for it to be tuned at all.
 _LEAST_PRODUCTS = 20
 
@@ -178,7 +183,7 @@ def tune(
     Examples
     --------
     >>> import tempfile
-    >>> result = tune([(64, 64, 64)], budget=3.0, log_folder=Path(tempfile.mkdtemp()))
+    >>> result = tune([(64, 64, 64)], budget=2.0, log_folder=Path(tempfile.mkdtemp()))
     >>> result.standings[0].best is not None
     True
     """
@@ -320,10 +325,22 @@ class _Run:
                 improved,
             )
         )
-        if improved and self._stage == "search":
-            others = nearest(standing, self.standings)[:2]
-            self._promoted += ((other, config) for other in others)
         return outcome
+
+    def _prepare(self, standing: Standing, configs: Sequence[Config], until: float) -> None:
+        """Have some candidates built side by side."""
+        now = time.monotonic()
+        if len(configs) > 1 and now < until:
+            trials = [Trial(standing.shape, config) for config in configs]
+            self._process.prepare(trials, min(_TRIAL_SECONDS, self._deadline + _GRACE - now))
+            standing.spent += time.monotonic() - now
+
+    def _promote(self, standing: Standing, config: Config, outcome: Outcome, limit: float) -> None:
+        """Put a candidate up on the nearest shapes, if it is the best or close to it."""
+        score, best = standing.scores.get(config), standing.best_score()
+        if outcome.status == FINE and score and best and score <= limit * best:
+            others = nearest(standing, self.standings)[:_PROMOTED_TO]
+            self._promoted += ((other, config) for other in others)
 
     def _tell(self, standing: Standing, config: Config, score: float | None) -> None:
         search = self._searches.get((standing.shape, config.family))
@@ -419,7 +436,8 @@ class _Run:
             while self._promoted:
                 standing, config = self._promoted.popleft()
                 if standing.shape not in self._too_large and self._may_run(standing, config):
-                    self._trial(standing, config, until)
+                    outcome = self._trial(standing, config, until)
+                    self._promote(standing, config, outcome, 1.0)
             open_shapes = [
                 (standing, families)
                 for standing in self._active()
@@ -429,11 +447,16 @@ class _Run:
                 return
             standing, families = min(open_shapes, key=lambda pair: pair[0].spent)
             family = standing.next_family(families)
-            proposed = self._searches[standing.shape, family].ask()
-            if proposed is None:
+            batch = 1 if self._process.traits.type == "cpu" else _BATCH
+            search = self._searches[standing.shape, family]
+            asked = [search.ask() for _ in range(batch)]
+            proposed = [config for config in asked if config is not None]
+            if not proposed:
                 exhausted.add((standing.shape, family))
-            else:
-                self._trial(standing, proposed, until)
+            self._prepare(standing, proposed, until)
+            for config in proposed:
+                outcome = self._trial(standing, config, until)
+                self._promote(standing, config, outcome, _PROMISING)
 
     def _reserve(self) -> float:
         """Seconds to keep for crossing and confirming, by what trials have cost so far."""

@@ -1,0 +1,99 @@
+"""The tuner's space: valid points, and coordinates of the configurations that are known."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from facts import cpu, gpu
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclgemm.config import FAMILIES
+from pyclgemm.constraints import violations
+from pyclgemm.database import load_database
+from pyclgemm.errors import ArgumentError
+from pyclgemm.precision import DTYPES
+from pyclgemm.search_space import families_of, search_space
+
+AMPERE = replace(gpu(), local_memory_bytes=227 * 1024)
+DEVICES = [AMPERE, gpu(vendor="amd", architecture="gfx1030", name="RX 6800"), cpu()]
+GPU_FAMILIES = tuple(family for family in FAMILIES if family != "cpu")
+
+
+def test_families():
+    assert families_of(cpu()) == ("cpu",)
+    assert families_of(gpu()) == GPU_FAMILIES
+    assert families_of(gpu(type="accelerator")) == GPU_FAMILIES
+
+
+def test_an_unknown_family():
+    with pytest.raises(ArgumentError, match="family is 'gpu'; known are indirect"):
+        search_space("gpu", "float32", gpu())
+
+
+@given(st.sampled_from(DEVICES), st.sampled_from(DTYPES), st.integers(0, 1000))
+def test_a_repaired_point_is_valid_and_in_the_space(traits, dtype, seed):
+    rng = random.Random(seed)
+    for family in families_of(traits):
+        space = search_space(family, dtype, traits)
+        point = space.repaired(space.draw(rng), rng)
+        assert point is not None
+        assert all(point[name] in values for name, values in space.axes.items())
+        config = space.config(point)
+        assert config.family == family
+        assert violations(config, dtype, traits) == []
+        assert space.repaired(point, rng) == point
+
+
+@pytest.mark.parametrize("family", ["cpu", "indirect", "direct"])
+def test_a_configuration_has_a_point(family):
+    traits = cpu() if family == "cpu" else AMPERE
+    space = search_space(family, "float32", traits)
+    rng = random.Random(1)
+    for _ in range(50):
+        config = space.config(space.repaired(space.draw(rng), rng))
+        assert space.config(space.nearest_point(config)) == config
+
+
+def test_what_was_measured_on_an_h100_lies_in_the_space():
+    hits = load_database().groups[-1]
+    (file,) = [file for file in hits if file.match.architecture == "sm_90"]
+    (entry,) = [entry for entry in file.entries if entry.dtype == "float32"]
+    inside = 0
+    for record in entry.records:
+        if record.config.family in ("indirect", "direct"):
+            space = search_space(record.config.family, "float32", AMPERE)
+            inside += space.config(space.nearest_point(record.config)) == record.config
+    assert inside > 0.8 * len(entry.records)
+
+
+def test_no_work_group_leaves_lanes_idle_on_nvidia():
+    space = search_space("indirect", "float32", AMPERE)
+    point = space.repaired(space.draw(random.Random(0)), random.Random(0))
+    assert space.config(dict(point) | {"MDIMC": 4, "NDIMC": 4}) is None
+
+
+def test_an_exact_count():
+    count = search_space("cpu", "float32", cpu()).count()
+    assert count.exact
+    assert count.points == search_space("cpu", "float32", cpu()).points
+    assert 0 < count.valid <= count.points
+
+
+def test_an_estimated_count_agrees_with_an_exact_one():
+    space = search_space("indirect", "float32", AMPERE)
+    small = replace(
+        space,
+        axes={name: values[:2] for name, values in space.axes.items()}
+        | {name: space.axes[name][-1:] for name in ("LANES", "SWIZZLE", "FILL", "PAD_A", "PAD_B")},
+    )
+    small = replace(small, axes=small.axes | {"KWI": (2, 4), "MDIMC": (8, 16), "NDIMC": (8, 16)})
+    exact = small.count()
+    assert exact.exact
+    rng = random.Random(0)
+    hits = sum(small.config(small.draw(rng)) is not None for _ in range(2000)) / 2000
+    assert hits == pytest.approx(exact.valid / exact.points, abs=0.05)
+    assert not space.count().exact
+    assert space.count().points > 10**6
