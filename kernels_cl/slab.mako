@@ -1,15 +1,24 @@
-## Copying slabs of A and B through registers into local memory, k-major.
+## Copying slabs of A and B into local memory, k-major.
 ##
-## `fetch` reads a work-item's share of a slab from global memory into registers, `stage`
-## writes it to local memory: apart, so that the next slab can be on its way while this one
-## is multiplied. `slab` is a SlabReader (pyclgemm/codegen.py).
+## Through registers it takes two steps: `fetch` reads a work-item's share of a slab from global
+## memory, `stage` writes it to local memory; apart, so that the next slab can be on its way
+## while this one is multiplied. `copy_past_registers` does both at once.
+## A slab is described by a SlabReader (pyclgemm/slab_reader.py).
+<%namespace name="async_copy" file="async_copy.mako"/>
 
 <%def name="declare(slab)" filter="trim">
     // This work-item's share in copying a slab of ${slab.name.upper()}: vectors of ${slab.copy.width} along ${slab.unit_index},
     // of which ${slab.copy.unit_items} work-items take neighbouring ones.
     const int ${slab.name}_unit = item % ${slab.copy.unit_items} * ${slab.copy.width};
     const int ${slab.name}_other = item / ${slab.copy.unit_items};
+    % if not slab.past_registers:
     ${slab.vector} ${slab.name}_fetched[${slab.vectors}];
+    % endif
+</%def>
+
+## From where the next slab is read, at first the one at `first_depth`.
+<%def name="begin(slab)" filter="trim">
+    const __global ${slab.element.stored} *${slab.name}_from = ${slab.start};
 </%def>
 
 ## The loops over a work-item's vectors: number i starts at (unit, other) of the slab.
@@ -24,15 +33,20 @@
 
 ## Without checks: the slab lies wholly inside the matrix.
 <%def name="fetch(slab)" filter="trim">
-    <%call expr="each_vector(slab)">
+    #pragma unroll
+    for (int i = 0; i < ${slab.vectors}; ++i) {
         ${slab.name}_fetched[i] = ${slab.read()};
-    </%call>
+    }
+    ${slab.name}_from += ${slab.advance};
 </%def>
 
 ## What lies outside the matrix is zero, and adds nothing.
 <%def name="fetch_checked(slab)" filter="trim">
     if (${slab.name}_inside && depth + KWG <= k) {
-        ${fetch(slab)}
+        #pragma unroll
+        for (int i = 0; i < ${slab.vectors}; ++i) {
+            ${slab.name}_fetched[i] = ${slab.read()};
+        }
     } else {
         <%call expr="each_vector(slab)">
         % for lane in range(slab.copy.width):
@@ -40,25 +54,47 @@
         % endfor
         </%call>
     }
+    ${slab.name}_from += ${slab.advance};
 </%def>
 
 <%def name="stage(slab, start)" filter="trim">
     <%call expr="each_vector(slab)">
     % if slab.unit == "tile":
-        *(__local ${slab.vector} *)(${start} + other * ${slab.name.upper()}_PITCH + unit) = ${slab.name}_fetched[i];
+        *(__local ${slab.vector} *)(${start} + ${slab.name.upper()}_PLACE(other, unit)) = ${slab.name}_fetched[i];
     % else:
         % for lane in range(slab.copy.width):
-        ${start}[(unit + ${lane}) * ${slab.name.upper()}_PITCH + other] = ${slab.name}_fetched[i]${slab.lane(lane)};
+        ${start}[${slab.name.upper()}_PLACE(unit + ${lane}, other)] = ${slab.name}_fetched[i]${slab.lane(lane)};
         % endfor
     % endif
     </%call>
 </%def>
 
-## The loop over slabs. `fetch_slab` is one of the two fetches above, `multiply` writes the
-## multiply-adds of a slab.
+<%def name="copy_past_registers(slab)" filter="trim">
+    <%call expr="each_vector(slab)">
+        ${async_copy.copy(f"{slab.name}_to + {slab.place}", slab.pointer(), slab.bytes, slab.bytes)}
+    </%call>
+    ${slab.name}_from += ${slab.advance};
+</%def>
+
+<%def name="copy_past_registers_checked(slab)" filter="trim">
+    if (${slab.name}_inside && depth + KWG <= k) {
+        <%call expr="each_vector(slab)">
+            ${async_copy.copy(f"{slab.name}_to + {slab.place}", slab.pointer(), slab.bytes, slab.bytes)}
+        </%call>
+    } else {
+        <%call expr="each_vector(slab)">
+            const uint valid = ${slab.bytes_inside()};
+            ${async_copy.copy(f"{slab.name}_to + {slab.place}", slab.pointer(), slab.bytes, "valid")}
+        </%call>
+    }
+    ${slab.name}_from += ${slab.advance};
+</%def>
+
+## The loop over the slabs from first_depth to last_depth. `fetch_slab` is one of the two
+## fetches above, `multiply` writes the multiply-adds of a slab.
 <%def name="walk(slabs, fetch_slab, multiply)" filter="trim">
     #pragma unroll 1
-    for (extent depth = 0; depth < k; depth += KWG) {
+    for (extent depth = first_depth; depth < last_depth; depth += KWG) {
         % for slab in slabs:
         ${fetch_slab(slab)}
         % endfor
@@ -79,7 +115,7 @@
 ## The same with two slabs of each operand in local memory: while one is multiplied, the
 ## next is on its way, first to registers and then to the other half. One barrier a slab.
 <%def name="walk_ahead(slabs, fetch_slab, multiply)" filter="trim">
-    extent depth = 0;
+    extent depth = first_depth;
     % for slab in slabs:
     ${fetch_slab(slab)}
     % endfor
@@ -89,12 +125,10 @@
     barrier(CLK_LOCAL_MEM_FENCE);
     int half_in_use = 0;
     #pragma unroll 1
-    while (depth < k) {
-        % for slab in slabs:
-        const __local element *${slab.name}_slab = ${slab.name}_local + half_in_use * (KWG * ${slab.name.upper()}_PITCH);
-        % endfor
+    while (depth < last_depth) {
+        ${slab_pointers(slabs, "half_in_use")}
         depth += KWG;
-        const bool more = depth < k;
+        const bool more = depth < last_depth;
         if (more) {
             % for slab in slabs:
             ${fetch_slab(slab)}
@@ -110,4 +144,127 @@
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
+</%def>
+
+## The same past the registers, with `stages` slabs in local memory, all but one on their way.
+## A copy is in place once its work-item has waited for it and all have met at the barrier.
+<%def name="walk_past_registers(slabs, stages, copy_slab, multiply)" filter="trim">
+    ${fill_stages(slabs, stages - 1, copy_slab)}
+    #pragma unroll 1
+    for (extent multiplied = first_depth; multiplied < last_depth; multiplied += KWG) {
+        ${async_copy.wait(stages - 2)}
+        barrier(CLK_LOCAL_MEM_FENCE);
+        ${copy_next(slabs, stages, copy_slab)}
+        ${slab_pointers(slabs, "stage")}
+        ${multiply()}
+        stage = stage == ${stages - 1} ? 0 : stage + 1;
+    }
+</%def>
+
+<%def name="fill_stages(slabs, count, copy_slab)" filter="trim">
+    extent depth = first_depth;  // of the slab that is copied next
+    #pragma unroll
+    for (int stage = 0; stage < ${count}; ++stage) {
+        if (depth < last_depth) {
+            % for slab in slabs:
+            __local element *${slab.name}_to = ${slab.name}_local + stage * (KWG * ${slab.name.upper()}_PITCH);
+            ${copy_slab(slab)}
+            % endfor
+        }
+        ${async_copy.end_group()}
+        depth += KWG;
+    }
+    int stage = 0;
+    int stage_to_fill = ${count};
+</%def>
+
+<%def name="copy_next(slabs, stages, copy_slab)" filter="trim">
+    if (depth < last_depth) {
+        % for slab in slabs:
+        __local element *${slab.name}_to = ${slab.name}_local + stage_to_fill * (KWG * ${slab.name.upper()}_PITCH);
+        ${copy_slab(slab)}
+        % endfor
+    }
+    ${async_copy.end_group()}
+    depth += KWG;
+    stage_to_fill = stage_to_fill == ${stages - 1} ? 0 : stage_to_fill + 1;
+</%def>
+
+## The walks that keep the fragments of two rows in registers, so that no multiply-add waits for
+## local memory, at the start of a slab either (as CUTLASS pipelines its warp-level tiles:
+## "Efficient GEMM in CUDA", section "Pipelining").
+<%def name="walk_ahead_with_fragments(slabs, fetch_slab, tile)" filter="trim">
+    extent depth = first_depth;  // of the slab that is fetched next
+    % for slab in slabs:
+    ${fetch_slab(slab)}
+    % endfor
+    % for slab in slabs:
+    ${stage(slab, f"{slab.name}_local")}
+    % endfor
+    barrier(CLK_LOCAL_MEM_FENCE);
+    depth += KWG;
+    int half_in_use = 0;
+    ${no_fragments()}
+<%def name="start()" filter="trim">
+    if (depth < last_depth) {
+        % for slab in slabs:
+        ${fetch_slab(slab)}
+        % endfor
+    }
+</%def>
+    #pragma unroll 1
+    for (; depth < last_depth + KWG; depth += KWG) {
+        ${slab_pointers(slabs, "half_in_use")}
+        ${tile.rows_of_slab()}
+        ${tile.multiply_behind(start)}
+        half_in_use ^= 1;
+        if (depth < last_depth) {
+            % for slab in slabs:
+            __local element *${slab.name}_next = ${slab.name}_local + half_in_use * (KWG * ${slab.name.upper()}_PITCH);
+            ${stage(slab, f"{slab.name}_next")}
+            % endfor
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    ${tile.multiply_fragments("a_fragments[1]", "b_fragments[1]")}
+</%def>
+
+<%def name="walk_past_registers_with_fragments(slabs, stages, copy_slab, tile)" filter="trim">
+    ${fill_stages(slabs, stages - 1, copy_slab)}
+    ${async_copy.wait(stages - 2)}
+    barrier(CLK_LOCAL_MEM_FENCE);
+    ${no_fragments()}
+<%def name="start()" filter="trim">
+    ${copy_next(slabs, stages, copy_slab)}
+</%def>
+    #pragma unroll 1
+    for (extent multiplied = first_depth; multiplied < last_depth; multiplied += KWG) {
+        ${slab_pointers(slabs, "stage")}
+        ${tile.rows_of_slab()}
+        ${tile.multiply_behind(start)}
+        stage = stage == ${stages - 1} ? 0 : stage + 1;
+        ${async_copy.wait(stages - 2)}
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    ${tile.multiply_fragments("a_fragments[1]", "b_fragments[1]")}
+</%def>
+
+## Before the first slab there is no row left over: zeros are multiplied.
+<%def name="no_fragments()" filter="trim">
+    element a_fragments[2][MWI];
+    element b_fragments[2][NWI];
+    #pragma unroll
+    for (int i = 0; i < MWI; ++i) {
+        a_fragments[1][i] = (element)(0);
+    }
+    #pragma unroll
+    for (int j = 0; j < NWI; ++j) {
+        b_fragments[1][j] = (element)(0);
+    }
+</%def>
+
+<%def name="slab_pointers(slabs, stage)" filter="trim">
+    % for slab in slabs:
+    const __local element *${slab.name}_slab = ${slab.name}_local + ${stage} * (KWG * ${slab.name.upper()}_PITCH);
+    % endfor
 </%def>

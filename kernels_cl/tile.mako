@@ -15,47 +15,65 @@
 #define VWN ${tiles.VWN}  // and along the columns
 % if tiles.SA:
 #define A_PITCH ${tiles.MWG + tiles.PADA}  // elements from one k to the next in local memory: MWG + PADA
+#define A_PLACE(depth, position) ${local_place("A_PITCH", "VWM")}
 % endif
 % if tiles.SB:
 #define B_PITCH ${tiles.NWG + tiles.PADB}  // likewise NWG + PADB
+#define B_PLACE(depth, position) ${local_place("B_PITCH", "VWN")}
 % endif
 
-// First row of vector i, and first column of vector j, of a work-item's tile.
+// Of a work-item's tile: the first row, and rows from a vector to the next; columns likewise.
 % if tiles.STRM:
-#define ROW(i) (((i) * MDIMC + item_m) * VWM)
+#define FIRST_ROW (item_m * VWM)
+#define ROW_STEP (MDIMC * VWM)
 % else:
-#define ROW(i) (item_m * MWI + (i) * VWM)
+#define FIRST_ROW (item_m * MWI)
+#define ROW_STEP VWM
 % endif
 % if tiles.STRN:
-#define COLUMN(j) (((j) * NDIMC + item_n) * VWN)
+#define FIRST_COLUMN (item_n * VWN)
+#define COLUMN_STEP (NDIMC * VWN)
 % else:
-#define COLUMN(j) (item_n * NWI + (j) * VWN)
+#define FIRST_COLUMN (item_n * NWI)
+#define COLUMN_STEP VWN
+% endif
+#define ROW(i) (FIRST_ROW + (i) * ROW_STEP)
+#define COLUMN(j) (FIRST_COLUMN + (j) * COLUMN_STEP)
+</%def>
+
+## Where an entry of a slab lies in local memory, within its stage.
+<%def name="local_place(pitch, width)" filter="trim">
+% if tiles.SWIZZLE > 1:
+((depth) * ${pitch} + ((position) ^ ((depth) % ${tiles.SWIZZLE} * ${width})))
+% else:
+((depth) * ${pitch} + (position))
 % endif
 </%def>
 
 <%def name="locals(slabs)" filter="trim">
 % for slab in slabs:
-    __local element ${slab.name}_local[${"2 * " if tiles.STAGES == 2 else ""}KWG * ${slab.name.upper()}_PITCH] __attribute__((aligned(64)));
+    __local element ${slab.name}_local[${f"{tiles.STAGES} * " if tiles.STAGES > 1 else ""}KWG * ${slab.name.upper()}_PITCH] __attribute__((aligned(64)));
 % endfor
 </%def>
 
+## The first row and the first column of number `tile` of the result's tiles.
 <%def name="place()" filter="trim">
-    const extent group = get_group_id(0);
-    const extent tiles_n = (n + NWG - 1) / NWG;
 % if tiles.GROUP_M > 1:
     // Tiles are walked in bands of ${tiles.GROUP_M} tile rows, column by column: groups that run at the
     // same time then share rows of A and columns of B in the cache.
-    const extent tiles_m = (m + MWG - 1) / MWG;
-    const extent band = group / (${tiles.GROUP_M} * tiles_n);
+    const extent band = tile / (${tiles.GROUP_M} * tiles_n);
     const extent band_rows = min(tiles_m - band * ${tiles.GROUP_M}, (extent)${tiles.GROUP_M});
-    const extent place = group - band * ${tiles.GROUP_M} * tiles_n;
+    const extent place = tile - band * ${tiles.GROUP_M} * tiles_n;
     const extent a_tile = (band * ${tiles.GROUP_M} + place % band_rows) * MWG;
     const extent b_tile = place / band_rows * NWG;
 % else:
-    const extent a_tile = group / tiles_n * MWG;
-    const extent b_tile = group % tiles_n * NWG;
+    const extent a_tile = tile / tiles_n * MWG;
+    const extent b_tile = tile % tiles_n * NWG;
 % endif
+</%def>
 
+## The work-item's place in the tile.
+<%def name="item()" filter="trim">
     const int item = get_local_id(0);
 % if tiles.LANES_M == tiles.MDIMC and tiles.LANES_N == 1:
     const int item_m = item % MDIMC;
@@ -80,39 +98,87 @@
     }
 </%def>
 
-## The share of a work-item in one row of a slab, vector by vector.
-<%def name="fragment(name, count, width, source)" filter="trim">
-    element ${name}_fragment[${count}];
+## Expression for vector i of a work-item's share of row `row` of a slab, in local memory.
+<%def name="from_slab(name, width, first, step, row)" filter="trim">
+% if tiles.SWIZZLE > 1:
+*(const __local ${element.vector(width)} *)(${name}_slab + ${name.upper()}_PLACE(${row}, ${first} + i * ${step}))
+% else:
+*(const __local ${element.vector(width)} *)(${name}_row + ${row} * ${name.upper()}_PITCH + i * ${step})
+% endif
+</%def>
+
+## A work-item's share of one row of a slab, vector by vector, into the array `to`.
+<%def name="fragment(to, name, count, width, source)" filter="trim">
+<%
+    # A copy past the registers cannot conjugate on its way.
+    late = tiles.ASYNC and getattr(problem, name).conjugate
+    signs = f" * ({element.vector(width)})({', '.join(['1', '-1'] * width)})" if late else ""
+%>
     #pragma unroll
     for (int i = 0; i < ${count} / ${width}; ++i) {
-        const ${element.vector(width)} v = ${source};
+        const ${element.vector(width)} v = ${source}${signs};
         % for lane in range(width):
-        ${name}_fragment[i * ${width} + ${lane}] = v${element.lane(lane, width)};
+        ${to}[i * ${width} + ${lane}] = v${element.lane(lane, width)};
         % endfor
     }
 </%def>
 
-## The multiply-adds of the slab at `depth`.
+## Where a work-item's share of the rows of a slab begins.
+<%def name="rows_of_slab()" filter="trim">
+% for name, staged, first in (("a", tiles.SA, "FIRST_ROW"), ("b", tiles.SB, "FIRST_COLUMN")):
+% if staged and tiles.SWIZZLE == 1:
+    const __local element *${name}_row = ${name}_slab + ${first};
+% endif
+% endfor
+</%def>
+
+## A work-item's share of row `row` of both slabs, into the given arrays.
+<%def name="load_fragments(a_to, b_to, row)" filter="trim">
+    % if tiles.SA:
+    ${fragment(a_to, "a", "MWI", tiles.VWM, capture(from_slab, "a", tiles.VWM, "FIRST_ROW", "ROW_STEP", row).strip())}
+    % else:
+    ${fragment(a_to, "a", "MWI", tiles.VWM, element.load(f"a + A_AT(a_tile + ROW(i), depth + {row})", tiles.VWM))}
+    % endif
+    % if tiles.SB:
+    ${fragment(b_to, "b", "NWI", tiles.VWN, capture(from_slab, "b", tiles.VWN, "FIRST_COLUMN", "COLUMN_STEP", row).strip())}
+    % else:
+    ${fragment(b_to, "b", "NWI", tiles.VWN, element.load(f"b + B_AT(depth + {row}, b_tile + COLUMN(i))", tiles.VWN))}
+    % endif
+</%def>
+
+<%def name="multiply_fragments(a_from, b_from)" filter="trim">
+    #pragma unroll
+    for (int i = 0; i < MWI; ++i) {
+        #pragma unroll
+        for (int j = 0; j < NWI; ++j) {
+            accumulators[i][j] = multiply_add(${a_from}[i], ${b_from}[j], accumulators[i][j]);
+        }
+    }
+</%def>
+
+## The multiply-adds of a slab.
 <%def name="multiply()" filter="trim">
+    ${rows_of_slab()}
     #pragma unroll ${tiles.KWI}
     for (int p = 0; p < KWG; ++p) {
-        % if tiles.SA:
-        ${fragment("a", "MWI", tiles.VWM, f"*(const __local {element.vector(tiles.VWM)} *)(a_slab + p * A_PITCH + ROW(i))")}
-        % else:
-        ${fragment("a", "MWI", tiles.VWM, element.load("a + A_AT(a_tile + ROW(i), depth + p)", tiles.VWM))}
-        % endif
-        % if tiles.SB:
-        ${fragment("b", "NWI", tiles.VWN, f"*(const __local {element.vector(tiles.VWN)} *)(b_slab + p * B_PITCH + COLUMN(i))")}
-        % else:
-        ${fragment("b", "NWI", tiles.VWN, element.load("b + B_AT(depth + p, b_tile + COLUMN(i))", tiles.VWN))}
-        % endif
-        #pragma unroll
-        for (int i = 0; i < MWI; ++i) {
-            #pragma unroll
-            for (int j = 0; j < NWI; ++j) {
-                accumulators[i][j] = multiply_add(a_fragment[i], b_fragment[j], accumulators[i][j]);
-            }
+        element a_fragment[MWI];
+        element b_fragment[NWI];
+        ${load_fragments("a_fragment", "b_fragment", "p")}
+        ${multiply_fragments("a_fragment", "b_fragment")}
+    }
+</%def>
+
+## The same one row behind: while a row is multiplied, the next one's fragments are on their way
+## from local memory. The last row of a slab is multiplied at the start of the next, after the
+## barrier. `start` sends for a slab that is multiplied later.
+<%def name="multiply_behind(start)" filter="trim">
+    #pragma unroll ${tiles.KWI}
+    for (int p = 0; p < KWG; ++p) {
+        ${load_fragments("a_fragments[p % 2]", "b_fragments[p % 2]", "p")}
+        if (p == 0) {
+            ${start()}
         }
+        ${multiply_fragments("a_fragments[(p + 1) % 2]", "b_fragments[(p + 1) % 2]")}
     }
 </%def>
 

@@ -4,3 +4,4 @@
 <%namespace name="slab" file="slab.mako"/>
 <%def name="before_slabs()"></%def>
 <%def name="fetch_slab(one)" filter="trim">${slab.fetch(one)}</%def>
+<%def name="copy_slab(one)" filter="trim">${slab.copy_past_registers(one)}</%def>

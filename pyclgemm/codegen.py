@@ -17,6 +17,7 @@ from .element import ElementType, epilogue_type, operand_type
 from .epilogue import activation_expression
 from .kernel_source import Argument, KernelSource, extent_type, matrix_arguments, render
 from .problem import GemmProblem, MatrixLayout
+from .share import FAN_IN
 from .slab_reader import slab_reader
 
 #: Layouts after packing: positions contiguous, rows padded to the widest vector.
@@ -109,13 +110,26 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         slabs.append(slab_reader("a", problem.a, element, tiles, run))
     if tiles.SB:
         slabs.append(slab_reader("b", problem.b, element, tiles, run))
+    if tiles.FILL:
+        arguments += (
+            Argument("rounds", "int"),
+            Argument("partial_sums", "output", element.vector(1)),
+            Argument("counters", "output", "int"),
+        )
     name = "xgemm_direct" if isinstance(config, XgemmDirectConfig) else "xgemm"
     text = render(
-        f"{name}.cl.mako", name=name, tiles=tiles, slabs=slabs, arguments=arguments, **context
+        f"{name}.cl.mako",
+        name=name,
+        tiles=tiles,
+        slabs=slabs,
+        fan_in=FAN_IN,
+        arguments=arguments,
+        **context,
     )
     if traits.type == "cpu":
         text = _without_unrolling(text)
-    return KernelSource(name, header + text, arguments, (tiles.work_items,))
+    options = (traits.fence_options or "") if tiles.FILL else ""
+    return KernelSource(name, header + text, arguments, (tiles.work_items,), options)
 
 
 def _without_unrolling(text: str) -> str:

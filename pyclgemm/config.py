@@ -52,7 +52,11 @@ class XgemmConfig(_Config):
     PADA, PADB : int
         Elements added to a row of the staged slab, against local-memory bank conflicts.
     STAGES : int
-        2 fetches the next slab into registers and a second buffer while one is used.
+        Slabs of each operand in local memory. 2 fetches the next slab, through registers,
+        while one is used; with `ASYNC`, that many less one are on their way.
+    ASYNC : int
+        1 copies slabs past the registers by NVIDIA's ``cp.async`` (PTX ISA, "Data Movement
+        and Conversion Instructions"; compute capability 8.0 and above).
     LANES_M : int
         Work-items along m within a run of `LANES_M` * `LANES_N` consecutive ones; a
         sub-group that is nearly square reads less local memory. `MDIMC` means none.
@@ -61,6 +65,18 @@ class XgemmConfig(_Config):
     GROUP_M : int
         Tile rows that are walked together, column by column, so that groups which run
         at the same time share operands in the L2 cache.
+    FILL : int
+        0 gives every tile a work-group. Otherwise so many work-groups per compute unit
+        divide the slabs of all tiles evenly, and a tile's partial sums are joined within
+        the launch: split-K where tiles are few, Stream-K where they are many (M. Osama
+        et al., "Stream-K: Work-Centric Parallel Decomposition for Dense Matrix-Matrix
+        Multiplication on the GPU", PPoPP 2023).
+    SWIZZLE : int
+        Vectors of a staged row change places by exclusive or with the depth modulo
+        `SWIZZLE`: another way round bank conflicts than padding; 1 leaves them.
+    FRAGMENTS : int
+        2 loads a work-item's share of the next row of a slab from local memory while it
+        multiplies one, across the end of a slab too.
     """
 
     MWG: int
@@ -83,6 +99,10 @@ class XgemmConfig(_Config):
     LANES_M: int = 0
     LANES_N: int = 1
     GROUP_M: int = 1
+    ASYNC: int = 0
+    FILL: int = 0
+    SWIZZLE: int = 1
+    FRAGMENTS: int = 1
 
     family: ClassVar[str] = "indirect"
 
@@ -114,7 +134,9 @@ class XgemmDirectConfig(_Config):
     Attributes
     ----------
     WGD : int
-        Rows and columns of the tile of a work-group.
+        Rows of the tile of a work-group.
+    NWGD : int
+        Columns of it; 0 means `WGD`, as CLBlast's tiles are square.
     KWGD : int
         Slab of k that is staged at a time (CLBlast fixes it to `WGD`).
     MDIMCD, NDIMCD : int
@@ -128,9 +150,7 @@ class XgemmDirectConfig(_Config):
         Vector width, in elements, along m and along n.
     PADA, PADB : int
         Elements added to a row of the staged slab, against local-memory bank conflicts.
-    STAGES : int
-        2 fetches the next slab into registers and a second buffer while one is used.
-    LANES_M, LANES_N : int
+    STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS : int
         As for `XgemmConfig`.
     RUN_K : int
         Elements that neighbouring work-items read side by side where k is the unit-stride
@@ -154,6 +174,12 @@ class XgemmDirectConfig(_Config):
     LANES_M: int = 0
     LANES_N: int = 1
     RUN_K: int = 8
+    NWGD: int = 0
+    GROUP_M: int = 1
+    ASYNC: int = 0
+    FILL: int = 0
+    SWIZZLE: int = 1
+    FRAGMENTS: int = 1
 
     family: ClassVar[str] = "direct"
 
@@ -167,10 +193,12 @@ class XgemmDirectConfig(_Config):
     def tiles(self) -> XgemmConfig:
         """The tiling, in the names that both GPU families share."""
         return XgemmConfig(
-            MWG=self.WGD, NWG=self.WGD, KWG=self.KWGD,
+            MWG=self.WGD, NWG=self.NWGD or self.WGD, KWG=self.KWGD,
             MDIMC=self.MDIMCD, NDIMC=self.NDIMCD, MDIMA=self.MDIMAD, NDIMB=self.NDIMBD,
             KWI=self.KWID, VWM=self.VWMD, VWN=self.VWND, PADA=self.PADA, PADB=self.PADB,
             STAGES=self.STAGES, LANES_M=self.LANES_M, LANES_N=self.LANES_N,
+            GROUP_M=self.GROUP_M, ASYNC=self.ASYNC, FILL=self.FILL, SWIZZLE=self.SWIZZLE,
+            FRAGMENTS=self.FRAGMENTS,
         )  # fmt: skip
 
 

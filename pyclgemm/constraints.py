@@ -11,13 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from .config import Config, XgemmConfig
-from .device import DeviceTraits
+from .device import DeviceTraits, has_async_copy
 from .errors import ConfigError
 from .precision import is_complex
 from .tiling import slab_copy
 
 #: Bytes of an element in local memory; half may be staged as the float it is computed with.
 STAGED_BYTES = {"float16": 4, "float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
+
+
+#: Parameters that switch something off with 0.
+MAY_BE_ZERO = ("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL")
+
+#: Bytes that NVIDIA's cp.async copies at once.
+_ASYNC_BYTES = (4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -84,11 +91,10 @@ def _gpu(
 
 CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
-        "every parameter except SA, SB, STRM, STRN, PADA and PADB must be at least 1",
+        f"every parameter except {', '.join(MAY_BE_ZERO)} must be at least 1",
         _ALL,
         lambda config, dtype, traits: all(
-            value >= (0 if name in ("SA", "SB", "STRM", "STRN", "PADA", "PADB") else 1)
-            for name, value in config.as_dict().items()
+            value >= (0 if name in MAY_BE_ZERO else 1) for name, value in config.as_dict().items()
         ),
         lambda config, dtype, traits: f"they are {config}",
     ),
@@ -96,7 +102,55 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     *(_one_of(name, ("indirect",), _VECTORS) for name in ("VWM", "VWN")),
     *(_one_of(name, ("direct",), _VECTORS) for name in ("VWMD", "VWND")),
     _one_of("VW", ("cpu",), _VECTORS),
-    _one_of("STAGES", _GPU, (1, 2)),
+    _one_of("STAGES", _GPU, (1, 2, 3, 4)),
+    _one_of("ASYNC", _GPU, (0, 1)),
+    _one_of("SWIZZLE", _GPU, (1, 2, 4, 8, 16)),
+    _gpu(
+        "the vectors of a staged row must divide into groups of SWIZZLE",
+        lambda c, dtype, traits: (
+            c.MWG % (c.SWIZZLE * c.VWM) == 0 and c.NWG % (c.SWIZZLE * c.VWN) == 0
+        ),
+        lambda c, dtype, traits: (
+            f"rows of {c.MWG} and {c.NWG} in vectors of {c.VWM} and {c.VWN}, SWIZZLE {c.SWIZZLE}"
+        ),
+    ),
+    _gpu(
+        "copies past the registers need NVIDIA's compute capability 8.0",
+        lambda c, dtype, traits: not c.ASYNC or traits is None or has_async_copy(traits),
+        lambda c, dtype, traits: f"ASYNC is {c.ASYNC} on {traits.architecture if traits else '-'}",
+    ),
+    _gpu(
+        "copies past the registers move vectors of 4, 8 or 16 bytes into two stages or more",
+        lambda c, dtype, traits: (
+            not c.ASYNC
+            or (
+                c.STAGES >= 2
+                and dtype != "float16"
+                and all(STAGED_BYTES[dtype] * width in _ASYNC_BYTES for width in (c.VWM, c.VWN))
+            )
+        ),
+        lambda c, dtype, traits: (
+            f"{dtype}, STAGES is {c.STAGES}, vectors of {c.VWM} and {c.VWN} elements"
+        ),
+    ),
+    _gpu(
+        "more than two stages need ASYNC",
+        lambda c, dtype, traits: c.STAGES <= 2 or c.ASYNC == 1,
+        lambda c, dtype, traits: f"STAGES is {c.STAGES}, ASYNC is {c.ASYNC}",
+    ),
+    _one_of("FRAGMENTS", _GPU, (1, 2)),
+    _gpu(
+        "two fragments need two stages or more and an even unrolling",
+        lambda c, dtype, traits: c.FRAGMENTS == 1 or (c.STAGES >= 2 and c.KWI % 2 == 0),
+        lambda c, dtype, traits: (
+            f"FRAGMENTS is {c.FRAGMENTS}, STAGES is {c.STAGES}, the unrolling is {c.KWI}"
+        ),
+    ),
+    _gpu(
+        "dividing a tile's slabs among work-groups needs a memory fence between them",
+        lambda c, dtype, traits: not c.FILL or traits is None or traits.fence_options is not None,
+        lambda c, dtype, traits: f"FILL is {c.FILL}, the compiler has no such fence",
+    ),
     _gpu(
         "a vector of a complex type must fit OpenCL's 16 components",
         lambda c, dtype, traits: not is_complex(dtype) or max(c.VWM, c.VWN) <= 8,
@@ -144,9 +198,11 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         ("direct",),
         lambda config, dtype, traits: (
             slab_copy(config.KWGD, config.WGD, config.tiles.work_items, 1) is not None
+            and slab_copy(config.KWGD, config.tiles.NWG, config.tiles.work_items, 1) is not None
         ),
         lambda config, dtype, traits: (
-            f"{config.WGD} x {config.KWGD} elements, {config.tiles.work_items} work-items"
+            f"{config.WGD} x {config.KWGD} and {config.tiles.NWG} x {config.KWGD} elements, "
+            f"{config.tiles.work_items} work-items"
         ),
     ),
     _gpu(

@@ -13,6 +13,10 @@ from .host import HostCpu, host_cpu, level_of_macros
 from .naming import amd_architecture, intel_architecture, is_software, normalized_vendor
 from .probe import Probe, probe_device
 
+#: Where a kernel's own arrays may take more than what the driver reports, which limits those
+#: that are arguments. Measured on an H100: 229,440 bytes run, 232,448 do not.
+LOCAL_MEMORY_BYTES = {"sm_90": 224 * 1024}
+
 
 @dataclass(frozen=True)
 class DeviceTraits:
@@ -45,6 +49,9 @@ class DeviceTraits:
         needs neither: every OpenCL device converts it on load and store.
     fast_fma32, fast_fma64 : bool
         Whether ``fma`` is one instruction, not a software emulation.
+    fence_options : str or None
+        Build options with which the compiler has a memory fence that orders what one
+        work-group writes before what another reads; None if it has none.
     """
 
     name: str
@@ -62,6 +69,7 @@ class DeviceTraits:
     float16: bool
     fast_fma32: bool
     fast_fma64: bool
+    fence_options: str | None = None
 
 
 @functools.cache
@@ -98,14 +106,21 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         driver=device.driver_version.strip(),
         compute_units=device.max_compute_units,
         max_work_group_size=device.max_work_group_size,
-        local_memory_bytes=device.local_mem_size,
+        local_memory_bytes=LOCAL_MEMORY_BYTES.get(architecture, device.local_mem_size),
         max_allocation_bytes=device.max_mem_alloc_size,
         vector_bytes=_vector_bytes(device, kind, architecture),
         float64=probe.float64,
         float16=probe.float16,
         fast_fma32=fast_fma32,
         fast_fma64=fast_fma64,
+        fence_options=probe.fence_options,
     )
+
+
+def has_async_copy(traits: DeviceTraits) -> bool:
+    """Whether the device copies from global to local memory past the registers (``cp.async``)."""
+    name = traits.architecture
+    return traits.vendor == "nvidia" and name.startswith("sm_") and int(name[3:]) >= 80
 
 
 def type_of(device: cl.Device) -> str:

@@ -48,12 +48,13 @@ class Argument:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel's text and how to call it."""
+    """A kernel's text, how to build it and how to call it."""
 
     name: str
     text: str
     arguments: tuple[Argument, ...]
     local_size: tuple[int, ...]
+    options: str = ""
 
 
 @functools.lru_cache(maxsize=1)

@@ -108,7 +108,7 @@ def gemm_launch(
     known["bias_stride"] = product.bias_stride
     known.update(values)
     names = {argument.name for argument in source.arguments}
-    buffers.update({name: name for name in ("workspace", "partial")})
+    buffers.update({name: name for name in ("workspace", "partial", "partial_sums", "counters")})
     return Launch(
         source,
         (groups,),

@@ -55,6 +55,18 @@ __kernel void probe(__global const {type} *x, __global {type} *y)
 """
 
 
+# OpenCL C 2.0's fence with the scope of the device; some compilers have it without being asked.
+_FENCE_SOURCE = """
+__kernel void probe(__global const int *x, __global int *y)
+{
+    y[0] = x[0] + 1;
+    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, memory_scope_device);
+    y[1] = y[0];
+}
+"""
+_FENCE_OPTIONS = ("", "-cl-std=CL2.0", "-cl-std=CL3.0")
+
+
 @dataclass(frozen=True)
 class Probe:
     """What running kernels told about a device.
@@ -65,11 +77,14 @@ class Probe:
         Whether kernels with double, and with half, arithmetic build and give right numbers.
     macros : frozenset of str
         Those of `MACROS` that the compiler defines.
+    fence_options : str or None
+        Build options with which the compiler has a fence across work-groups; None if with none.
     """
 
     float64: bool
     float16: bool
     macros: frozenset[str]
+    fence_options: str | None
 
 
 def probe_device(device: cl.Device) -> Probe:
@@ -94,6 +109,7 @@ def probe_device(device: cl.Device) -> Probe:
         float64=_has_arithmetic(queue, "cl_khr_fp64", "double", np.float64),
         float16=_has_arithmetic(queue, "cl_khr_fp16", "half", np.float16),
         macros=macros,
+        fence_options=_fence_options(queue),
     )
 
 
@@ -140,7 +156,19 @@ def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: 
     return bool(y[0] == x[0] * x[1] + x[2] and y[1] == x[3] * x[0])
 
 
-def _run(queue: cl.CommandQueue, source: str, x: Any, *results: Any) -> None:
+def _fence_options(queue: cl.CommandQueue) -> str | None:
+    for options in _FENCE_OPTIONS:
+        y = np.zeros(2, np.int32)
+        try:
+            _run(queue, _FENCE_SOURCE, np.array([6], np.int32), y, options=options)
+        except Exception:  # refused by the compiler, or by a runtime in its own way
+            continue
+        if y.tolist() == [7, 7]:
+            return options
+    return None
+
+
+def _run(queue: cl.CommandQueue, source: str, x: Any, *results: Any, options: str = "") -> None:
     flags = cl.mem_flags
     context = queue.context
     operand = cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x)
@@ -148,7 +176,7 @@ def _run(queue: cl.CommandQueue, source: str, x: Any, *results: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
         # A cached binary proves nothing, and pyopencl (2026.1) fails on a stale one.
-        program = cl.Program(context, source).build(cache_dir=False)
+        program = cl.Program(context, source).build(options=options, cache_dir=False)
     cl.Kernel(program, "probe")(queue, (1,), (1,), operand, *buffers)
     for result, buffer in zip(results, buffers, strict=True):
         cl.enqueue_copy(queue, result, buffer)

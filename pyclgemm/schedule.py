@@ -6,16 +6,18 @@ Pure: from a `Product` and a configuration. `pyclgemm.plan` turns it into kernel
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from .config import Config, CpuConfig, XgemmConfig, XgemmDirectConfig
 from .cpu_schedule import schedule_cpu
 from .device import DeviceTraits
-from .element import ElementType
+from .element import ElementType, operand_type
 from .launch import Launch, Schedule, gemm_launch, stride_values
 from .operands import Matrix
 from .pack_codegen import generate_pack
 from .problem import GemmProblem
 from .product import Product
+from .share import divide, tile_count
 
 
 def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Schedule:
@@ -37,15 +39,44 @@ def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Sch
     return _schedule_direct(product, config, traits)
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """The work-groups of a tiled kernel, and what they need to share tiles, if they do."""
+
+    groups: int
+    values: dict[str, int]
+    workspaces: dict[str, int]
+
+
+def _share(
+    problem: GemmProblem, config: XgemmConfig | XgemmDirectConfig, traits: DeviceTraits
+) -> _Shared:
+    tiles = config.tiles
+    count = tile_count(problem.m, problem.n, tiles.MWG, tiles.NWG)
+    if not tiles.FILL:
+        return _Shared(count, {}, {})
+    slabs = max(1, math.ceil(problem.k / tiles.KWG))
+    share = divide(count, slabs, tiles.FILL * traits.compute_units)
+    element = operand_type(problem.dtype, problem.precision.arithmetic)
+    return _Shared(
+        share.groups,
+        {"rounds": share.rounds},
+        {
+            "partial_sums": share.slots * tiles.MWG * tiles.NWG * element.bytes,
+            "counters": 4 * share.counters,
+        },
+    )
+
+
 # --------------------------------------------------------------------------------------
 # Direct
 # --------------------------------------------------------------------------------------
 
 
 def _schedule_direct(product: Product, config: XgemmDirectConfig, traits: DeviceTraits) -> Schedule:
-    problem = product.problem
-    groups = math.ceil(problem.m / config.WGD) * math.ceil(problem.n / config.WGD)
-    return Schedule((gemm_launch(product, config, traits, groups, {}, {}),))
+    shared = _share(product.problem, config, traits)
+    launch = gemm_launch(product, config, traits, shared.groups, shared.values, {})
+    return Schedule((launch,), shared.workspaces)
 
 
 # --------------------------------------------------------------------------------------
@@ -140,6 +171,7 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
         workspaces[workspace] = size * padded[0] * padded[1]
         moved[name] = workspace
         strides["a_column_stride" if name == "a" else "b_row_stride"] = padded[0]
-    groups = math.ceil(problem.m / config.MWG) * math.ceil(problem.n / config.NWG)
-    launches.append(gemm_launch(product, config, traits, groups, strides, moved))
-    return Schedule(tuple(launches), workspaces)
+    shared = _share(problem, config, traits)
+    values = strides | shared.values
+    launches.append(gemm_launch(product, config, traits, shared.groups, values, moved))
+    return Schedule(tuple(launches), workspaces | shared.workspaces)

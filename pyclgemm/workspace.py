@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
+import numpy as np
 import pyopencl as cl
 
 #: Queues whose state is kept; the least recently used one is let go.
@@ -39,11 +40,17 @@ class QueueState:
         self._buffers: dict[str, cl.Buffer] = {}
 
     def buffer(self, name: str, size: int) -> cl.Buffer:
-        """A buffer of at least `size` bytes for workspace `name`; its contents are undefined."""
+        """A buffer of at least `size` bytes for workspace `name`; zeros when it is new."""
         held = self._buffers.get(name)
         if held is None or held.size < size:
             # The driver keeps the old one until launches that use it are done.
             held = cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, size)
+            # Counters of arrivals start at zero, and each launch leaves them so.
+            filled = cl.enqueue_fill_buffer(
+                self.queue, held, np.zeros(1, np.int32), 0, held.size // 4 * 4
+            )
+            if not self.in_order:
+                filled.wait()
             self._buffers[name] = held
         return held
 

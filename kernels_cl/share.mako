@@ -1,0 +1,126 @@
+## Stream-K: the slabs of all tiles are divided evenly among the work-groups, and the partial sums
+## of a tile that several groups worked on are joined by the last of them to arrive (M. Osama et
+## al., "Stream-K", PPoPP 2023, section 4; nobody waits, so groups need not run at the same time).
+## The order of summation depends on the division alone: equal calls give equal results.
+##
+## Of the tiles, `rounds` to each group are computed whole, and the rest are divided.
+
+<%def name="defines()" filter="trim">
+#define FAN_IN ${fan_in}  // partial sums that are joined at once
+#define TILE_SUMS (MWI * NWI * ${tiles.work_items})  // elements of a tile's partial sums
+</%def>
+
+<%def name="functions()" filter="trim">
+// Orders what this work-group writes before what others read, and the other way round.
+static inline void device_fence()
+{
+    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, memory_scope_device);
+}
+
+// The work-group whose share contains a slab of the divided tiles.
+static inline int group_of(const long slab, const long divided, const int groups)
+{
+    return (int)(((slab + 1) * groups - 1) / divided);
+}
+
+// A group works on parts of two tiles at most: on the first's end and on the second's beginning.
+static inline long slot_of(const int group, const bool is_beginning)
+{
+    return 2L * group + is_beginning;
+}
+</%def>
+
+<%def name="locals()" filter="trim">
+    __local int arrived;
+</%def>
+
+<%def name="begin()" filter="trim">
+    const int group = get_group_id(0);
+    const int groups = get_num_groups(0);
+    const extent slabs = max((k + KWG - 1) / KWG, (extent)1);
+    const long whole_tiles = (long)rounds * groups;
+    const long divided = ((long)tiles_m * tiles_n - whole_tiles) * slabs;
+    long position = divided * group / groups;
+    const long end = divided * (group + 1) / groups;
+    #pragma unroll 1
+    for (int round = 0; round < rounds || position < end; ++round) {
+        extent tile = round * groups + group;
+        extent first = 0;
+        extent last = slabs;
+        if (round >= rounds) {
+            tile = whole_tiles + position / slabs;
+            first = position % slabs;
+            last = min((long)slabs, first + end - position);
+            position += last - first;
+        }
+        const extent first_depth = first * KWG;
+        const extent last_depth = min(last * KWG, k);
+</%def>
+
+## Nobody may overwrite local memory for the next tile while another still reads it.
+<%def name="end()" filter="trim">
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+</%def>
+
+<%def name="each_sum()" filter="trim">
+    #pragma unroll
+    for (int i = 0; i < MWI; ++i) {
+        #pragma unroll
+        for (int j = 0; j < NWI; ++j) {
+            ${capture(caller.body) | trim}
+        }
+    }
+</%def>
+
+<%def name="join()" filter="trim">
+    if (last - first < slabs) {
+        // The groups that share this tile, and this group's number among them.
+        const long beginning = (tile - whole_tiles) * slabs;
+        const int lowest = group_of(beginning, divided, groups);
+        const int sharers = group_of(beginning + slabs - 1, divided, groups) - lowest + 1;
+        int rank = group - lowest;
+        // A tree: of every FAN_IN neighbours the last to arrive goes on with their sum.
+        __global int *level = counters;
+        #pragma unroll 1
+        for (int distance = 1; distance < sharers && rank >= 0; distance *= FAN_IN) {
+            __global element *sums = partial_sums + slot_of(lowest + rank, rank == 0) * TILE_SUMS + item;
+            <%call expr="each_sum()">
+                sums[(i * NWI + j) * ${tiles.work_items}] = accumulators[i][j];
+            </%call>
+            const int leader = rank / (distance * FAN_IN) * (distance * FAN_IN);
+            const int members = min(FAN_IN, (sharers - leader + distance - 1) / distance);
+            __global int *counter = level + slot_of(lowest + leader, leader == 0);
+            // All sums of the group are in memory before its arrival is.
+            device_fence();
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (item == 0) {
+                arrived = atomic_inc(counter) + 1;
+                if (arrived == members) {
+                    *counter = 0;  // ready for the next launch
+                }
+            }
+            barrier(CLK_LOCAL_MEM_FENCE);
+            rank = arrived == members ? leader : -1;
+            level += 2 * groups;
+            if (rank >= 0) {
+                device_fence();
+                <%call expr="each_sum()">
+                    accumulators[i][j] = (element)(0);
+                </%call>
+                #pragma unroll 1
+                for (int member = 0; member < members; ++member) {
+                    const int from = leader + member * distance;
+                    const __global element *sums = partial_sums + slot_of(lowest + from, from == 0) * TILE_SUMS + item;
+                    <%call expr="each_sum()">
+                        accumulators[i][j] += sums[(i * NWI + j) * ${tiles.work_items}];
+                    </%call>
+                }
+            }
+        }
+        if (rank < 0) {
+            barrier(CLK_LOCAL_MEM_FENCE);  // the one that ends a tile
+            continue;
+        }
+    }
+</%def>

@@ -1,0 +1,75 @@
+"""How the tiles of a result are divided among work-groups: one each, or evenly by slabs of k."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+#: Partial sums that are joined at once; more are joined in a tree.
+FAN_IN = 8
+
+#: Fewest slabs of k that are worth a work-group of their own.
+_LEAST_SLABS = 2
+
+#: Part of the work-groups that must be busy for each tile to be divided into equal parts.
+_BUSY = 0.85
+
+
+@dataclass(frozen=True)
+class Share:
+    """A division of tiles.
+
+    Attributes
+    ----------
+    groups : int
+        Work-groups.
+    rounds : int
+        Tiles that each of them computes whole, before those that are left are divided.
+    """
+
+    groups: int
+    rounds: int
+
+    @property
+    def slots(self) -> int:
+        """Places for the partial sums of a tile: each group works on parts of two at most."""
+        return 2 * self.groups
+
+    @property
+    def counters(self) -> int:
+        """Counters of arrivals: one for each slot on each level of the tree."""
+        levels = 1
+        while FAN_IN**levels < self.groups:
+            levels += 1
+        return levels * self.slots
+
+
+def divide(tiles: int, slabs: int, groups: int) -> Share:
+    """Divide `tiles` tiles of `slabs` slabs each among about `groups` work-groups.
+
+    Many tiles are computed whole for as long as that keeps all groups busy; one to two
+    rounds of tiles are left, whose slabs are divided evenly ("two-tile Stream-K" of Osama et
+    al., PPoPP 2023). Few tiles are divided into equal parts, if nearly all groups then have
+    one.
+
+    Examples
+    --------
+    >>> divide(tiles=512, slabs=256, groups=132)
+    Share(groups=132, rounds=2)
+    >>> divide(tiles=1, slabs=6250, groups=264)
+    Share(groups=264, rounds=0)
+    >>> divide(tiles=30, slabs=64, groups=132)
+    Share(groups=120, rounds=0)
+    """
+    groups = min(groups, max(tiles, tiles * slabs // _LEAST_SLABS))
+    if tiles % groups == 0:
+        return Share(groups, tiles // groups)
+    if tiles > groups:
+        return Share(groups, tiles // groups - 1)
+    equal = groups // tiles * tiles
+    return Share(equal if equal >= _BUSY * groups else groups, 0)
+
+
+def tile_count(m: int, n: int, rows: int, columns: int) -> int:
+    """Tiles of `rows` x `columns` that cover an m x n result."""
+    return math.ceil(m / rows) * math.ceil(n / columns)
