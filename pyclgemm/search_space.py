@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 
 from .config import FAMILIES, Config, CpuConfig, XgemmConfig, XgemmDirectConfig, config_from_dict
 from .constraints import violations
-from .device import DeviceTraits
+from .device import DeviceTraits, has_async_copy
 from .errors import ArgumentError
 from .tiling import slab_copy
 
@@ -29,7 +29,7 @@ _MOST_SUMS = 128
 _COUNTED = 20_000
 _DRAWN = 4_000
 #: How often a change that mends nothing is kept while a point is repaired.
-_SIDEWAYS = 0.05
+_SIDEWAYS = 0.1
 
 #: Names of the tiling's parameters in the direct family, where they differ.
 _DIRECT_NAMES = {
@@ -244,7 +244,13 @@ def _tiled_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tupl
         # On NVIDIA the caches are no substitute for local memory, and contiguous pieces
         # are read as badly as they look; elsewhere either may win.
         axes |= {"STAGED": (0, 1), "STRIDED": (0, 1)}
-    return axes | _plain_axes(family)
+    axes |= _plain_axes(family)
+    # Values that no configuration can have on this device.
+    if not has_async_copy(traits):
+        axes |= {"STAGES": (1, 2), "ASYNC": (0,)}
+    if traits.fence_options is None:
+        axes |= {"FILL": (0,)}
+    return axes
 
 
 def _plain_axes(family: str) -> dict[str, tuple[int, ...]]:

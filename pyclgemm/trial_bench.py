@@ -15,6 +15,7 @@ import pyopencl.array as cl_array
 
 from .api import plan
 from .config import Config
+from .constraints import violations
 from .device import DeviceTraits
 from .errors import ConfigError, KernelBuildError, PyclgemmError, UnsupportedError
 from .plan import GemmPlan
@@ -82,6 +83,7 @@ class TrialBench:
         self._context = context  # not every runtime keeps a queue's context alive
         # Not a profiling queue: that costs microseconds a kernel.
         self._queue = cl.CommandQueue(context)
+        self._traits = traits
         self._dtype = dtype
         self._precision = precision
         self._pace = CPU_PACE if traits.type == "cpu" else GPU_PACE
@@ -95,6 +97,8 @@ class TrialBench:
         DeviceLostError
             If the device is unusable after a failure.
         """
+        if broken := violations(trial.config, self._dtype, self._traits):
+            return Outcome("refused", reason="; ".join(broken))
         product = self._product(trial.shape)
         try:
             candidate = self._plan(product, trial.config)

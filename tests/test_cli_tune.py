@@ -1,0 +1,120 @@
+"""``python -m pyclgemm tune``: what it prints and saves, and how it fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from pyclgemm import cli_tune
+from pyclgemm.cli import main
+from pyclgemm.cli_tune import parse_shapes, random_shapes
+from pyclgemm.database import read_file, reload_database
+from pyclgemm.suites import SUITES
+
+pytest.importorskip("optuna")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The user's folders, empty; what is saved there is forgotten at the end."""
+    with monkeypatch.context() as patched:
+        for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
+            patched.setenv(name, str(tmp_path))
+        reload_database()
+        yield tmp_path
+    reload_database()
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["tune", *arguments])
+
+
+def test_shapes():
+    assert parse_shapes("square") == list(SUITES["square"])
+    assert parse_shapes("8x9x10, random")[-1] == (8, 9, 10)
+    assert set(random_shapes()) < set(parse_shapes("random,square"))
+    assert parse_shapes("8x9x10,8x9x10") == [(8, 9, 10)]
+
+
+def test_random_shapes_lie_apart():
+    shapes = random_shapes()
+    assert len(shapes) == len(set(shapes)) == 24
+    assert all(1 <= size <= 8192 for shape in shapes for size in shape)
+    assert shapes == random_shapes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--shapes", "8x8"], "shapes has '8x8', which is no suite"),
+        (["--shapes", "random,8x8"], "shapes has '8x8', which is no suite"),
+        (["--shapes", ""], "shapes is ''"),
+        (["--budget", "0"], "0.0 is not in the range"),
+        (["--dtype", "int8"], "'int8' is not one of"),
+        (["--device", "nothing like this"], "device is 'nothing like this'"),
+        (["--precision", "F64_F64_F64"], "the operands are float32"),
+        (["--contribute", "."], "is a directory"),
+    ],
+)
+def test_bad_arguments(home, arguments, words):
+    result = run(*arguments)
+    assert result.exit_code != 0
+    assert words in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+
+
+def test_a_dry_run_counts_and_measures_nothing(home):
+    result = run("--dry-run", "--shapes", "8x9x10,dense", "--budget", "100")
+    assert result.exit_code == 0, result.output
+    for words in ("points", "valid", "8x9x10", "at most 35", "at least 15", "17 shapes"):
+        assert words in result.output
+    assert not list(home.rglob("*.json*"))
+
+
+def test_what_is_found_is_saved_and_used(home, device, traits):
+    rank = traits.platform
+    result = run("--device", rank, "--shapes", "48x48x48,7x64x64", "--budget", "4")
+    assert result.exit_code == 0, result.output
+    (path,) = home.rglob("databases/*.json")
+    assert f"saved in {path}" in result.output.replace("\n", "")
+    file = read_file(path)
+    shapes = {record.shape for record in file.entries[0].records if record.gflops}
+    assert shapes == {(48, 48, 48), (7, 64, 64)}
+    assert file.match.device == traits.name
+    assert "48x48x48" in result.output
+    assert "right and timed" in result.output
+    assert len(result.output.splitlines()) < 40
+
+
+def test_a_contribution_leaves_the_users_database_alone(home, tmp_path):
+    path = tmp_path / "file.json"
+    result = run("--shapes", "48x48x48", "--budget", "2", "--contribute", str(path))
+    assert result.exit_code == 0, result.output
+    assert read_file(path).match.level == "architecture"
+    assert not list(home.rglob("databases/*.json"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
+def test_ctrl_c_saves(home):
+    package = os.path.dirname(os.path.dirname(cli_tune.__file__))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pyclgemm", "tune", "--shapes", "48x48x48", "--budget", "500"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": package},
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(home.rglob("tuning/*.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the measuring process too
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "Ctrl-C ended the run" in output
+    assert list(home.rglob("databases/*.json"))

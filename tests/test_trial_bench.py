@@ -1,0 +1,170 @@
+"""Measuring one configuration: what is right is timed, and every failure has its reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclgemm
+from pyclgemm import CpuConfig, XgemmDirectConfig, trial_bench, verification
+from pyclgemm.errors import KernelBuildError
+from pyclgemm.precision import resolve_precision
+from pyclgemm.trial import Trial
+from pyclgemm.trial_bench import DeviceLostError, TrialBench
+from pyclgemm.trial_timing import Pace
+
+CONFIG = CpuConfig(MR=4, NR=16, KC=128, VW=8)
+OTHER = CpuConfig(MR=2, NR=16, KC=128, VW=8)
+SHAPE = (37, 41, 50)
+
+
+@pytest.fixture
+def make_bench(context, traits, monkeypatch, require):
+    monkeypatch.setattr(trial_bench, "CPU_PACE", Pace(1e-4, 0.0, 2))
+    monkeypatch.setattr(trial_bench, "GPU_PACE", Pace(1e-4, 0.0, 2))
+
+    def make(dtype="float32"):
+        require(dtype)
+        return TrialBench(context, traits, dtype, resolve_precision(None, dtype))
+
+    return make
+
+
+@pytest.fixture
+def bench(make_bench):
+    return make_bench()
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
+def test_a_right_one_is_timed(make_bench, dtype, sampled, monkeypatch):
+    if sampled:
+        monkeypatch.setattr(verification, "_WHOLE", 0)
+    outcome = make_bench(dtype).run(Trial(SHAPE, CONFIG))
+    assert (outcome.status, outcome.reason) == ("fine", "")
+    assert 0 < outcome.seconds < 1
+    assert outcome.rival_seconds is None
+
+
+def test_with_a_rival_both_are_timed(bench):
+    outcome = bench.run(Trial(SHAPE, CONFIG, OTHER))
+    assert outcome.seconds > 0
+    assert outcome.rival_seconds > 0
+
+
+def test_a_broken_constraint(bench):
+    outcome = bench.run(Trial(SHAPE, CpuConfig(MR=4, NR=15, KC=128, VW=8)))
+    assert outcome.status == "refused"
+    assert "NR must be a multiple of VW" in outcome.reason
+
+
+def test_too_much_local_memory(bench, traits):
+    extent = 256
+    config = XgemmDirectConfig(
+        WGD=extent, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1,
+        KWGD=8 * max(1, traits.local_memory_bytes // (8 * extent * 4)),
+    )  # fmt: skip
+    outcome = bench.run(Trial(SHAPE, config))
+    assert outcome.status == "refused"
+    assert "local memory" in outcome.reason
+
+
+class Spoiled:
+    """A plan whose result is touched afterwards."""
+
+    def __init__(self, ready, spoil):
+        self.ready, self.spoil = ready, spoil
+
+    def __call__(self, a, b, *, out):
+        self.ready(a, b, out=out)
+        self.spoil(out)
+
+
+def spoil_plans(monkeypatch, config, spoil):
+    def plan(*arguments, **options):
+        ready = pyclgemm.plan(*arguments, **options)
+        return Spoiled(ready, spoil) if options["config"] == config else ready
+
+    monkeypatch.setattr(trial_bench, "plan", plan)
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
+@pytest.mark.parametrize("where", [(0, 7), (5, 0), (36, 3), (20, 40)])
+def test_a_wrong_element(bench, monkeypatch, where, sampled):
+    if sampled:
+        monkeypatch.setattr(verification, "_WHOLE", 0)
+
+    def spoil(out):
+        out[where[0] : where[0] + 1, where[1] : where[1] + 1] = np.float32(1000)
+
+    spoil_plans(monkeypatch, CONFIG, spoil)
+    outcome = bench.run(Trial(SHAPE, CONFIG))
+    assert outcome.status == "wrong"
+    assert f"at {where} it is 1000" in outcome.reason
+    assert bench.run(Trial(SHAPE, OTHER)).status == "fine"
+
+
+def test_a_result_that_is_not_written(bench, monkeypatch):
+    bench.run(Trial(SHAPE, OTHER))  # leaves a right result in the buffer
+    monkeypatch.setattr(trial_bench, "plan", lambda *arguments, **options: lambda a, b, out: None)
+    outcome = bench.run(Trial(SHAPE, CONFIG))
+    assert outcome.status == "wrong"
+    assert "it is nan" in outcome.reason
+
+
+def test_a_rival_that_fails_is_not_the_candidates_fault(bench, monkeypatch):
+    def spoil(out):
+        out.fill(np.float32(3))
+
+    spoil_plans(monkeypatch, OTHER, spoil)
+    outcome = bench.run(Trial(SHAPE, CONFIG, OTHER))
+    assert (outcome.status, outcome.rival_seconds) == ("fine", None)
+
+
+def fail_with(monkeypatch, error):
+    def plan(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(trial_bench, "plan", plan)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_what_the_compiler_refuses(bench, monkeypatch, prepared):
+    log = "building\nline 3: error: too many registers\nmore"
+    fail_with(monkeypatch, KernelBuildError("refused", log=log))
+    if prepared:
+        bench.prepare([Trial(SHAPE, CONFIG)])
+    outcome = bench.run(Trial(SHAPE, CONFIG))
+    assert (outcome.status, outcome.reason) == ("unbuildable", "line 3: error: too many registers")
+
+
+def test_what_the_device_cannot_launch(bench, monkeypatch):
+    fail_with(monkeypatch, cl.LogicError("clEnqueueNDRangeKernel failed: OUT_OF_RESOURCES"))
+    outcome = bench.run(Trial(SHAPE, CONFIG))
+    assert (outcome.status, "OUT_OF_RESOURCES" in outcome.reason) == ("unlaunchable", True)
+
+
+def test_a_fault_that_spoils_the_device(bench, monkeypatch):
+    fail_with(monkeypatch, cl.LogicError("clFinish failed: INVALID_COMMAND_QUEUE"))
+
+    def broken(*arguments):
+        raise cl.LogicError("clEnqueueFillBuffer failed: INVALID_COMMAND_QUEUE")
+
+    monkeypatch.setattr(trial_bench.cl_array, "zeros", broken)
+    with pytest.raises(DeviceLostError):
+        bench.run(Trial(SHAPE, CONFIG))
+
+
+def test_what_was_prepared_is_not_built_again(bench, monkeypatch):
+    trials = [Trial(SHAPE, CONFIG), Trial((16, 16, 16), OTHER)]
+    bench.prepare(trials)
+    fail_with(monkeypatch, AssertionError("built twice"))
+    assert [bench.run(trial).status for trial in trials] == ["fine", "fine"]
+
+
+def test_old_operands_make_room(bench, monkeypatch):
+    monkeypatch.setattr(trial_bench, "_KEPT_BYTES", 20_000)
+    for size in (8, 16, 32, 64):
+        assert bench.run(Trial((size, size, size), CONFIG)).status == "fine"
+    assert list(bench._products) == [(64, 64, 64)]

@@ -1,0 +1,351 @@
+"""The tuner's decisions, with a measuring process that only pretends, and once with a real one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from facts import cpu, gpu, problem
+
+from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuner
+from pyclgemm.constraints import violations
+from pyclgemm.database import Database
+from pyclgemm.errors import ArgumentError, DtypeError
+from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
+from pyclgemm.select import select
+from pyclgemm.trial import Outcome
+from pyclgemm.tuner import tune
+from pyclgemm.tuning_result import make_file
+
+pytest.importorskip("optuna")
+
+KNOWN = CpuConfig(MR=4, NR=32, KC=256, VW=16)
+OTHER = CpuConfig(MR=2, NR=32, KC=256, VW=16)
+GOAL = CpuConfig(MR=12, NR=48, KC=512, VW=16)
+DIRECT = XgemmDirectConfig(
+    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
+)
+INDIRECT = XgemmConfig(
+    MWG=64, NWG=64, KWG=16, MDIMC=8, NDIMC=8, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4
+)
+SHAPES = [(256, 256, 256), (64, 64, 64), (1024, 1024, 1024)]
+
+
+def file(kind, records, threshold=None):
+    entry = Entry("float32", "F32_F32_F32", tuple(records), threshold)
+    return DatabaseFile.make(
+        Path("db"), Match("generic", kind), Source("default", "a test"), [entry]
+    )
+
+
+CPU_DATABASE = Database(
+    ((file("cpu", [Record((256, 256, 256), KNOWN), Record((16, 16, 16), OTHER)]),),)
+)
+GPU_DATABASE = Database(
+    (
+        (
+            file(
+                "gpu",
+                [Record((256, 256, 256), INDIRECT), Record((64, 64, 64), DIRECT)],
+                Threshold(mnk=10**6),
+            ),
+        ),
+    )
+)
+
+
+def cpu_seconds(shape, config):
+    """Best at GOAL, whatever the shape."""
+    pairs = zip(config.as_dict().values(), GOAL.as_dict().values(), strict=True)
+    slower = sum(abs(math.log2(one / other)) for one, other in pairs)
+    return math.prod(shape) * 1e-11 * (1 + slower / 4)
+
+
+class Pretender:
+    """A measuring process whose times are computed, on a clock of its own."""
+
+    def __init__(self, traits, seconds, *, cost=0.5, accident=None):
+        self.traits, self.seconds, self.cost, self.accident = traits, seconds, cost, accident
+        self.now = 0.0
+        self.trials, self.prepared, self.closed = [], [], False
+        self.drift = 1.0
+
+    def __call__(self, device, dtype, precision):
+        self.now += 1.0
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *details):
+        self.closed = True
+
+    def prepare(self, trials, timeout):
+        self.prepared.append(trials)
+
+    def run(self, trial, timeout):
+        assert violations(trial.config, "float32", self.traits) == []
+        assert trial.rival != trial.config
+        self.trials.append(trial)
+        outcome = self.accident(trial) if self.accident else None
+        if outcome == "interrupt":
+            raise KeyboardInterrupt
+        if outcome is not None:
+            self.now += min(timeout, 60.0) if outcome.status == "timeout" else self.cost
+            return outcome
+        self.now += self.cost
+        self.drift *= 1.01  # the machine grows slower as it runs
+        seconds = self.seconds(trial.shape, trial.config) * self.drift
+        rival = trial.rival and self.seconds(trial.shape, trial.rival) * self.drift
+        return Outcome("fine", seconds, rival)
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    def run(process, shapes=SHAPES, database=CPU_DATABASE, budget=60.0, **options):
+        process.now = 0.0
+        monkeypatch.setattr(tuner.time, "monotonic", lambda: process.now)
+        result = tune(
+            shapes, budget=budget, database=database, log_folder=tmp_path, open_process=process,
+            **options,
+        )  # fmt: skip
+        assert process.closed
+        return result
+
+    return run
+
+
+def on_cpu(**options):
+    return Pretender(cpu(), cpu_seconds, **options)
+
+
+def test_it_finds_something_better(run):
+    result = run(on_cpu())
+    for standing in result.standings:
+        assert cpu_seconds(standing.shape, standing.best) < 0.85 * cpu_seconds(
+            standing.shape, KNOWN
+        )
+        assert standing.gain == pytest.approx(
+            cpu_seconds(standing.shape, standing.baseline)
+            / cpu_seconds(standing.shape, standing.best)
+        )
+    assert [standing.shape for standing in result.standings] == SHAPES
+    assert not result.interrupted
+
+
+def test_a_slow_machine_does_not_mislead_it(run):
+    """Scores are relative, so the drift of 1 % a trial leaves the order as it is."""
+    (standing,) = run(on_cpu(), shapes=[(256, 256, 256)]).standings
+    scores = {config: score for config, score in standing.scores.items() if score}
+    truth = {config: cpu_seconds(standing.shape, config) for config in scores}
+    assert sorted(scores, key=scores.get)[0] == min(truth, key=truth.get)
+    assert scores[KNOWN] / scores[standing.best] == pytest.approx(
+        truth[KNOWN] / truth[standing.best], rel=0.1
+    )
+
+
+@pytest.mark.parametrize("budget", [10.0, 30.0, 100.0])
+def test_the_budget_is_kept(run, budget):
+    process = on_cpu()
+    result = run(process, budget=budget)
+    assert process.now <= budget + process.cost
+    assert result.seconds == pytest.approx(process.now)
+    assert process.now >= 0.9 * budget
+
+
+def test_what_is_known_comes_first(run):
+    process = on_cpu()
+    run(process)
+    first = [(trial.shape, trial.config) for trial in process.trials[:6]]
+    baselines = [((64, 64, 64), OTHER), ((256, 256, 256), KNOWN), ((1024, 1024, 1024), KNOWN)]
+    assert first[0][1] == select(problem(64, 64, 64), cpu(), CPU_DATABASE).config
+    assert [shape for shape, _ in first[:3]] == [shape for shape, _ in baselines]
+    assert {config for _, config in first} == {KNOWN, OTHER}
+
+
+def test_a_budget_that_ends_at_once_keeps_what_stood(run):
+    result = run(on_cpu(), budget=1.4)
+    assert [standing.best for standing in result.standings] == [None, select(
+        problem(64, 64, 64), cpu(), CPU_DATABASE).config, None]  # fmt: skip
+
+
+def test_a_short_budget_never_ends_worse(run):
+    for budget in (3.0, 5.0, 8.0):
+        for standing in run(on_cpu(), budget=budget).standings:
+            if standing.best is not None:
+                assert cpu_seconds(standing.shape, standing.best) <= cpu_seconds(
+                    standing.shape, standing.baseline
+                )
+
+
+def test_shapes_share_the_time(run):
+    spent = [standing.spent for standing in run(on_cpu(), budget=100.0).standings]
+    assert max(spent) < 1.5 * min(spent)
+
+
+def test_a_winner_is_tried_on_the_other_shapes(run):
+    result = run(on_cpu(), budget=100.0)
+    for standing in result.standings:
+        for other in result.standings:
+            assert other.best in standing.scores
+
+
+def bad(status):
+    def accident(trial):
+        return Outcome(status, reason=f"{status}!") if trial.config.MR in (1, 3, 5, 7) else None
+
+    return accident
+
+
+@pytest.mark.parametrize("status", ["unbuildable", "unlaunchable", "wrong", "crash"])
+def test_failures_are_counted_and_passed_over(run, status):
+    process = on_cpu(accident=bad(status))
+    result = run(process)
+    assert result.outcomes[status] == sum(
+        trial.config.MR in (1, 3, 5, 7) for trial in process.trials
+    )
+    assert result.outcomes[status] > 0
+    assert result.examples[status].endswith(f"{status}!")
+    assert result.examples[status].startswith("cpu MR=")
+    for standing in result.standings:
+        assert standing.best.MR not in (1, 3, 5, 7)
+        tried = [trial.config for trial in process.trials if trial.shape == standing.shape]
+        failed = [config for config in tried if config.MR in (1, 3, 5, 7)]
+        assert len(set(failed)) == len(failed)
+
+
+def test_a_hang_is_counted_unless_the_budget_ended_it(run):
+    def accident(trial):
+        return Outcome("timeout", reason="no answer") if trial.config == OTHER else None
+
+    assert run(on_cpu(accident=accident), budget=200.0).outcomes["timeout"] == 3
+    process = on_cpu(accident=accident)
+    result = run(process, shapes=[(2048, 2048, 2048)], budget=4.0)
+    assert "timeout" not in result.outcomes
+    assert process.now <= 4.0 + 2.0 + process.cost
+
+
+def test_a_baseline_that_fails(run):
+    def accident(trial):
+        return Outcome("wrong") if trial.config in (KNOWN, OTHER) else None
+
+    result = run(on_cpu(accident=accident))
+    assert all(standing.best not in (None, KNOWN, OTHER) for standing in result.standings)
+
+
+def test_ctrl_c_keeps_what_was_found(run):
+    process = on_cpu()
+    process.accident = lambda trial: "interrupt" if len(process.trials) > 30 else None
+    result = run(process)
+    assert result.interrupted
+    assert all(standing.best is not None for standing in result.standings)
+
+
+def test_a_second_run_resumes(run):
+    first = on_cpu()
+    before = run(first, budget=40.0)
+    second = on_cpu()
+    after = run(second, budget=40.0)
+    assert any("resumed with" in remark for remark in after.remarks)
+    known = {(trial.shape, trial.config) for trial in first.trials}
+    again = [trial for trial in second.trials if (trial.shape, trial.config) in known]
+    # What the library takes, the three best of each shape, and the confirmation of the winner.
+    assert len(again) <= 3 * (1 + 3 + 2)
+    assert len(second.trials) - len(again) > 30
+    for old, new in zip(before.standings, after.standings, strict=True):
+        assert cpu_seconds(new.shape, new.best) <= 1.001 * cpu_seconds(old.shape, old.best)
+
+
+def test_the_log_of_another_driver_is_not_resumed(run):
+    run(on_cpu(), budget=10.0)
+    other = Pretender(replace(cpu(), driver="581.0"), cpu_seconds)
+    assert not any("resumed" in remark for remark in run(other, budget=10.0).remarks)
+
+
+def test_a_shape_that_is_too_large_is_left_out_and_named(run):
+    process = on_cpu()
+    result = run(process, shapes=[(64, 64, 64), (100_000, 100_000, 10_000)], budget=60.0)
+    assert {trial.shape for trial in process.trials} == {(64, 64, 64)}
+    assert result.standings[1].best is None
+    (remark,) = result.remarks
+    assert "100000x100000x10000 was left out: a product takes about" in remark
+
+
+# -------------------------------------------------------------------------- paths of a GPU
+
+
+def gpu_seconds(shape, config):
+    """The direct path wins below 100^3, the indirect one above; small tiles are slow."""
+    wins = (config.family == "direct") == (math.prod(shape) < 10**6)
+    tiles = config.tiles
+    slower = abs(math.log2(tiles.MWG * tiles.NWG / 64**2))
+    return math.prod(shape) * 1e-13 * (1.0 if wins else 3.0) * (1 + slower / 10)
+
+
+def on_gpu(**options):
+    return Pretender(replace(gpu(), local_memory_bytes=2**17), gpu_seconds, **options)
+
+
+def test_the_boundary_between_the_paths_is_measured_and_followed(run, tmp_path):
+    shapes = [(64, 64, 64), (256, 256, 256)]
+    process = on_gpu()
+    result = run(process, shapes, GPU_DATABASE, families=("direct", "indirect"))
+    assert [standing.best.family for standing in result.standings] == ["direct", "indirect"]
+    for standing in result.standings:
+        assert {config.family for config in standing.scores} == {"direct", "indirect"}
+    tuned = make_file(result, tmp_path / "mine.json", GPU_DATABASE)
+    database = Database(((tuned,), GPU_DATABASE.groups[0]))
+    for standing in result.standings:
+        choice = select(problem(*standing.shape), process.traits, database)
+        assert (choice.config, choice.level) == (standing.best, "device")
+
+
+def test_the_slower_path_gets_fewer_trials(run):
+    process = on_gpu()
+    run(process, [(256, 256, 256)], GPU_DATABASE, budget=100.0, families=("direct", "indirect"))
+    families = [trial.config.family for trial in process.trials]
+    assert 2 * families.count("direct") < families.count("indirect")
+    assert families.count("direct") > 3
+
+
+def test_candidates_for_a_gpu_are_built_side_by_side(run):
+    process = on_gpu()
+    run(process, [(256, 256, 256)], GPU_DATABASE, families=("direct", "indirect"))
+    assert max(map(len, process.prepared)) > 1
+    ran = {trial.config for trial in process.trials}
+    built = [trial.config for batch in process.prepared for trial in batch]
+    # Each of the two searches may end in the middle of a batch.
+    assert len([config for config in built if config not in ran]) <= 2 * 3
+
+
+# -------------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"shapes": []}, ArgumentError, "shapes is empty"),
+        ({"budget": 0}, ArgumentError, "budget is 0; a positive number"),
+        ({"budget": math.nan}, ArgumentError, "budget is nan"),
+        ({"families": ["fast"]}, ArgumentError, "families has 'fast'; known are"),
+        ({"precision": "F64_F64_F64"}, DtypeError, "the operands are float32"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        tune(**({"shapes": SHAPES} | arguments))
+
+
+def test_on_a_real_device(device, traits, tmp_path):
+    events = []
+    result = tune(
+        [(64, 64, 64)], traits.platform, budget=2.5, log_folder=tmp_path, progress=events.append
+    )
+    (standing,) = result.standings
+    assert result.traits == traits
+    assert standing.best is not None
+    assert standing.gflops > 0
+    assert events[-1].trials == sum(result.outcomes.values())
+    assert result.outcomes.keys() <= {"fine", "timeout", "unbuildable", "unlaunchable"}

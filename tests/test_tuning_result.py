@@ -1,0 +1,150 @@
+"""Saving what was found: records by shape, and nothing that stood gets lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from facts import cpu, gpu, problem
+
+from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuning_result
+from pyclgemm.database import Database, read_file, save_file
+from pyclgemm.errors import ArgumentError, DatabaseError
+from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
+from pyclgemm.select import select
+from pyclgemm.trial import Outcome
+from pyclgemm.tuner import TuningResult
+from pyclgemm.tuning_result import make_file, save_result
+from pyclgemm.tuning_state import Standing
+
+SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)
+LARGE = CpuConfig(MR=6, NR=64, KC=512, VW=16)
+BEST = CpuConfig(MR=12, NR=32, KC=512, VW=16)
+DIRECT = XgemmDirectConfig(
+    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
+)
+INDIRECT = XgemmConfig(
+    MWG=64, NWG=64, KWG=16, MDIMC=8, NDIMC=8, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4
+)
+
+
+def file(kind, records, threshold=None, match=None, path="shipped"):
+    entry = Entry("float32", "F32_F32_F32", tuple(records), threshold)
+    match = match or Match("generic", kind)
+    return DatabaseFile.make(Path(path), match, Source("default", "a test"), [entry])
+
+
+SHIPPED = Database(
+    ((file("cpu", [Record((1, 64, 1024), SMALL, 9.0), Record((512, 512, 512), LARGE, 99.0)]),),)
+)
+
+
+def result(best=BEST, shape=(512, 512, 512), traits=None, **changes):
+    standing = Standing(shape, 2 * shape[0] * shape[1] * shape[2])
+    if best is not None:
+        standing.note(best, Outcome("fine", 1e-3))
+    return TuningResult(traits or cpu(), "float32", "F32_F32_F32", (standing,), **changes)
+
+
+def records(file, dtype="float32"):
+    (entry,) = [entry for entry in file.entries if entry.dtype == dtype]
+    return {record.shape: record for record in entry.records}
+
+
+def test_a_record_for_each_shape_with_its_speed(tmp_path):
+    made = make_file(result(), tmp_path / "mine.json", SHIPPED)
+    assert records(made)[512, 512, 512] == Record((512, 512, 512), BEST, 268.4)
+    assert made.match == Match("device", "cpu", "amd", device="AMD EPYC")
+    assert made.source.kind == "measured"
+    assert made.source.text.startswith("tuned on AMD EPYC, Portable Computing Language 580.0, 20")
+
+
+def test_what_was_not_tuned_is_carried_over_without_its_speed(tmp_path):
+    made = make_file(result(), tmp_path / "mine.json", SHIPPED)
+    assert records(made)[1, 64, 1024] == Record((1, 64, 1024), SMALL)
+    assert len(records(made)) == 2
+    assert "records without a speed are older ones" in made.source.text
+    choice = select(problem(2, 64, 1000), cpu(), Database(((made, *SHIPPED.groups[0]),)))
+    assert (choice.config, choice.level) == (SMALL, "device")
+
+
+def test_only_what_the_library_uses_is_carried_over(tmp_path):
+    """Of a file with a threshold, the records of the path that is taken at their shape."""
+    shipped = Database(
+        ((file("gpu", [Record((64, 64, 64), DIRECT), Record((32, 32, 32), INDIRECT),
+                       Record((4096, 4096, 4096), INDIRECT), Record((2048, 64, 2048), DIRECT)],
+               Threshold(mnk=10**7)),),)
+    )  # fmt: skip
+    made = make_file(result(INDIRECT, traits=gpu()), tmp_path / "mine.json", shipped)
+    assert {shape: record.config for shape, record in records(made).items()} == {
+        (64, 64, 64): DIRECT,
+        (512, 512, 512): INDIRECT,
+        (4096, 4096, 4096): INDIRECT,
+    }
+
+
+def test_a_near_shape_is_superseded(tmp_path):
+    made = make_file(result(shape=(600, 500, 512)), tmp_path / "mine.json", SHIPPED)
+    assert set(records(made)) == {(600, 500, 512), (1, 64, 1024)}
+
+
+def test_other_entries_of_the_file_stay(tmp_path):
+    path = tmp_path / "mine.json"
+    double = Entry("float64", "F64_F64_F64", (Record((8, 8, 8), SMALL, 5.0),))
+    single = Entry(
+        "float32", "F32_F32_F32",
+        (Record((2048, 2048, 2048), LARGE, 333.0), Record((512, 512, 512), LARGE, 99.0)),
+    )  # fmt: skip
+    old = DatabaseFile.make(
+        path, Match("device", "cpu", device="AMD EPYC"), Source("measured", "x"), [double, single]
+    )
+    save_file(old)
+    made = make_file(result(), path, Database(((read_file(path),), SHIPPED.groups[0])))
+    assert records(made, "float64") == {(8, 8, 8): Record((8, 8, 8), SMALL, 5.0)}
+    assert records(made)[2048, 2048, 2048].gflops == 333.0
+    assert records(made)[512, 512, 512].config == BEST
+
+
+def test_a_contribution_is_for_the_architecture(tmp_path):
+    path = tmp_path / "contributed.json"
+    assert save_result(result(DIRECT, traits=gpu()), Database(()), path) == path
+    assert read_file(path).match == Match("architecture", "gpu", "nvidia", "sm_90")
+    path = tmp_path / "cpu.json"
+    save_result(result(), SHIPPED, path)
+    assert read_file(path).match == Match("architecture", "cpu", None, "x86-64-v4")
+
+
+def test_a_contribution_for_a_device_of_no_known_architecture(tmp_path):
+    path = tmp_path / "contributed.json"
+    save_result(result(DIRECT, traits=gpu(architecture="", vendor="arm")), Database(()), path)
+    assert read_file(path).match.level == "device"
+
+
+def test_a_second_contribution_extends_the_first(tmp_path):
+    path = tmp_path / "contributed.json"
+    save_result(result(), SHIPPED, path)
+    save_result(result(LARGE, shape=(8, 1024, 1024)), SHIPPED, path)
+    found = records(read_file(path))
+    assert found[512, 512, 512] == Record((512, 512, 512), BEST, 268.4)
+    assert found[8, 1024, 1024].config == LARGE
+
+
+def test_the_users_own_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning_result, "user_database_folder", lambda: tmp_path / "databases")
+    path = save_result(result(), SHIPPED)
+    assert path == tmp_path / "databases" / "amd-epyc.json"
+    assert records(read_file(path))[512, 512, 512].config == BEST
+
+
+def test_nothing_measured(tmp_path):
+    with pytest.raises(ArgumentError, match="nothing was measured"):
+        make_file(result(None), tmp_path / "mine.json", SHIPPED)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_used_is_left_alone(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text("not JSON")
+    with pytest.raises(DatabaseError, match="is not JSON"):
+        save_result(result(), SHIPPED, path)
+    assert path.read_text() == "not JSON"
