@@ -6,17 +6,16 @@
 ## A complex tile keeps two sums, of Re(a) b and of Im(a) b, and joins them at the end.
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="panel" file="panel.mako"/>
+<%namespace name="block" file="cpu_block.mako"/>
+<%namespace name="tile" file="cpu_tile.mako"/>
 <%
     vector = element.vector(cpu.VW)
     wide_vector = wide.vector(cpu.VW)
-    vectors = cpu.NR // cpu.VW
     sums = ("re", "im") if problem.complex else ("",)
     digits = "0123456789abcdef"
     swapped = "".join(digits[i ^ 1] for i in range(2 * cpu.VW)) if problem.complex else ""
     signs = ", ".join(["-1", "1"] * cpu.VW)
     a_by_column = problem.a.order == "column"
-    a_sign = f" * ({element.vector(1)})(1, -1)" if problem.a.conjugate else ""
-    a_signs = f" * ({vector})({', '.join(['1', '-1'] * cpu.VW)})" if problem.a.conjugate else ""
     partial_type = type(wide)(wide.dtype if not wide.converts else wide.arithmetic, wide.arithmetic)
     step = {"row": "1", "column": "{}_column_stride", "strided": "{}_column_stride"}
     out_step = step[problem.out.order].format("out")
@@ -25,10 +24,21 @@
     partial = "partial" if wide.converts else "stored"
     partial_at = "partial + (long)row * n + column" if wide.converts else "out + OUT_AT(row, column)"
     partial_step = "1" if wide.converts else out_step
+    prefetches_c = cpu.PREFETCHC and (wide.converts or problem.out.order == "row")
+    in_rows = not problem.packed and problem.b.order == "row"
+    # B can be read where it lies if its vectors need no change.
+    unpacked = in_rows and not cpu.PACKB and not element.converts and not problem.b.conjugate
+    prefetches_b = in_rows and cpu.PREFETCHB and not unpacked
 %>
 ${prelude.types()}
 typedef ${vector} vector;  // VW elements of A or B
 typedef ${wide_vector} wide_vector;  // VW elements of C and of the result
+% if unpacked:
+typedef vector __attribute__((aligned(${element.real_bytes}))) b_vector;  // as B lies
+% else:
+typedef vector b_vector;  // as B was packed
+% endif
+typedef wide_vector __attribute__((aligned(${wide.real_bytes}))) unaligned_vector;
 
 #define MR ${cpu.MR}  // rows of a tile in registers
 ${panel.defines()}
@@ -59,7 +69,11 @@ static inline wide_vector load_${kind}(const __global ${memory.stored} *p, const
 static inline void store_${kind}(const wide_vector x, __global ${memory.stored} *p, const long step, const int count)
 {
     if (step == 1 && count >= VW) {
+        % if memory.converts:
         ${memory.store("x", "p", cpu.VW, aligned=False)}
+        % else:
+        *(__global unaligned_vector *)p = x;  // one instruction, which vstore is not everywhere
+        % endif
         return;
     }
     wide lanes[VW];
@@ -120,41 +134,27 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
         extent first_depth = 0;
         do {
             const int depth = min(k - first_depth, (extent)KC);
-            % if a_by_column:
-            // A block of tiles: the MR rows of a tile side by side, one depth after the other.
-            for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
-                __global element *tile = a_block + (tile_row - row_begin) * KC;
-                for (int p = 0; p < depth; ++p) {
-                    #pragma unroll
-                    for (int r = 0; r < MR; ++r) {
-                        tile[p * MR + r] = tile_row + r < row_end
-                            ? ${element.load("a + A_AT(tile_row + r, first_depth + p)", 1)}${a_sign} : (element)(0);
-                    }
-                }
-            }
-            % else:
-            // A row after the other, KC apart; rows that fill the last tile are zero.
-            for (extent row = row_begin; row < row_begin + (row_end - row_begin + MR - 1) / MR * MR; ++row) {
-                __global element *a_row = a_block + (row - row_begin) * KC;
-                int p = 0;
-                % if problem.a.order == "row":
-                for (; row < row_end && p + VW <= depth; p += VW) {
-                    *(__global vector *)(a_row + p) = ${element.load("a + A_AT(row, first_depth + p)", cpu.VW, aligned=False)}${a_signs};
-                }
-                % endif
-                for (; p < depth; ++p) {
-                    a_row[p] = row < row_end ? ${element.load("a + A_AT(row, first_depth + p)", 1)}${a_sign} : (element)(0);
-                }
-            }
-            % endif
+            ${block.pack(problem.a)}
 
             for (extent first_column = column_begin; first_column < column_end; first_column += NR) {
                 % if problem.packed:
                 const long panels = (n + NR - 1) / NR;
                 const __global element *panel =
                     b + b_offset + (first_depth * panels + (long)(first_column / NR) * depth) * NR;
+                % elif unpacked:
+                // B is read where it lies, except for columns that do not fill a panel.
+                const bool whole = n - first_column >= NR;
+                if (!whole) {
+                    ${panel.pack(problem.b)}
+                }
                 % else:
                 ${panel.pack(problem.b)}
+                % endif
+                % if prefetches_b:
+                // Rows of the panel to come that each tile fetches: all at once would hold up
+                // the loads of the tile.
+                const int tiles = (row_end - row_begin + MR - 1) / MR;
+                const int fetched = column_end - first_column > NR ? (depth + tiles - 1) / tiles : 0;
                 % endif
                 % if problem.bias == "column":
                 wide_vector biases[VECTORS];
@@ -164,72 +164,8 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
                 }
                 % endif
                 for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
-                    // ${cpu.MR} x ${vectors} vectors${" twice" if problem.complex else ""} in registers.
-                    % for r in range(cpu.MR):
-                    vector ${", ".join(f"{s}sum{r}_{j} = 0" for s in sums for j in range(vectors))};
-                    % endfor
-                    const __global element *a_tile = a_block + (tile_row - row_begin) * KC;
-                    const __global vector *b_row = (const __global vector *)panel;
-                    for (int p = 0; p < depth; ++p) {
-                        const vector ${", ".join(f"b{j} = b_row[{j}]" for j in range(vectors))};
-                        % for r in range(cpu.MR):
-                        {
-                            const element x = a_tile[${r if a_by_column else f"{r} * KC"}];
-                            % for s in sums:
-                            const vector ${s or "a"} = (vector)(${ {"": "x", "re": "x.x", "im": "x.y"}[s] });
-                            % for j in range(vectors):
-                            ${s}sum${r}_${j} = ${multiply_add_of(s or "a", f"b{j}", f"{s}sum{r}_{j}")};
-                            % endfor
-                            % endfor
-                        }
-                        % endfor
-                        a_tile += ${"MR" if a_by_column else "1"};
-                        b_row += VECTORS;
-                    }
-
-                    % for s in sums:
-                    const vector ${s}sums[MR * VECTORS] = {
-                        % for r in range(cpu.MR):
-                        ${", ".join(f"{s}sum{r}_{j}" for j in range(vectors))},
-                        % endfor
-                    };
-                    % endfor
-                    for (int i = 0; i < MR * VECTORS; ++i) {
-                        const extent row = tile_row + i / VECTORS;
-                        const extent column = first_column + i % VECTORS * VW;
-                        if (row >= row_end || column >= column_end) {
-                            continue;
-                        }
-                        const int count = min(column_end - column, (extent)VW);
-                        % if problem.complex:
-                        wide_vector value = scale(alpha, resums[i] + times_i(imsums[i]));
-                        % elif wide.real != element.real:
-                        wide_vector value = scale(alpha, convert_${wide_vector}(sums[i]));
-                        % else:
-                        wide_vector value = scale(alpha, sums[i]);
-                        % endif
-                        if (first_depth > 0) {
-                            value += load_${partial}(${partial_at}, ${partial_step}, count);
-                        }
-                        % if problem.c:
-                        if (first_depth == 0) {
-                            value += scale(beta, load_stored(c + C_AT(row, column), ${c_step}, count));
-                        }
-                        % endif
-                        if (first_depth + KC < k) {
-                            store_${partial}(value, ${partial_at}, ${partial_step}, count);
-                            continue;
-                        }
-                        % if problem.bias == "column":
-                        value += biases[i % VECTORS];
-                        % elif problem.bias == "row":
-                        value += load_stored(bias + row * bias_stride, 0, VW);
-                        % endif
-                        % if problem.activation:
-                        value = activate(value);
-                        % endif
-                        store_stored(value, out + OUT_AT(row, column), ${out_step}, count);
-                    }
+                    ${tile.multiply(a_by_column, sums, unpacked, prefetches_b, prefetches_c, partial_at)}
+                    ${tile.finish(sums, partial, partial_at, partial_step, out_step, c_step)}
                 }
             }
             first_depth += KC;

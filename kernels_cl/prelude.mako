@@ -49,6 +49,20 @@ static inline wide activate(const wide x)
 % endif
 </%def>
 
+## The statements that take a sum of products to the result, in `value`.
+<%def name="finish(accumulator, addend, bias)" filter="trim">
+    wide value = scale(alpha, ${f"({wide.real}){accumulator}" if wide.real != element.real else accumulator});
+% if problem.c:
+    value += scale(beta, ${addend});
+% endif
+% if problem.bias:
+    value += ${bias};
+% endif
+% if problem.activation:
+    value = activate(value);
+% endif
+</%def>
+
 ## Where entry (row, column) of a matrix lies, from its entry (0, 0).
 <%def name="address(name, layout)" filter="trim">
 % if layout.order == "row":

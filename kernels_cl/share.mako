@@ -6,7 +6,7 @@
 ## Of the tiles, `rounds` to each group are computed whole, and the rest are divided.
 
 <%def name="defines()" filter="trim">
-#define FAN_IN ${fan_in}  // partial sums that are joined at once
+#define FAN_IN ${fan_in}  // so many partial sums are joined at once; of more, the square root
 #define TILE_SUMS (MWI * NWI * ${tiles.work_items})  // elements of a tile's partial sums
 </%def>
 
@@ -80,16 +80,17 @@ static inline long slot_of(const int group, const bool is_beginning)
         const int lowest = group_of(beginning, divided, groups);
         const int sharers = group_of(beginning + slabs - 1, divided, groups) - lowest + 1;
         int rank = group - lowest;
-        // A tree: of every FAN_IN neighbours the last to arrive goes on with their sum.
+        // A tree of one level or two: of so many neighbours the last to arrive goes on with their sum.
+        const int neighbours = max(FAN_IN, (int)ceil(sqrt((float)sharers)));
         __global int *level = counters;
         #pragma unroll 1
-        for (int distance = 1; distance < sharers && rank >= 0; distance *= FAN_IN) {
+        for (int distance = 1; distance < sharers && rank >= 0; distance *= neighbours) {
             __global element *sums = partial_sums + slot_of(lowest + rank, rank == 0) * TILE_SUMS + item;
             <%call expr="each_sum()">
                 sums[(i * NWI + j) * ${tiles.work_items}] = accumulators[i][j];
             </%call>
-            const int leader = rank / (distance * FAN_IN) * (distance * FAN_IN);
-            const int members = min(FAN_IN, (sharers - leader + distance - 1) / distance);
+            const int leader = rank / (distance * neighbours) * (distance * neighbours);
+            const int members = min(neighbours, (sharers - leader + distance - 1) / distance);
             __global int *counter = level + slot_of(lowest + leader, leader == 0);
             // All sums of the group are in memory before its arrival is.
             device_fence();
@@ -108,7 +109,7 @@ static inline long slot_of(const int group, const bool is_beginning)
                 <%call expr="each_sum()">
                     accumulators[i][j] = (element)(0);
                 </%call>
-                #pragma unroll 1
+                #pragma unroll ${join_unrolling}
                 for (int member = 0; member < members; ++member) {
                     const int from = leader + member * distance;
                     const __global element *sums = partial_sums + slot_of(lowest + from, from == 0) * TILE_SUMS + item;

@@ -3,6 +3,8 @@
 ## Context: element, wide, problem and tiles (an XgemmConfig; the direct family is described in
 ## the same names).
 
+<%namespace name="prelude" file="prelude.mako"/>
+
 <%def name="defines()" filter="trim">
 #define MWG ${tiles.MWG}  // rows of a work-group's tile
 #define NWG ${tiles.NWG}  // columns of it
@@ -182,22 +184,6 @@
     }
 </%def>
 
-## The statements that take the accumulator to the result, in `value`.
-<%def name="finish(accumulator, addend, lane)" filter="trim">
-    wide value = scale(alpha, ${f"({wide.real}){accumulator}" if wide.real != element.real else accumulator});
-    % if problem.c:
-    value += scale(beta, ${addend});
-    % endif
-    % if problem.bias == "column":
-    value += biases[j * VWN + ${lane}];
-    % elif problem.bias == "row":
-    value += biases[i];
-    % endif
-    % if problem.activation:
-    value = activate(value);
-    % endif
-</%def>
-
 <%def name="load_biases()" filter="trim">
 % if problem.bias == "column":
     wide biases[NWI];
@@ -222,6 +208,7 @@
     width = tiles.VWN
     whole = width > 1 and problem.out.order == "row" and problem.out.alignment >= width
     c_whole = whole and problem.c and problem.c.order == "row" and problem.c.alignment >= width
+    bias = "biases[j * VWN + {lane}]" if problem.bias == "column" else "biases[i]"
 %>
 ${load_biases()}
     #pragma unroll
@@ -238,7 +225,7 @@ ${load_biases()}
                 % endif
                 % for lane in range(width):
                 {
-                    ${finish(f"accumulators[i][j * VWN + {lane}]", f"addends{wide.lane(lane, width)}" if c_whole else wide.load(f"c + C_AT(row, column + {lane})", 1), lane)}
+                    ${prelude.finish(f"accumulators[i][j * VWN + {lane}]", f"addends{wide.lane(lane, width)}" if c_whole else wide.load(f"c + C_AT(row, column + {lane})", 1), bias.format(lane=lane))}
                     results${wide.lane(lane, width)} = value;
                 }
                 % endfor
@@ -249,7 +236,7 @@ ${load_biases()}
             #pragma unroll
             for (int lane = 0; lane < VWN; ++lane) {
                 if (row < m && column + lane < n) {
-                    ${finish("accumulators[i][j * VWN + lane]", wide.load("c + C_AT(row, column + lane)", 1), "lane")}
+                    ${prelude.finish("accumulators[i][j * VWN + lane]", wide.load("c + C_AT(row, column + lane)", 1), bias.format(lane="lane"))}
                     ${wide.store("value", "out + OUT_AT(row, column + lane)", 1)}
                 }
             }

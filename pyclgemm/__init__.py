@@ -6,7 +6,7 @@ from .runtimes import register_runtimes
 register_runtimes()
 
 from .api import explain, gemm, plan  # noqa: E402
-from .config import CpuConfig, XgemmConfig, XgemmDirectConfig  # noqa: E402
+from .config import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig  # noqa: E402
 from .epilogue import Epilogue  # noqa: E402
 from .errors import (  # noqa: E402
     ArgumentError,
@@ -35,6 +35,7 @@ __all__ = [
     "DtypeError",
     "Epilogue",
     "GemmPlan",
+    "GemvConfig",
     "KernelBuildError",
     "PackedMatrix",
     "PyclgemmError",

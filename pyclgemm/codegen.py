@@ -11,7 +11,8 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from .config import Config, CpuConfig, XgemmConfig, XgemmDirectConfig
+from .config import Config, CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
+from .cpu_codegen import generate_cpu
 from .device import DeviceTraits
 from .element import ElementType, epilogue_type, operand_type
 from .epilogue import activation_expression
@@ -102,7 +103,17 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     arguments = _gemm_arguments(problem, wide, position_type)
     header = _header(problem, config)
     if isinstance(config, CpuConfig):
-        return _generate_cpu(problem, config, context, arguments, header)
+        return generate_cpu(problem, config, context, arguments, header)
+    if isinstance(config, GemvConfig):
+        text = render(
+            "gemv.cl.mako",
+            name="gemv",
+            gemv=config,
+            b_along_k=problem.b.order == "column",
+            arguments=arguments,
+            **context,
+        )
+        return KernelSource("gemv", header + text, arguments, (config.WGS, 1))
     tiles = config.tiles
     run = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
     slabs = []
@@ -123,6 +134,8 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         tiles=tiles,
         slabs=slabs,
         fan_in=FAN_IN,
+        # Loads under way at once while sums are joined, as far as registers last.
+        join_unrolling=min(8, max(1, 128 // (tiles.MWI * tiles.NWI))),
         arguments=arguments,
         **context,
     )
@@ -153,26 +166,3 @@ def _header(problem: GemmProblem, config: Config) -> str:
         f"// out = {formula}; {problem.dtype}, {problem.precision.name}.\n"
         f"// {config.family}: {config}\n\n"
     )
-
-
-def _generate_cpu(
-    problem: GemmProblem,
-    config: CpuConfig,
-    context: dict[str, Any],
-    arguments: tuple[Argument, ...],
-    header: str,
-) -> KernelSource:
-    element: ElementType = context["element"]
-    wide: ElementType = context["wide"]
-    position_type = context["extent_type"]
-    arguments += (
-        Argument("rows_per_group", position_type),
-        Argument("rows_per_block", position_type),
-        Argument("columns_per_group", position_type),
-        Argument("workspace", "output", element.real),
-        Argument("workspace_per_group", "long"),
-    )
-    if wide.converts:
-        arguments += (Argument("partial", "output", wide.real),)
-    text = render("gemm_cpu.cl.mako", name="gemm_cpu", cpu=config, arguments=arguments, **context)
-    return KernelSource("gemm_cpu", header + text, arguments, (1,))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 from .errors import ConfigError
 
@@ -120,6 +120,16 @@ class XgemmConfig(_Config):
         """Work-items of a group."""
         return self.MDIMC * self.NDIMC
 
+    @property
+    def MWI(self) -> int:  # noqa: N802 - CLBlast's name
+        """Rows of a work-item's tile."""
+        return self.MWG // self.MDIMC
+
+    @property
+    def NWI(self) -> int:  # noqa: N802
+        """Columns of a work-item's tile."""
+        return self.NWG // self.NDIMC
+
     def local_elements(self) -> int:
         """Elements of local memory that a work-group holds."""
         staged_a = self.SA * (self.MWG + self.PADA)
@@ -203,6 +213,33 @@ class XgemmDirectConfig(_Config):
 
 
 @dataclass(frozen=True)
+class GemvConfig(_Config):
+    """Few rows, or few columns: B is read once, where it lies, and k divided among work-items.
+
+    Attributes
+    ----------
+    MR : int
+        Rows of A that a work-group multiplies with its columns of B.
+    WGS : int
+        Work-items of a group.
+    LANES_N : int
+        Work-items along the columns; the ``WGS / LANES_N`` others divide k.
+    VW : int
+        Columns of a work-item, and depths of k that it takes at a time, in elements.
+    KWI : int
+        Unrolling of the loop over k: loads that a work-item has under way.
+    """
+
+    MR: int
+    WGS: int
+    LANES_N: int
+    VW: int
+    KWI: int = 1
+
+    family: ClassVar[str] = "gemv"
+
+
+@dataclass(frozen=True)
 class CpuConfig(_Config):
     """CPU devices: one work-item a core, explicit vectors, operands packed by the item.
 
@@ -217,21 +254,34 @@ class CpuConfig(_Config):
     VW : int
         Vector width in elements; `NR` is a multiple of it. A complex element counts once
         and takes two components.
+    MC : int
+        Rows of A that are packed at a time, about: blocks are equally long. B is packed
+        once for each, and A should stay in the second-level cache.
+    PACKB : int
+        0 reads a row-major B where it lies, which few rows are too few to pay packing for.
+    PREFETCHB : int
+        1 fetches the next panel of B, before it is packed, while this one is multiplied.
+    PREFETCHC : int
+        1 fetches a tile of the result while its sums are formed.
     """
 
     MR: int
     NR: int
     KC: int
     VW: int
+    MC: int = 512
+    PACKB: int = 1
+    PREFETCHB: int = 1
+    PREFETCHC: int = 1
 
     family: ClassVar[str] = "cpu"
 
 
-Config: TypeAlias = XgemmConfig | XgemmDirectConfig | CpuConfig
+Config: TypeAlias = XgemmConfig | XgemmDirectConfig | GemvConfig | CpuConfig
 
 #: The configuration class of each path.
 FAMILIES: dict[str, type[Any]] = {
-    cls.family: cls for cls in (XgemmConfig, XgemmDirectConfig, CpuConfig)
+    cls.family: cls for cls in (XgemmConfig, XgemmDirectConfig, GemvConfig, CpuConfig)
 }
 
 
@@ -276,12 +326,12 @@ def as_config(config: Config | Mapping[str, Any]) -> Config:
     ConfigError
         If `config` is neither, or names no family.
     """
-    if isinstance(config, (XgemmConfig, XgemmDirectConfig, CpuConfig)):
-        return config
+    if isinstance(config, tuple(FAMILIES.values())):
+        return cast(Config, config)
     if not isinstance(config, Mapping) or "path" not in config:
         raise ConfigError(
-            f"config is {config!r}; an XgemmConfig, an XgemmDirectConfig, a CpuConfig, or a "
-            "mapping with 'path' and the parameters of that family is wanted"
+            f"config is {config!r}; an XgemmConfig, an XgemmDirectConfig, a GemvConfig, a "
+            "CpuConfig, or a mapping with 'path' and the parameters of that family is wanted"
         )
     parameters = dict(config)
     return config_from_dict(parameters.pop("path"), parameters)

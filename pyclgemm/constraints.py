@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .config import Config, XgemmConfig
+from .config import Config, GemvConfig, XgemmConfig
 from .device import DeviceTraits, has_async_copy
 from .errors import ConfigError
 from .precision import is_complex
@@ -21,7 +21,10 @@ STAGED_BYTES = {"float16": 4, "float32": 4, "float64": 8, "complex64": 8, "compl
 
 
 #: Parameters that switch something off with 0.
-MAY_BE_ZERO = ("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL")
+MAY_BE_ZERO = (
+    *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL"),
+    *("PACKB", "PREFETCHB", "PREFETCHC"),
+)
 
 #: Bytes that NVIDIA's cp.async copies at once.
 _ASYNC_BYTES = (4, 8, 16)
@@ -62,6 +65,11 @@ def local_bytes(config: XgemmConfig, dtype: str) -> int:
     return config.local_elements() * STAGED_BYTES[dtype]
 
 
+def gemv_local_bytes(config: GemvConfig, dtype: str) -> int:
+    """Bytes of local memory in which a gemv's work-group adds its sums."""
+    return max(1, config.WGS // 2) * config.MR * config.VW * STAGED_BYTES[dtype]
+
+
 def _is_pocl_5_0(traits: DeviceTraits | None) -> bool:
     return (
         traits is not None
@@ -71,7 +79,7 @@ def _is_pocl_5_0(traits: DeviceTraits | None) -> bool:
 
 
 _GPU = ("indirect", "direct")
-_ALL = ("indirect", "direct", "cpu")
+_ALL = ("indirect", "direct", "gemv", "cpu")
 _VECTORS = (1, 2, 4, 8, 16)
 
 
@@ -101,7 +109,39 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     *(_one_of(name, ("indirect",), (0, 1)) for name in ("SA", "SB", "STRM", "STRN")),
     *(_one_of(name, ("indirect",), _VECTORS) for name in ("VWM", "VWN")),
     *(_one_of(name, ("direct",), _VECTORS) for name in ("VWMD", "VWND")),
-    _one_of("VW", ("cpu",), _VECTORS),
+    _one_of("VW", ("gemv", "cpu"), _VECTORS),
+    *(_one_of(name, ("cpu",), (0, 1)) for name in ("PACKB", "PREFETCHB", "PREFETCHC")),
+    Constraint(
+        "the work-items of a gemv must divide into LANES_N columns and a power of two along k",
+        ("gemv",),
+        lambda c, dtype, traits: c.WGS % c.LANES_N == 0 and (c.WGS // c.LANES_N).bit_count() == 1,
+        lambda c, dtype, traits: f"WGS is {c.WGS}, LANES_N is {c.LANES_N}",
+    ),
+    Constraint(
+        "a vector of a complex type must fit OpenCL's 16 components",
+        ("gemv",),
+        lambda c, dtype, traits: not is_complex(dtype) or c.VW <= 8,
+        lambda c, dtype, traits: f"{dtype} with vector width {c.VW}",
+    ),
+    Constraint(
+        "a work-group must not exceed the device's limit",
+        ("gemv",),
+        lambda c, dtype, traits: traits is None or traits.max_work_group_size >= c.WGS,
+        lambda c, dtype, traits: (
+            f"{c.WGS} work-items, limit {traits.max_work_group_size if traits else '-'}"
+        ),
+    ),
+    Constraint(
+        "the partial sums of a work-group must fit the device's local memory",
+        ("gemv",),
+        lambda c, dtype, traits: (
+            traits is None or gemv_local_bytes(c, dtype) <= traits.local_memory_bytes
+        ),
+        lambda c, dtype, traits: (
+            f"{gemv_local_bytes(c, dtype)} bytes, limit "
+            f"{traits.local_memory_bytes if traits else '-'}"
+        ),
+    ),
     _one_of("STAGES", _GPU, (1, 2, 3, 4)),
     _one_of("ASYNC", _GPU, (0, 1)),
     _one_of("SWIZZLE", _GPU, (1, 2, 4, 8, 16)),

@@ -14,10 +14,6 @@ from .product import Product
 #: Bytes to which parts of a workspace are aligned: the widest vector of OpenCL C.
 _ALIGNMENT = 128
 
-#: Most rows of A that a CPU's work-item holds packed: packing B costs a thousandth of the work.
-_BLOCK_ROWS = 4096
-
-
 #: Work-items for each core. Runtimes hand them out one by one: a core that wakes late, or is
 #: taken away for a while, then costs a part of its share and not all of it.
 _BLOCKS_PER_CORE = 2
@@ -67,7 +63,8 @@ def schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> S
     wide = epilogue_type(problem.dtype, problem.precision.arithmetic)
     grid = cpu_grid(problem.m, problem.n, _BLOCKS_PER_CORE * traits.compute_units, config)
     # A tall A goes through the workspace block by block; B is then packed once a block.
-    rows_per_block = min(grid.rows_per_group, math.ceil(_BLOCK_ROWS / config.MR) * config.MR)
+    blocks = max(1, round(grid.rows_per_group / config.MC))
+    rows_per_block = math.ceil(grid.rows_per_group / blocks / config.MR) * config.MR
     elements = config.KC * (rows_per_block + (0 if problem.packed else config.NR))
     group_bytes = math.ceil(elements * element.bytes / _ALIGNMENT) * _ALIGNMENT
     values = {
@@ -81,5 +78,5 @@ def schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> S
         # Sums wait there between blocks of k; with one block it stays unused.
         partials = problem.m * problem.n if problem.k > config.KC else 1
         workspaces["partial"] = partials * wide.bytes
-    launch = gemm_launch(product, config, traits, grid.groups, values, {})
+    launch = gemm_launch(product, config, traits, (grid.groups,), values, {})
     return Schedule((launch,), workspaces)

@@ -16,7 +16,7 @@ from .operands import Matrix, Transposition
 from .precision import is_complex, resolve_precision
 from .problem import GemmProblem
 from .product import Product, make_product
-from .schedule import make_schedule
+from .schedule import make_schedule, oriented
 from .select import Choice, select
 
 
@@ -129,7 +129,7 @@ def choose(
 
 def kernel_sources(product: Product, choice: Choice, traits: DeviceTraits) -> list[KernelSource]:
     """The kernels that compute a product, in the order of their launches."""
-    schedule = make_schedule(product, choice.config, traits)
+    schedule = make_schedule(oriented(product, choice.config), choice.config, traits)
     return [launch.source for launch in schedule.launches]
 
 

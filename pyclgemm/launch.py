@@ -70,7 +70,7 @@ def gemm_launch(
     product: Product,
     config: Config,
     traits: DeviceTraits,
-    groups: int,
+    groups: tuple[int, ...],
     values: Mapping[str, int],
     moved: Mapping[str, str],
 ) -> Launch:
@@ -84,8 +84,8 @@ def gemm_launch(
         The kernel's configuration.
     traits : DeviceTraits
         The device.
-    groups : int
-        Work-groups.
+    groups : tuple of int
+        Work-groups along each dimension.
     values : mapping of str to int
         Arguments that the kernel's family adds.
     moved : mapping of str to str
@@ -111,7 +111,7 @@ def gemm_launch(
     buffers.update({name: name for name in ("workspace", "partial", "partial_sums", "counters")})
     return Launch(
         source,
-        (groups,),
+        groups,
         {name: value for name, value in known.items() if name in names},
         {name: role for name, role in buffers.items() if name in names},
         {name: role for name, role in offsets.items() if name in names},

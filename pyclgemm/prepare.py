@@ -26,7 +26,7 @@ from .packed_matrix import PackedMatrix
 from .plan import LaunchSequence
 from .precision import Precision, is_complex, resolve_precision
 from .product import Product, make_product
-from .schedule import make_schedule
+from .schedule import make_schedule, oriented
 from .select import Choice, select
 from .transfer import check_queue
 from .workspace import queue_state
@@ -165,8 +165,8 @@ def choose(
 
 def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:
     """Generate and build what `choice` says, for one queue."""
-    problem = product.problem
+    product = oriented(product, choice.config)
     schedule = None
-    if problem.m and problem.n:
+    if product.problem.m and product.problem.n:
         schedule = make_schedule(product, choice.config, traits_of(queue.device))
     return LaunchSequence(queue_state(queue), product, schedule)

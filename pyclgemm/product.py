@@ -7,11 +7,15 @@ only exchanges its strides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from .operands import Matrix
 from .precision import Precision
 from .problem import GemmProblem, PackedLayout
+
+#: What a bias of each column is once rows and columns are exchanged.
+_OTHER_BIAS: dict[Any, Any] = {None: None, "column": "row", "row": "column"}
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,23 @@ class Product:
     c: Matrix | None
     bias_stride: int
     swapped: bool
+
+    @property
+    def transposed(self) -> Product:
+        """The same product with rows and columns exchanged: C^T = B^T A^T."""
+        a, b, out = self.b.transposed, self.a.transposed, self.out.transposed
+        c = self.c.transposed if self.c else None
+        problem = replace(
+            self.problem,
+            m=self.problem.n,
+            n=self.problem.m,
+            a=a.layout,
+            b=b.layout,
+            out=out.layout,
+            c=c.layout if c else None,
+            bias=_OTHER_BIAS[self.problem.bias],
+        )
+        return Product(problem, a, b, out, c, self.bias_stride, not self.swapped)
 
 
 def make_product(
@@ -73,11 +94,6 @@ def make_product(
         Set where `b` was packed ahead. Then nothing is swapped, for a packed matrix can
         only stand on the right.
     """
-    swapped = packed is None and out.layout.order == "column"
-    if swapped:
-        a, b = b.transposed, a.transposed
-        out = out.transposed
-        c = c.transposed if c else None
     problem = GemmProblem(
         m=a.rows,
         n=b.columns,
@@ -88,8 +104,9 @@ def make_product(
         b=b.layout,
         out=out.layout,
         c=c.layout if c else None,
-        bias=None if bias_stride is None else ("row" if swapped else "column"),
+        bias=None if bias_stride is None else "column",
         activation=activation,
         packed=packed,
     )
-    return Product(problem, a, b, out, c, bias_stride or 0, swapped)
+    product = Product(problem, a, b, out, c, bias_stride or 0, swapped=False)
+    return product.transposed if packed is None and out.layout.order == "column" else product

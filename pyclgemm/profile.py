@@ -23,7 +23,7 @@ from .occupancy import Occupancy, estimate_occupancy, limits_of
 from .operand_pool import OperandPool
 from .product import Product
 from .resources_used import KernelResources, resources_of
-from .schedule import make_schedule
+from .schedule import make_schedule, oriented
 from .select import Choice
 from .timing import sample
 from .utilisation import Utilisation, utilise
@@ -130,7 +130,7 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     device = queue.device
     traits = traits_of(device)
     problem, config = product.problem, choice.config
-    launches: tuple[Launch, ...] = make_schedule(product, config, traits).launches
+    launches: tuple[Launch, ...] = make_schedule(oriented(product, config), config, traits).launches
     main = launches[-1]
     resources = resources_of(queue.context, device, main.source)
     work_items = math.prod(main.source.local_size)

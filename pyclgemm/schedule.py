@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .config import Config, CpuConfig, XgemmConfig, XgemmDirectConfig
+from .config import Config, CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
 from .cpu_schedule import schedule_cpu
 from .device import DeviceTraits
 from .element import ElementType, operand_type
@@ -20,18 +20,28 @@ from .product import Product
 from .share import divide, tile_count
 
 
+def oriented(product: Product, config: Config) -> Product:
+    """Exchange rows and columns where the kernel family wants it: gemv takes few rows."""
+    few_columns = product.problem.n < product.problem.m
+    if isinstance(config, GemvConfig) and few_columns and product.problem.packed is None:
+        return product.transposed
+    return product
+
+
 def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Schedule:
     """Lay out the launches of a product.
 
     Parameters
     ----------
     product : Product
-        The product; neither m nor n is zero.
-    config : XgemmConfig, XgemmDirectConfig or CpuConfig
+        The product, `oriented` for the configuration; neither m nor n is zero.
+    config : Config
         A valid configuration.
     traits : DeviceTraits
         The device.
     """
+    if isinstance(config, GemvConfig):
+        return _schedule_gemv(product, config, traits)
     if isinstance(config, XgemmConfig):
         return _schedule_indirect(product, config, traits)
     if isinstance(config, CpuConfig):
@@ -75,8 +85,19 @@ def _share(
 
 def _schedule_direct(product: Product, config: XgemmDirectConfig, traits: DeviceTraits) -> Schedule:
     shared = _share(product.problem, config, traits)
-    launch = gemm_launch(product, config, traits, shared.groups, shared.values, {})
+    launch = gemm_launch(product, config, traits, (shared.groups,), shared.values, {})
     return Schedule((launch,), shared.workspaces)
+
+
+# --------------------------------------------------------------------------------------
+# Few rows
+# --------------------------------------------------------------------------------------
+
+
+def _schedule_gemv(product: Product, config: GemvConfig, traits: DeviceTraits) -> Schedule:
+    strips = math.ceil(product.problem.n / (config.LANES_N * config.VW))
+    groups = (strips, math.ceil(product.problem.m / config.MR))
+    return Schedule((gemm_launch(product, config, traits, groups, {}, {}),))
 
 
 # --------------------------------------------------------------------------------------
@@ -173,5 +194,5 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
         strides["a_column_stride" if name == "a" else "b_row_stride"] = padded[0]
     shared = _share(problem, config, traits)
     values = strides | shared.values
-    launches.append(gemm_launch(product, config, traits, shared.groups, values, moved))
+    launches.append(gemm_launch(product, config, traits, (shared.groups,), values, moved))
     return Schedule(tuple(launches), workspaces | shared.workspaces)

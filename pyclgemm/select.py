@@ -9,6 +9,7 @@ from typing import Any
 from .config import (
     Config,
     CpuConfig,
+    GemvConfig,
     XgemmConfig,
     as_config,
 )
@@ -213,6 +214,8 @@ def _candidates(
 def _tile_size(config: Config) -> int:
     if isinstance(config, CpuConfig):
         return config.MR * config.NR
+    if isinstance(config, GemvConfig):
+        return config.MR * config.LANES_N * config.VW
     return config.tiles.MWG * config.tiles.NWG
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-#: Partial sums that are joined at once; more are joined in a tree.
+#: Up to so many partial sums of a tile are joined at once; more in two steps.
 FAN_IN = 8
 
 #: Fewest slabs of k that are worth a work-group of their own.
@@ -37,11 +37,8 @@ class Share:
 
     @property
     def counters(self) -> int:
-        """Counters of arrivals: one for each slot on each level of the tree."""
-        levels = 1
-        while FAN_IN**levels < self.groups:
-            levels += 1
-        return levels * self.slots
+        """Counters of arrivals: one for each slot in both steps of joining."""
+        return 2 * self.slots
 
 
 def divide(tiles: int, slabs: int, groups: int) -> Share:
