@@ -26,7 +26,7 @@ Point = Mapping[str, int]
 #: Numbers that a work-item may accumulate: more do not fit its registers on any GPU.
 _MOST_SUMS = 128
 #: Points up to which `SearchSpace.count` counts them all, and how many it draws otherwise.
-_COUNTED = 20_000
+_COUNTED = 50_000
 _DRAWN = 4_000
 #: How often a change that mends nothing is kept while a point is repaired.
 _SIDEWAYS = 0.1
@@ -37,6 +37,17 @@ _DIRECT_NAMES = {
     "MDIMA": "MDIMAD", "NDIMB": "NDIMBD", "KWI": "KWID", "VWM": "VWMD", "VWN": "VWND",
 }  # fmt: skip
 
+_GEMV_AXES: dict[str, tuple[int, ...]] = {
+    "MR": (1, 2, 4, 8),
+    "WGS": (32, 64, 128, 256, 512),
+    "LANES_N": (1, 2, 4, 8, 16, 32, 64),
+    "VW": (1, 2, 4, 8),
+    "KWI": (1, 2, 4, 8),
+}
+
+#: The family for few rows is tried on shapes with at most so many rows or columns.
+_FEW = 32
+
 #: Coordinates that are a parameter of the same name, where a family has it.
 _PLAIN_AXES: dict[str, tuple[int, ...]] = {
     "STAGES": (1, 2, 3, 4),
@@ -46,6 +57,10 @@ _PLAIN_AXES: dict[str, tuple[int, ...]] = {
     "RUN_K": (8, 16, 32),
     "SWIZZLE": (1, 2, 4, 8),
     "FRAGMENTS": (1, 2),
+    "MC": (128, 256, 512, 1024, 4096),
+    "PACKB": (0, 1),
+    "PREFETCHB": (0, 1),
+    "PREFETCHC": (0, 1),
 }
 
 
@@ -168,6 +183,17 @@ def families_of(traits: DeviceTraits) -> tuple[str, ...]:
     return tuple(family for family in FAMILIES if family != "cpu")
 
 
+def suits(family: str, m: int, n: int) -> bool:
+    """Whether a family is worth trying on a product of so many rows and columns.
+
+    Examples
+    --------
+    >>> suits("gemv", 4096, 1), suits("gemv", 512, 512), suits("direct", 512, 512)
+    (True, False, True)
+    """
+    return family != "gemv" or min(m, n) <= _FEW
+
+
 def search_space(family: str, dtype: str, traits: DeviceTraits) -> SearchSpace:
     """Lay out the space of a family.
 
@@ -198,10 +224,10 @@ def search_space(family: str, dtype: str, traits: DeviceTraits) -> SearchSpace:
         raise ArgumentError(f"family is {family!r}; known are {', '.join(FAMILIES)}")
     if family == "cpu":
         axes = _cpu_axes(dtype, traits)
-    elif family in ("indirect", "direct"):
-        axes = _tiled_axes(family, dtype, traits)
+    elif family == "gemv":
+        axes = _GEMV_AXES
     else:
-        axes = _plain_axes(family)
+        axes = _tiled_axes(family, dtype, traits)
     return SearchSpace(family, dtype, traits, axes)
 
 
@@ -270,8 +296,10 @@ def _parameters(family: str, point: Point, least_items: int) -> dict[str, int] |
             "KC": point["KC"],
             "VW": point["VW"],
         }
-    if family not in ("indirect", "direct"):
-        return dict(point)
+    if family == "gemv":
+        # The sums of a work-item, and groups of at least some work-items, as for tiles.
+        fits = point["MR"] * point["VW"] <= _MOST_SUMS and point["WGS"] >= least_items
+        return dict(point) if fits else None
     tiling = _tiling(point, least_items)
     if tiling is None:
         return None

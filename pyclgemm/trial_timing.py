@@ -28,11 +28,14 @@ class Pace:
         Pause after a burst, in bursts.
     rounds : int
         Bursts of each contender, where the two are close.
+    longest : float
+        Seconds after which no further round starts, pauses included.
     """
 
     burst: float
     rest: float
     rounds: int
+    longest: float = 4.0
 
 
 #: Small machines throttle after seconds of full load, so processors rest four times as long
@@ -89,6 +92,7 @@ def time_in_turn(
             seconds = burst(work, count)
         counts.append(count)
     samples: list[list[float]] = [[] for _ in works]
+    begin = clock()
     for turn in range(pace.rounds):
         order = range(len(works)) if turn % 2 == 0 else reversed(range(len(works)))
         for index in order:
@@ -97,5 +101,7 @@ def time_in_turn(
             limit = _HOPELESS if turn == 0 else _SLOWER
             if statistics.median(samples[0]) > limit * statistics.median(samples[1]):
                 break
+        if clock() - begin > pace.longest:
+            break
     medians = [statistics.median(values) for values in samples]
     return medians[0], medians[1] if rival is not None else None

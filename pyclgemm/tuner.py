@@ -17,6 +17,7 @@ turn with the best so far, after its result has been checked.
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -27,12 +28,12 @@ from .config import FAMILIES, Config
 from .constraints import violations
 from .database import Database, by_distance, load_database
 from .device import DeviceTraits
-from .errors import ArgumentError
+from .errors import ArgumentError, UnsupportedError
 from .inquiry import Inquiry, product_of
 from .precision import resolve_precision
 from .problem import GemmProblem
 from .search import Search
-from .search_space import families_of, search_space
+from .search_space import families_of, search_space, suits
 from .select import select
 from .suites import Shape
 from .trial import FINE, Outcome, Trial
@@ -40,8 +41,11 @@ from .trial_process import TrialProcess
 from .tuning_log import Logged, TuningLog, user_log
 from .tuning_state import Standing, nearest
 
-#: Seconds that a trial may take, building included, before its process is killed.
-_TRIAL_SECONDS = 30.0
+#: Seconds that a trial may take, building included, before its process is killed: a part of the
+#: budget within limits, and more where operands and their product must be made first.
+_TRIAL_PART = 1 / 20
+_TRIAL_SECONDS = (10.0, 30.0)
+_FIRST_SECONDS = 60.0
 #: Seconds by which the last trial may overrun the budget before it is killed.
 _GRACE = 2.0
 #: Parts of the budget: until when starting points are tried, at most and at least kept for the
@@ -265,6 +269,7 @@ class _Run:
         self._stage = "start"
         self._too_large: set[Shape] = set()
         self._known: dict[Shape, list[Config]] = {}
+        self._comparisons: list[float] = []
         self._promoted: deque[tuple[Standing, Config]] = deque()
         traits, dtype = process.traits, problems[0].dtype
         spaces = [search_space(family, dtype, traits) for family in families]
@@ -272,6 +277,7 @@ class _Run:
             (standing.shape, space.family): Search(space, seed + 1000 * number)
             for number, standing in enumerate(self.standings)
             for space in spaces
+            if suits(space.family, *standing.shape[:2])
         }
 
     def stages(self) -> None:
@@ -301,10 +307,14 @@ class _Run:
         trial = Trial(standing.shape, config, rival or standing.best)
         if trial.rival == config:
             trial = Trial(standing.shape, config)
-        outcome = self._process.run(trial, min(_TRIAL_SECONDS, left))
-        standing.spent += time.monotonic() - now
-        if outcome.status == "timeout" and left < _TRIAL_SECONDS:
+        limit = self._limit(standing)
+        outcome = self._process.run(trial, min(limit, left))
+        took = time.monotonic() - now
+        standing.spent += took
+        if outcome.status == "timeout" and left < limit:
             raise _BudgetSpentError  # it was the budget, not the candidate
+        if outcome.rival_seconds and outcome.seconds and outcome.seconds < outcome.rival_seconds:
+            self._comparisons.append(took)  # timed in all rounds
         self.outcomes[outcome.status] += 1
         if outcome.status != FINE:
             self.examples.setdefault(outcome.status, f"{config.family} {config}: {outcome.reason}")
@@ -332,7 +342,8 @@ class _Run:
         now = time.monotonic()
         if len(configs) > 1 and now < until:
             trials = [Trial(standing.shape, config) for config in configs]
-            self._process.prepare(trials, min(_TRIAL_SECONDS, self._deadline + _GRACE - now))
+            left = max(1.0, self._deadline + _GRACE - now)
+            self._process.prepare(trials, min(2 * self._limit(standing), left))
             standing.spent += time.monotonic() - now
 
     def _promote(self, standing: Standing, config: Config, outcome: Outcome, limit: float) -> None:
@@ -341,6 +352,13 @@ class _Run:
         if outcome.status == FINE and score and best and score <= limit * best:
             others = nearest(standing, self.standings)[:_PROMOTED_TO]
             self._promoted += ((other, config) for other in others)
+
+    def _limit(self, standing: Standing) -> float:
+        """Seconds that a trial may take."""
+        if not standing.seconds:
+            return _FIRST_SECONDS
+        least, most = _TRIAL_SECONDS
+        return min(max(least, _TRIAL_PART * self._budget), most)
 
     def _tell(self, standing: Standing, config: Config, score: float | None) -> None:
         search = self._searches.get((standing.shape, config.family))
@@ -352,8 +370,9 @@ class _Run:
         return [standing for standing in self.standings if standing.shape not in self._too_large]
 
     def _may_run(self, standing: Standing, config: Config) -> bool:
-        dtype = self._problems[0].dtype
-        return config not in standing.scores and not violations(config, dtype, self._process.traits)
+        if config in standing.scores or not suits(config.family, *standing.shape[:2]):
+            return False
+        return not violations(config, self._problems[0].dtype, self._process.traits)
 
     # ---------------------------------------------------------------------------- stages
 
@@ -386,10 +405,11 @@ class _Run:
         for standing, problem in pairs:
             if self._is_too_large(standing):
                 continue
-            choice = select(problem, self._process.traits, self._database)
-            if choice.path in self._families:
-                standing.baseline = choice.config
-                self._trial(standing, choice.config, self._deadline)
+            with contextlib.suppress(UnsupportedError):  # nothing is known yet
+                choice = select(problem, self._process.traits, self._database)
+                if choice.path in self._families:
+                    standing.baseline = choice.config
+                    self._trial(standing, choice.config, self._deadline)
             for config in self._known[standing.shape]:
                 if config != standing.baseline:
                     self._trial(standing, config, until)
@@ -441,7 +461,7 @@ class _Run:
             open_shapes = [
                 (standing, families)
                 for standing in self._active()
-                if (families := [f for f in self._families if (standing.shape, f) not in exhausted])
+                if (families := self._open_families(standing, exhausted))
             ]
             if not open_shapes:
                 return
@@ -458,6 +478,10 @@ class _Run:
                 outcome = self._trial(standing, config, until)
                 self._promote(standing, config, outcome, _PROMISING)
 
+    def _open_families(self, standing: Standing, exhausted: set[tuple[Shape, str]]) -> list[str]:
+        keys = [(standing.shape, family) for family in self._families]
+        return [key[1] for key in keys if key in self._searches and key not in exhausted]
+
     def _reserve(self) -> float:
         """Seconds to keep for crossing and confirming, by what trials have cost so far."""
         active = self._active()
@@ -468,8 +492,8 @@ class _Run:
 
     def _confirming(self) -> float:
         """Seconds to keep for confirming: a comparison or two for each shape."""
-        wanted = 1.5 * len(self._active()) * self._trial_seconds()
-        return min(wanted, _LAST_AT_MOST * self._budget / 2)
+        one = statistics.fmean(self._comparisons) if self._comparisons else self._trial_seconds()
+        return min(1.5 * len(self._active()) * one, _LAST_AT_MOST * self._budget / 2)
 
     def _trial_seconds(self) -> float:
         """What a trial has cost on average, all included."""

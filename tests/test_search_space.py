@@ -15,7 +15,7 @@ from pyclgemm.constraints import violations
 from pyclgemm.database import load_database
 from pyclgemm.errors import ArgumentError
 from pyclgemm.precision import DTYPES
-from pyclgemm.search_space import families_of, search_space
+from pyclgemm.search_space import families_of, search_space, suits
 
 AMPERE = replace(gpu(), local_memory_bytes=227 * 1024)
 DEVICES = [AMPERE, gpu(vendor="amd", architecture="gfx1030", name="RX 6800"), cpu()]
@@ -67,6 +67,13 @@ def test_what_was_measured_on_an_h100_lies_in_the_space():
             space = search_space(record.config.family, "float32", AMPERE)
             inside += space.config(space.nearest_point(record.config)) == record.config
     assert inside > 0.8 * len(entry.records)
+
+
+def test_few_rows_or_columns_have_a_family_of_their_own():
+    assert suits("gemv", 1, 4096)
+    assert suits("gemv", 4096, 8)
+    assert not suits("gemv", 4096, 4096)
+    assert suits("indirect", 4096, 4096)
 
 
 def test_no_work_group_leaves_lanes_idle_on_nvidia():

@@ -75,6 +75,13 @@ def test_a_faster_candidate_is_timed_in_all_rounds():
     assert len(bursts(machine)) >= 14
 
 
+def test_long_products_get_fewer_rounds():
+    machine = Machine()
+    machine.time(0.5, 0.5)
+    calibrated = 2
+    assert len(machine.ran) - calibrated == 4  # two rounds of 2 (0.5 + 1) s pass the limit
+
+
 def test_pauses_follow_the_work():
     machine = Machine()
     machine.time(0.001, 0.001)
