@@ -71,6 +71,10 @@ BROKEN = [
      "STAGES is 2, SA is 1, SB is 0"),
     (CPU, {"KC": 40}, "float32", "KC must be a multiple of VW: KC is 40, VW is 16"),
     (CPU, {"NR": 40}, "float32", "NR must be a multiple of VW: NR is 40, VW is 16"),
+    (CPU, {"MC": 0}, "float32", "must be at least 1: they are MR=6 NR=64 KC=512 VW=16 MC=0"),
+    (CPU, {"PACKB": 2}, "float32", "PACKB must be one of 0, 1: PACKB is 2"),
+    (CPU, {"PREFETCHB": 2}, "float32", "PREFETCHB must be one of 0, 1: PREFETCHB is 2"),
+    (CPU, {"PREFETCHC": 2}, "float32", "PREFETCHC must be one of 0, 1: PREFETCHC is 2"),
     (INDIRECT, {"MDIMC": 16, "NDIMC": 16}, "float32", "the work-group must not exceed the device's "
      "limit: 256 work-items, limit 128"),
     (INDIRECT, {"STAGES": 2}, "float64", "the staged slabs must fit the device's local memory: "
@@ -153,7 +157,12 @@ def test_dict_and_back(config):
     ("family", "parameters", "message"),
     [
         ("strassen", {}, "path is 'strassen'; known paths are indirect, direct, cpu"),
-        ("cpu", {"MR": 6, "UNROLL": 2}, "CpuConfig has no parameter UNROLL; it has KC, MR, NR, VW"),
+        (
+            "cpu",
+            {"MR": 6, "UNROLL": 2},
+            "CpuConfig has no parameter UNROLL; it has KC, MC, MR, "
+            "NR, PACKB, PREFETCHB, PREFETCHC, VW",
+        ),
         ("cpu", {"MR": 6, "NR": 64, "KC": 512}, "CpuConfig lacks a parameter: .*'VW'"),
         ("cpu", {"MR": 6.0}, "MR is 6.0; a configuration parameter is an integer"),
         ("cpu", {"MR": True}, "MR is True; a configuration parameter is an integer"),

@@ -71,6 +71,10 @@ CPU_CONFIGS = {
     "one row": CpuConfig(MR=1, NR=32, KC=16, VW=16),
     "wide": CpuConfig(MR=6, NR=32, KC=512, VW=8),
     "KC no power of two": CpuConfig(MR=4, NR=8, KC=36, VW=4),
+    "blocks of rows": replace(CPU, MC=6),
+    "B where it lies": replace(CPU, PACKB=0),
+    "B where it lies, in scalars": CpuConfig(MR=2, NR=3, KC=16, VW=1, PACKB=0),
+    "no prefetching": replace(CPU, PREFETCHB=0, PREFETCHC=0),
 }
 
 BASES = {"indirect": INDIRECT, "direct": DIRECT, "cpu": CPU}
@@ -155,6 +159,21 @@ def test_whole_epilogue_in_place(queue: Any, config: Any, out: Layout) -> None:
         beta=-2.0,
         bias=True,
         activation="tanh",
+    )
+
+
+@EVERY_FAMILY
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_epilogue_after_several_slabs_of_k(queue: Any, config: Any, activation: str | None) -> None:
+    check_gemm(
+        queue,
+        (37, 41, 70),
+        config=config,
+        c=ROW,
+        alpha=0.5,
+        beta=-2.0,
+        bias=True,
+        activation=activation,
     )
 
 
