@@ -1,9 +1,6 @@
-"""The configurations among which the tuner searches: few coordinates, not all parameters.
+"""The configurations among which the tuner searches: points of few coordinates.
 
-The product of all values of all parameters is mostly invalid. The coordinates here are the
-tile of a work-item and the shape of the work-group, from which the tile of the group follows,
-and the share of each work-item in copying a slab is derived. `pyclgemm.constraints` still has
-the last word on every point. Sizes are those that CLBlast and CUTLASS tune over.
+`pyclgemm.tuning_axes` has the coordinates; `pyclgemm.constraints` has the last word on each point.
 """
 
 from __future__ import annotations
@@ -12,56 +9,22 @@ import itertools
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from .config import FAMILIES, Config, CpuConfig, XgemmConfig, XgemmDirectConfig, config_from_dict
+from .config import FAMILIES, Config, config_from_dict
 from .constraints import violations
-from .device import DeviceTraits, has_async_copy
+from .device import DeviceTraits
 from .errors import ArgumentError
-from .tiling import slab_copy
+from .tuning_axes import Point, coordinates_of, family_axes, parameters_at
 
-#: A value for each coordinate.
-Point = Mapping[str, int]
-
-#: Numbers that a work-item may accumulate: more do not fit its registers on any GPU.
-_MOST_SUMS = 128
 #: Points up to which `SearchSpace.count` counts them all, and how many it draws otherwise.
 _COUNTED = 50_000
 _DRAWN = 4_000
 #: How often a change that mends nothing is kept while a point is repaired.
 _SIDEWAYS = 0.1
 
-#: Names of the tiling's parameters in the direct family, where they differ.
-_DIRECT_NAMES = {
-    "MWG": "WGD", "NWG": "NWGD", "KWG": "KWGD", "MDIMC": "MDIMCD", "NDIMC": "NDIMCD",
-    "MDIMA": "MDIMAD", "NDIMB": "NDIMBD", "KWI": "KWID", "VWM": "VWMD", "VWN": "VWND",
-}  # fmt: skip
-
-_GEMV_AXES: dict[str, tuple[int, ...]] = {
-    "MR": (1, 2, 4, 8),
-    "WGS": (32, 64, 128, 256, 512),
-    "LANES_N": (1, 2, 4, 8, 16, 32, 64),
-    "VW": (1, 2, 4, 8),
-    "KWI": (1, 2, 4, 8),
-}
-
 #: The family for few rows is tried on shapes with at most so many rows or columns.
 _FEW = 32
-
-#: Coordinates that are a parameter of the same name, where a family has it.
-_PLAIN_AXES: dict[str, tuple[int, ...]] = {
-    "STAGES": (1, 2, 3, 4),
-    "ASYNC": (0, 1),
-    "GROUP_M": (1, 4, 8, 16),
-    "FILL": (0, 1, 2, 3, 4),
-    "RUN_K": (8, 16, 32),
-    "SWIZZLE": (1, 2, 4, 8),
-    "FRAGMENTS": (1, 2),
-    "MC": (128, 256, 512, 1024, 4096),
-    "PACKB": (0, 1),
-    "PREFETCHB": (0, 1),
-    "PREFETCHC": (0, 1),
-}
 
 
 @dataclass(frozen=True)
@@ -118,7 +81,7 @@ class SearchSpace:
         """The configuration, valid or not, and how many conditions it breaks."""
         # Fewer work-items than a NVIDIA or AMD processor runs in lockstep leave lanes idle.
         least_items = 32 if self.traits.vendor in ("nvidia", "amd") else 16
-        parameters = _parameters(self.family, point, least_items)
+        parameters = parameters_at(self.family, point, least_items)
         if parameters is None:
             return None, len(self.axes)
         config = config_from_dict(self.family, parameters)
@@ -130,7 +93,7 @@ class SearchSpace:
 
     def nearest_point(self, config: Config) -> dict[str, int]:
         """The point that stands for a configuration, which may lie outside the space."""
-        wanted = _coordinates(config)
+        wanted = coordinates_of(config)
         return {
             name: min(values, key=lambda value: abs(_log(value) - _log(wanted.get(name, 0))))
             for name, values in self.axes.items()
@@ -217,175 +180,12 @@ def search_space(family: str, dtype: str, traits: DeviceTraits) -> SearchSpace:
     >>> space = search_space("cpu", "float32", typical_traits("x86-64-v3"))
     >>> space.axes["VW"]
     (4, 8, 16)
-    >>> print(space.config({"MR": 6, "VECTORS": 2, "KC": 512, "VW": 8}))
-    MR=6 NR=16 KC=512 VW=8
+    >>> space.config({"MR": 6, "VECTORS": 2, "KC": 512, "VW": 8}).NR
+    16
     """
     if family not in FAMILIES:
         raise ArgumentError(f"family is {family!r}; known are {', '.join(FAMILIES)}")
-    if family == "cpu":
-        axes = _cpu_axes(dtype, traits)
-    elif family == "gemv":
-        axes = _GEMV_AXES
-    else:
-        axes = _tiled_axes(family, dtype, traits)
-    return SearchSpace(family, dtype, traits, axes)
-
-
-# --------------------------------------------------------------------------------------
-# Coordinates of each family
-# --------------------------------------------------------------------------------------
-
-
-def _cpu_axes(dtype: str, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
-    widest = max(1, traits.vector_bytes // _element_bytes(dtype))
-    widths = tuple(width for width in (1, 2, 4, 8, 16) if widest <= 4 * width <= 8 * widest)
-    axes = {
-        "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
-        "VECTORS": (1, 2, 3, 4),
-        "KC": (128, 192, 256, 384, 512, 768, 1024),
-        "VW": widths,
-    }
-    return axes | _plain_axes("cpu")
-
-
-def _tiled_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
-    size = _element_bytes(dtype)
-    widths = tuple(width for width in (1, 2, 4, 8) if width * size <= 16)
-    axes: dict[str, tuple[int, ...]] = {
-        "ITEM_M": (1, 2, 4, 8, 16),
-        "ITEM_N": (1, 2, 4, 8, 16),
-        "MDIMC": (4, 8, 16, 32),
-        "NDIMC": (4, 8, 16, 32),
-        "KWG": (8, 16, 32, 64),
-        "KWI": (2, 4, 8, 16, 32),
-        "VWM": widths,
-        "VWN": widths,
-        "COPY_A": (0, 1, 2),
-        "COPY_B": (0, 1, 2),
-        "PAD_A": (0, 1),
-        "PAD_B": (0, 1),
-        "LANES": (0, 4, 8, 16),
-    }
-    if family == "indirect" and traits.vendor != "nvidia":
-        # On NVIDIA the caches are no substitute for local memory, and contiguous pieces
-        # are read as badly as they look; elsewhere either may win.
-        axes |= {"STAGED": (0, 1), "STRIDED": (0, 1)}
-    axes |= _plain_axes(family)
-    # Values that no configuration can have on this device.
-    if not has_async_copy(traits):
-        axes |= {"STAGES": (1, 2), "ASYNC": (0,)}
-    if traits.fence_options is None:
-        axes |= {"FILL": (0,)}
-    return axes
-
-
-def _plain_axes(family: str) -> dict[str, tuple[int, ...]]:
-    """Parameters that are coordinates as they are; others keep their default."""
-    names = {field.name for field in fields(FAMILIES[family])}
-    return {name: values for name, values in _PLAIN_AXES.items() if name in names}
-
-
-def _parameters(family: str, point: Point, least_items: int) -> dict[str, int] | None:
-    """The parameters of the configuration at a point, by name; None where there is none."""
-    names = {field.name for field in fields(FAMILIES[family])}
-    plain = {name: point[name] for name in _PLAIN_AXES if name in names and name in point}
-    if family == "cpu":
-        return plain | {
-            "MR": point["MR"],
-            "NR": point["VECTORS"] * point["VW"],
-            "KC": point["KC"],
-            "VW": point["VW"],
-        }
-    if family == "gemv":
-        # The sums of a work-item, and groups of at least some work-items, as for tiles.
-        fits = point["MR"] * point["VW"] <= _MOST_SUMS and point["WGS"] >= least_items
-        return dict(point) if fits else None
-    tiling = _tiling(point, least_items)
-    if tiling is None:
-        return None
-    if family == "indirect":
-        tiling |= {"SA": point.get("STAGED", 1), "SB": point.get("STAGED", 1)}
-        tiling |= {"STRM": point.get("STRIDED", 1), "STRN": point.get("STRIDED", 1)}
-        return plain | tiling
-    if tiling["NWG"] == tiling["MWG"]:
-        tiling["NWG"] = 0  # how a square tile is written
-    return plain | {_DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
-
-
-def _tiling(point: Point, least_items: int) -> dict[str, int] | None:
-    """The tile of a group from that of a work-item, and who copies what."""
-    mdimc, ndimc = point["MDIMC"], point["NDIMC"]
-    mwg, nwg = point["ITEM_M"] * mdimc, point["ITEM_N"] * ndimc
-    vwm, vwn, kwg = point["VWM"], point["VWN"], point["KWG"]
-    if point["ITEM_M"] * point["ITEM_N"] > _MOST_SUMS or max(mwg, nwg) > 256:
-        return None
-    items = mdimc * ndimc
-    if items < least_items:
-        return None
-    copy_a = _copying(mwg, kwg, items, vwm, point["COPY_A"])
-    copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])
-    if copy_a is None or copy_b is None:
-        return None
-    # 32 lanes as a rectangle, LANES x 32 / LANES; 0 leaves them in a row.
-    lanes_m = point["LANES"] or mdimc
-    lanes_n = 32 // point["LANES"] if point["LANES"] else 1
-    return {
-        "MWG": mwg, "NWG": nwg, "KWG": kwg, "MDIMC": mdimc, "NDIMC": ndimc,
-        "MDIMA": copy_a, "NDIMB": copy_b, "KWI": point["KWI"], "VWM": vwm, "VWN": vwn,
-        "PADA": point["PAD_A"] * vwm, "PADB": point["PAD_B"] * vwn,
-        "LANES_M": lanes_m, "LANES_N": lanes_n,
-    }  # fmt: skip
-
-
-def _copying(extent: int, depth: int, items: int, width: int, choice: int) -> int | None:
-    """Work-items along the unit-stride index of a slab: as many as can be, or 2 or 4 times fewer.
-
-    The last that is possible stands for those after it.
-    """
-    counts = _copiers(extent, depth, items, width)
-    return counts[min(choice, len(counts) - 1)] if counts else None
-
-
-def _copiers(extent: int, depth: int, items: int, width: int) -> list[int]:
-    """Numbers of work-items that can stand along the unit-stride index, falling."""
-    return [
-        count
-        for count in (256, 128, 64, 32, 16, 8, 4, 2, 1)
-        if items % count == 0 and slab_copy(extent, depth, items, width, count)
-    ]
-
-
-def _coordinates(config: Config) -> dict[str, int]:
-    """The coordinates of a configuration, as far as they can be told."""
-    values = config.as_dict()
-    if isinstance(config, CpuConfig):
-        return values | {"VECTORS": config.NR // config.VW}
-    if not isinstance(config, (XgemmConfig, XgemmDirectConfig)):
-        return values
-    tiles: XgemmConfig = config.tiles
-    copy_a = _copiers(tiles.MWG, tiles.KWG, tiles.work_items, tiles.VWM)
-    copy_b = _copiers(tiles.NWG, tiles.KWG, tiles.work_items, tiles.VWN)
-    return values | {
-        "ITEM_M": tiles.MWG // tiles.MDIMC,
-        "ITEM_N": tiles.NWG // tiles.NDIMC,
-        "MDIMC": tiles.MDIMC,
-        "NDIMC": tiles.NDIMC,
-        "KWG": tiles.KWG,
-        "KWI": tiles.KWI,
-        "VWM": tiles.VWM,
-        "VWN": tiles.VWN,
-        "COPY_A": copy_a.index(tiles.MDIMA) if tiles.MDIMA in copy_a else 0,
-        "COPY_B": copy_b.index(tiles.NDIMB) if tiles.NDIMB in copy_b else 0,
-        "PAD_A": int(tiles.PADA > 0),
-        "PAD_B": int(tiles.PADB > 0),
-        "LANES": tiles.LANES_M if tiles.LANES_N > 1 else 0,
-        "STAGED": tiles.SA,
-        "STRIDED": tiles.STRM,
-    }
-
-
-def _element_bytes(dtype: str) -> int:
-    return {"float16": 2, "float32": 4, "float64": 8, "complex64": 8, "complex128": 16}[dtype]
+    return SearchSpace(family, dtype, traits, family_axes(family, dtype, traits))
 
 
 def _log(value: int) -> float:

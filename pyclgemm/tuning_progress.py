@@ -10,7 +10,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from .suites import shape_text
-from .tuner import Progress
+from .tuning_session import Progress
 
 #: Seconds between lines where there is no terminal.
 _QUIET_SECONDS = 10.0

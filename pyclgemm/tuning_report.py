@@ -10,8 +10,9 @@ from .search_space import families_of, search_space
 from .suites import Shape, shape_text
 from .trial import FINE, OUTCOMES
 from .trial_process import TrialProcess
-from .tuner import LAST_AT_LEAST, START_UNTIL, TuningResult
+from .tuner import TuningResult
 from .tuning_progress import speed_text
+from .tuning_stages import LAST_AT_LEAST, START_UNTIL
 
 
 def result_table(result: TuningResult) -> Table:

@@ -269,10 +269,26 @@ def test_a_second_run_resumes(run):
         assert cpu_seconds(new.shape, new.best) <= 1.001 * cpu_seconds(old.shape, old.best)
 
 
+def test_what_is_resumed_leaves_every_shape_its_baseline(run):
+    run(on_cpu(), budget=60.0)
+    result = run(on_cpu(), budget=6.0)
+    assert all(standing.best is not None for standing in result.standings)
+    assert all(standing.baseline in standing.seconds for standing in result.standings)
+
+
 def test_the_log_of_another_driver_is_not_resumed(run):
     run(on_cpu(), budget=10.0)
     other = Pretender(replace(cpu(), driver="581.0"), cpu_seconds)
     assert not any("resumed" in remark for remark in run(other, budget=10.0).remarks)
+
+
+def test_a_large_product_may_be_faster_than_a_small_one(run):
+    def seconds(shape, config):
+        return math.prod(shape) * (1e-11 if shape[0] == 1 else 1e-14)
+
+    process = Pretender(cpu(), seconds)
+    run(process, shapes=[(1, 512, 512), (8192, 8192, 8192)], budget=200.0)
+    assert {trial.shape for trial in process.trials} == {(1, 512, 512), (8192, 8192, 8192)}
 
 
 def test_a_shape_that_is_too_large_is_left_out_and_named(run):

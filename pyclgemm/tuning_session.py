@@ -1,0 +1,258 @@
+"""A tuning run's trials: measure, take in what comes out, log it, and keep to the budget."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .config import Config
+from .constraints import violations
+from .problem import GemmProblem
+from .search import Search
+from .search_space import search_space, suits
+from .suites import Shape
+from .trial import FINE, Outcome, Trial
+from .trial_process import TrialProcess
+from .tuning_log import Logged, TuningLog
+from .tuning_state import Standing
+
+#: Seconds that a trial may take, building included, before its process is killed: a part of the
+#: budget within limits, and more where operands and their product must be made first.
+_TRIAL_PART = 1 / 20
+_TRIAL_SECONDS = (10.0, 30.0)
+_FIRST_SECONDS = 60.0
+#: Seconds by which the last trial may overrun the budget before it is killed.
+_GRACE = 2.0
+#: The best of each shape in an earlier run's log that are measured anew.
+_MOST_RESUMED = 3
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a tuning run stands, told after each trial.
+
+    Attributes
+    ----------
+    stage : str
+        "start", "search", "cross" or "confirm".
+    elapsed, budget : float
+        Seconds.
+    trials : int
+        Configurations measured so far, in this run.
+    shape : tuple of int
+        What the last one was measured on.
+    gflops : float or None
+        The best so far on that shape.
+    improved : bool
+        Whether the last trial was a new best.
+    """
+
+    stage: str
+    elapsed: float
+    budget: float
+    trials: int
+    shape: Shape
+    gflops: float | None
+    improved: bool
+
+
+class BudgetSpentError(Exception):
+    """The time of a stage is over."""
+
+
+class TuningSession:
+    """The shapes of a run, what is known about them, and the process that measures.
+
+    Parameters
+    ----------
+    process : TrialProcess
+        Measures.
+    problems : sequence of GemmProblem
+        The product of each shape.
+    families : sequence of str
+        Kernel families that take part.
+    start, budget : float
+        When the run began, on `time.monotonic`'s clock, and the seconds that it has.
+    log : TuningLog
+        Gets every trial.
+    seed : int
+        Of the searches.
+    progress : callable
+        Told after each trial.
+
+    Attributes
+    ----------
+    standings : list of Standing
+        One for each problem.
+    stage : str
+        What the run is at, for `progress`.
+    deadline : float
+        When the budget ends.
+    outcomes, examples, remarks
+        As in `pyclgemm.tuner.TuningResult`.
+    comparisons : list of float
+        What trials took that were timed in all rounds, in seconds.
+    searches : dict of (shape, family) to Search
+        Of the families that suit the shape.
+    left_out : set of tuple of int
+        Shapes that are too large for the budget.
+    """
+
+    def __init__(
+        self,
+        process: TrialProcess,
+        problems: Sequence[GemmProblem],
+        families: Sequence[str],
+        start: float,
+        budget: float,
+        log: TuningLog,
+        seed: int,
+        progress: Callable[[Progress], None],
+    ) -> None:
+        self.process = process
+        self.problems = problems
+        self.families = families
+        self.start = start
+        self.budget = budget
+        self.deadline = start + budget
+        self.stage = "start"
+        self.standings = [Standing((p.m, p.n, p.k), p.flops) for p in problems]
+        self.outcomes: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+        self.remarks: list[str] = []
+        self.comparisons: list[float] = []
+        self.left_out: set[Shape] = set()
+        self._log = log
+        self._progress = progress
+        self._dtype = problems[0].dtype
+        spaces = [search_space(family, self._dtype, process.traits) for family in families]
+        self.searches = {
+            (standing.shape, space.family): Search(space, seed + 1000 * number)
+            for number, standing in enumerate(self.standings)
+            for space in spaces
+            if suits(space.family, *standing.shape[:2])
+        }
+
+    @property
+    def active(self) -> list[Standing]:
+        """Shapes that can be tuned within the budget."""
+        return [standing for standing in self.standings if standing.shape not in self.left_out]
+
+    @property
+    def trial_seconds(self) -> float:
+        """What a trial has cost on average, all included."""
+        return (time.monotonic() - self.start) / max(1, sum(self.outcomes.values()))
+
+    def trial(
+        self, standing: Standing, config: Config, until: float, rival: Config | None = None
+    ) -> Outcome:
+        """Measure a configuration in turn with the best so far, and take in what comes out.
+
+        Parameters
+        ----------
+        standing : Standing
+            The shape.
+        config : Config
+            The candidate.
+        until : float
+            The trial does not start after this time.
+        rival : Config, optional
+            Timed in turn with it instead of the best; then nothing is taken in.
+
+        Raises
+        ------
+        BudgetSpentError
+            If it is too late, or the budget ended while it was measured.
+        """
+        now = time.monotonic()
+        if now >= until:
+            raise BudgetSpentError
+        left = max(1.0, self.deadline + _GRACE - now)
+        trial = Trial(standing.shape, config, rival or standing.best)
+        if trial.rival == config:
+            trial = Trial(standing.shape, config)
+        limit = self._limit(standing)
+        outcome = self.process.run(trial, min(limit, left))
+        took = time.monotonic() - now
+        standing.spent += took
+        if outcome.status == "timeout" and left < limit:
+            raise BudgetSpentError  # it was the budget, not the candidate
+        if outcome.rival_seconds and outcome.seconds and outcome.seconds < outcome.rival_seconds:
+            self.comparisons.append(took)  # timed in all rounds
+        self.outcomes[outcome.status] += 1
+        if outcome.status != FINE:
+            self.examples.setdefault(outcome.status, f"{config.family} {config}: {outcome.reason}")
+        improved = False
+        if rival is None:
+            improved = standing.note(config, outcome)
+            score = standing.scores[config]
+            self._tell(standing, config, score)
+            self._log.append(Logged(standing.shape, config, _scored(outcome, score)))
+        self._progress(
+            Progress(
+                self.stage,
+                time.monotonic() - self.start,
+                self.budget,
+                sum(self.outcomes.values()),
+                standing.shape,
+                standing.gflops,
+                improved,
+            )
+        )
+        return outcome
+
+    def prepare(self, standing: Standing, configs: Sequence[Config], until: float) -> None:
+        """Have some candidates built side by side, if it is not too late."""
+        now = time.monotonic()
+        if len(configs) > 1 and now < until:
+            trials = [Trial(standing.shape, config) for config in configs]
+            left = max(1.0, self.deadline + _GRACE - now)
+            self.process.prepare(trials, min(2 * self._limit(standing), left))
+            standing.spent += time.monotonic() - now
+
+    def may_run(self, standing: Standing, config: Config) -> bool:
+        """Whether a configuration can run on the device, suits the shape and is new to it."""
+        if config in standing.scores or not suits(config.family, *standing.shape[:2]):
+            return False
+        return not violations(config, self._dtype, self.process.traits)
+
+    def resume(self) -> dict[Shape, list[Config]]:
+        """Take in what earlier runs measured; returns the best of each shape, to measure anew."""
+        by_shape = {standing.shape: standing for standing in self.standings}
+        resumed = 0
+        best: dict[Shape, list[Config]] = {}
+        for logged in self._log:
+            standing = by_shape.get(logged.shape)
+            if standing is None or logged.config.family not in self.families:
+                continue
+            score = logged.outcome.seconds if logged.outcome.status == FINE else None
+            standing.scores[logged.config] = score
+            resumed += 1
+        for standing in self.standings:
+            for config, score in standing.scores.items():
+                self._tell(standing, config, score)
+            usable = [(score, config) for config, score in standing.scores.items() if score]
+            usable.sort(key=lambda pair: pair[0])
+            best[standing.shape] = [config for _, config in usable[:_MOST_RESUMED]]
+        if resumed:
+            self.remarks.append(f"resumed with {resumed} trials of earlier runs: {self._log.path}")
+        return best
+
+    def _tell(self, standing: Standing, config: Config, score: float | None) -> None:
+        search = self.searches.get((standing.shape, config.family))
+        if search is not None:
+            search.tell(config, score)
+
+    def _limit(self, standing: Standing) -> float:
+        """Seconds that a trial may take."""
+        if not standing.seconds:
+            return _FIRST_SECONDS
+        least, most = _TRIAL_SECONDS
+        return min(max(least, _TRIAL_PART * self.budget), most)
+
+
+def _scored(outcome: Outcome, score: float | None) -> Outcome:
+    """The outcome with its comparable time in place of the measured one."""
+    return Outcome(outcome.status, score, None, outcome.reason)

@@ -1,0 +1,239 @@
+"""The stages of a tuning run: which configuration is tried next, on which shape."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from .config import Config
+from .database import Database, by_distance
+from .errors import UnsupportedError
+from .problem import GemmProblem
+from .select import select
+from .suites import Shape
+from .trial import FINE, Outcome
+from .tuning_session import BudgetSpentError, TuningSession
+from .tuning_state import Standing, nearest
+
+#: Parts of the budget: until when starting points are tried, at most and at least kept for the
+#: last two stages.
+START_UNTIL = 0.35
+_LAST_AT_MOST = 0.40
+LAST_AT_LEAST = 0.15
+#: Configurations of the databases that are tried on a shape.
+_MOST_KNOWN = 24
+#: A family whose best is this much slower than the best is not compared with it once more.
+_CLOSE = 1.10
+#: Candidates that are built side by side, on devices that do not time them on the same cores.
+_BATCH = 4
+#: A candidate this close to the best of its shape is tried on so many others, the nearest.
+_PROMISING = 1.10
+_PROMOTED_TO = 2
+#: Products that a shape's part of the budget must hold, for it to be tuned at all.
+_LEAST_PRODUCTS = 20
+#: How many times faster than the fastest so far a larger product may be.
+_MOST_GROWTH = 10.0
+
+
+class TuningStages:
+    """Runs the stages that `pyclgemm.tuner` describes.
+
+    Parameters
+    ----------
+    session : TuningSession
+        The shapes, and the process that measures.
+    database : Database
+        What is known.
+    """
+
+    def __init__(self, session: TuningSession, database: Database) -> None:
+        self._session = session
+        self._database = database
+        self._known: dict[Shape, list[Config]] = {}
+        self._promoted: deque[tuple[Standing, Config]] = deque()
+
+    def run(self) -> None:
+        """Run all stages; each ends when its time is over or when it has nothing left to try."""
+        session = self._session
+        self._known = session.resume()
+        for stage, step in (
+            ("start", self._try_known),
+            ("search", lambda: self._search(self._reserve)),
+            ("cross", self._cross),
+            ("search", lambda: self._search(self._confirming)),
+            ("confirm", self._confirm),
+        ):
+            session.stage = stage
+            with contextlib.suppress(BudgetSpentError):
+                step()
+
+    def _try_known(self) -> None:
+        """Try what the library takes today on each shape, small ones first, then what it knows."""
+        session = self._session
+        until = session.start + START_UNTIL * session.budget
+        pairs = sorted(
+            zip(session.standings, session.problems, strict=True),
+            key=lambda pair: pair[0].flops,
+        )
+        for standing, problem in pairs:
+            standing.baseline = self._chosen_today(problem)
+            if standing.baseline is not None and not self._is_too_large(standing):
+                session.trial(standing, standing.baseline, session.deadline)
+        for standing in session.active:
+            for config in self._known[standing.shape]:
+                if config != standing.baseline:
+                    session.trial(standing, config, until)
+        candidates = {standing.shape: self._from_database(problem) for standing, problem in pairs}
+        for place in range(_MOST_KNOWN):
+            for standing in session.active:
+                for config in candidates[standing.shape][place : place + 1]:
+                    if session.may_run(standing, config):
+                        session.trial(standing, config, until)
+
+    def _chosen_today(self, problem: GemmProblem) -> Config | None:
+        """What the library takes without the tuner; None if it knows nothing that takes part."""
+        session = self._session
+        try:
+            choice = select(problem, session.process.traits, self._database)
+        except UnsupportedError:
+            return None
+        return choice.config if choice.path in session.families else None
+
+    def _is_too_large(self, standing: Standing) -> bool:
+        """Whether a product takes too long to be tuned, judging by the smaller ones."""
+        session = self._session
+        measured = [one for one in session.standings if one.gflops]
+        if not measured:
+            return False
+        fastest = max(measured, key=lambda one: one.gflops or 0.0)
+        # A larger product may run much faster: by the root of its size, as a guess.
+        growth = min(_MOST_GROWTH, math.sqrt(max(1.0, standing.flops / fastest.flops)))
+        product = standing.flops / ((fastest.gflops or 0.0) * 1e9 * growth)
+        if product * _LEAST_PRODUCTS <= session.budget / len(session.standings):
+            return False
+        session.left_out.add(standing.shape)
+        m, n, k = standing.shape
+        session.remarks.append(
+            f"{m}x{n}x{k} was left out: a product takes about {product:.2g} s, and "
+            f"{_LEAST_PRODUCTS} of them do not fit its part of the budget; give a longer one"
+        )
+        return True
+
+    def _from_database(self, problem: GemmProblem) -> list[Config]:
+        """The configurations that the databases have for the device, the nearest shapes first."""
+        session = self._session
+        shape = (problem.m, problem.n, problem.k)
+        hits = self._database.lookup(session.process.traits, problem.dtype, problem.precision.name)
+        configs = [
+            record.config
+            for _, entry in hits
+            for record in by_distance(entry.records, shape)
+            if record.config.family in session.families
+        ]
+        return list(dict.fromkeys(configs))
+
+    def _search(self, kept: Callable[[], float]) -> None:
+        """Search until only so many seconds are left as `kept` says."""
+        session = self._session
+        exhausted: set[tuple[Shape, str]] = set()
+        while True:
+            until = session.deadline - kept()
+            while self._promoted:
+                standing, config = self._promoted.popleft()
+                if standing.shape not in session.left_out and session.may_run(standing, config):
+                    outcome = session.trial(standing, config, until)
+                    self._promote(standing, config, outcome, 1.0)
+            open_shapes = [
+                (standing, families)
+                for standing in session.active
+                if (families := self._open_families(standing, exhausted))
+            ]
+            if not open_shapes:
+                return
+            standing, families = min(open_shapes, key=lambda pair: pair[0].spent)
+            family = standing.next_family(families)
+            batch = 1 if session.process.traits.type == "cpu" else _BATCH
+            search = session.searches[standing.shape, family]
+            asked = [search.ask() for _ in range(batch)]
+            proposed = [config for config in asked if config is not None]
+            if not proposed:
+                exhausted.add((standing.shape, family))
+            session.prepare(standing, proposed, until)
+            for config in proposed:
+                outcome = session.trial(standing, config, until)
+                self._promote(standing, config, outcome, _PROMISING)
+
+    def _open_families(self, standing: Standing, exhausted: set[tuple[Shape, str]]) -> list[str]:
+        session = self._session
+        keys = [(standing.shape, family) for family in session.families]
+        return [key[1] for key in keys if key in session.searches and key not in exhausted]
+
+    def _promote(self, standing: Standing, config: Config, outcome: Outcome, limit: float) -> None:
+        """Put a candidate up on the nearest shapes, if it is the best or close to it."""
+        session = self._session
+        score, best = standing.scores.get(config), standing.best_score()
+        if outcome.status == FINE and score and best and score <= limit * best:
+            others = nearest(standing, session.standings)[:_PROMOTED_TO]
+            self._promoted += ((other, config) for other in others)
+
+    def _reserve(self) -> float:
+        """Seconds to keep for crossing and confirming, by what trials have cost so far."""
+        session = self._session
+        active = session.active
+        winners = len({standing.best for standing in active})
+        # A winner that is built already costs about half of a new candidate.
+        wanted = self._confirming() + len(active) * winners * session.trial_seconds / 2
+        return min(max(wanted, LAST_AT_LEAST * session.budget), _LAST_AT_MOST * session.budget)
+
+    def _confirming(self) -> float:
+        """Seconds to keep for confirming: a comparison or two for each shape."""
+        session = self._session
+        one = (
+            statistics.fmean(session.comparisons) if session.comparisons else session.trial_seconds
+        )
+        return min(1.5 * len(session.active) * one, _LAST_AT_MOST * session.budget / 2)
+
+    def _cross(self) -> None:
+        session = self._session
+        active = session.active
+        until = session.deadline - self._confirming()
+        for rank in range(len(active) - 1):
+            for standing in active:
+                winner = nearest(standing, active)[rank].best
+                if winner is not None and session.may_run(standing, winner):
+                    session.trial(standing, winner, until)
+
+    def _confirm(self) -> None:
+        session = self._session
+        for standing in session.active:
+            for challenger in self._challengers(standing):
+                session.trial(standing, challenger, session.deadline)
+            if standing.best is None or standing.baseline is None:
+                continue
+            if standing.best == standing.baseline:
+                standing.gain = 1.0
+                continue
+            outcome = session.trial(standing, standing.best, session.deadline, standing.baseline)
+            if outcome.seconds is None or outcome.rival_seconds is None:
+                continue
+            standing.gain = outcome.rival_seconds / outcome.seconds
+            standing.seconds |= {
+                standing.best: outcome.seconds,
+                standing.baseline: outcome.rival_seconds,
+            }
+            if standing.gain < 1.0:
+                standing.best, standing.gain = standing.baseline, 1.0
+
+    def _challengers(self, standing: Standing) -> Iterator[Config]:
+        """The best of every other family, where it comes close."""
+        session = self._session
+        for family in session.families:
+            challenger, score = standing.best_of(family), standing.best_score(family)
+            if challenger is None or score is None or standing.best is None:
+                continue
+            best = standing.scores[standing.best]
+            if family != standing.best.family and best and score < _CLOSE * best:
+                yield challenger
