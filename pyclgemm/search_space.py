@@ -15,7 +15,7 @@ from .config import FAMILIES, Config, config_from_dict
 from .constraints import violations
 from .device import DeviceTraits
 from .errors import ArgumentError
-from .tuning_axes import Point, coordinates_of, family_axes, parameters_at
+from .tuning_axes import Point, bounds_of, coordinates_of, family_axes, parameters_at
 
 #: Points up to which `SearchSpace.count` counts them all, and how many it draws otherwise.
 _COUNTED = 50_000
@@ -79,9 +79,8 @@ class SearchSpace:
 
     def _examined(self, point: Point) -> tuple[Config | None, int]:
         """The configuration, valid or not, and how many conditions it breaks."""
-        # Fewer work-items than a NVIDIA or AMD processor runs in lockstep leave lanes idle.
-        least_items = 32 if self.traits.vendor in ("nvidia", "amd") else 16
-        parameters = parameters_at(self.family, point, least_items)
+        bounds = bounds_of(self.dtype, self.traits)
+        parameters = parameters_at(self.family, point, bounds)
         if parameters is None:
             return None, len(self.axes)
         config = config_from_dict(self.family, parameters)

@@ -8,7 +8,7 @@ each work-item in copying a slab is derived. Sizes are those that CLBlast and CU
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from .tiling import slab_copy
 #: A value for each coordinate.
 Point = Mapping[str, int]
 
-#: Numbers that a work-item may accumulate: more do not fit its registers on any GPU.
-_MOST_SUMS = 128
+#: Bytes of a work-item's sums: more do not fit its registers on any GPU.
+_MOST_BYTES = 512
 
 #: Names of the tiling's parameters in the direct family, where they differ.
 _DIRECT_NAMES = {
@@ -45,6 +45,7 @@ _PLAIN_AXES: dict[str, tuple[int, ...]] = {
     "RUN_K": (8, 16, 32),
     "SWIZZLE": (1, 2, 4, 8),
     "FRAGMENTS": (1, 2),
+    "SLICES": (1, 2, 4),
     "MC": (128, 256, 512, 1024, 4096),
     "PACKB": (0, 1),
     "PREFETCHB": (0, 1),
@@ -61,7 +62,7 @@ def family_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tupl
 
 def _cpu_axes(dtype: str, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
     widest = max(1, traits.vector_bytes // _element_bytes(dtype))
-    widths = tuple(width for width in (1, 2, 4, 8, 16) if widest <= 4 * width <= 8 * widest)
+    widths = tuple(width for width in (1, 2, 4, 8, 16) if widest <= 2 * width <= 4 * widest)
     axes = {
         "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
         "VECTORS": (1, 2, 3, 4),
@@ -95,7 +96,7 @@ def _tiled_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tupl
         axes |= {"STAGED": (0, 1), "STRIDED": (0, 1)}
     axes |= _plain_axes(family)
     # Values that no configuration can have on this device.
-    if not has_async_copy(traits):
+    if not has_async_copy(traits) or dtype == "float16":
         axes |= {"STAGES": (1, 2), "ASYNC": (0,)}
     if traits.fence_options is None:
         axes |= {"FILL": (0,)}
@@ -108,7 +109,32 @@ def _plain_axes(family: str) -> dict[str, tuple[int, ...]]:
     return {name: values for name, values in _PLAIN_AXES.items() if name in names}
 
 
-def parameters_at(family: str, point: Point, least_items: int) -> dict[str, int] | None:
+@dataclass(frozen=True)
+class Bounds:
+    """What is not worth trying on a GPU, though no constraint forbids it.
+
+    Attributes
+    ----------
+    least_items : int
+        Work-items of a group: fewer than NVIDIA's or AMD's processors run in lockstep
+        leave lanes idle.
+    most_sums : int
+        Numbers that a work-item accumulates.
+    """
+
+    least_items: int
+    most_sums: int
+
+
+def bounds_of(dtype: str, traits: DeviceTraits) -> Bounds:
+    """The bounds for an element type on a device."""
+    return Bounds(
+        least_items=32 if traits.vendor in ("nvidia", "amd") else 16,
+        most_sums=_MOST_BYTES // max(4, _element_bytes(dtype)),
+    )
+
+
+def parameters_at(family: str, point: Point, bounds: Bounds) -> dict[str, int] | None:
     """The parameters of the configuration at a point, by name; None where there is none."""
     names = {field.name for field in fields(FAMILIES[family])}
     plain = {name: point[name] for name in _PLAIN_AXES if name in names and name in point}
@@ -120,10 +146,10 @@ def parameters_at(family: str, point: Point, least_items: int) -> dict[str, int]
             "VW": point["VW"],
         }
     if family == "gemv":
-        # The sums of a work-item, and groups of at least some work-items, as for tiles.
-        fits = point["MR"] * point["VW"] <= _MOST_SUMS and point["WGS"] >= least_items
+        sums, items = point["MR"] * point["VW"], point["WGS"]
+        fits = sums <= bounds.most_sums and items >= bounds.least_items
         return dict(point) if fits else None
-    tiling = _tiling(point, least_items)
+    tiling = _tiling(point, bounds)
     if tiling is None:
         return None
     if family == "indirect":
@@ -135,15 +161,15 @@ def parameters_at(family: str, point: Point, least_items: int) -> dict[str, int]
     return plain | {_DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
 
 
-def _tiling(point: Point, least_items: int) -> dict[str, int] | None:
+def _tiling(point: Point, bounds: Bounds) -> dict[str, int] | None:
     """The tile of a group from that of a work-item, and who copies what."""
     mdimc, ndimc = point["MDIMC"], point["NDIMC"]
     mwg, nwg = point["ITEM_M"] * mdimc, point["ITEM_N"] * ndimc
     vwm, vwn, kwg = point["VWM"], point["VWN"], point["KWG"]
-    if point["ITEM_M"] * point["ITEM_N"] > _MOST_SUMS or max(mwg, nwg) > 256:
+    if point["ITEM_M"] * point["ITEM_N"] > bounds.most_sums or max(mwg, nwg) > 256:
         return None
-    items = mdimc * ndimc
-    if items < least_items:
+    items = mdimc * ndimc * point.get("SLICES", 1)
+    if items < bounds.least_items:
         return None
     copy_a = _copying(mwg, kwg, items, vwm, point["COPY_A"])
     copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])

@@ -95,7 +95,7 @@ def reference_parts(
     >>> parts[0].fault(one) is None
     True
     >>> parts[0].fault(2 * one)
-    '2 of 4 elements that were checked; at (0, 0) it is 2, 1 within 4e-06 is right'
+    '2 of 4 elements that were checked; at (0, 0) it is 2, 1 within 1e-06 is right'
     """
     m, k = a.shape
     n = b.shape[1]
