@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import fields, replace
 
 import pytest
 from facts import cpu, gpu
@@ -10,11 +11,20 @@ from facts import cpu, gpu
 from pyclgemm.config import (
     FAMILIES,
     CpuConfig,
+    GemvConfig,
     XgemmConfig,
     XgemmDirectConfig,
+    as_config,
     config_from_dict,
 )
-from pyclgemm.constraints import CONSTRAINTS, check_config, local_bytes, violations
+from pyclgemm.constraints import (
+    CONSTRAINTS,
+    MAY_BE_ZERO,
+    check_config,
+    gemv_local_bytes,
+    local_bytes,
+    violations,
+)
 from pyclgemm.errors import ConfigError
 
 INDIRECT = XgemmConfig(
@@ -23,12 +33,16 @@ INDIRECT = XgemmConfig(
 DIRECT = XgemmDirectConfig(
     WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=4, VWND=4, PADA=4, PADB=4
 )
+GEMV = GemvConfig(MR=2, WGS=64, LANES_N=8, VW=4, KWI=2)
 CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
+BASES = pytest.mark.parametrize(
+    "config", [INDIRECT, DIRECT, GEMV, CPU], ids=lambda config: config.family
+)
 
 # configuration, changes, element type, the sentence that is wanted
 BROKEN = [
-    (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA and PADB "
-     "must be at least 1: they are"),
+    (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA, PADB, "
+     "NWGD, ASYNC, FILL, PACKB, PREFETCHB, PREFETCHC must be at least 1: they are MWG=64"),
     (DIRECT, {"WGD": -32}, "float32", "must be at least 1: they are WGD=-32"),
     (CPU, {"MR": 0}, "float32", "must be at least 1: they are MR=0"),
     (INDIRECT, {"SA": 2}, "float32", "SA must be one of 0, 1: SA is 2"),
@@ -40,7 +54,41 @@ BROKEN = [
     (DIRECT, {"VWMD": 3}, "float32", "VWMD must be one of 1, 2, 4, 8, 16: VWMD is 3"),
     (DIRECT, {"VWND": 5}, "float32", "VWND must be one of 1, 2, 4, 8, 16: VWND is 5"),
     (CPU, {"VW": 32}, "float32", "VW must be one of 1, 2, 4, 8, 16: VW is 32"),
-    (INDIRECT, {"STAGES": 3}, "float32", "STAGES must be one of 1, 2: STAGES is 3"),
+    (INDIRECT, {"FILL": -1}, "float32", "must be at least 1: they are"),
+    (INDIRECT, {"SLICES": 0}, "float32", "must be at least 1: they are"),
+    (GEMV, {"MR": 0}, "float32", "must be at least 1: they are MR=0 WGS=64"),
+    (INDIRECT, {"STAGES": 5}, "float32", "STAGES must be one of 1, 2, 3, 4: STAGES is 5"),
+    (DIRECT, {"ASYNC": 2}, "float32", "ASYNC must be one of 0, 1: ASYNC is 2"),
+    (INDIRECT, {"SWIZZLE": 3}, "float32", "SWIZZLE must be one of 1, 2, 4, 8, 16: SWIZZLE is 3"),
+    (DIRECT, {"FRAGMENTS": 3}, "float32", "FRAGMENTS must be one of 1, 2: FRAGMENTS is 3"),
+    (INDIRECT, {"SWIZZLE": 16, "MWG": 32}, "float32", "the vectors of a staged row must divide "
+     "into groups of SWIZZLE: rows of 32 and 64 in vectors of 4 and 4, SWIZZLE 16"),
+    (DIRECT, {"SWIZZLE": 8, "NWGD": 48}, "float32", "the vectors of a staged row must divide "
+     "into groups of SWIZZLE: rows of 32 and 48 in vectors of 4 and 4, SWIZZLE 8"),
+    (INDIRECT, {"ASYNC": 1}, "float32", "copies past the registers move vectors of 4, 8 or 16 "
+     "bytes into two stages or more: float32, STAGES is 1, vectors of 4 and 4 elements"),
+    (INDIRECT, {"ASYNC": 1, "STAGES": 2, "VWN": 8}, "float32", "float32, STAGES is 2, vectors of "
+     "4 and 8 elements"),
+    (DIRECT, {"ASYNC": 1, "STAGES": 2}, "float64", "float64, STAGES is 2, vectors of 4 and 4"),
+    (DIRECT, {"ASYNC": 1, "STAGES": 2, "VWMD": 1, "VWND": 2}, "float16", "float16, STAGES is 2"),
+    (INDIRECT, {"STAGES": 3}, "float32", "more than two stages need ASYNC: STAGES is 3, ASYNC "
+     "is 0"),
+    (DIRECT, {"FRAGMENTS": 2}, "float32", "two fragments need two stages or more and an even "
+     "unrolling: FRAGMENTS is 2, STAGES is 1, the unrolling is 2"),
+    (INDIRECT, {"FRAGMENTS": 2, "STAGES": 2, "KWI": 1}, "float32", "FRAGMENTS is 2, STAGES is 2, "
+     "the unrolling is 1"),
+    (INDIRECT, {"FILL": 2}, "float32", "dividing a tile's slabs among work-groups needs a memory "
+     "fence between them: FILL is 2, the compiler has no such fence"),
+    (GEMV, {"VW": 3}, "float32", "VW must be one of 1, 2, 4, 8, 16: VW is 3"),
+    (GEMV, {"WGS": 60}, "float32", "the work-items of a gemv must divide into LANES_N columns and "
+     "a power of two along k: WGS is 60, LANES_N is 8"),
+    (GEMV, {"WGS": 24}, "float32", "a power of two along k: WGS is 24, LANES_N is 8"),
+    (GEMV, {"VW": 16}, "complex64", "a vector of a complex type must fit OpenCL's 16 components: "
+     "complex64 with vector width 16"),
+    (GEMV, {"WGS": 256}, "float32", "a work-group must not exceed the device's limit: 256 "
+     "work-items, limit 128"),
+    (GEMV, {"MR": 16, "VW": 16}, "float32", "the partial sums of a work-group must fit the "
+     "device's local memory: 32768 bytes, limit 16384"),
     (INDIRECT, {"VWM": 16}, "complex64", "a vector of a complex type must fit OpenCL's 16 "
      "components: complex64 with vector widths 16 and 4"),
     (CPU, {}, "complex128", "a vector of a complex type must fit OpenCL's 16 components: "
@@ -51,8 +99,12 @@ BROKEN = [
      "vectors: 40 columns, 8 work-items, vectors of 4"),
     (DIRECT, {"WGD": 40}, "float32", "the rows of the tile must divide among work-items and "
      "vectors: 40 rows, 8 work-items, vectors of 4"),
-    (INDIRECT, {"KWI": 3}, "float32", "the slab's depth must be a multiple of the unrolling: "
-     "depth 16, unrolling 3"),
+    (DIRECT, {"NWGD": 40}, "float32", "the columns of the tile must divide among work-items and "
+     "vectors: 40 columns, 8 work-items, vectors of 4"),
+    (INDIRECT, {"KWI": 3}, "float32", "the slab's depth must be a multiple of the slices times the "
+     "unrolling: depth 16, slices 1, unrolling 3"),
+    (DIRECT, {"SLICES": 2, "KWID": 16}, "float32", "the slab's depth must be a multiple of the "
+     "slices times the unrolling: depth 16, slices 2, unrolling 16"),
     (INDIRECT, {"MDIMA": 32}, "float32", "a slab of A must divide among the work-items that copy "
      "it: 16 x 64 elements, 64 work-items, 32 of them along m, vectors of 4"),
     (INDIRECT, {"NDIMB": 2}, "float32", "a slab of B must divide among the work-items that copy "
@@ -60,7 +112,11 @@ BROKEN = [
     (DIRECT, {"MDIMAD": 16}, "float32", "a slab of A must divide among the work-items that copy "
      "it: 16 x 32 elements, 64 work-items, 16 of them along m"),
     (DIRECT, {"KWGD": 1, "KWID": 1}, "float32", "a slab whose unit-stride index is k must divide "
-     "among the work-items: 32 x 1 elements, 64 work-items"),
+     "among the work-items: 32 x 1 and 32 x 1 elements, 64 work-items"),
+    (DIRECT, {"NWGD": 8, "KWGD": 4, "VWND": 1, "NDIMBD": 2}, "float32", "a slab whose unit-stride "
+     "index is k must divide among the work-items: 32 x 4 and 8 x 4 elements, 64 work-items"),
+    (INDIRECT, {"SLICES": 4, "MDIMA": 16, "KWG": 8}, "float32", "a slab of A must divide among the "
+     "work-items that copy it: 8 x 64 elements, 256 work-items, 16 of them along m"),
     (INDIRECT, {"PADA": 2}, "float32", "padding must keep the vectors of a staged slab aligned: "
      "PADA 2 with vectors of 4, PADB 0 with vectors of 4"),
     (DIRECT, {"PADB": 1}, "float32", "padding must keep the vectors of a staged slab aligned: "
@@ -77,15 +133,21 @@ BROKEN = [
     (CPU, {"PREFETCHC": 2}, "float32", "PREFETCHC must be one of 0, 1: PREFETCHC is 2"),
     (INDIRECT, {"MDIMC": 16, "NDIMC": 16}, "float32", "the work-group must not exceed the device's "
      "limit: 256 work-items, limit 128"),
+    (INDIRECT, {"SLICES": 4}, "float32", "the work-group must not exceed the device's limit: 256 "
+     "work-items, limit 128"),
+    (INDIRECT, {"SLICES": 2, "MDIMA": 8, "NDIMB": 8}, "float32", "the staged slabs must fit the "
+     "device's local memory: 24576 bytes, limit 16384"),
     (INDIRECT, {"STAGES": 2}, "float64", "the staged slabs must fit the device's local memory: "
      "32768 bytes, limit 16384"),
 ]  # fmt: skip
 
+OLDER = gpu(architecture="sm_75")
+ASYNC = replace(INDIRECT, ASYNC=1, STAGES=2)
 MISCOMPILING = cpu(platform="Portable Computing Language", driver="5.0+debian")
 SMALL_DEVICE = gpu(max_work_group_size=128, local_memory_bytes=16 * 1024)
 
 
-@pytest.mark.parametrize("config", [INDIRECT, DIRECT, CPU], ids=lambda config: config.family)
+@BASES
 def test_the_base_configurations_are_valid(config):
     assert violations(config, "float32", SMALL_DEVICE) == []
     check_config(config, "float32", SMALL_DEVICE)
@@ -103,13 +165,63 @@ def test_a_broken_constraint_is_stated_with_both_sides(config, changes, dtype, s
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_constraint_of_a_family_is_shown_to_fire_somewhere(family):
+    cases = [
+        (replace(config, **changes), dtype, SMALL_DEVICE) for config, changes, dtype, _ in BROKEN
+    ]
+    cases += [(DIRECT, "float32", MISCOMPILING), (ASYNC, "float32", OLDER)]
     fired = {
         stated.partition(":")[0]
-        for config, changes, dtype, _ in BROKEN
-        for stated in violations(replace(config, **changes), dtype, SMALL_DEVICE)
-    } | {stated.partition(":")[0] for stated in violations(DIRECT, "float32", MISCOMPILING)}
+        for config, dtype, traits in cases
+        for stated in violations(config, dtype, traits)
+    }
     rules = {constraint.rule for constraint in CONSTRAINTS if family in constraint.families}
     assert rules <= fired
+
+
+@pytest.mark.parametrize(
+    ("traits", "refused"),
+    [
+        (gpu(architecture="sm_80"), False),
+        (gpu(architecture="sm_120"), False),
+        (gpu(architecture="sm_75"), True),
+        (gpu(architecture=""), True),
+        (gpu(vendor="amd", architecture="gfx1100"), True),
+        (cpu(), True),
+        (None, False),
+    ],
+    ids=lambda value: value.architecture or "unknown" if hasattr(value, "architecture") else None,
+)
+def test_copies_past_the_registers_are_refused_where_the_device_has_none(traits, refused):
+    stated = [
+        f"copies past the registers need NVIDIA's compute capability 8.0: ASYNC is 1 on "
+        f"{traits.architecture}"
+    ] if refused else []  # fmt: skip
+    assert violations(ASYNC, "float32", traits) == stated
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width"), [("float32", 4), ("float64", 2), ("complex64", 2), ("complex128", 1)]
+)
+def test_copies_past_the_registers_take_vectors_of_up_to_16_bytes(dtype, width):
+    roomy = gpu(local_memory_bytes=2**17)
+    assert violations(replace(ASYNC, VWM=width, VWN=width), dtype, roomy) == []
+    (stated,) = violations(replace(ASYNC, VWM=2 * width, VWN=width, MDIMA=8), dtype, roomy)
+    assert stated.startswith("copies past the registers move vectors of 4, 8 or 16 bytes")
+
+
+@pytest.mark.parametrize("options", ["", "-cl-std=CL2.0"])
+def test_a_division_of_slabs_is_valid_where_there_is_a_fence(options):
+    assert violations(replace(INDIRECT, FILL=1), "float32", gpu(fence_options=options)) == []
+    assert violations(replace(DIRECT, FILL=3), "float32", gpu(fence_options=options)) == []
+
+
+def test_every_parameter_that_may_be_zero_may_be_zero_and_no_other():
+    for config in (INDIRECT, DIRECT, GEMV, CPU):
+        for name in config.as_dict():
+            stated = violations(replace(config, **{name: 0}), "float32")
+            # 0 stands for another parameter's value there.
+            allowed = name in MAY_BE_ZERO or name in ("KWGD", "LANES_M")
+            assert any("must be at least 1" in one for one in stated) != allowed, name
 
 
 def test_a_runtime_that_miscompiles_a_family_is_refused():
@@ -134,6 +246,33 @@ def test_defaults_that_follow_other_parameters():
     assert INDIRECT.LANES_M == INDIRECT.MDIMC
 
 
+def test_square_direct_tiles_follow_their_rows_when_these_are_replaced():
+    assert DIRECT.NWGD == 0
+    assert (DIRECT.tiles.MWG, DIRECT.tiles.NWG) == (32, 32)
+    larger = replace(DIRECT, WGD=64)
+    assert (larger.tiles.MWG, larger.tiles.NWG) == (64, 64)
+    oblong = replace(DIRECT, NWGD=16)
+    assert (oblong.tiles.MWG, oblong.tiles.NWG) == (32, 16)
+    assert (replace(oblong, WGD=64).tiles.MWG, replace(oblong, WGD=64).tiles.NWG) == (64, 16)
+    assert replace(oblong, NWGD=0).tiles.NWG == 32
+
+
+def test_what_was_derived_stays_when_its_origin_is_replaced():
+    # A configuration is what it says: a search that changes MDIMC sees LANES_M, too.
+    assert replace(DIRECT, WGD=64).KWGD == DIRECT.KWGD
+    assert replace(INDIRECT, MDIMC=16).LANES_M == INDIRECT.MDIMC
+    assert replace(INDIRECT, MDIMC=16, LANES_M=0).LANES_M == 16
+
+
+def test_both_tiled_families_hand_on_every_parameter_that_they_share():
+    names = {field.name for field in fields(XgemmConfig)}
+    shared = names & {field.name for field in fields(XgemmDirectConfig)}
+    assert {"FILL", "ASYNC", "STAGES", "SWIZZLE", "FRAGMENTS", "SLICES", "GROUP_M"} <= shared
+    for name in shared:
+        config = replace(DIRECT, **{name: 7})
+        assert getattr(config.tiles, name) == 7, name
+
+
 def test_the_direct_tiling_in_the_names_of_the_indirect_one():
     tiles = DIRECT.tiles
     assert (tiles.MWG, tiles.NWG, tiles.KWG, tiles.work_items) == (32, 32, 16, 64)
@@ -141,22 +280,49 @@ def test_the_direct_tiling_in_the_names_of_the_indirect_one():
     assert local_bytes(tiles, "float64") == 16 * 72 * 8
 
 
-@pytest.mark.parametrize(("stages", "sa", "sb", "elements"),
-                         [(1, 1, 1, 16 * 128), (2, 1, 1, 32 * 128), (1, 1, 0, 16 * 64),
-                          (1, 0, 0, 0)])  # fmt: skip
-def test_local_memory_counts_what_is_staged(stages, sa, sb, elements):
-    assert replace(INDIRECT, STAGES=stages, SA=sa, SB=sb).local_elements() == elements
+@pytest.mark.parametrize(("stages", "sa", "sb", "slices", "elements"),
+                         [(1, 1, 1, 1, 16 * 128), (2, 1, 1, 1, 32 * 128), (1, 1, 0, 1, 16 * 64),
+                          (4, 1, 1, 1, 64 * 128), (1, 0, 0, 1, 0), (1, 0, 0, 2, 64 * 64),
+                          (2, 1, 1, 4, 32 * 128 + 64 * 64)])  # fmt: skip
+def test_local_memory_counts_what_is_staged(stages, sa, sb, slices, elements):
+    config = replace(INDIRECT, STAGES=stages, SA=sa, SB=sb, SLICES=slices)
+    assert config.local_elements() == elements
+
+
+@pytest.mark.parametrize(
+    ("wgs", "dtype", "size"),
+    [(64, "float32", 32 * 2 * 4 * 4), (1, "float32", 2 * 4 * 4), (8, "complex128", 4 * 8 * 16)],
+)
+def test_local_memory_of_a_gemv_holds_half_of_the_sums(wgs, dtype, size):
+    assert gemv_local_bytes(replace(GEMV, WGS=wgs), dtype) == size
+
+
+@BASES
+def test_dict_and_back(config):
+    assert config_from_dict(config.family, config.as_dict()) == config
+    assert as_config({"path": config.family} | config.as_dict()) == config
+
+
+@pytest.mark.parametrize("config", [
+    replace(INDIRECT, FILL=2, ASYNC=1, STAGES=3, SWIZZLE=4, FRAGMENTS=2, SLICES=2, GROUP_M=4),
+    replace(DIRECT, NWGD=16, FILL=2, ASYNC=1, STAGES=4, SWIZZLE=2, FRAGMENTS=2, SLICES=4),
+    GEMV, CPU], ids=lambda config: config.family)  # fmt: skip
+def test_json_and_back(config):
+    stored = json.loads(json.dumps({"path": config.family} | config.as_dict()))
+    assert as_config(stored) == config
 
 
 @pytest.mark.parametrize("config", [INDIRECT, DIRECT, CPU], ids=lambda config: config.family)
-def test_dict_and_back(config):
-    assert config_from_dict(config.family, config.as_dict()) == config
+def test_records_without_the_newer_parameters_mean_their_defaults(config):
+    newer = {"FILL", "ASYNC", "SWIZZLE", "FRAGMENTS", "SLICES", "GROUP_M", "NWGD", "MC", "PACKB"}
+    older = {name: value for name, value in config.as_dict().items() if name not in newer}
+    assert config_from_dict(config.family, older) == config
 
 
 @pytest.mark.parametrize(
     ("family", "parameters", "message"),
     [
-        ("strassen", {}, "path is 'strassen'; known paths are indirect, direct, cpu"),
+        ("strassen", {}, "path is 'strassen'; known paths are indirect, direct, gemv, cpu"),
         (
             "cpu",
             {"MR": 6, "UNROLL": 2},
