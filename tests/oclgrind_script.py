@@ -30,6 +30,9 @@ def exact(queue: cl.CommandQueue, host: np.ndarray, order: str = "C") -> cl_arra
 def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
     """One product of the given kind."""
     config = CONFIGS[family][name]
+    if family == "cpu":
+        # It has no prefetching, and stops there.
+        config = replace(config, PREFETCHB=0, PREFETCHC=0)
     if family == "cpu" and case == "complex":
         # Of 16 components Oclgrind takes a permutation (to multiply by i) for uninitialised.
         config = replace(config, VW=4)
