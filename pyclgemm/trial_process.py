@@ -114,7 +114,9 @@ class TrialProcess:
         if process is None:
             return
         process.kill()
-        process.wait()
+        # A driver may hold a dying process for as long as its kernel hangs.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
         for stream in (process.stdin, process.stdout, self._errors):
             if stream is not None:
                 with contextlib.suppress(OSError):  # what was still to be written has no reader

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 from rich.table import Table
 
+from .config import Config
 from .search_space import families_of, search_space
 from .suites import Shape, shape_text
 from .trial import FINE, OUTCOMES
@@ -34,9 +36,24 @@ def result_table(result: TuningResult) -> Table:
             speed_text(standing.gflops),
             "-" if standing.gain is None else f"{standing.gain:.2f}",
             str(len(standing.scores)),
-            f"{standing.best.family} {standing.best}",
+            f"{standing.best.family} {short_text(standing.best)}",
         )
     return table
+
+
+def short_text(config: Config) -> str:
+    """A configuration without the parameters that have their default.
+
+    Examples
+    --------
+    >>> from pyclgemm import GemvConfig
+    >>> short_text(GemvConfig(MR=1, WGS=64, LANES_N=8, VW=4))
+    'MR=1 WGS=64 LANES_N=8 VW=4'
+    """
+    defaults = {field.name: field.default for field in fields(config)}
+    return " ".join(
+        f"{name}={value}" for name, value in config.as_dict().items() if value != defaults[name]
+    )
 
 
 def outcome_lines(result: TuningResult) -> list[str]:

@@ -118,7 +118,8 @@ def make_file(
         match = Match("device", kind, traits.vendor, device=traits.name)
     standing = read_file(path).entries if path.exists() else ()
     here = [entry for entry in standing if _names(entry) == (result.dtype, result.precision)]
-    kept = kept_records(result, database, [record for entry in here for record in entry.records])
+    own = [record for entry in here for record in entry.records if _is_taken(record, entry)]
+    kept = kept_records(result, database, own)
     records = sorted([*records, *kept], key=lambda record: record.shape)
     text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
@@ -126,6 +127,14 @@ def make_file(
     entries = [Entry(result.dtype, result.precision, tuple(records))]
     entries += [entry for entry in standing if entry not in here]
     return DatabaseFile.make(path, match, Source("measured", text), entries)
+
+
+def _is_taken(record: Record, entry: Entry) -> bool:
+    """Whether a record's path is the one that its entry's threshold, if any, takes there."""
+    threshold = entry.indirect_from
+    if threshold is None:
+        return True
+    return (record.config.family == "indirect") == threshold.reached(*record.shape)
 
 
 def _names(entry: Entry) -> tuple[str, str]:

@@ -69,6 +69,10 @@ def test_bad_arguments(home, arguments, words):
     assert "Traceback" not in result.output
 
 
+def test_help_has_an_example():
+    assert "python -m pyclgemm tune" in run("--help").output.split("Examples")[1]
+
+
 def test_a_dry_run_counts_and_measures_nothing(home):
     result = run("--dry-run", "--shapes", "8x9x10,dense", "--budget", "100")
     assert result.exit_code == 0, result.output

@@ -129,6 +129,22 @@ def test_a_second_contribution_extends_the_first(tmp_path):
     assert found[8, 1024, 1024].config == LARGE
 
 
+def test_a_file_with_a_threshold_is_brought_to_records_by_shape(tmp_path):
+    path = tmp_path / "contributed.json"
+    both = [Record(shape, config) for shape in ((1024, 1024, 1024), (32, 32, 32))
+            for config in (DIRECT, INDIRECT)]  # fmt: skip
+    match = Match("architecture", "gpu", "nvidia", "sm_90")
+    save_file(file("gpu", both, Threshold(mnk=10**6), match, path))
+    save_result(result(INDIRECT, traits=gpu(), shape=(8, 8, 8192)), Database(()), path)
+    (entry,) = read_file(path).entries
+    assert entry.indirect_from is None
+    assert {record.shape: record.config.family for record in entry.records} == {
+        (1024, 1024, 1024): "indirect",
+        (32, 32, 32): "direct",
+        (8, 8, 8192): "indirect",
+    }
+
+
 def test_the_users_own_file(tmp_path, monkeypatch):
     monkeypatch.setattr(tuning_result, "user_database_folder", lambda: tmp_path / "databases")
     path = save_result(result(), SHIPPED)
