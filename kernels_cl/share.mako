@@ -3,11 +3,24 @@
 ## al., "Stream-K", PPoPP 2023, section 4; nobody waits, so groups need not run at the same time).
 ## The order of summation depends on the division alone: equal calls give equal results.
 ##
+## Where work-items form slices, the first one has the sums.
+##
 ## Of the tiles, `rounds` to each group are computed whole, and the rest are divided.
+
+<%namespace name="tile" file="tile.mako"/>
+<%def name="if_has_sums()" filter="trim">
+% if tiles.SLICES > 1:
+    if (slice == 0) {
+        ${capture(caller.body) | trim}
+    }
+% else:
+    ${capture(caller.body) | trim}
+% endif
+</%def>
 
 <%def name="defines()" filter="trim">
 #define FAN_IN ${fan_in}  // so many partial sums are joined at once; of more, the square root
-#define TILE_SUMS (MWI * NWI * ${tiles.work_items})  // elements of a tile's partial sums
+#define TILE_SUMS (MWG * NWG)  // elements of a tile's partial sums
 </%def>
 
 <%def name="functions()" filter="trim">
@@ -63,17 +76,11 @@ static inline long slot_of(const int group, const bool is_beginning)
     }
 </%def>
 
-<%def name="each_sum()" filter="trim">
-    #pragma unroll
-    for (int i = 0; i < MWI; ++i) {
-        #pragma unroll
-        for (int j = 0; j < NWI; ++j) {
-            ${capture(caller.body) | trim}
-        }
-    }
-</%def>
-
 <%def name="join()" filter="trim">
+<%
+    own = "tile_item" if tiles.SLICES > 1 else "item"
+    and_has_sums = " && slice == 0" if tiles.SLICES > 1 else ""
+%>
     if (last - first < slabs) {
         // The groups that share this tile, and this group's number among them.
         const long beginning = (tile - whole_tiles) * slabs;
@@ -85,9 +92,11 @@ static inline long slot_of(const int group, const bool is_beginning)
         __global int *level = counters;
         #pragma unroll 1
         for (int distance = 1; distance < sharers && rank >= 0; distance *= neighbours) {
-            __global element *sums = partial_sums + slot_of(lowest + rank, rank == 0) * TILE_SUMS + item;
-            <%call expr="each_sum()">
-                sums[(i * NWI + j) * ${tiles.work_items}] = accumulators[i][j];
+            __global element *sums = partial_sums + slot_of(lowest + rank, rank == 0) * TILE_SUMS + ${own};
+            <%call expr="if_has_sums()">
+            <%call expr="tile.each_sum()">
+                sums[(i * NWI + j) * TILE_ITEMS] = accumulators[i][j];
+            </%call>
             </%call>
             const int leader = rank / (distance * neighbours) * (distance * neighbours);
             const int members = min(neighbours, (sharers - leader + distance - 1) / distance);
@@ -104,17 +113,17 @@ static inline long slot_of(const int group, const bool is_beginning)
             barrier(CLK_LOCAL_MEM_FENCE);
             rank = arrived == members ? leader : -1;
             level += 2 * groups;
-            if (rank >= 0) {
+            if (rank >= 0${and_has_sums}) {
                 device_fence();
-                <%call expr="each_sum()">
+                <%call expr="tile.each_sum()">
                     accumulators[i][j] = (element)(0);
                 </%call>
                 #pragma unroll ${join_unrolling}
                 for (int member = 0; member < members; ++member) {
                     const int from = leader + member * distance;
-                    const __global element *sums = partial_sums + slot_of(lowest + from, from == 0) * TILE_SUMS + item;
-                    <%call expr="each_sum()">
-                        accumulators[i][j] += sums[(i * NWI + j) * ${tiles.work_items}];
+                    const __global element *sums = partial_sums + slot_of(lowest + from, from == 0) * TILE_SUMS + ${own};
+                    <%call expr="tile.each_sum()">
+                        accumulators[i][j] += sums[(i * NWI + j) * TILE_ITEMS];
                     </%call>
                 }
             }

@@ -31,22 +31,12 @@
     }
 </%def>
 
-## Without checks: the slab lies wholly inside the matrix.
+## What lies outside the matrix is zero, and adds nothing. Vectors that the edge may cut are read
+## element by element, where the slab is not wholly inside.
 <%def name="fetch(slab)" filter="trim">
-    #pragma unroll
-    for (int i = 0; i < ${slab.vectors}; ++i) {
-        ${slab.name}_fetched[i] = ${slab.read()};
-    }
-    ${slab.name}_from += ${slab.advance};
-</%def>
-
-## What lies outside the matrix is zero, and adds nothing.
-<%def name="fetch_checked(slab)" filter="trim">
+% if slab.edges == "elements":
     if (${slab.name}_inside && depth + KWG <= k) {
-        #pragma unroll
-        for (int i = 0; i < ${slab.vectors}; ++i) {
-            ${slab.name}_fetched[i] = ${slab.read()};
-        }
+        ${fetch_vectors(slab)}
     } else {
         <%call expr="each_vector(slab)">
         % for lane in range(slab.copy.width):
@@ -54,7 +44,21 @@
         % endfor
         </%call>
     }
+% elif slab.edges == "vectors":
+    <%call expr="each_vector(slab)">
+        ${slab.name}_fetched[i] = ${slab.is_inside(0)} ? ${slab.read()} : (${slab.vector})(0);
+    </%call>
+% else:
+    ${fetch_vectors(slab)}
+% endif
     ${slab.name}_from += ${slab.advance};
+</%def>
+
+<%def name="fetch_vectors(slab)" filter="trim">
+    #pragma unroll
+    for (int i = 0; i < ${slab.vectors}; ++i) {
+        ${slab.name}_fetched[i] = ${slab.read()};
+    }
 </%def>
 
 <%def name="stage(slab, start)" filter="trim">
@@ -71,32 +75,18 @@
 
 <%def name="copy_past_registers(slab)" filter="trim">
     <%call expr="each_vector(slab)">
-        ${async_copy.copy(f"{slab.name}_to + {slab.place}", slab.pointer(), slab.bytes, slab.bytes)}
+        ${async_copy.copy(f"{slab.name}_to + {slab.place}", slab.pointer(), slab.bytes, slab.bytes_inside())}
     </%call>
     ${slab.name}_from += ${slab.advance};
 </%def>
 
-<%def name="copy_past_registers_checked(slab)" filter="trim">
-    if (${slab.name}_inside && depth + KWG <= k) {
-        <%call expr="each_vector(slab)">
-            ${async_copy.copy(f"{slab.name}_to + {slab.place}", slab.pointer(), slab.bytes, slab.bytes)}
-        </%call>
-    } else {
-        <%call expr="each_vector(slab)">
-            const uint valid = ${slab.bytes_inside()};
-            ${async_copy.copy(f"{slab.name}_to + {slab.place}", slab.pointer(), slab.bytes, "valid")}
-        </%call>
-    }
-    ${slab.name}_from += ${slab.advance};
-</%def>
-
-## The loop over the slabs from first_depth to last_depth. `fetch_slab` is one of the two
-## fetches above, `multiply` writes the multiply-adds of a slab.
-<%def name="walk(slabs, fetch_slab, multiply)" filter="trim">
+## The loop over the slabs from first_depth to last_depth; `multiply` writes the multiply-adds
+## of a slab.
+<%def name="walk(slabs, multiply)" filter="trim">
     #pragma unroll 1
     for (extent depth = first_depth; depth < last_depth; depth += KWG) {
         % for slab in slabs:
-        ${fetch_slab(slab)}
+        ${fetch(slab)}
         % endfor
         % for slab in slabs:
         ${stage(slab, f"{slab.name}_local")}
@@ -114,10 +104,10 @@
 
 ## The same with two slabs of each operand in local memory: while one is multiplied, the
 ## next is on its way, first to registers and then to the other half. One barrier a slab.
-<%def name="walk_ahead(slabs, fetch_slab, multiply)" filter="trim">
+<%def name="walk_ahead(slabs, multiply)" filter="trim">
     extent depth = first_depth;
     % for slab in slabs:
-    ${fetch_slab(slab)}
+    ${fetch(slab)}
     % endfor
     % for slab in slabs:
     ${stage(slab, f"{slab.name}_local")}
@@ -131,7 +121,7 @@
         const bool more = depth < last_depth;
         if (more) {
             % for slab in slabs:
-            ${fetch_slab(slab)}
+            ${fetch(slab)}
             % endfor
         }
         ${multiply()}
@@ -148,27 +138,27 @@
 
 ## The same past the registers, with `stages` slabs in local memory, all but one on their way.
 ## A copy is in place once its work-item has waited for it and all have met at the barrier.
-<%def name="walk_past_registers(slabs, stages, copy_slab, multiply)" filter="trim">
-    ${fill_stages(slabs, stages - 1, copy_slab)}
+<%def name="walk_past_registers(slabs, stages, multiply)" filter="trim">
+    ${fill_stages(slabs, stages - 1)}
     #pragma unroll 1
     for (extent multiplied = first_depth; multiplied < last_depth; multiplied += KWG) {
         ${async_copy.wait(stages - 2)}
         barrier(CLK_LOCAL_MEM_FENCE);
-        ${copy_next(slabs, stages, copy_slab)}
+        ${copy_next(slabs, stages)}
         ${slab_pointers(slabs, "stage")}
         ${multiply()}
         stage = stage == ${stages - 1} ? 0 : stage + 1;
     }
 </%def>
 
-<%def name="fill_stages(slabs, count, copy_slab)" filter="trim">
+<%def name="fill_stages(slabs, count)" filter="trim">
     extent depth = first_depth;  // of the slab that is copied next
     #pragma unroll
     for (int stage = 0; stage < ${count}; ++stage) {
         if (depth < last_depth) {
             % for slab in slabs:
             __local element *${slab.name}_to = ${slab.name}_local + stage * (KWG * ${slab.name.upper()}_PITCH);
-            ${copy_slab(slab)}
+            ${copy_past_registers(slab)}
             % endfor
         }
         ${async_copy.end_group()}
@@ -178,11 +168,11 @@
     int stage_to_fill = ${count};
 </%def>
 
-<%def name="copy_next(slabs, stages, copy_slab)" filter="trim">
+<%def name="copy_next(slabs, stages)" filter="trim">
     if (depth < last_depth) {
         % for slab in slabs:
         __local element *${slab.name}_to = ${slab.name}_local + stage_to_fill * (KWG * ${slab.name.upper()}_PITCH);
-        ${copy_slab(slab)}
+        ${copy_past_registers(slab)}
         % endfor
     }
     ${async_copy.end_group()}
@@ -193,10 +183,10 @@
 ## The walks that keep the fragments of two rows in registers, so that no multiply-add waits for
 ## local memory, at the start of a slab either (as CUTLASS pipelines its warp-level tiles:
 ## "Efficient GEMM in CUDA", section "Pipelining").
-<%def name="walk_ahead_with_fragments(slabs, fetch_slab, tile)" filter="trim">
+<%def name="walk_ahead_with_fragments(slabs, tile)" filter="trim">
     extent depth = first_depth;  // of the slab that is fetched next
     % for slab in slabs:
-    ${fetch_slab(slab)}
+    ${fetch(slab)}
     % endfor
     % for slab in slabs:
     ${stage(slab, f"{slab.name}_local")}
@@ -208,7 +198,7 @@
 <%def name="start()" filter="trim">
     if (depth < last_depth) {
         % for slab in slabs:
-        ${fetch_slab(slab)}
+        ${fetch(slab)}
         % endfor
     }
 </%def>
@@ -229,13 +219,13 @@
     ${tile.multiply_fragments("a_fragments[1]", "b_fragments[1]")}
 </%def>
 
-<%def name="walk_past_registers_with_fragments(slabs, stages, copy_slab, tile)" filter="trim">
-    ${fill_stages(slabs, stages - 1, copy_slab)}
+<%def name="walk_past_registers_with_fragments(slabs, stages, tile)" filter="trim">
+    ${fill_stages(slabs, stages - 1)}
     ${async_copy.wait(stages - 2)}
     barrier(CLK_LOCAL_MEM_FENCE);
     ${no_fragments()}
 <%def name="start()" filter="trim">
-    ${copy_next(slabs, stages, copy_slab)}
+    ${copy_next(slabs, stages)}
 </%def>
     #pragma unroll 1
     for (extent multiplied = first_depth; multiplied < last_depth; multiplied += KWG) {

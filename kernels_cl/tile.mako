@@ -11,6 +11,12 @@
 #define KWG ${tiles.KWG}  // depth of a slab
 #define MDIMC ${tiles.MDIMC}  // work-items along the rows
 #define NDIMC ${tiles.NDIMC}  // and along the columns
+#define TILE_ITEMS (MDIMC * NDIMC)
+% if tiles.SLICES > 1:
+#define SLICE_DEPTH (KWG / ${tiles.SLICES})  // rows of a slab for each of ${tiles.SLICES} slices of the work-items
+% else:
+#define SLICE_DEPTH KWG  // rows of a slab that a work-item multiplies: all
+% endif
 #define MWI (MWG / MDIMC)  // rows of a work-item's tile
 #define NWI (NWG / NDIMC)  // columns of it
 #define VWM ${tiles.VWM}  // vector width along the rows
@@ -53,6 +59,9 @@
 </%def>
 
 <%def name="locals(slabs)" filter="trim">
+% if tiles.SLICES > 1:
+    __local element slice_sums[MWG * NWG] __attribute__((aligned(64)));
+% endif
 % for slab in slabs:
     __local element ${slab.name}_local[${f"{tiles.STAGES} * " if tiles.STAGES > 1 else ""}KWG * ${slab.name.upper()}_PITCH] __attribute__((aligned(64)));
 % endfor
@@ -76,16 +85,26 @@
 
 ## The work-item's place in the tile.
 <%def name="item()" filter="trim">
+% if tiles.SLICES > 1:
     const int item = get_local_id(0);
+    // Each slice of the work-items computes the whole tile, from its own rows of every slab.
+    const int slice = item / TILE_ITEMS;
+    const int tile_item = item % TILE_ITEMS;
+    const int slice_row = slice * SLICE_DEPTH;
+<% tile_item = "tile_item" %>
+% else:
+    const int item = get_local_id(0);
+<% tile_item = "item" %>
+% endif
 % if tiles.LANES_M == tiles.MDIMC and tiles.LANES_N == 1:
-    const int item_m = item % MDIMC;
-    const int item_n = item / MDIMC;
+    const int item_m = ${tile_item} % MDIMC;
+    const int item_n = ${tile_item} / MDIMC;
 % else:
 <% run = tiles.LANES_M * tiles.LANES_N %>
 <% runs_m = tiles.MDIMC // tiles.LANES_M %>
     // A run of ${run} neighbouring work-items covers ${tiles.LANES_M} x ${tiles.LANES_N} places of the tile.
-    const int item_m = item / ${run} % ${runs_m} * ${tiles.LANES_M} + item % ${tiles.LANES_M};
-    const int item_n = item / ${run * runs_m} * ${tiles.LANES_N} + item % ${run} / ${tiles.LANES_M};
+    const int item_m = ${tile_item} / ${run} % ${runs_m} * ${tiles.LANES_M} + ${tile_item} % ${tiles.LANES_M};
+    const int item_n = ${tile_item} / ${run * runs_m} * ${tiles.LANES_N} + ${tile_item} % ${run} / ${tiles.LANES_M};
 % endif
 </%def>
 
@@ -103,7 +122,7 @@
 ## Expression for vector i of a work-item's share of row `row` of a slab, in local memory.
 <%def name="from_slab(name, width, first, step, row)" filter="trim">
 % if tiles.SWIZZLE > 1:
-*(const __local ${element.vector(width)} *)(${name}_slab + ${name.upper()}_PLACE(${row}, ${first} + i * ${step}))
+*(const __local ${element.vector(width)} *)(${name}_slab + ${name.upper()}_PLACE(${f"slice_row + {row}" if tiles.SLICES > 1 else row}, ${first} + i * ${step}))
 % else:
 *(const __local ${element.vector(width)} *)(${name}_row + ${row} * ${name.upper()}_PITCH + i * ${step})
 % endif
@@ -129,22 +148,23 @@
 <%def name="rows_of_slab()" filter="trim">
 % for name, staged, first in (("a", tiles.SA, "FIRST_ROW"), ("b", tiles.SB, "FIRST_COLUMN")):
 % if staged and tiles.SWIZZLE == 1:
-    const __local element *${name}_row = ${name}_slab + ${first};
+    const __local element *${name}_row = ${name}_slab + ${first}${f" + slice_row * {name.upper()}_PITCH" if tiles.SLICES > 1 else ""};
 % endif
 % endfor
 </%def>
 
 ## A work-item's share of row `row` of both slabs, into the given arrays.
 <%def name="load_fragments(a_to, b_to, row)" filter="trim">
+<% global_row = f"slice_row + {row}" if tiles.SLICES > 1 else row %>
     % if tiles.SA:
     ${fragment(a_to, "a", "MWI", tiles.VWM, capture(from_slab, "a", tiles.VWM, "FIRST_ROW", "ROW_STEP", row).strip())}
     % else:
-    ${fragment(a_to, "a", "MWI", tiles.VWM, element.load(f"a + A_AT(a_tile + ROW(i), depth + {row})", tiles.VWM))}
+    ${fragment(a_to, "a", "MWI", tiles.VWM, element.load(f"a + A_AT(a_tile + ROW(i), depth + {global_row})", tiles.VWM))}
     % endif
     % if tiles.SB:
     ${fragment(b_to, "b", "NWI", tiles.VWN, capture(from_slab, "b", tiles.VWN, "FIRST_COLUMN", "COLUMN_STEP", row).strip())}
     % else:
-    ${fragment(b_to, "b", "NWI", tiles.VWN, element.load(f"b + B_AT(depth + {row}, b_tile + COLUMN(i))", tiles.VWN))}
+    ${fragment(b_to, "b", "NWI", tiles.VWN, element.load(f"b + B_AT(depth + {global_row}, b_tile + COLUMN(i))", tiles.VWN))}
     % endif
 </%def>
 
@@ -162,7 +182,7 @@
 <%def name="multiply()" filter="trim">
     ${rows_of_slab()}
     #pragma unroll ${tiles.KWI}
-    for (int p = 0; p < KWG; ++p) {
+    for (int p = 0; p < SLICE_DEPTH; ++p) {
         element a_fragment[MWI];
         element b_fragment[NWI];
         ${load_fragments("a_fragment", "b_fragment", "p")}
@@ -175,12 +195,42 @@
 ## barrier. `start` sends for a slab that is multiplied later.
 <%def name="multiply_behind(start)" filter="trim">
     #pragma unroll ${tiles.KWI}
-    for (int p = 0; p < KWG; ++p) {
+    for (int p = 0; p < SLICE_DEPTH; ++p) {
         ${load_fragments("a_fragments[p % 2]", "b_fragments[p % 2]", "p")}
         if (p == 0) {
             ${start()}
         }
         ${multiply_fragments("a_fragments[(p + 1) % 2]", "b_fragments[(p + 1) % 2]")}
+    }
+</%def>
+
+## The first slice adds the sums of the others, in their order.
+<%def name="add_slices()" filter="trim">
+    __local element *mine = slice_sums + tile_item;
+    #pragma unroll 1
+    for (int other = 1; other < ${tiles.SLICES}; ++other) {
+        if (slice == other) {
+            <%call expr="each_sum()">
+                mine[(i * NWI + j) * TILE_ITEMS] = accumulators[i][j];
+            </%call>
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (slice == 0) {
+            <%call expr="each_sum()">
+                accumulators[i][j] += mine[(i * NWI + j) * TILE_ITEMS];
+            </%call>
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+</%def>
+
+<%def name="each_sum()" filter="trim">
+    #pragma unroll
+    for (int i = 0; i < MWI; ++i) {
+        #pragma unroll
+        for (int j = 0; j < NWI; ++j) {
+            ${capture(caller.body) | trim}
+        }
     }
 </%def>
 

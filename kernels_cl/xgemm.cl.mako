@@ -1,7 +1,91 @@
-## The indirect path: both operands k-major and padded with zeros to whole tiles and slabs,
-## so that nothing is checked before the store.
-<%inherit file="tiled.mako"/>
+## The tiled kernels: a work-group computes a MWG x NWG tile of the result, slab of k by slab
+## of k. On the indirect path both operands are k-major and padded with zeros to whole tiles and
+## slabs; on the direct path they are read where they lie, in any layout.
+<%namespace name="prelude" file="prelude.mako"/>
+<%namespace name="share" file="share.mako"/>
 <%namespace name="slab" file="slab.mako"/>
-<%def name="before_slabs()"></%def>
-<%def name="fetch_slab(one)" filter="trim">${slab.fetch(one)}</%def>
-<%def name="copy_slab(one)" filter="trim">${slab.copy_past_registers(one)}</%def>
+<%namespace name="tile" file="tile.mako"/>
+${prelude.types()}
+
+${tile.defines()}
+% if tiles.FILL:
+${share.defines()}
+% endif
+
+${prelude.address("a", problem.a)}
+${prelude.address("b", problem.b)}
+${prelude.address("out", problem.out)}
+% if problem.c:
+${prelude.address("c", problem.c)}
+% endif
+
+${prelude.arithmetic()}
+% if tiles.FILL:
+
+${share.functions()}
+% endif
+
+${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tiles.work_items}, 1, 1)))", arguments)}
+{
+${tile.locals(slabs)}
+% if tiles.FILL:
+${share.locals()}
+% endif
+${prelude.offsets("a", "b", "out")}
+
+    const extent tiles_m = (m + MWG - 1) / MWG;
+    const extent tiles_n = (n + NWG - 1) / NWG;
+${tile.item()}
+% for one in slabs:
+
+${slab.declare(one)}
+% endfor
+
+% if tiles.FILL:
+${share.begin()}
+% else:
+    const extent tile = get_group_id(0);
+    const extent first_depth = 0;
+    const extent last_depth = k;
+% endif
+${tile.place()}
+% for one in slabs:
+% if one.edges == "elements" and not one.past_registers:
+    const bool ${one.name}_inside = ${one.name}_tile + ${"MWG <= m" if one.name == "a" else "NWG <= n"};
+% endif
+% endfor
+% for one in slabs:
+${slab.begin(one)}
+% endfor
+
+${tile.accumulators()}
+
+% if tiles.FRAGMENTS == 2 and tiles.ASYNC:
+${slab.walk_past_registers_with_fragments(slabs, tiles.STAGES, tile)}
+% elif tiles.FRAGMENTS == 2:
+${slab.walk_ahead_with_fragments(slabs, tile)}
+% elif tiles.ASYNC:
+${slab.walk_past_registers(slabs, tiles.STAGES, tile.multiply)}
+% elif tiles.STAGES == 2:
+${slab.walk_ahead(slabs, tile.multiply)}
+% else:
+${slab.walk(slabs, tile.multiply)}
+% endif
+
+% if tiles.SLICES > 1:
+${tile.add_slices()}
+% endif
+% if tiles.FILL:
+${share.join()}
+% endif
+% if tiles.SLICES > 1:
+    if (slice == 0) {
+${tile.store()}
+    }
+% else:
+${tile.store()}
+% endif
+% if tiles.FILL:
+${share.end()}
+% endif
+}

@@ -8,6 +8,7 @@ from top to bottom like the C that it becomes.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -115,12 +116,15 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         )
         return KernelSource("gemv", header + text, arguments, (config.WGS, 1))
     tiles = config.tiles
-    run = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
+    if isinstance(config, XgemmConfig):
+        readers = functools.partial(slab_reader, problem=_padded(problem, tiles))
+    else:
+        readers = functools.partial(slab_reader, problem=problem, run=config.RUN_K)
     slabs = []
     if tiles.SA:
-        slabs.append(slab_reader("a", problem.a, element, tiles, run))
+        slabs.append(readers("a", element=element, tiles=tiles))
     if tiles.SB:
-        slabs.append(slab_reader("b", problem.b, element, tiles, run))
+        slabs.append(readers("b", element=element, tiles=tiles))
     if tiles.FILL:
         arguments += (
             Argument("rounds", "int"),
@@ -129,7 +133,7 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         )
     name = "xgemm_direct" if isinstance(config, XgemmDirectConfig) else "xgemm"
     text = render(
-        f"{name}.cl.mako",
+        "xgemm.cl.mako",
         name=name,
         tiles=tiles,
         slabs=slabs,
@@ -143,6 +147,20 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         text = _without_unrolling(text)
     options = (traits.fence_options or "") if tiles.FILL else ""
     return KernelSource(name, header + text, arguments, (tiles.work_items,), options)
+
+
+def _padded(problem: GemmProblem, tiles: XgemmConfig) -> GemmProblem:
+    """The sizes that operands of the indirect path have after packing."""
+
+    def whole(size: int, step: int) -> int:
+        return max(1, math.ceil(size / step)) * step
+
+    return replace(
+        problem,
+        m=whole(problem.m, tiles.MWG),
+        n=whole(problem.n, tiles.NWG),
+        k=whole(problem.k, tiles.KWG),
+    )
 
 
 def _without_unrolling(text: str) -> str:

@@ -77,6 +77,10 @@ class XgemmConfig(_Config):
     FRAGMENTS : int
         2 loads a work-item's share of the next row of a slab from local memory while it
         multiplies one, across the end of a slab too.
+    SLICES : int
+        Slices of the work-items; each computes the whole tile from its own rows of every
+        slab, and their sums are added in local memory. More work-items per tile, where
+        tiles are few.
     """
 
     MWG: int
@@ -103,6 +107,7 @@ class XgemmConfig(_Config):
     FILL: int = 0
     SWIZZLE: int = 1
     FRAGMENTS: int = 1
+    SLICES: int = 1
 
     family: ClassVar[str] = "indirect"
 
@@ -118,7 +123,7 @@ class XgemmConfig(_Config):
     @property
     def work_items(self) -> int:
         """Work-items of a group."""
-        return self.MDIMC * self.NDIMC
+        return self.MDIMC * self.NDIMC * self.SLICES
 
     @property
     def MWI(self) -> int:  # noqa: N802 - CLBlast's name
@@ -134,7 +139,8 @@ class XgemmConfig(_Config):
         """Elements of local memory that a work-group holds."""
         staged_a = self.SA * (self.MWG + self.PADA)
         staged_b = self.SB * (self.NWG + self.PADB)
-        return self.STAGES * self.KWG * (staged_a + staged_b)
+        slices = self.MWG * self.NWG if self.SLICES > 1 else 0
+        return self.STAGES * self.KWG * (staged_a + staged_b) + slices
 
 
 @dataclass(frozen=True)
@@ -160,7 +166,7 @@ class XgemmDirectConfig(_Config):
         Vector width, in elements, along m and along n.
     PADA, PADB : int
         Elements added to a row of the staged slab, against local-memory bank conflicts.
-    STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS : int
+    STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS, SLICES : int
         As for `XgemmConfig`.
     RUN_K : int
         Elements that neighbouring work-items read side by side where k is the unit-stride
@@ -190,6 +196,7 @@ class XgemmDirectConfig(_Config):
     FILL: int = 0
     SWIZZLE: int = 1
     FRAGMENTS: int = 1
+    SLICES: int = 1
 
     family: ClassVar[str] = "direct"
 
@@ -208,7 +215,7 @@ class XgemmDirectConfig(_Config):
             KWI=self.KWID, VWM=self.VWMD, VWN=self.VWND, PADA=self.PADA, PADB=self.PADB,
             STAGES=self.STAGES, LANES_M=self.LANES_M, LANES_N=self.LANES_N,
             GROUP_M=self.GROUP_M, ASYNC=self.ASYNC, FILL=self.FILL, SWIZZLE=self.SWIZZLE,
-            FRAGMENTS=self.FRAGMENTS,
+            FRAGMENTS=self.FRAGMENTS, SLICES=self.SLICES,
         )  # fmt: skip
 
 
@@ -296,8 +303,8 @@ def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
 
     Examples
     --------
-    >>> print(config_from_dict("cpu", {"MR": 6, "NR": 64, "KC": 512, "VW": 16}))
-    MR=6 NR=64 KC=512 VW=16
+    >>> config_from_dict("cpu", {"MR": 6, "NR": 64, "KC": 128, "VW": 16}).KC
+    128
     """
     if family not in FAMILIES:
         raise ConfigError(f"path is {family!r}; known paths are {', '.join(FAMILIES)}")

@@ -207,9 +207,9 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: f"{c.NWG} columns, {c.NDIMC} work-items, vectors of {c.VWN}",
     ),
     _gpu(
-        "the slab's depth must be a multiple of the unrolling",
-        lambda c, dtype, traits: c.KWG % c.KWI == 0,
-        lambda c, dtype, traits: f"depth {c.KWG}, unrolling {c.KWI}",
+        "the slab's depth must be a multiple of the slices times the unrolling",
+        lambda c, dtype, traits: c.KWG % (c.SLICES * c.KWI) == 0,
+        lambda c, dtype, traits: f"depth {c.KWG}, slices {c.SLICES}, unrolling {c.KWI}",
     ),
     _gpu(
         "a slab of A must divide among the work-items that copy it",

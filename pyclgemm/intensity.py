@@ -6,7 +6,7 @@ The terms are those of the roofline model (see `pyclgemm.ceilings`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -116,15 +116,15 @@ def load_bytes(problem: GemmProblem, config: Config) -> dict[str, int]:
     element = operand_type(problem.dtype, problem.precision.arithmetic)
     found: dict[str, int] = {}
     names: tuple[Literal["a", "b"], ...] = ("a", "b")
-    for name, layout, staged, width in zip(
+    read = replace(problem, a=PACKED_A, b=PACKED_B) if packed else problem
+    for name, staged, width in zip(
         names,
-        (PACKED_A, PACKED_B) if packed else (problem.a, problem.b),
         (tiles.SA, tiles.SB),
         (tiles.VWM, tiles.VWN),
         strict=True,
     ):
         if staged:
-            reader = slab_reader(name, layout, element, tiles, run)
+            reader = slab_reader(name, read, element, tiles, run)
             found[f"{name.upper()} from global memory"] = reader.copy.width * stored
             found[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
         else:

@@ -8,7 +8,7 @@ from typing import Literal
 from .config import XgemmConfig
 from .element import ElementType
 from .errors import ConfigError
-from .problem import MatrixLayout
+from .problem import GemmProblem, MatrixLayout
 from .tiling import SlabCopy, slab_copy
 
 
@@ -30,6 +30,8 @@ class SlabReader:
         The index with unit stride: along the tile (m or n), or k.
     past_registers : bool
         Whether vectors go to local memory without passing through registers.
+    edges : "none", "vectors" or "elements"
+        Where the matrix may end: nowhere within a slab, between two vectors, or within one.
     """
 
     name: Literal["a", "b"]
@@ -38,6 +40,7 @@ class SlabReader:
     copy: SlabCopy
     unit: Literal["tile", "depth"]
     past_registers: bool
+    edges: Literal["none", "vectors", "elements"]
 
     @property
     def vector(self) -> str:
@@ -166,24 +169,48 @@ class SlabReader:
 
     def bytes_inside(self) -> str:
         """Bytes of vector i, from its start on, that belong to the matrix."""
-        if self.copy.width == 1:
-            return f"{self.is_inside(0)} ? {self.bytes} : 0"
+        if self.edges == "none":
+            return str(self.bytes)
+        if self.edges == "vectors":
+            return f"({self.is_inside(0)} ? {self.bytes} : 0)"
         position = f"{self.tile_index} - {self.name}_tile - unit"
         count = f"clamp({position}, (extent)0, (extent){self.copy.width})"
-        return f"depth + other < k ? (int){count} * {self.element.stored_bytes} : 0"
+        return f"(depth + other < k ? (int){count} * {self.element.stored_bytes} : 0)"
 
 
 def slab_reader(
     name: Literal["a", "b"],
-    layout: MatrixLayout,
+    problem: GemmProblem,
     element: ElementType,
     tiles: XgemmConfig,
-    run: int,
+    run: int = 1,
 ) -> SlabReader:
-    """Choose vectors along the operand's unit-stride index, as wide as its alignment allows."""
+    """Choose vectors along the operand's unit-stride index, as wide as its alignment allows.
+
+    Parameters
+    ----------
+    name : "a" or "b"
+        The operand.
+    problem : GemmProblem
+        The product; its layouts are those that the kernel reads.
+    element : ElementType
+        The elements of both operands.
+    tiles : XgemmConfig
+        The tiling.
+    run : int
+        As for `slab_copy`, where k has unit stride.
+
+    Raises
+    ------
+    ConfigError
+        If a slab does not divide among the work-items.
+    """
+    layout: MatrixLayout = getattr(problem, name)
     along_tile = layout.order == ("column" if name == "a" else "row")
-    extent, width, items = (
-        (tiles.MWG, tiles.VWM, tiles.MDIMA) if name == "a" else (tiles.NWG, tiles.VWN, tiles.NDIMB)
+    size, extent, width, items = (
+        (problem.m, tiles.MWG, tiles.VWM, tiles.MDIMA)
+        if name == "a"
+        else (problem.n, tiles.NWG, tiles.VWN, tiles.NDIMB)
     )
     if layout.order == "strided":
         width = 1
@@ -199,4 +226,9 @@ def slab_reader(
         copy = slab_copy(tiles.KWG, extent, tiles.work_items, at_once, run=run)
     if copy is None:
         raise ConfigError(f"a slab of {name} does not divide among the work-items of {tiles}")
-    return SlabReader(name, layout, element, copy, unit, bool(tiles.ASYNC))
+    edges: Literal["none", "vectors", "elements"] = "elements"
+    if problem.k > 0 and size % extent == 0 and problem.k % tiles.KWG == 0:
+        edges = "none"
+    elif (size if along_tile else problem.k) % copy.width == 0:
+        edges = "vectors"
+    return SlabReader(name, layout, element, copy, unit, bool(tiles.ASYNC), edges)

@@ -8,6 +8,9 @@ from collections import OrderedDict
 import numpy as np
 import pyopencl as cl
 
+#: The workspace in which work-groups that share a tile count their arrivals.
+COUNTERS = "counters"
+
 #: Queues whose state is kept; the least recently used one is let go.
 _MAX_QUEUES = 16
 
@@ -40,17 +43,20 @@ class QueueState:
         self._buffers: dict[str, cl.Buffer] = {}
 
     def buffer(self, name: str, size: int) -> cl.Buffer:
-        """A buffer of at least `size` bytes for workspace `name`; zeros when it is new."""
+        """A buffer of at least `size` bytes for workspace `name`.
+
+        Its contents are undefined, but `COUNTERS` starts with zeros; launches leave it so.
+        """
         held = self._buffers.get(name)
         if held is None or held.size < size:
             # The driver keeps the old one until launches that use it are done.
-            held = cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, size)
-            # Counters of arrivals start at zero, and each launch leaves them so.
-            filled = cl.enqueue_fill_buffer(
-                self.queue, held, np.zeros(1, np.int32), 0, held.size // 4 * 4
-            )
-            if not self.in_order:
-                filled.wait()
+            flags = cl.mem_flags.READ_WRITE
+            if name == COUNTERS:
+                zeros = np.zeros(size, np.uint8)
+                flags |= cl.mem_flags.COPY_HOST_PTR
+                held = cl.Buffer(self.queue.context, flags, hostbuf=zeros)
+            else:
+                held = cl.Buffer(self.queue.context, flags, size)
             self._buffers[name] = held
         return held
 
