@@ -18,14 +18,14 @@ from checks import (
     ROW_ALIGNED,
     STRIDED,
     check_gemm,
-    skip_if_miscompiled,
+    skip_if_refused,
     spoil_workspace,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyclgemm
-from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
 
 INDIRECT = XgemmConfig(
     MWG=32, NWG=32, KWG=8, MDIMC=8, NDIMC=8, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2
@@ -33,6 +33,7 @@ INDIRECT = XgemmConfig(
 DIRECT = XgemmDirectConfig(
     WGD=16, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=2, PADB=2
 )
+GEMV = GemvConfig(MR=2, WGS=16, LANES_N=4, VW=2)
 CPU = CpuConfig(MR=3, NR=16, KC=32, VW=8)
 
 INDIRECT_CONFIGS = {
@@ -51,6 +52,18 @@ INDIRECT_CONFIGS = {
         INDIRECT, MWG=16, NWG=64, KWG=16, MDIMC=4, NDIMC=16, MDIMA=4, NDIMB=16, LANES_M=4
     ),
     "deep": replace(INDIRECT, KWG=32, KWI=8, MDIMA=4, NDIMB=2),
+    "swizzle": replace(INDIRECT, SWIZZLE=4),
+    "two fragments": replace(INDIRECT, STAGES=2, FRAGMENTS=2),
+    "slices": replace(INDIRECT, SLICES=2, MDIMA=16, NDIMB=16),
+    "slices through caches": replace(INDIRECT, KWG=16, SLICES=4, SA=0, SB=0, MDIMA=16, NDIMB=16),
+    "slabs divided": replace(INDIRECT, FILL=3),
+    "past the registers": replace(INDIRECT, ASYNC=1, STAGES=3),
+    "all at once": replace(
+        INDIRECT, MDIMA=16, NDIMB=16, GROUP_M=2, STAGES=2, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
+    ),
+    "all at once, past the registers": replace(
+        INDIRECT, MDIMA=16, NDIMB=16, STAGES=4, ASYNC=1, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
+    ),
 }
 
 DIRECT_CONFIGS = {
@@ -63,6 +76,27 @@ DIRECT_CONFIGS = {
     "deep": replace(DIRECT, KWGD=32, KWID=8),
     "short runs along k": replace(DIRECT, RUN_K=1),
     "long runs along k": replace(DIRECT, RUN_K=16),
+    "wide": replace(DIRECT, NWGD=32),
+    "tall": replace(DIRECT, WGD=32, NWGD=8, GROUP_M=2),
+    "swizzle": replace(DIRECT, SWIZZLE=4, PADA=0, PADB=0),
+    "two fragments": replace(DIRECT, STAGES=2, FRAGMENTS=2),
+    "slices": replace(DIRECT, SLICES=2),
+    "slabs divided": replace(DIRECT, FILL=3),
+    "past the registers": replace(DIRECT, ASYNC=1, STAGES=3),
+    "all at once": replace(
+        DIRECT, NWGD=32, GROUP_M=2, STAGES=2, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
+    ),
+    "all at once, past the registers": replace(
+        DIRECT, NWGD=32, STAGES=4, ASYNC=1, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
+    ),
+}
+
+GEMV_CONFIGS = {
+    "plain": GEMV,
+    "scalars": GemvConfig(MR=1, WGS=32, LANES_N=8, VW=1, KWI=4),
+    "wide vectors": GemvConfig(MR=4, WGS=64, LANES_N=2, VW=8, KWI=2),
+    "all work-items along k": GemvConfig(MR=3, WGS=32, LANES_N=1, VW=4),
+    "all work-items along the columns": GemvConfig(MR=8, WGS=12, LANES_N=12, VW=4),
 }
 
 CPU_CONFIGS = {
@@ -77,13 +111,17 @@ CPU_CONFIGS = {
     "no prefetching": replace(CPU, PREFETCHB=0, PREFETCHC=0),
 }
 
-BASES = {"indirect": INDIRECT, "direct": DIRECT, "cpu": CPU}
+BASES = {"indirect": INDIRECT, "direct": DIRECT, "gemv": GEMV, "cpu": CPU}
+BASES_AND_MORE = BASES | {"direct: all at once": DIRECT_CONFIGS["all at once"]}
 EVERY_CONFIG = [
     pytest.param(config, id=f"{config.family}: {name}")
-    for configs in (INDIRECT_CONFIGS, DIRECT_CONFIGS, CPU_CONFIGS)
+    for configs in (INDIRECT_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, CPU_CONFIGS)
     for name, config in configs.items()
 ]
 EVERY_FAMILY = pytest.mark.parametrize("config", BASES.values(), ids=BASES)
+EVERY_FAMILY_AND_MORE = pytest.mark.parametrize(
+    "config", BASES_AND_MORE.values(), ids=BASES_AND_MORE
+)
 
 # Smaller than a tile, a whole tile, a little less and more than tiles and slabs.
 TELLING_SIZES = [(1, 1, 1), (32, 32, 32), (33, 31, 9), (64, 65, 40), (5, 130, 47), (97, 3, 70)]
@@ -99,8 +137,20 @@ def test_every_configuration(queue: Any, config: Any) -> None:
 @pytest.mark.parametrize("operands", [ROW_ALIGNED, COLUMN_ALIGNED], ids=["row", "column"])
 @pytest.mark.parametrize(
     "config",
-    [*BASES.values(), INDIRECT_CONFIGS["wide vectors"], DIRECT_CONFIGS["wide vectors"]],
-    ids=[*BASES, "indirect: wide vectors", "direct: wide vectors"],
+    [
+        *BASES.values(),
+        INDIRECT_CONFIGS["wide vectors"],
+        DIRECT_CONFIGS["wide vectors"],
+        DIRECT_CONFIGS["all at once, past the registers"],
+        GEMV_CONFIGS["wide vectors"],
+    ],
+    ids=[
+        *BASES,
+        "indirect: wide vectors",
+        "direct: wide vectors",
+        "direct: past the registers",
+        "gemv: wide vectors",
+    ],
 )
 def test_aligned_operands(queue: Any, config: Any, operands: Layout) -> None:
     for sizes in TELLING_SIZES:
@@ -117,7 +167,7 @@ def test_every_transposition(
     check_gemm(queue, (37, 41, 19), config=config, trans_a=trans_a, trans_b=trans_b, out=out)
 
 
-@EVERY_FAMILY
+@EVERY_FAMILY_AND_MORE
 @pytest.mark.parametrize("dtype", ["float16", "float64", "complex64", "complex128"])
 def test_every_type(queue: Any, require: Any, config: Any, dtype: str) -> None:
     require(dtype)
@@ -136,7 +186,7 @@ def test_half_arithmetic(queue: Any, traits: Any, require: Any, config: Any) -> 
     check_gemm(queue, (37, 41, 19), "float16", config=config, precision="F16_F16_F16")
 
 
-@EVERY_FAMILY
+@EVERY_FAMILY_AND_MORE
 @pytest.mark.parametrize(
     ("a", "b", "out"),
     [(STRIDED, ROW, ROW), (ROW, STRIDED, ROW), (ROW, ROW, STRIDED)],
@@ -146,7 +196,7 @@ def test_strided_matrices(queue: Any, config: Any, a: Layout, b: Layout, out: La
     check_gemm(queue, (37, 41, 19), config=config, a=a, b=b, out=out)
 
 
-@EVERY_FAMILY
+@EVERY_FAMILY_AND_MORE
 @pytest.mark.parametrize("out", [ROW, COLUMN], ids=["row", "column"])
 def test_whole_epilogue_in_place(queue: Any, config: Any, out: Layout) -> None:
     check_gemm(
@@ -177,14 +227,14 @@ def test_epilogue_after_several_slabs_of_k(queue: Any, config: Any, activation: 
     )
 
 
-@EVERY_FAMILY
+@EVERY_FAMILY_AND_MORE
 @settings(max_examples=15)
 @given(sizes=st.tuples(*[st.integers(1, 100)] * 3), seed=st.integers(0, 2**32 - 1))
 def test_any_size(queue: Any, config: Any, sizes: Any, seed: int) -> None:
     check_gemm(queue, sizes, config=config, seed=seed)
 
 
-@EVERY_FAMILY
+@EVERY_FAMILY_AND_MORE
 def test_zero_sizes(queue: Any, config: Any) -> None:
     for sizes in [(0, 5, 3), (5, 0, 3), (5, 7, 0)]:
         check_gemm(queue, sizes, config=config)
@@ -192,7 +242,7 @@ def test_zero_sizes(queue: Any, config: Any) -> None:
 
 @EVERY_FAMILY
 def test_explain_names_the_callers_configuration(queue: Any, rng: Any, config: Any) -> None:
-    skip_if_miscompiled(queue, config)
+    skip_if_refused(queue, config)
     a = rng.random((40, 40), dtype="float32")
     choice = pyclgemm.explain(queue, a, a, config=config)
     assert choice.path == config.family
@@ -216,6 +266,13 @@ def test_explain_names_the_callers_configuration(queue: Any, rng: Any, config: A
         (replace(INDIRECT, SA=2), r"SA.*2"),
         (replace(INDIRECT, KWG=0), r"at least 1.*KWG=0"),
         (replace(DIRECT, MDIMAD=3), r"32 work-items.*3 of them"),
+        (replace(DIRECT, NWGD=12), r"12 columns.*4 work-items.*vectors of 2"),
+        (replace(DIRECT, STAGES=4), r"STAGES is 4, ASYNC is 0"),
+        (replace(INDIRECT, SWIZZLE=16, MWG=16), r"rows of 16 and 32.*SWIZZLE 16"),
+        (replace(INDIRECT, SLICES=8), r"depth 8, slices 8, unrolling 2"),
+        (replace(INDIRECT, FRAGMENTS=2), r"FRAGMENTS is 2, STAGES is 1"),
+        (replace(DIRECT, FILL=-1), r"at least 1.*FILL=-1"),
+        (replace(GEMV, WGS=12), r"WGS is 12, LANES_N is 4"),
         (replace(CPU, NR=20), r"NR is 20.*VW is 8"),
         (replace(CPU, VW=32, NR=32), r"VW is 32"),
         (replace(CPU, KC=12), r"KC is 12.*VW is 8"),
@@ -237,6 +294,9 @@ def test_configuration_beyond_the_devices_limits(queue: Any, rng: Any, traits: A
         MWG=too_many, NWG=1, KWG=1, MDIMC=too_many, NDIMC=1, MDIMA=too_many, NDIMB=1,
         KWI=1, VWM=1, VWN=1, SA=0, SB=0,
     )  # fmt: skip
+    with pytest.raises(pyclgemm.ConfigError, match=rf"{too_many}.*{traits.max_work_group_size}"):
+        pyclgemm.gemm(queue, a, a, config=config)
+    config = GemvConfig(MR=1, WGS=too_many, LANES_N=too_many, VW=1)
     with pytest.raises(pyclgemm.ConfigError, match=rf"{too_many}.*{traits.max_work_group_size}"):
         pyclgemm.gemm(queue, a, a, config=config)
     config = replace(INDIRECT, KWG=8 * (traits.local_memory_bytes // 1024))
