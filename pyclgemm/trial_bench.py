@@ -13,6 +13,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from .ahead_timing import AheadOfDevice
 from .api import plan
 from .config import Config
 from .constraints import violations
@@ -20,8 +21,9 @@ from .device import DeviceTraits
 from .errors import ConfigError, KernelBuildError, PyclgemmError, UnsupportedError
 from .plan import GemmPlan
 from .precision import Precision, is_complex, real_part_name
+from .queue_blocker import QueueBlocker
 from .trial import FINE, Outcome, Shape, Trial
-from .trial_timing import CPU_PACE, GPU_PACE, time_in_turn
+from .trial_timing import CPU_PACE, GPU_PACE, Work, time_in_turn
 from .verification import Part, reference_parts
 
 #: Bytes of operands, of all shapes together, that are kept on the device.
@@ -88,6 +90,7 @@ class TrialBench:
         self._precision = precision
         self._pace = CPU_PACE if traits.type == "cpu" else GPU_PACE
         self._products: OrderedDict[Shape, _Product] = OrderedDict()
+        self._blocker: QueueBlocker | None = None
 
     def run(self, trial: Trial) -> Outcome:
         """Build, check and time; every failure becomes an outcome with its reason.
@@ -144,15 +147,22 @@ class TrialBench:
         except (PyclgemmError, cl.Error, MemoryError) as error:
             return error
 
-    def _repeat(self, product: _Product, ready: GemmPlan) -> Any:
+    def _repeat(self, product: _Product, ready: GemmPlan) -> Work:
         a, b, out, finish = product.a, product.b, product.out, self._queue.finish
 
-        def work(count: int) -> None:
+        def enqueue(count: int) -> None:
             for _ in range(count):
                 ready(a, b, out=out)
+
+        def work(count: int) -> None:
+            enqueue(count)
             finish()
 
-        return work
+        if self._traits.type == "cpu":
+            return work
+        if self._blocker is None:
+            self._blocker = QueueBlocker(self._queue)
+        return AheadOfDevice(enqueue, finish, self._blocker).work
 
     def _plan(self, product: _Product, config: Config) -> GemmPlan:
         """A plan whose result has been checked."""

@@ -1,0 +1,88 @@
+"""Time short products that the host has enqueued ahead of the device.
+
+One call from Python costs the host 8 us and more, longer than a small product takes on a GPU:
+a plain loop would time the host, and all configurations would seem alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from .queue_blocker import Blocker
+
+#: Products longer than this, in seconds, hide the host's time by themselves.
+LONGEST_PRODUCT = 200e-6
+
+#: Calls on their way at a time: drivers make the host wait from about 1000 launches on.
+_MOST_CALLS = 200
+
+#: Seconds for which the queue is held: at first for each call and beyond, and at most.
+_HOLD_CALL = 20e-6
+_SPARE_HOLD = 0.3e-3
+_LONGEST_HOLD = 0.04
+
+
+class AheadOfDevice:
+    """Work that is enqueued while a kernel of known length holds the queue.
+
+    What counts is the time from that kernel's start to the end of the work, minus the time of
+    the same kernel alone. To wait for the kernel and start the clock then would not do: the
+    host wakes late at times, when the work has long run.
+
+    Parameters
+    ----------
+    enqueue : callable
+        Enqueues the work so many times, without waiting.
+    finish : callable
+        Waits for the queue.
+    blocker : Blocker
+        Holds the queue.
+    clock : callable, optional
+        Replaced in tests.
+    """
+
+    def __init__(
+        self,
+        enqueue: Callable[[int], None],
+        finish: Callable[[], None],
+        blocker: Blocker,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._enqueue = enqueue
+        self._finish = finish
+        self._blocker = blocker
+        self._clock = clock
+        self._seconds = float("inf")
+        self._hold = 0.0
+
+    def work(self, count: int) -> float:
+        """Do the work so many times; gives the seconds that it took the device."""
+        if count == 1 or self._seconds > LONGEST_PRODUCT:
+            elapsed = self._plain(count)
+            self._seconds = elapsed / count
+            return elapsed
+        calls = min(count, _MOST_CALLS)
+        self._hold = max(self._hold, calls * _HOLD_CALL + _SPARE_HOLD)
+        while self._hold <= _LONGEST_HOLD:
+            alone, _ = self._behind_blocker(0)
+            elapsed, was_ahead = self._behind_blocker(calls)
+            if was_ahead and elapsed > alone:
+                return (elapsed - alone) * count / calls
+            self._hold *= 2
+        self._hold = 0.0
+        return self._plain(calls) * count / calls
+
+    def _plain(self, calls: int) -> float:
+        start = self._clock()
+        self._enqueue(calls)
+        self._finish()
+        return self._clock() - start
+
+    def _behind_blocker(self, calls: int) -> tuple[float, bool]:
+        start = self._clock()
+        is_holding = self._blocker.hold(self._hold)
+        self._enqueue(calls)
+        was_ahead = is_holding()
+        self._finish()
+        return self._clock() - start, was_ahead
