@@ -40,9 +40,9 @@ for (int p = 0; p < depth; ++p) {
     const vector ${", ".join(f"b{j} = ((const __global b_vector *)b_row)[{j}]" for j in range(vectors))};
     % for r in range(cpu.MR):
     {
-        const element x = a_tile[${r if a_by_column else f"{r} * KC"}];
+        const __global ${element.real} *x = (const __global ${element.real} *)(a_tile + ${r if a_by_column else f"{r} * KC"});
         % for s in sums:
-        const vector ${s or "a"} = (vector)(${ {"": "x", "re": "x.x", "im": "x.y"}[s] });
+        const vector ${s or "a"} = (vector)(x[${"1" if s == "im" else "0"}]);
         % for j in range(vectors):
         ${s}sum${r}_${j} = ${multiply_add_of(s or "a", f"b{j}", f"{s}sum{r}_{j}")};
         % endfor
