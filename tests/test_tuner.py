@@ -196,6 +196,36 @@ def test_shapes_share_the_time(run):
     assert max(spent) < 1.5 * min(spent)
 
 
+def test_a_winner_by_chance_gives_way_to_what_stood(run):
+    def seconds(shape, config):
+        return 1.0 if config == KNOWN else 1.5
+
+    process = Pretender(cpu(), seconds)
+    fair = process.run
+
+    def lucky(trial, timeout):
+        outcome = fair(trial, timeout)
+        if trial.config != KNOWN and trial.rival == KNOWN and len(process.trials) < 20:
+            return Outcome("fine", 0.5, 1.0)
+        return outcome
+
+    process.run = lucky
+    (standing,) = run(process, shapes=[(256, 256, 256)], budget=30.0).standings
+    assert (standing.best, standing.gain) == (KNOWN, 1.0)
+
+
+def test_what_comes_close_is_tried_on_the_nearest_shapes(run):
+    events = []
+    process = on_cpu()
+    run(process, progress=events.append)
+    seen, again = {KNOWN, OTHER}, 0
+    for trial, event in zip(process.trials, events, strict=True):
+        if event.stage == "search":
+            again += trial.config in seen
+        seen.add(trial.config)
+    assert again > 5
+
+
 def test_a_winner_is_tried_on_the_other_shapes(run):
     result = run(on_cpu(), budget=100.0)
     for standing in result.standings:
@@ -232,7 +262,7 @@ def test_a_hang_is_counted_unless_the_budget_ended_it(run):
         return Outcome("timeout", reason="no answer") if trial.config == OTHER else None
 
     assert run(on_cpu(accident=accident), budget=200.0).outcomes["timeout"] == 3
-    process = on_cpu(accident=accident)
+    process = on_cpu(accident=lambda trial: Outcome("timeout", reason="no answer"))
     result = run(process, shapes=[(2048, 2048, 2048)], budget=4.0)
     assert "timeout" not in result.outcomes
     assert process.now <= 4.0 + 2.0 + process.cost
