@@ -1,0 +1,61 @@
+"""NVIDIA's asynchronous copies in plain C, so that kernels with them run on every device.
+
+A copy is then in place at once, not when it is waited for: what is tested is which bytes go
+where, not that they are waited for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from pyclgemm import launch
+from pyclgemm.kernel_source import KernelSource
+
+#: A copy: its cache operator, bytes, destination, source, and how many bytes are not zeros.
+COPY = re.compile(
+    r'asm volatile\("cp\.async\.(?P<cache>\w+)\.shared\.global \[%0\], \[%1\], (?P<count>\d+), %2;"'
+    r' : : "r"\(\(uint\)\(size_t\)\((?P<to>.*?)\)\), "l"\((?P<source>.*?)\), "r"\((?P<valid>.*)\)'
+    r' : "memory"\);'
+)
+END_OF_GROUP = 'asm volatile("cp.async.commit_group;" : : : "memory");'
+WAIT = re.compile(r'asm volatile\("cp\.async\.wait_group (?P<pending>\d+);" : : : "memory"\);')
+
+_IN_C = """\
+{{
+    __local uchar *to = (__local uchar *)({to});
+    const __global uchar *source = (const __global uchar *)({source});
+    const uint valid = {valid};
+    for (uint byte = 0; byte < {count}; ++byte) {{
+        if (byte < valid) to[byte] = source[byte];
+        else to[byte] = 0;
+    }}
+}}"""
+
+
+def in_plain_c(text: str) -> str:
+    """The text of a kernel without inline PTX."""
+    text = COPY.sub(lambda copy: _IN_C.format(**copy.groupdict()), text)
+    text = WAIT.sub(";", text.replace(END_OF_GROUP, ";"))
+    assert "asm" not in text
+    return text
+
+
+@contextmanager
+def emulated_async_copies() -> Iterator[None]:
+    """Let every device take ASYNC, and give it plain C instead."""
+    generate = launch.generate_gemm
+
+    def generate_in_plain_c(*arguments: Any) -> KernelSource:
+        source = generate(*arguments)
+        return replace(source, text=in_plain_c(source.text))
+
+    with (
+        patch.object(launch, "generate_gemm", generate_in_plain_c),
+        patch("pyclgemm.constraints.has_async_copy", lambda traits: True),
+    ):
+        yield
