@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.case import Case
 from benchmarks.operands import Operands
-from benchmarks.shapes import Case
 
 #: Multiply-adds that a reference may cost; a larger product is compared in some rows.
 _MOST_WORK = 1 << 35

@@ -3,18 +3,28 @@
     python benchmarks/compare_clblast.py --suite square
     python benchmarks/compare_clblast.py --suite dense --device H100
     python benchmarks/compare_clblast.py --shapes 64x3072x768,1000x1000x1000:NT+7 --dtype float64
+    python benchmarks/compare_clblast.py --suite limit --contenders pyclgemm,cuBLAS
+    python benchmarks/compare_clblast.py --suite random --rounds 3 --contenders pyclgemm,cuBLAS
 
-Inside the clock: all that a repeated call does, packing of operands and launches included,
-from the first call of a burst to the end of the last product. Outside: transfers, building
-of kernels, making of plans.
+Inside the clock: all that a repeated call does on the device, packing of operands and
+launches included, to the end of the last product of a burst. Outside: transfers, building of
+kernels, making of plans. The host's part depends on the contender:
+
+- ``pyclgemm`` (a plan's call), ``pyclgemm.packed``, ``DenseLayer`` and ``CLBlast`` on a GPU:
+  products shorter than 200 us are enqueued behind a kernel that holds the queue, whose own
+  time is subtracted (`benchmarks.filled_queue`), so that the host's time is not in it;
+  longer ones, which hide it, are timed from the first call of the burst.
+- ``pyclgemm.gemm``: from the first call of the burst, as a user's loop does; the host's time
+  of a call, 10 us and more, bounds short products.
+- ``cuBLAS``: replays of a CUDA graph, without the host's time of a call.
+- On a CPU device all, NumPy too, wait for each product before the next.
 """
 
 from __future__ import annotations
 
-import functools
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -25,75 +35,23 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import clblast, contenders, cublas, report
+from benchmarks import contenders
+from benchmarks.blocker import QueueBlocker
+from benchmarks.burst import Pace
+from benchmarks.case import Case, parse_shapes
 from benchmarks.environment import describe
-from benchmarks.measure import Pace
-from benchmarks.session import Factory, Session
-from benchmarks.shapes import SUITES, Case, parse_shapes, suite_cases
+from benchmarks.factories import default_names, describe_clocks, make_factories
+from benchmarks.results import print_tables, write_results
+from benchmarks.session import Session
+from benchmarks.shapes import SUITE_NAMES, suite_cases
+from pyclgemm.ceilings import measure_ceilings
 from pyclgemm.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
 
 DTYPES = ("float16", "float32", "float64", "complex64", "complex128")
-#: Half the distance between quartiles, in percent of the median, above which a warning stands.
-_UNSURE = 20
+#: Seconds that a case of the suite `random` is measured, which has many.
+_RANDOM_SECONDS = 0.5
 _RESULTS = Path(__file__).resolve().parent / "results"
-
-
-def make_factories(
-    names: Sequence[str],
-    device: cl.Device,
-    clblast_path: str | None,
-    facts: dict[str, str],
-    say: Callable[[str], None],
-) -> dict[str, Factory]:
-    """Find out which contenders this machine has.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Those that were asked for.
-    device : pyopencl.Device
-        Where OpenCL contenders run.
-    clblast_path : str or None
-        CLBlast's shared library, if not in the usual places.
-    facts : dict
-        Versions of those found are added.
-    say : callable
-        Told what is missing.
-    """
-    factories: dict[str, Factory] = {
-        contenders.PLAN: contenders.plan_contender,
-        contenders.GEMM: contenders.gemm_contender,
-        contenders.PACKED: contenders.packed_contender,
-        contenders.LAYER: contenders.layer_contender,
-        contenders.NUMPY: contenders.NumpyContender,
-    }
-    facts |= {"clblast": "absent", "torch": "absent"}
-    if contenders.CLBLAST in names:
-        try:
-            library = clblast.load(clblast_path)
-        except clblast.CLBlastNotFoundError as error:
-            say(str(error))
-        else:
-            facts["clblast"] = str(library)
-            factories[contenders.CLBLAST] = functools.partial(contenders.clblast_contender, library)
-    if contenders.CUBLAS in names and cublas.is_nvidia_gpu(device):
-        try:
-            torch, index = cublas.find_torch_device(device)
-        except cublas.CublasUnavailableError as error:
-            say(f"cuBLAS is left out: {error}.")
-        else:
-            facts["torch"] = cublas.describe_cublas(torch)
-            factories[contenders.CUBLAS] = functools.partial(cublas.CublasContender, torch, index)
-    return {
-        name: factories[name] for name in contenders.NAMES if name in factories and name in names
-    }
-
-
-def default_names(device: cl.Device) -> list[str]:
-    """All that the device can be compared with; NumPy only where it runs on the same processor."""
-    on_cpu = bool(device.type & cl.device_type.CPU)
-    return [name for name in contenders.NAMES if name != contenders.NUMPY or on_cpu]
 
 
 def _read_names(
@@ -123,41 +81,10 @@ def _read_cases(
     return cases
 
 
-def write_results(session: Session, facts: dict[str, str], dtype: str, folder: Path) -> list[Path]:
-    """Write the CSV file and one plot a suite; give their paths."""
-    frame = report.to_frame(session.records, facts)
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = report.file_stem(facts, dtype)
-    paths = [folder / f"{stem}.csv"]
-    frame.to_csv(paths[0], index=False)
-    for suite in frame["suite"].unique():
-        paths.append(folder / f"{stem}-{suite}.png")
-        report.plot_suite(frame, suite, paths[-1])
-    return paths
-
-
-def print_tables(session: Session, facts: dict[str, str], console: Console) -> None:
-    """Print the table of each suite, and for many cases how its ratios are distributed."""
-    frame = report.to_frame(session.records, facts)
-    for suite in frame["suite"].unique():
-        table = report.speed_table(frame, suite)
-        console.print(f"\n{suite}, {frame['dtype'].iloc[0]}: GFLOPS, medians", style="bold")
-        print(report.format_table(table))
-        if (table["spread %"] > _UNSURE).any():
-            console.print(
-                f"spread above {_UNSURE} %: unsure, perhaps other work ran on this machine",
-                style="yellow",
-            )
-        summary = report.ratio_summary(table)
-        if len(table) >= 10 and len(summary):
-            console.print("\ntimes as fast, over all cases", style="bold")
-            print(summary.to_string(float_format="{:.2f}".format))
-
-
 @click.command(help=(__doc__ or "").partition("\n\n")[0])
 @click.option("--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists.")
 @click.option(
-    "--suite", "suites", multiple=True, type=click.Choice([*SUITES, "random", "all"]),
+    "--suite", "suites", multiple=True, type=click.Choice(SUITE_NAMES),
     help="What to measure; may be given again. [default: square]",
 )  # fmt: skip
 @click.option("--shapes", help="MxNxK,...; :NT for the layout, +7 for padding between rows.")
@@ -181,6 +108,12 @@ def print_tables(session: Session, facts: dict[str, str], console: Console) -> N
     help="Milliseconds of a burst; the pause after it is four times as long.",
 )  # fmt: skip
 @click.option(
+    "--seconds-per-case", type=click.FloatRange(min=0.0, min_open=True),
+    help="Time for the bursts of a case and their pauses; bursts get shorter, and fewer, at "
+    f"least 3, to keep it. [default: {_RANDOM_SECONDS:g} if all is random, else "
+    f"{Pace().seconds:g}]",
+)  # fmt: skip
+@click.option(
     "--max-seconds", type=click.FloatRange(min=0.0, min_open=True),
     help="Leave out what takes longer for one product. [default: 2 in suites]",
 )  # fmt: skip
@@ -189,6 +122,10 @@ def print_tables(session: Session, facts: dict[str, str], console: Console) -> N
     help="Shapes in the suite `random`.",
 )  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all random numbers.")
+@click.option(
+    "--fill-queue/--no-fill-queue", default=None, hidden=True,
+    help="Time short products behind a blocker. [default: on a GPU]",
+)  # fmt: skip
 def main(
     device: str | None,
     suites: Sequence[str],
@@ -200,9 +137,11 @@ def main(
     output: Path,
     rounds: int,
     burst: float,
+    seconds_per_case: float | None,
     max_seconds: float | None,
     count: int,
     seed: int,
+    fill_queue: bool | None,
 ) -> None:
     """Run the benchmark from the command line."""
     console = Console()
@@ -218,17 +157,27 @@ def main(
     )
     if not factories:
         raise click.ClickException("no contender is left")
+    on_cpu = bool(chosen.type & cl.device_type.CPU)
+    fills_queue = not on_cpu if fill_queue is None else fill_queue
+    facts["clocks"] = describe_clocks(factories, fills_queue=fills_queue, on_cpu=on_cpu)
+    # Held by name: on Intel's runtime a queue does not keep its context alive.
+    context = cl.Context([chosen])
+    queue = cl.CommandQueue(context)
+    if any(case.suite == "limit" for case in cases):
+        facts["read_gb_s"] = f"{measure_ceilings(queue).global_memory:.1f}"
     facts["command"] = shlex.join(["python", "benchmarks/compare_clblast.py", *sys.argv[1:]])
     for name, value in facts.items():
         console.print(f"[bold]{name:>13}[/]  {value}", highlight=False, soft_wrap=True)
-    # Held by name: on Intel's runtime a queue does not keep its context alive.
-    context = cl.Context([chosen])
+    if seconds_per_case is None:
+        all_random = all(case.suite == "random" for case in cases)
+        seconds_per_case = _RANDOM_SECONDS if all_random else Pace().seconds
     session = Session(
-        queue=cl.CommandQueue(context),
+        queue=queue,
         factories=factories,
-        pace=Pace(burst=burst / 1e3, rounds=rounds),
+        pace=Pace(burst=burst / 1e3, rounds=rounds, seconds=seconds_per_case),
         say=lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True),
         longest_product=max_seconds or (2.0 if suites or not shapes else float("inf")),
+        blocker=QueueBlocker(queue) if fills_queue else None,
         seed=seed,
     )
     columns = (
@@ -244,8 +193,8 @@ def main(
             console.print("Interrupted: what was measured so far follows.", style="yellow")
     if not session.records:
         raise click.ClickException("\n".join(["nothing was measured", *session.failures]))
-    print_tables(session, facts, console)
-    for path in write_results(session, facts, dtype, output):
+    print_tables(session.records, facts, console)
+    for path in write_results(session.records, facts, dtype, output):
         console.print(f"wrote {path}", highlight=False, soft_wrap=True)
     if session.failures:
         raise click.ClickException("\n".join(session.failures))

@@ -16,8 +16,8 @@ import pyopencl as cl
 from numpy.typing import NDArray
 
 import pyclgemm
+from benchmarks.burst import Contender
 from benchmarks.clblast import CLBlast
-from benchmarks.measure import Contender
 from benchmarks.operands import Operands, OperandSet
 
 #: Names as they stand in tables, in the order of its columns.
@@ -29,6 +29,10 @@ CLBLAST = "CLBlast"
 NUMPY = "NumPy"
 CUBLAS = "cuBLAS"
 NAMES = (PLAN, GEMM, PACKED, LAYER, CLBLAST, NUMPY, CUBLAS)
+
+#: Kernels of one call at most: two that pack, one that multiplies; CLBlast pads c as well,
+#: and copies it out.
+_OWN_LAUNCHES, _CLBLAST_LAUNCHES = 3, 5
 
 
 class CheckedContender(Contender, Protocol):
@@ -67,6 +71,8 @@ class DeviceContender:
         NumPy name of the type in which it sums, if not that of the operands.
     bias : ndarray, optional
         As for `CheckedContender`.
+    launches : int, optional
+        As for `Contender`.
     """
 
     step = 1
@@ -80,8 +86,10 @@ class DeviceContender:
         *,
         arithmetic: str | None = None,
         bias: NDArray[Any] | None = None,
+        launches: int | None = None,
     ) -> None:
         self.name = name
+        self.launches = launches
         self.arithmetic = arithmetic or operands.dtype
         self.bias = bias
         self._operands = operands
@@ -96,6 +104,11 @@ class DeviceContender:
             if self.waits_for_each:
                 # Not finish(), in which Intel's runtime puts the caller to work, too.
                 cl.enqueue_marker(self._operands.queue).wait()
+
+    def enqueue_ahead(self, calls: int) -> None:
+        """Enqueue so many products, without any wait."""
+        for call in itertools.islice(itertools.cycle(self._calls), calls):
+            call()
 
     def finish(self) -> None:
         """Wait for the queue."""
@@ -116,27 +129,24 @@ def _pyclgemm_arithmetic(dtype: str) -> str:
 
 
 def plan_contender(operands: Operands) -> DeviceContender:
-    """Call plans that were made before, for each set its own.
-
-    As in cuBLAS's CUDA graph, nothing is left to choose or to bind.
-    """
-    case = operands.case
-
-    def call(one: OperandSet) -> Callable[[], object]:
-        a, b, out = one.device_a, one.device_b, one.device_out
-        plan = pyclgemm.plan(
-            operands.queue, a, b, out=out, trans_a=case.trans_a, trans_b=case.trans_b
-        )
-        return functools.partial(plan, a, b, out=out)
-
+    """Call a plan that was made before: nothing is left to choose, as in a CUDA graph."""
+    case, first = operands.case, operands.sets[0]
+    plan = pyclgemm.plan(
+        operands.queue, first.device_a, first.device_b, out=first.device_out,
+        trans_a=case.trans_a, trans_b=case.trans_b,
+    )  # fmt: skip
     return DeviceContender(
-        PLAN, operands, [call(one) for one in operands.sets],
-        arithmetic=_pyclgemm_arithmetic(operands.dtype),
+        PLAN, operands,
+        [
+            functools.partial(plan, one.device_a, one.device_b, out=one.device_out)
+            for one in operands.sets
+        ],
+        arithmetic=_pyclgemm_arithmetic(operands.dtype), launches=_OWN_LAUNCHES,
     )  # fmt: skip
 
 
 def gemm_contender(operands: Operands) -> DeviceContender:
-    """Call ``pyclgemm.gemm`` with the result's array given."""
+    """Call ``pyclgemm.gemm`` with the result's array given, the host's time included."""
     case = operands.case
 
     def call(one: OperandSet) -> Callable[[], object]:
@@ -152,17 +162,19 @@ def gemm_contender(operands: Operands) -> DeviceContender:
 
 
 def packed_contender(operands: Operands) -> DeviceContender:
-    """Call plans with the second operand packed before, for each set its own."""
-    queue, case = operands.queue, operands.case
-
-    def call(one: OperandSet) -> Callable[[], object]:
-        a, packed, out = one.device_a, pyclgemm.pack(queue, _weight(operands, one)), one.device_out
-        plan = pyclgemm.plan(queue, a, packed, out=out, trans_a=case.trans_a)
-        return functools.partial(plan, a, packed, out=out)
-
+    """Call a plan with the second operand packed before, for each set its own."""
+    queue, first = operands.queue, operands.sets[0]
+    packed = [pyclgemm.pack(queue, _weight(operands, one)) for one in operands.sets]
+    plan = pyclgemm.plan(
+        queue, first.device_a, packed[0], out=first.device_out, trans_a=operands.case.trans_a
+    )
     return DeviceContender(
-        PACKED, operands, [call(one) for one in operands.sets],
-        arithmetic=_pyclgemm_arithmetic(operands.dtype),
+        PACKED, operands,
+        [
+            functools.partial(plan, one.device_a, weight, out=one.device_out)
+            for one, weight in zip(operands.sets, packed, strict=True)
+        ],
+        arithmetic=_pyclgemm_arithmetic(operands.dtype), launches=_OWN_LAUNCHES,
     )  # fmt: skip
 
 
@@ -178,6 +190,7 @@ def layer_contender(operands: Operands) -> DeviceContender:
     return DeviceContender(
         LAYER, operands, [call(one) for one in operands.sets],
         arithmetic=_pyclgemm_arithmetic(operands.dtype), bias=operands.bias.host[0],
+        launches=_OWN_LAUNCHES,
     )  # fmt: skip
 
 
@@ -195,7 +208,7 @@ def clblast_contender(library: CLBlast, operands: Operands) -> DeviceContender:
         )
         for one in operands.sets
     ]  # fmt: skip
-    return DeviceContender(CLBLAST, operands, calls)
+    return DeviceContender(CLBLAST, operands, calls, launches=_CLBLAST_LAUNCHES)
 
 
 class NumpyContender:
@@ -209,6 +222,7 @@ class NumpyContender:
 
     name = NUMPY
     step = 1
+    launches = None
     #: OpenBLAS lets its idle threads spin for 2^28 cycles before they sleep.
     unrest = 0.2
 

@@ -99,6 +99,7 @@ class CublasContender:
     """
 
     name = CUBLAS
+    launches = None
     bias: NDArray[Any] | None = None
 
     def __init__(self, torch: Any, index: int, operands: Operands) -> None:
@@ -107,8 +108,15 @@ class CublasContender:
         # Half is summed in float32 there.
         self.arithmetic = "float32" if operands.dtype == "float16" else operands.dtype
 
+        copied: dict[int, Any] = {}
+
         def copy(matrix: Matrix) -> Any:
-            tensor = torch.from_numpy(matrix.host_base).to(f"cuda:{index}")
+            number = id(matrix.host_base)
+            if number in copied:  # sets share the host's matrices
+                tensor = copied[number].clone()
+            else:
+                tensor = torch.from_numpy(matrix.host_base).to(f"cuda:{index}")
+                copied[number] = tensor
             return tensor[:, : matrix.columns]
 
         self._products = []

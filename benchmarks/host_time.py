@@ -30,12 +30,12 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import contenders
+from benchmarks.burst import Clock
+from benchmarks.case import Case
 from benchmarks.check import error_ratio, make_reference
 from benchmarks.environment import describe
-from benchmarks.measure import Clock
 from benchmarks.operands import Operands, make_operands
 from benchmarks.report import file_stem
-from benchmarks.shapes import Case
 from pyclgemm.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
 

@@ -1,79 +1,23 @@
 """Time contenders in turn, in bursts with pauses between them.
 
 A burst is as many calls as make up 12-30 ms of host clock, with one wait at its end (on CPU
-devices, where NumPy's synchronous calls are the measure, one after each call); the order is
-shuffled in every round, and after a burst the machine rests four times as long. Small machines
-throttle and large GPUs sink to their power limit under unbroken load, which would favour
-whoever runs first.
+devices, where NumPy's synchronous calls are the measure, one after each call), or on a GPU
+as many short products as fit behind a kernel that holds the queue; the order is shuffled in
+every round, and after a burst the machine rests four times as long. Small machines throttle
+and large GPUs sink to their power limit under unbroken load, which would favour whoever
+runs first.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-
-class Contender(Protocol):
-    """One way to compute the product of a case.
-
-    Attributes
-    ----------
-    name : str
-        Column in tables.
-    step : int
-        Calls that `enqueue` makes at least: it rounds up to a multiple.
-    unrest : float
-        Seconds for which its idle threads still keep cores busy after a call.
-    """
-
-    name: str
-    step: int
-    unrest: float
-
-    def enqueue(self, calls: int) -> None:
-        """Start so many products, without waiting where the library allows."""
-
-    def finish(self) -> None:
-        """Wait for all of them."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How bursts are laid out.
-
-    Attributes
-    ----------
-    burst : float
-        Seconds of work in a burst; a product that takes longer is a burst by itself.
-    rest : float
-        Pause after a burst, as a multiple of its length.
-    longest_rest : float
-        Bound on the pause, in seconds.
-    rounds : int
-        Bursts of each contender.
-    seconds : float
-        Time for all rounds of a case. Where bursts are long there are fewer rounds, but
-        never fewer than three.
-    """
-
-    burst: float = 0.015
-    rest: float = 4.0
-    longest_rest: float = 2.0
-    rounds: int = 7
-    seconds: float = 10.0
-
-    def rounds_for(self, bursts: Sequence[float]) -> int:
-        """Rounds that fit into `seconds`, given how long each contender's burst takes."""
-        one_round = sum(burst + self.rest_after(burst) for burst in bursts)
-        return max(min(3, self.rounds), min(self.rounds, int(self.seconds / max(one_round, 1e-9))))
-
-    def rest_after(self, elapsed: float, unrest: float = 0.0) -> float:
-        """Pause after a burst that took `elapsed` seconds, at least until threads sleep."""
-        return max(min(self.rest * elapsed, self.longest_rest), unrest)
+from benchmarks.blocker import Blocker
+from benchmarks.burst import Burst, Clock, Contender, HostBurst, Pace, Sample, calibrate
+from benchmarks.filled_queue import LONGEST_PRODUCT, fill_queue
 
 
 @dataclass(frozen=True)
@@ -86,10 +30,13 @@ class Timing:
         Calls in each burst.
     samples : tuple of float
         Seconds per call, one for each burst.
+    clock_name : str
+        "host", or "queue filled": without the host's time.
     """
 
     calls: int
     samples: tuple[float, ...]
+    clock_name: str = HostBurst.clock_name
 
     @property
     def median(self) -> float:
@@ -106,51 +53,29 @@ class Timing:
         return (self.quantile(0.75) - self.quantile(0.25)) / (2 * self.median)
 
 
-@dataclass(frozen=True)
-class Clock:
-    """Where time comes from; tests give another."""
-
-    now: Callable[[], float] = time.perf_counter
-    sleep: Callable[[float], None] = time.sleep
-
-
-def time_burst(contender: Contender, calls: int, clock: Clock) -> float:
-    """Seconds that so many calls take, the wait at the end included."""
-    start = clock.now()
-    contender.enqueue(calls)
-    contender.finish()
-    return clock.now() - start
-
-
-def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, float]:
-    """Find how many calls make up a burst.
+def prepare_burst(
+    contender: Contender, pace: Pace, blocker: Blocker | None, clock: Clock
+) -> tuple[Burst, Sample]:
+    """Find what a burst of a contender is, and how long it takes.
 
     Parameters
     ----------
     contender : Contender
-        Called before, so that nothing is built within the clock.
+        Called before.
     pace : Pace
-        Length of a burst.
+        Length of a burst on the host's clock.
+    blocker : Blocker or None
+        Holds the queue for products that are too short for the host's clock.
     clock : Clock
         Source of time.
-
-    Returns
-    -------
-    calls : int
-        A multiple of the contender's step.
-    seconds : float
-        How long that many take.
     """
-    step = contender.step
-    calls, elapsed = step, time_burst(contender, step, clock)
-    # The wait at the end weighs in short bursts, so the count is approached from below.
-    while elapsed < pace.burst / 2:
-        growth = min(max(pace.burst / max(elapsed, 1e-9), 2.0), 16.0)
-        calls = max(calls + step, round(calls * growth / step) * step)
+    calls, elapsed = calibrate(contender, pace, clock)
+    if blocker is not None and contender.launches and elapsed / calls < LONGEST_PRODUCT:
         clock.sleep(pace.rest_after(elapsed))
-        elapsed = time_burst(contender, calls, clock)
-    wanted = max(step, round(calls * pace.burst / elapsed / step) * step)
-    return wanted, elapsed * wanted / calls
+        filled = fill_queue(contender, calls, blocker, clock)
+        if filled is not None:
+            return filled
+    return HostBurst(contender, calls, clock), Sample(elapsed / calls, elapsed, elapsed)
 
 
 def measure_in_turn(
@@ -158,6 +83,7 @@ def measure_in_turn(
     pace: Pace,
     rng: np.random.Generator,
     *,
+    blocker: Blocker | None = None,
     clock: Clock | None = None,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Mapping[str, Timing]:
@@ -171,27 +97,33 @@ def measure_in_turn(
         Bursts, pauses, rounds.
     rng : numpy.random.Generator
         Shuffles the order.
+    blocker : Blocker, optional
+        Holds the queue for contenders that allow it and take less than `LONGEST_PRODUCT`.
     clock : Clock, optional
         Source of time.
     progress : callable
         Told after each burst which part of the work it was.
     """
     clock = clock or Clock()
-    calls, bursts = {}, []
+    pace = pace.shortened(len(contenders))
+    bursts, firsts = [], []
     for contender in contenders:
-        calls[contender.name], burst = calibrate(contender, pace, clock)
+        burst, first = prepare_burst(contender, pace, blocker, clock)
         bursts.append(burst)
-        clock.sleep(pace.rest_after(burst, contender.unrest))
-    rounds = pace.rounds_for(bursts)
+        firsts.append(first)
+        clock.sleep(pace.rest_after(first.worked, contender.unrest))
+    rounds = pace.rounds_for(firsts)
     samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for _ in range(rounds):
-        for index in rng.permutation(len(contenders)):
-            contender = contenders[index]
-            count = calls[contender.name]
-            elapsed = time_burst(contender, count, clock)
-            samples[contender.name].append(elapsed / count)
-            progress(1 / (rounds * len(contenders)))
-            clock.sleep(pace.rest_after(elapsed, contender.unrest))
+        for index in rng.permutation(len(bursts)):
+            burst = bursts[index]
+            sample = burst.sample()
+            samples[burst.contender.name].append(sample.seconds)
+            progress(1 / (rounds * len(bursts)))
+            clock.sleep(pace.rest_after(sample.worked, burst.contender.unrest))
     return {
-        name: Timing(calls[name], tuple(seconds)) for name, seconds in samples.items() if seconds
+        burst.contender.name: Timing(
+            burst.calls, tuple(samples[burst.contender.name]), burst.clock_name
+        )
+        for burst in bursts
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from benchmarks.shapes import Case
+from benchmarks.case import Case
 
 #: Rotated inputs together are to exceed the largest cache of a GPU by this number of bytes.
 _ROTATION_BYTES = 128 << 20
@@ -80,7 +80,8 @@ class Operands:
     queue : pyopencl.CommandQueue
         In order, without profiling, which would slow each launch.
     sets : sequence of OperandSet
-        Several where one would stay in a GPU's cache.
+        Several where one would stay in a GPU's cache; they have buffers of their own on the
+        device, and the same numbers.
     bias : Matrix
         One row of n elements, for dense layers.
     """
@@ -135,9 +136,11 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
     kind = np.dtype(dtype)
     real = np.float64 if kind.itemsize // (2 if kind.kind == "c" else 1) == 8 else np.float32
     if kind.kind == "c":
-        parts = rng.random((*shape, 2), dtype=real) * real(2) - real(1)
-        return np.ascontiguousarray(parts).view(kind)[..., 0]
-    return (rng.random(shape, dtype=real) * real(2) - real(1)).astype(kind, copy=False)
+        return uniform(rng, (*shape, 2), np.dtype(real).name).view(kind)[..., 0]
+    numbers = rng.random(shape, dtype=real)
+    numbers *= 2
+    numbers -= 1
+    return numbers.astype(kind, copy=False)
 
 
 def make_operands(
@@ -162,10 +165,20 @@ def make_operands(
         base = uniform(rng, (rows, columns + case.padding), dtype)
         return Matrix(base, cl_array.to_device(queue, base), columns)
 
-    sets = []
-    for _ in range(set_count(case, dtype, queue.device)):
-        a, b, out = matrix(case.shape_a), matrix(case.shape_b), matrix(case.shape_out)
-        sets.append(OperandSet(a, b, out, a.device, b.device, out.device))
+    def copy(matrix: Matrix) -> Matrix:
+        base = cl_array.empty_like(matrix.device_base)
+        cl.enqueue_copy(queue, base.base_data, matrix.device_base.base_data)
+        return replace(matrix, device_base=base)
+
+    def as_set(a: Matrix, b: Matrix, out: Matrix) -> OperandSet:
+        return OperandSet(a, b, out, a.device, b.device, out.device)
+
+    # Numbers of their own for every set would take the host longer than the measurement.
+    first = [matrix(shape) for shape in (case.shape_a, case.shape_b, case.shape_out)]
+    sets = [as_set(*first)]
+    for _ in range(1, set_count(case, dtype, queue.device)):
+        sets.append(as_set(*map(copy, first)))
+    queue.finish()
     bias = uniform(rng, (1, case.n), dtype)
     return Operands(
         case, dtype, queue, tuple(sets), Matrix(bias, cl_array.to_device(queue, bias), case.n)

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyopencl as cl
 
+from benchmarks.blocker import Blocker
+from benchmarks.burst import Clock, HostBurst, Pace
+from benchmarks.case import Case
 from benchmarks.check import Reference, error_ratio, make_reference
 from benchmarks.contenders import GEMM, LAYER, PACKED, PLAN, CheckedContender
-from benchmarks.measure import Pace, measure_in_turn
+from benchmarks.filled_queue import LONGEST_PRODUCT
+from benchmarks.measure import measure_in_turn
 from benchmarks.operands import Operands, make_operands, memory_shortage
 from benchmarks.report import Record
-from benchmarks.shapes import Case
 from pyclgemm.errors import UnsupportedError
 
 Factory = Callable[[Operands], CheckedContender]
@@ -40,6 +43,10 @@ class Session:
     longest_product : float
         Seconds; a contender that would need longer for one product of a case, at the best
         speed it has shown so far, is left out there.
+    blocker : Blocker or None
+        Holds `queue` while short products are enqueued; None times all on the host.
+    clock : Clock or None
+        Another source of time than the host's clock.
     records : list of Record
         What was measured so far.
     failures : list of str
@@ -51,6 +58,8 @@ class Session:
     pace: Pace
     say: Callable[[str], None]
     longest_product: float
+    blocker: Blocker | None = None
+    clock: Clock | None = None
     seed: int = 0
     records: list[Record] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -94,8 +103,19 @@ class Session:
                 contenders.append(contender)
         if not contenders:
             return
-        timings = measure_in_turn(contenders, self.pace, rng, progress=progress)
-        for name, timing in timings.items():
+        timings = measure_in_turn(
+            contenders,
+            self.pace,
+            rng,
+            blocker=self.blocker,
+            clock=self.clock,
+            progress=progress,
+        )
+        for contender in contenders:
+            name, timing = contender.name, timings[contender.name]
+            by_host = timing.clock_name == HostBurst.clock_name
+            if self.blocker and contender.launches and by_host and timing.median < LONGEST_PRODUCT:
+                self.say(f"{name} waits in {case.label}: its figure has the host's time in it.")
             # The fastest burst: other work on the machine slows whole cases, not each burst.
             speed = case.flops(dtype) / min(timing.samples)
             self._best[name] = max(self._best.get(name, 0.0), speed)

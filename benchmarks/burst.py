@@ -1,0 +1,196 @@
+"""Bursts of calls on the host's clock: how long, how many calls, what pause after them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+
+class Contender(Protocol):
+    """One way to compute the product of a case.
+
+    Attributes
+    ----------
+    name : str
+        Column in tables.
+    step : int
+        Calls that `enqueue` makes at least: it rounds up to a multiple.
+    unrest : float
+        Seconds for which its idle threads still keep cores busy after a call.
+    launches : int or None
+        Kernels that a call enqueues, at most; None where its time is the host's in any case.
+    """
+
+    name: str
+    step: int
+    unrest: float
+    launches: int | None
+
+    def enqueue(self, calls: int) -> None:
+        """Start so many products, without waiting where the library allows."""
+
+    def finish(self) -> None:
+        """Wait for all of them."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where time comes from; tests give another."""
+
+    now: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one burst took.
+
+    Attributes
+    ----------
+    seconds : float
+        Of a call.
+    elapsed : float
+        Of the whole burst, on the host's clock.
+    worked : float
+        For which products ran.
+    """
+
+    seconds: float
+    elapsed: float
+    worked: float
+
+
+class Burst(Protocol):
+    """So many calls of a contender, timed again and again.
+
+    Attributes
+    ----------
+    contender : Contender
+        Whose calls.
+    calls : int
+        How many.
+    clock_name : str
+        What the clock is, for tables.
+    """
+
+    contender: Contender
+    calls: int
+    clock_name: str
+
+    def sample(self) -> Sample:
+        """Time it once."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How bursts are laid out.
+
+    Attributes
+    ----------
+    burst : float
+        Seconds of work in a burst; a product that takes longer is a burst by itself.
+    rest : float
+        Pause after a burst, as a multiple of its work.
+    longest_rest : float
+        Bound on the pause, in seconds.
+    rounds : int
+        Bursts of each contender.
+    seconds : float
+        Time for all rounds of a case. Where bursts are long there are fewer rounds, but
+        never fewer than three.
+    """
+
+    burst: float = 0.015
+    rest: float = 4.0
+    longest_rest: float = 2.0
+    rounds: int = 7
+    seconds: float = 10.0
+
+    def shortened(self, contenders: int) -> Pace:
+        """Make bursts so short that all rounds of so many contenders fit into `seconds`.
+
+        Finding the number of calls takes about as long as two rounds.
+
+        Examples
+        --------
+        >>> Pace(burst=0.015, rest=4.0, rounds=3, seconds=0.5).shortened(2).burst
+        0.01
+        """
+        fitting = self.seconds / (contenders * (1 + self.rest) * (self.rounds + 2))
+        return replace(self, burst=min(self.burst, fitting))
+
+    def rounds_for(self, samples: Sequence[Sample]) -> int:
+        """Rounds that fit into `seconds`, given what a burst of each contender takes."""
+        one_round = sum(one.elapsed + self.rest_after(one.worked) for one in samples)
+        return max(min(3, self.rounds), min(self.rounds, int(self.seconds / max(one_round, 1e-9))))
+
+    def rest_after(self, worked: float, unrest: float = 0.0) -> float:
+        """Pause after `worked` seconds of work, at least until threads sleep."""
+        return max(min(self.rest * worked, self.longest_rest), unrest)
+
+
+def time_burst(contender: Contender, calls: int, clock: Clock) -> float:
+    """Seconds that so many calls take, the wait at the end included."""
+    start = clock.now()
+    contender.enqueue(calls)
+    contender.finish()
+    return clock.now() - start
+
+
+class HostBurst:
+    """Calls timed from before the first to after the wait at their end.
+
+    Parameters
+    ----------
+    contender : Contender
+        Called before.
+    calls : int
+        A multiple of its step.
+    clock : Clock
+        Source of time.
+    """
+
+    clock_name = "host"
+
+    def __init__(self, contender: Contender, calls: int, clock: Clock) -> None:
+        self.contender = contender
+        self.calls = calls
+        self._clock = clock
+
+    def sample(self) -> Sample:
+        """Time it once."""
+        elapsed = time_burst(self.contender, self.calls, self._clock)
+        return Sample(elapsed / self.calls, elapsed, elapsed)
+
+
+def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, float]:
+    """Find how many calls make up a burst.
+
+    Parameters
+    ----------
+    contender : Contender
+        Called before, so that nothing is built within the clock.
+    pace : Pace
+        Length of a burst.
+    clock : Clock
+        Source of time.
+
+    Returns
+    -------
+    calls : int
+        A multiple of the contender's step.
+    seconds : float
+        How long that many take.
+    """
+    step = contender.step
+    calls, elapsed = step, time_burst(contender, step, clock)
+    # The wait at the end weighs in short bursts, so the count is approached from below.
+    while elapsed < pace.burst / 2:
+        growth = min(max(pace.burst / max(elapsed, 1e-9), 2.0), 16.0)
+        calls = max(calls + step, round(calls * growth / step) * step)
+        clock.sleep(pace.rest_after(elapsed))
+        elapsed = time_burst(contender, calls, clock)
+    wanted = max(step, round(calls * pace.burst / elapsed / step) * step)
+    return wanted, elapsed * wanted / calls

@@ -1,0 +1,117 @@
+"""One product that is measured, and how it is written as text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?::([NT])([NT]))?(?:\+(\d+))?")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One product ``out = op(a) op(b)``, row-major, out (m, n).
+
+    Attributes
+    ----------
+    m, n, k : int
+        Sizes in elements.
+    suite : str
+        The suite that it belongs to.
+    trans_a, trans_b : bool
+        Whether the operand lies transposed in memory.
+    padding : int
+        Elements between the end of a row and the start of the next, in all three matrices.
+    dense : bool
+        Whether it stands for a dense layer: constant second operand, bias and activation.
+    """
+
+    m: int
+    n: int
+    k: int
+    suite: str = "shapes"
+    trans_a: bool = False
+    trans_b: bool = False
+    padding: int = 0
+    dense: bool = False
+
+    @property
+    def label(self) -> str:
+        """How tables and `parse_shapes` write it."""
+        layout = self.layout
+        suffix = "" if layout == "NN" else f":{layout}"
+        return f"{self.m}x{self.n}x{self.k}{suffix}" + (f"+{self.padding}" if self.padding else "")
+
+    @property
+    def layout(self) -> str:
+        """Two letters, T for an operand stored transposed and N for one that is not."""
+        return "NT"[self.trans_a] + "NT"[self.trans_b]
+
+    @property
+    def shape_a(self) -> tuple[int, int]:
+        """Shape of a as it is stored."""
+        return (self.k, self.m) if self.trans_a else (self.m, self.k)
+
+    @property
+    def shape_b(self) -> tuple[int, int]:
+        """Shape of b as it is stored."""
+        return (self.n, self.k) if self.trans_b else (self.k, self.n)
+
+    @property
+    def shape_out(self) -> tuple[int, int]:
+        """Shape of the result."""
+        return (self.m, self.n)
+
+    def flops(self, dtype: str) -> int:
+        """Floating-point operations: 2 m n k, four times as many for a complex type."""
+        return (8 if dtype.startswith("complex") else 2) * self.m * self.n * self.k
+
+    def bytes(self, dtype: str) -> int:
+        """Bytes that the three matrices take, padding included."""
+        elements = sum(
+            rows * (columns + self.padding)
+            for rows, columns in (self.shape_a, self.shape_b, self.shape_out)
+        )
+        return elements * np.dtype(dtype).itemsize
+
+
+def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> list[Case]:
+    """Read shapes such as ``"1024x1024x1024,64x3072x768:NT,1000x1000x1000+7"``.
+
+    Parameters
+    ----------
+    text : str
+        MxNxK separated by commas; ``:NT`` says which operands lie transposed, ``+7`` puts
+        7 elements between rows.
+    dense : bool
+        Measure them as dense layers too.
+    suite : str
+        The suite that they belong to.
+
+    Raises
+    ------
+    ValueError
+        If an item is of another form, has a size of zero, or there is none.
+
+    Examples
+    --------
+    >>> [case.label for case in parse_shapes("64x3072x768:NT,1000x1000x1000+7")]
+    ['64x3072x768:NT', '1000x1000x1000+7']
+    """
+    cases = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        match = _SHAPE.fullmatch(item)
+        if match is None or not all(int(size) for size in match.group(1, 2, 3)):
+            raise ValueError(
+                f"shape is {item!r}; wanted MxNxK with sizes of at least 1, "
+                "optionally with :NT (layout) and +7 (padding), such as 64x3072x768:NT"
+            )
+        m, n, k = (int(size) for size in match.group(1, 2, 3))
+        trans_a, trans_b = match.group(4) == "T", match.group(5) == "T"
+        padding = int(match.group(6) or 0)
+        cases.append(Case(m, n, k, suite, trans_a, trans_b, padding, dense))
+    if not cases:
+        raise ValueError("shapes is empty; wanted MxNxK separated by commas")
+    return cases

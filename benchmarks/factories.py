@@ -1,0 +1,103 @@
+"""Which contenders a machine has, and what is inside the clock of each."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
+import pyopencl as cl
+
+from benchmarks import clblast, contenders, cublas
+from benchmarks.filled_queue import LONGEST_PRODUCT
+from benchmarks.session import Factory
+
+#: Timed behind a blocker where short: what their calls cost the host is not the question.
+_QUEUED = (contenders.PLAN, contenders.PACKED, contenders.LAYER, contenders.CLBLAST)
+
+
+def make_factories(
+    names: Sequence[str],
+    device: cl.Device,
+    clblast_path: str | None,
+    facts: dict[str, str],
+    say: Callable[[str], None],
+) -> dict[str, Factory]:
+    """Find out which contenders this machine has.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Those that were asked for.
+    device : pyopencl.Device
+        Where OpenCL contenders run.
+    clblast_path : str or None
+        CLBlast's shared library, if not in the usual places.
+    facts : dict
+        Versions of those found are added.
+    say : callable
+        Told what is missing.
+    """
+    factories: dict[str, Factory] = {
+        contenders.PLAN: contenders.plan_contender,
+        contenders.GEMM: contenders.gemm_contender,
+        contenders.PACKED: contenders.packed_contender,
+        contenders.LAYER: contenders.layer_contender,
+        contenders.NUMPY: contenders.NumpyContender,
+    }
+    facts |= {"clblast": "absent", "torch": "absent"}
+    if contenders.CLBLAST in names:
+        try:
+            library = clblast.load(clblast_path)
+        except clblast.CLBlastNotFoundError as error:
+            say(str(error))
+        else:
+            facts["clblast"] = str(library)
+            factories[contenders.CLBLAST] = functools.partial(contenders.clblast_contender, library)
+    if contenders.CUBLAS in names and cublas.is_nvidia_gpu(device):
+        try:
+            torch, index = cublas.find_torch_device(device)
+        except cublas.CublasUnavailableError as error:
+            say(f"cuBLAS is left out: {error}.")
+        else:
+            facts["torch"] = cublas.describe_cublas(torch)
+            factories[contenders.CUBLAS] = functools.partial(cublas.CublasContender, torch, index)
+    return {
+        name: factories[name] for name in contenders.NAMES if name in factories and name in names
+    }
+
+
+def default_names(device: cl.Device) -> list[str]:
+    """All that the device can be compared with; NumPy only where it runs on the same processor."""
+    on_cpu = bool(device.type & cl.device_type.CPU)
+    return [name for name in contenders.NAMES if name != contenders.NUMPY or on_cpu]
+
+
+def describe_clocks(names: Iterable[str], *, fills_queue: bool, on_cpu: bool) -> str:
+    """Say what is inside the clock of each contender, for the header of a report.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Of contenders.
+    fills_queue : bool
+        Whether short products are enqueued behind a blocker.
+    on_cpu : bool
+        Whether each product is waited for before the next.
+
+    Examples
+    --------
+    >>> describe_clocks(["pyclgemm", "CLBlast", "cuBLAS"], fills_queue=True, on_cpu=False)
+    'pyclgemm, CLBlast: device alone below 200 us (queue filled ahead), else host; cuBLAS: CUDA graph'
+    >>> describe_clocks(["pyclgemm", "NumPy"], fills_queue=False, on_cpu=True)
+    'pyclgemm, NumPy: host, each product waited for'
+    """  # noqa: E501
+    host = "host, each product waited for" if on_cpu else "host"
+    short = f"device alone below {1e6 * LONGEST_PRODUCT:.0f} us (queue filled ahead), else {host}"
+    clocks: dict[str, list[str]] = {}
+    for name in names:
+        if name == contenders.CUBLAS:
+            clock = "CUDA graph"
+        else:
+            clock = short if fills_queue and name in _QUEUED else host
+        clocks.setdefault(clock, []).append(name)
+    return "; ".join(f"{', '.join(timed)}: {clock}" for clock, timed in clocks.items())

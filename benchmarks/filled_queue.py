@@ -1,0 +1,153 @@
+"""Time short products on a queue that the host has filled ahead of the device.
+
+One call from Python costs the host 8 us and more, longer than a small product takes on a
+GPU, so a plain loop times the host. cuBLAS is spared that by a CUDA graph. The counterpart
+here: a kernel of known length holds the queue while the products are enqueued behind it.
+What counts is the time from its start to the end of the last product, minus that of the
+same kernel alone, measured in turn. To wait for the kernel's event and start the clock then
+would not do: the host wakes late at times, when products have long run.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Protocol
+
+from benchmarks.blocker import Blocker
+from benchmarks.burst import Clock, Contender, Sample
+
+#: Products longer than this, in seconds, hide the host's time by themselves.
+LONGEST_PRODUCT = 200e-6
+
+#: Launches on their way at a time: drivers make the host wait from about 1000 on.
+_MOST_LAUNCHES = 500
+_MOST_CALLS = 200
+_LEAST_CALLS = 8
+
+#: Seconds for which the queue is held, at first beyond what enqueueing is expected to take.
+_SPARE_HOLD = 0.3e-3
+_LONGEST_HOLD = 0.02
+
+#: Bursts, each beside the blocker alone, of whose medians a sample is made.
+_REPEATS = 3
+
+
+class QueueNotFilledError(RuntimeError):
+    """The device was done with the blocker before the last product was enqueued."""
+
+
+class QueuedContender(Contender, Protocol):
+    """A contender all of whose work goes to the queue that is held."""
+
+    def enqueue_ahead(self, calls: int) -> None:
+        """Enqueue so many products, without any wait."""
+
+
+class FilledBurst:
+    """Calls timed behind a kernel that holds the queue.
+
+    Parameters
+    ----------
+    contender : QueuedContender
+        Called before.
+    calls : int
+        In a burst.
+    blocker : Blocker
+        Holds the contender's queue.
+    hold : float
+        Seconds to hold it, at first; it grows where the host is slower.
+    clock : Clock
+        Source of time.
+    """
+
+    clock_name = "queue filled"
+
+    def __init__(
+        self, contender: QueuedContender, calls: int, blocker: Blocker, hold: float, clock: Clock
+    ) -> None:
+        self.contender = contender
+        self.calls = calls
+        self.hold = hold
+        self._blocker = blocker
+        self._clock = clock
+
+    def sample(self) -> Sample:
+        """Time it once.
+
+        Raises
+        ------
+        QueueNotFilledError
+            If the host did not get ahead of the device behind the longest blocker.
+        """
+        clock = self._clock
+        start = clock.now()
+        alone: list[float] = []
+        behind: list[float] = []
+        while len(behind) < _REPEATS:
+            blocker_seconds, _ = self._time(0)
+            seconds, was_ahead = self._time(self.calls, blocker_seconds)
+            if was_ahead and seconds > blocker_seconds:
+                alone.append(blocker_seconds)
+                behind.append(seconds)
+            else:  # the clock ran while the device waited for the host
+                self._hold_longer()
+                alone.clear()
+                behind.clear()
+        worked = statistics.median(behind) - statistics.median(alone)
+        return Sample(worked / self.calls, clock.now() - start, _REPEATS * worked)
+
+    def _time(self, calls: int, blocker_seconds: float = 0.0) -> tuple[float, bool]:
+        """Seconds of the blocker and so many calls, and whether all were enqueued behind it."""
+        start = self._clock.now()
+        is_holding = self._blocker.hold(self.hold)
+        self.contender.enqueue_ahead(calls)
+        enqueued = self._clock.now() - start
+        was_ahead = is_holding() and enqueued < blocker_seconds
+        self.contender.finish()
+        return self._clock.now() - start, was_ahead
+
+    def _hold_longer(self) -> None:
+        if self.hold >= _LONGEST_HOLD:
+            raise QueueNotFilledError(
+                f"{self.calls} calls of {self.contender.name} were not enqueued within "
+                f"{1e3 * self.hold:.3g} ms"
+            )
+        self.hold = min(2 * self.hold, _LONGEST_HOLD)
+
+
+def fill_queue(
+    contender: QueuedContender, most_calls: int, blocker: Blocker, clock: Clock
+) -> tuple[FilledBurst, Sample] | None:
+    """Find how many calls the host gets ahead of the device with, and for how long to hold it.
+
+    Parameters
+    ----------
+    contender : QueuedContender
+        Called before.
+    most_calls : int
+        That a burst should have.
+    blocker : Blocker
+        Holds the contender's queue.
+    clock : Clock
+        Source of time.
+
+    Returns
+    -------
+    FilledBurst, Sample
+        And how it did; or None where the host never gets ahead, because the library waits,
+        say.
+    """
+    assert contender.launches is not None
+    calls = min(most_calls, _MOST_CALLS, _MOST_LAUNCHES // contender.launches)
+    least = min(calls, _LEAST_CALLS)
+    while calls >= least:
+        start = clock.now()
+        contender.enqueue_ahead(calls)
+        hold = 1.5 * (clock.now() - start) + _SPARE_HOLD
+        contender.finish()
+        burst = FilledBurst(contender, calls, blocker, min(hold, _LONGEST_HOLD), clock)
+        try:
+            return burst, burst.sample()
+        except QueueNotFilledError:
+            calls //= 2
+    return None

@@ -1,0 +1,61 @@
+"""The benchmarks' command lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import benchmark_fakes  # noqa: F401 - first: it finds the benchmarks, or skips
+import click
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import compare_clblast, host_time
+
+
+@pytest.mark.parametrize("command", [compare_clblast.main, host_time.main])
+def test_help(command: click.Command) -> None:
+    result = CliRunner().invoke(command, ["--help"])
+    assert result.exit_code == 0
+    assert "--device" in result.output and "--output" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shapes", "4x4"], "wanted MxNxK"),
+        (["--contenders", "MKL"], "known are pyclgemm"),
+        (["--suite", "round"], "round"),
+    ],
+)
+def test_wrong_options_are_explained(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(compare_clblast.main, arguments)
+    assert result.exit_code != 0
+    assert message in result.output
+
+
+def test_a_device_that_is_not_there_is_named(queue: Any) -> None:
+    result = CliRunner().invoke(compare_clblast.main, ["--device", "no such device"])
+    assert result.exit_code != 0
+    assert "no such device" in result.output
+
+
+@pytest.mark.parametrize("command", [compare_clblast.main, host_time.main])
+def test_a_run_from_end_to_end(command: click.Command, queue: Any, tmp_path: Path) -> None:
+    options = ["--device", queue.device.platform.name, "--rounds", "3", "--output", str(tmp_path)]
+    if command is compare_clblast.main:
+        options += ["--shapes", "8x8x8,9x7x5:TN+2", "--dense", "--burst", "1", "--fill-queue"]
+        options += ["--contenders", "pyclgemm,pyclgemm.gemm,DenseLayer,NumPy"]
+    else:
+        options += ["--calls", "3"]
+    result = CliRunner().invoke(command, options)
+    assert result.exit_code == 0, result.output
+    assert queue.device.name.strip() in result.output
+    (table,) = tmp_path.glob("*.csv")
+    assert len(pd.read_csv(table)) == (8 if command is compare_clblast.main else 4)
+    if command is compare_clblast.main:
+        assert "queue filled ahead" in result.output and "pyclgemm.gemm" in result.output
+        clocks = pd.read_csv(table).groupby("contender")["clock"].agg(set)
+        assert clocks["pyclgemm.gemm"] == clocks["NumPy"] == {"host"}
+        assert "queue filled" in clocks["pyclgemm"]

@@ -1,0 +1,67 @@
+"""The contenders compute the product, on every set of operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import benchmark_fakes  # noqa: F401 - first: it finds the benchmarks, or skips
+import numpy as np
+import pytest
+
+from benchmarks import contenders, operands
+from benchmarks.case import Case, parse_shapes
+from benchmarks.check import error_ratio, make_reference
+from benchmarks.operands import make_operands
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_own_contenders_are_right(queue: Any, dtype: str, rng: np.random.Generator) -> None:
+    for case in parse_shapes("13x17x19:TT+3,32x24x40", dense=True):
+        made = make_operands(case, dtype, queue, rng)
+        reference = make_reference(made, rng)
+        for make in (
+            contenders.plan_contender,
+            contenders.gemm_contender,
+            contenders.packed_contender,
+            contenders.layer_contender,
+        ):
+            contender = make(made)
+            contender.poison()
+            contender.enqueue(len(made.sets) + 1)
+            contender.finish()
+            ratio = error_ratio(contender.result(), reference, contender.arithmetic, contender.bias)
+            assert ratio < 1, contender.name
+
+
+def test_every_set_has_buffers_of_its_own_and_gets_its_product(
+    queue: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operands, "set_count", lambda case, dtype, device: 3)
+    for case in (Case(5, 6, 7), Case(5, 6, 7, padding=2)):
+        made = make_operands(case, "float32", queue, rng)
+        outs = [one.out.device_base for one in made.sets]
+        buffers = {
+            matrix.device_base.base_data.int_ptr
+            for one in made.sets
+            for matrix in (one.a, one.b, one.out)
+        }
+        assert len(buffers) == 9
+        for make in (contenders.plan_contender, contenders.packed_contender):
+            for out in outs:
+                out.fill(np.nan, queue)
+            contender = make(made)
+            contender.enqueue_ahead(3)
+            contender.finish()
+            for one in made.sets:
+                result = one.out.device_base.get(queue)[:, : case.n]
+                np.testing.assert_allclose(result, one.a.host @ one.b.host, rtol=1e-4, atol=1e-5)
+
+
+def test_only_what_may_run_ahead_tells_its_launches(queue: Any, rng: np.random.Generator) -> None:
+    made = make_operands(Case(3, 3, 3), "float32", queue, rng)
+    assert contenders.plan_contender(made).launches
+    assert contenders.packed_contender(made).launches
+    assert contenders.layer_contender(made).launches
+    # Its figure is what a user's loop sees.
+    assert contenders.gemm_contender(made).launches is None
+    assert contenders.NumpyContender(made).launches is None

@@ -1,0 +1,193 @@
+"""Contenders are timed in turn, in bursts; seen on a clock that is made up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from benchmark_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
+
+from benchmarks import contenders
+from benchmarks.blocker import QueueBlocker
+from benchmarks.burst import Clock, Pace, Sample, calibrate
+from benchmarks.case import Case
+from benchmarks.filled_queue import fill_queue
+from benchmarks.measure import Timing, measure_in_turn
+from benchmarks.operands import make_operands
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 1e-4, 3e-3, 0.019, 0.5])
+@pytest.mark.parametrize("step", [1, 6])
+def test_a_burst_takes_about_15_ms_or_is_one_step(seconds: float, step: int) -> None:
+    time = FakeTime()
+    calls, elapsed = calibrate(FakeContender("x", time, seconds, step), Pace(), time.clock())
+    assert calls % step == 0
+    assert 0.012 <= elapsed <= 0.03 or calls == step
+    assert elapsed == pytest.approx(calls * seconds, rel=0.1)
+
+
+def test_contenders_take_turns_and_rest_four_times_as_long() -> None:
+    time = FakeTime()
+    order: list[str] = []
+
+    class Noting(FakeContender):
+        def enqueue(self, calls: int) -> None:
+            order.append(self.name)
+            super().enqueue(calls)
+
+    two = [Noting("x", time, 1e-3), Noting("y", time, 2e-3)]
+    told: list[float] = []
+    timings = measure_in_turn(
+        two, Pace(rounds=9), np.random.default_rng(0), clock=time.clock(), progress=told.append
+    )
+    assert timings["x"].median == pytest.approx(1e-3, rel=0.01)
+    assert timings["y"].median == pytest.approx(2e-3, rel=0.01)
+    rounds = [order[i : i + 2] for i in range(len(order) - 18, len(order), 2)]
+    assert all(sorted(pair) == ["x", "y"] for pair in rounds)
+    assert ["x", "y"] in rounds and ["y", "x"] in rounds
+    assert sum(told) == pytest.approx(1.0)
+    assert time.slept == pytest.approx(0.8 * time.seconds, rel=0.01)
+
+
+def host_sample(seconds: float) -> Sample:
+    return Sample(seconds, seconds, seconds)
+
+
+def test_long_bursts_get_fewer_rounds_but_three() -> None:
+    pace = Pace(rounds=9, seconds=10.0)
+    assert pace.rounds_for([host_sample(0.02)] * 2) == 9
+    assert pace.rounds_for([host_sample(0.3), host_sample(0.1)]) == 5
+    assert pace.rounds_for([host_sample(5.0)]) == 3
+    assert replace(pace, rounds=1).rounds_for([host_sample(5.0)]) == 1
+
+
+def test_little_time_for_a_case_makes_bursts_short_and_is_kept() -> None:
+    time = FakeTime()
+    two = [FakeContender("x", time, 1e-5), FakeContender("y", time, 3e-4)]
+    pace = Pace(rounds=3, seconds=0.5)
+    timings = measure_in_turn(two, pace, np.random.default_rng(0), clock=time.clock())
+    assert [len(timing.samples) for timing in timings.values()] == [3, 3]
+    assert time.seconds < 0.6
+    assert Pace().shortened(7) == Pace()
+
+
+def test_spread_is_half_the_distance_between_quartiles() -> None:
+    timing = Timing(1, (1.0, 2.0, 3.0, 4.0, 5.0))
+    assert (timing.median, timing.spread) == (3.0, pytest.approx(1 / 3))
+
+
+def measure_queued(contender: QueuedContender, blocked: bool = True) -> Timing:
+    return measure_in_turn(
+        [contender], Pace(rounds=3), np.random.default_rng(0),
+        blocker=contender.device if blocked else None, clock=contender.device.time.clock(),
+    )["x"]  # fmt: skip
+
+
+@pytest.mark.parametrize("seconds", [2e-6, 9e-6, 5e-5])
+def test_behind_a_blocker_the_host_does_not_count(seconds: float) -> None:
+    contender = QueuedContender("x", FakeDevice(FakeTime()), host=9e-6, seconds=seconds)
+    timing = measure_queued(contender)
+    assert timing.clock_name == "queue filled"
+    assert timing.median == pytest.approx(seconds, rel=1e-3)
+    assert 100 <= timing.calls <= 200 and set(contender.bursts[-10:]) <= {timing.calls, 0}
+
+
+def test_what_is_long_or_must_not_run_ahead_is_timed_on_the_host() -> None:
+    for launches, seconds in ((1, 3e-4), (None, 2e-6)):
+        contender = QueuedContender("x", FakeDevice(FakeTime()), 9e-6, seconds, launches)
+        timing = measure_queued(contender)
+        assert timing.clock_name == "host" and not contender.device.holds
+        assert timing.median == pytest.approx(max(9e-6, seconds), rel=0.01)
+    contender = QueuedContender("x", FakeDevice(FakeTime()), host=9e-6, seconds=2e-6)
+    assert measure_queued(contender, blocked=False).median == pytest.approx(9e-6, rel=0.01)
+
+
+def test_no_more_launches_are_on_their_way_than_a_driver_takes() -> None:
+    contender = QueuedContender("x", FakeDevice(FakeTime()), 9e-6, 2e-6, launches=5)
+    assert measure_queued(contender).calls == 100
+
+
+class Stalling(QueuedContender):
+    """The host is held up, the first times that it runs ahead or always."""
+
+    stalls = 3
+
+    def enqueue_ahead(self, calls: int) -> None:
+        super().enqueue_ahead(calls)
+        if calls and self.device.holds and self.stalls:
+            self.stalls -= 1
+            self._time.seconds += 0.01
+
+
+def test_a_sample_whose_blocker_ended_early_is_thrown_away_and_the_blocker_made_longer() -> None:
+    device = FakeDevice(FakeTime())
+    contender = Stalling("x", device, host=9e-6, seconds=2e-6)
+    timing = measure_queued(contender)
+    assert contender.stalls == 0
+    assert timing.clock_name == "queue filled"
+    assert timing.median == pytest.approx(2e-6, rel=1e-3)
+    assert device.holds[-1] > 3 * device.holds[0]
+
+
+def test_a_library_that_waits_is_timed_on_the_host() -> None:
+    class Waiting(QueuedContender):
+        def enqueue_ahead(self, calls: int) -> None:
+            super().enqueue_ahead(calls)
+            if calls:
+                self.finish()
+
+    timing = measure_queued(Waiting("x", FakeDevice(FakeTime()), host=9e-6, seconds=2e-6))
+    assert timing.clock_name == "host"
+    assert timing.median == pytest.approx(9e-6, rel=0.02)
+
+
+def test_a_status_that_comes_late_does_not_let_a_sample_pass() -> None:
+    """Drivers may report the end of the blocker late; the host's clock tells, too."""
+
+    class LateStatus(FakeDevice):
+        def hold(self, seconds: float) -> Callable[[], bool]:
+            super().hold(seconds)
+            return lambda: True
+
+    contender = Stalling("x", LateStatus(FakeTime()), host=9e-6, seconds=2e-6)
+    assert measure_queued(contender).median == pytest.approx(2e-6, rel=1e-3)
+
+
+def test_a_short_burst_behind_a_long_blocker_rests_for_its_work_alone() -> None:
+    contender = QueuedContender("x", FakeDevice(FakeTime()), host=9e-6, seconds=2e-6)
+    time = contender.device.time
+    measure_queued(contender)
+    calibrated = time.slept
+    assert calibrated < 4 * 0.03 + 4 * 4 * 3 * 200 * 2e-6
+
+
+def test_the_blocker_holds_a_queue_about_as_long_as_asked(queue: Any) -> None:
+    blocker = QueueBlocker(queue)
+    start = time.perf_counter()
+    still_holding = blocker.hold(0.1)
+    held_at_once = still_holding()
+    marker = cl.enqueue_marker(queue)
+    queue.finish()
+    elapsed = time.perf_counter() - start
+    assert held_at_once and not still_holding()
+    assert marker.command_execution_status == cl.command_execution_status.COMPLETE
+    assert elapsed > 0.02, "loose: other work may have slowed the measurement of its speed"
+
+
+def test_real_products_run_behind_a_real_blocker(queue: Any, rng: np.random.Generator) -> None:
+    made = make_operands(Case(16, 16, 16), "float32", queue, rng)
+    contender = contenders.plan_contender(made)
+    contender.enqueue(2)
+    contender.finish()
+    filled = fill_queue(contender, 20, QueueBlocker(queue), Clock())
+    assert filled is not None
+    burst, sample = filled
+    assert burst.calls in (20, 10) and sample.seconds > 0
+    np.testing.assert_allclose(
+        contender.result(), made.sets[0].a.host @ made.sets[0].b.host, rtol=1e-4, atol=1e-5
+    )
