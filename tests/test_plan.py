@@ -201,3 +201,57 @@ def test_cpu_devices_take_the_cpu_path(queue: Any, traits: Any) -> None:
         pytest.skip(f"{traits.name} is no CPU")
     big = np.zeros((512, 512), np.float32)
     assert pyclgemm.explain(queue, big, big).path == "cpu"
+
+
+# Without events
+
+
+def test_without_an_event_the_queues_order_is_kept(queue: Any, rng: Any) -> None:
+    a = rng.random((33, 33), dtype="float32")
+    left = cl_array.to_device(queue, a)
+    first, second = cl_array.empty_like(left), cl_array.empty_like(left)
+    plan = pyclgemm.plan(queue, left, left, out=first)
+    for _ in range(3):  # each product reads what the one before wrote
+        plan(left, left, out=first, add_event=False)
+        plan(first, left, out=second, add_event=False)
+    assert first.events == [] and second.events == []
+    wide = a.astype("float64")
+    # Entries are positive, so each product has a relative error of gamma(33) at most.
+    bound = 3 * 33 * np.finfo("float32").eps
+    np.testing.assert_allclose(second.get(queue), wide @ wide @ wide, rtol=bound)
+
+
+def test_without_an_event_those_of_the_operands_are_waited_for(
+    fresh_queue: Any, gate: Any, rng: Any
+) -> None:
+    a = rng.random((8, 8), dtype="float32")
+    left = cl_array.to_device(fresh_queue, a)
+    out = cl_array.zeros(fresh_queue, (8, 8), "float32")
+    plan = pyclgemm.plan(fresh_queue, left, left, out=out)
+    fresh_queue.finish()
+    left.add_event(gate.event)
+    plan(left, left, out=out, add_event=False)
+    marker = cl.enqueue_marker(fresh_queue)
+    fresh_queue.flush()
+    assert marker.command_execution_status != cl.command_execution_status.COMPLETE
+    gate.open()
+    marker.wait()
+    np.testing.assert_allclose(out.get(fresh_queue), a @ a, rtol=1e-5)
+
+
+def test_an_out_of_order_queue_always_gives_an_event(context: Any, rng: Any) -> None:
+    mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    queue = cl.CommandQueue(context, properties=mode)
+    a = cl_array.to_device(queue, rng.random((8, 8), dtype="float32"))
+    out = cl_array.empty_like(a)
+    pyclgemm.plan(queue, a, a, out=out)(a, a, out=out, add_event=False)
+    assert len(out.events) == 1
+    cl.wait_for_events(out.events)
+
+
+def test_an_event_that_is_asked_for_is_given(queue: Any, rng: Any) -> None:
+    a = cl_array.to_device(queue, rng.random((8, 8), dtype="float32"))
+    plan = pyclgemm.plan(queue, a, a)
+    out, event = plan(a, a, add_event=False, return_event=True)
+    event.wait()
+    assert out.events == [event]
