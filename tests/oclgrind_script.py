@@ -6,20 +6,33 @@ Oclgrind reports what kernels do wrong; this script fails if a result is wrong.
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
+from async_emulation import emulated_async_copies
 from checks import packed
 from reference import assert_close, expected_gemm, random_array
-from test_families import CPU_CONFIGS, DIRECT_CONFIGS, INDIRECT_CONFIGS
+from test_families import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 
 import pyclgemm
+from pyclgemm import device
 from pyclgemm.problem import PackedLayout
 
-CONFIGS = {"indirect": INDIRECT_CONFIGS, "direct": DIRECT_CONFIGS, "cpu": CPU_CONFIGS}
+CONFIGS = {
+    "indirect": INDIRECT_CONFIGS,
+    "direct": DIRECT_CONFIGS,
+    "gemv": GEMV_CONFIGS,
+    "cpu": CPU_CONFIGS,
+}
+
+#: Oclgrind has no OpenCL C 2.0. It runs one work-item after the other, up to a barrier: a fence
+#: of one work-item is as good there as one of the device.
+FENCE = "-D atomic_work_item_fence(flags,order,scope)=mem_fence(flags)"
 
 
 def exact(queue: cl.CommandQueue, host: np.ndarray, order: str = "C") -> cl_array.Array:
@@ -37,9 +50,12 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
         # Of 16 components Oclgrind takes a permutation (to multiply by i) for uninitialised.
         config = replace(config, VW=4)
     rng = np.random.default_rng(0)
-    m, n, k = {"odd": (37, 35, 19), "whole": (32, 32, 32), "packed": (33, 40, 21)}.get(
-        case, (21, 33, 10)
-    )
+    m, n, k = {
+        "odd": (37, 35, 19),
+        "whole": (32, 32, 32),
+        "packed": (33, 40, 21),
+        "deep": (13, 15, 70),
+    }.get(case, (21, 33, 10))
     dtype = "complex64" if case == "complex" else "float32"
     trans_a, trans_b = ("C", "T") if case == "complex" else ("N", "N")
     a = random_array(rng, (m, k) if trans_a == "N" else (k, m), dtype)
@@ -79,15 +95,21 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
 def main() -> None:
     """Arguments: family, configuration's name, and case."""
     family, name, case = sys.argv[1:]
-    device = next(
-        device
+    simulated = next(
+        one
         for platform in cl.get_platforms()
-        for device in platform.get_devices()
-        if "Oclgrind" in device.name
+        for one in platform.get_devices()
+        if "Oclgrind" in one.name
     )
-    context = cl.Context([device])
-    queue = cl.CommandQueue(context)
-    multiply(queue, family, name, case)
+    queue = cl.CommandQueue(cl.Context([simulated]))
+    with ExitStack() as stack:
+        config = CONFIGS[family][name]
+        if getattr(config, "FILL", 0):
+            fenced = replace(device.traits_of(simulated), fence_options=FENCE)
+            stack.enter_context(patch("pyclgemm.prepare.traits_of", lambda device: fenced))
+        if getattr(config, "ASYNC", 0):
+            stack.enter_context(emulated_async_copies())
+        multiply(queue, family, name, case)
     print("right")
 
 
