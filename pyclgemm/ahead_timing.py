@@ -15,10 +15,10 @@ from .queue_blocker import Blocker
 LONGEST_PRODUCT = 200e-6
 
 #: Calls on their way at a time: drivers make the host wait from about 1000 launches on.
-_MOST_CALLS = 200
+_MOST_CALLS = 100
 
 #: Seconds for which the queue is held: at first for each call and beyond, and at most.
-_HOLD_CALL = 20e-6
+_HOLD_CALL = 14e-6
 _SPARE_HOLD = 0.3e-3
 _LONGEST_HOLD = 0.04
 

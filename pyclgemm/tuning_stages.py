@@ -28,7 +28,7 @@ _MOST_KNOWN = 24
 #: A family whose best is this much slower than the best is not compared with it once more.
 _CLOSE = 1.10
 #: Candidates that are built side by side, on devices that do not time them on the same cores.
-_BATCH = 4
+_BATCH = 8
 #: A candidate this close to the best of its shape is tried on so many others, the nearest.
 _PROMISING = 1.10
 _PROMOTED_TO = 2
@@ -53,6 +53,7 @@ class TuningStages:
         self._session = session
         self._database = database
         self._known: dict[Shape, list[Config]] = {}
+        self._at_once = 1 if session.process.traits.type == "cpu" else _BATCH
         self._promoted: deque[tuple[Standing, Config]] = deque()
 
     def run(self) -> None:
@@ -87,11 +88,13 @@ class TuningStages:
                 if config != standing.baseline:
                     session.trial(standing, config, until)
         candidates = {standing.shape: self._from_database(problem) for standing, problem in pairs}
-        for place in range(_MOST_KNOWN):
+        for first in range(0, _MOST_KNOWN, self._at_once):
             for standing in session.active:
-                for config in candidates[standing.shape][place : place + 1]:
-                    if session.may_run(standing, config):
-                        session.trial(standing, config, until)
+                known = candidates[standing.shape][first : min(first + self._at_once, _MOST_KNOWN)]
+                chunk = [config for config in known if session.may_run(standing, config)]
+                session.prepare(standing, chunk, until)
+                for config in chunk:
+                    session.trial(standing, config, until)
 
     def _chosen_today(self, problem: GemmProblem) -> Config | None:
         """What the library takes without the tuner; None if it knows nothing that takes part."""
@@ -155,9 +158,8 @@ class TuningStages:
                 return
             standing, families = min(open_shapes, key=lambda pair: pair[0].spent)
             family = standing.next_family(families)
-            batch = 1 if session.process.traits.type == "cpu" else _BATCH
             search = session.searches[standing.shape, family]
-            asked = [search.ask() for _ in range(batch)]
+            asked = [search.ask() for _ in range(self._at_once)]
             proposed = [config for config in asked if config is not None]
             if not proposed:
                 exhausted.add((standing.shape, family))
@@ -200,10 +202,13 @@ class TuningStages:
         session = self._session
         active = session.active
         until = session.deadline - self._confirming()
-        for rank in range(len(active) - 1):
+        for first in range(0, len(active) - 1, self._at_once):
             for standing in active:
-                winner = nearest(standing, active)[rank].best
-                if winner is not None and session.may_run(standing, winner):
+                others = nearest(standing, active)[first : first + self._at_once]
+                winners = dict.fromkeys(other.best for other in others if other.best is not None)
+                chunk = [winner for winner in winners if session.may_run(standing, winner)]
+                session.prepare(standing, chunk, until)
+                for winner in chunk:
                     session.trial(standing, winner, until)
 
     def _confirm(self) -> None:

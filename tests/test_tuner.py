@@ -374,7 +374,7 @@ def test_candidates_for_a_gpu_are_built_side_by_side(run):
     ran = {trial.config for trial in process.trials}
     built = [trial.config for batch in process.prepared for trial in batch]
     # Each of the two searches may end in the middle of a batch.
-    assert len([config for config in built if config not in ran]) <= 2 * 3
+    assert len([config for config in built if config not in ran]) <= 2 * 7
 
 
 # -------------------------------------------------------------------------- arguments
