@@ -14,9 +14,12 @@ from .product import Product
 #: Bytes to which parts of a workspace are aligned: the widest vector of OpenCL C.
 _ALIGNMENT = 128
 
-#: Work-items for each core. Runtimes hand them out one by one: a core that wakes late, or is
-#: taken away for a while, then costs a part of its share and not all of it.
+#: Most work-items for each core. Runtimes hand them out one by one: a core that wakes late, or
+#: is taken away for a while, then costs a part of its share and not all of it.
 _BLOCKS_PER_CORE = 2
+
+#: What such a core costs, in blocks.
+_LATE_BLOCKS = 0.5
 
 #: Multiply-adds (16 or 32 are done at once) in the time that packing an element takes.
 _PACKING_COST = 16
@@ -31,29 +34,44 @@ class CpuGrid:
     columns_per_group: int
 
 
-def cpu_grid(m: int, n: int, items: int, config: CpuConfig) -> CpuGrid:
-    """Divide an m x n result among at most `items` work-items.
+def cpu_grid(m: int, n: int, units: int, config: CpuConfig) -> CpuGrid:
+    """Divide an m x n result among the `units` cores of a device.
 
-    The largest block decides how long the product takes: its multiply-adds, and the packing
-    of the rows of A and the columns of B that it needs.
+    How long a product takes is decided by the core that gets most: how many of the largest
+    blocks, with their multiply-adds and the packing of the rows of A and the columns of B
+    that each needs.
 
     Examples
     --------
-    >>> cpu_grid(1024, 1024, 4, CpuConfig(MR=6, NR=64, KC=512, VW=16))
+    >>> cpu_grid(1024, 1024, 2, CpuConfig(MR=6, NR=64, KC=128, VW=16))
     CpuGrid(groups=4, rows_per_group=516, columns_per_group=512)
+
+    Six panels are two equal shares, but four unequal ones:
+
+    >>> cpu_grid(1, 768, 2, CpuConfig(MR=1, NR=128, KC=32, VW=16))
+    CpuGrid(groups=2, rows_per_group=1, columns_per_group=384)
     """
     tiles_m, tiles_n = math.ceil(m / config.MR), math.ceil(n / config.NR)
 
-    def cost(split: tuple[int, int]) -> int:
-        rows = math.ceil(tiles_m / split[0]) * config.MR
-        columns = math.ceil(tiles_n / split[1]) * config.NR
-        return rows * columns + _PACKING_COST * (rows + columns)
+    def grid(by_m: int, by_n: int) -> CpuGrid:
+        rows = math.ceil(tiles_m / by_m) * config.MR
+        columns = math.ceil(tiles_n / by_n) * config.NR
+        return CpuGrid(math.ceil(m / rows) * math.ceil(n / columns), rows, columns)
 
-    splits = [(by_m, min(items // by_m, tiles_n)) for by_m in range(1, min(items, tiles_m) + 1)]
-    by_m, by_n = min(splits, key=cost)
-    rows = math.ceil(tiles_m / by_m) * config.MR
-    columns = math.ceil(tiles_n / by_n) * config.NR
-    return CpuGrid(math.ceil(m / rows) * math.ceil(n / columns), rows, columns)
+    def cost(grid: CpuGrid) -> float:
+        rows, columns = grid.rows_per_group, grid.columns_per_group
+        block = rows * columns + _PACKING_COST * (rows + columns)
+        return (math.ceil(grid.groups / units) + _LATE_BLOCKS) * block
+
+    items = _BLOCKS_PER_CORE * units
+    return min(
+        (
+            grid(by_m, by_n)
+            for by_m in range(1, min(items, tiles_m) + 1)
+            for by_n in range(1, min(items // by_m, tiles_n) + 1)
+        ),
+        key=cost,
+    )
 
 
 def schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> Schedule:
@@ -61,7 +79,7 @@ def schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> S
     problem = product.problem
     element = operand_type(problem.dtype, problem.precision.arithmetic)
     wide = epilogue_type(problem.dtype, problem.precision.arithmetic)
-    grid = cpu_grid(problem.m, problem.n, _BLOCKS_PER_CORE * traits.compute_units, config)
+    grid = cpu_grid(problem.m, problem.n, traits.compute_units, config)
     # A tall A goes through the workspace block by block; B is then packed once a block.
     blocks = max(1, round(grid.rows_per_group / config.MC))
     rows_per_block = math.ceil(grid.rows_per_group / blocks / config.MR) * config.MR

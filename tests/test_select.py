@@ -263,15 +263,20 @@ def packed(family, depth_block, width):
 
 
 def test_a_packed_b_takes_the_nearest_record_that_reads_it():
-    wanted = problem(1, 1024, 1024, packed=packed("cpu", 512, 64))
+    wanted = problem(12, 1024, 1024, packed=packed("cpu", 512, 64))
     assert select(wanted, cpu(), DATABASE).config == SQUARE
-    wanted = problem(1, 1024, 1024, packed=packed("cpu", 512, 32))
+    wanted = problem(12, 1024, 1024, packed=packed("cpu", 512, 32))
     assert select(wanted, cpu(), DATABASE).config == NARROW
 
 
 def test_or_the_nearest_record_with_its_panels():
     wanted = problem(1, 1024, 1024, packed=packed("cpu", 128, 48))
     assert select(wanted, cpu(), DATABASE).config == CpuConfig(MR=1, NR=48, KC=128, VW=16)
+
+
+def test_or_such_a_record_where_the_tile_would_have_more_rows_than_there_are():
+    wanted = problem(1, 1024, 1024, packed=packed("cpu", 512, 64))
+    assert select(wanted, cpu(), DATABASE).config == CpuConfig(MR=1, NR=64, KC=512, VW=16)
 
 
 def test_panels_that_no_vector_divides():
@@ -410,4 +415,4 @@ def test_few_rows_of_a_packed_b_take_a_small_register_tile():
     for m in (1, 2, 4):
         ahead = layout(3072, 768, cpu(), database)
         config = select(problem(m, 3072, 768, packed=ahead), cpu(), database).config
-        assert config == CpuConfig(MR=m, NR=ahead.width, KC=ahead.depth_block, VW=16)
+        assert (m, ahead.width, ahead.depth_block) == (config.MR, config.NR, config.KC)
