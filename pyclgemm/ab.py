@@ -1,6 +1,6 @@
 """Compare a change of configuration with a baseline, in turn, on a suite of shapes.
 
-Each side is checked against float64 before a time of it counts; the two are timed A B A B,
+Each side is checked against float64 before a time of it counts; the two are timed A B B A,
 burst by burst, on the same operands. One `Bench` serves many changes: operands, references
 and kernels are kept.
 """

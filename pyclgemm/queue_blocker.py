@@ -62,10 +62,10 @@ class QueueBlocker:
         self._steps_per_second = self._measure()
 
     def _measure(self) -> float:
-        steps, elapsed = 1024, self._seconds(1024)
-        while elapsed < _MEASURED and steps < _MOST_STEPS:
+        steps = 1024
+        self._seconds(steps)  # some runtimes make machine code at the first launch
+        while (elapsed := self._seconds(steps)) < _MEASURED and steps < _MOST_STEPS:
             steps *= 2
-            elapsed = self._seconds(steps)
         return steps / min(elapsed, self._seconds(steps))
 
     def _seconds(self, steps: int) -> float:
