@@ -11,7 +11,9 @@
 #define KWG ${tiles.KWG}  // depth of a slab
 #define MDIMC ${tiles.MDIMC}  // work-items along the rows
 #define NDIMC ${tiles.NDIMC}  // and along the columns
+% if tiles.SLICES > 1 or tiles.FILL:
 #define TILE_ITEMS (MDIMC * NDIMC)
+% endif
 % if tiles.SLICES > 1:
 #define SLICE_DEPTH (KWG / ${tiles.SLICES})  // rows of a slab for each of ${tiles.SLICES} slices of the work-items
 % else:

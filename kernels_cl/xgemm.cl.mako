@@ -33,7 +33,9 @@ ${share.locals()}
 % endif
 ${prelude.offsets("a", "b", "out")}
 
+% if tiles.GROUP_M > 1 or tiles.FILL:
     const extent tiles_m = (m + MWG - 1) / MWG;
+% endif
     const extent tiles_n = (n + NWG - 1) / NWG;
 ${tile.item()}
 % for one in slabs:

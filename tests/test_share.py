@@ -1,13 +1,15 @@
 """How tiles are divided among work-groups: each slab once, and each partial sum joined once.
 
-`Kernel` repeats in Python what the work-groups compute in kernels_cl/share.mako; that both
-say the same is tested on devices (tests/test_stream_k.py).
+`Kernel` repeats in Python what the work-groups compute in kernels_cl/share.mako, and a test
+holds both against each other; the sums themselves are tested on devices (tests/test_stream_k.py).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -170,6 +172,11 @@ def test_slots_never_collide_and_suffice(tiles, slabs, groups):
     assert all(0 <= slot < share.slots for slot in slots)
 
 
+def neighbours_of(sharers: int) -> int:
+    """How many partial sums are joined at once."""
+    return max(FAN_IN, math.ceil(math.sqrt(sharers)))
+
+
 class Joining:
     """The join of partial sums, with groups that arrive in any order."""
 
@@ -186,7 +193,7 @@ class Joining:
         lowest, sharers = kernel.sharers(part.tile)
         rank = part.group - lowest
         accumulators = [part.group]
-        neighbours = max(FAN_IN, math.ceil(math.sqrt(sharers)))
+        neighbours = neighbours_of(sharers)
         level, distance = 0, 1
         while distance < sharers and rank >= 0:
             self.sums[kernel.slot_of(lowest + rank, rank == 0)] = accumulators
@@ -328,3 +335,70 @@ def test_a_problem_of_no_fill_has_no_workspaces():
     assert schedule.workspaces == {}
     assert schedule.launches[0].groups == (16,)
     assert "rounds" not in schedule.launches[0].values
+
+
+# That the kernels compute what `Kernel` does
+
+
+def _in_python(expression: str) -> str:
+    """A C expression of non-negative integers."""
+    expression = re.sub(r"\((?:int|long|extent|float)\)", "", expression)
+    return re.sub(r"(?<=\d)L\b", "", expression).replace("/", "//")
+
+
+def _initial_value(text: str, name: str) -> str:
+    found = re.search(rf"\b{name} = (.*?);", text)
+    assert found, f"{name} is given no value"
+    return _in_python(found[1])
+
+
+def _returned(text: str, function: str) -> str:
+    found = re.search(rf"\b{function}\(.*?\)\n\{{\n\s*return (.*?);", text)
+    assert found, f"{function} returns nothing"
+    return _in_python(found[1])
+
+
+@pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=lambda config: config.family)
+@settings(max_examples=100)
+@given(**SHAPES, slab=st.integers(0), group=st.integers(0))
+def test_the_kernels_text_computes_the_same(config, tiles, slabs, groups, slab, group):
+    text = _text(config)
+    kernel = kernel_of(tiles, slabs, divide(tiles, slabs, groups))
+    groups, divided = kernel.groups, kernel.divided
+    facts = {"groups": groups, "group": group % groups, "slabs": slabs, "divided": divided}
+
+    def value(expression, **more):
+        return eval(expression, {"max": max, "min": min}, facts | more)
+
+    assert value(_initial_value(text, "whole_tiles"), rounds=kernel.rounds) == kernel.whole_tiles
+    assert divided == value(
+        _initial_value(text, "divided"), tiles_m=1, tiles_n=tiles, whole_tiles=kernel.whole_tiles
+    )
+    assert value(_initial_value(text, "slabs"), k=slabs * 8, KWG=8) == slabs
+    assert value(_initial_value(text, "slabs"), k=0, KWG=8) == 1
+    for is_beginning in (False, True):
+        slot = value(_returned(text, "slot_of"), is_beginning=is_beginning)
+        assert slot == kernel.slot_of(group % groups, is_beginning)
+    for sharers in (2, 9, 64, 65, groups):
+        neighbours = value(
+            _initial_value(text, "neighbours"), sharers=sharers, FAN_IN=FAN_IN,
+            ceil=math.ceil, sqrt=math.sqrt,
+        )  # fmt: skip
+        assert neighbours == neighbours_of(sharers)
+        assert neighbours**2 >= sharers  # two levels have counters
+    if divided:
+        found = value(_returned(text, "group_of"), slab=slab % divided)
+        assert found == kernel.group_of(slab % divided)
+        position = value(_initial_value(text, "long position"))
+        end = value(_initial_value(text, "end"))
+        assert (position, end) == (
+            divided * (group % groups) // groups,
+            divided * (group % groups + 1) // groups,
+        )
+
+
+@functools.cache
+def _text(config):
+    traits = gpu(compute_units=5, fence_options="")
+    schedule = make_schedule(product_of(Inquiry(100, 50, 80)), config, traits)
+    return schedule.launches[-1].source.text
