@@ -397,6 +397,26 @@ def test_the_kernels_text_computes_the_same(config, tiles, slabs, groups, slab, 
         )
 
 
+@pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=lambda config: config.family)
+def test_sums_are_in_memory_before_the_arrival_and_read_after_it(config):
+    # No runtime of a CPU shows a missing fence: the order is that of CUDA's threadFenceReduction.
+    text = _text(config)
+    place = 0
+    for statement in (
+        "sums[(i * NWI + j) * TILE_ITEMS] = accumulators[i][j];",
+        "device_fence();",
+        "barrier(CLK_LOCAL_MEM_FENCE);",
+        "arrived = atomic_inc(counter) + 1;",
+        "barrier(CLK_LOCAL_MEM_FENCE);",
+        "device_fence();",
+        "accumulators[i][j] += sums[(i * NWI + j) * TILE_ITEMS];",
+    ):
+        place = text.find(statement, place)
+        assert place > 0, f"{statement} is missing, or comes too early"
+        place += len(statement)
+    assert text.count("device_fence();") == 2
+
+
 @functools.cache
 def _text(config):
     traits = gpu(compute_units=5, fence_options="")
