@@ -10,35 +10,41 @@ a ceiling is what was reached at least once.
 from __future__ import annotations
 
 import datetime
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
+from .ahead_timing import AheadOfDevice
 from .build import build_kernel
-from .codegen import fma_is_fast
+from .ceilings_kernels import (
+    Walk,
+    arithmetic_work,
+    global_work,
+    local_work,
+    pass_over,
+    passes_of_groups,
+)
 from .device import DeviceTraits, traits_of
-from .element import ElementType
-from .kernel_source import KernelSource, render
+from .enqueue import KernelLaunch
+from .kernel_source import KernelSource
+from .queue_blocker import QueueBlocker
 
-#: Seconds that a launch should take, so that enqueueing it does not count, and bursts of it.
-_LAUNCH_SECONDS = 0.005
+#: Seconds that a burst should take, so that enqueueing it does not count, and bursts.
+_BURST_SECONDS = 0.005
 _BURSTS = 5
+_MOST_ROUNDS = 2**24
 
-#: Chains of multiply-adds of a work-item, and steps of each before the loop's end.
-_CHAINS, _STEPS = 12, 16
-
-#: Reads of global memory are of a buffer that no cache holds, within these bounds in bytes.
-_LEAST_BUFFER, _LARGEST_BUFFER = 2**28, 2**30
+#: Bytes of the buffer that is read from global memory, within bounds: no cache holds it, and
+#: one pass takes the fastest GPUs 0.3 ms. Drivers report part of their caches only.
+_CPU_BUFFER, _GPU_BUFFER, _LARGEST_BUFFER = 2**29, 2**30, 2**31
+_BUFFER_OVER_CACHE = 8
 #: Bytes that the second-level cache of a GPU holds and no first-level one does.
 _CACHED_BUFFER = 2**21
-#: Reads on their way at the same time.
-_GLOBAL_LOADS, _LOCAL_LOADS, _LOCAL_REPEATS = 8, 4, 4
-#: Work-groups of a GPU for each compute unit: enough for every latency to be hidden.
-_GROUPS_PER_UNIT = 16
+
 _EMPTY_LAUNCHES = 200
 
 
@@ -52,8 +58,8 @@ class Ceilings:
         GFLOPS of multiply-adds in registers (each counted as 2), by NumPy name of the real
         type; only types that the device has.
     global_memory : float
-        GB/s (1e9 bytes a second) of reading a buffer of at least 256 MiB, where the device
-        has the memory.
+        GB/s (1e9 bytes a second) of reading a buffer once, of 1 GiB (512 MiB on CPUs), where
+        the device has the memory.
     cache : float or None
         GB/s of reading 2 MiB over and over by all work-groups, which the second-level cache
         serves; None on CPUs.
@@ -61,7 +67,8 @@ class Ceilings:
         GB/s of reading local memory, all compute units together; None on CPUs, where it is
         ordinary memory.
     launch_seconds : float
-        From one empty launch to the next, in a stream of launches.
+        From one empty launch to the next, in a stream of launches; on devices other than
+        CPUs, in a queue that is filled faster than it runs.
     date : str
         Of the measurement, ISO 8601.
     """
@@ -107,165 +114,78 @@ def measure_ceilings(
         arithmetic[name] = _arithmetic(queue, traits, name)
     report("global memory")
     size = _buffer_bytes(queue.device, traits)
-    global_memory = _global_memory(queue, traits, size, cached=False)
+    global_memory = _global_memory(queue, traits, pass_over(traits, size))
     cache = local_memory = None
     if traits.type != "cpu":
         report("second-level cache")
-        cache = _global_memory(queue, traits, min(_CACHED_BUFFER, size), cached=True)
+        cached = passes_of_groups(traits, min(_CACHED_BUFFER, size))
+        cache = _global_memory(queue, traits, cached)
         report("local memory")
         local_memory = _local_memory(queue, traits)
     report("launches")
     today = datetime.date.today().isoformat()
-    return Ceilings(arithmetic, global_memory, cache, local_memory, _launch(queue), today)
+    launch = _launch(queue, traits)
+    return Ceilings(arithmetic, global_memory, cache, local_memory, launch, today)
 
 
-class Work:
-    """A ceiling's kernel with its arguments: the rounds of its loop come first, `out` last."""
-
-    def __init__(
-        self, queue: cl.CommandQueue, source: KernelSource, groups: int, *arguments: Any
-    ) -> None:
-        self._queue = queue
-        self._items = (groups * source.local_size[0],)
-        self._local = source.local_size
-        self._kernel = build_kernel(queue.context, queue.device, source)
-        self.out = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, 4 * self._items[0])
-        # Kept, because setting an argument does not keep a buffer alive.
-        self._arguments = (*arguments, self.out)
-        for number, argument in enumerate(self._arguments, 1):
-            self._kernel.set_arg(number, argument)
-
-    def seconds(self, rounds: int) -> float:
-        """Time of one launch, the wait for it included."""
-        self._kernel.set_arg(0, np.int32(rounds))
-        start = time.perf_counter()
-        cl.enqueue_nd_range_kernel(self._queue, self._kernel, self._items, self._local)
-        self._queue.finish()
-        return time.perf_counter() - start
-
-    def rounds_per_second(self, rounds: int = 1) -> float:
-        """The best of some bursts, after finding how many rounds make one up."""
-        self.seconds(rounds)
-        while (elapsed := self.seconds(rounds)) < _LAUNCH_SECONDS and rounds < 2**24:
-            rounds *= 2 if elapsed > _LAUNCH_SECONDS / 4 else 4
-        return rounds / min(self.seconds(rounds) for _ in range(_BURSTS))
-
-
-def _kernel(name: str, items: int, **context: Any) -> KernelSource:
-    text = render(f"{name.replace('ceiling', 'ceilings')}.cl.mako", items=items, **context)
-    return KernelSource(name, text, (), (items,))
-
-
-def _shape(traits: DeviceTraits) -> tuple[int, int]:
-    """Work-items of a group, and groups."""
-    if traits.type == "cpu":
-        return 1, _power_of_two(2 * traits.compute_units)
-    items = _power_of_two(min(256, traits.max_work_group_size) // 2 + 1)
-    return items, _power_of_two(_GROUPS_PER_UNIT * traits.compute_units)
-
-
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()
+def _best_rate(seconds: Callable[[int], float]) -> float:
+    """Repetitions a second in the best of some bursts, after finding how many make one up."""
+    count = 1
+    seconds(count)
+    while (elapsed := seconds(count)) < _BURST_SECONDS and count < _MOST_ROUNDS:
+        count *= 2 if elapsed > _BURST_SECONDS / 4 else 4
+    return count / min(seconds(count) for _ in range(_BURSTS))
 
 
 def _arithmetic(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) -> float:
     work, flops = arithmetic_work(queue, traits, dtype)
-    return flops * work.rounds_per_second() / 1e9
-
-
-def arithmetic_work(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) -> tuple[Work, int]:
-    """Multiply-adds in registers, and the operations of a round."""
-    element = ElementType(dtype, dtype)
-    # A CPU's vector register, as far as OpenCL has vectors; two halves share one of a GPU.
-    width = min(16, max(1, traits.vector_bytes // element.real_bytes))
-    items, groups = _shape(traits)
-    source = _kernel(
-        "ceiling_arithmetic",
-        items,
-        real=element.real,
-        vector=element.vector(width),
-        lanes=[element.lane(index, width) for index in range(width)],
-        chains=_CHAINS,
-        steps=_STEPS,
-        fused=fma_is_fast(dtype, traits),
-    )
-    # Numbers stay near 1: the limit of repeating the step is addend / (1 - factor).
-    work = Work(queue, source, groups, np.float32(-0.75), np.float32(1.5))
-    return work, 2 * width * _CHAINS * _STEPS * items * groups
+    return flops * _best_rate(work.seconds) / 1e9
 
 
 def _buffer_bytes(device: cl.Device, traits: DeviceTraits) -> int:
-    wanted = min(max(4 * device.global_mem_cache_size, _LEAST_BUFFER), _LARGEST_BUFFER)
+    least = _CPU_BUFFER if traits.type == "cpu" else _GPU_BUFFER
+    wanted = min(max(_BUFFER_OVER_CACHE * device.global_mem_cache_size, least), _LARGEST_BUFFER)
     available = min(traits.max_allocation_bytes, device.global_mem_size // 4)
     size: int = min(wanted, available)
     # A power of two, rounded down: positions are wrapped by a mask.
     return 1 << (size.bit_length() - 1)
 
 
-def _global_memory(
-    queue: cl.CommandQueue, traits: DeviceTraits, size: int, *, cached: bool
-) -> float:
-    pattern = np.random.default_rng(0).random(16, np.float32)
+def _global_memory(queue: cl.CommandQueue, traits: DeviceTraits, walk: Walk) -> float:
+    size = 4 * walk.width * walk.vectors
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
+    pattern = np.random.default_rng(0).random(16, np.float32)
     cl.enqueue_fill_buffer(queue, buffer, pattern, 0, size)
-    work, bytes_per_round = global_work(queue, traits, buffer, cached=cached)
-    rounds = work.rounds_per_second(1 if cached else max(1, size // bytes_per_round))
+    work = global_work(queue, traits, buffer, walk)
+    # Only launches are repeated, never rounds: see `pass_over`.
+    passes = _best_rate(lambda launches: work.seconds(walk.rounds, launches))
     buffer.release()
-    return bytes_per_round * rounds / 1e9
-
-
-def global_work(
-    queue: cl.CommandQueue, traits: DeviceTraits, buffer: cl.Buffer, *, cached: bool
-) -> tuple[Work, int]:
-    """Reads of a buffer, of a power of two bytes, and the bytes of a round.
-
-    As many rounds as the buffer has bytes for read each once, or with `cached` once a group.
-    """
-    items, groups = _shape(traits)
-    width = 16 if traits.type == "cpu" else 4
-    element = ElementType("float32", "float32")
-    lanes = [element.lane(index, width) for index in range(width)]
-    source = _kernel(
-        "ceiling_global", items, vector=element.vector(width), lanes=lanes, loads=_GLOBAL_LOADS
-    )
-    vectors = buffer.size // (4 * width)
-    if traits.type == "cpu":
-        start_step, step = vectors // groups, 1
-    elif cached:
-        # An odd number of groups' widths: every group passes over all of the buffer, and the
-        # groups of a compute unit are far from each other.
-        start_step, step = 1, 37 * items
-    else:
-        start_step, step = 1, groups * items
-    work = Work(
-        queue, source, groups, buffer, np.int64(start_step), np.int64(step), np.int64(vectors - 1)
-    )
-    return work, _GLOBAL_LOADS * 4 * width * items * groups
+    return walk.bytes * passes / 1e9
 
 
 def _local_memory(queue: cl.CommandQueue, traits: DeviceTraits) -> float:
     work, bytes_per_round = local_work(queue, traits)
-    return bytes_per_round * work.rounds_per_second() / 1e9
+    return bytes_per_round * _best_rate(work.seconds) / 1e9
 
 
-def local_work(queue: cl.CommandQueue, traits: DeviceTraits) -> tuple[Work, int]:
-    """Reads of local memory, and the bytes of a round."""
-    items, groups = _shape(traits)
-    source = _kernel("ceiling_local", items, loads=_LOCAL_LOADS, repeats=_LOCAL_REPEATS)
-    work = Work(queue, source, groups, np.int32(1))
-    return work, 16 * _LOCAL_LOADS * _LOCAL_REPEATS * items * groups
-
-
-def _launch(queue: cl.CommandQueue) -> float:
+def _launch(queue: cl.CommandQueue, traits: DeviceTraits) -> float:
     source = KernelSource("ceiling_launch", "__kernel void ceiling_launch(void) {}\n", (), (1,))
     kernel = build_kernel(queue.context, queue.device, source)
+    launch = KernelLaunch(queue, kernel, (1,), (1,))
 
-    def burst() -> float:
+    def enqueue(count: int) -> None:
+        for _ in range(count):
+            launch.without_event(None)
+
+    def plain(count: int) -> float:
         start = time.perf_counter()
-        for _ in range(_EMPTY_LAUNCHES):
-            cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
+        enqueue(count)
         queue.finish()
-        return (time.perf_counter() - start) / _EMPTY_LAUNCHES
+        return time.perf_counter() - start
 
-    burst()
-    return min(burst() for _ in range(_BURSTS))
+    work = plain
+    if traits.type != "cpu":
+        work = AheadOfDevice(enqueue, queue.finish, QueueBlocker(queue)).work
+    work(1)
+    # Not the least: behind a blocker it is a difference of two times, which errs both ways.
+    return statistics.median(work(_EMPTY_LAUNCHES) / _EMPTY_LAUNCHES for _ in range(_BURSTS))

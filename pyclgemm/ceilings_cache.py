@@ -17,7 +17,7 @@ from .ceilings import Ceilings, measure_ceilings
 from .device import DeviceTraits, traits_of
 
 #: Raised when a kernel or the meaning of a figure changes: older files are measured anew.
-_VERSION = 1
+_VERSION = 2
 
 
 def ceilings_folder() -> Path:

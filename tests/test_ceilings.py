@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm import ceilings, ceilings_cache
+from pyclgemm import ceilings, ceilings_cache, ceilings_kernels
 from pyclgemm.ceilings import Ceilings, measure_ceilings
 from pyclgemm.ceilings_cache import ceilings_of
+from pyclgemm.ceilings_kernels import GLOBAL_LOADS, pass_over, passes_of_groups
+from pyclgemm.device import DeviceTraits
+
+H100 = DeviceTraits(
+    name="NVIDIA H100 80GB HBM3", vendor="nvidia", type="gpu", architecture="sm_90",
+    platform="NVIDIA CUDA", driver="580", compute_units=132, max_work_group_size=1024,
+    local_memory_bytes=229376, max_allocation_bytes=2**34, vector_bytes=4,
+    float64=True, float16=True, fast_fma32=True, fast_fma64=True,
+)  # fmt: skip
+PROCESSOR = dataclasses.replace(H100, vendor="amd", type="cpu", compute_units=12, vector_bytes=32)
 
 SOME = Ceilings({"float32": 100.0}, 20.0, None, None, 1e-6, "2026-01-01")
 
@@ -36,49 +47,131 @@ def test_arithmetic_does_every_multiply_add(queue, shown_traits, dtype, require)
     require(dtype)
     if dtype == "float16" and not shown_traits.float16:
         pytest.skip("no half arithmetic")
-    work, flops = ceilings.arithmetic_work(queue, shown_traits, dtype)
+    work, flops = ceilings_kernels.arithmetic_work(queue, shown_traits, dtype)
     out = result_of(queue, work, 1)
-    lanes = flops // (2 * ceilings._CHAINS * ceilings._STEPS * len(out))
+    lanes = flops // (2 * ceilings_kernels.CHAINS * ceilings_kernels.STEPS * len(out))
     assert lanes == min(16, max(1, shown_traits.vector_bytes // np.dtype(dtype).itemsize))
     item = np.arange(len(out))
     total = np.zeros(len(out))
-    for chain in range(ceilings._CHAINS):
+    for chain in range(ceilings_kernels.CHAINS):
         value = 0.25 * (item % 7) + 0.5 * (chain + 1)
-        for _ in range(ceilings._STEPS):
+        for _ in range(ceilings_kernels.STEPS):
             value = -0.75 * value + 1.5
         total += lanes * value
     np.testing.assert_allclose(out, total, rtol=2e-2 if dtype == "float16" else 1e-5)
 
 
-def test_global_memory_is_read_once_as_a_whole(queue, shown_traits):
-    size = 2**21
-    numbers = np.random.default_rng(1).integers(0, 8, size // 4).astype(np.float32)
-    flags = cl.mem_flags
-    buffer = cl.Buffer(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=numbers)
-    work, bytes_per_round = ceilings.global_work(queue, shown_traits, buffer, cached=False)
-    rounds = size // bytes_per_round
-    assert rounds * bytes_per_round == size
-    assert result_of(queue, work, rounds).sum() == numbers.sum()
+def reads_of(walk, load, item):
+    """The vectors that work-items read as their read `load`."""
+    step = walk.step + item // walk.items * walk.group_step
+    return (item * walk.item_step + load * step) % walk.vectors
 
 
-def test_every_group_reads_all_of_a_cached_buffer(queue, traits):
+@pytest.mark.parametrize("traits", [H100, PROCESSOR], ids=["gpu", "cpu"])
+@pytest.mark.parametrize("size", [2**22, 2**28])
+def test_a_pass_reads_every_byte_once(traits, size):
+    walk = pass_over(traits, size)
+    assert walk.bytes == size == 4 * walk.width * walk.vectors
+    times = np.zeros(walk.vectors, np.uint8)
+    items = np.arange(walk.items * walk.groups)
+    for load in range(walk.rounds * GLOBAL_LOADS):
+        times[reads_of(walk, load, items)] += 1  # all of them different, or the sum below is less
+    assert (times == 1).all()
+
+
+def test_every_group_reads_every_byte_once():
+    walk = passes_of_groups(H100, 2**21)
+    assert walk.bytes == walk.groups * 2**21
+    loads = np.arange(walk.rounds * GLOBAL_LOADS)[:, None]
+    first = reads_of(walk, loads, np.arange(walk.groups) * walk.items)
+    # A group reads its own width side by side, from a multiple of it on: so in whole chunks.
+    last = reads_of(walk, loads, np.arange(walk.groups) * walk.items + walk.items - 1)
+    assert (first % walk.items == 0).all()
+    assert (last - first == walk.items - 1).all()
+    chunks = first // walk.items
+    assert (np.sort(chunks, axis=0) == loads).all()
+    # No two of a compute unit, which are 132 apart, go the same way.
+    ways = np.diff(chunks[:2, ::132], axis=0) % len(chunks)
+    assert len(np.unique(ways)) == ways.size
+
+
+@pytest.fixture
+def numbers(queue):
+    """Makes a buffer of small whole numbers, whose sums are exact."""
+
+    def make(size):
+        content = np.random.default_rng(1).integers(0, 8, size // 4).astype(np.float32)
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        return content.sum(), cl.Buffer(queue.context, flags, hostbuf=content)
+
+    return make
+
+
+def test_the_kernel_reads_what_a_pass_says(queue, shown_traits, numbers):
+    walk = pass_over(shown_traits, 2**21)
+    total, buffer = numbers(2**21)
+    work = ceilings_kernels.global_work(queue, shown_traits, buffer, walk)
+    assert result_of(queue, work, walk.rounds).sum() == total
+
+
+def test_the_kernel_reads_all_in_each_group(queue, traits, numbers):
     shown = dataclasses.replace(traits, type="gpu", compute_units=1, vector_bytes=4)
-    size = 2**18
-    numbers = np.random.default_rng(2).integers(0, 8, size // 4).astype(np.float32)
-    flags = cl.mem_flags
-    buffer = cl.Buffer(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=numbers)
-    work, bytes_per_round = ceilings.global_work(queue, shown, buffer, cached=True)
-    items, groups = ceilings._shape(shown)
-    out = result_of(queue, work, size * groups // bytes_per_round).reshape(groups, items)
-    assert (out.sum(axis=1) == numbers.sum()).all()
+    walk = passes_of_groups(shown, 2**18)
+    total, buffer = numbers(2**18)
+    work = ceilings_kernels.global_work(queue, shown, buffer, walk)
+    out = result_of(queue, work, walk.rounds).reshape(walk.groups, walk.items)
+    assert (out.sum(axis=1) == total).all()
+
+
+@pytest.mark.parametrize(("vendor", "cached"), [("nvidia", True), ("amd", True), ("nvidia", False)])
+def test_only_nvidia_reads_past_the_first_level_cache(monkeypatch, vendor, cached):
+    texts = []
+    monkeypatch.setattr(
+        ceilings_kernels, "Work", lambda queue, source, *rest: texts.append(source.text)
+    )
+    traits = dataclasses.replace(H100, vendor=vendor)
+    walk = (passes_of_groups if cached else pass_over)(traits, 2**28)
+    ceilings_kernels.global_work(None, traits, None, walk)
+    past = vendor == "nvidia" and cached
+    assert texts[0].count("ld.global.cg.v4.f32") == (GLOBAL_LOADS if past else 0)
+
+
+def test_a_launch_is_one_pass_however_often_it_is_repeated(queue, shown_traits, monkeypatch):
+    """More rounds in a launch would read again what the groups that are running have cached."""
+    walk = pass_over(shown_traits, 2**21)
+    asked = []
+    seconds = iter([1.0, 1e-4, 1e-4, 1e-2, *[2e-3] * ceilings._BURSTS])
+
+    def take(self, rounds, launches):
+        asked.append((rounds, launches))
+        return next(seconds)
+
+    monkeypatch.setattr(ceilings_kernels.Work, "seconds", take)
+    found = ceilings._global_memory(queue, shown_traits, walk)
+    assert asked[:4] == [(walk.rounds, count) for count in (1, 1, 4, 16)]
+    assert found == pytest.approx(16 * 2**21 / 2e-3 / 1e9)
+
+
+def test_the_buffer_is_beyond_the_caches_and_within_the_memory():
+    def size(memory, cache, traits):
+        device = SimpleNamespace(global_mem_size=memory, global_mem_cache_size=cache)
+        return ceilings._buffer_bytes(device, traits)
+
+    assert size(2**36, 2**22, H100) == 2**30
+    assert size(2**36, 3 * 2**26, H100) == 2**30
+    assert size(2**36, 2**28, H100) == 2**31
+    assert size(2**36, 2**25, PROCESSOR) == 2**29
+    assert size(3 * 2**29, 2**25, PROCESSOR) == 2**28
+    small = dataclasses.replace(H100, max_allocation_bytes=2**28 + 1)
+    assert size(2**36, 2**22, small) == 2**28
 
 
 def test_local_memory_is_read_as_often_as_counted(queue, traits):
     shown = dataclasses.replace(traits, type="gpu", compute_units=1)
-    work, bytes_per_round = ceilings.local_work(queue, shown)
+    work, bytes_per_round = ceilings_kernels.local_work(queue, shown)
     out = result_of(queue, work, 3)
-    items = ceilings._shape(shown)[0]
-    loads, repeats = ceilings._LOCAL_LOADS, ceilings._LOCAL_REPEATS
+    items = ceilings_kernels.items_and_groups(shown)[0]
+    loads, repeats = ceilings_kernels.LOCAL_LOADS, ceilings_kernels.LOCAL_REPEATS
     positions = (np.arange(items)[:, None] + np.arange(3 * repeats)) % items
     wanted = 4 * sum((positions + load).sum(axis=1) for load in range(loads))
     assert (out.reshape(-1, items) == wanted).all()
@@ -86,10 +179,10 @@ def test_local_memory_is_read_as_often_as_counted(queue, traits):
 
 
 def test_measurement_gives_what_the_device_has(queue, traits, monkeypatch):
-    monkeypatch.setattr(ceilings, "_LAUNCH_SECONDS", 1e-6)
+    monkeypatch.setattr(ceilings, "_BURST_SECONDS", 1e-6)
     monkeypatch.setattr(ceilings, "_BURSTS", 1)
-    monkeypatch.setattr(ceilings, "_LEAST_BUFFER", 2**22)
     monkeypatch.setattr(ceilings, "_LARGEST_BUFFER", 2**22)
+    monkeypatch.setattr(ceilings, "_EMPTY_LAUNCHES", 3)
     told = []
     found = measure_ceilings(queue, told.append)
     types = {"float32"} | {t for t in ("float16", "float64") if getattr(traits, t)}
@@ -100,6 +193,19 @@ def test_measurement_gives_what_the_device_has(queue, traits, monkeypatch):
     on_cpu = traits.type == "cpu"
     assert (found.cache is None, found.local_memory is None) == (on_cpu, on_cpu)
     assert "global memory" in told
+
+
+def test_devices_that_are_no_cpus_are_measured_in_full(queue, traits, monkeypatch):
+    monkeypatch.setattr(ceilings, "_BURST_SECONDS", 1e-6)
+    monkeypatch.setattr(ceilings, "_BURSTS", 1)
+    monkeypatch.setattr(ceilings, "_LARGEST_BUFFER", 2**22)
+    monkeypatch.setattr(ceilings, "_EMPTY_LAUNCHES", 3)
+    shown = dataclasses.replace(traits, type="gpu", vendor="some", compute_units=1, vector_bytes=4)
+    monkeypatch.setattr(ceilings, "traits_of", lambda device: shown)
+    found = measure_ceilings(queue)
+    assert found.cache > 0
+    assert found.local_memory > 0
+    assert 0 < found.launch_seconds < 1
 
 
 def test_ceilings_are_measured_once(queue, tmp_path, monkeypatch):
@@ -118,7 +224,7 @@ def test_ceilings_are_measured_once(queue, tmp_path, monkeypatch):
     assert [path.suffix for path in (tmp_path / "new").iterdir()] == [".json"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"version": 0}', '{"version": 1, "ceilings": {}}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 0}', '{"version": 2, "ceilings": {}}'])
 def test_a_useless_file_is_measured_anew(queue, tmp_path, monkeypatch, text):
     monkeypatch.setattr(ceilings_cache, "measure_ceilings", lambda queue, report: SOME)
     ceilings_of(queue, folder=tmp_path)
