@@ -25,11 +25,12 @@ from .database import load_database
 from .device import traits_of
 from .errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError
 from .inquiry import Inquiry, product_of
-from .operand_pool import OperandPool
 from .product import Product
 from .profile import analyse, assess, sample_in_turn
+from .profile_operands import TimedOperands
 from .select import Choice, select
 from .suites import Shape, shape_text
+from .timing import Work
 
 
 class _UncomparedError(Exception):
@@ -45,7 +46,7 @@ class _Ready:
     """A configuration on a shape, checked and ready to be timed."""
 
     choice: Choice
-    run: Callable[[int], None]
+    work: Work
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Bench:
         self._traits = traits_of(queue.device)
         self._shapes = tuple(shapes)
         self._dtype = dtype
-        self._pool = OperandPool(queue, dtype, self._shapes)
+        self._operands = TimedOperands(queue, dtype, self._shapes)
         self._ceilings = ceilings_of(queue) if figures else None
         # Baselines come back with every change; of a change nothing is kept.
         self._baselines: dict[tuple[Inquiry, Config], _Ready] = {}
@@ -188,7 +189,7 @@ class Bench:
             raise _UncomparedError("the change changes nothing")
         sides = {"before": self._baseline(inquiry, before), "after": self._ready(inquiry, after)}
         samples = sample_in_turn(
-            self._traits, {name: side.run for name, side in sides.items()}, rounds
+            self._traits, {name: side.work for name, side in sides.items()}, rounds
         )
         ratio, error = speedup(samples["before"], samples["after"])
         described = {
@@ -219,15 +220,15 @@ class Bench:
         """Build a configuration and check its result."""
         named = f"{choice.path} {choice.config}"
         try:
-            fault = self._pool.fault(inquiry, choice.config)
-            run = self._pool.runner(inquiry, choice.config)
-            run(1)
+            fault = self._operands.fault(inquiry, choice.config)
+            work = self._operands.work(inquiry, choice.config)
+            work(1)
         except (ConfigError, UnsupportedError, KernelBuildError, cl.Error, MemoryError) as error:
             line = str(error).strip().splitlines() or [type(error).__name__]
             raise _UncomparedError(f"{named} does not run: {line[0]}") from error
         if fault:
             raise _UncomparedError(f"{named} is wrong: {fault}", wrong=True)
-        return _Ready(choice, run)
+        return _Ready(choice, work)
 
     def _describe(self, product: Product, choice: Choice, seconds: float) -> Side:
         config = {"path": choice.path, **choice.config.as_dict()}

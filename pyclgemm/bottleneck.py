@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .ceilings import Ceilings
+from .config import Config
 from .intensity import Traffic
 from .occupancy import Occupancy
 from .utilisation import Utilisation
@@ -104,7 +105,7 @@ def judge(
     utilisation: Utilisation,
     occupancy: Occupancy,
     traffic: Traffic,
-    family: str,
+    config: Config,
 ) -> Verdict:
     """Say what limits a product.
 
@@ -114,8 +115,8 @@ def judge(
         Of `bounds_of`.
     utilisation, occupancy, traffic : Utilisation, Occupancy, Traffic
         Of the product.
-    family : str
-        Of the kernel, whose parameters the advice names.
+    config : Config
+        Of the kernel: the advice names its parameters.
     """
     first = bounds[0]
     share = f"{first.share:.0%} of the time"
@@ -124,11 +125,13 @@ def judge(
             f"no ceiling explains the time: {first.name}, the nearest, would take "
             f"{first.share:.0%} of it"
         )
-        advice = _latency_advice(utilisation, occupancy, family)
+        advice = _latency_advice(utilisation, occupancy, config)
         return Verdict("latency", "latency-bound", reason, advice)
     if first.name == "arithmetic":
         reason = f"its multiply-adds alone take {share} at the measured peak{_waste(utilisation)}"
-        return Verdict("arithmetic", "compute-bound", reason, _arithmetic_advice(utilisation))
+        return Verdict(
+            "arithmetic", "compute-bound", reason, _arithmetic_advice(utilisation, config)
+        )
     if first.name == "launches":
         return Verdict(
             "launches",
@@ -172,30 +175,47 @@ def _waste(utilisation: Utilisation) -> str:
     return f" ({' and '.join(parts)})" if parts else ""
 
 
-def _arithmetic_advice(utilisation: Utilisation) -> str:
+def _arithmetic_advice(utilisation: Utilisation, config: Config) -> str:
     if utilisation.useful is not None and utilisation.useful < min(_FULL, utilisation.balance):
         return "a tile that divides the result with less padding"
     if utilisation.balance < _FULL:
-        return "tiles whose number is a multiple of the compute units, or FILL to share them evenly"
+        return _balance_advice(config, "tiles whose number is a multiple of the compute units")
     return "little is left but fewer instructions beside the multiply-adds, or a lower precision"
 
 
-def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, family: str) -> str:
+def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, config: Config) -> str:
     share = occupancy.share
-    if family == "cpu":
+    if config.family == "cpu":
         return (
             "packing and the wake-up of cores weigh: a constant operand packed ahead (`pack`), "
             "several products in one; else the tile and the block (MR, NR, KC)"
         )
-    if utilisation.groups < utilisation.units:
+    if utilisation.groups < utilisation.units and utilisation.balance < _FULL:
         return (
-            f"only {utilisation.groups} work-groups for {utilisation.units} compute units: a "
-            "smaller tile, or FILL, which divides k among them"
+            f"only {utilisation.groups} work-groups for {utilisation.units} compute units: "
+            f"{_balance_advice(config, 'a smaller tile')}"
         )
     if share is not None and share < _FEW_SUB_GROUPS:
+        staged = ", or more on its way in each (STAGES)" if _has(config, "STAGES") else ""
         return (
             f"{occupancy.sub_groups} of {occupancy.most_sub_groups} sub-groups are resident, "
-            f"limited by {occupancy.limit}: a smaller tile or shallower slab, or more on its way "
-            "in each (STAGES)"
+            f"limited by {occupancy.limit}: a smaller tile or shallower slab{staged}"
         )
+    if config.family == "gemv":
+        return "more loads on their way at a time: KWI, wider vectors (VW)"
     return "more independent work at a time: STAGES, a larger tile of the work-item, KWI"
+
+
+def _balance_advice(config: Config, fitting: str) -> str:
+    """What gives every compute unit as much to do; `fitting` is what tiles could do."""
+    if config.family == "gemv":
+        return "fewer columns or rows of a work-group (LANES_N, MR)"
+    if not _has(config, "FILL"):
+        return fitting
+    if config.as_dict()["FILL"]:
+        return "a smaller tile or a shallower slab, so that FILL has more to divide"
+    return f"{fitting}, or FILL, which divides k among work-groups"
+
+
+def _has(config: Config, parameter: str) -> bool:
+    return parameter in config.as_dict()

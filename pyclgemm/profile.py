@@ -20,12 +20,12 @@ from .inquiry import Inquiry, choose, product_of
 from .intensity import Traffic, load_bytes, traffic_of
 from .launch import Launch
 from .occupancy import Occupancy, estimate_occupancy, limits_of
-from .operand_pool import OperandPool
 from .product import Product
+from .profile_operands import TimedOperands
 from .resources_used import KernelResources, resources_of
 from .schedule import make_schedule, oriented
 from .select import Choice
-from .timing import sample
+from .timing import Work, sample
 from .utilisation import Utilisation, utilise
 
 #: Seconds of a burst, and pauses after it in bursts: processors throttle sooner than GPUs.
@@ -87,7 +87,8 @@ class Profile:
     ceilings : Ceilings
         What the device can do.
     seconds : float
-        Median time of one product, packing and launches included.
+        Median time of one product, packing and launches included; on devices other than
+        CPUs without the host's time, as in a stream of products.
     bounds : tuple of Bound
         The time that each ceiling alone would take, the largest first.
     verdict : Verdict
@@ -175,7 +176,7 @@ def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:
         analysis.utilisation, ceilings, seconds,
     )  # fmt: skip
     verdict = judge(
-        bounds, analysis.utilisation, analysis.occupancy, analysis.traffic, analysis.choice.path
+        bounds, analysis.utilisation, analysis.occupancy, analysis.traffic, analysis.choice.config
     )
     return Profile(analysis, ceilings, seconds, bounds, verdict)
 
@@ -232,18 +233,18 @@ def profile(
     if ceilings is None:
         ceilings = ceilings_of(queue, report=report)
     report("operands and a check of the result")
-    pool = OperandPool(queue, inquiry.dtype, [(inquiry.m, inquiry.n, inquiry.k)])
-    if fault := pool.fault(inquiry, choice.config):
+    operands = TimedOperands(queue, inquiry.dtype, [(inquiry.m, inquiry.n, inquiry.k)])
+    if fault := operands.fault(inquiry, choice.config):
         raise PyclgemmError(f"the result of {choice.path}, {choice.config}, is wrong: {fault}")
     report("the product")
-    run = pool.runner(inquiry, choice.config)
-    run(1)
-    samples = sample_in_turn(traits, {"product": run}, rounds)
+    work = operands.work(inquiry, choice.config)
+    work(1)
+    samples = sample_in_turn(traits, {"product": work}, rounds)
     return assess(analysis, ceilings, statistics.median(samples["product"]))
 
 
 def sample_in_turn(
-    traits: DeviceTraits, contenders: Mapping[str, Callable[[int], None]], rounds: int
+    traits: DeviceTraits, contenders: Mapping[str, Work], rounds: int
 ) -> dict[str, list[float]]:
     """As `pyclgemm.timing.sample`, at a pace that suits the device."""
     pause = _PAUSE_BURSTS_CPU if traits.type == "cpu" else _PAUSE_BURSTS_GPU

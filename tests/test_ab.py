@@ -20,6 +20,7 @@ from pyclgemm.ab_record import (
 from pyclgemm.ab_verdict import combine, decide, speedup
 from pyclgemm.ceilings import Ceilings
 from pyclgemm.cli import main
+from pyclgemm.config import CpuConfig
 from pyclgemm.config_text import AskedConfig, parse_assignments, parse_change, parse_config
 from pyclgemm.errors import ArgumentError
 
@@ -140,8 +141,9 @@ def test_a_faster_change_is_kept(bench, cpu_only, monkeypatch):
     assert (record.verdict, record.ratio, record.spread) == ("kept", pytest.approx(2), 0)
     assert [one.shape for one in record.results] == ["24x40x32", "9x17x20"]
     first = record.results[0]
-    assert first.before.config == {"path": "cpu", "MR": 4, "NR": 16, "KC": 256, "VW": 4}
-    assert first.after.config == {"path": "cpu", "MR": 4, "NR": 16, "KC": 128, "VW": 4}
+    before = CpuConfig(MR=4, NR=16, KC=256, VW=4).as_dict()
+    assert first.before.config == {"path": "cpu", **before}
+    assert first.after.config == {"path": "cpu", **before, "KC": 128}
     assert first.before.gflops == pytest.approx(2 * 24 * 40 * 32 / 2e-3 / 1e9, abs=1e-3)
     assert first.after.gflops == pytest.approx(2 * first.before.gflops, abs=2e-3)
     assert (record.technique, record.command, record.dtype) == (
@@ -192,12 +194,12 @@ def test_another_path_is_a_change(bench, cpu_only, monkeypatch):
 
 def test_a_wrong_result_fails_the_change(bench, cpu_only, monkeypatch):
     fixed_times(monkeypatch, 2e-3, 1e-3)
-    real = bench._pool.fault
+    real = bench._operands.fault
 
     def fault(inquiry, config):
         return "element (0, 0)" if config.KC == 128 and inquiry.m == 9 else real(inquiry, config)
 
-    monkeypatch.setattr(bench._pool, "fault", fault)
+    monkeypatch.setattr(bench._operands, "fault", fault)
     record = bench.compare(CPU, "KC=128")
     assert record.verdict == "failed"
     assert "is wrong: element (0, 0)" in record.skipped["9x17x20"]
@@ -208,11 +210,11 @@ def test_a_baseline_is_checked_and_built_once(bench, cpu_only, monkeypatch):
     fixed_times(monkeypatch, 1e-3, 1e-3)
     bench._baselines.clear()
     checked = []
-    real = bench._pool.fault
+    real = bench._operands.fault
     monkeypatch.setattr(
-        bench._pool, "fault", lambda inquiry, config: (checked.append(config.KC), None)[1]
+        bench._operands, "fault", lambda inquiry, config: (checked.append(config.KC), None)[1]
     )
-    assert real is not bench._pool.fault
+    assert real is not bench._operands.fault
     bench.compare(CPU, "KC=128")
     bench.compare(CPU, "KC=64")
     assert sorted(checked) == [64, 64, 128, 128, 256, 256]

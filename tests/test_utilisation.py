@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
 from pyclgemm.bottleneck import bounds_of, judge
 from pyclgemm.ceilings import Ceilings
-from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm.config import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.intensity import Traffic, load_bytes, traffic_of
 from pyclgemm.occupancy import Occupancy
@@ -150,12 +151,49 @@ def test_each_ceiling_gives_a_time():
     ],
 )  # fmt: skip
 def test_verdicts(found, use, occupancy, kind, words):
-    verdict = judge(list(found.values()), use, occupancy, TRAFFIC, "indirect")
+    verdict = judge(list(found.values()), use, occupancy, TRAFFIC, INDIRECT)
     assert verdict.kind == kind
     assert words in f"{verdict.reason}; {verdict.advice}"
 
 
 def test_a_cpu_is_not_told_of_stages():
-    verdict = judge(list(bounds(seconds=1.0).values()), FULL, FEW, TRAFFIC, "cpu")
+    verdict = judge(list(bounds(seconds=1.0).values()), FULL, FEW, TRAFFIC, CPU)
     assert "STAGES" not in verdict.advice
     assert "pack" in verdict.advice
+
+
+FILLED = [dataclasses.replace(INDIRECT, FILL=2), dataclasses.replace(DIRECT, FILL=1)]
+GEMV = GemvConfig(MR=1, WGS=128, LANES_N=32, VW=4)
+# Compute-bound with idle units, latency-bound with idle units, and without.
+IDLE = Utilisation(tiles=4, groups=4, units=8, waves=0.5, tail=0.5, balance=0.5, useful=1.0)
+SITUATIONS = [
+    (bounds(use=IDLE, seconds=3e-3), IDLE, SOME),
+    (bounds(seconds=1.0), IDLE, SOME),
+    (bounds(seconds=1.0), FULL, FEW),
+    (bounds(seconds=1.0), FULL, SOME),
+]
+
+
+@pytest.mark.parametrize("config", [INDIRECT, DIRECT])
+def test_fill_is_advised_where_units_are_idle(config):
+    advised = [judge(list(f.values()), u, o, TRAFFIC, config).advice for f, u, o in SITUATIONS]
+    assert ["or FILL" in advice for advice in advised] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("config", FILLED)
+def test_fill_is_not_advised_where_it_is_in_use(config):
+    for found, use, occupancy in SITUATIONS:
+        advice = judge(list(found.values()), use, occupancy, TRAFFIC, config).advice
+        assert "or FILL" not in advice
+    # Nearly all units have a work-group: idle ones are not what is wrong.
+    nearly = dataclasses.replace(FULL, groups=128, units=132, balance=128 / 132)
+    advice = judge(list(bounds(seconds=1.0).values()), nearly, SOME, TRAFFIC, config).advice
+    assert "work-groups" not in advice
+
+
+@pytest.mark.parametrize("config", [GEMV, CPU])
+def test_no_parameter_is_advised_that_the_family_lacks(config):
+    others = {"FILL", "STAGES", "KWI", "LANES_N"} - set(config.as_dict())
+    for found, use, occupancy in SITUATIONS:
+        advice = judge(list(found.values()), use, occupancy, TRAFFIC, config).advice
+        assert not [name for name in others if name in advice]
