@@ -129,7 +129,7 @@ def _pyclgemm_arithmetic(dtype: str) -> str:
 
 
 def plan_contender(operands: Operands) -> DeviceContender:
-    """Call a plan that was made before: nothing is left to choose, as in a CUDA graph."""
+    """Call a plan that was made before, without events, as a CUDA graph launches cuBLAS."""
     case, first = operands.case, operands.sets[0]
     plan = pyclgemm.plan(
         operands.queue, first.device_a, first.device_b, out=first.device_out,
@@ -138,7 +138,9 @@ def plan_contender(operands: Operands) -> DeviceContender:
     return DeviceContender(
         PLAN, operands,
         [
-            functools.partial(plan, one.device_a, one.device_b, out=one.device_out)
+            functools.partial(
+                plan, one.device_a, one.device_b, out=one.device_out, add_event=False
+            )
             for one in operands.sets
         ],
         arithmetic=_pyclgemm_arithmetic(operands.dtype), launches=_OWN_LAUNCHES,
@@ -171,7 +173,7 @@ def packed_contender(operands: Operands) -> DeviceContender:
     return DeviceContender(
         PACKED, operands,
         [
-            functools.partial(plan, one.device_a, weight, out=one.device_out)
+            functools.partial(plan, one.device_a, weight, out=one.device_out, add_event=False)
             for one, weight in zip(operands.sets, packed, strict=True)
         ],
         arithmetic=_pyclgemm_arithmetic(operands.dtype), launches=_OWN_LAUNCHES,

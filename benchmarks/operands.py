@@ -12,10 +12,7 @@ import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
 from benchmarks.case import Case
-
-#: Rotated inputs together are to exceed the largest cache of a GPU by this number of bytes.
-_ROTATION_BYTES = 128 << 20
-_MOST_SETS = 64
+from pyclgemm.rotation import rotated_sets
 
 
 @dataclass(frozen=True)
@@ -105,18 +102,6 @@ class Operands:
         return base[:, : out.columns]
 
 
-def set_count(case: Case, dtype: str, device: cl.Device) -> int:
-    """How many sets of operands to rotate among.
-
-    A CPU gets one: its caches are what a user's own loop meets, and NumPy's too. A GPU gets
-    as many as exceed its cache, `_MOST_SETS` at most.
-    """
-    if not device.type & cl.device_type.GPU:
-        return 1
-    wanted = max(_ROTATION_BYTES, 2 * device.global_mem_cache_size)
-    return int(min(max(1, -(-wanted // case.bytes(dtype))), _MOST_SETS))
-
-
 def memory_shortage(case: Case, dtype: str, device: cl.Device) -> str | None:
     """Why the case does not fit the device, or None. Room for packed copies is counted."""
     largest = max(
@@ -176,7 +161,7 @@ def make_operands(
     # Numbers of their own for every set would take the host longer than the measurement.
     first = [matrix(shape) for shape in (case.shape_a, case.shape_b, case.shape_out)]
     sets = [as_set(*first)]
-    for _ in range(1, set_count(case, dtype, queue.device)):
+    for _ in range(1, rotated_sets(case.bytes(dtype), queue.device)):
         sets.append(as_set(*map(copy, first)))
     queue.finish()
     bias = uniform(rng, (1, case.n), dtype)

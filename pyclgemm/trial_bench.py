@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -22,12 +23,13 @@ from .errors import ConfigError, KernelBuildError, PyclgemmError, UnsupportedErr
 from .plan import GemmPlan
 from .precision import Precision, is_complex, real_part_name
 from .queue_blocker import QueueBlocker
+from .rotation import rotated_sets
 from .trial import FINE, Outcome, Shape, Trial
 from .trial_timing import CPU_PACE, GPU_PACE, Work, time_in_turn
 from .verification import Part, reference_parts
 
 #: Bytes of operands, of all shapes together, that are kept on the device.
-_KEPT_BYTES = 3 << 30
+_KEPT_BYTES = 12 << 30
 
 
 class DeviceLostError(Exception):
@@ -38,19 +40,18 @@ class DeviceLostError(Exception):
 class _Product:
     """Operands of a shape, what their product must be, and plans.
 
+    There are several equal `sets` of a, b and out where a GPU's cache would hold one.
     `built` has plans that are yet to be checked, or what went wrong as they were made.
     """
 
-    a: Any
-    b: Any
-    out: Any
+    sets: tuple[tuple[Any, Any, Any], ...]
     parts: tuple[Part, ...]
     plans: dict[Config, GemmPlan] = field(default_factory=dict)
     built: dict[Config, GemmPlan | Exception] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
-        return int(self.a.nbytes + self.b.nbytes + self.out.nbytes)
+        return sum(array.nbytes for one in self.sets for array in one)
 
 
 class TrialBench:
@@ -140,18 +141,16 @@ class TrialBench:
 
     def _build(self, product: _Product, config: Config) -> GemmPlan | Exception:
         try:
-            return plan(
-                self._queue, product.a, product.b, out=product.out, config=config,
-                precision=self._precision.name,
-            )  # fmt: skip
+            a, b, out = product.sets[0]
+            return plan(self._queue, a, b, out=out, config=config, precision=self._precision.name)
         except (PyclgemmError, cl.Error, MemoryError) as error:
             return error
 
     def _repeat(self, product: _Product, ready: GemmPlan) -> Work:
-        a, b, out, finish = product.a, product.b, product.out, self._queue.finish
+        finish = self._queue.finish
 
         def enqueue(count: int) -> None:
-            for _ in range(count):
+            for a, b, out in itertools.islice(itertools.cycle(product.sets), count):
                 ready(a, b, out=out, add_event=False)
 
         def work(count: int) -> None:
@@ -172,14 +171,13 @@ class TrialBench:
             if isinstance(found, Exception):
                 raise found
             ready = found
+            a, b, out = product.sets[0]
             # All bits set is a NaN in every type: what is not written shows.
-            cl.enqueue_fill_buffer(
-                self._queue, product.out.base_data, np.uint8(255), 0, product.out.nbytes
-            )
-            ready(product.a, product.b, out=product.out)
+            cl.enqueue_fill_buffer(self._queue, out.base_data, np.uint8(255), 0, out.nbytes)
+            ready(a, b, out=out)
             self._queue.finish()
             for part in product.parts:
-                if fault := part.fault(self._read(product.out, part)):
+                if fault := part.fault(self._read(out, part)):
                     raise _WrongError(fault)
             product.plans[config] = ready
         return ready
@@ -221,8 +219,16 @@ class TrialBench:
         a, b = self._random(rng, (m, k)), self._random(rng, (k, n))
         parts = reference_parts(a, b, self._precision, rng)
         queue = self._queue
-        out = cl_array.empty(queue, (m, n), self._dtype)
-        return _Product(cl_array.to_device(queue, a), cl_array.to_device(queue, b), out, parts)
+        count = rotated_sets(a.nbytes + b.nbytes + m * n * a.itemsize, queue.device)
+        sets = tuple(
+            (
+                cl_array.to_device(queue, a),
+                cl_array.to_device(queue, b),
+                cl_array.empty(queue, (m, n), self._dtype),
+            )
+            for _ in range(count)
+        )
+        return _Product(sets, parts)
 
     def _random(self, rng: np.random.Generator, shape: tuple[int, int]) -> Any:
         """Values in (-1, 1)."""

@@ -36,7 +36,7 @@ def test_own_contenders_are_right(queue: Any, dtype: str, rng: np.random.Generat
 def test_every_set_has_buffers_of_its_own_and_gets_its_product(
     queue: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operands, "set_count", lambda case, dtype, device: 3)
+    monkeypatch.setattr(operands, "rotated_sets", lambda set_bytes, device: 3)
     for case in (Case(5, 6, 7), Case(5, 6, 7, padding=2)):
         made = make_operands(case, "float32", queue, rng)
         outs = [one.out.device_base for one in made.sets]

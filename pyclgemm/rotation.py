@@ -1,0 +1,33 @@
+"""How many sets of operands to rotate among, so that a GPU's cache does not hold them all."""
+
+from __future__ import annotations
+
+import pyopencl as cl
+
+#: Rotated sets together are to exceed so many bytes: the largest cache of a GPU, and more.
+_LEAST_BYTES = 128 << 20
+_MOST_SETS = 64
+
+
+def rotated_sets(set_bytes: int, device: cl.Device) -> int:
+    """How many sets of operands to rotate among.
+
+    A program whose operands come from elsewhere finds them in memory, not in the cache. CPUs
+    get one set: their caches are what a user's own loop meets.
+
+    Parameters
+    ----------
+    set_bytes : int
+        Of the operands and the result of one product.
+    device : pyopencl.Device
+        On which it runs.
+
+    Examples
+    --------
+    >>> rotated_sets(1 << 30, queue.device)
+    1
+    """
+    if device.type & cl.device_type.CPU:
+        return 1
+    wanted = max(_LEAST_BYTES, 2 * device.global_mem_cache_size)
+    return int(min(_MOST_SETS, max(1, -(-wanted // max(1, set_bytes)))))
