@@ -33,7 +33,7 @@ _REPEATS = 3
 
 
 class QueueNotFilledError(RuntimeError):
-    """The device was done with the blocker before the last product was enqueued."""
+    """The host did not get ahead of the device, or the burst is too short to be told."""
 
 
 class QueuedContender(Contender, Protocol):
@@ -77,7 +77,8 @@ class FilledBurst:
         Raises
         ------
         QueueNotFilledError
-            If the host did not get ahead of the device behind the longest blocker.
+            If the host did not get ahead of the device behind the longest blocker, or the
+            blocker's own time varies more than the products take.
         """
         clock = self._clock
         start = clock.now()
@@ -86,7 +87,8 @@ class FilledBurst:
         while len(behind) < _REPEATS:
             blocker_seconds, _ = self._time(0)
             seconds, was_ahead = self._time(self.calls, blocker_seconds)
-            if was_ahead and seconds > blocker_seconds:
+            # Not by what came out: to drop what seems too fast would make all seem slower.
+            if was_ahead:
                 alone.append(blocker_seconds)
                 behind.append(seconds)
             else:  # the clock ran while the device waited for the host
@@ -94,6 +96,11 @@ class FilledBurst:
                 alone.clear()
                 behind.clear()
         worked = statistics.median(behind) - statistics.median(alone)
+        if worked <= 0.0:
+            raise QueueNotFilledError(
+                f"{self.calls} calls of {self.contender.name} take less than the blocker's time "
+                "varies"
+            )
         return Sample(worked / self.calls, clock.now() - start, _REPEATS * worked)
 
     def _time(self, calls: int, blocker_seconds: float = 0.0) -> tuple[float, bool]:
@@ -135,7 +142,7 @@ def fill_queue(
     -------
     FilledBurst, Sample
         And how it did; or None where the host never gets ahead, because the library waits,
-        say.
+        say, or the blocker's time varies too much.
     """
     assert contender.launches is not None
     calls = min(most_calls, _MOST_CALLS, _MOST_LAUNCHES // contender.launches)

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.blocker import Blocker
 from benchmarks.burst import Burst, Clock, Contender, HostBurst, Pace, Sample, calibrate
-from benchmarks.filled_queue import LONGEST_PRODUCT, fill_queue
+from benchmarks.filled_queue import LONGEST_PRODUCT, QueueNotFilledError, fill_queue
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,11 @@ def prepare_burst(
         Holds the queue for products that are too short for the host's clock.
     clock : Clock
         Source of time.
+
+    Returns
+    -------
+    Burst, Sample
+        On the host's clock if the queue cannot be filled.
     """
     calls, elapsed = calibrate(contender, pace, clock)
     if blocker is not None and contender.launches and elapsed / calls < LONGEST_PRODUCT:
@@ -117,10 +122,19 @@ def measure_in_turn(
     for _ in range(rounds):
         for index in rng.permutation(len(bursts)):
             burst = bursts[index]
-            sample = burst.sample()
-            samples[burst.contender.name].append(sample.seconds)
+            taken = samples[burst.contender.name]
+            wanted = len(taken) + 1
+            while len(taken) < wanted:
+                try:
+                    sample = burst.sample()
+                except QueueNotFilledError:
+                    # Its figures are to be of one kind: those that it had are taken again.
+                    burst = bursts[index] = prepare_burst(burst.contender, pace, None, clock)[0]
+                    taken.clear()
+                    continue
+                taken.append(sample.seconds)
+                clock.sleep(pace.rest_after(sample.worked, burst.contender.unrest))
             progress(1 / (rounds * len(bursts)))
-            clock.sleep(pace.rest_after(sample.worked, burst.contender.unrest))
     return {
         burst.contender.name: Timing(
             burst.calls, tuple(samples[burst.contender.name]), burst.clock_name

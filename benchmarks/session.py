@@ -115,7 +115,10 @@ class Session:
             name, timing = contender.name, timings[contender.name]
             by_host = timing.clock_name == HostBurst.clock_name
             if self.blocker and contender.launches and by_host and timing.median < LONGEST_PRODUCT:
-                self.say(f"{name} waits in {case.label}: its figure has the host's time in it.")
+                self.say(
+                    f"{name} could not be timed behind a blocker in {case.label}: "
+                    "its figure has the host's time in it."
+                )
             # The fastest burst: other work on the machine slows whole cases, not each burst.
             speed = case.flops(dtype) / min(timing.samples)
             self._best[name] = max(self._best.get(name, 0.0), speed)

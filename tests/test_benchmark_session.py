@@ -110,4 +110,4 @@ def test_a_session_says_where_a_library_waits(queue: Any, waits: bool) -> None:
     session.run([Case(4, 4, 4)], "float32", lambda part: None)
     (record,) = session.records
     assert record.timing.clock_name == ("host" if waits else "queue filled")
-    assert ["waits in 4x4x4" in line for line in said] == [True] * waits
+    assert ["behind a blocker in 4x4x4" in line for line in said] == [True] * waits
