@@ -36,7 +36,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import contenders
-from benchmarks.blocker import QueueBlocker
 from benchmarks.burst import Pace
 from benchmarks.case import Case, parse_shapes
 from benchmarks.environment import describe
@@ -47,6 +46,7 @@ from benchmarks.shapes import SUITE_NAMES, suite_cases
 from pyclgemm.ceilings import measure_ceilings
 from pyclgemm.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
+from pyclgemm.queue_blocker import QueueBlocker
 
 DTYPES = ("float16", "float32", "float64", "complex64", "complex128")
 #: Seconds that a case of the suite `random` is measured, which has many.

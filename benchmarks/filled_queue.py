@@ -13,8 +13,8 @@ from __future__ import annotations
 import statistics
 from typing import Protocol
 
-from benchmarks.blocker import Blocker
 from benchmarks.burst import Clock, Contender, Sample
+from pyclgemm.queue_blocker import Blocker
 
 #: Products longer than this, in seconds, hide the host's time by themselves.
 LONGEST_PRODUCT = 200e-6

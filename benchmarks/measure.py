@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.blocker import Blocker
 from benchmarks.burst import Burst, Clock, Contender, HostBurst, Pace, Sample, calibrate
 from benchmarks.filled_queue import LONGEST_PRODUCT, QueueNotFilledError, fill_queue
+from pyclgemm.queue_blocker import Blocker
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyopencl as cl
 
-from benchmarks.blocker import Blocker
 from benchmarks.burst import Clock, HostBurst, Pace
 from benchmarks.case import Case
 from benchmarks.check import Reference, error_ratio, make_reference
@@ -18,6 +17,7 @@ from benchmarks.measure import measure_in_turn
 from benchmarks.operands import Operands, make_operands, memory_shortage
 from benchmarks.report import Record
 from pyclgemm.errors import UnsupportedError
+from pyclgemm.queue_blocker import Blocker
 
 Factory = Callable[[Operands], CheckedContender]
 

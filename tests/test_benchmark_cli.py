@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import compare_clblast, host_time
-from benchmarks.blocker import QueueBlocker
+from pyclgemm.queue_blocker import QueueBlocker
 
 
 @pytest.mark.parametrize("command", [compare_clblast.main, host_time.main])
