@@ -82,7 +82,7 @@ DIRECT_CONFIGS = {
     "two fragments": replace(DIRECT, STAGES=2, FRAGMENTS=2),
     "slices": replace(DIRECT, SLICES=2),
     "slabs divided": replace(DIRECT, FILL=3),
-    "past the registers": replace(DIRECT, ASYNC=1, STAGES=3),
+    "past the registers": replace(DIRECT, ASYNC=1, STAGES=3, FILL=3),
     "all at once": replace(
         DIRECT, NWGD=32, GROUP_M=2, STAGES=2, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
     ),
