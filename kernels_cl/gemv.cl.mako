@@ -122,8 +122,10 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({gemv.WGS}, 1
     const int lane_n = item % LANES_N;
     const int lane_k = item / LANES_N;
     % endif
-    const extent first_row = get_group_id(1) * MR;
-    const extent column = (get_group_id(0) * LANES_N + lane_n) * VW;
+    const extent strips = (n + LANES_N * VW - 1) / (LANES_N * VW);
+    const extent group = get_group_id(0);
+    const extent first_row = group / strips * MR;
+    const extent column = (group % strips * LANES_N + lane_n) * VW;
 
     element accumulators[MR][VW];
     #pragma unroll

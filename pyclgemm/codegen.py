@@ -114,7 +114,7 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
             arguments=arguments,
             **context,
         )
-        return KernelSource("gemv", header + text, arguments, (config.WGS, 1))
+        return KernelSource("gemv", header + text, arguments, (config.WGS,))
     tiles = config.tiles
     if isinstance(config, XgemmConfig):
         readers = functools.partial(slab_reader, problem=_padded(problem, tiles))

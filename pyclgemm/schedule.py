@@ -96,8 +96,9 @@ def _schedule_direct(product: Product, config: XgemmDirectConfig, traits: Device
 
 def _schedule_gemv(product: Product, config: GemvConfig, traits: DeviceTraits) -> Schedule:
     strips = math.ceil(product.problem.n / (config.LANES_N * config.VW))
-    groups = (strips, math.ceil(product.problem.m / config.MR))
-    return Schedule((gemm_launch(product, config, traits, groups, {}, {}),))
+    # In one dimension: NVIDIA's limit of the second is 65535.
+    groups = strips * math.ceil(product.problem.m / config.MR)
+    return Schedule((gemm_launch(product, config, traits, (groups,), {}, {}),))
 
 
 # --------------------------------------------------------------------------------------
