@@ -92,7 +92,7 @@ def test_a_built_in_file_is_valid_and_names_what_it_holds(path):
     for entry in file.entries:
         assert (entry.dtype, entry.precision) in TYPES
         assert entry.records
-        expected = {"cpu"} if file.match.type == "cpu" else {"indirect", "direct"}
+        expected = {"cpu"} if file.match.type == "cpu" else {"indirect", "direct", "gemv"}
         assert {record.config.family for record in entry.records} <= expected
 
 
