@@ -12,9 +12,10 @@ import pyopencl.array as cl_array
 from .config import Config, as_config
 from .epilogue import Epilogue
 from .errors import ArgumentError
+from .launch_sequence import LaunchSequence
 from .operands import check_scalar
 from .packed_matrix import PackedMatrix
-from .plan import GemmPlan, LaunchSequence
+from .plan import GemmPlan
 from .prepare import build_sequence, choose, describe_product
 from .product import Product
 from .select import Choice

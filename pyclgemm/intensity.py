@@ -13,7 +13,7 @@ import numpy as np
 
 from .codegen import PACKED_A, PACKED_B
 from .config import Config, CpuConfig, XgemmConfig
-from .constraints import STAGED_BYTES
+from .constraint_list import STAGED_BYTES
 from .element import operand_type
 from .problem import GemmProblem
 from .schedule import needs_packing

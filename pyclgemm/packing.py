@@ -12,10 +12,10 @@ from .config import CpuConfig
 from .database import load_database
 from .device import traits_of
 from .launch import Launch, Schedule
+from .launch_sequence import LaunchSequence
 from .operands import Matrix, matrix_of, parse_transposition
 from .pack_codegen import generate_pack_panels
 from .packed_matrix import PackedMatrix
-from .plan import LaunchSequence
 from .precision import is_complex, resolve_precision
 from .prepare import check_supported
 from .problem import GemmProblem, MatrixLayout, PackedLayout

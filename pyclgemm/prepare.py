@@ -13,6 +13,7 @@ from .database import load_database
 from .device import DeviceTraits, traits_of
 from .epilogue import Epilogue
 from .errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
+from .launch_sequence import LaunchSequence
 from .operands import (
     Matrix,
     Transposition,
@@ -23,7 +24,6 @@ from .operands import (
     parse_transposition,
 )
 from .packed_matrix import PackedMatrix
-from .plan import LaunchSequence
 from .precision import Precision, is_complex, resolve_precision
 from .product import Product, make_product
 from .schedule import make_schedule, oriented

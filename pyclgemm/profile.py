@@ -12,7 +12,7 @@ import pyopencl as cl
 from .bottleneck import Bound, Verdict, bounds_of, judge
 from .ceilings import Ceilings
 from .ceilings_cache import ceilings_of
-from .constraints import local_bytes
+from .constraint_list import local_bytes
 from .database import load_database
 from .device import DeviceTraits, traits_of
 from .errors import PyclgemmError

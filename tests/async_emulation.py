@@ -56,6 +56,6 @@ def emulated_async_copies() -> Iterator[None]:
 
     with (
         patch.object(launch, "generate_gemm", generate_in_plain_c),
-        patch("pyclgemm.constraints.has_async_copy", lambda traits: True),
+        patch("pyclgemm.constraint_list.has_async_copy", lambda traits: True),
     ):
         yield

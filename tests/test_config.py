@@ -17,14 +17,8 @@ from pyclgemm.config import (
     as_config,
     config_from_dict,
 )
-from pyclgemm.constraints import (
-    CONSTRAINTS,
-    MAY_BE_ZERO,
-    check_config,
-    gemv_local_bytes,
-    local_bytes,
-    violations,
-)
+from pyclgemm.constraint_list import CONSTRAINTS, MAY_BE_ZERO, gemv_local_bytes, local_bytes
+from pyclgemm.constraints import check_config, violations
 from pyclgemm.errors import ConfigError
 
 INDIRECT = XgemmConfig(

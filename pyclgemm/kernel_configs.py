@@ -1,0 +1,281 @@
+"""The configurations of the kernel families, by CLBlast's parameter names.
+
+Names that CLBlast has mean here what they mean there (C. Nugteren, "CLBlast: A Tuned
+OpenCL BLAS Library", IWOCL 2018, section 4). Names of other origin: ``STAGES`` and
+``GROUP_M`` are Triton's, ``MR``, ``NR``, ``KC`` and ``MC`` are those of BLIS (F. Van Zee and
+R. van de Geijn, ACM TOMS 41(3), 2015).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+
+class _Config:
+    """What all families share: a readable form, and conversion from and to plain dicts."""
+
+    family: ClassVar[str]
+
+    def as_dict(self) -> dict[str, int]:
+        """The parameters by name."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.as_dict().items())
+
+
+@dataclass(frozen=True)
+class XgemmConfig(_Config):
+    """The indirect path: operands packed k-major and padded to whole tiles.
+
+    Attributes
+    ----------
+    MWG, NWG, KWG : int
+        Tile of a work-group: rows, columns, and the slab of k that is staged at a time.
+    MDIMC, NDIMC : int
+        Work-items of a group along rows and columns of the tile.
+    MDIMA, NDIMB : int
+        Work-items along m while a slab of A is copied, and along n for B.
+    KWI : int
+        Unrolling of the loop over a slab.
+    VWM, VWN : int
+        Vector width, in elements, along m (A) and along n (B, C).
+    SA, SB : int
+        1 stages that operand in local memory, 0 reads it through the caches.
+    STRM, STRN : int
+        1 interleaves the vectors of the work-items along that dimension, 0 gives each
+        work-item a contiguous piece.
+    PADA, PADB : int
+        Elements added to a row of the staged slab, against local-memory bank conflicts.
+    STAGES : int
+        Slabs of each operand in local memory. 2 fetches the next slab, through registers,
+        while one is used; with `ASYNC`, that many less one are on their way.
+    ASYNC : int
+        1 copies slabs past the registers by NVIDIA's ``cp.async`` (PTX ISA, "Data Movement
+        and Conversion Instructions"; compute capability 8.0 and above).
+    LANES_M : int
+        Work-items along m within a run of `LANES_M` * `LANES_N` consecutive ones; a
+        sub-group that is nearly square reads less local memory. `MDIMC` means none.
+    LANES_N : int
+        Likewise along n; 1 with ``LANES_M == MDIMC``.
+    GROUP_M : int
+        Tile rows that are walked together, column by column, so that groups which run
+        at the same time share operands in the L2 cache.
+    FILL : int
+        0 gives every tile a work-group. Otherwise so many work-groups per compute unit
+        divide the slabs of all tiles evenly, and a tile's partial sums are joined within
+        the launch: split-K where tiles are few, Stream-K where they are many (M. Osama
+        et al., "Stream-K: Work-Centric Parallel Decomposition for Dense Matrix-Matrix
+        Multiplication on the GPU", PPoPP 2023).
+    SWIZZLE : int
+        Vectors of a staged row change places by exclusive or with the depth modulo
+        `SWIZZLE`: another way round bank conflicts than padding; 1 leaves them.
+    FRAGMENTS : int
+        2 loads a work-item's share of the next row of a slab from local memory while it
+        multiplies one, across the end of a slab too.
+    SLICES : int
+        Slices of the work-items; each computes the whole tile from its own rows of every
+        slab, and their sums are added in local memory. More work-items per tile, where
+        tiles are few.
+    """
+
+    MWG: int
+    NWG: int
+    KWG: int
+    MDIMC: int
+    NDIMC: int
+    MDIMA: int
+    NDIMB: int
+    KWI: int
+    VWM: int
+    VWN: int
+    SA: int = 1
+    SB: int = 1
+    STRM: int = 1
+    STRN: int = 1
+    PADA: int = 0
+    PADB: int = 0
+    STAGES: int = 1
+    LANES_M: int = 0
+    LANES_N: int = 1
+    GROUP_M: int = 1
+    ASYNC: int = 0
+    FILL: int = 0
+    SWIZZLE: int = 1
+    FRAGMENTS: int = 1
+    SLICES: int = 1
+
+    family: ClassVar[str] = "indirect"
+
+    def __post_init__(self) -> None:
+        if self.LANES_M == 0:
+            object.__setattr__(self, "LANES_M", self.MDIMC)
+
+    @property
+    def tiles(self) -> XgemmConfig:
+        """The tiling, in the names that both GPU families share: this very configuration."""
+        return self
+
+    @property
+    def work_items(self) -> int:
+        """Work-items of a group."""
+        return self.MDIMC * self.NDIMC * self.SLICES
+
+    @property
+    def MWI(self) -> int:  # noqa: N802 - CLBlast's name
+        """Rows of a work-item's tile."""
+        return self.MWG // self.MDIMC
+
+    @property
+    def NWI(self) -> int:  # noqa: N802
+        """Columns of a work-item's tile."""
+        return self.NWG // self.NDIMC
+
+    def local_elements(self) -> int:
+        """Elements of local memory that a work-group holds."""
+        staged_a = self.SA * (self.MWG + self.PADA)
+        staged_b = self.SB * (self.NWG + self.PADB)
+        slices = self.MWG * self.NWG if self.SLICES > 1 else 0
+        return self.STAGES * self.KWG * (staged_a + staged_b) + slices
+
+
+@dataclass(frozen=True)
+class XgemmDirectConfig(_Config):
+    """The direct path: operands read where they lie, in any layout, with bounds checks.
+
+    Attributes
+    ----------
+    WGD : int
+        Rows of the tile of a work-group.
+    NWGD : int
+        Columns of it; 0 means `WGD`, as CLBlast's tiles are square.
+    KWGD : int
+        Slab of k that is staged at a time (CLBlast fixes it to `WGD`).
+    MDIMCD, NDIMCD : int
+        Work-items of a group along rows and columns of the tile.
+    MDIMAD, NDIMBD : int
+        Work-items along the unit-stride index while a slab of A, or of B, is copied
+        whose unit-stride index is m, or n. Along k it follows from the slab's depth.
+    KWID : int
+        Unrolling of the loop over a slab.
+    VWMD, VWND : int
+        Vector width, in elements, along m and along n.
+    PADA, PADB : int
+        Elements added to a row of the staged slab, against local-memory bank conflicts.
+    STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS, SLICES : int
+        As for `XgemmConfig`.
+    RUN_K : int
+        Elements that neighbouring work-items read side by side where k is the unit-stride
+        index, if the slab divides so. Long runs use whole cache lines, short ones leave
+        work-items side by side in other rows, which meet fewer bank conflicts as they
+        write the slab k-major.
+    """
+
+    WGD: int
+    MDIMCD: int
+    NDIMCD: int
+    MDIMAD: int
+    NDIMBD: int
+    KWID: int
+    VWMD: int
+    VWND: int
+    PADA: int = 1
+    PADB: int = 1
+    KWGD: int = 0
+    STAGES: int = 1
+    LANES_M: int = 0
+    LANES_N: int = 1
+    RUN_K: int = 8
+    NWGD: int = 0
+    GROUP_M: int = 1
+    ASYNC: int = 0
+    FILL: int = 0
+    SWIZZLE: int = 1
+    FRAGMENTS: int = 1
+    SLICES: int = 1
+
+    family: ClassVar[str] = "direct"
+
+    def __post_init__(self) -> None:
+        if self.KWGD == 0:
+            object.__setattr__(self, "KWGD", self.WGD)
+        if self.LANES_M == 0:
+            object.__setattr__(self, "LANES_M", self.MDIMCD)
+
+    @property
+    def tiles(self) -> XgemmConfig:
+        """The tiling, in the names that both GPU families share."""
+        return XgemmConfig(
+            MWG=self.WGD, NWG=self.NWGD or self.WGD, KWG=self.KWGD,
+            MDIMC=self.MDIMCD, NDIMC=self.NDIMCD, MDIMA=self.MDIMAD, NDIMB=self.NDIMBD,
+            KWI=self.KWID, VWM=self.VWMD, VWN=self.VWND, PADA=self.PADA, PADB=self.PADB,
+            STAGES=self.STAGES, LANES_M=self.LANES_M, LANES_N=self.LANES_N,
+            GROUP_M=self.GROUP_M, ASYNC=self.ASYNC, FILL=self.FILL, SWIZZLE=self.SWIZZLE,
+            FRAGMENTS=self.FRAGMENTS, SLICES=self.SLICES,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GemvConfig(_Config):
+    """Few rows, or few columns: B is read once, where it lies, and k divided among work-items.
+
+    Attributes
+    ----------
+    MR : int
+        Rows of A that a work-group multiplies with its columns of B.
+    WGS : int
+        Work-items of a group.
+    LANES_N : int
+        Work-items along the columns; the ``WGS / LANES_N`` others divide k.
+    VW : int
+        Columns of a work-item, and depths of k that it takes at a time, in elements.
+    KWI : int
+        Unrolling of the loop over k: loads that a work-item has under way.
+    """
+
+    MR: int
+    WGS: int
+    LANES_N: int
+    VW: int
+    KWI: int = 1
+
+    family: ClassVar[str] = "gemv"
+
+
+@dataclass(frozen=True)
+class CpuConfig(_Config):
+    """CPU devices: one work-item a core, explicit vectors, operands packed by the item.
+
+    Attributes
+    ----------
+    MR : int
+        Rows of the register tile.
+    NR : int
+        Columns of the register tile, in elements.
+    KC : int
+        Depth of a block of k; a packed panel of B is KC x NR.
+    VW : int
+        Vector width in elements; `NR` is a multiple of it. A complex element counts once
+        and takes two components.
+    MC : int
+        Rows of A that are packed at a time, about: blocks are equally long. B is packed
+        once for each, and A should stay in the second-level cache.
+    PACKB : int
+        0 reads a row-major B where it lies, which few rows are too few to pay packing for.
+    PREFETCHB : int
+        1 fetches the next panel of B, before it is packed, while this one is multiplied.
+    PREFETCHC : int
+        1 fetches a tile of the result while its sums are formed.
+    """
+
+    MR: int
+    NR: int
+    KC: int
+    VW: int
+    MC: int = 512
+    PACKB: int = 1
+    PREFETCHB: int = 1
+    PREFETCHC: int = 1
+
+    family: ClassVar[str] = "cpu"
