@@ -21,6 +21,7 @@ _MOST_CALLS = 100
 _HOLD_CALL = 14e-6
 _SPARE_HOLD = 0.3e-3
 _LONGEST_HOLD = 0.04
+_TRIES = 12
 
 
 class AheadOfDevice:
@@ -64,12 +65,16 @@ class AheadOfDevice:
             return elapsed
         calls = min(count, _MOST_CALLS)
         self._hold = max(self._hold, calls * _HOLD_CALL + _SPARE_HOLD)
-        while self._hold <= _LONGEST_HOLD:
-            alone, _ = self._behind_blocker(0)
-            elapsed, was_ahead = self._behind_blocker(calls)
-            if was_ahead and elapsed > alone:
+        for _ in range(_TRIES):
+            alone, _enqueued = self._behind_blocker(0)
+            elapsed, enqueued = self._behind_blocker(calls)
+            if enqueued is None or enqueued >= alone:
+                if self._hold > _LONGEST_HOLD:
+                    break
+                self._hold *= 2
+            elif elapsed > alone:
                 return (elapsed - alone) * count / calls
-            self._hold *= 2
+            # Else the blocker itself took longer alone than with all behind it: once more.
         self._hold = 0.0
         return self._plain(calls) * count / calls
 
@@ -79,10 +84,12 @@ class AheadOfDevice:
         self._finish()
         return self._clock() - start
 
-    def _behind_blocker(self, calls: int) -> tuple[float, bool]:
+    def _behind_blocker(self, calls: int) -> tuple[float, float | None]:
+        """Seconds until all is done, and until all was enqueued; None if that was too late."""
         start = self._clock()
         is_holding = self._blocker.hold(self._hold)
         self._enqueue(calls)
+        enqueued = self._clock() - start
         was_ahead = is_holding()
         self._finish()
-        return self._clock() - start, was_ahead
+        return self._clock() - start, enqueued if was_ahead else None
