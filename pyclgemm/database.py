@@ -7,9 +7,7 @@ is its format. What a user measured wins over what ships with the library.
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 
 from .device import DeviceTraits
 from .errors import DatabaseError
-from .records import LEVELS, DatabaseFile, Entry, Record
+from .records import LEVELS, DatabaseFile, Entry
 from .resources import resource_folder
 
 SCHEMA_FILE = "schema.json"
@@ -66,27 +64,6 @@ class Database:
             for entry in file.entries
             if (entry.dtype, entry.precision) == (dtype, precision)
         ]
-
-
-def by_distance(records: Iterable[Record], shape: tuple[int, int, int]) -> list[Record]:
-    """Sort records by the distance of their shape in log2 of (m, n, k); a size of 0 counts as 1.
-
-    Records at the same distance keep their order.
-
-    Examples
-    --------
-    >>> from pyclgemm.config import CpuConfig
-    >>> row = Record((1, 1024, 1024), CpuConfig(MR=1, NR=16, KC=256, VW=8))
-    >>> square = Record((1024, 1024, 1024), CpuConfig(MR=6, NR=16, KC=256, VW=8))
-    >>> by_distance([square, row], (2, 700, 0))[0].config.MR
-    1
-    """
-
-    def distance(record: Record) -> float:
-        pairs = zip(record.shape, shape, strict=True)
-        return math.dist((0, 0, 0), [math.log2(max(a, 1)) - math.log2(max(b, 1)) for a, b in pairs])
-
-    return sorted(records, key=distance)
 
 
 # --------------------------------------------------------------------------------------

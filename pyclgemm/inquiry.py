@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .config import Config, config_from_dict
 from .constraints import violations
-from .database import Database, by_distance
+from .database import Database
 from .device import DeviceTraits
 from .epilogue import Epilogue
 from .errors import ArgumentError
@@ -18,6 +18,7 @@ from .problem import GemmProblem
 from .product import Product, make_product
 from .schedule import make_schedule, oriented
 from .select import Choice, select
+from .shape_distance import by_distance, traits_of_problem
 
 
 @dataclass(frozen=True)
@@ -138,10 +139,9 @@ def _row_major(rows: int, columns: int) -> Matrix:
 
 
 def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, path: str) -> Config:
-    shape = (problem.m, problem.n, problem.k)
     for _, entry in database.lookup(traits, problem.dtype, problem.precision.name):
         records = [record for record in entry.records if record.config.family == path]
-        for record in by_distance(records, shape):
+        for record in by_distance(records, traits_of_problem(problem)):
             if not violations(record.config, problem.dtype, traits):
                 return record.config
     raise ArgumentError(

@@ -12,9 +12,13 @@ from .config import Config, config_from_dict
 from .constraints import violations
 from .device import DeviceTraits
 from .errors import ConfigError, DatabaseError
+from .gemm_shape import Layout, shape_text
 
 #: From the most to the least specific.
 LEVELS = ("device", "architecture", "vendor", "generic")
+
+#: Alignment of rows, in elements, that suits every vector of OpenCL C.
+ALIGNED = 16
 
 
 @dataclass(frozen=True)
@@ -86,21 +90,38 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Record:
-    """One configuration and the shape that it is for.
+    """One configuration and the product that it is for.
 
     Attributes
     ----------
     shape : tuple of int
-        m, n, k.
+        m, n, k, the result being row-major.
     config : Config
         Its family is the path.
     gflops : float or None
         What was measured at that shape.
+    layout : str
+        How a and b were stored, a letter each: "N" as the product has them, "T" transposed.
+    alignment : int or None
+        A power of two: rows of the operands and of the result started at multiples of so many
+        elements. None where it was enough for the vectors of the kernel.
+
+    Examples
+    --------
+    >>> from pyclgemm.config import CpuConfig
+    >>> print(Record((8, 9, 7), CpuConfig(MR=4, NR=8, KC=128, VW=4), layout="NT", alignment=1))
+    8x9x7:NT with rows aligned to 1
     """
 
     shape: tuple[int, int, int]
     config: Config
     gflops: float | None = None
+    layout: Layout = "NN"
+    alignment: int | None = None
+
+    def __str__(self) -> str:
+        aligned = "" if self.alignment is None else f" with rows aligned to {self.alignment}"
+        return f"{shape_text(self.shape, self.layout)}{aligned}"
 
 
 @dataclass(frozen=True)
@@ -189,7 +210,13 @@ def _make_record(document: dict[str, Any], dtype: str, place: str) -> Record:
     if broken := violations(config, dtype):
         raise DatabaseError(f"{place}.config is {config}: {'; '.join(broken)}")
     m, n, k = document["shape"]
-    return Record((m, n, k), config, document.get("gflops"))
+    return Record(
+        (m, n, k),
+        config,
+        document.get("gflops"),
+        document.get("layout", "NN"),
+        document.get("alignment"),
+    )
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
@@ -208,6 +235,8 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
                     {
                         "path": record.config.family,
                         "shape": list(record.shape),
+                        "layout": None if record.layout == "NN" else record.layout,
+                        "alignment": record.alignment,
                         "gflops": record.gflops,
                         "config": record.config.as_dict(),
                     }

@@ -14,13 +14,14 @@ from .config import (
     as_config,
 )
 from .constraints import check_config, violations
-from .database import Database, by_distance
+from .database import Database
 from .device import DeviceTraits
 from .errors import ConfigError, UnsupportedError
 from .path_order import path_order
 from .precision import Precision
 from .problem import GemmProblem, PackedLayout
 from .records import Entry, Record
+from .shape_distance import ProductTraits, by_distance, traits_of_problem
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,11 @@ def select(
     """Choose the path and the configuration for a problem on a device.
 
     A CPU takes the "cpu" path. On other devices an entry that was measured and has no
-    threshold tells the fastest path shape by shape: the record for the nearest shape is taken,
-    whatever its path. Otherwise the indirect path is taken from the database's threshold on,
-    else the direct one. Of that path's records the one for the nearest shape is taken that the
-    device can run; if none fits, the next level's, and last the other path's.
+    threshold tells the fastest path shape by shape: the record for the nearest product is
+    taken, whatever its path. Otherwise the indirect path is taken from the database's threshold
+    on, else the direct one. Of that path's records the one for the nearest product is taken that
+    the device can run; if none fits, the next level's, and last the other path's. How near a
+    record is, `pyclgemm.shape_distance` says: layout and alignment count beside the sizes.
 
     Parameters
     ----------
@@ -102,11 +104,10 @@ def select(
         for file, entry in attempt.hits:
             for record, candidate in _candidates(entry, attempt.paths, problem):
                 path = candidate.family
-                shape = "x".join(map(str, record.shape))
                 if broken := violations(candidate, problem.dtype, traits):
-                    passed_over.append(f"{file.match}'s {path} for {shape} ({'; '.join(broken)})")
+                    passed_over.append(f"{file.match}'s {path} for {record} ({'; '.join(broken)})")
                     continue
-                reasons = [attempt.reason, f"the {rank} record is for {shape}"]
+                reasons = [attempt.reason, f"the {rank} record is for {record}"]
                 if attempt.instead_of:
                     reasons.append(f"no configuration of the {attempt.instead_of} path fits")
                 if passed_over:
@@ -158,7 +159,7 @@ def packed_layout(
         records = [record for record in entry.records if record.config.family == path]
         configs = [
             record.config
-            for record in by_distance(records, (_MANY_ROWS, n, k))
+            for record in by_distance(records, ProductTraits((_MANY_ROWS, n, k)))
             if not violations(record.config, dtype, traits)
         ]
         if not configs:
@@ -201,7 +202,7 @@ def _candidates(
     if 0 in (problem.m, problem.n, problem.k):
         records.sort(key=lambda record: _tile_size(record.config))
     else:
-        records = by_distance(records, (problem.m, problem.n, problem.k))
+        records = by_distance(records, traits_of_problem(problem))
     packed = problem.packed
     if packed is None or packed.family == "gpu":
         return [(record, record.config) for record in records]

@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from .config import Config
-from .database import Database, by_distance
+from .database import Database
 from .errors import UnsupportedError
 from .problem import GemmProblem
 from .select import select
+from .shape_distance import by_distance, traits_of_problem
 from .suites import Shape
 from .trial import FINE, Outcome
 from .tuning_session import BudgetSpentError, TuningSession
@@ -128,12 +129,12 @@ class TuningStages:
     def _from_database(self, problem: GemmProblem) -> list[Config]:
         """The configurations that the databases have for the device, the nearest shapes first."""
         session = self._session
-        shape = (problem.m, problem.n, problem.k)
+        wanted = traits_of_problem(problem)
         hits = self._database.lookup(session.process.traits, problem.dtype, problem.precision.name)
         configs = [
             record.config
             for _, entry in hits
-            for record in by_distance(entry.records, shape)
+            for record in by_distance(entry.records, wanted)
             if record.config.family in session.families
         ]
         return list(dict.fromkeys(configs))

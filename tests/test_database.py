@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from pathlib import Path
 
 import pytest
 from facts import cpu, gpu, smallest_gpu
-from hypothesis import given
-from hypothesis import strategies as st
 
 import pyclgemm.database
 from pyclgemm.config import CpuConfig, XgemmConfig
@@ -18,7 +15,6 @@ from pyclgemm.constraints import violations
 from pyclgemm.database import (
     SCHEMA_FILE,
     Database,
-    by_distance,
     load_database,
     read_file,
     reload_database,
@@ -156,6 +152,8 @@ def test_the_published_values_for_gfx1012():
          r"\$\.entries\[0\]\.precision is 'F32': 'F32' is not one of"),
         (with_record(shape=[1, 2]),
          r"\$\.entries\[0\]\.records\[0\]\.shape is \[1, 2\]: \[1, 2\] is too short"),
+        (with_record(layout="CN"), r"records\[0\]\.layout is 'CN': 'CN' is not one of \['NN'"),
+        (with_record(alignment=3), r"records\[0\]\.alignment is 3: 3 is not one of \[1, 2, 4"),
         (with_record(path="fast"), r"records\[0\]\.path is 'fast': 'fast' is not one of"),
         (with_record(config={"MR": "6"}),
          r"records\[0\]\.config\.MR is '6': '6' is not of type 'integer'"),
@@ -290,37 +288,6 @@ def test_the_environment_takes_files_and_folders(user_folders, tmp_path, monkeyp
     assert [file.path.name for file in load_database().groups[0]] == ["single.txt", "b.json"]
 
 
-# -------------------------------------------------------------------------- nearest shape
-
-sizes = st.integers(0, 2**20)
-shapes = st.tuples(sizes, sizes, sizes)
-
-
-@given(st.lists(shapes, min_size=1, max_size=8), shapes)
-def test_nearest_shape_against_brute_force(known, wanted):
-    records = [Record(shape, TILE) for shape in known]
-
-    def distance(shape):
-        return math.sqrt(
-            sum(
-                (math.log2(max(a, 1)) - math.log2(max(b, 1))) ** 2
-                for a, b in zip(shape, wanted, strict=True)
-            )
-        )
-
-    least = min(map(distance, known))
-    found = by_distance(records, wanted)
-    assert distance(found[0].shape) == pytest.approx(least)
-    distances = [distance(record.shape) for record in found]
-    assert distances == pytest.approx(sorted(distances))
-
-
-def test_ties_keep_their_order():
-    records = [Record((2, 1, 1), TILE), Record((1, 2, 1), TILE), Record((2, 1, 1), TILE)]
-    assert by_distance(records, (1, 1, 0)) == records
-    assert [id(record) for record in by_distance(records, (1, 1, 0))] == list(map(id, records))
-
-
 # -------------------------------------------------------------------------- thresholds, saving
 
 
@@ -360,6 +327,26 @@ def test_save_and_read_give_the_same_file(tmp_path):
     assert again == file
     assert (again.match, again.source, again.entries) == (file.match, file.source, file.entries)
     assert [path.name for path in file.path.parent.iterdir()] == ["mine.json"]
+
+
+def test_a_record_keeps_its_layout_and_alignment_and_plain_ones_do_not_mention_them(tmp_path):
+    plain = Record((64, 64, 64), TILE, 2.0)
+    laid_out = Record((64, 64, 64), TILE, 1.0, "NT", 2)
+    file = DatabaseFile.make(
+        tmp_path / "mine.json",
+        Match("generic", "cpu"),
+        Source("measured", "measured on a test"),
+        [Entry("float32", "F32_F32_F32", (plain, laid_out))],
+    )
+    save_file(file)
+    (entry,) = read_file(file.path).entries
+    assert entry.records == (plain, laid_out)
+    first, second = file.document["entries"][0]["records"]
+    assert first.keys() == {"path", "shape", "gflops", "config"}
+    assert (second["layout"], second["alignment"]) == ("NT", 2)
+    assert [str(record) for record in entry.records] == [
+        "64x64x64", "64x64x64:NT with rows aligned to 2"
+    ]  # fmt: skip
 
 
 def test_a_bad_file_is_not_saved_and_the_old_one_stays(tmp_path):

@@ -1,0 +1,157 @@
+"""How far a product is from the one for which a configuration was measured.
+
+Distances are in octaves: two products of one layout and alignment are as far from each other
+as their sizes in log2 of (m, n, k). What else costs speed counts as so many octaves more, so
+that one order of records comes out. Differences are small against the range of sizes, and
+large against the steps of a tuner's suite: a record of the same layout and alignment wins
+where its sizes are within a factor of about 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .config import Config, CpuConfig, GemvConfig, XgemmConfig
+from .problem import GemmProblem, MatrixLayout, Order
+from .records import ALIGNED, Record
+
+#: Octaves for each operand whose unit-stride index is another than at the record. Where
+#: operands are read in place, neighbouring work-items then read far apart: float32 on an
+#: H100, 82 x 6626 x 1085 with k-contiguous operands, ran at 0.2 of what was possible by a
+#: record for row-major ones, while a record for twice or half a size costs a few per cent.
+_ORDER = 1.5
+#: Octaves where rows are aligned to less than the record's: vectors fall apart into elements.
+_NARROWER = 1.5
+#: The same two where the path packs operands, which brings all layouts to one before the
+#: product: the passes that pack, and the stores of the result, still feel them.
+_ORDER_PACKED = 0.5
+_NARROWER_PACKED = 0.5
+#: Octaves where rows are aligned to more than at the record: it left out what vectors give.
+_WIDER = 1.0
+
+#: Bytes of the widest access of a work-item on GPUs: more alignment than that is no use.
+_WIDEST_BYTES = 16
+
+
+@dataclass(frozen=True)
+class ProductTraits:
+    """What of a product in canonical form decides which configuration is fast.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        m, n, k.
+    order_a, order_b : Order or None
+        The unit-stride index of each operand; None for a vector, which has no other.
+    alignment : int
+        The least alignment of rows of a, b and out, in elements; `ALIGNED` from
+        `_WIDEST_BYTES` on.
+    """
+
+    sizes: tuple[int, int, int]
+    order_a: Order | None = "row"
+    order_b: Order | None = "row"
+    alignment: int = ALIGNED
+
+
+def traits_of_problem(problem: GemmProblem) -> ProductTraits:
+    """What of a problem decides which configuration is fast.
+
+    Examples
+    --------
+    >>> from pyclgemm.gemm_shape import GemmShape
+    >>> traits_of_problem(GemmShape(82, 6626, 1085, "NT").problem("float32"))
+    ProductTraits(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1)
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    alignment = min(layout.alignment for layout in (problem.a, problem.b, problem.out))
+    if alignment * np.dtype(problem.dtype).itemsize >= _WIDEST_BYTES:
+        alignment = ALIGNED
+    return ProductTraits((m, n, k), _order(problem.a, m, k), _order(problem.b, k, n), alignment)
+
+
+def traits_of_record(record: Record) -> ProductTraits:
+    """The product for which a record stands."""
+    m, n, k = record.shape
+    a, b = (MatrixLayout("row" if letter == "N" else "column") for letter in record.layout)
+    return ProductTraits(
+        record.shape, _order(a, m, k), _order(b, k, n), record.alignment or ALIGNED
+    )
+
+
+def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None = None) -> float:
+    """Distance of a product from one that was measured, in octaves; a size of 0 counts as 1.
+
+    Parameters
+    ----------
+    wanted : ProductTraits
+        The product that is to be computed.
+    known : ProductTraits
+        The product that was measured.
+    config : Config, optional
+        With what; None stands for a path that reads operands in place by vectors as wide as
+        the alignment.
+
+    Examples
+    --------
+    >>> square = ProductTraits((64, 64, 64))
+    >>> distance(square, ProductTraits((64, 64, 128)))
+    1.0
+    >>> distance(square, ProductTraits((64, 64, 64), "row", "column"))
+    1.5
+    """
+    pairs = zip(known.sizes, wanted.sizes, strict=True)
+    octaves = math.dist((0, 0, 0), [math.log2(max(a, 1)) - math.log2(max(b, 1)) for a, b in pairs])
+    packs = isinstance(config, (XgemmConfig, CpuConfig))
+    for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
+        if one is not None and other is not None and one != other:
+            octaves += _ORDER_PACKED if packs else _ORDER
+    # Alignment below the record's does no harm to vectors that are no wider than it.
+    if wanted.alignment < min(known.alignment, vector_width(config)):
+        octaves += _NARROWER_PACKED if packs else _NARROWER
+    elif wanted.alignment > known.alignment:
+        octaves += _WIDER
+    return octaves
+
+
+def by_distance(records: Iterable[Record], wanted: ProductTraits) -> list[Record]:
+    """Sort records by their distance from a product.
+
+    Records at the same distance keep their order.
+
+    Examples
+    --------
+    >>> from pyclgemm.config import CpuConfig
+    >>> row = Record((1, 1024, 1024), CpuConfig(MR=1, NR=16, KC=256, VW=8))
+    >>> square = Record((1024, 1024, 1024), CpuConfig(MR=6, NR=16, KC=256, VW=8))
+    >>> by_distance([square, row], ProductTraits((2, 700, 0)))[0].config.MR
+    1
+    """
+    return sorted(
+        records, key=lambda record: distance(wanted, traits_of_record(record), record.config)
+    )
+
+
+def vector_width(config: Config | None) -> int:
+    """Elements of the widest vector that a configuration moves from or to unpacked rows.
+
+    Examples
+    --------
+    >>> vector_width(GemvConfig(MR=1, WGS=64, LANES_N=8, VW=4))
+    4
+    """
+    if config is None:
+        return ALIGNED
+    if isinstance(config, CpuConfig):
+        return 1  # its vectors need no alignment
+    if isinstance(config, GemvConfig):
+        return config.VW
+    return max(config.tiles.VWM, config.tiles.VWN)
+
+
+def _order(layout: MatrixLayout, rows: int, columns: int) -> Order | None:
+    return None if 1 in (rows, columns) else layout.order

@@ -1,0 +1,174 @@
+"""How near a record is: sizes, then layouts and alignment, and what each family feels of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from facts import problem
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclgemm.config import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm.gemm_shape import LAYOUTS, GemmShape
+from pyclgemm.problem import MatrixLayout
+from pyclgemm.records import ALIGNED, Record
+from pyclgemm.shape_distance import (
+    ProductTraits,
+    by_distance,
+    distance,
+    traits_of_problem,
+    traits_of_record,
+)
+
+TILE = CpuConfig(MR=4, NR=8, KC=256, VW=4)
+DIRECT = XgemmDirectConfig(
+    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=4, VWND=2
+)
+SCALAR = replace(DIRECT, VWMD=1, VWND=1)
+INDIRECT = XgemmConfig(
+    MWG=64, NWG=64, KWG=16, MDIMC=8, NDIMC=8, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4
+)
+GEMV = GemvConfig(MR=1, WGS=64, LANES_N=8, VW=2)
+SIZES = (64, 128, 256)
+
+
+def traits(text, dtype="float32"):
+    return traits_of_problem(GemmShape.parse(text).problem(dtype))
+
+
+# -------------------------------------------------------------------------- sizes
+
+sizes = st.integers(0, 2**20)
+shapes = st.tuples(sizes, sizes, sizes)
+
+
+@given(st.lists(shapes, min_size=1, max_size=8), shapes)
+def test_nearest_sizes_against_brute_force(known, wanted):
+    records = [Record(shape, TILE) for shape in known]
+
+    def octaves(shape):
+        return math.sqrt(
+            sum(
+                (math.log2(max(a, 1)) - math.log2(max(b, 1))) ** 2
+                for a, b in zip(shape, wanted, strict=True)
+            )
+        )
+
+    found = by_distance(records, ProductTraits(wanted))
+    distances = [octaves(record.shape) for record in found]
+    assert distances == pytest.approx(sorted(map(octaves, known)))
+
+
+def test_ties_keep_their_order():
+    records = [Record((2, 1, 1), TILE), Record((1, 2, 1), TILE), Record((2, 1, 1), TILE)]
+    found = by_distance(records, ProductTraits((1, 1, 0)))
+    assert [id(record) for record in found] == list(map(id, records))
+
+
+# -------------------------------------------------------------------------- layouts
+
+
+@pytest.mark.parametrize("wanted", LAYOUTS)
+@pytest.mark.parametrize("known", LAYOUTS)
+def test_each_operand_of_another_order_counts(wanted, known):
+    differing = sum(one != other for one, other in zip(wanted, known, strict=True))
+    record = Record(SIZES, DIRECT, layout=known)
+    product = traits(f"64x128x256:{wanted}")
+    assert distance(product, traits_of_record(record), DIRECT) == 1.5 * differing
+    assert distance(product, traits_of_record(record), INDIRECT) == 0.5 * differing
+
+
+def test_a_strided_operand_is_like_no_record():
+    wanted = replace(problem(*SIZES), a=MatrixLayout("strided"))
+    for layout in LAYOUTS:
+        record = Record(SIZES, SCALAR, layout=layout)
+        assert distance(traits_of_problem(wanted), traits_of_record(record), SCALAR) >= 1.5
+
+
+def test_a_vector_has_no_order():
+    """Of a row or a column, whichever index is called the one with unit stride."""
+    for a, b in LAYOUTS:
+        row = Record((1, 128, 256), SCALAR, layout=a + b)
+        expected = 1.5 if b == "T" else 0.0
+        assert distance(traits("1x128x256"), traits_of_record(row), SCALAR) == expected
+        outer = Record((64, 128, 1), SCALAR, layout=a + b)
+        assert distance(traits("64x128x1"), traits_of_record(outer), SCALAR) == 0.0
+
+
+def test_a_matrix_by_a_vector_is_a_row_by_the_transpose():
+    assert traits("64x1x256") == ProductTraits((1, 64, 256), None, "column", ALIGNED)
+    assert traits("64x1x256") == traits("1x64x256:NT")
+
+
+def test_the_same_layout_wins_within_a_factor_of_two_and_a_half():
+    plain, laid_out = Record((800, 800, 800), DIRECT), Record((2000, 800, 800), SCALAR, None, "NT")
+    assert by_distance([plain, laid_out], traits("800x800x800:NT"))[0] is laid_out
+    far = replace(laid_out, shape=(2400, 800, 800))
+    assert by_distance([plain, far], traits("800x800x800:NT"))[0] is plain
+
+
+def test_a_column_major_result_is_looked_up_as_the_swapped_product():
+    """C^T = B^T A^T: m and n, and the operands with their orders, change places."""
+    from pyclgemm.operands import Matrix
+    from pyclgemm.precision import resolve_precision
+    from pyclgemm.product import make_product
+
+    m, n, k = 96, 32, 64
+    a, b = Matrix(m, k, 1, m, 0), Matrix(k, n, n, 1, 0)  # TN
+    out = Matrix(m, n, 1, m, 0)
+    swapped = make_product(
+        a, b, out, None, dtype="float32", precision=resolve_precision(None, "float32")
+    ).problem
+    found = traits_of_problem(swapped)
+    assert found == ProductTraits((n, m, k), "column", "row", ALIGNED)
+    assert found == traits("32x96x64:TN")
+
+
+# -------------------------------------------------------------------------- alignment
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "alignment"),
+    [
+        ("64x128x256", "float32", ALIGNED),
+        ("64x128x36", "float32", ALIGNED),  # 4 elements are 16 bytes
+        ("64x128x38", "float32", 2),
+        ("64x128x37", "float32", 1),
+        ("64x127x256", "float32", 1),
+        ("64x128x37:TN", "float32", ALIGNED),
+        ("63x128x64:TN", "float32", 1),
+        ("64x128x256+6", "float32", 2),
+        ("64x128x36", "float16", 4),
+        ("64x128x38", "float64", ALIGNED),
+        ("64x127x37", "complex128", ALIGNED),
+    ],
+)
+def test_the_least_alignment_of_the_rows_counts_up_to_the_widest_access(text, dtype, alignment):
+    assert traits(text, dtype).alignment == alignment
+
+
+@pytest.mark.parametrize(
+    ("config", "alignment", "octaves"),
+    [
+        (DIRECT, 4, 0.0),
+        (DIRECT, 2, 1.5),
+        (SCALAR, 1, 0.0),
+        (GEMV, 2, 0.0),
+        (GEMV, 1, 1.5),
+        (INDIRECT, 2, 0.5),
+        (TILE, 1, 0.0),
+    ],
+)
+def test_rows_too_narrow_for_the_kernels_vectors_count(config, alignment, octaves):
+    known = traits_of_record(Record(SIZES, config))
+    assert distance(ProductTraits(SIZES, alignment=alignment), known, config) == octaves
+
+
+def test_of_two_records_for_one_shape_the_alignment_decides():
+    wide, narrow = Record(SIZES, DIRECT), Record(SIZES, SCALAR, alignment=1)
+    for records in ([wide, narrow], [narrow, wide]):
+        assert by_distance(records, ProductTraits(SIZES))[0] is wide
+        assert by_distance(records, ProductTraits(SIZES, alignment=1))[0] is narrow
+        assert by_distance(records, ProductTraits(SIZES, alignment=2))[0] is narrow
