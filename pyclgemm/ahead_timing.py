@@ -69,7 +69,7 @@ class AheadOfDevice:
             alone, _enqueued = self._behind_blocker(0)
             elapsed, enqueued = self._behind_blocker(calls)
             if enqueued is None or enqueued >= alone:
-                if self._hold > _LONGEST_HOLD:
+                if 2 * self._hold > _LONGEST_HOLD:
                     break
                 self._hold *= 2
             elif elapsed > alone:
