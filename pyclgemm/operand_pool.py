@@ -99,8 +99,8 @@ class OperandPool:
         self._out = cl_array.empty(queue, largest["out"], self._dtype)
         self._kept: dict[Inquiry, _Operands] = {}
 
-    def runner(self, inquiry: Inquiry, config: Config) -> Callable[[int], None]:
-        """Build a product; the function runs it so many times, and waits for the last.
+    def enqueuer(self, inquiry: Inquiry, config: Config) -> Callable[[int], None]:
+        """Build a product; the function enqueues it so many times, without events.
 
         Raises
         ------
@@ -108,21 +108,36 @@ class OperandPool:
             If the configuration is not valid, or the compiler refuses the kernel.
         """
         operands = self._operands(inquiry)
-        beta = 0.5 if inquiry.reads_c else None
+        sets, out, c = operands.sets, operands.out, operands.c
         ready = plan(
-            self._queue, *operands.sets[0], operands.c, beta=beta, out=operands.out,
+            self._queue, *sets[0], c, beta=0.5 if inquiry.reads_c else None, out=out,
             trans_a=inquiry.trans_a, trans_b=inquiry.trans_b, epilogue=operands.epilogue,
             precision=inquiry.precision, config=config,
         )  # fmt: skip
-        sets, out, c, finish = operands.sets, operands.out, operands.c, self._queue.finish
+        for array in (*sets[0], out, *([] if c is None else [c])):
+            array.finish()  # events of the past, which every launch would wait for again
 
-        def run(count: int) -> None:
+        def enqueue(count: int) -> None:
             for index in range(count):
                 a, b = sets[index % len(sets)]
-                ready(a, b, c, out=out)
-                if index % _MOST_ENQUEUED == _MOST_ENQUEUED - 1:
-                    finish()
-            finish()
+                ready(a, b, c, out=out, add_event=False)
+
+        return enqueue
+
+    def runner(self, inquiry: Inquiry, config: Config) -> Callable[[int], None]:
+        """Build a product; the function runs it so many times, and waits for the last.
+
+        Raises
+        ------
+        ConfigError, KernelBuildError
+            As `enqueuer`.
+        """
+        enqueue, finish = self.enqueuer(inquiry, config), self._queue.finish
+
+        def run(count: int) -> None:
+            for first in range(0, count, _MOST_ENQUEUED):
+                enqueue(min(_MOST_ENQUEUED, count - first))
+                finish()
 
         return run
 

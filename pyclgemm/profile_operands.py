@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pyopencl as cl
 
 from .ahead_timing import AheadOfDevice
-from .api import plan
 from .config import Config
 from .device import traits_of
 from .inquiry import Inquiry
@@ -53,19 +52,5 @@ class TimedOperands(OperandPool):
         """
         if self._blocker is None:
             return self.runner(inquiry, config)
-        operands = self._operands(inquiry)
-        sets, out, c = operands.sets, operands.out, operands.c
-        ready = plan(
-            self._queue, *sets[0], c, beta=0.5 if inquiry.reads_c else None, out=out,
-            trans_a=inquiry.trans_a, trans_b=inquiry.trans_b, epilogue=operands.epilogue,
-            precision=inquiry.precision, config=config,
-        )  # fmt: skip
-        for array in (*sets[0], out, *([] if c is None else [c])):
-            array.finish()  # events of the past, which every launch would wait for again
-
-        def enqueue(count: int) -> None:
-            for index in range(count):
-                a, b = sets[index % len(sets)]
-                ready(a, b, c, out=out, add_event=False)
-
+        enqueue = self.enqueuer(inquiry, config)
         return AheadOfDevice(enqueue, self._queue.finish, self._blocker).work

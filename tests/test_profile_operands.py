@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pyclgemm import profile_operands
+from pyclgemm import operand_pool, profile_operands
 from pyclgemm.config import CpuConfig
 from pyclgemm.inquiry import Inquiry
 from pyclgemm.profile_operands import TimedOperands
@@ -37,9 +37,9 @@ class Call:
 
 @pytest.fixture
 def calls(monkeypatch):
-    made, real = [], profile_operands.plan
+    made, real = [], operand_pool.plan
     monkeypatch.setattr(
-        profile_operands, "plan", lambda *rest, **others: Call(real(*rest, **others), made)
+        operand_pool, "plan", lambda *rest, **others: Call(real(*rest, **others), made)
     )
     return made
 
@@ -55,6 +55,7 @@ def test_others_tell_the_time_of_the_device(queue, as_gpu, calls):
     operands = TimedOperands(queue, "float32", [(16, 16, 16)])
     inquiry = Inquiry(16, 16, 16)
     assert operands.fault(inquiry, CONFIG) is None
+    calls.clear()
     work = operands.work(inquiry, CONFIG)
     assert work(1) > 0
     assert work(20) > 0
