@@ -114,7 +114,7 @@ def test_operands_rotate(queue, monkeypatch):
     seen = []
     monkeypatch.setattr(
         operand_pool, "plan",
-        lambda *_, **__: lambda a, b, c, out: seen.append((a.offset, b.offset)),
+        lambda *_, **__: lambda a, b, c, out, add_event: seen.append((a.offset, b.offset)),
     )  # fmt: skip
     pool.runner(Inquiry(16, 16, 16), pool_config(queue, Inquiry(16, 16, 16)))(20)
     assert len(seen) == 20
