@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
-_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?::([NT])([NT]))?(?:\+(\d+))?")
+from pyclgemm.gemm_shape import WANTED, GemmShape
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> li
     ----------
     text : str
         MxNxK separated by commas; ``:NT`` says which operands lie transposed, ``+7`` puts
-        7 elements between rows.
+        7 elements between rows: as `pyclgemm.gemm_shape.GemmShape.parse` reads them.
     dense : bool
         Measure them as dense layers too.
     suite : str
@@ -102,16 +101,11 @@ def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> li
     """
     cases = []
     for item in filter(None, (part.strip() for part in text.split(","))):
-        match = _SHAPE.fullmatch(item)
-        if match is None or not all(int(size) for size in match.group(1, 2, 3)):
-            raise ValueError(
-                f"shape is {item!r}; wanted MxNxK with sizes of at least 1, "
-                "optionally with :NT (layout) and +7 (padding), such as 64x3072x768:NT"
-            )
-        m, n, k = (int(size) for size in match.group(1, 2, 3))
-        trans_a, trans_b = match.group(4) == "T", match.group(5) == "T"
-        padding = int(match.group(6) or 0)
-        cases.append(Case(m, n, k, suite, trans_a, trans_b, padding, dense))
+        shape = GemmShape.parse(item)
+        if shape is None:
+            raise ValueError(f"shape is {item!r}; wanted {WANTED}")
+        trans_a, trans_b = (letter == "T" for letter in shape.layout)
+        cases.append(Case(*shape.sizes, suite, trans_a, trans_b, shape.padding, dense))
     if not cases:
         raise ValueError("shapes is empty; wanted MxNxK separated by commas")
     return cases

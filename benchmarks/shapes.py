@@ -21,14 +21,15 @@ def _square() -> list[Case]:
 
 def _dense() -> list[Case]:
     """The layers that are tuned for and a wider one, in batches from 1 on."""
-    layers = dict.fromkeys((n, k) for _, n, k in TUNED["dense"]) | {(4096, 1024): None}
-    batches = sorted({1} | {m for m, _, _ in TUNED["dense"]})
+    tuned = TUNED["dense"]
+    layers = dict.fromkeys((shape.n, shape.k) for shape in tuned) | {(4096, 1024): None}
+    batches = sorted({1} | {shape.m for shape in tuned})
     return [Case(m, n, k, "dense", dense=True) for n, k in layers for m in batches]
 
 
 def _skinny() -> list[Case]:
     """One or two sizes far smaller than the third."""
-    return [Case(*shape, suite="skinny") for shape in TUNED["skinny"]]
+    return [Case(*shape.sizes, suite="skinny") for shape in TUNED["skinny"]]
 
 
 def _odd() -> list[Case]:

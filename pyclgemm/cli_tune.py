@@ -11,8 +11,9 @@ from rich.console import Console
 
 from .cli_product import device_option
 from .errors import ArgumentError
+from .gemm_shape import GemmShape
 from .precision import DTYPES
-from .suites import SUITES, Shape, parse_suite
+from .suites import SUITES, parse_products
 
 #: Shapes that "random" stands for, and the largest size in them.
 _RANDOM_SHAPES = 24
@@ -22,24 +23,25 @@ _EXAMPLES = """\b
 Examples:
   python -m pyclgemm tune
   python -m pyclgemm tune --shapes dense,64x64x65536 --budget 300
+  python -m pyclgemm tune --shapes layouts,82x6626x1085:NT,1000x1000x1000+7
   python -m pyclgemm tune --dtype float64 --device pocl --dry-run
   python -m pyclgemm tune --shapes shapes.txt --contribute databases/nvidia_sm_90.json
 """
 
 
-def parse_shapes(text: str) -> list[Shape]:
-    """Read suites, files and shapes, as `parse_suite` does, and "random"."""
+def parse_shapes(text: str) -> list[GemmShape]:
+    """Read suites, files and shapes, as `parse_products` does, and "random"."""
     parts = [part.strip() for part in text.split(",")]
-    shapes: list[Shape] = random_shapes() if "random" in parts else []
+    shapes: list[GemmShape] = random_shapes() if "random" in parts else []
     others = ",".join(part for part in parts if part != "random")
     try:
-        shapes += parse_suite(others) if others or not shapes else []
+        shapes += parse_products(others) if others or not shapes else []
     except ArgumentError as error:
         raise click.BadParameter(str(error)) from None
     return list(dict.fromkeys(shapes))
 
 
-def random_shapes(count: int = _RANDOM_SHAPES, seed: int = 0) -> list[Shape]:
+def random_shapes(count: int = _RANDOM_SHAPES, seed: int = 0) -> list[GemmShape]:
     """Shapes whose sizes are log-uniform, no two of them near each other.
 
     Examples
@@ -48,12 +50,12 @@ def random_shapes(count: int = _RANDOM_SHAPES, seed: int = 0) -> list[Shape]:
     5
     """
     rng = random.Random(seed)
-    classes: dict[tuple[int, ...], Shape] = {}
+    classes: dict[tuple[int, ...], GemmShape] = {}
     while len(classes) < count:
         exponents = [rng.uniform(0, 13) for _ in range(3)]
         m, n, k = (min(_LARGEST, round(2**exponent)) for exponent in exponents)
         # Of shapes in one class of the log2 grid the first is taken.
-        classes.setdefault(tuple(round(exponent / 2) for exponent in exponents), (m, n, k))
+        classes.setdefault(tuple(round(exponent / 2) for exponent in exponents), GemmShape(m, n, k))
     return list(classes.values())
 
 
@@ -66,8 +68,9 @@ def random_shapes(count: int = _RANDOM_SHAPES, seed: int = 0) -> list[Shape]:
     type=parse_shapes,
     default="square",
     show_default=True,
-    metavar="|".join((*SUITES, "random", "FILE", "MxNxK,...")),
-    help="What to tune for; several are separated by commas.",
+    metavar="|".join((*SUITES, "random", "FILE", "MxNxK[:NT][+7],...")),
+    help="What to tune for; several are separated by commas. :NT says which operands lie "
+    "transposed, +7 puts 7 elements between rows.",
 )
 @click.option(
     "--budget",
@@ -89,7 +92,7 @@ def tune(
     device: str | None,
     dtype: str,
     precision: str | None,
-    shapes: list[Shape],
+    shapes: list[GemmShape],
     budget: float,
     contribute: Path | None,
     dry_run: bool,

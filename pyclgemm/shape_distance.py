@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from .config import Config, CpuConfig, GemvConfig, XgemmConfig
+from .gemm_shape import Layout
 from .problem import GemmProblem, MatrixLayout, Order
 from .records import ALIGNED, Record
 
@@ -83,6 +85,28 @@ def traits_of_record(record: Record) -> ProductTraits:
     )
 
 
+def record_for(traits: ProductTraits, config: Config, gflops: float | None = None) -> Record:
+    """The record of what was measured on a product.
+
+    Examples
+    --------
+    >>> from pyclgemm.config import CpuConfig
+    >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
+    >>> print(record_for(ProductTraits((9, 8, 7), "row", "column", 1), config))
+    9x8x7:NT with rows aligned to 1
+    """
+    letter_a, letter_b = (
+        "T" if order == "column" else "N" for order in (traits.order_a, traits.order_b)
+    )
+    return Record(
+        traits.sizes,
+        config,
+        gflops,
+        cast(Layout, letter_a + letter_b),
+        None if traits.alignment == ALIGNED else traits.alignment,
+    )
+
+
 def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None = None) -> float:
     """Distance of a product from one that was measured, in octaves; a size of 0 counts as 1.
 
@@ -110,6 +134,8 @@ def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None 
     for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
         if one is not None and other is not None and one != other:
             octaves += _ORDER_PACKED if packs else _ORDER
+    if isinstance(config, CpuConfig):
+        return octaves  # its vectors need no alignment, and gain nothing by it
     # Alignment below the record's does no harm to vectors that are no wider than it.
     if wanted.alignment < min(known.alignment, vector_width(config)):
         octaves += _NARROWER_PACKED if packs else _NARROWER
@@ -147,7 +173,7 @@ def vector_width(config: Config | None) -> int:
     if config is None:
         return ALIGNED
     if isinstance(config, CpuConfig):
-        return 1  # its vectors need no alignment
+        return config.VW
     if isinstance(config, GemvConfig):
         return config.VW
     return max(config.tiles.VWM, config.tiles.VWN)

@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .config import Config, as_config
-
-#: m, n, k.
-Shape = tuple[int, int, int]
+from .gemm_shape import GemmShape
 
 #: How a trial can come out; all but the first leave the configuration out of the running.
 FINE = "fine"
@@ -30,15 +28,15 @@ class Trial:
 
     Attributes
     ----------
-    shape : tuple of int
-        m, n, k.
+    shape : GemmShape
+        Sizes, and how the matrices are stored.
     config : Config
         What is tried.
     rival : Config or None
         The best so far, timed in turn with it; None times `config` alone.
     """
 
-    shape: Shape
+    shape: GemmShape
     config: Config
     rival: Config | None = None
 
@@ -71,12 +69,12 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
     Examples
     --------
     >>> from pyclgemm.config import CpuConfig
-    >>> trial = Trial((8, 8, 8), CpuConfig(MR=6, NR=16, KC=256, VW=8))
+    >>> trial = Trial(GemmShape(8, 8, 8, "NT"), CpuConfig(MR=6, NR=16, KC=256, VW=8))
     >>> trial_from_json(trial_to_json(trial)) == trial
     True
     """
     return {
-        "shape": list(trial.shape),
+        "shape": str(trial.shape),
         "config": config_to_json(trial.config),
         "rival": None if trial.rival is None else config_to_json(trial.rival),
     }
@@ -84,9 +82,17 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
 
 def trial_from_json(document: Mapping[str, Any]) -> Trial:
     """Undo `trial_to_json`."""
-    m, n, k = document["shape"]
     rival = document["rival"]
-    return Trial((m, n, k), as_config(document["config"]), rival and as_config(rival))
+    shape = shape_from_json(document["shape"])
+    return Trial(shape, as_config(document["config"]), rival and as_config(rival))
+
+
+def shape_from_json(text: str) -> GemmShape:
+    """Undo `str`; `ValueError` if the text is no shape."""
+    shape = GemmShape.parse(text)
+    if shape is None:
+        raise ValueError(f"{text!r} is no shape")
+    return shape
 
 
 def config_to_json(config: Config) -> dict[str, Any]:

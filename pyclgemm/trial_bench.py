@@ -20,11 +20,12 @@ from .config import Config
 from .constraints import violations
 from .device import DeviceTraits
 from .errors import ConfigError, KernelBuildError, PyclgemmError, UnsupportedError
+from .gemm_shape import GemmShape
 from .plan import GemmPlan
 from .precision import Precision, is_complex, real_part_name
 from .queue_blocker import QueueBlocker
 from .rotation import rotated_sets
-from .trial import FINE, Outcome, Shape, Trial
+from .trial import FINE, Outcome, Trial
 from .trial_timing import CPU_PACE, GPU_PACE, Work, time_in_turn
 from .verification import Part, reference_parts
 
@@ -51,7 +52,7 @@ class _Product:
 
     @property
     def bytes(self) -> int:
-        return sum(array.nbytes for one in self.sets for array in one)
+        return sum(int(array.base_data.size) for one in self.sets for array in one)
 
 
 class TrialBench:
@@ -76,7 +77,7 @@ class TrialBench:
     >>> bench = TrialBench(
     ...     queue.context, traits_of(queue.device), "float32", resolve_precision(None, "float32")
     ... )
-    >>> bench.run(Trial((8, 8, 8), CpuConfig(MR=4, NR=8, KC=128, VW=4))).status
+    >>> bench.run(Trial(GemmShape(8, 8, 8), CpuConfig(MR=4, NR=8, KC=128, VW=4))).status
     'fine'
     """
 
@@ -90,7 +91,7 @@ class TrialBench:
         self._dtype = dtype
         self._precision = precision
         self._pace = CPU_PACE if traits.type == "cpu" else GPU_PACE
-        self._products: OrderedDict[Shape, _Product] = OrderedDict()
+        self._products: OrderedDict[GemmShape, _Product] = OrderedDict()
         self._blocker: QueueBlocker | None = None
 
     def run(self, trial: Trial) -> Outcome:
@@ -173,38 +174,51 @@ class TrialBench:
             ready = found
             a, b, out = product.sets[0]
             # All bits set is a NaN in every type: what is not written shows.
-            cl.enqueue_fill_buffer(self._queue, out.base_data, np.uint8(255), 0, out.nbytes)
+            cl.enqueue_fill_buffer(self._queue, out.base_data, np.uint8(255), 0, out.base_data.size)
             ready(a, b, out=out)
             self._queue.finish()
             for part in product.parts:
                 if fault := part.fault(self._read(out, part)):
                     raise _WrongError(fault)
+            if self._padding_written(out):
+                raise _WrongError("elements between two rows of the result were written")
             product.plans[config] = ready
         return ready
 
     def _read(self, out: Any, part: Part) -> Any:
+        """The rows or columns of a result that a part is about."""
         rows, columns = out.shape
         if len(part.indices) == out.shape[part.axis]:
-            return out.get(self._queue)
-        size = out.dtype.itemsize
-        shape = (len(part.indices), columns) if part.axis == 0 else (rows, len(part.indices))
-        got = np.empty(shape, out.dtype)
-        for place, index in enumerate(map(int, part.indices)):
-            if part.axis == 0:
-                cl.enqueue_copy(
-                    self._queue, got[place], out.base_data, src_offset=index * columns * size
-                )
-                continue
-            column = np.empty(rows, out.dtype)
-            cl.enqueue_copy(
-                self._queue, column, out.base_data,
-                buffer_origin=(index * size, 0), host_origin=(0, 0), region=(size, rows),
-                buffer_pitches=(columns * size,), host_pitches=(size,),
-            )  # fmt: skip
-            got[:, place] = column
+            return self._rectangle(out, 0, 0, rows, columns)
+        pieces = [
+            self._rectangle(out, index, 0, 1, columns)
+            if part.axis == 0
+            else self._rectangle(out, 0, index, rows, 1)
+            for index in map(int, part.indices)
+        ]
+        return np.concatenate(pieces, part.axis)
+
+    def _padding_written(self, out: Any) -> bool:
+        """Whether anything between the rows of a result is no longer as it was filled."""
+        rows, columns = out.shape
+        padding = out.strides[0] // out.dtype.itemsize - columns
+        if not padding:
+            return False
+        between = self._rectangle(out, 0, columns, rows, padding)
+        return bool((between.view(np.uint8) != 255).any())
+
+    def _rectangle(self, out: Any, row: int, column: int, rows: int, columns: int) -> Any:
+        """Copy a part of the buffer of a result, whose rows may be padded."""
+        size, pitch = out.dtype.itemsize, out.strides[0]
+        got = np.empty((rows, columns), out.dtype)
+        cl.enqueue_copy(
+            self._queue, got, out.base_data,
+            buffer_origin=(column * size, row), host_origin=(0, 0), region=(columns * size, rows),
+            buffer_pitches=(pitch,), host_pitches=(columns * size,),
+        )  # fmt: skip
         return got
 
-    def _product(self, shape: Shape) -> _Product:
+    def _product(self, shape: GemmShape) -> _Product:
         product = self._products.pop(shape, None) or self._make_product(shape)
         self._products[shape] = product
         while sum(one.bytes for one in self._products.values()) > _KEPT_BYTES:
@@ -213,22 +227,38 @@ class TrialBench:
             self._products.popitem(last=False)
         return product
 
-    def _make_product(self, shape: Shape) -> _Product:
-        m, n, k = shape
-        rng = np.random.default_rng(m * n + k)
-        a, b = self._random(rng, (m, k)), self._random(rng, (k, n))
+    def _make_product(self, shape: GemmShape) -> _Product:
+        rng = np.random.default_rng(shape.m * shape.n + shape.k)
+        stored_a, stored_b = (self._random(rng, one) for one in (shape.stored_a, shape.stored_b))
+        turns = [letter == "T" for letter in shape.layout]
+        a, b = (x.T if turn else x for x, turn in zip((stored_a, stored_b), turns, strict=True))
         parts = reference_parts(a, b, self._precision, rng)
-        queue = self._queue
-        count = rotated_sets(a.nbytes + b.nbytes + m * n * a.itemsize, queue.device)
-        sets = tuple(
-            (
-                cl_array.to_device(queue, a),
-                cl_array.to_device(queue, b),
-                cl_array.empty(queue, (m, n), self._dtype),
-            )
-            for _ in range(count)
+        out = np.empty((shape.m, shape.n), self._dtype)
+        set_bytes = sum(
+            len(x) * (x.shape[1] + shape.padding) * x.itemsize for x in (stored_a, stored_b, out)
         )
-        return _Product(sets, parts)
+        sets = []
+        for _ in range(rotated_sets(set_bytes, self._queue.device)):
+            on_device = [self._stored(x, shape.padding) for x in (stored_a, stored_b)]
+            device_a, device_b = (
+                x.T if turn else x for x, turn in zip(on_device, turns, strict=True)
+            )
+            sets.append((device_a, device_b, self._empty(out.shape, shape.padding)))
+        return _Product(tuple(sets), parts)
+
+    def _stored(self, matrix: Any, padding: int) -> Any:
+        """A matrix on the device, with NaN between its rows: they are not the kernel's to use."""
+        if not padding:
+            return cl_array.to_device(self._queue, matrix)
+        rows, columns = matrix.shape
+        padded = np.full((rows, columns + padding), np.nan, matrix.dtype)
+        padded[:, :columns] = matrix
+        return cl_array.to_device(self._queue, padded)[:, :columns]
+
+    def _empty(self, shape: tuple[int, int], padding: int) -> Any:
+        """Room for a result."""
+        rows, columns = shape
+        return cl_array.empty(self._queue, (rows, columns + padding), self._dtype)[:, :columns]
 
     def _random(self, rng: np.random.Generator, shape: tuple[int, int]) -> Any:
         """Values in (-1, 1)."""

@@ -25,11 +25,9 @@ from .config import FAMILIES
 from .database import Database, load_database
 from .device import DeviceTraits
 from .errors import ArgumentError
-from .inquiry import Inquiry, product_of
+from .gemm_shape import GemmShape
 from .precision import resolve_precision
-from .problem import GemmProblem
 from .search_space import families_of
-from .suites import Shape
 from .trial_process import TrialProcess
 from .tuning_log import TuningLog, user_log
 from .tuning_session import Progress, TuningSession
@@ -73,7 +71,7 @@ class TuningResult:
 
 
 def tune(
-    shapes: Sequence[Shape],
+    shapes: Sequence[GemmShape | tuple[int, int, int]],
     device: str | None = None,
     *,
     dtype: str = "float32",
@@ -94,8 +92,9 @@ def tune(
 
     Parameters
     ----------
-    shapes : sequence of tuple of int
-        m, n, k of row-major products.
+    shapes : sequence of GemmShape or tuple of int
+        Products with a row-major result. m, n, k alone stand for contiguous operands that are
+        not transposed.
     device : str, optional
         As for `pyclgemm.discovery.choose_device`.
     dtype : str
@@ -120,7 +119,8 @@ def tune(
     Raises
     ------
     ArgumentError
-        If there is no shape, the budget is not positive, or a family is unknown.
+        If there is no shape or a malformed one, the budget is not positive, or a family is
+        unknown.
     PyclgemmError
         If the device cannot be opened or cannot compute in this precision, or if Optuna is
         not installed.
@@ -141,10 +141,14 @@ def tune(
         if family not in FAMILIES:
             raise ArgumentError(f"families has {family!r}; known are {', '.join(FAMILIES)}")
     algorithm = resolve_precision(precision, dtype).name
+    standings = [
+        Standing(shape, shape.problem(dtype, precision))
+        for shape in dict.fromkeys(map(GemmShape.of, shapes))
+    ]
     with open_process(device, dtype, precision) as process:
         session = TuningSession(
             process,
-            [_problem(shape, dtype, precision) for shape in dict.fromkeys(shapes)],
+            standings,
             tuple(families or families_of(process.traits)),
             start,
             budget,
@@ -161,14 +165,10 @@ def tune(
             process.traits,
             dtype,
             algorithm,
-            tuple(session.standings),
+            tuple(standings),
             dict(session.outcomes),
             session.examples,
             tuple(session.remarks),
             time.monotonic() - start,
             interrupted,
         )
-
-
-def _problem(shape: Shape, dtype: str, precision: str | None) -> GemmProblem:
-    return product_of(Inquiry(*shape, dtype=dtype, precision=precision)).problem

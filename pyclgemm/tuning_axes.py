@@ -88,7 +88,7 @@ def _tiled_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tupl
         "COPY_B": (0, 1, 2),
         "PAD_A": (0, 1),
         "PAD_B": (0, 1),
-        "LANES": (0, 4, 8, 16),
+        "LANES": (0, 1, 4, 8, 16),
     }
     if family == "indirect" and traits.vendor != "nvidia":
         # On NVIDIA the caches are no substitute for local memory, and contiguous pieces
@@ -175,7 +175,8 @@ def _tiling(point: Point, bounds: Bounds) -> dict[str, int] | None:
     copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])
     if copy_a is None or copy_b is None:
         return None
-    # 32 lanes as a rectangle, LANES x 32 / LANES; 0 leaves them in a row.
+    # 32 lanes as a rectangle, LANES x 32 / LANES; 0 leaves them in a row along m. All along n
+    # (1) they store single elements side by side, where rows of the result are not aligned.
     lanes_m = point["LANES"] or mdimc
     lanes_n = 32 // point["LANES"] if point["LANES"] else 1
     return {

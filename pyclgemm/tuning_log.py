@@ -12,15 +12,16 @@ from pathlib import Path
 from .config import Config, as_config
 from .device import DeviceTraits
 from .errors import ConfigError
+from .gemm_shape import GemmShape
 from .resources import resource_folder
-from .trial import OUTCOMES, Outcome, Shape, config_to_json
+from .trial import OUTCOMES, Outcome, config_to_json, shape_from_json
 
 
 @dataclass(frozen=True)
 class Logged:
     """One line of the log: a configuration on a shape, and how that came out."""
 
-    shape: Shape
+    shape: GemmShape
     config: Config
     outcome: Outcome
 
@@ -38,7 +39,8 @@ class TuningLog:
     >>> import tempfile
     >>> from pyclgemm.config import CpuConfig
     >>> log = TuningLog(Path(tempfile.mkdtemp()) / "log.jsonl")
-    >>> log.append(Logged((8, 8, 8), CpuConfig(MR=6, NR=16, KC=256, VW=8), Outcome("wrong")))
+    >>> config = CpuConfig(MR=6, NR=16, KC=256, VW=8)
+    >>> log.append(Logged(GemmShape(8, 8, 8), config, Outcome("wrong")))
     >>> [logged.outcome.status for logged in log]
     ['wrong']
     """
@@ -55,10 +57,10 @@ class TuningLog:
         for line in lines:
             try:
                 document = json.loads(line)
-                m, n, k = document["shape"]
+                shape = shape_from_json(document["shape"])
                 status = document["status"]
                 seconds = document.get("seconds")
-                logged = Logged((m, n, k), as_config(document["config"]), Outcome(status, seconds))
+                logged = Logged(shape, as_config(document["config"]), Outcome(status, seconds))
             except (ValueError, TypeError, KeyError, AttributeError, ConfigError):
                 continue
             if status in OUTCOMES:
@@ -68,7 +70,7 @@ class TuningLog:
         """Add a line, which is on disk when this returns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         document = {
-            "shape": list(logged.shape),
+            "shape": str(logged.shape),
             "status": logged.outcome.status,
             "seconds": logged.outcome.seconds,
             "reason": logged.outcome.reason,

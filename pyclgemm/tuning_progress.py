@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from .suites import shape_text
 from .tuning_session import Progress
 
 #: Seconds between lines where there is no terminal.
@@ -28,8 +27,9 @@ class ShownProgress:
 
     Examples
     --------
+    >>> from pyclgemm.gemm_shape import GemmShape
     >>> with ShownProgress(Console(force_terminal=False), 60.0) as shown:
-    ...     shown.update(Progress("search", 12.0, 60.0, 34, (8, 8, 8), 1.5, True))
+    ...     shown.update(Progress("search", 12.0, 60.0, 34, GemmShape(8, 8, 8), 1.5, True))
       12 of 60 s: search, 34 trials, best on 8x8x8: 1.5 GFLOPS
     """
 
@@ -64,7 +64,7 @@ class ShownProgress:
 
     def update(self, progress: Progress) -> None:
         """Show where the run stands."""
-        best = f"best on {shape_text(progress.shape)}: {speed_text(progress.gflops)}"
+        best = f"best on {progress.shape}: {speed_text(progress.gflops)}"
         if self._console.is_terminal:
             self._bar.update(
                 self._task,

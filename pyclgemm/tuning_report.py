@@ -8,8 +8,8 @@ from dataclasses import fields
 from rich.table import Table
 
 from .config import Config
+from .gemm_shape import GemmShape
 from .search_space import families_of, search_space
-from .suites import Shape, shape_text
 from .trial import FINE, OUTCOMES
 from .trial_process import TrialProcess
 from .tuner import TuningResult
@@ -29,10 +29,10 @@ def result_table(result: TuningResult) -> Table:
     table.add_column("configuration", overflow="fold")
     for standing in result.standings:
         if standing.best is None:
-            table.add_row(shape_text(standing.shape), "-", "-", "0", "-")
+            table.add_row(str(standing.shape), "-", "-", "0", "-")
             continue
         table.add_row(
-            shape_text(standing.shape),
+            str(standing.shape),
             speed_text(standing.gflops),
             "-" if standing.gain is None else f"{standing.gain:.2f}",
             str(len(standing.scores)),
@@ -76,7 +76,7 @@ def dry_run_tables(
     device: str | None,
     dtype: str,
     precision: str | None,
-    shapes: Sequence[Shape],
+    shapes: Sequence[GemmShape],
     budget: float,
 ) -> list[Table]:
     """How large the space of each family is, and how the budget would be spent.
@@ -106,7 +106,7 @@ def dry_run_tables(
     plan.add_row("start", "what the library and its databases have", f"at most {most:.0f}")
     plan.add_row("search", "equal time for each shape", "what the others leave")
     plan.add_row("cross, confirm", "winners on all shapes, and in turn", f"at least {least:.0f}")
-    plan.add_row("", "shapes", " ".join(map(shape_text, shapes)))
+    plan.add_row("", "shapes", " ".join(map(str, shapes)))
     return [spaces, plan]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -11,15 +12,16 @@ from .constraints import violations
 from .database import Database, read_file, user_database_folder
 from .database import save_file as save_database_file
 from .errors import ArgumentError, UnsupportedError
-from .inquiry import Inquiry, product_of
-from .records import DatabaseFile, Entry, Match, Record, Source
+from .gemm_shape import GemmShape
+from .problem import GemmProblem
+from .records import ALIGNED, DatabaseFile, Entry, Match, Record, Source
 from .select import select
-from .suites import Shape
+from .shape_distance import ProductTraits, distance, record_for, traits_of_problem
 from .tuner import TuningResult
 from .tuning_log import device_slug
-from .tuning_state import distance
 
-#: A known record this close, in log2 of the sizes, to a shape that was tuned is superseded.
+#: A known record this close, in octaves, to a product that was tuned is superseded: only one of
+#: the same layout and alignment is.
 _SAME_CLASS = 0.5
 
 
@@ -29,13 +31,20 @@ def user_file(result: TuningResult) -> Path:
 
 
 def tuned_records(result: TuningResult) -> list[Record]:
-    """A record for each shape on which something was measured."""
-    return [
-        Record(standing.shape, standing.best, None if gflops is None else round(gflops, 1))
-        for standing in result.standings
-        for gflops in (standing.gflops,)
-        if standing.best is not None and standing.best in standing.seconds
-    ]
+    """A record for each product on which something was measured.
+
+    Of shapes that are one product in canonical form, such as 9x1x8 and 1x9x8:NT, the faster
+    counts.
+    """
+    found: dict[ProductTraits, Record] = {}
+    for standing in result.standings:
+        if standing.best is None or standing.gflops is None:
+            continue
+        traits = traits_of_problem(standing.problem)
+        known = found.get(traits)
+        if known is None or standing.gflops > (known.gflops or 0.0):
+            found[traits] = record_for(traits, standing.best, round(standing.gflops, 1))
+    return list(found.values())
 
 
 def kept_records(
@@ -55,29 +64,47 @@ def kept_records(
     own : sequence of Record
         What stands in the file that is to be written.
     """
-    tuned = [record.shape for record in tuned_records(result)]
-    kept = {record.shape: record for record in own if not _superseded(record, tuned)}
+    tuned = [traits_of_problem(_problem_of(record, result)) for record in tuned_records(result)]
+
+    def superseded(record: Record) -> bool:
+        wanted = traits_of_problem(_problem_of(record, result))
+        return any(distance(wanted, known) <= _SAME_CLASS for known in tuned)
+
+    kept = {_place(record): record for record in own if not superseded(record)}
     for file, entry in database.lookup(result.traits, result.dtype, result.precision):
         for record in entry.records:
-            if record.shape in kept or _superseded(record, tuned):
+            if _place(record) in kept or superseded(record):
                 continue
             if violations(record.config, result.dtype, result.traits):
                 continue
-            problem = product_of(
-                Inquiry(*record.shape, dtype=result.dtype, precision=result.precision)
-            ).problem
             try:
-                used = select(problem, result.traits, database).config == record.config
+                used = (
+                    select(_problem_of(record, result), result.traits, database).config
+                    == record.config
+                )
             except UnsupportedError:
                 continue
             if used:
                 here = file.match.device == result.traits.name
-                kept[record.shape] = record if here else Record(record.shape, record.config)
+                kept[_place(record)] = record if here else replace(record, gflops=None)
     return list(kept.values())
 
 
-def _superseded(record: Record, tuned: Sequence[Shape]) -> bool:
-    return any(distance(record.shape, shape) <= _SAME_CLASS for shape in tuned)
+def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
+    """The product for which a record stands; without an alignment, of contiguous matrices."""
+    problem = GemmShape(*record.shape, record.layout).problem(result.dtype, result.precision)
+    if record.alignment is None:
+        return problem
+    a, b, out = (
+        replace(layout, alignment=record.alignment)
+        for layout in (problem.a, problem.b, problem.out)
+    )
+    return replace(problem, a=a, b=b, out=out)
+
+
+def _place(record: Record) -> tuple[tuple[int, int, int], str, int]:
+    """What tells records apart, and their order in a file."""
+    return record.shape, record.layout, record.alignment or ALIGNED
 
 
 def make_file(
@@ -120,7 +147,7 @@ def make_file(
     here = [entry for entry in standing if _names(entry) == (result.dtype, result.precision)]
     own = [record for entry in here for record in entry.records if _is_taken(record, entry)]
     kept = kept_records(result, database, own)
-    records = sorted([*records, *kept], key=lambda record: record.shape)
+    records = sorted([*records, *kept], key=_place)
     text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
         text += "; records without a speed are older ones"

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from .config import Config
 from .constraints import violations
-from .problem import GemmProblem
+from .gemm_shape import GemmShape
 from .search import Search
 from .search_space import search_space, suits
-from .suites import Shape
 from .trial import FINE, Outcome, Trial
 from .trial_process import TrialProcess
 from .tuning_log import Logged, TuningLog
@@ -41,7 +40,7 @@ class Progress:
         Seconds.
     trials : int
         Configurations measured so far, in this run.
-    shape : tuple of int
+    shape : GemmShape
         What the last one was measured on.
     gflops : float or None
         The best so far on that shape.
@@ -53,7 +52,7 @@ class Progress:
     elapsed: float
     budget: float
     trials: int
-    shape: Shape
+    shape: GemmShape
     gflops: float | None
     improved: bool
 
@@ -69,8 +68,8 @@ class TuningSession:
     ----------
     process : TrialProcess
         Measures.
-    problems : sequence of GemmProblem
-        The product of each shape.
+    standings : sequence of Standing
+        The shapes.
     families : sequence of str
         Kernel families that take part.
     start, budget : float
@@ -84,8 +83,6 @@ class TuningSession:
 
     Attributes
     ----------
-    standings : list of Standing
-        One for each problem.
     stage : str
         What the run is at, for `progress`.
     deadline : float
@@ -96,14 +93,14 @@ class TuningSession:
         What trials took that were timed in all rounds, in seconds.
     searches : dict of (shape, family) to Search
         Of the families that suit the shape.
-    left_out : set of tuple of int
+    left_out : set of GemmShape
         Shapes that are too large for the budget.
     """
 
     def __init__(
         self,
         process: TrialProcess,
-        problems: Sequence[GemmProblem],
+        standings: Sequence[Standing],
         families: Sequence[str],
         start: float,
         budget: float,
@@ -112,27 +109,26 @@ class TuningSession:
         progress: Callable[[Progress], None],
     ) -> None:
         self.process = process
-        self.problems = problems
+        self.standings = standings
         self.families = families
         self.start = start
         self.budget = budget
         self.deadline = start + budget
         self.stage = "start"
-        self.standings = [Standing((p.m, p.n, p.k), p.flops) for p in problems]
         self.outcomes: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.remarks: list[str] = []
         self.comparisons: list[float] = []
-        self.left_out: set[Shape] = set()
+        self.left_out: set[GemmShape] = set()
         self._log = log
         self._progress = progress
-        self._dtype = problems[0].dtype
+        self._dtype = standings[0].problem.dtype
         spaces = [search_space(family, self._dtype, process.traits) for family in families]
         self.searches = {
             (standing.shape, space.family): Search(space, seed + 1000 * number)
             for number, standing in enumerate(self.standings)
             for space in spaces
-            if suits(space.family, *standing.shape[:2])
+            if suits(space.family, standing.shape.m, standing.shape.n)
         }
 
     @property
@@ -214,15 +210,16 @@ class TuningSession:
 
     def may_run(self, standing: Standing, config: Config) -> bool:
         """Whether a configuration can run on the device, suits the shape and is new to it."""
-        if config in standing.scores or not suits(config.family, *standing.shape[:2]):
+        shape = standing.shape
+        if config in standing.scores or not suits(config.family, shape.m, shape.n):
             return False
         return not violations(config, self._dtype, self.process.traits)
 
-    def resume(self) -> dict[Shape, list[Config]]:
+    def resume(self) -> dict[GemmShape, list[Config]]:
         """Take in what earlier runs measured; returns the best of each shape, to measure anew."""
         by_shape = {standing.shape: standing for standing in self.standings}
         resumed = 0
-        best: dict[Shape, list[Config]] = {}
+        best: dict[GemmShape, list[Config]] = {}
         for logged in self._log:
             standing = by_shape.get(logged.shape)
             if standing is None or logged.config.family not in self.families:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from .config import Config
 from .database import Database
 from .errors import UnsupportedError
+from .gemm_shape import GemmShape
 from .problem import GemmProblem
 from .select import select
 from .shape_distance import by_distance, traits_of_problem
-from .suites import Shape
 from .trial import FINE, Outcome
 from .tuning_session import BudgetSpentError, TuningSession
 from .tuning_state import Standing, nearest
@@ -53,7 +53,7 @@ class TuningStages:
     def __init__(self, session: TuningSession, database: Database) -> None:
         self._session = session
         self._database = database
-        self._known: dict[Shape, list[Config]] = {}
+        self._known: dict[GemmShape, list[Config]] = {}
         self._at_once = 1 if session.process.traits.type == "cpu" else _BATCH
         self._promoted: deque[tuple[Standing, Config]] = deque()
 
@@ -76,19 +76,18 @@ class TuningStages:
         """Try what the library takes today on each shape, small ones first, then what it knows."""
         session = self._session
         until = session.start + START_UNTIL * session.budget
-        pairs = sorted(
-            zip(session.standings, session.problems, strict=True),
-            key=lambda pair: pair[0].flops,
-        )
-        for standing, problem in pairs:
-            standing.baseline = self._chosen_today(problem)
+        ascending = sorted(session.standings, key=lambda standing: standing.flops)
+        for standing in ascending:
+            standing.baseline = self._chosen_today(standing.problem)
             if standing.baseline is not None and not self._is_too_large(standing):
                 session.trial(standing, standing.baseline, session.deadline)
         for standing in session.active:
             for config in self._known[standing.shape]:
                 if config != standing.baseline:
                     session.trial(standing, config, until)
-        candidates = {standing.shape: self._from_database(problem) for standing, problem in pairs}
+        candidates = {
+            standing.shape: self._from_database(standing.problem) for standing in ascending
+        }
         for first in range(0, _MOST_KNOWN, self._at_once):
             for standing in session.active:
                 known = candidates[standing.shape][first : min(first + self._at_once, _MOST_KNOWN)]
@@ -119,9 +118,8 @@ class TuningStages:
         if product * _LEAST_PRODUCTS <= session.budget / len(session.standings):
             return False
         session.left_out.add(standing.shape)
-        m, n, k = standing.shape
         session.remarks.append(
-            f"{m}x{n}x{k} was left out: a product takes about {product:.2g} s, and "
+            f"{standing.shape} was left out: a product takes about {product:.2g} s, and "
             f"{_LEAST_PRODUCTS} of them do not fit its part of the budget; give a longer one"
         )
         return True
@@ -142,7 +140,7 @@ class TuningStages:
     def _search(self, kept: Callable[[], float]) -> None:
         """Search until only so many seconds are left as `kept` says."""
         session = self._session
-        exhausted: set[tuple[Shape, str]] = set()
+        exhausted: set[tuple[GemmShape, str]] = set()
         while True:
             until = session.deadline - kept()
             while self._promoted:
@@ -169,7 +167,9 @@ class TuningStages:
                 outcome = session.trial(standing, config, until)
                 self._promote(standing, config, outcome, _PROMISING)
 
-    def _open_families(self, standing: Standing, exhausted: set[tuple[Shape, str]]) -> list[str]:
+    def _open_families(
+        self, standing: Standing, exhausted: set[tuple[GemmShape, str]]
+    ) -> list[str]:
         session = self._session
         keys = [(standing.shape, family) for family in session.families]
         return [key[1] for key in keys if key in session.searches and key not in exhausted]

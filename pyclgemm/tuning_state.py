@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .config import Config
-from .trial import FINE, Outcome, Shape
+from .gemm_shape import GemmShape
+from .problem import GemmProblem
+from .shape_distance import distance, traits_of_problem
+from .trial import FINE, Outcome
 
 #: A candidate this much faster than the best takes its place; less is noise.
 _BETTER = 0.985
@@ -19,10 +21,10 @@ class Standing:
 
     Attributes
     ----------
-    shape : tuple of int
-        m, n, k.
-    flops : int
-        Of one product.
+    shape : GemmShape
+        Sizes, and how the matrices are stored.
+    problem : GemmProblem
+        The product in canonical form.
     baseline : Config or None
         What the library takes without the tuner; it is measured first.
     best : Config or None
@@ -39,14 +41,19 @@ class Standing:
         the end.
     """
 
-    shape: Shape
-    flops: int
+    shape: GemmShape
+    problem: GemmProblem
     baseline: Config | None = None
     best: Config | None = None
     scores: dict[Config, float | None] = field(default_factory=dict)
     seconds: dict[Config, float] = field(default_factory=dict)
     spent: float = 0.0
     gain: float | None = None
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one product."""
+        return self.problem.flops
 
     @property
     def gflops(self) -> float | None:
@@ -62,7 +69,8 @@ class Standing:
         --------
         >>> from pyclgemm.config import CpuConfig
         >>> slow, fast = (CpuConfig(MR=mr, NR=16, KC=256, VW=8) for mr in (1, 6))
-        >>> standing = Standing((8, 8, 8), 1024)
+        >>> shape = GemmShape(8, 8, 8)
+        >>> standing = Standing(shape, shape.problem("float32"))
         >>> standing.note(slow, Outcome("fine", seconds=4.0))
         True
         >>> standing.note(fast, Outcome("fine", seconds=4.0, rival_seconds=8.0))
@@ -125,14 +133,10 @@ class Standing:
         return min(families, key=weight)
 
 
-def distance(one: Shape, other: Shape) -> float:
-    """Distance of two shapes in log2 of their sizes, as `pyclgemm.database` takes it."""
-    return math.dist([math.log2(size) for size in one], [math.log2(size) for size in other])
-
-
 def nearest(standing: Standing, others: Iterable[Standing]) -> list[Standing]:
-    """The other shapes, the nearest first."""
+    """The other shapes, the nearest first, as `pyclgemm.shape_distance` has it."""
+    wanted = traits_of_problem(standing.problem)
     return sorted(
         (other for other in others if other is not standing),
-        key=lambda other: distance(standing.shape, other.shape),
+        key=lambda other: distance(wanted, traits_of_problem(other.problem)),
     )

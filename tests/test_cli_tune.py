@@ -15,6 +15,7 @@ from pyclgemm import cli_tune
 from pyclgemm.cli import main
 from pyclgemm.cli_tune import parse_shapes, random_shapes
 from pyclgemm.database import read_file, reload_database
+from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.suites import SUITES
 
 pytest.importorskip("optuna")
@@ -37,15 +38,16 @@ def run(*arguments):
 
 def test_shapes():
     assert parse_shapes("square") == list(SUITES["square"])
-    assert parse_shapes("8x9x10, random")[-1] == (8, 9, 10)
+    assert parse_shapes("8x9x10, random")[-1] == GemmShape(8, 9, 10)
     assert set(random_shapes()) < set(parse_shapes("random,square"))
-    assert parse_shapes("8x9x10,8x9x10") == [(8, 9, 10)]
+    assert parse_shapes("8x9x10,8x9x10") == [GemmShape(8, 9, 10)]
+    assert parse_shapes("layouts,8x9x10:TN+7")[-1] == GemmShape(8, 9, 10, "TN", 7)
 
 
 def test_random_shapes_lie_apart():
     shapes = random_shapes()
     assert len(shapes) == len(set(shapes)) == 24
-    assert all(1 <= size <= 8192 for shape in shapes for size in shape)
+    assert all(1 <= size <= 8192 for shape in shapes for size in shape.sizes)
     assert shapes == random_shapes()
 
 
@@ -53,6 +55,7 @@ def test_random_shapes_lie_apart():
     ("arguments", "words"),
     [
         (["--shapes", "8x8"], "shapes has '8x8', which is no suite"),
+        (["--shapes", "8x8x8:XY"], "shapes has '8x8x8:XY', which is no suite"),
         (["--shapes", "random,8x8"], "shapes has '8x8', which is no suite"),
         (["--shapes", ""], "shapes is ''"),
         (["--budget", "0"], "0.0 is not in the range"),
@@ -74,22 +77,22 @@ def test_help_has_an_example():
 
 
 def test_a_dry_run_counts_and_measures_nothing(home):
-    result = run("--dry-run", "--shapes", "8x9x10,dense", "--budget", "100")
+    result = run("--dry-run", "--shapes", "8x9x10:NT+7,dense", "--budget", "100")
     assert result.exit_code == 0, result.output
-    for words in ("points", "valid", "8x9x10", "at most 35", "at least 15", "17 shapes"):
+    for words in ("points", "valid", "8x9x10:NT+7", "at most 35", "at least 15", "17 shapes"):
         assert words in result.output
     assert not list(home.rglob("*.json*"))
 
 
 def test_what_is_found_is_saved_and_used(home, device, traits):
     rank = traits.platform
-    result = run("--device", rank, "--shapes", "48x48x48,7x64x64", "--budget", "4")
+    result = run("--device", rank, "--shapes", "48x48x48,7x64x66:NT", "--budget", "4")
     assert result.exit_code == 0, result.output
     (path,) = home.rglob("databases/*.json")
     assert f"saved in {path}" in result.output.replace("\n", "")
     file = read_file(path)
-    shapes = {record.shape for record in file.entries[0].records if record.gflops}
-    assert shapes == {(48, 48, 48), (7, 64, 64)}
+    shapes = {str(record) for record in file.entries[0].records if record.gflops}
+    assert shapes == {"48x48x48", "7x64x66:NT with rows aligned to 2"}
     assert file.match.device == traits.name
     assert "48x48x48" in result.output
     assert "right and timed" in result.output

@@ -14,6 +14,7 @@ from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database, load_database
 from pyclgemm.errors import ConfigError, UnsupportedError
+from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.precision import DTYPES, resolve_precision
 from pyclgemm.problem import PackedLayout
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
@@ -159,6 +160,31 @@ def test_the_nearest_record_decides_where_the_paths_were_compared(sizes, config,
     assert choice.reason == (
         f"the paths were timed against each other by shape, the nearest record is for {shape}"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "config", "record"),
+    [
+        ("90x5000x1085:NT", SMALL, "82x6626x1085:NT"),
+        ("90x5000x1084:NT", SMALL, "82x6626x1085:NT"),
+        ("90x5000x1085", DIRECT, "82x6626x1085 with rows aligned to 1"),
+        ("90x5000x1088", INDIRECT, "82x6626x1085"),
+        ("5000x90x1085:TT", LARGE, "6626x82x1085:TT"),
+    ],
+)
+def test_the_record_of_the_same_layout_and_alignment_is_the_nearest(text, config, record):
+    tuned = measured(
+        [
+            Record((82, 6626, 1085), INDIRECT),
+            Record((82, 6626, 1085), SMALL, layout="NT"),
+            Record((82, 6626, 1085), DIRECT, alignment=1),
+            Record((6626, 82, 1085), LARGE, layout="TT"),
+        ]
+    )
+    wanted = GemmShape.parse(text).problem("float32")
+    choice = select(wanted, gpu(), Database(((tuned, GENERIC),)))
+    assert choice.config == config
+    assert choice.reason.endswith(f", the nearest record is for {record}")
 
 
 def test_a_threshold_in_the_file_itself_still_decides():

@@ -166,6 +166,13 @@ def test_rows_too_narrow_for_the_kernels_vectors_count(config, alignment, octave
     assert distance(ProductTraits(SIZES, alignment=alignment), known, config) == octaves
 
 
+def test_a_cpu_feels_no_alignment():
+    for record in (Record(SIZES, TILE), Record(SIZES, TILE, alignment=1)):
+        for alignment in (1, 2, ALIGNED):
+            wanted = ProductTraits(SIZES, alignment=alignment)
+            assert distance(wanted, traits_of_record(record), TILE) == 0.0
+
+
 def test_of_two_records_for_one_shape_the_alignment_decides():
     wide, narrow = Record(SIZES, DIRECT), Record(SIZES, SCALAR, alignment=1)
     for records in ([wide, narrow], [narrow, wide]):

@@ -5,47 +5,80 @@ from __future__ import annotations
 import pytest
 
 from pyclgemm.errors import ArgumentError
-from pyclgemm.suites import SUITES, parse_suite, shape_text
+from pyclgemm.gemm_shape import LAYOUTS, GemmShape
+from pyclgemm.shape_distance import traits_of_problem
+from pyclgemm.suites import SUITES, parse_products, parse_suite, shape_text
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))
 def test_a_suite_by_name_is_the_suite_and_has_no_doubles(name):
-    shapes = parse_suite(name)
+    shapes = parse_products(name)
     assert tuple(shapes) == SUITES[name]
     assert len(set(shapes)) == len(shapes)
-    assert all(size >= 1 for shape in shapes for size in shape)
+    assert parse_products(",".join(map(str, shapes))) == shapes
 
 
 def test_suites_hold_what_their_names_say():
-    assert all(m == n == k for m, n, k in SUITES["square"])
-    assert all(min(shape) * 8 <= max(shape) for shape in SUITES["skinny"])
-    assert (64, 3072, 768) in SUITES["dense"]
+    assert all(shape.m == shape.n == shape.k for shape in SUITES["square"])
+    assert all(min(shape.sizes) * 8 <= max(shape.sizes) for shape in SUITES["skinny"])
+    assert GemmShape(64, 3072, 768) in SUITES["dense"]
+    assert all(shape.plain for name in ("square", "dense", "skinny") for shape in SUITES[name])
+
+
+def test_layouts_are_all_there_at_odd_distances_for_short_and_long_sums():
+    shapes = SUITES["layouts"]
+    assert {shape.layout for shape in shapes} == set(LAYOUTS)
+    for layout in ("NT", "TN", "TT"):
+        unaligned = [
+            shape
+            for shape in shapes
+            if shape.layout == layout and traits_of_problem(shape.problem("float32")).alignment == 1
+        ]
+        assert min(shape.k for shape in unaligned) <= 13
+        assert max(shape.k for shape in unaligned) >= 7000
+        assert (
+            max(shape.m for shape in unaligned) > 2000 > 100 > min(shape.m for shape in unaligned)
+        )
 
 
 def test_parts_are_joined_in_order_and_doubles_fall_out():
     assert parse_suite("3x2x1, 5x6x7 ,,3x2x1") == [(3, 2, 1), (5, 6, 7)]
     assert parse_suite("8x8x8,square")[0] == (8, 8, 8)
-    assert parse_suite("256x256x256,square") == list(SUITES["square"])
+    assert parse_products("256x256x256,square") == list(SUITES["square"])
+
+
+def test_layouts_and_padding_tell_products_apart():
+    assert parse_products("3x2x1:NT,3x2x1,3x2x1+7,3x2x1:NN") == [
+        GemmShape(3, 2, 1, "NT"), GemmShape(3, 2, 1), GemmShape(3, 2, 1, padding=7)
+    ]  # fmt: skip
 
 
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "shapes.txt"
     path.write_text("# a network\n64x3072x768, 64x768x3072  # two layers\n\n1x2x3 square\n")
-    expected = [(64, 3072, 768), (64, 768, 3072), (1, 2, 3), *SUITES["square"]]
+    expected = [(64, 3072, 768), (64, 768, 3072), (1, 2, 3), *parse_suite("square")]
     assert parse_suite(str(path)) == expected
     assert parse_suite(f"9x9x9,{path}")[:2] == [(9, 9, 9), (64, 3072, 768)]
 
 
-@pytest.mark.parametrize("text", ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "3x4x5:NT"])
+@pytest.mark.parametrize("text", ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "3x4x5:NC"])
 def test_what_is_no_shape_is_named(text):
     with pytest.raises(ArgumentError, match="shapes") as caught:
-        parse_suite(text)
+        parse_products(text)
     assert repr(text.strip(", ") or text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1"])
+def test_where_only_plain_products_are_taken_others_are_named(text):
+    named = text.split(",")[-1]
+    with pytest.raises(ArgumentError, match="only contiguous matrices") as caught:
+        parse_suite(text)
+    assert repr(named) in str(caught.value)
 
 
 def test_a_wrong_line_of_a_file_is_named(tmp_path):
     path = tmp_path / "shapes.txt"
-    path.write_text("1x2x3\n4x5\n")
+    path.write_text("1x2x3:NT\n4x5\n")
     with pytest.raises(ArgumentError, match="line 2, has '4x5'"):
         parse_suite(str(path))
 

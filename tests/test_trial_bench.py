@@ -9,6 +9,7 @@ import pytest
 import pyclgemm
 from pyclgemm import CpuConfig, XgemmDirectConfig, trial_bench, verification
 from pyclgemm.errors import KernelBuildError
+from pyclgemm.gemm_shape import LAYOUTS, GemmShape
 from pyclgemm.precision import resolve_precision
 from pyclgemm.trial import Trial
 from pyclgemm.trial_bench import DeviceLostError, TrialBench
@@ -16,7 +17,7 @@ from pyclgemm.trial_timing import Pace
 
 CONFIG = CpuConfig(MR=4, NR=16, KC=128, VW=8)
 OTHER = CpuConfig(MR=2, NR=16, KC=128, VW=8)
-SHAPE = (37, 41, 50)
+SHAPE = GemmShape(37, 41, 50)
 
 
 @pytest.fixture
@@ -45,6 +46,26 @@ def test_a_right_one_is_timed(make_bench, dtype, sampled, monkeypatch):
     assert (outcome.status, outcome.reason) == ("fine", "")
     assert 0 < outcome.seconds < 1
     assert outcome.rival_seconds is None
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
+@pytest.mark.parametrize("padding", [0, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_operands_lie_as_the_shape_says(bench, monkeypatch, layout, padding, sampled):
+    if sampled:
+        monkeypatch.setattr(verification, "_WHOLE", 0)
+    problems = []
+
+    def plan(*arguments, **options):
+        ready = pyclgemm.plan(*arguments, **options)
+        problems.append(ready.product.problem)
+        return ready
+
+    monkeypatch.setattr(trial_bench, "plan", plan)
+    shape = GemmShape(36, 40, 52, layout, padding)
+    outcome = bench.run(Trial(shape, CONFIG))
+    assert (outcome.status, outcome.reason) == ("fine", "")
+    assert problems == [shape.problem("float32")]
 
 
 def test_with_a_rival_both_are_timed(bench):
@@ -113,6 +134,45 @@ def test_a_result_that_is_not_written(bench, monkeypatch):
     assert "it is nan" in outcome.reason
 
 
+@pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
+@pytest.mark.parametrize("where", [(0, 7), (36, 3), (20, 40)])
+def test_a_wrong_element_of_a_padded_result(bench, monkeypatch, where, sampled):
+    if sampled:
+        monkeypatch.setattr(verification, "_WHOLE", 0)
+
+    def spoil(out):
+        value = np.array([1000], np.float32)
+        place = where[0] * out.strides[0] + where[1] * out.strides[1]
+        cl.enqueue_copy(out.queue, out.base_data, value, dst_offset=place)
+
+    # Sampled rows and columns hold the first, the last, and random ones.
+    spoil_plans(monkeypatch, CONFIG, spoil)
+    outcome = bench.run(Trial(GemmShape(37, 41, 50, "TT", 3), CONFIG))
+    assert outcome.status == "wrong"
+    assert f"at {where} it is 1000" in outcome.reason
+
+
+def test_a_kernel_that_writes_between_rows(bench, monkeypatch):
+    def spoil(out):
+        value = np.array([1], np.float32)
+        cl.enqueue_copy(out.queue, out.base_data, value, dst_offset=5 * out.strides[0] - 4)
+
+    spoil_plans(monkeypatch, CONFIG, spoil)
+    outcome = bench.run(Trial(GemmShape(37, 41, 50, padding=3), CONFIG))
+    assert (outcome.status, outcome.reason) == (
+        "wrong", "elements between two rows of the result were written"
+    )  # fmt: skip
+
+
+def test_what_lies_between_rows_of_an_operand_is_no_number(bench):
+    for a, b, _ in bench._make_product(GemmShape(5, 6, 7, "NT", 2)).sets:
+        for stored in (a, b.T):
+            rows = np.empty((len(stored), 9), np.float32)
+            cl.enqueue_copy(bench._queue, rows, stored.base_data)
+            assert np.isnan(rows[:, 7:]).all()
+            assert np.isfinite(rows[:, :7]).all()
+
+
 def test_a_rival_that_fails_is_not_the_candidates_fault(bench, monkeypatch):
     def spoil(out):
         out.fill(np.float32(3))
@@ -157,7 +217,7 @@ def test_a_fault_that_spoils_the_device(bench, monkeypatch):
 
 
 def test_what_was_prepared_is_not_built_again(bench, monkeypatch):
-    trials = [Trial(SHAPE, CONFIG), Trial((16, 16, 16), OTHER)]
+    trials = [Trial(SHAPE, CONFIG), Trial(GemmShape(16, 16, 16), OTHER)]
     bench.prepare(trials)
     fail_with(monkeypatch, AssertionError("built twice"))
     assert [bench.run(trial).status for trial in trials] == ["fine", "fine"]
@@ -166,5 +226,5 @@ def test_what_was_prepared_is_not_built_again(bench, monkeypatch):
 def test_old_operands_make_room(bench, monkeypatch):
     monkeypatch.setattr(trial_bench, "_KEPT_BYTES", 20_000)
     for size in (8, 16, 32, 64):
-        assert bench.run(Trial((size, size, size), CONFIG)).status == "fine"
-    assert list(bench._products) == [(64, 64, 64)]
+        assert bench.run(Trial(GemmShape(size, size, size), CONFIG)).status == "fine"
+    assert list(bench._products) == [GemmShape(64, 64, 64)]

@@ -9,12 +9,13 @@ import pytest
 
 from pyclgemm import CpuConfig
 from pyclgemm.errors import ArgumentError, DtypeError, UnsupportedError
+from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.trial import Trial
 from pyclgemm.trial_process import TrialProcess
 
 GOOD = CpuConfig(MR=4, NR=16, KC=128, VW=8)
 BAD = CpuConfig(MR=3, NR=16, KC=128, VW=8)
-SHAPE = (20, 20, 20)
+SHAPE = GemmShape(20, 20, 20)
 
 #: The real worker, except that the configuration BAD meets with an accident.
 _WORKER = """

@@ -13,11 +13,13 @@ from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuner
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database
 from pyclgemm.errors import ArgumentError, DtypeError
+from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
 from pyclgemm.select import select
 from pyclgemm.trial import Outcome
 from pyclgemm.tuner import tune
 from pyclgemm.tuning_result import make_file
+from pyclgemm.tuning_state import Standing, nearest
 
 pytest.importorskip("optuna")
 
@@ -62,7 +64,7 @@ def cpu_seconds(shape, config):
         abs(math.log2(getattr(config, name) / getattr(GOAL, name)))
         for name in ("MR", "NR", "KC", "VW")
     )
-    return math.prod(shape) * 1e-11 * (1 + slower / 4)
+    return math.prod(shape.sizes) * 1e-11 * (1 + slower / 4)
 
 
 class Pretender:
@@ -133,7 +135,7 @@ def test_it_finds_something_better(run):
             cpu_seconds(standing.shape, standing.baseline)
             / cpu_seconds(standing.shape, standing.best)
         )
-    assert [standing.shape for standing in result.standings] == SHAPES
+    assert [standing.shape.sizes for standing in result.standings] == SHAPES
     assert not result.interrupted
 
 
@@ -160,7 +162,7 @@ def test_the_budget_is_kept(run, budget):
 def test_what_is_known_comes_first(run):
     process = on_cpu()
     run(process)
-    first = [(trial.shape, trial.config) for trial in process.trials[:6]]
+    first = [(trial.shape.sizes, trial.config) for trial in process.trials[:6]]
     baselines = [((64, 64, 64), OTHER), ((256, 256, 256), KNOWN), ((1024, 1024, 1024), KNOWN)]
     assert first[0][1] == select(problem(64, 64, 64), cpu(), CPU_DATABASE).config
     assert [shape for shape, _ in first[:3]] == [shape for shape, _ in baselines]
@@ -314,20 +316,47 @@ def test_the_log_of_another_driver_is_not_resumed(run):
 
 def test_a_large_product_may_be_faster_than_a_small_one(run):
     def seconds(shape, config):
-        return math.prod(shape) * (1e-11 if shape[0] == 1 else 1e-14)
+        return math.prod(shape.sizes) * (1e-11 if shape.m == 1 else 1e-14)
 
     process = Pretender(cpu(), seconds)
     run(process, shapes=[(1, 512, 512), (8192, 8192, 8192)], budget=200.0)
-    assert {trial.shape for trial in process.trials} == {(1, 512, 512), (8192, 8192, 8192)}
+    assert {trial.shape.sizes for trial in process.trials} == {(1, 512, 512), (8192, 8192, 8192)}
 
 
 def test_a_shape_that_is_too_large_is_left_out_and_named(run):
     process = on_cpu()
     result = run(process, shapes=[(64, 64, 64), (100_000, 100_000, 10_000)], budget=60.0)
-    assert {trial.shape for trial in process.trials} == {(64, 64, 64)}
+    assert {trial.shape.sizes for trial in process.trials} == {(64, 64, 64)}
     assert result.standings[1].best is None
     (remark,) = result.remarks
     assert "100000x100000x10000 was left out: a product takes about" in remark
+
+
+def test_each_layout_is_tuned_and_remembered_by_itself(run, tmp_path):
+    """Wide panels for b as it is, narrow ones for its transpose; a second run tells them apart."""
+
+    def seconds(shape, config):
+        return 1e-3 * (1 + abs(math.log2(config.NR / (16 if shape.layout == "NT" else 64))))
+
+    shapes = [GemmShape(64, 64, 64), GemmShape(64, 64, 64, "NT"), (64, 64, 64)]
+    result = run(Pretender(cpu(), seconds), shapes)
+    assert [str(standing.shape) for standing in result.standings] == ["64x64x64", "64x64x64:NT"]
+    assert [standing.best.NR for standing in result.standings] == [64, 16]
+    made = make_file(result, tmp_path / "mine.json", CPU_DATABASE)
+    database = Database(((made,), CPU_DATABASE.groups[0]))
+    for standing in result.standings:
+        assert select(standing.problem, cpu(), database).config == standing.best
+    second = Pretender(cpu(), seconds)
+    again = run(second, shapes)
+    assert [standing.best.NR for standing in again.standings] == [64, 16]
+
+
+def test_a_winner_travels_to_the_same_layout_first():
+    shapes = [GemmShape(64, 64, 64), GemmShape(160, 64, 64, "NT"), GemmShape(64, 64, 65)]
+    standings = [Standing(shape, shape.problem("float32")) for shape in shapes]
+    wanted = GemmShape(64, 64, 64, "NT")
+    one = Standing(wanted, wanted.problem("float32"))
+    assert nearest(one, standings)[0].shape.layout == "NT"
 
 
 # -------------------------------------------------------------------------- paths of a GPU
@@ -335,10 +364,10 @@ def test_a_shape_that_is_too_large_is_left_out_and_named(run):
 
 def gpu_seconds(shape, config):
     """The direct path wins below 100^3, the indirect one above; small tiles are slow."""
-    wins = (config.family == "direct") == (math.prod(shape) < 10**6)
+    wins = (config.family == "direct") == (math.prod(shape.sizes) < 10**6)
     tiles = config.tiles
     slower = abs(math.log2(tiles.MWG * tiles.NWG / 64**2))
-    return math.prod(shape) * 1e-13 * (1.0 if wins else 3.0) * (1 + slower / 10)
+    return math.prod(shape.sizes) * 1e-13 * (1.0 if wins else 3.0) * (1 + slower / 10)
 
 
 def on_gpu(**options):
@@ -355,7 +384,7 @@ def test_the_boundary_between_the_paths_is_measured_and_followed(run, tmp_path):
     tuned = make_file(result, tmp_path / "mine.json", GPU_DATABASE)
     database = Database(((tuned,), GPU_DATABASE.groups[0]))
     for standing in result.standings:
-        choice = select(problem(*standing.shape), process.traits, database)
+        choice = select(standing.problem, process.traits, database)
         assert (choice.config, choice.level) == (standing.best, "device")
 
 
@@ -384,6 +413,8 @@ def test_candidates_for_a_gpu_are_built_side_by_side(run):
     ("arguments", "error", "message"),
     [
         ({"shapes": []}, ArgumentError, "shapes is empty"),
+        ({"shapes": [(1, 2)]}, ArgumentError, "shape is .1, 2.; a GemmShape or"),
+        ({"shapes": [(1, 2, 0)]}, ArgumentError, "k is 0; an integer of at least 1"),
         ({"budget": 0}, ArgumentError, "budget is 0; a positive number"),
         ({"budget": math.nan}, ArgumentError, "budget is nan"),
         ({"families": ["fast"]}, ArgumentError, "families has 'fast'; known are"),

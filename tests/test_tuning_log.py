@@ -5,13 +5,14 @@ from __future__ import annotations
 from facts import cpu, gpu
 
 from pyclgemm import CpuConfig, tuning_log
+from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.trial import Outcome
 from pyclgemm.tuning_log import Logged, TuningLog, user_log
 
 CONFIG = CpuConfig(MR=6, NR=16, KC=256, VW=8)
 LINES = [
-    Logged((8, 9, 10), CONFIG, Outcome("fine", 0.25)),
-    Logged((8, 8, 8), CONFIG, Outcome("wrong")),
+    Logged(GemmShape(8, 9, 10, "NT", 7), CONFIG, Outcome("fine", 0.25)),
+    Logged(GemmShape(8, 8, 8), CONFIG, Outcome("wrong")),
 ]
 
 
@@ -27,9 +28,10 @@ def test_broken_lines_are_passed_over(tmp_path):
     log = TuningLog(tmp_path / "log.jsonl")
     log.append(LINES[0])
     with log.path.open("a") as file:
-        file.write('[1]\n{"shape": [1, 2]}\n{"shape": [1, 2, 3], "status": "fine", "config": 5}\n')
-        file.write('{"shape": [1, 2, 3], "status": "odd", "config": {"path": "cpu", "MR": 1}}\n')
-        file.write('{"shape": [8, 8, 8], "stat\n')
+        file.write('[1]\n{"shape": [1, 2, 3]}\n{"shape": "1x2x3", "status": "fine", "config": 5}\n')
+        file.write('{"shape": "1x2x3", "status": "odd", "config": {"path": "cpu", "MR": 1}}\n')
+        file.write('{"shape": "8x8", "status": "fine", "config": {"path": "cpu", "MR": 1}}\n')
+        file.write('{"shape": "8x8x8", "stat\n')
     log.append(LINES[1])
     assert list(log) == LINES
 

@@ -10,6 +10,7 @@ from facts import cpu, gpu, problem
 from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuning_result
 from pyclgemm.database import Database, read_file, save_file
 from pyclgemm.errors import ArgumentError, DatabaseError
+from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
 from pyclgemm.select import select
 from pyclgemm.trial import Outcome
@@ -40,7 +41,8 @@ SHIPPED = Database(
 
 
 def result(best=BEST, shape=(512, 512, 512), traits=None, **changes):
-    standing = Standing(shape, 2 * shape[0] * shape[1] * shape[2])
+    shape = GemmShape.of(shape)
+    standing = Standing(shape, shape.problem("float32"))
     if best is not None:
         standing.note(best, Outcome("fine", 1e-3))
     return TuningResult(traits or cpu(), "float32", "F32_F32_F32", (standing,), **changes)
@@ -86,6 +88,70 @@ def test_only_what_the_library_uses_is_carried_over(tmp_path):
 def test_a_near_shape_is_superseded(tmp_path):
     made = make_file(result(shape=(600, 500, 512)), tmp_path / "mine.json", SHIPPED)
     assert set(records(made)) == {(600, 500, 512), (1, 64, 1024)}
+
+
+def laid_out(text, best=BEST):
+    return result(best, GemmShape.parse(text))
+
+
+def places(file):
+    """Shape, layout and alignment of all records."""
+    (entry,) = file.entries
+    return [(record.shape, record.layout, record.alignment) for record in entry.records]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("512x512x512:NT", ((512, 512, 512), "NT", None)),
+        ("500x512x510:TN", ((500, 512, 510), "TN", None)),
+        ("500x512x510:TT", ((500, 512, 510), "TT", 2)),
+        ("512x512x512+7", ((512, 512, 512), "NN", 1)),
+        # In canonical form, as the library looks them up.
+        ("512x1x512", ((1, 512, 512), "NT", None)),
+        ("1x512x512:TN", ((1, 512, 512), "NN", None)),
+    ],
+)
+def test_a_record_tells_its_layout_and_alignment(tmp_path, text, place):
+    made = make_file(laid_out(text), tmp_path / "mine.json", Database(()))
+    assert places(made) == [place]
+    wanted = GemmShape.parse(text).problem("float32")
+    choice = select(wanted, cpu(), Database(((made, *SHIPPED.groups[0]),)))
+    assert (choice.config, choice.level) == (BEST, "device")
+
+
+def test_another_layout_or_alignment_supersedes_nothing(tmp_path):
+    path = tmp_path / "mine.json"
+    for text in ("512x512x512:NT", "512x512x512+7", "512x512x512+2", "500x530x510:NT"):
+        save_file(make_file(laid_out(text), path, SHIPPED))
+    kept = [record for record in read_file(path).entries[0].records if record.gflops]
+    assert [(record.shape, record.layout, record.alignment) for record in kept] == [
+        ((500, 530, 510), "NT", 2),
+        ((512, 512, 512), "NN", 1),
+        ((512, 512, 512), "NN", 2),
+        ((512, 512, 512), "NT", None),
+    ]
+    assert ((512, 512, 512), "NN", None) in places(read_file(path))  # what shipped
+    save_file(make_file(laid_out("600x500x512:NT", SMALL), path, SHIPPED))
+    assert ((512, 512, 512), "NT", None) not in places(read_file(path))
+    assert ((512, 512, 512), "NN", 1) in places(read_file(path))
+
+
+def test_an_older_record_without_alignment_is_that_of_contiguous_matrices(tmp_path):
+    path = tmp_path / "mine.json"
+    match = Match("device", "cpu", device="AMD EPYC")
+    save_file(file("cpu", [Record((511, 511, 511), LARGE, 9.0)], None, match, path))
+    save_file(make_file(laid_out("511x511x511"), path, Database(())))
+    assert places(read_file(path)) == [((511, 511, 511), "NN", 1)]
+
+
+def test_of_two_shapes_of_one_product_the_faster_counts(tmp_path):
+    one, other = laid_out("512x1x512"), laid_out("1x512x512:NT", SMALL)
+    other.standings[0].seconds[SMALL] /= 2
+    for standings in (one.standings + other.standings, other.standings + one.standings):
+        both = TuningResult(cpu(), "float32", "F32_F32_F32", standings)
+        made = make_file(both, tmp_path / "mine.json", Database(()))
+        assert [record.config for record in made.entries[0].records] == [SMALL]
 
 
 def test_other_entries_of_the_file_stay(tmp_path):
