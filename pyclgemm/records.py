@@ -104,7 +104,7 @@ class Record:
         How a and b were stored, a letter each: "N" as the product has them, "T" transposed.
     alignment : int or None
         A power of two: rows of the operands and of the result started at multiples of so many
-        elements. None where it was enough for the vectors of the kernel.
+        elements. None where the matrices were contiguous, so that the sizes tell.
 
     Examples
     --------

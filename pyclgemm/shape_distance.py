@@ -50,14 +50,16 @@ class ProductTraits:
     order_a, order_b : Order or None
         The unit-stride index of each operand; None for a vector, which has no other.
     alignment : int
-        The least alignment of rows of a, b and out, in elements; `ALIGNED` from
-        `_WIDEST_BYTES` on.
+        The least alignment of rows of a, b and out, in elements; `ALIGNED` from `widest` on.
+    widest : int
+        Elements of the widest access.
     """
 
     sizes: tuple[int, int, int]
     order_a: Order | None = "row"
     order_b: Order | None = "row"
     alignment: int = ALIGNED
+    widest: int = ALIGNED
 
 
 def traits_of_problem(problem: GemmProblem) -> ProductTraits:
@@ -67,22 +69,31 @@ def traits_of_problem(problem: GemmProblem) -> ProductTraits:
     --------
     >>> from pyclgemm.gemm_shape import GemmShape
     >>> traits_of_problem(GemmShape(82, 6626, 1085, "NT").problem("float32"))
-    ProductTraits(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1)
+    ProductTraits(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1, widest=4)
     """
     m, n, k = problem.m, problem.n, problem.k
     alignment = min(layout.alignment for layout in (problem.a, problem.b, problem.out))
-    if alignment * np.dtype(problem.dtype).itemsize >= _WIDEST_BYTES:
-        alignment = ALIGNED
-    return ProductTraits((m, n, k), _order(problem.a, m, k), _order(problem.b, k, n), alignment)
+    widest = max(1, _WIDEST_BYTES // np.dtype(problem.dtype).itemsize)
+    alignment = ALIGNED if alignment >= widest else alignment
+    return ProductTraits(
+        (m, n, k), _order(problem.a, m, k), _order(problem.b, k, n), alignment, widest
+    )
 
 
 def traits_of_record(record: Record) -> ProductTraits:
-    """The product for which a record stands."""
+    """The product for which a record stands.
+
+    Examples
+    --------
+    >>> from pyclgemm.config import CpuConfig
+    >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
+    >>> traits_of_record(Record((82, 6626, 1085), config)).alignment
+    1
+    """
     m, n, k = record.shape
     a, b = (MatrixLayout("row" if letter == "N" else "column") for letter in record.layout)
-    return ProductTraits(
-        record.shape, _order(a, m, k), _order(b, k, n), record.alignment or ALIGNED
-    )
+    alignment = record.alignment or _contiguous_alignment(record.shape, record.layout)
+    return ProductTraits(record.shape, _order(a, m, k), _order(b, k, n), alignment)
 
 
 def record_for(traits: ProductTraits, config: Config, gflops: float | None = None) -> Record:
@@ -92,19 +103,16 @@ def record_for(traits: ProductTraits, config: Config, gflops: float | None = Non
     --------
     >>> from pyclgemm.config import CpuConfig
     >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
-    >>> print(record_for(ProductTraits((9, 8, 7), "row", "column", 1), config))
-    9x8x7:NT with rows aligned to 1
+    >>> print(record_for(ProductTraits((8, 8, 7), "row", "column", 1), config))
+    8x8x7:NT
+    >>> print(record_for(ProductTraits((8, 8, 8), "row", "column", 1), config))
+    8x8x8:NT with rows aligned to 1
     """
-    letter_a, letter_b = (
-        "T" if order == "column" else "N" for order in (traits.order_a, traits.order_b)
-    )
-    return Record(
-        traits.sizes,
-        config,
-        gflops,
-        cast(Layout, letter_a + letter_b),
-        None if traits.alignment == ALIGNED else traits.alignment,
-    )
+    letters = ("T" if order == "column" else "N" for order in (traits.order_a, traits.order_b))
+    layout = cast(Layout, "".join(letters))
+    contiguous = _contiguous_alignment(traits.sizes, layout)
+    told = traits.alignment == (ALIGNED if contiguous >= traits.widest else contiguous)
+    return Record(traits.sizes, config, gflops, layout, None if told else traits.alignment)
 
 
 def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None = None) -> float:
@@ -137,9 +145,10 @@ def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None 
     if isinstance(config, CpuConfig):
         return octaves  # its vectors need no alignment, and gain nothing by it
     # Alignment below the record's does no harm to vectors that are no wider than it.
-    if wanted.alignment < min(known.alignment, vector_width(config)):
+    alignment = known.alignment if known.alignment < wanted.widest else ALIGNED
+    if wanted.alignment < min(alignment, vector_width(config)):
         octaves += _NARROWER_PACKED if packs else _NARROWER
-    elif wanted.alignment > known.alignment:
+    elif wanted.alignment > alignment:
         octaves += _WIDER
     return octaves
 
@@ -181,3 +190,12 @@ def vector_width(config: Config | None) -> int:
 
 def _order(layout: MatrixLayout, rows: int, columns: int) -> Order | None:
     return None if 1 in (rows, columns) else layout.order
+
+
+def _contiguous_alignment(sizes: tuple[int, int, int], layout: str) -> int:
+    """The least alignment of rows of contiguous matrices, up to `ALIGNED` elements."""
+    m, n, k = sizes
+    a = (m, k) if layout[0] == "N" else (k, m)
+    b = (k, n) if layout[1] == "N" else (n, k)
+    # A vector has no second row to be aligned.
+    return math.gcd(ALIGNED, *(shape[1] for shape in (a, b, (m, n)) if 1 not in shape))

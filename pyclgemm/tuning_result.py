@@ -14,9 +14,15 @@ from .database import save_file as save_database_file
 from .errors import ArgumentError, UnsupportedError
 from .gemm_shape import GemmShape
 from .problem import GemmProblem
-from .records import ALIGNED, DatabaseFile, Entry, Match, Record, Source
+from .records import DatabaseFile, Entry, Match, Record, Source
 from .select import select
-from .shape_distance import ProductTraits, distance, record_for, traits_of_problem
+from .shape_distance import (
+    ProductTraits,
+    distance,
+    record_for,
+    traits_of_problem,
+    traits_of_record,
+)
 from .tuner import TuningResult
 from .tuning_log import device_slug
 
@@ -104,7 +110,7 @@ def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
 
 def _place(record: Record) -> tuple[tuple[int, int, int], str, int]:
     """What tells records apart, and their order in a file."""
-    return record.shape, record.layout, record.alignment or ALIGNED
+    return record.shape, record.layout, traits_of_record(record).alignment
 
 
 def make_file(

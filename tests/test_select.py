@@ -166,18 +166,18 @@ def test_the_nearest_record_decides_where_the_paths_were_compared(sizes, config,
     ("text", "config", "record"),
     [
         ("90x5000x1085:NT", SMALL, "82x6626x1085:NT"),
-        ("90x5000x1084:NT", SMALL, "82x6626x1085:NT"),
-        ("90x5000x1085", DIRECT, "82x6626x1085 with rows aligned to 1"),
-        ("90x5000x1088", INDIRECT, "82x6626x1085"),
+        ("90x5000x1085", DIRECT, "82x6626x1085"),
+        ("90x5000x1088", INDIRECT, "82x6626x1085 with rows aligned to 16"),
+        ("90x5001x1088", DIRECT, "82x6626x1085"),
         ("5000x90x1085:TT", LARGE, "6626x82x1085:TT"),
     ],
 )
 def test_the_record_of_the_same_layout_and_alignment_is_the_nearest(text, config, record):
     tuned = measured(
         [
-            Record((82, 6626, 1085), INDIRECT),
+            Record((82, 6626, 1085), INDIRECT, alignment=16),
             Record((82, 6626, 1085), SMALL, layout="NT"),
-            Record((82, 6626, 1085), DIRECT, alignment=1),
+            Record((82, 6626, 1085), DIRECT),
             Record((6626, 82, 1085), LARGE, layout="TT"),
         ]
     )

@@ -18,6 +18,7 @@ from pyclgemm.shape_distance import (
     ProductTraits,
     by_distance,
     distance,
+    record_for,
     traits_of_problem,
     traits_of_record,
 )
@@ -98,7 +99,7 @@ def test_a_vector_has_no_order():
 
 
 def test_a_matrix_by_a_vector_is_a_row_by_the_transpose():
-    assert traits("64x1x256") == ProductTraits((1, 64, 256), None, "column", ALIGNED)
+    assert traits("64x1x256") == ProductTraits((1, 64, 256), None, "column", ALIGNED, 4)
     assert traits("64x1x256") == traits("1x64x256:NT")
 
 
@@ -122,7 +123,7 @@ def test_a_column_major_result_is_looked_up_as_the_swapped_product():
         a, b, out, None, dtype="float32", precision=resolve_precision(None, "float32")
     ).problem
     found = traits_of_problem(swapped)
-    assert found == ProductTraits((n, m, k), "column", "row", ALIGNED)
+    assert found == ProductTraits((n, m, k), "column", "row", ALIGNED, 4)
     assert found == traits("32x96x64:TN")
 
 
@@ -164,6 +165,30 @@ def test_the_least_alignment_of_the_rows_counts_up_to_the_widest_access(text, dt
 def test_rows_too_narrow_for_the_kernels_vectors_count(config, alignment, octaves):
     known = traits_of_record(Record(SIZES, config))
     assert distance(ProductTraits(SIZES, alignment=alignment), known, config) == octaves
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("text", [
+    "64x128x256", "82x6626x1085", "82x6626x1085:NT", "82x6626x1084:NT", "82x6627x1084:TN",
+    "82x6627x1084:TT", "81x6626x1084:TT", "5x1x300", "1x300x5:NT", "1x300x5:TN", "7x9x1",
+    "1x1x1", "1000x1000x1000+7", "1001x1001x1001+7", "64x64x64:NT+2", "300x300x300+4",
+])  # fmt: skip
+def test_the_record_of_a_product_stands_for_that_product(text, dtype):
+    product = traits(text, dtype)
+    record = record_for(product, DIRECT)
+    known = traits_of_record(record)
+    assert (known.sizes, known.order_a, known.order_b) == (
+        product.sizes, product.order_a, product.order_b
+    )  # fmt: skip
+    assert distance(product, known) == 0.0
+    assert record.alignment is None or "+" in text
+
+
+def test_older_records_stand_for_contiguous_matrices():
+    """Of 40x5x2500, no row could start at a multiple of 2 elements."""
+    odd, even = Record((40, 5, 2500), GEMV), Record((40, 8, 2500), GEMV)
+    assert by_distance([even, odd], traits("40x7x2500"))[0] is odd
+    assert by_distance([odd, even], traits("40x12x2500"))[0] is even
 
 
 def test_a_cpu_feels_no_alignment():

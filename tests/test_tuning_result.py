@@ -105,8 +105,9 @@ def places(file):
     [
         ("512x512x512:NT", ((512, 512, 512), "NT", None)),
         ("500x512x510:TN", ((500, 512, 510), "TN", None)),
-        ("500x512x510:TT", ((500, 512, 510), "TT", 2)),
+        ("500x512x510:TT", ((500, 512, 510), "TT", None)),
         ("512x512x512+7", ((512, 512, 512), "NN", 1)),
+        ("509x509x509+3", ((509, 509, 509), "NN", 16)),
         # In canonical form, as the library looks them up.
         ("512x1x512", ((1, 512, 512), "NT", None)),
         ("1x512x512:TN", ((1, 512, 512), "NN", None)),
@@ -126,7 +127,7 @@ def test_another_layout_or_alignment_supersedes_nothing(tmp_path):
         save_file(make_file(laid_out(text), path, SHIPPED))
     kept = [record for record in read_file(path).entries[0].records if record.gflops]
     assert [(record.shape, record.layout, record.alignment) for record in kept] == [
-        ((500, 530, 510), "NT", 2),
+        ((500, 530, 510), "NT", None),
         ((512, 512, 512), "NN", 1),
         ((512, 512, 512), "NN", 2),
         ((512, 512, 512), "NT", None),
@@ -142,7 +143,8 @@ def test_an_older_record_without_alignment_is_that_of_contiguous_matrices(tmp_pa
     match = Match("device", "cpu", device="AMD EPYC")
     save_file(file("cpu", [Record((511, 511, 511), LARGE, 9.0)], None, match, path))
     save_file(make_file(laid_out("511x511x511"), path, Database(())))
-    assert places(read_file(path)) == [((511, 511, 511), "NN", 1)]
+    assert places(read_file(path)) == [((511, 511, 511), "NN", None)]
+    assert read_file(path).entries[0].records[0].config == BEST
 
 
 def test_of_two_shapes_of_one_product_the_faster_counts(tmp_path):
