@@ -96,8 +96,9 @@ def test_source_takes_parameters():
 
 def test_explain_says_path_configuration_and_reason():
     output = output_of("explain", "8192x8192x8192", "--architecture", "sm_90")
-    for part in ("indirect", "MWG=", "nvidia/sm_90", "m*n*k", "pack_a, xgemm"):
+    for part in ("indirect", "MWG=", "nvidia/sm_90", "8192x8192x8192", "pack_a, xgemm"):
         assert part in output
+    assert "m*n*k" in output_of("explain", "4096x4096x4096", "--architecture", "sm_50")
 
 
 def test_explain_on_a_device(device):

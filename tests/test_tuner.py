@@ -428,8 +428,14 @@ def test_bad_arguments(arguments, error, message):
 
 def test_on_a_real_device(device, traits, tmp_path):
     events = []
+
+    def stop_after_three(event):
+        events.append(event)
+        if len(events) == 3:
+            raise KeyboardInterrupt
+
     result = tune(
-        [(64, 64, 64)], traits.platform, budget=2.5, log_folder=tmp_path, progress=events.append
+        [(64, 64, 64)], traits.platform, budget=300, log_folder=tmp_path, progress=stop_after_three
     )
     (standing,) = result.standings
     assert result.traits == traits
