@@ -80,7 +80,7 @@ def _tiled_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tupl
         "ITEM_N": (1, 2, 4, 8, 16),
         "MDIMC": (4, 8, 16, 32),
         "NDIMC": (4, 8, 16, 32),
-        "KWG": (8, 16, 32, 64),
+        "KWG": (8, 16, 32, 64, 128),
         "KWI": (2, 4, 8, 16, 32),
         "VWM": widths,
         "VWN": widths,
