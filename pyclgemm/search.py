@@ -23,10 +23,11 @@ adaptive_tabu_greywolf 1.160 1.056 1.028 1.158 1.065 1.045
 firefly_algorithm      1.111 1.040 1.026 1.160 1.083 1.078
 ====================== ===== ===== ===== ===== ===== =====
 
-Optuna's lead is little more than the noise of these means (a first run of 20 seeds had it at 1.130,
-behind bayes_opt, in the fourth column). What decided: it is asked and told, so that codegen, checks, timing in turn and isolation stay the library's,
-while Kernel Tuner compiles and runs kernels itself and lists every valid point of the space
-first (billions here); and it brings 8 packages, Kernel Tuner about 30.
+Optuna's lead is little more than the noise of these means: a first run of 20 seeds had it at
+1.130, behind bayes_opt, in the fourth column. What decided: it is asked and told, so that
+codegen, checks, timing in turn and isolation stay the library's, while Kernel Tuner compiles and
+runs kernels itself and lists every valid point of the space first (billions here); and it brings
+8 packages, Kernel Tuner about 30.
 """
 
 from __future__ import annotations
