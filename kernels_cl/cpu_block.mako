@@ -6,8 +6,7 @@
 
 <%def name="pack(layout)" filter="trim">
 <%
-    sign = f" * ({element.vector(1)})(1, -1)" if layout.conjugate else ""
-    signs = f" * ({element.vector(cpu.VW)})({', '.join(['1', '-1'] * cpu.VW)})" if layout.conjugate else ""
+    sign, signs = (element.conjugation(w) if layout.conjugate else "" for w in (1, cpu.VW))
     vector = element.vector(cpu.VW)
 %>
 % if layout.order == "column":

@@ -7,13 +7,8 @@
 <%
     vector = element.vector(gemv.VW)
     lanes = range(gemv.VW)
-    a_signs, b_signs = (
-        f" * ({vector})({', '.join(['1', '-1'] * gemv.VW)})" if layout.conjugate else ""
-        for layout in (problem.a, problem.b)
-    )
-    a_sign, b_sign = (
-        f" * ({element.vector(1)})(1, -1)" if layout.conjugate else "" for layout in (problem.a, problem.b)
-    )
+    a_sign, a_signs = (element.conjugation(w) if problem.a.conjugate else "" for w in (1, gemv.VW))
+    b_sign, b_signs = (element.conjugation(w) if problem.b.conjugate else "" for w in (1, gemv.VW))
     a_in_vectors = problem.a.order == "row" and problem.a.alignment >= gemv.VW
     b_in_vectors = problem.b.order != "strided" and problem.b.alignment >= gemv.VW
 %>

@@ -135,7 +135,7 @@
 <%
     # A copy past the registers cannot conjugate on its way.
     late = tiles.ASYNC and getattr(problem, name).conjugate
-    signs = f" * ({element.vector(width)})({', '.join(['1', '-1'] * width)})" if late else ""
+    signs = element.conjugation(width) if late else ""
 %>
     #pragma unroll
     for (int i = 0; i < ${count} / ${width}; ++i) {

@@ -92,6 +92,16 @@ class ElementType:
         first = index * self.parts
         return ".s" + "".join(_DIGITS[first + part] for part in range(self.parts))
 
+    def conjugation(self, width: int) -> str:
+        """What a vector of `width` complex elements is multiplied by to conjugate each.
+
+        Examples
+        --------
+        >>> ElementType("complex64", "float32").conjugation(2)
+        ' * (float4)(1, -1, 1, -1)'
+        """
+        return f" * ({self.vector(width)})({', '.join(['1', '-1'] * width)})"
+
     def load(self, pointer: str, width: int, *, aligned: bool = True) -> str:
         """Expression for `width` elements at a ``__global`` `pointer` to stored elements."""
         if self.converts:

@@ -148,10 +148,7 @@ class SlabReader:
         return self.element.lane(index, self.copy.width)
 
     def _conjugated(self, value: str, width: int) -> str:
-        if not self.layout.conjugate:
-            return value
-        signs = ", ".join(["1", "-1"] * width)
-        return f"{value} * ({self.element.vector(width)})({signs})"
+        return value + self.element.conjugation(width) if self.layout.conjugate else value
 
     def read(self) -> str:
         """Expression for a whole vector."""
