@@ -114,7 +114,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         "a vector of a complex type must fit OpenCL's 16 components",
-        ("gemv",),
+        ("gemv", "cpu"),
         lambda c, dtype, traits: not is_complex(dtype) or c.VW <= 8,
         lambda c, dtype, traits: f"{dtype} with vector width {c.VW}",
     ),
@@ -262,12 +262,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     _multiple("NR", "VW", ("cpu",)),
     # Rows of the packed A are KC apart, and the panel of B follows them: both are read by vectors.
     _multiple("KC", "VW", ("cpu",)),
-    Constraint(
-        "a vector of a complex type must fit OpenCL's 16 components",
-        ("cpu",),
-        lambda config, dtype, traits: not is_complex(dtype) or config.VW <= 8,
-        lambda config, dtype, traits: f"{dtype} with vector width {config.VW}",
-    ),
     Constraint(
         # Seen on 5.0 (Ubuntu 24.04) with optimisation off, too; 3.1 is right. A CPU runs this
         # family only where a caller asks for it.
