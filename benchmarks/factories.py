@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 import pyopencl as cl
 
 from benchmarks import clblast, contenders, cublas
-from benchmarks.filled_queue import LONGEST_PRODUCT
 from benchmarks.session import Factory
+from pyclgemm.ahead_timing import LONGEST_PRODUCT
 
 #: Timed behind a blocker where short: what their calls cost the host is not the question.
 _QUEUED = (contenders.PLAN, contenders.PACKED, contenders.LAYER, contenders.CLBLAST)

@@ -14,10 +14,8 @@ import statistics
 from typing import Protocol
 
 from benchmarks.burst import Clock, Contender, Sample
+from pyclgemm.ahead_timing import time_behind_blocker
 from pyclgemm.queue_blocker import Blocker
-
-#: Products longer than this, in seconds, hide the host's time by themselves.
-LONGEST_PRODUCT = 200e-6
 
 #: Launches on their way at a time: drivers make the host wait from about 1000 on.
 _MOST_LAUNCHES = 500
@@ -105,13 +103,12 @@ class FilledBurst:
 
     def _time(self, calls: int, blocker_seconds: float = 0.0) -> tuple[float, bool]:
         """Seconds of the blocker and so many calls, and whether all were enqueued behind it."""
-        start = self._clock.now()
-        is_holding = self._blocker.hold(self.hold)
-        self.contender.enqueue_ahead(calls)
-        enqueued = self._clock.now() - start
-        was_ahead = is_holding() and enqueued < blocker_seconds
-        self.contender.finish()
-        return self._clock.now() - start, was_ahead
+        contender = self.contender
+        done, enqueued = time_behind_blocker(
+            self._blocker, self.hold, lambda: contender.enqueue_ahead(calls), contender.finish,
+            self._clock.now,
+        )  # fmt: skip
+        return done, enqueued is not None and enqueued < blocker_seconds
 
     def _hold_longer(self) -> None:
         if self.hold >= _LONGEST_HOLD:

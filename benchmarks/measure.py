@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.burst import Burst, Clock, Contender, HostBurst, Pace, Sample, calibrate
-from benchmarks.filled_queue import LONGEST_PRODUCT, QueueNotFilledError, fill_queue
+from benchmarks.filled_queue import QueueNotFilledError, fill_queue
+from pyclgemm.ahead_timing import LONGEST_PRODUCT
 from pyclgemm.queue_blocker import Blocker
 
 

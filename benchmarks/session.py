@@ -12,10 +12,10 @@ from benchmarks.burst import Clock, HostBurst, Pace
 from benchmarks.case import Case
 from benchmarks.check import Reference, error_ratio, make_reference
 from benchmarks.contenders import GEMM, LAYER, PACKED, PLAN, CheckedContender
-from benchmarks.filled_queue import LONGEST_PRODUCT
 from benchmarks.measure import measure_in_turn
 from benchmarks.operands import Operands, make_operands, memory_shortage
 from benchmarks.report import Record
+from pyclgemm.ahead_timing import LONGEST_PRODUCT
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.queue_blocker import Blocker
 

@@ -85,11 +85,31 @@ class AheadOfDevice:
         return self._clock() - start
 
     def _behind_blocker(self, calls: int) -> tuple[float, float | None]:
-        """Seconds until all is done, and until all was enqueued; None if that was too late."""
-        start = self._clock()
-        is_holding = self._blocker.hold(self._hold)
-        self._enqueue(calls)
-        enqueued = self._clock() - start
-        was_ahead = is_holding()
-        self._finish()
-        return self._clock() - start, enqueued if was_ahead else None
+        return time_behind_blocker(
+            self._blocker, self._hold, lambda: self._enqueue(calls), self._finish, self._clock
+        )
+
+
+def time_behind_blocker(
+    blocker: Blocker,
+    hold: float,
+    enqueue: Callable[[], None],
+    finish: Callable[[], None],
+    clock: Callable[[], float],
+) -> tuple[float, float | None]:
+    """Time a blocker and what is enqueued behind it.
+
+    Returns
+    -------
+    done : float
+        Seconds until all is done.
+    enqueued : float or None
+        Seconds until all was enqueued; None if the blocker had ended by then.
+    """
+    start = clock()
+    is_holding = blocker.hold(hold)
+    enqueue()
+    enqueued = clock() - start
+    was_ahead = is_holding()
+    finish()
+    return clock() - start, enqueued if was_ahead else None
