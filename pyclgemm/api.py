@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from .transfer import check_host_destination, is_on_device, to_device
 #: Prepared calls by all that they depend on, the oldest dropped first.
 _MAX_PREPARED = 1024
 _prepared: dict[Any, tuple[Product, LaunchSequence]] = {}
+_prepared_lock = threading.Lock()
 
 
 def gemm(
@@ -303,9 +305,10 @@ def _prepare(
 ) -> tuple[Product, LaunchSequence]:  # fmt: skip
     product = describe_product(a, b, c, out, reads_product=alpha != 0, **described)
     sequence = build_sequence(queue, product, choose(queue, product, config))
-    if len(_prepared) >= _MAX_PREPARED:
-        _prepared.pop(next(iter(_prepared)), None)
-    _prepared[key] = product, sequence
+    with _prepared_lock:  # another thread's entry would end the search for the oldest one
+        if len(_prepared) >= _MAX_PREPARED:
+            _prepared.pop(next(iter(_prepared)))
+        _prepared[key] = product, sequence
     return product, sequence
 
 

@@ -72,3 +72,17 @@ def test_first_call_of_a_context_in_several_threads(device: Any) -> None:
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
     _run_in_threads([queue] * THREADS, pyclgemm.gemm)
+
+
+def test_threads_that_push_out_what_others_prepared(
+    queue: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for few prepared products, each call lets go of another thread's."""
+    monkeypatch.setattr("pyclgemm.api._prepared", {})
+    monkeypatch.setattr("pyclgemm.api._MAX_PREPARED", 2)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        _run_in_threads([queue] * THREADS, pyclgemm.gemm)
+    finally:
+        sys.setswitchinterval(interval)
