@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.case import Case
 from pyclgemm.rotation import rotated_sets
+from pyclgemm.uniform import uniform
 
 
 @dataclass(frozen=True)
@@ -114,18 +115,6 @@ def memory_shortage(case: Case, dtype: str, device: cl.Device) -> str | None:
     if wanted > device.global_mem_size:
         return f"{wanted >> 20} MB with packed copies exceed the memory of this device"
     return None
-
-
-def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """Random numbers in [-1, 1), real and imaginary part each: zeros would run too fast."""
-    kind = np.dtype(dtype)
-    real = np.float64 if kind.itemsize // (2 if kind.kind == "c" else 1) == 8 else np.float32
-    if kind.kind == "c":
-        return uniform(rng, (*shape, 2), np.dtype(real).name).view(kind)[..., 0]
-    numbers = rng.random(shape, dtype=real)
-    numbers *= 2
-    numbers -= 1
-    return numbers.astype(kind, copy=False)
 
 
 def make_operands(

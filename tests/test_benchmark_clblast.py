@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import clblast, cublas, factories
 from benchmarks.contenders import CLBLAST, NUMPY
-from benchmarks.operands import uniform
+from pyclgemm.uniform import uniform
 
 COMPLEX = ("complex64", "complex128")
 
