@@ -25,9 +25,9 @@ from .database import load_database
 from .device import traits_of
 from .errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError
 from .inquiry import Inquiry, product_of
+from .operand_pool import OperandPool
 from .product import Product
 from .profile import analyse, assess, sample_in_turn
-from .profile_operands import TimedOperands
 from .select import Choice, select
 from .suites import Shape, shape_text
 from .timing import Work
@@ -98,7 +98,7 @@ class Bench:
         self._traits = traits_of(queue.device)
         self._shapes = tuple(shapes)
         self._dtype = dtype
-        self._operands = TimedOperands(queue, dtype, self._shapes)
+        self._operands = OperandPool(queue, dtype, self._shapes)
         self._ceilings = ceilings_of(queue) if figures else None
         # Baselines come back with every change; of a change nothing is kept.
         self._baselines: dict[tuple[Inquiry, Config], _Ready] = {}

@@ -6,6 +6,8 @@ there, and no two entries are related, so that a misplaced one shows.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,39 +17,40 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
+from .ahead_timing import AheadOfDevice
 from .api import plan
 from .config import Config
 from .device import traits_of
 from .epilogue import Epilogue
 from .errors import UnsupportedError
 from .inquiry import Inquiry
-from .precision import real_part_name, resolve_precision
+from .precision import resolve_precision
+from .queue_blocker import QueueBlocker
+from .rotation import rotated_sets
+from .timing import Work
+from .uniform import uniform
 from .verification import Part, reference_parts
 
-#: Bytes of operands through which products rotate, and sets of operands at most.
-_ROTATION_BYTES = 2**26
-_MOST_SETS = 16
-
-#: Where a set of operands starts, in elements: as aligned as memory of its own.
+#: Where a matrix of a set starts, in elements: as aligned as memory of its own.
 _ALIGNMENT = 64
-
-#: Products that are enqueued before the host waits.
-_MOST_ENQUEUED = 4096
 
 
 @dataclass(frozen=True)
 class _Operands:
-    """What a product of one shape reads and writes, and what it must be."""
+    """What products of one shape read and write, and what the first set's must be."""
 
-    sets: tuple[tuple[Any, Any], ...]
-    out: Any
+    sets: tuple[tuple[Any, Any, Any], ...]
     c: Any
     epilogue: Epilogue
     parts: tuple[Part, ...]
 
 
 class OperandPool:
-    """Operands of products up to some sizes, and functions that run these products.
+    """Operands of products up to some sizes, and work that runs and times these products.
+
+    On CPUs the host's time is the device's, and the clock says all. On other devices a short
+    product would be hidden behind the call that enqueues it: there the queue is filled
+    first, as `pyclgemm.ahead_timing` does it.
 
     Parameters
     ----------
@@ -70,7 +73,7 @@ class OperandPool:
     >>> config = CpuConfig(MR=4, NR=8, KC=128, VW=4)
     >>> pool.fault(Inquiry(8, 8, 8), config) is None
     True
-    >>> pool.runner(Inquiry(8, 8, 8), config)(3)
+    >>> elapsed = pool.work(Inquiry(8, 8, 8), config)(3)
     """
 
     def __init__(
@@ -78,74 +81,53 @@ class OperandPool:
     ) -> None:
         self._queue = queue
         self._context = queue.context  # not every runtime keeps a queue's context alive
-        self._dtype = np.dtype(dtype)
-        size = self._dtype.itemsize
-        largest = {
-            "a": max(m * k for m, n, k in shapes),
-            "b": max(k * n for m, n, k in shapes),
-            "out": max(m * n for m, n, k in shapes),
-        }
-        limit = traits_of(queue.device).max_allocation_bytes
-        for name, elements in largest.items():
-            if elements * size > limit:
+        self._dtype = dtype
+        self._size = np.dtype(dtype).itemsize
+        traits = traits_of(queue.device)
+        self._limit = traits.max_allocation_bytes
+        self._blocker = None if traits.type == "cpu" else QueueBlocker(queue)
+        sizes = [_elements(*shape) for shape in shapes]
+        for name, elements in _largest(sizes).items():
+            if elements * self._size > self._limit:
                 raise UnsupportedError(
-                    f"{name} of the largest product takes {elements * size} bytes of {dtype}; "
-                    f"{queue.device.name!r} holds at most {limit} in one buffer"
+                    f"{name} of the largest product takes {elements * self._size} bytes of "
+                    f"{dtype}; {queue.device.name!r} holds at most {self._limit} in one buffer"
                 )
-        rotation = min(_ROTATION_BYTES, limit) // size
+        room = _largest([self._room(one) for one in sizes])
         rng = np.random.default_rng(20240229)
-        self._host = {name: self._random(rng, max(largest[name], rotation)) for name in ("a", "b")}
+        self._host = {name: uniform(rng, (room[name],), dtype) for name in ("a", "b")}
         self._memory = {name: cl_array.to_device(queue, x) for name, x in self._host.items()}
-        self._out = cl_array.empty(queue, largest["out"], self._dtype)
+        self._memory["out"] = cl_array.empty(queue, room["out"], dtype)
         self._kept: dict[Inquiry, _Operands] = {}
 
-    def enqueuer(self, inquiry: Inquiry, config: Config) -> Callable[[int], None]:
-        """Build a product; the function enqueues it so many times, without events.
+    def work(self, inquiry: Inquiry, config: Config) -> Work:
+        """Build a product; the work runs it so many times and waits for the last.
 
         Raises
         ------
         ConfigError, KernelBuildError
             If the configuration is not valid, or the compiler refuses the kernel.
         """
-        operands = self._operands(inquiry)
-        sets, out, c = operands.sets, operands.out, operands.c
-        ready = plan(
-            self._queue, *sets[0], c, beta=0.5 if inquiry.reads_c else None, out=out,
-            trans_a=inquiry.trans_a, trans_b=inquiry.trans_b, epilogue=operands.epilogue,
-            precision=inquiry.precision, config=config,
-        )  # fmt: skip
-        for array in (*sets[0], out, *([] if c is None else [c])):
-            array.finish()  # events of the past, which every launch would wait for again
-
-        def enqueue(count: int) -> None:
-            for index in range(count):
-                a, b = sets[index % len(sets)]
-                ready(a, b, c, out=out, add_event=False)
-
-        return enqueue
-
-    def runner(self, inquiry: Inquiry, config: Config) -> Callable[[int], None]:
-        """Build a product; the function runs it so many times, and waits for the last.
-
-        Raises
-        ------
-        ConfigError, KernelBuildError
-            As `enqueuer`.
-        """
-        enqueue, finish = self.enqueuer(inquiry, config), self._queue.finish
+        enqueue, finish = self._enqueuer(inquiry, config), self._queue.finish
+        if self._blocker is not None:
+            return AheadOfDevice(enqueue, finish, self._blocker).work
 
         def run(count: int) -> None:
-            for first in range(0, count, _MOST_ENQUEUED):
-                enqueue(min(_MOST_ENQUEUED, count - first))
-                finish()
+            enqueue(count)
+            finish()
 
         return run
 
     def fault(self, inquiry: Inquiry, config: Config) -> str | None:
-        """Run the product alone (without C, bias and activation); say what is wrong, or None."""
+        """Run the product alone (without C, bias and activation); say what is wrong, or None.
+
+        Raises
+        ------
+        ConfigError, KernelBuildError
+            As `work`.
+        """
         operands = self._operands(inquiry)
-        a, b = operands.sets[0]
-        out = operands.out
+        a, b, out = operands.sets[0]
         # All bits set is a NaN in every type: what is not written shows.
         cl.enqueue_fill_buffer(self._queue, out.base_data, np.uint8(255), out.offset, out.nbytes)
         ready = plan(
@@ -161,6 +143,25 @@ class OperandPool:
                 return fault
         return None
 
+    def _enqueuer(self, inquiry: Inquiry, config: Config) -> Callable[[int], None]:
+        """Build a product; the function enqueues it so many times, without events."""
+        operands = self._operands(inquiry)
+        sets, c = operands.sets, operands.c
+        a, b, out = sets[0]
+        ready = plan(
+            self._queue, a, b, c, beta=0.5 if inquiry.reads_c else None, out=out,
+            trans_a=inquiry.trans_a, trans_b=inquiry.trans_b, epilogue=operands.epilogue,
+            precision=inquiry.precision, config=config,
+        )  # fmt: skip
+        for array in (*itertools.chain.from_iterable(sets), *([] if c is None else [c])):
+            array.finish()  # events of the past, which every launch would wait for again
+
+        def enqueue(count: int) -> None:
+            for a, b, out in itertools.islice(itertools.cycle(sets), count):
+                ready(a, b, c, out=out, add_event=False)
+
+        return enqueue
+
     def _operands(self, inquiry: Inquiry) -> _Operands:
         if inquiry not in self._kept:
             self._kept[inquiry] = self._cut(inquiry)
@@ -170,14 +171,12 @@ class OperandPool:
         m, n, k = inquiry.m, inquiry.n, inquiry.k
         shape_a = (m, k) if inquiry.trans_a == "N" else (k, m)
         shape_b = (k, n) if inquiry.trans_b == "N" else (n, k)
-        steps = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in (m * k, k * n)]
-        count = 1 + min(
-            (len(self._host[name]) - size) // step
-            for name, size, step in zip("ab", (m * k, k * n), steps, strict=True)
-        )
-        sets = tuple(
-            (self._view("a", index * steps[0], shape_a), self._view("b", index * steps[1], shape_b))
-            for index in range(min(count, _MOST_SETS))
+        count = self._set_count(_elements(m, n, k))
+        sets = zip(
+            self._views("a", shape_a, count),
+            self._views("b", shape_b, count),
+            self._views("out", (m, n), count),
+            strict=True,
         )
         rng = np.random.default_rng(m * n + k)
         parts = reference_parts(
@@ -186,23 +185,42 @@ class OperandPool:
             resolve_precision(inquiry.precision, inquiry.dtype),
             rng,
         )
-        queue = self._queue
-        c = None
-        if inquiry.reads_c:
-            c = cl_array.to_device(queue, self._random(rng, m * n).reshape(m, n))
-        bias = cl_array.to_device(queue, self._random(rng, n)) if inquiry.bias else None
-        epilogue = Epilogue(bias, inquiry.activation)
-        return _Operands(sets, self._out[: m * n].reshape(m, n), c, epilogue, parts)
+        c = self._on_device(rng, (m, n)) if inquiry.reads_c else None
+        bias = self._on_device(rng, (n,)) if inquiry.bias else None
+        return _Operands(tuple(sets), c, Epilogue(bias, inquiry.activation), parts)
 
-    def _view(self, name: str, start: int, shape: tuple[int, int]) -> Any:
-        return self._memory[name][start : start + shape[0] * shape[1]].reshape(shape)
+    def _views(self, name: str, shape: tuple[int, int], count: int) -> list[Any]:
+        size = shape[0] * shape[1]
+        starts = (index * _step(size) for index in range(count))
+        return [self._memory[name][start : start + size].reshape(shape) for start in starts]
 
-    def _random(self, rng: np.random.Generator, count: int) -> NDArray[Any]:
-        """Values in (-1, 1)."""
-        real: Any = np.float64 if real_part_name(self._dtype.name) == "float64" else np.float32
-        parts = 2 if self._dtype.kind == "c" else 1
-        values = 2 * rng.random(parts * count, real) - 1
-        return values.view(self._dtype) if parts == 2 else values.astype(self._dtype, copy=False)
+    def _room(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Elements of memory for all sets of a product."""
+        count = self._set_count(sizes)
+        return {name: (count - 1) * _step(size) + size for name, size in sizes.items()}
+
+    def _set_count(self, sizes: dict[str, int]) -> int:
+        """Sets to rotate among, as far as a buffer holds them."""
+        wanted = rotated_sets(sum(sizes.values()) * self._size, self._queue.device)
+        held = self._limit // (_step(max(sizes.values())) * self._size)
+        return max(1, min(wanted, held))
+
+    def _on_device(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+        return cl_array.to_device(self._queue, uniform(rng, shape, self._dtype))
+
+
+def _elements(m: int, n: int, k: int) -> dict[str, int]:
+    """Elements of each matrix."""
+    return {"a": m * k, "b": k * n, "out": m * n}
+
+
+def _largest(sizes: Sequence[dict[str, int]]) -> dict[str, int]:
+    return {name: max(one[name] for one in sizes) for name in ("a", "b", "out")}
+
+
+def _step(size: int) -> int:
+    """From the start of a matrix to that of the next set's, in elements."""
+    return math.ceil(size / _ALIGNMENT) * _ALIGNMENT
 
 
 def _operated(matrix: NDArray[Any], transposition: str) -> NDArray[Any]:

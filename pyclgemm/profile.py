@@ -20,8 +20,8 @@ from .inquiry import Inquiry, choose, product_of
 from .intensity import Traffic, load_bytes, traffic_of
 from .launch import Launch
 from .occupancy import Occupancy, estimate_occupancy, limits_of
+from .operand_pool import OperandPool
 from .product import Product
-from .profile_operands import TimedOperands
 from .resources_used import KernelResources, resources_of
 from .schedule import make_schedule, oriented
 from .select import Choice
@@ -233,7 +233,7 @@ def profile(
     if ceilings is None:
         ceilings = ceilings_of(queue, report=report)
     report("operands and a check of the result")
-    operands = TimedOperands(queue, inquiry.dtype, [(inquiry.m, inquiry.n, inquiry.k)])
+    operands = OperandPool(queue, inquiry.dtype, [(inquiry.m, inquiry.n, inquiry.k)])
     if fault := operands.fault(inquiry, choice.config):
         raise PyclgemmError(f"the result of {choice.path}, {choice.config}, is wrong: {fault}")
     report("the product")

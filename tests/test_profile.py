@@ -15,10 +15,9 @@ from pyclgemm import ceilings_cache, discovery, operand_pool, profile_plot
 from pyclgemm.ceilings import Ceilings
 from pyclgemm.cli import main
 from pyclgemm.config import XgemmConfig
-from pyclgemm.errors import ArgumentError, ConfigError, PyclgemmError, UnsupportedError
+from pyclgemm.errors import ArgumentError, ConfigError, PyclgemmError
 from pyclgemm.inquiry import Inquiry
 from pyclgemm.occupancy import Occupancy
-from pyclgemm.operand_pool import OperandPool
 from pyclgemm.profile import assess, profile
 from pyclgemm.profile_table import profile_table
 from pyclgemm.resources_used import KernelResources
@@ -71,23 +70,6 @@ def test_parameters_and_epilogue_are_those_asked_for(queue, traits):
         profile(queue, inquiry, parameters={"FOO": 1}, ceilings=CEILINGS)
 
 
-@pytest.mark.parametrize("trans_a", ["N", "T", "C"])
-@pytest.mark.parametrize("dtype", ["float32", "complex64"])
-def test_a_right_result_is_right_in_every_layout(queue, measured, trans_a, dtype):
-    inquiry = Inquiry(33, 18, 20, dtype, trans_a=trans_a, trans_b="T")
-    pool = OperandPool(queue, dtype, [(33, 18, 20), (5, 50, 6)])
-    config = pool_config(queue, inquiry)
-    assert pool.fault(inquiry, config) is None
-
-
-def pool_config(queue, inquiry):
-    from pyclgemm.database import load_database
-    from pyclgemm.device import traits_of
-    from pyclgemm.inquiry import choose, product_of
-
-    return choose(product_of(inquiry).problem, traits_of(queue.device), load_database()).config
-
-
 def test_a_wrong_result_ends_the_profile(queue, monkeypatch):
     real = operand_pool.plan
 
@@ -98,33 +80,6 @@ def test_a_wrong_result_ends_the_profile(queue, monkeypatch):
     monkeypatch.setattr(operand_pool, "plan", without_a)
     with pytest.raises(PyclgemmError, match="is wrong"):
         profile(queue, Inquiry(16, 16, 16), ceilings=CEILINGS)
-
-
-def test_what_is_not_written_is_wrong(queue, monkeypatch):
-    pool = OperandPool(queue, "float32", [(16, 16, 16)])
-    inquiry = Inquiry(16, 16, 16)
-    config = pool_config(queue, inquiry)
-    assert pool.fault(inquiry, config) is None
-    monkeypatch.setattr(operand_pool, "plan", lambda *_, **__: lambda *_, **__: None)
-    assert "no finite numbers" in pool.fault(inquiry, config)
-
-
-def test_operands_rotate(queue, monkeypatch):
-    pool = OperandPool(queue, "float32", [(16, 16, 16)])
-    seen = []
-    monkeypatch.setattr(
-        operand_pool, "plan",
-        lambda *_, **__: lambda a, b, c, out, add_event: seen.append((a.offset, b.offset)),
-    )  # fmt: skip
-    pool.runner(Inquiry(16, 16, 16), pool_config(queue, Inquiry(16, 16, 16)))(20)
-    assert len(seen) == 20
-    assert len(set(seen)) == 16
-    assert all(offset % 256 == 0 for pair in seen for offset in pair)
-
-
-def test_a_product_that_the_device_cannot_hold_is_refused(queue):
-    with pytest.raises(UnsupportedError, match="a of the largest product takes"):
-        OperandPool(queue, "float32", [(2**24, 1, 2**24)])
 
 
 def as_gpu(measured):
