@@ -25,7 +25,7 @@ ${prelude.arithmetic()}
 ${share.functions()}
 % endif
 
-${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tiles.work_items}, 1, 1)))", arguments)}
+${prelude.signature(f"__kernel {attributes}".strip(), arguments)}
 {
 ${tile.locals(slabs)}
 % if tiles.FILL:

@@ -140,13 +140,36 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         fan_in=FAN_IN,
         # Loads under way at once while sums are joined, as far as registers last.
         join_unrolling=min(8, max(1, 128 // (tiles.MWI * tiles.NWI))),
+        attributes=_attributes(tiles, traits),
         arguments=arguments,
         **context,
     )
     if traits.type == "cpu":
         text = _without_unrolling(text)
-    options = (traits.fence_options or "") if tiles.FILL else ""
-    return KernelSource(name, header + text, arguments, (tiles.work_items,), options)
+    return KernelSource(
+        name, header + text, arguments, (tiles.work_items,), _options(tiles, traits)
+    )
+
+
+def _attributes(tiles: XgemmConfig, traits: DeviceTraits) -> str:
+    """What the kernel is declared with."""
+    size = f"__attribute__((reqd_work_group_size({tiles.work_items}, 1, 1)))"
+    if not tiles.REGISTERS:
+        return size
+    if traits.vendor == "nvidia":
+        # The size becomes PTX's .reqntid, beside which ptxas ignores the cap that is an option.
+        return ""
+    return f"{size} __attribute__((amdgpu_num_vgpr({tiles.REGISTERS})))"
+
+
+def _options(tiles: XgemmConfig, traits: DeviceTraits) -> str:
+    """What the kernel is built with."""
+    options = []
+    if tiles.FILL and traits.fence_options:
+        options.append(traits.fence_options)
+    if tiles.REGISTERS and traits.vendor == "nvidia":
+        options.append(f"-cl-nv-maxrregcount={tiles.REGISTERS}")
+    return " ".join(options)
 
 
 def _padded(problem: GemmProblem, tiles: XgemmConfig) -> GemmProblem:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from .config import GemvConfig, XgemmConfig
-from .device import DeviceTraits, has_async_copy
+from .device import DeviceTraits, has_async_copy, has_register_caps
 from .precision import is_complex
 from .tiling import slab_copy
 
@@ -17,12 +18,20 @@ STAGED_BYTES = {"float16": 4, "float32": 4, "float64": 8, "complex64": 8, "compl
 
 #: Parameters that switch something off with 0.
 MAY_BE_ZERO = (
-    *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL"),
+    *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL", "REGISTERS"),
     *("PACKB", "PREFETCHB", "PREFETCHC"),
 )
 
 #: Bytes that NVIDIA's cp.async copies at once.
 _ASYNC_BYTES = (4, 8, 16)
+
+#: Registers of a work-group at most, and the steps in which a warp takes them, on NVIDIA's
+#: devices (CUDA C++ Programming Guide, "Compute Capabilities").
+_NVIDIA_REGISTERS = 64 * 1024
+_NVIDIA_STEP = 8
+
+#: Caps that no compiler raises or ignores: ptxas takes 24 where it is given less.
+_REGISTER_CAPS = range(24, 256)
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,11 @@ def _one_of(name: str, families: tuple[str, ...], allowed: tuple[int, ...]) -> C
 def local_bytes(config: XgemmConfig, dtype: str) -> int:
     """Bytes of local memory of a work-group."""
     return config.local_elements() * STAGED_BYTES[dtype]
+
+
+def capped_registers(config: XgemmConfig) -> int:
+    """Registers of a work-group whose work-items take as many as the cap allows."""
+    return math.ceil(config.REGISTERS / _NVIDIA_STEP) * _NVIDIA_STEP * config.work_items
 
 
 def gemv_local_bytes(config: GemvConfig, dtype: str) -> int:
@@ -185,6 +199,30 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         "dividing a tile's slabs among work-groups needs a memory fence between them",
         lambda c, dtype, traits: not c.FILL or traits is None or traits.fence_options is not None,
         lambda c, dtype, traits: f"FILL is {c.FILL}, the compiler has no such fence",
+    ),
+    _gpu(
+        "a cap of registers needs NVIDIA's or AMD's compiler for GPUs",
+        lambda c, dtype, traits: not c.REGISTERS or traits is None or has_register_caps(traits),
+        lambda c, dtype, traits: (
+            f"REGISTERS is {c.REGISTERS} on a {traits.type} of {traits.vendor}"
+            if traits
+            else "no device"
+        ),
+    ),
+    _gpu(
+        f"a cap of registers must be {_REGISTER_CAPS[0]} to {_REGISTER_CAPS[-1]} for a work-item",
+        lambda c, dtype, traits: c.REGISTERS <= 0 or c.REGISTERS in _REGISTER_CAPS,
+        lambda c, dtype, traits: f"REGISTERS is {c.REGISTERS}",
+    ),
+    _gpu(
+        # With a stated size the compiler would see to it.
+        "a work-group of capped registers must fit NVIDIA's register file",
+        lambda c, dtype, traits: (
+            traits is None or traits.vendor != "nvidia" or capped_registers(c) <= _NVIDIA_REGISTERS
+        ),
+        lambda c, dtype, traits: (
+            f"{c.work_items} work-items of {c.REGISTERS} registers, limit {_NVIDIA_REGISTERS}"
+        ),
     ),
     _gpu(
         "a vector of a complex type must fit OpenCL's 16 components",

@@ -123,6 +123,11 @@ def has_async_copy(traits: DeviceTraits) -> bool:
     return traits.vendor == "nvidia" and name.startswith("sm_") and int(name[3:]) >= 80
 
 
+def has_register_caps(traits: DeviceTraits) -> bool:
+    """Whether the compiler can be told how many registers a work-item may take."""
+    return traits.type == "gpu" and traits.vendor in ("nvidia", "amd")
+
+
 def type_of(device: cl.Device) -> str:
     """Tell "gpu", "cpu" or "accelerator"; a simulator that claims to be all of them is a GPU."""
     if device.type & cl.device_type.GPU:

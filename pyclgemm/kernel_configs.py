@@ -78,6 +78,11 @@ class XgemmConfig(_Config):
         Slices of the work-items; each computes the whole tile from its own rows of every
         slab, and their sums are added in local memory. More work-items per tile, where
         tiles are few.
+    REGISTERS : int
+        Most registers of a work-item; 0 leaves them to the compiler. On NVIDIA's devices
+        (``-cl-nv-maxrregcount``) the kernel then states no work-group size, for `ptxas`
+        follows only one of the two; on AMD's vector registers are capped, each kind where
+        there are two (``amdgpu_num_vgpr``; Clang, "Attributes in Clang").
     """
 
     MWG: int
@@ -105,6 +110,7 @@ class XgemmConfig(_Config):
     SWIZZLE: int = 1
     FRAGMENTS: int = 1
     SLICES: int = 1
+    REGISTERS: int = 0
 
     family: ClassVar[str] = "indirect"
 
@@ -163,7 +169,7 @@ class XgemmDirectConfig(_Config):
         Vector width, in elements, along m and along n.
     PADA, PADB : int
         Elements added to a row of the staged slab, against local-memory bank conflicts.
-    STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS, SLICES : int
+    STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS, SLICES, REGISTERS : int
         As for `XgemmConfig`.
     RUN_K : int
         Elements that neighbouring work-items read side by side where k is the unit-stride
@@ -194,6 +200,7 @@ class XgemmDirectConfig(_Config):
     SWIZZLE: int = 1
     FRAGMENTS: int = 1
     SLICES: int = 1
+    REGISTERS: int = 0
 
     family: ClassVar[str] = "direct"
 
@@ -212,7 +219,7 @@ class XgemmDirectConfig(_Config):
             KWI=self.KWID, VWM=self.VWMD, VWN=self.VWND, PADA=self.PADA, PADB=self.PADB,
             STAGES=self.STAGES, LANES_M=self.LANES_M, LANES_N=self.LANES_N,
             GROUP_M=self.GROUP_M, ASYNC=self.ASYNC, FILL=self.FILL, SWIZZLE=self.SWIZZLE,
-            FRAGMENTS=self.FRAGMENTS, SLICES=self.SLICES,
+            FRAGMENTS=self.FRAGMENTS, SLICES=self.SLICES, REGISTERS=self.REGISTERS,
         )  # fmt: skip
 
 

@@ -36,7 +36,8 @@ BASES = pytest.mark.parametrize(
 # configuration, changes, element type, the sentence that is wanted
 BROKEN = [
     (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA, PADB, "
-     "NWGD, ASYNC, FILL, PACKB, PREFETCHB, PREFETCHC must be at least 1: they are MWG=64"),
+     "NWGD, ASYNC, FILL, REGISTERS, PACKB, PREFETCHB, PREFETCHC must be at least 1: they are "
+     "MWG=64"),
     (DIRECT, {"WGD": -32}, "float32", "must be at least 1: they are WGD=-32"),
     (CPU, {"MR": 0}, "float32", "must be at least 1: they are MR=0"),
     (INDIRECT, {"SA": 2}, "float32", "SA must be one of 0, 1: SA is 2"),
@@ -73,6 +74,11 @@ BROKEN = [
      "the unrolling is 1"),
     (INDIRECT, {"FILL": 2}, "float32", "dividing a tile's slabs among work-groups needs a memory "
      "fence between them: FILL is 2, the compiler has no such fence"),
+    (INDIRECT, {"REGISTERS": 23}, "float32", "a cap of registers must be 24 to 255 for a "
+     "work-item: REGISTERS is 23"),
+    (DIRECT, {"REGISTERS": 256}, "float32", "REGISTERS is 256"),
+    (DIRECT, {"REGISTERS": 255, "SLICES": 8}, "float32", "a work-group of capped registers must "
+     "fit NVIDIA's register file: 512 work-items of 255 registers, limit 65536"),
     (GEMV, {"VW": 3}, "float32", "VW must be one of 1, 2, 4, 8, 16: VW is 3"),
     (GEMV, {"WGS": 60}, "float32", "the work-items of a gemv must divide into LANES_N columns and "
      "a power of two along k: WGS is 60, LANES_N is 8"),
@@ -163,6 +169,7 @@ def test_every_constraint_of_a_family_is_shown_to_fire_somewhere(family):
         (replace(config, **changes), dtype, SMALL_DEVICE) for config, changes, dtype, _ in BROKEN
     ]
     cases += [(DIRECT, "float32", MISCOMPILING), (ASYNC, "float32", OLDER)]
+    cases += [(replace(config, REGISTERS=64), "float32", cpu()) for config in (INDIRECT, DIRECT)]
     fired = {
         stated.partition(":")[0]
         for config, dtype, traits in cases
@@ -207,6 +214,36 @@ def test_copies_past_the_registers_take_vectors_of_up_to_16_bytes(dtype, width):
 def test_a_division_of_slabs_is_valid_where_there_is_a_fence(options):
     assert violations(replace(INDIRECT, FILL=1), "float32", gpu(fence_options=options)) == []
     assert violations(replace(DIRECT, FILL=3), "float32", gpu(fence_options=options)) == []
+
+
+@pytest.mark.parametrize(
+    ("traits", "refused"),
+    [
+        (gpu(), False),
+        (gpu(vendor="amd", architecture="gfx1100"), False),
+        (gpu(vendor="intel", architecture=""), True),
+        (cpu(), True),  # though its vendor is AMD
+        (None, False),
+    ],
+)
+def test_a_cap_of_registers_is_refused_where_the_compiler_takes_none(traits, refused):
+    stated = [
+        "a cap of registers needs NVIDIA's or AMD's compiler for GPUs: REGISTERS is 64 on a "
+        f"{traits.type} of {traits.vendor}"
+    ] if refused else []  # fmt: skip
+    assert violations(replace(INDIRECT, REGISTERS=64), "float32", traits) == stated
+    assert violations(INDIRECT, "float32", traits) == []
+
+
+def test_capped_registers_fill_the_register_file_in_steps_of_eight():
+    # 512 work-items of 128 registers are just what a multiprocessor has.
+    larger = replace(INDIRECT, SLICES=8, MDIMA=16, NDIMB=16, KWG=32)
+    roomy = gpu(local_memory_bytes=2**17)
+    assert violations(replace(larger, REGISTERS=128), "float32", roomy) == []
+    (stated,) = violations(replace(larger, REGISTERS=129), "float32", roomy)
+    assert stated.startswith("a work-group of capped registers must fit")
+    elsewhere = gpu(vendor="amd", architecture="gfx1100", local_memory_bytes=2**17)
+    assert violations(replace(larger, REGISTERS=129), "float32", elsewhere) == []
 
 
 def test_every_parameter_that_may_be_zero_may_be_zero_and_no_other():
@@ -262,6 +299,7 @@ def test_both_tiled_families_hand_on_every_parameter_that_they_share():
     names = {field.name for field in fields(XgemmConfig)}
     shared = names & {field.name for field in fields(XgemmDirectConfig)}
     assert {"FILL", "ASYNC", "STAGES", "SWIZZLE", "FRAGMENTS", "SLICES", "GROUP_M"} <= shared
+    assert "REGISTERS" in shared
     for name in shared:
         config = replace(DIRECT, **{name: 7})
         assert getattr(config.tiles, name) == 7, name
@@ -309,6 +347,7 @@ def test_json_and_back(config):
 @pytest.mark.parametrize("config", [INDIRECT, DIRECT, CPU], ids=lambda config: config.family)
 def test_records_without_the_newer_parameters_mean_their_defaults(config):
     newer = {"FILL", "ASYNC", "SWIZZLE", "FRAGMENTS", "SLICES", "GROUP_M", "NWGD", "MC", "PACKB"}
+    newer |= {"REGISTERS"}
     older = {name: value for name, value in config.as_dict().items() if name not in newer}
     assert config_from_dict(config.family, older) == config
 
