@@ -37,7 +37,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tile}, {rows
         const stored value = (position < positions && depth < k) ? ${read} : (stored)(0);
 % endif
         if (position < padded_positions && depth < padded_k) {
-            destination[(long)depth * padded_positions + position] = value;
+            destination[(long)depth * ${leading_dimension} + position] = value;
         }
     }
 }

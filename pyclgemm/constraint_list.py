@@ -19,6 +19,7 @@ STAGED_BYTES = {"float16": 4, "float32": 4, "float64": 8, "complex64": 8, "compl
 #: Parameters that switch something off with 0.
 MAY_BE_ZERO = (
     *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL", "REGISTERS"),
+    "PADLD",
     *("PACKB", "PREFETCHB", "PREFETCHC"),
 )
 
@@ -284,6 +285,12 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: (
             f"PADA {c.PADA} with vectors of {c.VWM}, PADB {c.PADB} with vectors of {c.VWN}"
         ),
+    ),
+    Constraint(
+        "padding must keep the vectors of a packed operand aligned",
+        ("indirect",),
+        lambda c, dtype, traits: c.PADLD % c.VWM == 0 and c.PADLD % c.VWN == 0,
+        lambda c, dtype, traits: f"PADLD {c.PADLD} with vectors of {c.VWM} and {c.VWN}",
     ),
     _gpu(
         "the work-items must divide into runs of LANES_M * LANES_N",

@@ -83,6 +83,11 @@ class XgemmConfig(_Config):
         (``-cl-nv-maxrregcount``) the kernel then states no work-group size, for `ptxas`
         follows only one of the two; on AMD's vector registers are capped, each kind where
         there are two (``amdgpu_num_vgpr``; Clang, "Attributes in Clang").
+    PADLD : int
+        Elements added to the leading dimension of an operand as it is packed, lest rows that
+        are a power of two apart meet in the same sets of a cache (M. Lam, E. Rothberg and
+        M. Wolf, "The Cache Performance and Optimizations of Blocked Algorithms", ASPLOS
+        1991). An operand that is read where it lies, or was packed ahead, keeps its own.
     """
 
     MWG: int
@@ -111,6 +116,7 @@ class XgemmConfig(_Config):
     FRAGMENTS: int = 1
     SLICES: int = 1
     REGISTERS: int = 0
+    PADLD: int = 0
 
     family: ClassVar[str] = "indirect"
 

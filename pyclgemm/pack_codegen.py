@@ -25,6 +25,7 @@ def generate_pack(
     dtype: str,
     sizes: tuple[int, int],
     traits: DeviceTraits,
+    padding: int = 0,
 ) -> KernelSource:
     """Write the kernel that packs an operand of the indirect path.
 
@@ -40,6 +41,9 @@ def generate_pack(
         Padded positions and padded depth, in elements.
     traits : DeviceTraits
         The device.
+    padding : int
+        Elements from the end of a row of the destination to the start of the next; they
+        are not written.
     """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
@@ -55,7 +59,7 @@ def generate_pack(
     if layout.conjugate:
         read = f"({stored})({read}.x, -{read}.y)"
     tile, rows = (32, 8) if traits.max_work_group_size >= 256 else (16, 1)
-    position_type = extent_type(*sizes)
+    position_type = extent_type(sizes[0] + padding, sizes[1])
     arguments = (
         Argument("positions", position_type),
         Argument("k", position_type),
@@ -71,6 +75,7 @@ def generate_pack(
     text = render(
         "pack.cl.mako", name=f"pack_{name}", stored=stored, extent_type=position_type, tile=tile,
         rows=rows, turned=turned, read=read, arguments=arguments,
+        leading_dimension=f"(padded_positions + {padding})" if padding else "padded_positions",
     )  # fmt: skip
     return KernelSource(f"pack_{name}", text, arguments, (tile, rows))
 

@@ -127,7 +127,7 @@ def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
 
 def pack_launch(
     role: str, destination: str, matrix: Matrix, name: str, dtype: str,
-    padded: tuple[int, int], traits: DeviceTraits,
+    padded: tuple[int, int], traits: DeviceTraits, padding: int = 0,
 ) -> Launch:  # fmt: skip
     """The launch that packs `matrix`, in the role of `name` ("a" or "b"), k-major and padded.
 
@@ -145,12 +145,14 @@ def pack_launch(
         Positions and depth after padding, in elements.
     traits : DeviceTraits
         The device.
+    padding : int
+        Elements of a row's padding beyond `padded`, which nobody reads or writes.
     """
     positions, depth = (
         (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
     )
     layout = matrix.layout
-    source = generate_pack(layout, "a" if name == "a" else "b", dtype, padded, traits)
+    source = generate_pack(layout, "a" if name == "a" else "b", dtype, padded, traits, padding)
     tile = source.local_size[0]
     values = {
         "positions": positions,
@@ -187,12 +189,14 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
         workspace = f"packed_{name}"
         launches.append(
             pack_launch(
-                name, workspace, getattr(product, name), name, problem.dtype, padded, traits
+                name, workspace, getattr(product, name), name, problem.dtype, padded, traits,
+                config.PADLD,
             )
-        )
-        workspaces[workspace] = size * padded[0] * padded[1]
+        )  # fmt: skip
+        leading_dimension = padded[0] + config.PADLD
+        workspaces[workspace] = size * leading_dimension * padded[1]
         moved[name] = workspace
-        strides["a_column_stride" if name == "a" else "b_row_stride"] = padded[0]
+        strides["a_column_stride" if name == "a" else "b_row_stride"] = leading_dimension
     shared = _share(problem, config, traits)
     values = strides | shared.values
     launches.append(gemm_launch(product, config, traits, (shared.groups,), values, moved))

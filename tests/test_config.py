@@ -36,8 +36,8 @@ BASES = pytest.mark.parametrize(
 # configuration, changes, element type, the sentence that is wanted
 BROKEN = [
     (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA, PADB, "
-     "NWGD, ASYNC, FILL, REGISTERS, PACKB, PREFETCHB, PREFETCHC must be at least 1: they are "
-     "MWG=64"),
+     "NWGD, ASYNC, FILL, REGISTERS, PADLD, PACKB, PREFETCHB, PREFETCHC must be at least 1: "
+     "they are MWG=64"),
     (DIRECT, {"WGD": -32}, "float32", "must be at least 1: they are WGD=-32"),
     (CPU, {"MR": 0}, "float32", "must be at least 1: they are MR=0"),
     (INDIRECT, {"SA": 2}, "float32", "SA must be one of 0, 1: SA is 2"),
@@ -121,6 +121,9 @@ BROKEN = [
      "PADA 2 with vectors of 4, PADB 0 with vectors of 4"),
     (DIRECT, {"PADB": 1}, "float32", "padding must keep the vectors of a staged slab aligned: "
      "PADA 4 with vectors of 4, PADB 1"),
+    (INDIRECT, {"PADLD": 2}, "float32", "padding must keep the vectors of a packed operand "
+     "aligned: PADLD 2 with vectors of 4 and 4"),
+    (INDIRECT, {"PADLD": 4, "VWN": 8}, "float32", "PADLD 4 with vectors of 4 and 8"),
     (INDIRECT, {"LANES_M": 3}, "float32", "the work-items must divide into runs of LANES_M * "
      "LANES_N: 8 x 8 work-items, runs of 3 x 1"),
     (INDIRECT, {"STAGES": 2, "SB": 0}, "float32", "two stages need both operands in local memory: "
@@ -347,7 +350,7 @@ def test_json_and_back(config):
 @pytest.mark.parametrize("config", [INDIRECT, DIRECT, CPU], ids=lambda config: config.family)
 def test_records_without_the_newer_parameters_mean_their_defaults(config):
     newer = {"FILL", "ASYNC", "SWIZZLE", "FRAGMENTS", "SLICES", "GROUP_M", "NWGD", "MC", "PACKB"}
-    newer |= {"REGISTERS"}
+    newer |= {"REGISTERS", "PADLD"}
     older = {name: value for name, value in config.as_dict().items() if name not in newer}
     assert config_from_dict(config.family, older) == config
 

@@ -57,6 +57,7 @@ INDIRECT_CONFIGS = {
     "slices": replace(INDIRECT, SLICES=2, MDIMA=16, NDIMB=16),
     "slices through caches": replace(INDIRECT, KWG=16, SLICES=4, SA=0, SB=0, MDIMA=16, NDIMB=16),
     "slabs divided": replace(INDIRECT, FILL=3),
+    "rows padded": replace(INDIRECT, PADLD=6),
     "past the registers": replace(INDIRECT, ASYNC=1, STAGES=3),
     "all at once": replace(
         INDIRECT, MDIMA=16, NDIMB=16, GROUP_M=2, STAGES=2, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
