@@ -89,11 +89,11 @@ def bounds_of(
     peak = ceilings.arithmetic.get(arithmetic)
     times = {
         "arithmetic": done / (peak * 1e9) if peak else None,
-        "global memory": (traffic.least + traffic.packing) / (ceilings.global_memory * 1e9),
+        "global memory": traffic.global_memory / (ceilings.global_memory * 1e9),
         "launches": launches * ceilings.launch_seconds,
     }
-    if ceilings.cache and traffic.tiles:
-        times["cache"] = traffic.tiles / (ceilings.cache * 1e9)
+    if ceilings.cache and traffic.cache:
+        times["cache"] = traffic.cache / (ceilings.cache * 1e9)
     if ceilings.local_memory and traffic.local:
         times["local memory"] = traffic.local / (ceilings.local_memory * 1e9) / utilisation.balance
     bounds = [Bound(name, time, time / seconds) for name, time in times.items() if time is not None]
@@ -145,6 +145,12 @@ def judge(
 
 
 def _memory_advice(name: str, traffic: Traffic) -> str:
+    others = {"cache": traffic.tiles, "global memory": traffic.least + traffic.packing}.get(name)
+    if others and traffic.joining > others:
+        return (
+            "joining partial sums moves more than all else: fewer work-groups that share a tile "
+            "(FILL), or a smaller tile"
+        )
     if name == "cache":
         return (
             "a larger tile of the work-group (MWG, NWG) reads less, and GROUP_M keeps what "

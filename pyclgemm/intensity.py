@@ -17,6 +17,7 @@ from .constraint_list import STAGED_BYTES
 from .element import operand_type
 from .problem import GemmProblem
 from .schedule import needs_packing
+from .share import Share, tile_count
 from .slab_reader import slab_reader
 
 
@@ -36,6 +37,9 @@ class Traffic:
         Read from local memory, entries that work-items of one sub-group share counted once.
     local_by_items : int or None
         Read from local memory, counted for every work-item.
+    joining : int
+        Added by joining the partial sums of tiles that work-groups share (FILL): written, and
+        read again.
     """
 
     least: int
@@ -43,9 +47,22 @@ class Traffic:
     tiles: int | None
     local: int | None
     local_by_items: int | None
+    joining: int = 0
+
+    @property
+    def global_memory(self) -> int:
+        """Read from and written to global memory, if no cache held anything."""
+        return self.least + self.packing + self.joining
+
+    @property
+    def cache(self) -> int | None:
+        """Moved by the kernel that multiplies between its work-groups and the cache they share."""
+        return None if self.tiles is None else self.tiles + self.joining
 
 
-def traffic_of(problem: GemmProblem, config: Config, sub_group: int) -> Traffic:
+def traffic_of(
+    problem: GemmProblem, config: Config, sub_group: int, share: Share | None = None
+) -> Traffic:
     """Count the bytes that a configuration moves for a product.
 
     Parameters
@@ -56,6 +73,8 @@ def traffic_of(problem: GemmProblem, config: Config, sub_group: int) -> Traffic:
         Of any family.
     sub_group : int
         Work-items that read local memory together.
+    share : Share, optional
+        How work-groups share tiles, if they do.
 
     Examples
     --------
@@ -83,8 +102,14 @@ def traffic_of(problem: GemmProblem, config: Config, sub_group: int) -> Traffic:
         packing = sum(
             2 * size * entries for name, entries in moved if needs_packing(name, problem, config)
         )
-    count = math.ceil(m / tiles.MWG) * math.ceil(n / tiles.NWG)
-    depth = math.ceil(k / tiles.KWG) * tiles.KWG
+    count = tile_count(m, n, tiles.MWG, tiles.NWG)
+    slabs = math.ceil(k / tiles.KWG)
+    depth = slabs * tiles.KWG
+    joining = 0
+    if share is not None:
+        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        sums = tiles.MWG * tiles.NWG * element.bytes
+        joining = 2 * sums * share.partial_sums(count, max(1, slabs))
     local, by_items = _local_bytes(tiles, STAGED_BYTES[problem.dtype], sub_group)
     return Traffic(
         least,
@@ -92,6 +117,7 @@ def traffic_of(problem: GemmProblem, config: Config, sub_group: int) -> Traffic:
         count * depth * (tiles.MWG + tiles.NWG) * size,
         count * depth * local or None,
         count * depth * by_items or None,
+        joining,
     )
 
 

@@ -25,6 +25,7 @@ from .product import Product
 from .resources_used import KernelResources, resources_of
 from .schedule import make_schedule, oriented
 from .select import Choice
+from .share import Share
 from .timing import Work, sample
 from .utilisation import Utilisation, utilise
 
@@ -153,9 +154,15 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
         utilisation=utilise(
             problem, config, math.prod(main.groups), traits.compute_units, occupancy.groups
         ),
-        traffic=traffic_of(problem, config, sub_group),
+        traffic=traffic_of(problem, config, sub_group, _share_of(main)),
         loads=load_bytes(problem, config),
     )
+
+
+def _share_of(launch: Launch) -> Share | None:
+    """How the work-groups of a launch share tiles, if they do."""
+    rounds = launch.values.get("rounds")
+    return None if rounds is None else Share(launch.groups[0], rounds)
 
 
 def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:

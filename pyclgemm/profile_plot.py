@@ -15,8 +15,9 @@ _LEAST, _MOST = 0.25, 1024.0
 def plot_roofline(profile: Profile, path: Path) -> None:
     """Draw the ceilings of a device and where a product stands below them.
 
-    Slopes are bandwidths, the level line is arithmetic; the product stands at its least
-    intensity (every byte moved once), and at those of its tiles and of local memory.
+    Slopes are bandwidths, the level line is arithmetic; the product stands at its intensity
+    in global memory (every byte moved once, packing and partial sums included), and at those
+    of the cache and of local memory.
 
     Parameters
     ----------
@@ -51,8 +52,8 @@ def _draw(axes: Any, profile: Profile) -> None:
     ceilings, traffic = profile.ceilings, profile.analysis.traffic
     peak = ceilings.arithmetic.get(problem.precision.arithmetic)
     roofs = {
-        "global memory": (ceilings.global_memory, traffic.least),
-        "second-level cache": (ceilings.cache, traffic.tiles),
+        "global memory": (ceilings.global_memory, traffic.global_memory),
+        "second-level cache": (ceilings.cache, traffic.cache),
         "local memory": (ceilings.local_memory, traffic.local),
     }
     points = {

@@ -124,11 +124,19 @@ def _bytes(profile: Profile) -> _Rows:
     )
     if traffic.packing:
         yield "packing moves", _size(traffic.packing)
-    if traffic.tiles:
+    if traffic.joining:
+        yield "joining sums moves", _size(traffic.joining)
+    if traffic.global_memory > traffic.least:
+        yield (
+            "intensity with these",
+            f"{_number(profile.intensity(traffic.global_memory))} FLOP a byte: "
+            f"{_size(traffic.global_memory)}",
+        )
+    if traffic.cache:
         yield (
             "intensity of tiles",
-            f"{_number(profile.intensity(traffic.tiles))} FLOP a byte, global memory and caches: "
-            f"{_size(traffic.tiles)}",
+            f"{_number(profile.intensity(traffic.cache))} FLOP a byte, global memory and caches: "
+            f"{_size(traffic.cache)}",
         )
     if traffic.local:
         yield (

@@ -40,6 +40,39 @@ class Share:
         """Counters of arrivals: one for each slot in both steps of joining."""
         return 2 * self.slots
 
+    def partial_sums(self, tiles: int, slabs: int) -> int:
+        """How many times sums of a tile are written to memory; each is read once, to be joined.
+
+        Of a tile that is divided each work-group writes its sums; where they are joined in
+        two steps, so does each that goes on to the second.
+
+        Parameters
+        ----------
+        tiles, slabs : int
+            As for `divide`, which gave this division of them.
+
+        Examples
+        --------
+        >>> divide(tiles=1, slabs=8, groups=4).partial_sums(tiles=1, slabs=8)
+        4
+        >>> divide(tiles=132, slabs=8, groups=132).partial_sums(tiles=132, slabs=8)
+        0
+        """
+        divided = (tiles - self.rounds * self.groups) * slabs
+        written = 0
+        for beginning in range(0, divided, slabs):
+            lowest, highest = (
+                ((slab + 1) * self.groups - 1) // divided
+                for slab in (beginning, beginning + slabs - 1)
+            )
+            sharers = highest - lowest + 1
+            neighbours = max(FAN_IN, math.ceil(math.sqrt(sharers)))
+            if sharers > 1:
+                written += sharers
+            if sharers > neighbours:
+                written += math.ceil(sharers / neighbours)
+        return written
+
 
 def divide(tiles: int, slabs: int, groups: int) -> Share:
     """Divide `tiles` tiles of `slabs` slabs each among about `groups` work-groups.

@@ -8,19 +8,22 @@ import sys
 
 import numpy as np
 import pytest
+from checks import skip_if_refused
 from click.testing import CliRunner
 from rich.console import Console
 
 from pyclgemm import ceilings_cache, discovery, operand_pool, profile_plot
 from pyclgemm.ceilings import Ceilings
 from pyclgemm.cli import main
-from pyclgemm.config import XgemmConfig
+from pyclgemm.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.errors import ArgumentError, ConfigError, PyclgemmError
-from pyclgemm.inquiry import Inquiry
+from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.occupancy import Occupancy
-from pyclgemm.profile import assess, profile
+from pyclgemm.profile import analyse, assess, profile
 from pyclgemm.profile_table import profile_table
 from pyclgemm.resources_used import KernelResources
+from pyclgemm.select import Choice
+from pyclgemm.share import Share
 
 CEILINGS = Ceilings(
     {"float16": 500.0, "float32": 1000.0, "float64": 500.0},
@@ -68,6 +71,23 @@ def test_parameters_and_epilogue_are_those_asked_for(queue, traits):
     assert found.analysis.product.problem.activation == "silu"
     with pytest.raises(ConfigError, match="no parameter FOO"):
         profile(queue, inquiry, parameters={"FOO": 1}, ceilings=CEILINGS)
+
+
+def test_shared_tiles_move_partial_sums(queue):
+    config = XgemmDirectConfig(
+        WGD=16, KWGD=8, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=0,
+        PADB=0, FILL=1,
+    )  # fmt: skip
+    skip_if_refused(queue, config)
+    units = queue.device.max_compute_units
+    product = product_of(Inquiry(16, 16, 8 * 20 * units))
+    analysis = analyse(queue, product, Choice("direct", config, "caller", "", ""))
+    # All groups share the only tile.
+    sums = Share(units, 0).partial_sums(1, 20 * units) if units > 1 else 0
+    assert analysis.utilisation.groups == units
+    assert analysis.traffic.joining == 2 * 4 * 16 * 16 * sums
+    text = text_of(profile_table(assess(analysis, CEILINGS, 1e-3)))
+    assert ("joining sums moves" in text) is (units > 1)
 
 
 def test_a_wrong_result_ends_the_profile(queue, monkeypatch):

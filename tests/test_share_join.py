@@ -54,6 +54,7 @@ class Joining:
         self.kernel = kernel
         self.counters = [0] * share.counters
         self.sums: dict[int, list[int]] = {}
+        self.written = self.read = 0
         self.counters_of_tile: dict[int, int] = {}
         self.results: dict[int, list[list[int]]] = {}
 
@@ -67,6 +68,7 @@ class Joining:
         level, distance = 0, 1
         while distance < sharers and rank >= 0:
             self.sums[kernel.slot_of(lowest + rank, rank == 0)] = accumulators
+            self.written += 1
             leader = rank // (distance * neighbours) * (distance * neighbours)
             members = min(neighbours, (sharers - leader + distance - 1) // distance)
             counter = level + kernel.slot_of(lowest + leader, leader == 0)
@@ -76,6 +78,7 @@ class Joining:
             if self.counters[counter] == members:
                 self.counters[counter] = 0
                 rank = leader
+                self.read += members
                 accumulators = []
                 for member in range(members):
                     source = leader + member * distance
@@ -110,6 +113,7 @@ def test_joining_adds_each_partial_sum_once_whoever_comes_last(tiles, slabs, gro
         # In the order of the groups, and by one of them alone.
         assert joining.results[tile] == [list(range(lowest, lowest + sharers))]
     assert not any(joining.counters), "counters are not left at zero"
+    assert joining.written == joining.read == share.partial_sums(tiles, slabs)
 
 
 @pytest.mark.parametrize("sharers", [2, 7, 8, 9, 64, 65, 100, 264, 1000])
@@ -121,3 +125,4 @@ def test_one_tile_among_many_groups(sharers):
         (part,) = joining.kernel.parts(group)
         joining.arrive(part)
     assert joining.results == {0: [list(range(sharers))]}
+    assert joining.written == joining.read == share.partial_sums(1, 2 * sharers)

@@ -13,6 +13,7 @@ from pyclgemm.config import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfi
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.intensity import Traffic, load_bytes, traffic_of
 from pyclgemm.occupancy import Occupancy
+from pyclgemm.share import Share
 from pyclgemm.utilisation import Utilisation, utilise
 
 INDIRECT = XgemmConfig(
@@ -81,6 +82,28 @@ def test_traffic_follows_type_and_addend():
     assert half.local == plain.local  # staged as float
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float16", 4), ("complex128", 16)])
+def test_joining_writes_and_reads_the_sums_of_a_tile(dtype, size):
+    config = dataclasses.replace(INDIRECT, FILL=1)
+    # Two tiles of 40 slabs for 20 groups: ten sums of each tile, and two in a second step.
+    found = traffic_of(problem(256, 64, 640, dtype=dtype), config, 32, Share(20, 0))
+    assert found.joining == 2 * (128 * 64 * size) * 2 * (10 + 2)
+    alone = traffic_of(problem(256, 64, 640, dtype=dtype), config, 32)
+    assert alone.joining == 0
+    assert dataclasses.replace(found, joining=0) == alone
+    assert found.global_memory == alone.least + alone.packing + found.joining
+    assert found.cache == alone.tiles + found.joining
+    assert alone.cache == alone.tiles
+
+
+def test_whole_tiles_are_not_joined():
+    config = dataclasses.replace(DIRECT, FILL=1)
+    found = traffic_of(problem(64, 64, 64), config, 32, Share(4, 1))
+    assert found.joining == 0
+    # Without products the tiles have one slab of nothing each, which nobody divides.
+    assert traffic_of(problem(64, 64, 0), config, 32, Share(4, 1)).joining == 0
+
+
 def test_traffic_of_a_cpu():
     found = traffic_of(problem(12, 64, 100), CPU, 32)
     assert found.tiles == 2 * 100 * 70 * 4
@@ -125,6 +148,9 @@ def test_each_ceiling_gives_a_time():
     packed = Traffic(10**6, 10**6, None, None, None)
     assert bounds(traffic=packed)["global memory"].seconds == pytest.approx(2e-5)
     assert "cache" not in bounds(traffic=packed)
+    joined = dataclasses.replace(TRAFFIC, joining=10**6)
+    assert bounds(traffic=joined)["global memory"].seconds == pytest.approx(2e-5)
+    assert bounds(traffic=joined)["cache"].seconds == pytest.approx(2.75e-5)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +180,17 @@ def test_verdicts(found, use, occupancy, kind, words):
     verdict = judge(list(found.values()), use, occupancy, TRAFFIC, INDIRECT)
     assert verdict.kind == kind
     assert words in f"{verdict.reason}; {verdict.advice}"
+
+
+@pytest.mark.parametrize("limit", ["global memory", "cache"])
+def test_joining_is_blamed_where_it_moves_most(limit):
+    for joining, blamed in ((3 * 10**7, True), (10**5, False)):
+        traffic = Traffic(10**7, 10**7, 10**7, None, None, joining)
+        ceilings = dataclasses.replace(CEILINGS, **{limit.replace(" ", "_"): 1.0})
+        found = bounds_of(1, "float32", traffic, 1, FULL, ceilings, 0.05)
+        assert found[0].name == limit
+        verdict = judge([dataclasses.replace(found[0], share=1.0)], FULL, SOME, traffic, FILLED[0])
+        assert ("FILL" in verdict.advice) is blamed
 
 
 def test_a_cpu_is_not_told_of_stages():
