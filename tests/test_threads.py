@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -74,15 +75,31 @@ def test_first_call_of_a_context_in_several_threads(device: Any) -> None:
     _run_in_threads([queue] * THREADS, pyclgemm.gemm)
 
 
+class _SlowTable(dict[Any, Any]):
+    """Takes so long to let go of an entry that other threads find the same one to be the oldest."""
+
+    def pop(self, *given: Any) -> Any:
+        time.sleep(2e-3)
+        return super().pop(*given)
+
+
 def test_threads_that_push_out_what_others_prepared(
     queue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With room for few prepared products, each call lets go of another thread's."""
-    monkeypatch.setattr("pyclgemm.api._prepared", {})
+    table = _SlowTable()
+    monkeypatch.setattr("pyclgemm.api._prepared", table)
     monkeypatch.setattr("pyclgemm.api._MAX_PREPARED", 2)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        _run_in_threads([queue] * THREADS, pyclgemm.gemm)
-    finally:
-        sys.setswitchinterval(interval)
+
+    def multiply(thread: int) -> None:
+        rng = np.random.default_rng(thread)
+        b = random_array(rng, (8, 12), "float32")
+        for rows in range(1 + thread, 20 * THREADS, THREADS):  # a product that is new each time
+            a = random_array(rng, (rows, 8), "float32")
+            got = pyclgemm.gemm(queue, *(cl_array.to_device(queue, x) for x in (a, b)))
+            assert_close(got.get(queue), expected_gemm(a, b))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for job in [pool.submit(multiply, thread) for thread in range(THREADS)]:
+            job.result()
+    assert len(table) == 2
