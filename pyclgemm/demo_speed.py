@@ -12,14 +12,11 @@ import pyopencl.array as cl_array
 from rich.table import Table
 
 from .api import plan
+from .rotation import rotated_sets
 from .timing import compare
 
 SIZES = (256, 512, 1024, 2048)
 ROUNDS = 7
-
-# Operands are rotated until they pass through the caches, or until there are so many.
-_ROTATION_BYTES = 64 * 2**20
-_MOST_SETS = 16
 
 #: Seconds that a product may take on a device that only imitates one.
 _LONGEST_PRODUCT = 2.0
@@ -61,7 +58,7 @@ def measure_speed(queue: cl.CommandQueue, size: int, rounds: int = ROUNDS) -> Sp
     last of a burst; NumPy has the same numbers in its own memory.
     """
     rng = np.random.default_rng(size)
-    sets = max(1, min(_MOST_SETS, _ROTATION_BYTES // (3 * 4 * size * size)))
+    sets = rotated_sets(3 * 4 * size * size, queue.device)
     host = [
         tuple(rng.standard_normal((size, size), dtype=np.float32) for _ in range(2))
         for _ in range(sets)

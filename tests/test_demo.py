@@ -87,6 +87,24 @@ def test_speed_is_measured_after_the_result_is_checked(queue):
     assert row.numpy_seconds > 0
 
 
+def test_what_the_speed_test_rotates_follows_the_bytes_of_a_set(queue, monkeypatch):
+    asked, used, real = [], [], demo_speed.plan
+
+    def plan(*given, **others):
+        ready = real(*given, **others)
+        return lambda a, b, out: used.append((id(a), id(b))) or ready(a, b, out=out)
+
+    monkeypatch.setattr(demo_speed, "rotated_sets", lambda *given: asked.append(given) or 3)
+    monkeypatch.setattr(demo_speed, "plan", plan)
+    monkeypatch.setattr(demo_speed, "compare", lambda works, _: {x: f(6) for x, f in works.items()})
+    demo_speed.measure_speed(queue, 8)
+    assert asked == [(4 * 3 * 8 * 8, queue.device)]
+    burst = used[1:]
+    assert len(burst) == 6
+    assert len(set(burst)) == 3
+    assert burst[:3] == burst[3:]
+
+
 def test_a_wrong_result_is_marked():
     one = np.ones((4, 4), np.float32)
     assert demo_speed.relative_error(one, one, one) > 1
