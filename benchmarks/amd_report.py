@@ -35,7 +35,7 @@ from benchmarks.amd_compile import (
     find_rocm_path,
     isa_version,
 )
-from pyclgemm.cli_product import parse_parameter, parse_shape
+from pyclgemm.cli_product import parameters_option, parse_shape
 from pyclgemm.database import load_database
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.inquiry import Inquiry, choose, kernel_sources, product_of
@@ -244,14 +244,7 @@ def _read_architectures(
 )
 @click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
 @click.option("--path", type=click.Choice(("direct", "indirect")), help="The kernel family.")
-@click.option(
-    "--config",
-    "parameters",
-    metavar="NAME=VALUE",
-    type=parse_parameter,
-    multiple=True,
-    help="Replace a parameter of the configuration; may be given several times.",
-)
+@parameters_option
 @click.option("--clang", envvar="CLANG", help="The compiler; else clang-19 or newer on the path.")
 @click.option(
     "--rocm-path",

@@ -48,6 +48,15 @@ device_option = click.option(
     help="A rank from `devices`, or a part of the name of a device or platform.",
 )
 
+parameters_option = click.option(
+    "--config",
+    "parameters",
+    metavar="NAME=VALUE",
+    type=parse_parameter,
+    multiple=True,
+    help="Replace a parameter of the configuration; may be given several times.",
+)
+
 _OPTIONS = (
     click.argument("shape", metavar="MxNxK", type=parse_shape),
     click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True),
@@ -66,14 +75,7 @@ _OPTIONS = (
         show_default=True,
         help="The kernel family.",
     ),
-    click.option(
-        "--config",
-        "parameters",
-        metavar="NAME=VALUE",
-        type=parse_parameter,
-        multiple=True,
-        help="Replace a parameter of the configuration; may be given several times.",
-    ),
+    parameters_option,
     device_option,
 )
 
