@@ -12,6 +12,10 @@ import pyopencl as cl
 PATIENCE = 30.0
 
 
+def is_complete(event: cl.Event) -> bool:
+    return bool(event.command_execution_status == cl.command_execution_status.COMPLETE)
+
+
 class Gate:
     """A user event that everything behind it waits for, opened at the latest on leaving."""
 

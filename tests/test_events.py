@@ -8,7 +8,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from gates import Gate
+from gates import Gate, is_complete
 from reference import assert_close, expected_gemm, random_array
 
 import pyclgemm
@@ -17,10 +17,6 @@ import pyclgemm
 @pytest.fixture
 def hosts(rng: Any) -> tuple[np.ndarray, np.ndarray]:
     return random_array(rng, (37, 53), "float32"), random_array(rng, (53, 29), "float32")
-
-
-def _is_complete(event: cl.Event) -> bool:
-    return bool(event.command_execution_status == cl.command_execution_status.COMPLETE)
 
 
 def test_return_event_belongs_to_the_result(queue: Any, hosts: Any) -> None:
@@ -64,7 +60,7 @@ def test_waits_for_wait_for_and_returns_at_once(fresh_queue: Any, gate: Gate, ho
         lambda: pyclgemm.gemm(fresh_queue, a, b, wait_for=[gate.event], return_event=True)
     )
     fresh_queue.flush()
-    assert not _is_complete(event)
+    assert not is_complete(event)
     gate.open()
     event.wait()
     assert_close(out.get(), expected_gemm(*hosts))
@@ -96,7 +92,7 @@ def test_waits_for_the_events_of_every_array(
         )
     )
     fresh_queue.flush()
-    assert not _is_complete(event)
+    assert not is_complete(event)
     gate.open()
     event.wait()
     assert_close(arrays["out"].get(), expected_gemm(*hosts, host["c"], beta=1, bias=host["bias"]))
@@ -116,7 +112,7 @@ def test_operand_that_another_queue_still_writes(
     b = cl_array.to_device(fresh_queue, hosts[1])
     out, event = gate.call(lambda: pyclgemm.gemm(fresh_queue, a, b, return_event=True))
     fresh_queue.flush()
-    assert not _is_complete(event)
+    assert not is_complete(event)
     gate.open()
     producer.flush()
     event.wait()
@@ -149,7 +145,7 @@ def test_many_calls_onto_one_destination_do_not_block(
 
     gate.call(many)
     assert len(out.events) <= 12
-    assert not all(_is_complete(event) for event in out.events)
+    assert not all(is_complete(event) for event in out.events)
     gate.open()
     assert_close(out.get(), expected_gemm(*hosts))
 
