@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,17 +14,23 @@ import pyopencl.array as cl_array
 
 from .ahead_timing import AheadOfDevice
 from .api import plan
+from .build import adopt_binary
+from .compile_pool import CompilePool
 from .config import Config
 from .constraints import violations
 from .device import DeviceTraits
 from .errors import ConfigError, KernelBuildError, PyclgemmError, UnsupportedError
 from .gemm_shape import GemmShape
+from .kernel_source import KernelSource
 from .plan import GemmPlan
-from .precision import Precision, is_complex, real_part_name
+from .precision import Precision
+from .prepare import describe_product
 from .queue_blocker import QueueBlocker
 from .rotation import rotated_sets
+from .schedule import make_schedule, oriented
 from .trial import FINE, Outcome, Trial
 from .trial_timing import CPU_PACE, GPU_PACE, Work, time_in_turn
+from .uniform import uniform
 from .verification import Part, reference_parts
 
 #: Bytes of operands, of all shapes together, that are kept on the device.
@@ -93,6 +97,8 @@ class TrialBench:
         self._pace = CPU_PACE if traits.type == "cpu" else GPU_PACE
         self._products: OrderedDict[GemmShape, _Product] = OrderedDict()
         self._blocker: QueueBlocker | None = None
+        self._compilers = CompilePool(self._queue.device)
+        self._compiled: set[KernelSource] = set()
 
     def run(self, trial: Trial) -> Outcome:
         """Build, check and time; every failure becomes an outcome with its reason.
@@ -130,15 +136,38 @@ class TrialBench:
         return Outcome(FINE, seconds, rival_seconds)
 
     def prepare(self, trials: Sequence[Trial]) -> None:
-        """Build the candidates of some trials side by side, for `run` to find them ready.
+        """Compile the candidates of some trials side by side, for `run` to find them ready.
 
         Nothing is timed meanwhile, and failures are kept for `run` to report.
         """
         work = [(self._product(trial.shape), trial.config) for trial in trials]
-        with ThreadPoolExecutor(max(1, min(len(work), (os.cpu_count() or 2) // 2))) as pool:
-            built = list(pool.map(lambda pair: self._build(*pair), work))
-        for (product, config), ready in zip(work, built, strict=True):
-            product.built[config] = ready
+        sources = dict.fromkeys(
+            source for product, config in work for source in self._sources(product, config)
+        )
+        device = self._queue.device
+        for source, binary in self._compilers.binaries(
+            [source for source in sources if source not in self._compiled]
+        ).items():
+            adopt_binary(self._context, device, source, binary)
+        self._compiled |= sources.keys()
+        for product, config in work:
+            product.built[config] = self._build(product, config)
+
+    def _sources(self, product: _Product, config: Config) -> list[KernelSource]:
+        """The kernels of a product; none if it cannot be scheduled, as `_build` will tell."""
+        a, b, out = product.sets[0]
+        try:
+            described = oriented(
+                describe_product(
+                    a, b, None, out, trans_a=False, trans_b=False, epilogue=None,
+                    precision=self._precision.name, reads_product=True,
+                ),
+                config,
+            )  # fmt: skip
+            schedule = make_schedule(described, config, self._traits)
+        except PyclgemmError:
+            return []
+        return [launch.source for launch in schedule.launches]
 
     def _build(self, product: _Product, config: Config) -> GemmPlan | Exception:
         try:
@@ -231,7 +260,9 @@ class TrialBench:
 
     def _make_product(self, shape: GemmShape) -> _Product:
         rng = np.random.default_rng(shape.m * shape.n + shape.k)
-        stored_a, stored_b = (self._random(rng, one) for one in (shape.stored_a, shape.stored_b))
+        stored_a, stored_b = (
+            uniform(rng, one, self._dtype) for one in (shape.stored_a, shape.stored_b)
+        )
         turns = [letter == "T" for letter in shape.layout]
         a, b = (x.T if turn else x for x, turn in zip((stored_a, stored_b), turns, strict=True))
         parts = reference_parts(a, b, self._precision, rng)
@@ -261,16 +292,6 @@ class TrialBench:
         """Room for a result."""
         rows, columns = shape
         return cl_array.empty(self._queue, (rows, columns + padding), self._dtype)[:, :columns]
-
-    def _random(self, rng: np.random.Generator, shape: tuple[int, int]) -> Any:
-        """Values in (-1, 1)."""
-        real: Any = np.float64 if self._dtype in ("float64", "complex128") else np.float32
-        values: Any = 2 * rng.random(shape, real) - 1
-        if is_complex(self._dtype):
-            values = values + 1j * (2 * rng.random(shape, real) - 1)
-        elif real_part_name(self._dtype) == "float16":
-            values = values.astype(np.float16)
-        return values.astype(self._dtype, copy=False)
 
     def _require_device(self) -> None:
         """Raise unless the device still works: one fault can spoil a whole context."""

@@ -19,9 +19,12 @@ from .trial import FINE, Outcome
 from .tuning_session import BudgetSpentError, TuningSession
 from .tuning_state import Standing, nearest
 
-#: Parts of the budget: until when starting points are tried, at most and at least kept for the
-#: last two stages.
+#: Parts of the budget: until when starting points are tried, where each shape has time for a
+#: search of its own and where it has not, and at most and at least kept for the last two stages.
 START_UNTIL = 0.35
+_START_OF_MANY = 0.65
+#: Seconds for a shape from which a search is worth its time: some dozens of trials.
+_SEARCH_SECONDS = 6.0
 _LAST_AT_MOST = 0.40
 LAST_AT_LEAST = 0.15
 #: Configurations of the databases that are tried on a shape.
@@ -29,7 +32,7 @@ _MOST_KNOWN = 24
 #: A family whose best is this much slower than the best is not compared with it once more.
 _CLOSE = 1.10
 #: Candidates that are built side by side, on devices that do not time them on the same cores.
-_BATCH = 8
+_BATCH = 16
 #: A candidate this close to the best of its shape is tried on so many others, the nearest.
 _PROMISING = 1.10
 _PROMOTED_TO = 2
@@ -75,7 +78,9 @@ class TuningStages:
     def _try_known(self) -> None:
         """Try what the library takes today on each shape, small ones first, then what it knows."""
         session = self._session
-        until = session.start + START_UNTIL * session.budget
+        searched = session.budget >= _SEARCH_SECONDS * len(session.standings)
+        part = START_UNTIL if searched else _START_OF_MANY
+        until = session.start + part * session.budget
         ascending = sorted(session.standings, key=lambda standing: standing.flops)
         for standing in ascending:
             standing.baseline = self._chosen_today(standing.problem)
@@ -132,7 +137,7 @@ class TuningStages:
         configs = [
             record.config
             for _, entry in hits
-            for record in by_distance(entry.records, wanted)
+            for record in by_distance(entry.records, wanted, session.process.traits.compute_units)
             if record.config.family in session.families
         ]
         return list(dict.fromkeys(configs))
