@@ -66,7 +66,8 @@ def select(
     taken, whatever its path. Otherwise the indirect path is taken from the database's threshold
     on, else the direct one. Of that path's records the one for the nearest product is taken that
     the device can run; if none fits, the next level's, and last the other path's. How near a
-    record is, `pyclgemm.shape_distance` says: layout and alignment count beside the sizes.
+    record is, `pyclgemm.shape_distance` says: layout, alignment and how the tiles fit count beside
+    the sizes.
 
     Parameters
     ----------
@@ -102,7 +103,9 @@ def select(
     attempts = path_order(problem, traits, hits)
     for attempt in attempts:
         for file, entry in attempt.hits:
-            for record, candidate in _candidates(entry, attempt.paths, problem):
+            for record, candidate in _candidates(
+                entry, attempt.paths, problem, traits.compute_units
+            ):
                 path = candidate.family
                 if broken := violations(candidate, problem.dtype, traits):
                     passed_over.append(f"{file.match}'s {path} for {record} ({'; '.join(broken)})")
@@ -195,14 +198,14 @@ def _shared_block(sizes: list[int], extent: int) -> int:
 
 
 def _candidates(
-    entry: Entry, paths: tuple[str, ...], problem: GemmProblem
+    entry: Entry, paths: tuple[str, ...], problem: GemmProblem, units: int
 ) -> Iterable[tuple[Record, Config]]:
     """The records of some paths, best first, each with the configuration that it stands for."""
     records = [record for record in entry.records if record.config.family in paths]
     if 0 in (problem.m, problem.n, problem.k):
         records.sort(key=lambda record: _tile_size(record.config))
     else:
-        records = by_distance(records, traits_of_problem(problem))
+        records = by_distance(records, traits_of_problem(problem), units)
     packed = problem.packed
     if packed is None or packed.family == "gpu":
         return [(record, record.config) for record in records]

@@ -5,6 +5,11 @@ as their sizes in log2 of (m, n, k). What else costs speed counts as so many oct
 that one order of records comes out. Differences are small against the range of sizes, and
 large against the steps of a tuner's suite: a record of the same layout and alignment wins
 where its sizes are within a factor of about 3.
+
+All that was tried on a table of 111 products and 86 configurations (H100, float32; sizes
+log-uniform, all layouts): each product was given the configuration of the nearest other one. Its
+time over that of the best in the table was 1.15 in the geometric mean, 1.19 without the fit of the
+tiles, and moved by 0.01 at most with two thirds or twice of any other constant here.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from .config import Config, CpuConfig, GemvConfig, XgemmConfig
 from .gemm_shape import Layout
 from .problem import GemmProblem, MatrixLayout, Order
 from .records import ALIGNED, Record
+from .tile_fit import excess_octaves
 
 #: Octaves for each operand whose unit-stride index is another than at the record. Where
 #: operands are read in place, neighbouring work-items then read far apart: float32 on an
@@ -34,6 +40,10 @@ _ORDER_PACKED = 0.5
 _NARROWER_PACKED = 0.5
 #: Octaves where rows are aligned to more than at the record: it left out what vectors give.
 _WIDER = 1.0
+
+#: Octaves of distance for each octave of time that a configuration loses to edges and idle
+#: compute units beyond what it lost at its record.
+_EXCESS = 0.5
 
 #: Bytes of the widest access of a work-item on GPUs: more alignment than that is no use.
 _WIDEST_BYTES = 16
@@ -153,10 +163,20 @@ def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None 
     return octaves
 
 
-def by_distance(records: Iterable[Record], wanted: ProductTraits) -> list[Record]:
+def by_distance(records: Iterable[Record], wanted: ProductTraits, units: int = 0) -> list[Record]:
     """Sort records by their distance from a product.
 
     Records at the same distance keep their order.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        What was measured.
+    wanted : ProductTraits
+        The product that is to be computed.
+    units : int
+        Compute units of the device: a configuration whose tiles fit the product worse than
+        its record's counts as farther. 0 leaves that out.
 
     Examples
     --------
@@ -166,9 +186,17 @@ def by_distance(records: Iterable[Record], wanted: ProductTraits) -> list[Record
     >>> by_distance([square, row], ProductTraits((2, 700, 0)))[0].config.MR
     1
     """
-    return sorted(
-        records, key=lambda record: distance(wanted, traits_of_record(record), record.config)
-    )
+
+    def key(record: Record) -> float:
+        octaves = distance(wanted, traits_of_record(record), record.config)
+        if not units:
+            return octaves
+        here, there = (
+            excess_octaves(record.config, sizes, units) for sizes in (wanted.sizes, record.shape)
+        )
+        return octaves + _EXCESS * max(0.0, here - there)
+
+    return sorted(records, key=key)
 
 
 def vector_width(config: Config | None) -> int:

@@ -1,0 +1,64 @@
+"""How well the tiles of a configuration fit a product and a device. Pure.
+
+A record that is fast on one size may fit another badly: a column more than a tile holds doubles
+the work, 133 tiles on 132 compute units halve the speed ("tile and wave quantization" in NVIDIA's
+"Matrix Multiplication Background User's Guide").
+"""
+
+from __future__ import annotations
+
+import math
+
+from .config import Config, CpuConfig, GemvConfig
+from .share import divide, tile_count
+
+
+def excess_octaves(config: Config, sizes: tuple[int, int, int], units: int) -> float:
+    """Time that is lost to edges and idle compute units, in octaves.
+
+    Parameters
+    ----------
+    config : Config
+        Of any family. One of a CPU, whose tiles are small and many, loses nothing.
+    sizes : tuple of int
+        m, n, k of a product; a size of 0 counts as 1.
+    units : int
+        Compute units of the device.
+
+    Returns
+    -------
+    float
+        log2 of the multiply-adds that all units could do while the busiest one works, over
+        those that are needed.
+
+    Examples
+    --------
+    >>> from pyclgemm import XgemmDirectConfig
+    >>> config = XgemmDirectConfig(
+    ...     WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=4, VWND=2
+    ... )
+    >>> excess_octaves(config, (128, 128, 64), 16), excess_octaves(config, (128, 32, 64), 16)
+    (0.0, 2.0)
+    """
+    if isinstance(config, CpuConfig):
+        return 0.0
+    m, n, k = (max(1, size) for size in sizes)
+    if isinstance(config, GemvConfig):
+        m, n = min(m, n), max(m, n)  # as it is run
+        rows, columns, depth = config.MR, config.LANES_N * config.VW, 1
+    else:
+        rows, columns, depth = config.tiles.MWG, config.tiles.NWG, config.tiles.KWG
+    tiles, slabs = tile_count(m, n, rows, columns), math.ceil(k / depth)
+    done = tiles * rows * columns * slabs * depth
+    return math.log2(done / (m * n * k)) + math.log2(_idle(config, tiles, slabs, units))
+
+
+def _idle(config: Config, tiles: int, slabs: int, units: int) -> float:
+    """Compute units over those that are busy on average."""
+    shared = 0 if isinstance(config, (CpuConfig, GemvConfig)) else config.tiles.FILL
+    groups = tiles
+    if shared:
+        groups = divide(tiles, slabs, shared * units).groups
+        if tiles > groups:
+            return 1.0  # what is left after whole tiles is divided evenly
+    return units * math.ceil(groups / units) / groups
