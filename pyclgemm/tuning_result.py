@@ -49,7 +49,7 @@ def tuned_records(result: TuningResult) -> list[Record]:
         traits = traits_of_problem(standing.problem)
         known = found.get(traits)
         if known is None or standing.gflops > (known.gflops or 0.0):
-            found[traits] = record_for(traits, standing.best, round(standing.gflops, 1))
+            found[traits] = record_for(traits, standing.best, _rounded(standing.gflops))
     return list(found.values())
 
 
@@ -106,6 +106,11 @@ def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
         for layout in (problem.a, problem.b, problem.out)
     )
     return replace(problem, a=a, b=b, out=out)
+
+
+def _rounded(gflops: float) -> float:
+    """Four digits: the product of three small matrices may run at 0.01 GFLOPS."""
+    return float(f"{gflops:.4g}")
 
 
 def _place(record: Record) -> tuple[tuple[int, int, int], str, int]:

@@ -61,6 +61,11 @@ def test_a_record_for_each_shape_with_its_speed(tmp_path):
     assert made.source.text.startswith("tuned on AMD EPYC, Portable Computing Language 580.0, 20")
 
 
+def test_the_slowest_product_has_a_speed_that_can_be_saved(tmp_path):
+    path = save_result(result(shape=(1, 1, 1)), SHIPPED, tmp_path / "mine.json")
+    assert records(read_file(path))[1, 1, 1].gflops == 2e-6
+
+
 def test_what_was_not_tuned_is_carried_over_without_its_speed(tmp_path):
     made = make_file(result(), tmp_path / "mine.json", SHIPPED)
     assert records(made)[1, 64, 1024] == Record((1, 64, 1024), SMALL)
