@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from pathlib import Path
 
@@ -15,10 +14,6 @@ from .gemm_shape import GemmShape
 from .precision import DTYPES
 from .suites import SUITES, parse_products
 
-#: Shapes that "random" stands for, and the largest size in them.
-_RANDOM_SHAPES = 24
-_LARGEST = 8192
-
 _EXAMPLES = """\b
 Examples:
   python -m pyclgemm tune
@@ -30,33 +25,11 @@ Examples:
 
 
 def parse_shapes(text: str) -> list[GemmShape]:
-    """Read suites, files and shapes, as `parse_products` does, and "random"."""
-    parts = [part.strip() for part in text.split(",")]
-    shapes: list[GemmShape] = random_shapes() if "random" in parts else []
-    others = ",".join(part for part in parts if part != "random")
+    """Read suites, files and shapes, as `parse_products` does."""
     try:
-        shapes += parse_products(others) if others or not shapes else []
+        return parse_products(text)
     except ArgumentError as error:
         raise click.BadParameter(str(error)) from None
-    return list(dict.fromkeys(shapes))
-
-
-def random_shapes(count: int = _RANDOM_SHAPES, seed: int = 0) -> list[GemmShape]:
-    """Shapes whose sizes are log-uniform, no two of them near each other.
-
-    Examples
-    --------
-    >>> len(random_shapes(5))
-    5
-    """
-    rng = random.Random(seed)
-    classes: dict[tuple[int, ...], GemmShape] = {}
-    while len(classes) < count:
-        exponents = [rng.uniform(0, 13) for _ in range(3)]
-        m, n, k = (min(_LARGEST, round(2**exponent)) for exponent in exponents)
-        # Of shapes in one class of the log2 grid the first is taken.
-        classes.setdefault(tuple(round(exponent / 2) for exponent in exponents), GemmShape(m, n, k))
-    return list(classes.values())
 
 
 @click.command(epilog=_EXAMPLES)
@@ -68,7 +41,7 @@ def random_shapes(count: int = _RANDOM_SHAPES, seed: int = 0) -> list[GemmShape]
     type=parse_shapes,
     default="square",
     show_default=True,
-    metavar="|".join((*SUITES, "random", "FILE", "MxNxK[:NT][+7],...")),
+    metavar="|".join((*SUITES, "FILE", "MxNxK[:NT][+7],...")),
     help="What to tune for; several are separated by commas. :NT says which operands lie "
     "transposed, +7 puts 7 elements between rows.",
 )

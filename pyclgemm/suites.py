@@ -58,12 +58,28 @@ def _layouts() -> tuple[GemmShape, ...]:
     return (*transposed, *others)
 
 
+def _spread(count: int = 96, largest: int = 8192) -> tuple[GemmShape, ...]:
+    """Sizes evenly spread over the cube of their logarithms, the layouts in turn.
+
+    The points are the additive recurrence of M. Roberts, "The unreasonable effectiveness of
+    quasirandom sequences" (2018): no two are near each other, and no part of the cube is left out.
+    """
+    root = 1.2207440846057596  # of x**4 == x + 1
+    shapes = []
+    for index in range(count):
+        parts = [(0.5 + (index + 1) / root**power) % 1.0 for power in (1, 2, 3)]
+        m, n, k = (max(1, round(largest**part)) for part in parts)
+        shapes.append(GemmShape(m, n, k, LAYOUTS[index % len(LAYOUTS)]))
+    return tuple(shapes)
+
+
 #: The suites by name.
 SUITES: dict[str, tuple[GemmShape, ...]] = {
     "square": _square(),
     "dense": _dense(),
     "skinny": _skinny(),
     "layouts": _layouts(),
+    "spread": _spread(),
 }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import pytest
 
 from pyclgemm.errors import ArgumentError
@@ -23,6 +26,15 @@ def test_suites_hold_what_their_names_say():
     assert all(min(shape.sizes) * 8 <= max(shape.sizes) for shape in SUITES["skinny"])
     assert GemmShape(64, 3072, 768) in SUITES["dense"]
     assert all(shape.plain for name in ("square", "dense", "skinny") for shape in SUITES[name])
+
+
+def test_spread_shapes_leave_no_part_of_the_cube_out():
+    shapes = SUITES["spread"]
+    assert {shape.layout for shape in shapes} == set(LAYOUTS)
+    octants = {tuple(size > 90 for size in shape.sizes) for shape in shapes}
+    assert len(octants) == 8
+    logs = [[math.log2(size) for size in shape.sizes] for shape in shapes]
+    assert all(math.dist(one, other) > 0.9 for one, other in itertools.combinations(logs, 2))
 
 
 def test_layouts_are_all_there_at_odd_distances_for_short_and_long_sums():
