@@ -5,6 +5,7 @@
 ## while this one is multiplied. `copy_past_registers` does both at once.
 ## A slab is described by a SlabReader (pyclgemm/slab_reader.py).
 <%namespace name="async_copy" file="async_copy.mako"/>
+<%namespace name="fragment" file="fragment.mako"/>
 
 <%def name="declare(slab)" filter="trim">
     // This work-item's share in copying a slab of ${slab.name.upper()}: vectors of ${slab.copy.width} along ${slab.unit_index},
@@ -205,7 +206,7 @@
     #pragma unroll 1
     for (; depth < last_depth + KWG; depth += KWG) {
         ${slab_pointers(slabs, "half_in_use")}
-        ${tile.rows_of_slab()}
+        ${fragment.rows_of_slab()}
         ${tile.multiply_behind(start)}
         half_in_use ^= 1;
         if (depth < last_depth) {
@@ -230,7 +231,7 @@
     #pragma unroll 1
     for (extent multiplied = first_depth; multiplied < last_depth; multiplied += KWG) {
         ${slab_pointers(slabs, "stage")}
-        ${tile.rows_of_slab()}
+        ${fragment.rows_of_slab()}
         ${tile.multiply_behind(start)}
         stage = stage == ${stages - 1} ? 0 : stage + 1;
         ${async_copy.wait(stages - 2)}

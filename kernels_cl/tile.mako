@@ -1,8 +1,9 @@
 ## The tile of a work-item: where it lies, its multiply-adds, and its way to memory.
 ##
-## Context: element, wide, problem and tiles (an XgemmConfig; the direct family is described in
-## the same names).
+## Context: element, wide, problem, tiles (an XgemmConfig; the direct family is described in
+## the same names) and fragments, as fragment.mako has them.
 
+<%namespace name="fragment" file="fragment.mako"/>
 <%namespace name="prelude" file="prelude.mako"/>
 
 <%def name="defines()" filter="trim">
@@ -21,6 +22,12 @@
 % endif
 #define MWI (MWG / MDIMC)  // rows of a work-item's tile
 #define NWI (NWG / NDIMC)  // columns of it
+% if tiles.SHUFFLE:
+#define LANES_M ${tiles.LANES_M}  // work-items of a sub-group along the rows
+#define LANES_N ${tiles.LANES_N}  // and along the columns
+#define A_PART (MWI / LANES_N)  // rows of a work-item's tile that it loads itself
+#define B_PART (NWI / LANES_M)  // columns of it
+% endif
 #define VWM ${tiles.VWM}  // vector width along the rows
 #define VWN ${tiles.VWN}  // and along the columns
 % if tiles.SA:
@@ -108,6 +115,15 @@
     const int item_m = ${tile_item} / ${run} % ${runs_m} * ${tiles.LANES_M} + ${tile_item} % ${tiles.LANES_M};
     const int item_n = ${tile_item} / ${run * runs_m} * ${tiles.LANES_N} + ${tile_item} % ${run} / ${tiles.LANES_M};
 % endif
+% if tiles.SHUFFLE:
+    // They are a sub-group: those with the same rows load A's share of a row of a slab together,
+    // those with the same columns B's, a part each.
+    const int lane_m = ${tile_item} % LANES_M;
+    const int lane_n = ${tile_item} % (LANES_M * LANES_N) / LANES_M;
+% for one in fragments:
+    const int ${one.first} = ${one.start};
+% endfor
+% endif
 </%def>
 
 <%def name="accumulators()" filter="trim">
@@ -119,55 +135,6 @@
             accumulators[i][j] = (element)(0);
         }
     }
-</%def>
-
-## Expression for vector i of a work-item's share of row `row` of a slab, in local memory.
-<%def name="from_slab(name, width, first, step, row)" filter="trim">
-% if tiles.SWIZZLE > 1:
-*(const __local ${element.vector(width)} *)(${name}_slab + ${name.upper()}_PLACE(${f"slice_row + {row}" if tiles.SLICES > 1 else row}, ${first} + i * ${step}))
-% else:
-*(const __local ${element.vector(width)} *)(${name}_row + ${row} * ${name.upper()}_PITCH + i * ${step})
-% endif
-</%def>
-
-## A work-item's share of one row of a slab, vector by vector, into the array `to`.
-<%def name="fragment(to, name, count, width, source)" filter="trim">
-<%
-    # A copy past the registers cannot conjugate on its way.
-    late = tiles.ASYNC and getattr(problem, name).conjugate
-    signs = element.conjugation(width) if late else ""
-%>
-    #pragma unroll
-    for (int i = 0; i < ${count} / ${width}; ++i) {
-        const ${element.vector(width)} v = ${source}${signs};
-        % for lane in range(width):
-        ${to}[i * ${width} + ${lane}] = v${element.lane(lane, width)};
-        % endfor
-    }
-</%def>
-
-## Where a work-item's share of the rows of a slab begins.
-<%def name="rows_of_slab()" filter="trim">
-% for name, staged, first in (("a", tiles.SA, "FIRST_ROW"), ("b", tiles.SB, "FIRST_COLUMN")):
-% if staged and tiles.SWIZZLE == 1:
-    const __local element *${name}_row = ${name}_slab + ${first}${f" + slice_row * {name.upper()}_PITCH" if tiles.SLICES > 1 else ""};
-% endif
-% endfor
-</%def>
-
-## A work-item's share of row `row` of both slabs, into the given arrays.
-<%def name="load_fragments(a_to, b_to, row)" filter="trim">
-<% global_row = f"slice_row + {row}" if tiles.SLICES > 1 else row %>
-    % if tiles.SA:
-    ${fragment(a_to, "a", "MWI", tiles.VWM, capture(from_slab, "a", tiles.VWM, "FIRST_ROW", "ROW_STEP", row).strip())}
-    % else:
-    ${fragment(a_to, "a", "MWI", tiles.VWM, element.load(f"a + A_AT(a_tile + ROW(i), depth + {global_row})", tiles.VWM))}
-    % endif
-    % if tiles.SB:
-    ${fragment(b_to, "b", "NWI", tiles.VWN, capture(from_slab, "b", tiles.VWN, "FIRST_COLUMN", "COLUMN_STEP", row).strip())}
-    % else:
-    ${fragment(b_to, "b", "NWI", tiles.VWN, element.load(f"b + B_AT(depth + {global_row}, b_tile + COLUMN(i))", tiles.VWN))}
-    % endif
 </%def>
 
 <%def name="multiply_fragments(a_from, b_from)" filter="trim">
@@ -182,12 +149,12 @@
 
 ## The multiply-adds of a slab.
 <%def name="multiply()" filter="trim">
-    ${rows_of_slab()}
+    ${fragment.rows_of_slab()}
     #pragma unroll ${tiles.KWI}
     for (int p = 0; p < SLICE_DEPTH; ++p) {
         element a_fragment[MWI];
         element b_fragment[NWI];
-        ${load_fragments("a_fragment", "b_fragment", "p")}
+        ${fragment.load("a_fragment", "b_fragment", "p")}
         ${multiply_fragments("a_fragment", "b_fragment")}
     }
 </%def>
@@ -198,7 +165,7 @@
 <%def name="multiply_behind(start)" filter="trim">
     #pragma unroll ${tiles.KWI}
     for (int p = 0; p < SLICE_DEPTH; ++p) {
-        ${load_fragments("a_fragments[p % 2]", "b_fragments[p % 2]", "p")}
+        ${fragment.load("a_fragments[p % 2]", "b_fragments[p % 2]", "p")}
         if (p == 0) {
             ${start()}
         }

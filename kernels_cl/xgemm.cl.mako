@@ -3,6 +3,7 @@
 ## slabs; on the direct path they are read where they lie, in any layout.
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="share" file="share.mako"/>
+<%namespace name="shuffle" file="shuffle.mako"/>
 <%namespace name="slab" file="slab.mako"/>
 <%namespace name="tile" file="tile.mako"/>
 ${prelude.types()}
@@ -20,6 +21,10 @@ ${prelude.address("c", problem.c)}
 % endif
 
 ${prelude.arithmetic()}
+% if tiles.SHUFFLE:
+
+${shuffle.functions(shuffle_function)}
+% endif
 % if tiles.FILL:
 
 ${share.functions()}

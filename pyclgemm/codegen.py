@@ -17,7 +17,9 @@ from .cpu_codegen import generate_cpu
 from .device import DeviceTraits
 from .element import ElementType, epilogue_type, operand_type
 from .epilogue import activation_expression
+from .fragment_reader import fragment_reader
 from .kernel_source import Argument, KernelSource, extent_type, matrix_arguments, render
+from .probe import SHFL
 from .problem import GemmProblem, MatrixLayout
 from .share import FAN_IN
 from .slab_reader import slab_reader
@@ -141,6 +143,8 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         # Loads under way at once while sums are joined, as far as registers last.
         join_unrolling=min(8, max(1, 128 // (tiles.MWI * tiles.NWI))),
         attributes=_attributes(tiles, traits),
+        fragments=(fragment_reader("a", tiles), fragment_reader("b", tiles)),
+        shuffle_function=traits.shuffle,
         arguments=arguments,
         **context,
     )
@@ -153,13 +157,15 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
 
 def _attributes(tiles: XgemmConfig, traits: DeviceTraits) -> str:
     """What the kernel is declared with."""
-    size = f"__attribute__((reqd_work_group_size({tiles.work_items}, 1, 1)))"
-    if not tiles.REGISTERS:
-        return size
-    if traits.vendor == "nvidia":
+    stated = [f"reqd_work_group_size({tiles.work_items}, 1, 1)"]
+    if tiles.REGISTERS and traits.vendor == "nvidia":
         # The size becomes PTX's .reqntid, beside which ptxas ignores the cap that is an option.
-        return ""
-    return f"{size} __attribute__((amdgpu_num_vgpr({tiles.REGISTERS})))"
+        stated = []
+    elif tiles.REGISTERS:
+        stated.append(f"amdgpu_num_vgpr({tiles.REGISTERS})")
+    if tiles.SHUFFLE and traits.shuffle != SHFL:
+        stated.append(f"intel_reqd_sub_group_size({tiles.LANES_M * tiles.LANES_N})")
+    return " ".join(f"__attribute__(({one}))" for one in stated)
 
 
 def _options(tiles: XgemmConfig, traits: DeviceTraits) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .config import GemvConfig, XgemmConfig
 from .device import DeviceTraits, has_async_copy, has_register_caps
+from .fragment_reader import part_width
 from .precision import is_complex
 from .tiling import slab_copy
 
@@ -18,8 +19,8 @@ STAGED_BYTES = {"float16": 4, "float32": 4, "float64": 8, "complex64": 8, "compl
 
 #: Parameters that switch something off with 0.
 MAY_BE_ZERO = (
-    *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL", "REGISTERS"),
-    "PADLD",
+    *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL"),
+    *("REGISTERS", "SHUFFLE", "PADLD"),
     *("PACKB", "PREFETCHB", "PREFETCHC"),
 )
 
@@ -297,6 +298,36 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: c.MDIMC % c.LANES_M == 0 and c.NDIMC % c.LANES_N == 0,
         lambda c, dtype, traits: (
             f"{c.MDIMC} x {c.NDIMC} work-items, runs of {c.LANES_M} x {c.LANES_N}"
+        ),
+    ),
+    _one_of("SHUFFLE", _GPU, (0, 1)),
+    _gpu(
+        "passing fragments between work-items needs shuffles within a sub-group of "
+        "LANES_M * LANES_N work-items",
+        lambda c, dtype, traits: (
+            not c.SHUFFLE or traits is None or c.LANES_M * c.LANES_N in traits.sub_group_sizes
+        ),
+        lambda c, dtype, traits: (
+            f"{c.LANES_M} * {c.LANES_N}, the device has them in sub-groups of "
+            f"{' or '.join(map(str, traits.sub_group_sizes)) or 'no size'}"
+            if traits
+            else "no device"
+        ),
+    ),
+    _gpu(
+        "fragments must divide among the two work-items or more that share each, into whole "
+        "vectors or equal shares of one",
+        lambda c, dtype, traits: (
+            not c.SHUFFLE
+            or (
+                min(c.LANES_M, c.LANES_N) > 1
+                and part_width(c.MWI, c.VWM, c.LANES_N) is not None
+                and part_width(c.NWI, c.VWN, c.LANES_M) is not None
+            )
+        ),
+        lambda c, dtype, traits: (
+            f"{c.MWI} rows in vectors of {c.VWM} among {c.LANES_N}, {c.NWI} columns in vectors "
+            f"of {c.VWN} among {c.LANES_M}"
         ),
     ),
     _gpu(

@@ -52,6 +52,11 @@ class DeviceTraits:
     fence_options : str or None
         Build options with which the compiler has a memory fence that orders what one
         work-group writes before what another reads; None if it has none.
+    shuffle : str
+        How a work-item reads a register of another of its sub-group: "shfl.sync" (PTX),
+        "sub_group_shuffle" or "intel_sub_group_shuffle" (OpenCL C); empty if it cannot.
+    sub_group_sizes : tuple of int
+        Work-items of the sub-groups in which it can; a kernel asks for one of these sizes.
     """
 
     name: str
@@ -70,6 +75,12 @@ class DeviceTraits:
     fast_fma32: bool
     fast_fma64: bool
     fence_options: str | None = None
+    shuffle: str = ""
+    sub_group_sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        # From JSON they come as a list, which has no hash.
+        object.__setattr__(self, "sub_group_sizes", tuple(self.sub_group_sizes))
 
 
 @functools.cache
@@ -114,6 +125,8 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         fast_fma32=fast_fma32,
         fast_fma64=fast_fma64,
         fence_options=probe.fence_options,
+        shuffle=probe.shuffle,
+        sub_group_sizes=probe.sub_group_sizes,
     )
 
 

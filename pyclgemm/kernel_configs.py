@@ -83,6 +83,11 @@ class XgemmConfig(_Config):
         (``-cl-nv-maxrregcount``) the kernel then states no work-group size, for `ptxas`
         follows only one of the two; on AMD's vector registers are capped, each kind where
         there are two (``amdgpu_num_vgpr``; Clang, "Attributes in Clang").
+    SHUFFLE : int
+        1 lets the work-items of a sub-group, `LANES_M` * `LANES_N` of them, load their
+        shares of a row together: each a part, which others take from its registers by
+        shuffles. A sub-group then reads every element once (CLBlast shares A so in its
+        Xgemm with ``GEMMK=1`` and ``SUBGROUP_SHUFFLING``, src/kernels/level3).
     PADLD : int
         Elements added to the leading dimension of an operand as it is packed, lest rows that
         are a power of two apart meet in the same sets of a cache (M. Lam, E. Rothberg and
@@ -116,6 +121,7 @@ class XgemmConfig(_Config):
     FRAGMENTS: int = 1
     SLICES: int = 1
     REGISTERS: int = 0
+    SHUFFLE: int = 0
     PADLD: int = 0
 
     family: ClassVar[str] = "indirect"
@@ -175,7 +181,9 @@ class XgemmDirectConfig(_Config):
         Vector width, in elements, along m and along n.
     PADA, PADB : int
         Elements added to a row of the staged slab, against local-memory bank conflicts.
-    STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS, SLICES, REGISTERS : int
+    STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS, SLICES : int
+        As for `XgemmConfig`.
+    REGISTERS, SHUFFLE : int
         As for `XgemmConfig`.
     RUN_K : int
         Elements that neighbouring work-items read side by side where k is the unit-stride
@@ -207,6 +215,7 @@ class XgemmDirectConfig(_Config):
     FRAGMENTS: int = 1
     SLICES: int = 1
     REGISTERS: int = 0
+    SHUFFLE: int = 0
 
     family: ClassVar[str] = "direct"
 
@@ -226,6 +235,7 @@ class XgemmDirectConfig(_Config):
             STAGES=self.STAGES, LANES_M=self.LANES_M, LANES_N=self.LANES_N,
             GROUP_M=self.GROUP_M, ASYNC=self.ASYNC, FILL=self.FILL, SWIZZLE=self.SWIZZLE,
             FRAGMENTS=self.FRAGMENTS, SLICES=self.SLICES, REGISTERS=self.REGISTERS,
+            SHUFFLE=self.SHUFFLE,
         )  # fmt: skip
 
 

@@ -66,6 +66,27 @@ __kernel void probe(__global const int *x, __global int *y)
 """
 _FENCE_OPTIONS = ("", "-cl-std=CL2.0", "-cl-std=CL3.0")
 
+#: How a work-item reads a register of another one of its sub-group, by PTX or OpenCL C.
+SHFL = "shfl.sync"
+KHR_SHUFFLE = "sub_group_shuffle"
+INTEL_SHUFFLE = "intel_sub_group_shuffle"
+
+# Two sub-groups; in each the first work-item exchanges its number with the last, and so on. It is
+# right only where neighbours in the work-group are neighbours in the sub-group.
+_SHUFFLE_SOURCE = """
+__kernel {attribute} void probe(__global const int *x, __global int *y)
+{{
+    const int item = get_local_id(0);
+    const int lane = {size} - 1 - item % {size};
+    int other;
+    {shuffle}
+    y[item] = x[0] * other;
+}}
+"""
+_WARP_SIZE = 32
+_SUB_GROUP_SIZES = (8, 16, 32)
+_ASK_FOR_SIZE = "__attribute__((intel_reqd_sub_group_size({size})))"
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -79,12 +100,18 @@ class Probe:
         Those of `MACROS` that the compiler defines.
     fence_options : str or None
         Build options with which the compiler has a fence across work-groups; None if with none.
+    shuffle : str
+        How work-items of a sub-group read each other's registers; empty if they cannot.
+    sub_group_sizes : tuple of int
+        Sizes that such a sub-group may have.
     """
 
     float64: bool
     float16: bool
     macros: frozenset[str]
     fence_options: str | None
+    shuffle: str
+    sub_group_sizes: tuple[int, ...]
 
 
 def probe_device(device: cl.Device) -> Probe:
@@ -105,11 +132,14 @@ def probe_device(device: cl.Device) -> Probe:
         raise UnsupportedError(
             f"{device.name.strip()} cannot build and run a kernel: {summary(error)}"
         ) from error
+    shuffle, sub_group_sizes = _shuffle(queue)
     return Probe(
         float64=_has_arithmetic(queue, "cl_khr_fp64", "double", np.float64),
         float16=_has_arithmetic(queue, "cl_khr_fp16", "half", np.float16),
         macros=macros,
         fence_options=_fence_options(queue),
+        shuffle=shuffle,
+        sub_group_sizes=sub_group_sizes,
     )
 
 
@@ -168,7 +198,54 @@ def _fence_options(queue: cl.CommandQueue) -> str | None:
     return None
 
 
-def _run(queue: cl.CommandQueue, source: str, x: Any, *results: Any, options: str = "") -> None:
+def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
+    """How work-items of a sub-group read each other's registers, and the sizes that it may have."""
+    for name, statement, attribute, sizes in _shuffles_of(queue.device):
+        found = tuple(size for size in sizes if _exchanges(queue, statement, attribute, size))
+        if found:
+            return name, found
+    return "", ()
+
+
+def _shuffles_of(device: cl.Device) -> list[tuple[str, str, str, tuple[int, ...]]]:
+    """What to try: a name, a statement, what the kernel is declared with, and sizes."""
+    if device.type & cl.device_type.GPU and "NVIDIA" in device.platform.name:
+        statement = (
+            f'asm volatile("{SHFL}.idx.b32 %0, %1, %2, 31, -1;" '
+            ': "=r"(other) : "r"(item), "r"(lane));'
+        )
+        return [(SHFL, statement, "", (_WARP_SIZE,))]
+    extensions = device.extensions.split()
+    # A size that a kernel cannot ask for may be another in each.
+    if "cl_intel_required_subgroup_size" not in extensions:
+        return []
+    return [
+        (name, f"other = {name}(item, lane);", _ASK_FOR_SIZE, _SUB_GROUP_SIZES)
+        for name, extension in (
+            (KHR_SHUFFLE, "cl_khr_subgroup_shuffle"),
+            (INTEL_SHUFFLE, "cl_intel_subgroups"),
+        )
+        if extension in extensions
+    ]
+
+
+def _exchanges(queue: cl.CommandQueue, statement: str, attribute: str, size: int) -> bool:
+    items = 2 * size
+    y = np.zeros(items, np.int32)
+    source = _SHUFFLE_SOURCE.format(
+        attribute=attribute.format(size=size), size=size, shuffle=statement
+    )
+    try:
+        _run(queue, source, np.array([3], np.int32), y, items=items)
+    except Exception:  # refused by the compiler, or by a runtime in its own way
+        return False
+    item = np.arange(items)
+    return bool((y == 3 * (item // size * size + size - 1 - item % size)).all())
+
+
+def _run(
+    queue: cl.CommandQueue, source: str, x: Any, *results: Any, options: str = "", items: int = 1
+) -> None:
     flags = cl.mem_flags
     context = queue.context
     operand = cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x)
@@ -177,6 +254,6 @@ def _run(queue: cl.CommandQueue, source: str, x: Any, *results: Any, options: st
         warnings.simplefilter("ignore", cl.CompilerWarning)
         # A cached binary proves nothing, and pyopencl (2026.1) fails on a stale one.
         program = cl.Program(context, source).build(options=options, cache_dir=False)
-    cl.Kernel(program, "probe")(queue, (1,), (1,), operand, *buffers)
+    cl.Kernel(program, "probe")(queue, (items,), (items,), operand, *buffers)
     for result, buffer in zip(results, buffers, strict=True):
         cl.enqueue_copy(queue, result, buffer)

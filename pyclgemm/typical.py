@@ -6,6 +6,7 @@ import re
 
 from .device import LOCAL_MEMORY_BYTES, DeviceTraits
 from .errors import ArgumentError
+from .probe import KHR_SHUFFLE, SHFL
 
 _CPU_VECTOR_BYTES = {
     "x86-64": 16,
@@ -118,4 +119,6 @@ def _traits(
         fast_fma32=fast_fma,
         fast_fma64=fast_fma and float64,
         fence_options={"nvidia": "", "amd": "-cl-std=CL2.0", "intel": "-cl-std=CL2.0"}.get(vendor),
+        shuffle={"nvidia": SHFL, "intel": KHR_SHUFFLE}.get(vendor, ""),
+        sub_group_sizes={"nvidia": (32,), "intel": (8, 16, 32)}.get(vendor, ()),
     )

@@ -117,6 +117,7 @@ _LACKS = (
     "the runtime must compile",
     "copies past the registers need",
     "dividing a tile's slabs among work-groups needs",
+    "passing fragments between work-items needs",
 )
 
 

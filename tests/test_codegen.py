@@ -13,7 +13,12 @@ from pyclgemm.constraints import violations
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.schedule import make_schedule, oriented
 
-GPU = gpu(fence_options="-cl-std=CL3.0", local_memory_bytes=2**17)
+GPU = gpu(
+    fence_options="-cl-std=CL3.0",
+    local_memory_bytes=2**17,
+    shuffle="shfl.sync",
+    sub_group_sizes=(32,),
+)
 EVERY_CONFIG = pytest.mark.parametrize(
     "config",
     [

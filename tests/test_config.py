@@ -36,8 +36,8 @@ BASES = pytest.mark.parametrize(
 # configuration, changes, element type, the sentence that is wanted
 BROKEN = [
     (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA, PADB, "
-     "NWGD, ASYNC, FILL, REGISTERS, PADLD, PACKB, PREFETCHB, PREFETCHC must be at least 1: "
-     "they are MWG=64"),
+     "NWGD, ASYNC, FILL, REGISTERS, SHUFFLE, PADLD, PACKB, PREFETCHB, PREFETCHC must be at "
+     "least 1: they are MWG=64"),
     (DIRECT, {"WGD": -32}, "float32", "must be at least 1: they are WGD=-32"),
     (CPU, {"MR": 0}, "float32", "must be at least 1: they are MR=0"),
     (INDIRECT, {"SA": 2}, "float32", "SA must be one of 0, 1: SA is 2"),
@@ -126,6 +126,15 @@ BROKEN = [
     (INDIRECT, {"PADLD": 4, "VWN": 8}, "float32", "PADLD 4 with vectors of 4 and 8"),
     (INDIRECT, {"LANES_M": 3}, "float32", "the work-items must divide into runs of LANES_M * "
      "LANES_N: 8 x 8 work-items, runs of 3 x 1"),
+    (INDIRECT, {"SHUFFLE": 2}, "float32", "SHUFFLE must be one of 0, 1: SHUFFLE is 2"),
+    (INDIRECT, {"SHUFFLE": 1, "LANES_N": 4}, "float32", "passing fragments between work-items "
+     "needs shuffles within a sub-group of LANES_M * LANES_N work-items: 8 * 4, the device has "
+     "them in sub-groups of no size"),
+    (INDIRECT, {"SHUFFLE": 1}, "float32", "fragments must divide among the two work-items or more "
+     "that share each, into whole vectors or equal shares of one: 8 rows in vectors of 4 among "
+     "1, 8 columns in vectors of 4 among 8"),
+    (DIRECT, {"SHUFFLE": 1, "LANES_N": 4}, "float32", "4 rows in vectors of 4 among 4, 4 columns "
+     "in vectors of 4 among 8"),
     (INDIRECT, {"STAGES": 2, "SB": 0}, "float32", "two stages need both operands in local memory: "
      "STAGES is 2, SA is 1, SB is 0"),
     (CPU, {"KC": 40}, "float32", "KC must be a multiple of VW: KC is 40, VW is 16"),
@@ -249,6 +258,29 @@ def test_capped_registers_fill_the_register_file_in_steps_of_eight():
     assert violations(replace(larger, REGISTERS=129), "float32", elsewhere) == []
 
 
+@pytest.mark.parametrize(
+    ("lanes", "sizes", "valid"),
+    [
+        ((8, 4), (32,), True),
+        ((4, 8), (32,), True),
+        ((4, 4), (32,), False),
+        ((4, 4), (8, 16, 32), True),
+        ((2, 8), (8, 16, 32), True),
+        ((8, 8), (8, 16, 32), False),
+        ((8, 4), (), False),
+    ],
+)
+def test_shuffles_need_runs_as_long_as_a_sub_group(lanes, sizes, valid):
+    config = replace(INDIRECT, SHUFFLE=1, LANES_M=lanes[0], LANES_N=lanes[1])
+    stated = violations(config, "float32", gpu(sub_group_sizes=sizes))
+    assert (stated == []) == valid
+    assert len(stated) <= 1
+    if stated:
+        assert f": {lanes[0]} * {lanes[1]}, the device has them in sub-groups of" in stated[0]
+        assert stated[0].endswith(" or ".join(map(str, sizes)) or "no size")
+    assert violations(config, "float32") == []
+
+
 def test_every_parameter_that_may_be_zero_may_be_zero_and_no_other():
     for config in (INDIRECT, DIRECT, GEMV, CPU):
         for name in config.as_dict():
@@ -302,7 +334,7 @@ def test_both_tiled_families_hand_on_every_parameter_that_they_share():
     names = {field.name for field in fields(XgemmConfig)}
     shared = names & {field.name for field in fields(XgemmDirectConfig)}
     assert {"FILL", "ASYNC", "STAGES", "SWIZZLE", "FRAGMENTS", "SLICES", "GROUP_M"} <= shared
-    assert "REGISTERS" in shared
+    assert {"REGISTERS", "SHUFFLE"} <= shared
     for name in shared:
         config = replace(DIRECT, **{name: 7})
         assert getattr(config.tiles, name) == 7, name
@@ -350,7 +382,7 @@ def test_json_and_back(config):
 @pytest.mark.parametrize("config", [INDIRECT, DIRECT, CPU], ids=lambda config: config.family)
 def test_records_without_the_newer_parameters_mean_their_defaults(config):
     newer = {"FILL", "ASYNC", "SWIZZLE", "FRAGMENTS", "SLICES", "GROUP_M", "NWGD", "MC", "PACKB"}
-    newer |= {"REGISTERS", "PADLD"}
+    newer |= {"REGISTERS", "SHUFFLE", "PADLD"}
     older = {name: value for name, value in config.as_dict().items() if name not in newer}
     assert config_from_dict(config.family, older) == config
 

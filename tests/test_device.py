@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +11,7 @@ import pyopencl as cl
 import pytest
 
 from pyclgemm import discovery, probe
-from pyclgemm.device import traits_of, type_of
+from pyclgemm.device import DeviceTraits, traits_of, type_of
 from pyclgemm.errors import ArgumentError, UnsupportedError
 from pyclgemm.host import HostCpu, level_of_flags, level_of_macros, parse_cpuinfo
 from pyclgemm.naming import (
@@ -258,9 +260,29 @@ def test_traits_are_found_once_and_make_sense(device):
     assert traits.vendor == traits.vendor.lower() != ""
     assert traits.compute_units >= 1
     assert traits.max_work_group_size >= 1
-    assert traits.local_memory_bytes == device.local_mem_size
+    # NVIDIA's driver tells the 48 KiB of the oldest devices.
+    assert traits.local_memory_bytes >= device.local_mem_size
     assert traits.vector_bytes in (4, 16, 32, 64, 128)
     assert traits.float64 or not traits.fast_fma64
+    assert bool(traits.shuffle) == bool(traits.sub_group_sizes)
+    assert set(traits.sub_group_sizes) <= {8, 16, 32}
+
+
+def test_traits_that_were_json_are_equal_and_can_be_hashed(device):
+    traits = traits_of(device)
+    again = DeviceTraits(**json.loads(json.dumps(asdict(traits))))
+    assert again == traits
+    assert hash(again) == hash(traits)
+
+
+def test_an_exchange_between_the_wrong_work_items_is_no_shuffle(device, monkeypatch):
+    if not traits_of(device).shuffle:
+        pytest.skip("this device has no shuffles")
+    assert probe.probe_device(device).shuffle
+    wrong = probe._SHUFFLE_SOURCE.replace("item % {size}", "(item + 1) % {size}")
+    monkeypatch.setattr(probe, "_SHUFFLE_SOURCE", wrong)
+    found = probe.probe_device(device)
+    assert (found.shuffle, found.sub_group_sizes) == ("", ())
 
 
 @pytest.mark.filterwarnings("ignore::pyopencl.CompilerWarning")

@@ -58,6 +58,7 @@ INDIRECT_CONFIGS = {
     "slices through caches": replace(INDIRECT, KWG=16, SLICES=4, SA=0, SB=0, MDIMA=16, NDIMB=16),
     "slabs divided": replace(INDIRECT, FILL=3),
     "rows padded": replace(INDIRECT, PADLD=6),
+    "shuffles": replace(INDIRECT, NWG=64, LANES_M=8, LANES_N=4, SHUFFLE=1),
     "past the registers": replace(INDIRECT, ASYNC=1, STAGES=3),
     "all at once": replace(
         INDIRECT, MDIMA=16, NDIMB=16, GROUP_M=2, STAGES=2, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
@@ -83,6 +84,7 @@ DIRECT_CONFIGS = {
     "two fragments": replace(DIRECT, STAGES=2, FRAGMENTS=2),
     "slices": replace(DIRECT, SLICES=2),
     "slabs divided": replace(DIRECT, FILL=3),
+    "shuffles": replace(DIRECT, WGD=32, LANES_M=8, LANES_N=4, SHUFFLE=1),
     "past the registers": replace(DIRECT, ASYNC=1, STAGES=3, FILL=3),
     "all at once": replace(
         DIRECT, NWGD=32, GROUP_M=2, STAGES=2, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2

@@ -1,0 +1,62 @@
+## The fragments of a work-item: its share of a row of a slab, from memory to registers.
+##
+## Context: element, problem, tiles (an XgemmConfig) and fragments (a FragmentReader for A and one
+## for B, see pyclgemm/fragment_reader.py).
+
+## Expression for vector i of a work-item's part of row `row` of a slab.
+<%def name="vector_of(one, row)" filter="trim">
+<%
+    global_row = f"slice_row + {row}" if tiles.SLICES > 1 else row
+    coordinates = f"a_tile + {one.position}, depth + {global_row}" if one.name == "a" else f"depth + {global_row}, b_tile + {one.position}"
+%>
+% if not one.staged:
+${element.load(f"{one.name} + {one.name.upper()}_AT({coordinates})", one.width)}
+% elif tiles.SWIZZLE > 1:
+*(const __local ${element.vector(one.width)} *)(${one.name}_slab + ${one.name.upper()}_PLACE(${global_row}, ${one.first} + i * ${one.step}))
+% else:
+*(const __local ${element.vector(one.width)} *)(${one.name}_row + ${row} * ${one.pitch} + i * ${one.step})
+% endif
+</%def>
+
+## A work-item's share of row `row` of a slab into the array `to`: what it loads itself, vector
+## by vector, and what others of the sub-group have loaded.
+<%def name="load_one(one, to, row)" filter="trim">
+<%
+    # A copy past the registers cannot conjugate on its way.
+    late = tiles.ASYNC and getattr(problem, one.name).conjugate
+    signs = element.conjugation(one.width) if late else ""
+    loaded = f"{one.name}_part" if one.source else to
+%>
+    % if one.source:
+    element ${loaded}[${one.part}];
+    % endif
+    #pragma unroll
+    for (int i = 0; i < ${one.part} / ${one.width}; ++i) {
+        const ${element.vector(one.width)} v = ${vector_of(one, row)}${signs};
+        % for lane in range(one.width):
+        ${loaded}[i * ${one.width} + ${lane}] = v${element.lane(lane, one.width)};
+        % endfor
+    }
+    % if one.source:
+    #pragma unroll
+    for (int i = 0; i < ${one.length}; ++i) {
+        ${to}[i] = shuffle(${loaded}[i % ${one.part}], ${one.source});
+    }
+    % endif
+</%def>
+
+## Where a work-item's part of the rows of a slab begins.
+<%def name="rows_of_slab()" filter="trim">
+% for one in fragments:
+% if one.staged and tiles.SWIZZLE == 1:
+    const __local element *${one.name}_row = ${one.name}_slab + ${one.first}${f" + slice_row * {one.pitch}" if tiles.SLICES > 1 else ""};
+% endif
+% endfor
+</%def>
+
+## A work-item's share of row `row` of both slabs, into the given arrays.
+<%def name="load(a_to, b_to, row)" filter="trim">
+% for one, to in zip(fragments, (a_to, b_to)):
+    ${load_one(one, to, row)}
+% endfor
+</%def>
