@@ -106,6 +106,9 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     arguments = _gemm_arguments(problem, wide, position_type)
     header = _header(problem, config)
     if isinstance(config, CpuConfig):
+        if traits.type != "cpu":
+            # Hints, which a compiler for separate address spaces refuses.
+            config = replace(config, PREFETCHB=0, PREFETCHC=0)
         return generate_cpu(problem, config, context, arguments, header)
     if isinstance(config, GemvConfig):
         text = render(
