@@ -58,7 +58,7 @@ def _layouts() -> tuple[GemmShape, ...]:
     return (*transposed, *others)
 
 
-def _spread(count: int = 96, largest: int = 8192) -> tuple[GemmShape, ...]:
+def _spread(count: int = 192, largest: int = 8192) -> tuple[GemmShape, ...]:
     """Sizes evenly spread over the cube of their logarithms, the layouts in turn.
 
     The points are the additive recurrence of M. Roberts, "The unreasonable effectiveness of
