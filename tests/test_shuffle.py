@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pyopencl as cl
 import pytest
+from async_emulation import emulated_async_copies
 from checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from facts import gpu
 from shuffle_emulation import (
@@ -22,6 +24,7 @@ from test_families import DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 
 import pyclgemm
 from pyclgemm.constraints import violations
+from pyclgemm.device import has_async_copy
 from pyclgemm.fragment_reader import part_start, part_width
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
@@ -84,6 +87,15 @@ def test_every_layout_and_type(
     require(dtype)
     for config in (INDIRECT_CONFIGS["shuffles"], DIRECT_CONFIGS["shuffles"]):
         check_gemm(shuffling, (67, 41, 19), dtype, config=config, trans_a=trans_a, trans_b=trans_b)
+
+
+def test_beside_copies_past_the_registers(shuffling: Any, traits: Any, require: Any) -> None:
+    # These cannot conjugate: a part is conjugated as it is loaded.
+    require("complex64")
+    config = replace(SHALLOW, ASYNC=1, STAGES=3, FRAGMENTS=2)
+    with nullcontext() if has_async_copy(traits) else emulated_async_copies():
+        for options in ({}, {"trans_a": "C", "trans_b": "C"}):
+            check_gemm(shuffling, (67, 41, 47), "complex64", config=config, **options)
 
 
 @pytest.mark.parametrize(
