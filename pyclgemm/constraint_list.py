@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from .config import GemvConfig, XgemmConfig
+from .constraint_forms import GPU, Constraint, multiple, on_tiles, one_of
 from .device import DeviceTraits, has_async_copy, has_register_caps
 from .fragment_reader import part_width
 from .precision import is_complex
@@ -36,36 +34,6 @@ _NVIDIA_STEP = 8
 _REGISTER_CAPS = range(24, 256)
 
 
-@dataclass(frozen=True)
-class Constraint:
-    """One condition, the families that it binds, and how to state both of its sides."""
-
-    rule: str
-    families: tuple[str, ...]
-    holds: Callable[[Any, str, DeviceTraits | None], bool]
-    values: Callable[[Any, str, DeviceTraits | None], str]
-
-
-def _multiple(whole: str, part: str, families: tuple[str, ...]) -> Constraint:
-    return Constraint(
-        f"{whole} must be a multiple of {part}",
-        families,
-        lambda config, dtype, traits: getattr(config, whole) % getattr(config, part) == 0,
-        lambda config, dtype, traits: (
-            f"{whole} is {getattr(config, whole)}, {part} is {getattr(config, part)}"
-        ),
-    )
-
-
-def _one_of(name: str, families: tuple[str, ...], allowed: tuple[int, ...]) -> Constraint:
-    return Constraint(
-        f"{name} must be one of {', '.join(map(str, allowed))}",
-        families,
-        lambda config, dtype, traits: getattr(config, name) in allowed,
-        lambda config, dtype, traits: f"{name} is {getattr(config, name)}",
-    )
-
-
 def local_bytes(config: XgemmConfig, dtype: str) -> int:
     """Bytes of local memory of a work-group."""
     return config.local_elements() * STAGED_BYTES[dtype]
@@ -89,23 +57,8 @@ def _is_pocl_5_0(traits: DeviceTraits | None) -> bool:
     )
 
 
-_GPU = ("indirect", "direct")
 _ALL = ("indirect", "direct", "gemv", "cpu")
 _VECTORS = (1, 2, 4, 8, 16)
-
-
-def _gpu(
-    rule: str,
-    holds: Callable[[XgemmConfig, str, DeviceTraits | None], bool],
-    values: Callable[[XgemmConfig, str, DeviceTraits | None], str],
-) -> Constraint:
-    """A constraint on the tiling that both GPU families share."""
-    return Constraint(
-        rule,
-        _GPU,
-        lambda config, dtype, traits: holds(config.tiles, dtype, traits),
-        lambda config, dtype, traits: values(config.tiles, dtype, traits),
-    )
 
 
 CONSTRAINTS: tuple[Constraint, ...] = (
@@ -117,11 +70,11 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         ),
         lambda config, dtype, traits: f"they are {config}",
     ),
-    *(_one_of(name, ("indirect",), (0, 1)) for name in ("SA", "SB", "STRM", "STRN")),
-    *(_one_of(name, ("indirect",), _VECTORS) for name in ("VWM", "VWN")),
-    *(_one_of(name, ("direct",), _VECTORS) for name in ("VWMD", "VWND")),
-    _one_of("VW", ("gemv", "cpu"), _VECTORS),
-    *(_one_of(name, ("cpu",), (0, 1)) for name in ("PACKB", "PREFETCHB", "PREFETCHC")),
+    *(one_of(name, ("indirect",), (0, 1)) for name in ("SA", "SB", "STRM", "STRN")),
+    *(one_of(name, ("indirect",), _VECTORS) for name in ("VWM", "VWN")),
+    *(one_of(name, ("direct",), _VECTORS) for name in ("VWMD", "VWND")),
+    one_of("VW", ("gemv", "cpu"), _VECTORS),
+    *(one_of(name, ("cpu",), (0, 1)) for name in ("PACKB", "PREFETCHB", "PREFETCHC")),
     Constraint(
         "the work-items of a gemv must divide into LANES_N columns and a power of two along k",
         ("gemv",),
@@ -153,10 +106,10 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"{traits.local_memory_bytes if traits else '-'}"
         ),
     ),
-    _one_of("STAGES", _GPU, (1, 2, 3, 4)),
-    _one_of("ASYNC", _GPU, (0, 1)),
-    _one_of("SWIZZLE", _GPU, (1, 2, 4, 8, 16)),
-    _gpu(
+    one_of("STAGES", GPU, (1, 2, 3, 4)),
+    one_of("ASYNC", GPU, (0, 1)),
+    one_of("SWIZZLE", GPU, (1, 2, 4, 8, 16)),
+    on_tiles(
         "the vectors of a staged row must divide into groups of SWIZZLE",
         lambda c, dtype, traits: (
             c.MWG % (c.SWIZZLE * c.VWM) == 0 and c.NWG % (c.SWIZZLE * c.VWN) == 0
@@ -165,12 +118,12 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"rows of {c.MWG} and {c.NWG} in vectors of {c.VWM} and {c.VWN}, SWIZZLE {c.SWIZZLE}"
         ),
     ),
-    _gpu(
+    on_tiles(
         "copies past the registers need NVIDIA's compute capability 8.0",
         lambda c, dtype, traits: not c.ASYNC or traits is None or has_async_copy(traits),
         lambda c, dtype, traits: f"ASYNC is {c.ASYNC} on {traits.architecture if traits else '-'}",
     ),
-    _gpu(
+    on_tiles(
         "copies past the registers move vectors of 4, 8 or 16 bytes into two stages or more",
         lambda c, dtype, traits: (
             not c.ASYNC
@@ -184,25 +137,25 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"{dtype}, STAGES is {c.STAGES}, vectors of {c.VWM} and {c.VWN} elements"
         ),
     ),
-    _gpu(
+    on_tiles(
         "more than two stages need ASYNC",
         lambda c, dtype, traits: c.STAGES <= 2 or c.ASYNC == 1,
         lambda c, dtype, traits: f"STAGES is {c.STAGES}, ASYNC is {c.ASYNC}",
     ),
-    _one_of("FRAGMENTS", _GPU, (1, 2)),
-    _gpu(
+    one_of("FRAGMENTS", GPU, (1, 2)),
+    on_tiles(
         "two fragments need two stages or more and an even unrolling",
         lambda c, dtype, traits: c.FRAGMENTS == 1 or (c.STAGES >= 2 and c.KWI % 2 == 0),
         lambda c, dtype, traits: (
             f"FRAGMENTS is {c.FRAGMENTS}, STAGES is {c.STAGES}, the unrolling is {c.KWI}"
         ),
     ),
-    _gpu(
+    on_tiles(
         "dividing a tile's slabs among work-groups needs a memory fence between them",
         lambda c, dtype, traits: not c.FILL or traits is None or traits.fence_options is not None,
         lambda c, dtype, traits: f"FILL is {c.FILL}, the compiler has no such fence",
     ),
-    _gpu(
+    on_tiles(
         "a cap of registers needs NVIDIA's or AMD's compiler for GPUs",
         lambda c, dtype, traits: not c.REGISTERS or traits is None or has_register_caps(traits),
         lambda c, dtype, traits: (
@@ -211,12 +164,12 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             else "no device"
         ),
     ),
-    _gpu(
+    on_tiles(
         f"a cap of registers must be {_REGISTER_CAPS[0]} to {_REGISTER_CAPS[-1]} for a work-item",
         lambda c, dtype, traits: c.REGISTERS <= 0 or c.REGISTERS in _REGISTER_CAPS,
         lambda c, dtype, traits: f"REGISTERS is {c.REGISTERS}",
     ),
-    _gpu(
+    on_tiles(
         # With a stated size the compiler would see to it.
         "a work-group of capped registers must fit NVIDIA's register file",
         lambda c, dtype, traits: (
@@ -226,27 +179,27 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"{c.work_items} work-items of {c.REGISTERS} registers, limit {_NVIDIA_REGISTERS}"
         ),
     ),
-    _gpu(
+    on_tiles(
         "a vector of a complex type must fit OpenCL's 16 components",
         lambda c, dtype, traits: not is_complex(dtype) or max(c.VWM, c.VWN) <= 8,
         lambda c, dtype, traits: f"{dtype} with vector widths {c.VWM} and {c.VWN}",
     ),
-    _gpu(
+    on_tiles(
         "the rows of the tile must divide among work-items and vectors",
         lambda c, dtype, traits: c.MWG % (c.MDIMC * c.VWM) == 0,
         lambda c, dtype, traits: f"{c.MWG} rows, {c.MDIMC} work-items, vectors of {c.VWM}",
     ),
-    _gpu(
+    on_tiles(
         "the columns of the tile must divide among work-items and vectors",
         lambda c, dtype, traits: c.NWG % (c.NDIMC * c.VWN) == 0,
         lambda c, dtype, traits: f"{c.NWG} columns, {c.NDIMC} work-items, vectors of {c.VWN}",
     ),
-    _gpu(
+    on_tiles(
         "the slab's depth must be a multiple of the slices times the unrolling",
         lambda c, dtype, traits: c.KWG % (c.SLICES * c.KWI) == 0,
         lambda c, dtype, traits: f"depth {c.KWG}, slices {c.SLICES}, unrolling {c.KWI}",
     ),
-    _gpu(
+    on_tiles(
         "a slab of A must divide among the work-items that copy it",
         lambda c, dtype, traits: (
             c.work_items % c.MDIMA == 0
@@ -257,7 +210,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"vectors of {c.VWM}"
         ),
     ),
-    _gpu(
+    on_tiles(
         "a slab of B must divide among the work-items that copy it",
         lambda c, dtype, traits: (
             c.work_items % c.NDIMB == 0
@@ -280,7 +233,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"{config.tiles.work_items} work-items"
         ),
     ),
-    _gpu(
+    on_tiles(
         "padding must keep the vectors of a staged slab aligned",
         lambda c, dtype, traits: c.PADA % c.VWM == 0 and c.PADB % c.VWN == 0,
         lambda c, dtype, traits: (
@@ -293,15 +246,15 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: c.PADLD % c.VWM == 0 and c.PADLD % c.VWN == 0,
         lambda c, dtype, traits: f"PADLD {c.PADLD} with vectors of {c.VWM} and {c.VWN}",
     ),
-    _gpu(
+    on_tiles(
         "the work-items must divide into runs of LANES_M * LANES_N",
         lambda c, dtype, traits: c.MDIMC % c.LANES_M == 0 and c.NDIMC % c.LANES_N == 0,
         lambda c, dtype, traits: (
             f"{c.MDIMC} x {c.NDIMC} work-items, runs of {c.LANES_M} x {c.LANES_N}"
         ),
     ),
-    _one_of("SHUFFLE", _GPU, (0, 1)),
-    _gpu(
+    one_of("SHUFFLE", GPU, (0, 1)),
+    on_tiles(
         "passing fragments between work-items needs shuffles within a sub-group of "
         "LANES_M * LANES_N work-items",
         lambda c, dtype, traits: (
@@ -314,7 +267,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             else "no device"
         ),
     ),
-    _gpu(
+    on_tiles(
         "fragments must divide among the two work-items or more that share each, into whole "
         "vectors or equal shares of one",
         lambda c, dtype, traits: (
@@ -330,14 +283,14 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"of {c.VWN} among {c.LANES_M}"
         ),
     ),
-    _gpu(
+    on_tiles(
         "two stages need both operands in local memory",
         lambda c, dtype, traits: c.STAGES == 1 or (c.SA == 1 and c.SB == 1),
         lambda c, dtype, traits: f"STAGES is {c.STAGES}, SA is {c.SA}, SB is {c.SB}",
     ),
-    _multiple("NR", "VW", ("cpu",)),
+    multiple("NR", "VW", ("cpu",)),
     # Rows of the packed A are KC apart, and the panel of B follows them: both are read by vectors.
-    _multiple("KC", "VW", ("cpu",)),
+    multiple("KC", "VW", ("cpu",)),
     Constraint(
         # Seen on 5.0 (Ubuntu 24.04) with optimisation off, too; 3.1 is right. A CPU runs this
         # family only where a caller asks for it.
@@ -348,14 +301,14 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"the device's runtime is {traits.platform} {traits.driver}" if traits else "no device"
         ),
     ),
-    _gpu(
+    on_tiles(
         "the work-group must not exceed the device's limit",
         lambda c, dtype, traits: traits is None or c.work_items <= traits.max_work_group_size,
         lambda c, dtype, traits: (
             f"{c.work_items} work-items, limit {traits.max_work_group_size if traits else '-'}"
         ),
     ),
-    _gpu(
+    on_tiles(
         "the staged slabs must fit the device's local memory",
         lambda c, dtype, traits: (
             traits is None or local_bytes(c, dtype) <= traits.local_memory_bytes

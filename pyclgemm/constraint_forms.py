@@ -1,0 +1,59 @@
+"""A condition that a valid configuration meets, and the common forms of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .config import XgemmConfig
+from .device import DeviceTraits
+
+#: The families that share a tiling.
+GPU = ("indirect", "direct")
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One condition, the families that it binds, and how to state both of its sides."""
+
+    rule: str
+    families: tuple[str, ...]
+    holds: Callable[[Any, str, DeviceTraits | None], bool]
+    values: Callable[[Any, str, DeviceTraits | None], str]
+
+
+def multiple(whole: str, part: str, families: tuple[str, ...]) -> Constraint:
+    """A parameter that another one divides."""
+    return Constraint(
+        f"{whole} must be a multiple of {part}",
+        families,
+        lambda config, dtype, traits: getattr(config, whole) % getattr(config, part) == 0,
+        lambda config, dtype, traits: (
+            f"{whole} is {getattr(config, whole)}, {part} is {getattr(config, part)}"
+        ),
+    )
+
+
+def one_of(name: str, families: tuple[str, ...], allowed: tuple[int, ...]) -> Constraint:
+    """A parameter with few values."""
+    return Constraint(
+        f"{name} must be one of {', '.join(map(str, allowed))}",
+        families,
+        lambda config, dtype, traits: getattr(config, name) in allowed,
+        lambda config, dtype, traits: f"{name} is {getattr(config, name)}",
+    )
+
+
+def on_tiles(
+    rule: str,
+    holds: Callable[[XgemmConfig, str, DeviceTraits | None], bool],
+    values: Callable[[XgemmConfig, str, DeviceTraits | None], str],
+) -> Constraint:
+    """A condition on the tiling that both GPU families share."""
+    return Constraint(
+        rule,
+        GPU,
+        lambda config, dtype, traits: holds(config.tiles, dtype, traits),
+        lambda config, dtype, traits: values(config.tiles, dtype, traits),
+    )
