@@ -31,6 +31,11 @@ static inline element multiply_add(const element a, const element b, const eleme
 % endif
 }
 
+${epilogue()}
+</%def>
+
+## The functions by which a sum of products becomes the result.
+<%def name="epilogue()" filter="trim">
 static inline wide scale(const wide factor, const wide x)
 {
 % if problem.complex:

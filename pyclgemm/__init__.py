@@ -6,7 +6,13 @@ from .runtimes import register_runtimes
 register_runtimes()
 
 from .api import explain, gemm, plan  # noqa: E402
-from .config import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig  # noqa: E402
+from .config import (  # noqa: E402
+    CpuConfig,
+    GemvConfig,
+    MatrixConfig,
+    XgemmConfig,
+    XgemmDirectConfig,
+)
 from .epilogue import Epilogue  # noqa: E402
 from .errors import (  # noqa: E402
     ArgumentError,
@@ -37,6 +43,7 @@ __all__ = [
     "GemmPlan",
     "GemvConfig",
     "KernelBuildError",
+    "MatrixConfig",
     "PackedMatrix",
     "PyclgemmError",
     "ShapeError",

@@ -12,13 +12,15 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from .config import Config, CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
+from .config import Config, CpuConfig, GemvConfig, MatrixConfig, XgemmConfig, XgemmDirectConfig
 from .cpu_codegen import generate_cpu
 from .device import DeviceTraits
 from .element import ElementType, epilogue_type, operand_type
 from .epilogue import activation_expression
 from .fragment_reader import fragment_reader
 from .kernel_source import Argument, KernelSource, extent_type, matrix_arguments, render
+from .matrix_codegen import as_copied, generate_matrix
+from .matrix_units import required_unit
 from .probe import SHFL
 from .problem import GemmProblem, MatrixLayout
 from .share import FAN_IN
@@ -79,7 +81,7 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     ----------
     problem : GemmProblem
         The product. On the indirect path `a` and `b` are taken to be packed.
-    config : XgemmConfig, XgemmDirectConfig or CpuConfig
+    config : Config
         A valid configuration; its class decides the family.
     traits : DeviceTraits
         The device.
@@ -88,6 +90,11 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     -------
     KernelSource
         The text, formatted, and the arguments by name.
+
+    Raises
+    ------
+    UnsupportedError
+        If the configuration is for a matrix unit that the device has not.
     """
     arithmetic = problem.precision.arithmetic
     element = operand_type(problem.dtype, arithmetic)
@@ -95,6 +102,8 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     position_type = extent_type(problem.m, problem.n, problem.k)
     if isinstance(config, XgemmConfig):
         problem = replace(problem, a=PACKED_A, b=PACKED_B)
+    if isinstance(config, MatrixConfig):
+        problem = as_copied(problem, element.stored_bytes)
     context = {
         "problem": problem,
         "element": element,
@@ -110,6 +119,9 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
             # Hints, which a compiler for separate address spaces refuses.
             config = replace(config, PREFETCHB=0, PREFETCHC=0)
         return generate_cpu(problem, config, context, arguments, header)
+    if isinstance(config, MatrixConfig):
+        unit = required_unit(problem.precision, traits)
+        return generate_matrix(problem, config, unit, context, arguments, header)
     if isinstance(config, GemvConfig):
         text = render(
             "gemv.cl.mako",

@@ -7,24 +7,31 @@ from dataclasses import fields
 from typing import Any, TypeAlias, cast
 
 from .errors import ConfigError
-from .kernel_configs import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
+from .kernel_configs import (
+    CpuConfig,
+    GemvConfig,
+    MatrixConfig,
+    XgemmConfig,
+    XgemmDirectConfig,
+)
 
 __all__ = [
     "FAMILIES",
     "Config",
     "CpuConfig",
     "GemvConfig",
+    "MatrixConfig",
     "XgemmConfig",
     "XgemmDirectConfig",
     "as_config",
     "config_from_dict",
 ]
 
-Config: TypeAlias = XgemmConfig | XgemmDirectConfig | GemvConfig | CpuConfig
+Config: TypeAlias = XgemmConfig | XgemmDirectConfig | GemvConfig | MatrixConfig | CpuConfig
 
 #: The configuration class of each path.
 FAMILIES: dict[str, type[Any]] = {
-    cls.family: cls for cls in (XgemmConfig, XgemmDirectConfig, GemvConfig, CpuConfig)
+    cls.family: cls for cls in (XgemmConfig, XgemmDirectConfig, GemvConfig, MatrixConfig, CpuConfig)
 }
 
 
@@ -74,7 +81,8 @@ def as_config(config: Config | Mapping[str, Any]) -> Config:
     if not isinstance(config, Mapping) or "path" not in config:
         raise ConfigError(
             f"config is {config!r}; an XgemmConfig, an XgemmDirectConfig, a GemvConfig, a "
-            "CpuConfig, or a mapping with 'path' and the parameters of that family is wanted"
+            "MatrixConfig, a CpuConfig, or a mapping with 'path' and the parameters of that "
+            "family is wanted"
         )
     parameters = dict(config)
     return config_from_dict(parameters.pop("path"), parameters)

@@ -8,6 +8,7 @@ from .config import GemvConfig, XgemmConfig
 from .constraint_forms import GPU, Constraint, multiple, on_tiles, one_of
 from .device import DeviceTraits, has_async_copy, has_register_caps
 from .fragment_reader import part_width
+from .matrix_constraints import MATRIX_CONSTRAINTS
 from .precision import is_complex
 from .tiling import slab_copy
 
@@ -57,7 +58,7 @@ def _is_pocl_5_0(traits: DeviceTraits | None) -> bool:
     )
 
 
-_ALL = ("indirect", "direct", "gemv", "cpu")
+_ALL = ("indirect", "direct", "gemv", "matrix", "cpu")
 _VECTORS = (1, 2, 4, 8, 16)
 
 
@@ -317,4 +318,5 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"{local_bytes(c, dtype)} bytes, limit {traits.local_memory_bytes if traits else '-'}"
         ),
     ),
+    *MATRIX_CONSTRAINTS,
 )

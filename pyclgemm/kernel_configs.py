@@ -267,6 +267,33 @@ class GemvConfig(_Config):
 
 
 @dataclass(frozen=True)
+class MatrixConfig(_Config):
+    """Matrix units: the sub-groups of a work-group multiply fragments out of local memory.
+
+    Attributes
+    ----------
+    MWG, NWG, KWG : int
+        Tile of a work-group: rows, columns, and the slab of k that is staged at a time.
+    SUBGROUPS_M, SUBGROUPS_N : int
+        Sub-groups along the rows and the columns of the tile.
+    STAGES : int
+        Slabs of each operand in local memory, of which all but one are on their way.
+    GROUP_M : int
+        Tile rows that are walked together, column by column, for the cache.
+    """
+
+    MWG: int
+    NWG: int
+    KWG: int
+    SUBGROUPS_M: int
+    SUBGROUPS_N: int
+    STAGES: int = 3
+    GROUP_M: int = 8
+
+    family: ClassVar[str] = "matrix"
+
+
+@dataclass(frozen=True)
 class CpuConfig(_Config):
     """CPU devices: one work-item a core, explicit vectors, operands packed by the item.
 

@@ -14,6 +14,7 @@ from .device import DeviceTraits, traits_of
 from .epilogue import Epilogue
 from .errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
 from .launch_sequence import LaunchSequence
+from .matrix_units import required_unit
 from .operands import (
     Matrix,
     Transposition,
@@ -142,6 +143,13 @@ def _activation(epilogue: Epilogue | None, dtype: str) -> str | None:
 
 def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> None:
     """Raise `UnsupportedError` if the device lacks arithmetic that a product needs."""
+    if precision.needs_matrix_unit:
+        if is_complex(dtype):
+            raise UnsupportedError(
+                f"the operands are {dtype} and precision is {precision.name}; matrix units "
+                "multiply real elements"
+            )
+        required_unit(precision, traits)
     lacking = {
         "float64": not traits.float64,
         "float16": not traits.float16,

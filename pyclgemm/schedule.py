@@ -8,16 +8,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .config import Config, CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
+from .config import Config, CpuConfig, GemvConfig, MatrixConfig, XgemmConfig, XgemmDirectConfig
 from .cpu_schedule import schedule_cpu
 from .device import DeviceTraits
 from .element import ElementType, operand_type
 from .launch import Launch, Schedule, gemm_launch, stride_values
+from .matrix_codegen import is_copied
 from .operands import Matrix
 from .pack_codegen import generate_pack
 from .problem import GemmProblem
 from .product import Product
 from .share import divide, tile_count
+
+#: Elements to which rows of operands are padded that matrix units read after packing.
+_PACKED_WIDTH = 16
 
 
 def oriented(product: Product, config: Config) -> Product:
@@ -44,6 +48,8 @@ def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Sch
         return _schedule_gemv(product, config, traits)
     if isinstance(config, XgemmConfig):
         return _schedule_indirect(product, config, traits)
+    if isinstance(config, MatrixConfig):
+        return _schedule_matrix(product, config, traits)
     if isinstance(config, CpuConfig):
         return schedule_cpu(product, config, traits)
     return _schedule_direct(product, config, traits)
@@ -201,3 +207,34 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
     values = strides | shared.values
     launches.append(gemm_launch(product, config, traits, (shared.groups,), values, moved))
     return Schedule(tuple(launches), workspaces | shared.workspaces)
+
+
+# --------------------------------------------------------------------------------------
+# Matrix units
+# --------------------------------------------------------------------------------------
+
+
+def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTraits) -> Schedule:
+    """Operands whose rows cannot be copied by vectors are packed first, without padding k."""
+    problem = product.problem
+    size = ElementType(problem.dtype, problem.real_dtype).stored_bytes
+    launches: list[Launch] = []
+    workspaces: dict[str, int] = {}
+    moved: dict[str, str] = {}
+    strides: dict[str, int] = {}
+    for name, extent in (("a", problem.m), ("b", problem.n)):
+        if is_copied(getattr(problem, name), size):
+            continue
+        padded = (math.ceil(extent / _PACKED_WIDTH) * _PACKED_WIDTH, max(1, problem.k))
+        workspace = f"packed_{name}"
+        launches.append(
+            pack_launch(
+                name, workspace, getattr(product, name), name, problem.dtype, padded, traits
+            )
+        )
+        workspaces[workspace] = size * padded[0] * padded[1]
+        moved[name] = workspace
+        strides["a_column_stride" if name == "a" else "b_row_stride"] = padded[0]
+    groups = tile_count(problem.m, problem.n, config.MWG, config.NWG)
+    launches.append(gemm_launch(product, config, traits, (groups,), strides, moved))
+    return Schedule(tuple(launches), workspaces)

@@ -10,6 +10,7 @@ from .config import (
     Config,
     CpuConfig,
     GemvConfig,
+    MatrixConfig,
     XgemmConfig,
     as_config,
 )
@@ -223,6 +224,8 @@ def _tile_size(config: Config) -> int:
         return config.MR * config.NR
     if isinstance(config, GemvConfig):
         return config.MR * config.LANES_N * config.VW
+    if isinstance(config, MatrixConfig):
+        return config.MWG * config.NWG
     return config.tiles.MWG * config.tiles.NWG
 
 
@@ -240,6 +243,11 @@ def _callers_choice(
 ) -> Choice:
     config = as_config(config)
     check_config(config, problem.dtype, traits)
+    if problem.precision.needs_matrix_unit and config.family != "matrix":
+        raise ConfigError(
+            f"config is {config.family} {config}; precision is {problem.precision.name}, which "
+            "only matrix units compute: a MatrixConfig is wanted"
+        )
     if not _reads(config, problem.packed):
         raise ConfigError(
             f"config is {config.family} {config}, which cannot read b as it was packed: "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from .config import Config, CpuConfig, GemvConfig
+from .config import Config, CpuConfig, GemvConfig, MatrixConfig, XgemmConfig, XgemmDirectConfig
 from .share import divide, tile_count
 
 
@@ -46,6 +46,8 @@ def excess_octaves(config: Config, sizes: tuple[int, int, int], units: int) -> f
     if isinstance(config, GemvConfig):
         m, n = min(m, n), max(m, n)  # as it is run
         rows, columns, depth = config.MR, config.LANES_N * config.VW, 1
+    elif isinstance(config, MatrixConfig):
+        rows, columns, depth = config.MWG, config.NWG, config.KWG
     else:
         rows, columns, depth = config.tiles.MWG, config.tiles.NWG, config.tiles.KWG
     tiles, slabs = tile_count(m, n, rows, columns), math.ceil(k / depth)
@@ -55,7 +57,7 @@ def excess_octaves(config: Config, sizes: tuple[int, int, int], units: int) -> f
 
 def _idle(config: Config, tiles: int, slabs: int, units: int) -> float:
     """Compute units over those that are busy on average."""
-    shared = 0 if isinstance(config, (CpuConfig, GemvConfig)) else config.tiles.FILL
+    shared = config.tiles.FILL if isinstance(config, (XgemmConfig, XgemmDirectConfig)) else 0
     groups = tiles
     if shared:
         groups = divide(tiles, slabs, shared * units).groups

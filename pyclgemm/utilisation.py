@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .config import Config, CpuConfig
+from .config import Config, CpuConfig, MatrixConfig
 from .problem import GemmProblem
 
 
@@ -89,5 +89,7 @@ def tile_of(config: Config) -> tuple[int, int, int] | None:
     """Rows, columns and depth to which a family rounds up; None for one without tiles."""
     if isinstance(config, CpuConfig):
         return config.MR, config.NR, 1
+    if isinstance(config, MatrixConfig):
+        return config.MWG, config.NWG, config.KWG
     tiles = getattr(config, "tiles", None)
     return None if tiles is None else (tiles.MWG, tiles.NWG, tiles.KWG)

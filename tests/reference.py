@@ -19,7 +19,12 @@ the unit roundoff of the arithmetic and eps = 2 u; |X| takes absolute values per
 5. Activation f with Lipschitz constant L: an error e before it is at most L e after it.
    Its own evaluation adds at most 16 ulp of a factor below 1 (OpenCL allows ``erf`` 16,
    ``tanh`` 5, ``exp`` 3, a quotient 2.5), times |x| where f multiplies by x. `relu` adds none.
-6. A result stored in a narrower type than that of the arithmetic (float16 from float32) is
+6. A precision that rounds elements to parts (of 11 bits in TF32, 8 in BF16; u_p = 2^-11, 2^-8)
+   and adds t products of parts for each product: the sum has t k terms, and each product of
+   elements is off by ``2 u_p + u_p^2`` with one part; with two by ``3 u_p^2 + 4 u_p^3`` (u_p^2 of
+   each element, and the product of the second parts, which is left out); with three parts of
+   BF16, which hold all 24 bits, by the products that X6 leaves out: ``2 u_p^3 + u_p^4``.
+7. A result stored in a narrower type than that of the arithmetic (float16 from float32) is
    rounded once more: ``eps_stored |out|``. Below the smallest normal number, of either
    type, results may be flushed to zero.
 """
@@ -44,6 +49,17 @@ _ARITHMETIC = {
     "float64": np.float64,
     "complex64": np.float32,
     "complex128": np.float64,
+}
+
+
+#: By the precision's name: terms of a product, and its largest relative error.
+_PARTS = {
+    "TF32_TF32_F32": (1, 2 * 2**-11 + 2**-22),
+    "TF32_TF32_F32_X3": (3, 3 * 2**-22 + 4 * 2**-33),
+    "BF16_BF16_F32": (1, 2 * 2**-8 + 2**-16),
+    "BF16_BF16_F32_X3": (3, 3 * 2**-16 + 4 * 2**-24),
+    "BF16_BF16_F32_X6": (6, 2 * 2**-24 + 2**-32),
+    "BF16_BF16_F32_X9": (9, 0.0),
 }
 
 
@@ -131,7 +147,9 @@ def expected_gemm(
             bound = np.zeros(value.shape)
         else:
             value = alpha * (left @ right)
-            bound = sum_factor * (products + 10) * eps * abs(alpha) * (abs(left) @ abs(right))
+            terms, product_error = _PARTS.get(precision or "", (1, 0.0))
+            relative = sum_factor * (terms * products + 10) * eps + product_error
+            bound = relative * abs(alpha) * (abs(left) @ abs(right))
         if c is not None and beta:
             value = value + beta * c.astype(wide)
             bound = bound + scalar_factor * 4 * eps * abs(beta) * abs(c.astype(wide))

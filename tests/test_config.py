@@ -12,6 +12,7 @@ from pyclgemm.config import (
     FAMILIES,
     CpuConfig,
     GemvConfig,
+    MatrixConfig,
     XgemmConfig,
     XgemmDirectConfig,
     as_config,
@@ -27,6 +28,7 @@ INDIRECT = XgemmConfig(
 DIRECT = XgemmDirectConfig(
     WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=4, VWND=4, PADA=4, PADB=4
 )
+MATRIX = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1)
 GEMV = GemvConfig(MR=2, WGS=64, LANES_N=8, VW=4, KWI=2)
 CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
 BASES = pytest.mark.parametrize(
@@ -151,6 +153,18 @@ BROKEN = [
      "device's local memory: 24576 bytes, limit 16384"),
     (INDIRECT, {"STAGES": 2}, "float64", "the staged slabs must fit the device's local memory: "
      "32768 bytes, limit 16384"),
+    (MATRIX, {"STAGES": 1}, "float16", "STAGES must be one of 2, 3, 4: STAGES is 1"),
+    (MATRIX, {}, "complex64", "matrix units multiply real elements of 2, 4 or 8 bytes: they are "
+     "complex64"),
+    (MATRIX, {"MWG": 48}, "float16", "must be multiples of 16: 48 x 32 among 2 x 1 sub-groups, "
+     "KWG is 16"),
+    (MATRIX, {"KWG": 24}, "float16", "KWG is 24"),
+    (MATRIX, {"SUBGROUPS_M": 8, "MWG": 128}, "float16", "slabs must divide among the work-items in "
+     "pieces of 16 bytes: 128 x 16 and 16 x 32 float16, 256 work-items"),
+    (MATRIX, {"SUBGROUPS_M": 8, "MWG": 128}, "float16", "a work-group must not exceed the device's "
+     "limit: 256 work-items, limit 128"),
+    (MATRIX, {"MWG": 128, "NWG": 128}, "float32", "the slabs of a work-group must fit the device's "
+     "local memory: 73728 bytes, limit 16384"),
 ]  # fmt: skip
 
 OLDER = gpu(architecture="sm_75")
@@ -390,7 +404,7 @@ def test_records_without_the_newer_parameters_mean_their_defaults(config):
 @pytest.mark.parametrize(
     ("family", "parameters", "message"),
     [
-        ("strassen", {}, "path is 'strassen'; known paths are indirect, direct, gemv, cpu"),
+        ("strassen", {}, "path is 'strassen'; known paths are indirect, direct, gemv, matrix, cpu"),
         (
             "cpu",
             {"MR": 6, "UNROLL": 2},

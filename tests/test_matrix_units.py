@@ -1,0 +1,214 @@
+"""Products by matrix units: fragments, splits and edges, with the instructions emulated."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from matrix_emulation import emulated_units
+from reference import assert_close, expected_gemm
+
+import pyclgemm
+from pyclgemm.config import MatrixConfig
+from pyclgemm.device import traits_of
+from pyclgemm.errors import ConfigError, UnsupportedError
+from pyclgemm.gemm_shape import GemmShape
+from pyclgemm.launch import generate_gemm
+from pyclgemm.matrix_codegen import parts_of
+from pyclgemm.matrix_units import required_unit
+from pyclgemm.precision import resolve_precision
+from pyclgemm.problem import PackedLayout
+from pyclgemm.typical import typical_traits
+
+H100 = typical_traits("sm_90")
+CONFIG = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2, GROUP_M=2)
+SPLIT = ("TF32_TF32_F32_X3", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9")
+FLOAT32 = ("TF32_TF32_F32", "BF16_BF16_F32", *SPLIT)
+PRECISIONS = (
+    ("float16", "F16_F16_F32"), ("float64", "F64_F64_F64"), *(("float32", name) for name in FLOAT32)
+)  # fmt: skip
+
+
+@pytest.fixture
+def units(queue):
+    """A device that passes for an H100; its sub-groups shuffle."""
+    if 32 not in traits_of(queue.device).sub_group_sizes:
+        pytest.skip("the emulation needs sub-groups of 32 work-items that shuffle")
+    with emulated_units():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"),
+    [
+        ("float16", "F16_F16_F32"),
+        ("float64", "F64_F64_F64"),
+        ("float32", "TF32_TF32_F32"),
+        ("float32", "BF16_BF16_F32_X3"),
+    ],
+)
+@pytest.mark.parametrize("a", [ROW_ALIGNED, COLUMN_ALIGNED])
+@pytest.mark.parametrize("b", [ROW_ALIGNED, COLUMN_ALIGNED])
+def test_layouts(units: None, queue: Any, dtype: str, precision: str, a: Any, b: Any) -> None:
+    check_gemm(queue, (45, 39, 53), dtype, a=a, b=b, precision=precision, config=CONFIG)
+
+
+@pytest.mark.parametrize(("a", "b"), [(ROW, COLUMN), (COLUMN, STRIDED), (STRIDED, ROW)])
+def test_rows_that_cannot_be_copied_are_packed(units: None, queue: Any, a: Any, b: Any) -> None:
+    check_gemm(
+        queue, (33, 35, 37), a=a, b=b, precision="TF32_TF32_F32", config=CONFIG, trans_a=True
+    )
+
+
+def test_a_constant_operand_is_read_as_it_was_packed(units: None, queue: Any) -> None:
+    packed = PackedLayout("gpu", depth_block=16, width=32)
+    check_gemm(queue, (33, 35, 37), "float16", config=CONFIG, pack=packed)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (32, 32, 16), (31, 33, 17), (65, 1, 130), (5, 70, 0)])
+def test_sizes(units: None, queue: Any, sizes: Any) -> None:
+    check_gemm(queue, sizes, "float16", config=CONFIG)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(CONFIG, STAGES=3),
+        replace(CONFIG, STAGES=4, KWG=32),
+        replace(CONFIG, MWG=96, NWG=48, SUBGROUPS_M=1, SUBGROUPS_N=3, GROUP_M=1),
+        replace(CONFIG, MWG=64, NWG=64, SUBGROUPS_M=1, SUBGROUPS_N=2),
+    ],
+    ids=str,
+)
+def test_tiles(units: None, queue: Any, config: MatrixConfig) -> None:
+    check_gemm(queue, (70, 66, 90), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, config=config)
+    check_gemm(
+        queue, (70, 66, 90), a=ROW_ALIGNED, b=ROW_ALIGNED, precision="TF32_TF32_F32", config=config
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out"),
+    [("float16", ROW), ("float16", ROW_ALIGNED), ("float64", COLUMN), ("float64", STRIDED)],
+)
+def test_epilogue(units: None, queue: Any, dtype: str, out: Any) -> None:
+    check_gemm(
+        queue, (37, 34, 40), dtype, out=out, c=ROW, bias=True, activation="gelu", alpha=0.5,
+        beta=-1.5, config=CONFIG,
+    )  # fmt: skip
+    check_gemm(queue, (37, 34, 40), dtype, out=out, in_place=True, beta=2.0, config=CONFIG)
+
+
+# -------------------------------------------------------------------------- hard numbers
+
+
+def product(queue: Any, a: Any, b: Any, precision: str) -> Any:
+    """The product of NumPy arrays, computed on the device."""
+    device_a, device_b = (cl_array.to_device(queue, x) for x in (a, b))
+    return pyclgemm.gemm(queue, device_a, device_b, precision=precision, config=CONFIG).get()
+
+
+@pytest.mark.parametrize("precision", FLOAT32)
+@pytest.mark.parametrize("kind", ["badly scaled", "cancelling", "denormal", "near the largest"])
+def test_error_bound(units: None, queue: Any, rng: Any, precision: str, kind: str) -> None:
+    a, b = rng.uniform(-1, 1, (32, 64)), rng.uniform(-1, 1, (64, 32))
+    if kind == "badly scaled":
+        a *= 2.0 ** rng.integers(-40, 40, a.shape)
+        b *= 2.0 ** rng.integers(-40, 40, b.shape)
+    elif kind == "cancelling":
+        a[:, 32:], b[32:] = a[:, :32], -b[:32]
+    elif kind == "denormal":
+        a *= 2.0**-120
+        a[:, ::2] *= 2.0**-20
+    else:
+        a[:, 0], b[0] = 3.4e38, rng.choice([-1.0, 1.0], 32)
+        a[:, 1:] *= 1e30
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    expected = expected_gemm(a, b, precision=precision)
+    # A denormal number has fewer bits than a part: what a single part leaves is no part of it.
+    lost = 0.0 if precision in SPLIT else 2.0**-133 * np.abs(b.astype(float)).sum(0)
+    expected = replace(expected, bound=expected.bound + lost)
+    assert_close(product(queue, a, b, precision), expected)
+
+
+@pytest.mark.parametrize("precision", FLOAT32)
+def test_infinities_and_nan(units: None, queue: Any, rng: Any, precision: str) -> None:
+    a = rng.uniform(0.5, 1, (33, 40)).astype(np.float32)
+    b = rng.uniform(0.5, 1, (40, 33)).astype(np.float32)
+    a[0, 3], a[1, 5], a[2, 7] = np.inf, -np.inf, np.nan
+    a[3, 0], a[3, 1] = np.inf, -np.inf
+    b[9, 4], b[3, 6], b[:, 8] = np.inf, 0, 1.0
+    assert_close(product(queue, a, b, precision), expected_gemm(a, b, precision=precision))
+
+
+def test_split_products_are_as_good_as_float32(units: None, queue: Any, rng: Any) -> None:
+    """Not only within the bound, which a wrong pair of parts may be: near the sum's own error."""
+    a = rng.uniform(-1, 1, (64, 96)).astype(np.float32)
+    b = rng.uniform(-1, 1, (96, 64)).astype(np.float32)
+    exact = a.astype(float) @ b.astype(float)
+    scale = np.abs(a).astype(float) @ np.abs(b).astype(float)
+    errors = {
+        name: np.abs(product(queue, a, b, name) - exact).max() / scale.max() for name in FLOAT32
+    }
+    assert errors["BF16_BF16_F32"] < 2**-8 < 2**8 * errors["TF32_TF32_F32"] < 1
+    for name in ("TF32_TF32_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9"):
+        assert errors[name] < 2**-21
+    assert 2**-24 < errors["BF16_BF16_F32_X3"] < 2**-15
+
+
+# -------------------------------------------------------------------------- without a device
+
+
+@pytest.mark.parametrize(("dtype", "precision"), PRECISIONS)
+def test_the_text_has_the_instruction_and_nothing_undecided(dtype: str, precision: str) -> None:
+    problem = GemmShape(64, 64, 64).problem(dtype, precision)
+    text = generate_gemm(problem, CONFIG, H100).text
+    unit = required_unit(problem.precision, H100)
+    parts = parts_of(problem.precision.terms)
+    assert text.count(unit.instruction) == 1
+    assert text.count("multiply_accumulate(accumulators") == problem.precision.terms
+    assert f"a_fragments[{parts}]" in text
+    assert ("ldmatrix" in text) == (dtype == "float16")
+    assert ("sum = fma(" in text) == (problem.precision.terms > 1)
+    assert not re.search(r"[^\w]if \((0|1|true|false)\)", text)
+
+
+@pytest.mark.parametrize("precision", FLOAT32)
+def test_a_device_without_units_says_so(queue: Any, precision: str) -> None:
+    a = np.ones((4, 4), np.float32)
+    expectation: Any = pytest.raises(UnsupportedError, match=f"{precision}, for which .* has no")
+    with contextlib.suppress(UnsupportedError):
+        required_unit(resolve_precision(precision, "float32"), traits_of(queue.device))
+        expectation = pytest.raises(UnsupportedError, match="no configuration")
+    with expectation:
+        pyclgemm.gemm(queue, a, a, precision=precision)
+
+
+def test_complex_elements_are_refused(queue: Any) -> None:
+    a = np.ones((4, 4), np.complex64)
+    with pytest.raises(UnsupportedError, match="matrix units multiply real elements"):
+        pyclgemm.gemm(queue, a, a, precision="TF32_TF32_F32")
+
+
+def test_other_families_do_not_compute_in_a_units_precision(units: None, queue: Any) -> None:
+    a = np.ones((4, 4), np.float32)
+    direct = {
+        "path": "direct", "WGD": 8, "KWGD": 8, "MDIMCD": 8, "NDIMCD": 8, "MDIMAD": 8, "NDIMBD": 8,
+        "KWID": 1, "VWMD": 1, "VWND": 1,
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="TF32_TF32_F32, which only matrix"):
+        pyclgemm.gemm(queue, a, a, precision="TF32_TF32_F32", config=direct)
+
+
+@pytest.mark.parametrize("name", FLOAT32)
+def test_the_documented_error_is_the_bound_of_the_tests(name: str) -> None:
+    from reference import _PARTS
+
+    precision = resolve_precision(name, "float32")
+    assert (precision.terms, precision.product_error) == pytest.approx(_PARTS[name])
