@@ -19,11 +19,13 @@ from pyclgemm.config import MatrixConfig
 from pyclgemm.device import traits_of
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
+from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.launch import generate_gemm
 from pyclgemm.matrix_codegen import parts_of
 from pyclgemm.matrix_units import required_unit
 from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import PackedLayout
+from pyclgemm.schedule import make_schedule
 from pyclgemm.typical import typical_traits
 
 H100 = typical_traits("sm_90")
@@ -99,10 +101,10 @@ def test_tiles(units: None, queue: Any, config: MatrixConfig) -> None:
 )
 def test_epilogue(units: None, queue: Any, dtype: str, out: Any) -> None:
     check_gemm(
-        queue, (37, 34, 40), dtype, out=out, c=ROW, bias=True, activation="gelu", alpha=0.5,
+        queue, (37, 33, 40), dtype, out=out, c=ROW, bias=True, activation="gelu", alpha=0.5,
         beta=-1.5, config=CONFIG,
     )  # fmt: skip
-    check_gemm(queue, (37, 34, 40), dtype, out=out, in_place=True, beta=2.0, config=CONFIG)
+    check_gemm(queue, (37, 33, 40), dtype, out=out, in_place=True, beta=2.0, config=CONFIG)
 
 
 # -------------------------------------------------------------------------- hard numbers
@@ -143,7 +145,15 @@ def test_infinities_and_nan(units: None, queue: Any, rng: Any, precision: str) -
     b = rng.uniform(0.5, 1, (40, 33)).astype(np.float32)
     a[0, 3], a[1, 5], a[2, 7] = np.inf, -np.inf, np.nan
     a[3, 0], a[3, 1] = np.inf, -np.inf
+    a[4, 2] = np.uint32(0x7F800001).view(np.float32)  # a NaN by bits that no part keeps
     b[9, 4], b[3, 6], b[:, 8] = np.inf, 0, 1.0
+    assert_close(product(queue, a, b, precision), expected_gemm(a, b, precision=precision))
+
+
+@pytest.mark.parametrize("precision", SPLIT)
+def test_leading_parts_that_overflow(units: None, queue: Any, precision: str) -> None:
+    """Both leading parts of bfloat16 are rounded up, and their product is infinite."""
+    a, b = np.float32([[3.383e38]]), np.float32([[1.0040]])
     assert_close(product(queue, a, b, precision), expected_gemm(a, b, precision=precision))
 
 
@@ -177,6 +187,30 @@ def test_the_text_has_the_instruction_and_nothing_undecided(dtype: str, precisio
     assert ("ldmatrix" in text) == (dtype == "float16")
     assert ("sum = fma(" in text) == (problem.precision.terms > 1)
     assert not re.search(r"[^\w]if \((0|1|true|false)\)", text)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "layout", "packed"),
+    [
+        ("float32", (32, 32, 32), "NN", []),
+        ("float32", (30, 32, 32), "NN", []),  # no row of A or B is that long
+        ("float32", (32, 32, 30), "NN", ["packed_a"]),
+        ("float32", (32, 30, 32), "NN", ["packed_b"]),
+        ("float32", (30, 32, 32), "TN", ["packed_a"]),
+        ("float32", (32, 32, 30), "NT", ["packed_a", "packed_b"]),
+        ("float16", (32, 32, 12), "NN", ["packed_a"]),
+        ("float64", (32, 32, 30), "NN", []),
+    ],
+)
+def test_only_rows_of_16_bytes_are_copied_where_they_lie(
+    dtype: str, sizes: Any, layout: Any, packed: list[str]
+) -> None:
+    precision = {"float16": "F16_F16_F32", "float32": "TF32_TF32_F32", "float64": "F64_F64_F64"}
+    inquiry = Inquiry(
+        *sizes, dtype=dtype, precision=precision[dtype],
+        trans_a=layout[0], trans_b=layout[1],
+    )  # fmt: skip
+    assert list(make_schedule(product_of(inquiry), CONFIG, H100).workspaces) == packed
 
 
 @pytest.mark.parametrize("precision", FLOAT32)
