@@ -105,6 +105,8 @@ def test_epilogue(units: None, queue: Any, dtype: str, out: Any) -> None:
         beta=-1.5, config=CONFIG,
     )  # fmt: skip
     check_gemm(queue, (37, 33, 40), dtype, out=out, in_place=True, beta=2.0, config=CONFIG)
+    # Without an addend, so that what is written beside the result is no NaN, as what lies there.
+    check_gemm(queue, (37, 33, 40), dtype, out=out, config=CONFIG)
 
 
 # -------------------------------------------------------------------------- hard numbers
