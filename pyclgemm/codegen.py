@@ -21,14 +21,11 @@ from .fragment_reader import fragment_reader
 from .kernel_source import Argument, KernelSource, extent_type, matrix_arguments, render
 from .matrix_codegen import as_copied, generate_matrix
 from .matrix_units import required_unit
+from .pack_codegen import PACKED_A, PACKED_B
 from .probe import SHFL
-from .problem import GemmProblem, MatrixLayout
+from .problem import GemmProblem
 from .share import FAN_IN
 from .slab_reader import slab_reader
-
-#: Layouts after packing: positions contiguous, rows padded to the widest vector.
-PACKED_A = MatrixLayout("column", 16)
-PACKED_B = MatrixLayout("row", 16)
 
 
 def _gemm_arguments(

@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from .codegen import PACKED_A, PACKED_B
 from .config import Config, CpuConfig, XgemmConfig
 from .constraint_list import STAGED_BYTES
 from .element import operand_type
+from .pack_codegen import PACKED_A, PACKED_B
 from .problem import GemmProblem
 from .schedule import needs_packing
 from .share import Share, tile_count

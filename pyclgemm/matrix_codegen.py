@@ -10,14 +10,11 @@ from .element import ElementType
 from .kernel_configs import MatrixConfig
 from .kernel_source import Argument, KernelSource, render
 from .matrix_units import LANES, MatrixUnit
+from .pack_codegen import PACKED_A, PACKED_B
 from .problem import GemmProblem, MatrixLayout
 
 #: Bytes that are copied at once: the widest of cp.async, and a row of ldmatrix.
 COPY_BYTES = 16
-
-#: Layouts after packing: positions contiguous, rows padded to the widest vector.
-_PACKED_A = MatrixLayout("column", 16)
-_PACKED_B = MatrixLayout("row", 16)
 
 #: Elements between rows in local memory, by what is multiplied, where k is contiguous and where
 #: it is not: the lanes of a sub-group then read different banks.
@@ -118,9 +115,14 @@ def is_copied(layout: MatrixLayout, stored_bytes: int) -> bool:
 
 def as_copied(problem: GemmProblem, stored_bytes: int) -> GemmProblem:
     """The product with its operands as they are when the kernel copies them."""
-    a = problem.a if is_copied(problem.a, stored_bytes) else _PACKED_A
-    b = problem.b if is_copied(problem.b, stored_bytes) else _PACKED_B
+    a = problem.a if is_copied(problem.a, stored_bytes) else PACKED_A
+    b = problem.b if is_copied(problem.b, stored_bytes) else PACKED_B
     return replace(problem, a=a, b=b)
+
+
+def work_items(config: MatrixConfig) -> int:
+    """Work-items of a group."""
+    return LANES * config.SUBGROUPS_M * config.SUBGROUPS_N
 
 
 def parts_of(terms: int) -> int:
@@ -159,7 +161,7 @@ def generate_matrix(
     header : str
         Comment at the head of the text.
     """
-    items = LANES * config.SUBGROUPS_M * config.SUBGROUPS_N
+    items = work_items(config)
     element: ElementType = context["element"]
     slabs = (
         _slab("a", problem.a.order == "row", config.MWG, unit.row_groups, config, unit, element),
@@ -203,6 +205,5 @@ def _slab(
 ) -> MatrixSlab:
     rows, length = (extent, config.KWG) if along_k else (config.KWG, extent)
     padding = _PADDING[unit.operand][0 if along_k else 1]
-    items = LANES * config.SUBGROUPS_M * config.SUBGROUPS_N
-    copies = rows * length * element.stored_bytes // (COPY_BYTES * items)
+    copies = rows * length * element.stored_bytes // (COPY_BYTES * work_items(config))
     return MatrixSlab(name, element, along_k, rows, length, length + padding, copies, row_groups)

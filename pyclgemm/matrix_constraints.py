@@ -6,18 +6,12 @@ import numpy as np
 
 from .constraint_forms import Constraint, one_of
 from .kernel_configs import MatrixConfig
-from .matrix_codegen import COPY_BYTES, MOST_PADDING
-from .matrix_units import LANES
+from .matrix_codegen import COPY_BYTES, MOST_PADDING, work_items
 
 _MATRIX = ("matrix",)
 
 #: Rows, columns and depths of the largest fragments, or of the pairs that are loaded at once.
 _FRAGMENT = 16
-
-
-def work_items(config: MatrixConfig) -> int:
-    """Work-items of a group."""
-    return LANES * config.SUBGROUPS_M * config.SUBGROUPS_N
 
 
 def local_bytes(config: MatrixConfig, dtype: str) -> int:

@@ -18,6 +18,10 @@ from .kernel_source import (
 from .precision import real_part_name
 from .problem import GemmProblem, MatrixLayout
 
+#: Layouts after packing for a GPU: positions contiguous, rows padded to the widest vector.
+PACKED_A = MatrixLayout("column", 16)
+PACKED_B = MatrixLayout("row", 16)
+
 
 def generate_pack(
     layout: MatrixLayout,

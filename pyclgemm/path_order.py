@@ -68,6 +68,9 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         raise UnsupportedError(
             f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
         )
+    if problem.precision.needs_matrix_unit:
+        name = problem.precision.name
+        return [Attempt(("matrix",), hits, f"only matrix units compute {name}")]
     if 0 in (m, n, k):
         return _in_order("direct", hits, f"m, n, k = {m}, {n}, {k} needs no products")
     attempts = []

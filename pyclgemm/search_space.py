@@ -15,6 +15,8 @@ from .config import FAMILIES, Config, config_from_dict
 from .constraints import violations
 from .device import DeviceTraits
 from .errors import ArgumentError
+from .matrix_units import matrix_unit
+from .precision import Precision, is_complex
 from .tuning_axes import Point, bounds_of, coordinates_of, family_axes, parameters_at
 
 #: Points up to which `SearchSpace.count` counts them all, and how many it draws otherwise.
@@ -138,11 +140,24 @@ class SearchSpace:
         return Count(points, round(points * hits / _DRAWN), exact=False)
 
 
-def families_of(traits: DeviceTraits) -> tuple[str, ...]:
-    """The families that `pyclgemm.select` may choose on a device."""
+def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple[str, ...]:
+    """The families that `pyclgemm.select` may choose on a device, for a type and a precision.
+
+    Examples
+    --------
+    >>> from pyclgemm.precision import resolve_precision
+    >>> from pyclgemm.typical import typical_traits
+    >>> split = resolve_precision("TF32_TF32_F32", "float32")
+    >>> families_of(typical_traits("sm_90"), "float32", split)
+    ('matrix',)
+    """
     if traits.type == "cpu":
         return ("cpu",)
-    return ("indirect", "direct", "gemv")
+    if precision.needs_matrix_unit:
+        return ("matrix",)
+    others = ("indirect", "direct", "gemv")
+    has_unit = matrix_unit(precision, traits) is not None and not is_complex(dtype)
+    return (*others, "matrix") if has_unit else others
 
 
 def suits(family: str, m: int, n: int) -> bool:

@@ -18,6 +18,7 @@ from .constraints import check_config, violations
 from .database import Database
 from .device import DeviceTraits
 from .errors import ConfigError, UnsupportedError
+from .matrix_units import matrix_unit
 from .path_order import path_order
 from .precision import Precision
 from .problem import GemmProblem, PackedLayout
@@ -108,7 +109,10 @@ def select(
                 entry, attempt.paths, problem, traits.compute_units
             ):
                 path = candidate.family
-                if broken := violations(candidate, problem.dtype, traits):
+                broken = violations(candidate, problem.dtype, traits)
+                if path == "matrix" and matrix_unit(problem.precision, traits) is None:
+                    broken.append(f"no matrix unit for {precision}")
+                if broken:
                     passed_over.append(f"{file.match}'s {path} for {record} ({'; '.join(broken)})")
                     continue
                 reasons = [attempt.reason, f"the {rank} record is for {record}"]

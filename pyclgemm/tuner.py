@@ -140,7 +140,7 @@ def tune(
     for family in families or ():
         if family not in FAMILIES:
             raise ArgumentError(f"families has {family!r}; known are {', '.join(FAMILIES)}")
-    algorithm = resolve_precision(precision, dtype).name
+    algorithm = resolve_precision(precision, dtype)
     standings = [
         Standing(shape, shape.problem(dtype, precision))
         for shape in dict.fromkeys(map(GemmShape.of, shapes))
@@ -149,10 +149,10 @@ def tune(
         session = TuningSession(
             process,
             standings,
-            tuple(families or families_of(process.traits)),
+            tuple(families or families_of(process.traits, dtype, algorithm)),
             start,
             budget,
-            TuningLog(user_log(process.traits, dtype, algorithm, log_folder)),
+            TuningLog(user_log(process.traits, dtype, algorithm.name, log_folder)),
             seed,
             progress or (lambda event: None),
         )
@@ -164,7 +164,7 @@ def tune(
         return TuningResult(
             process.traits,
             dtype,
-            algorithm,
+            algorithm.name,
             tuple(standings),
             dict(session.outcomes),
             session.examples,

@@ -14,6 +14,7 @@ import numpy as np
 
 from .config import FAMILIES, Config, CpuConfig, XgemmConfig, XgemmDirectConfig
 from .device import DeviceTraits, has_async_copy
+from .matrix_units import LANES
 from .tiling import slab_copy
 
 #: A value for each coordinate.
@@ -34,6 +35,16 @@ _GEMV_AXES: dict[str, tuple[int, ...]] = {
     "LANES_N": (1, 2, 4, 8, 16, 32, 64),
     "VW": (1, 2, 4, 8),
     "KWI": (1, 2, 4, 8),
+}
+
+_MATRIX_AXES: dict[str, tuple[int, ...]] = {
+    "MWG": (32, 64, 128, 256),
+    "NWG": (32, 64, 128, 256),
+    "KWG": (16, 32, 64),
+    "SUBGROUPS_M": (1, 2, 4),
+    "SUBGROUPS_N": (1, 2, 4),
+    "STAGES": (2, 3, 4),
+    "GROUP_M": (1, 4, 8, 16),
 }
 
 #: Coordinates that are a parameter of the same name, where a family has it.
@@ -57,6 +68,8 @@ def family_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tupl
     """The values of each coordinate of a family, for an element type on a device."""
     if family == "cpu":
         return _cpu_axes(dtype, traits)
+    if family == "matrix":
+        return _MATRIX_AXES
     return _GEMV_AXES if family == "gemv" else _tiled_axes(family, dtype, traits)
 
 
@@ -149,6 +162,9 @@ def parameters_at(family: str, point: Point, bounds: Bounds) -> dict[str, int] |
         sums, items = point["MR"] * point["VW"], point["WGS"]
         fits = sums <= bounds.most_sums and items >= bounds.least_items
         return dict(point) if fits else None
+    if family == "matrix":
+        items = LANES * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
+        return dict(point) if point["MWG"] * point["NWG"] <= bounds.most_sums * items else None
     tiling = _tiling(point, bounds)
     if tiling is None:
         return None

@@ -9,12 +9,13 @@ from rich.table import Table
 
 from .config import Config
 from .gemm_shape import GemmShape
+from .precision import resolve_precision
 from .search_space import families_of, search_space
 from .trial import FINE, OUTCOMES
 from .trial_process import TrialProcess
 from .tuner import TuningResult
 from .tuning_progress import speed_text
-from .tuning_stages import LAST_AT_LEAST, START_UNTIL
+from .tuning_stages import LAST_AT_LEAST, start_part
 
 
 def result_table(result: TuningResult) -> Table:
@@ -93,7 +94,7 @@ def dry_run_tables(
         spaces.add_column(name)
     for name in ("points", "of them valid"):
         spaces.add_column(name, justify="right", no_wrap=True)
-    for family in families_of(traits):
+    for family in families_of(traits, dtype, resolve_precision(precision, dtype)):
         space = search_space(family, dtype, traits)
         count = space.count()
         axes = ", ".join(f"{name} {_values(values)}" for name, values in space.axes.items())
@@ -102,7 +103,7 @@ def dry_run_tables(
     plan = Table(title=f"Budget of {budget:.0f} s on {len(shapes)} shapes", title_justify="left")
     for name in ("stage", "what", "seconds"):
         plan.add_column(name)
-    least, most = LAST_AT_LEAST * budget, START_UNTIL * budget
+    least, most = LAST_AT_LEAST * budget, start_part(budget, len(shapes)) * budget
     plan.add_row("start", "what the library and its databases have", f"at most {most:.0f}")
     plan.add_row("search", "equal time for each shape", "what the others leave")
     plan.add_row("cross, confirm", "winners on all shapes, and in turn", f"at least {least:.0f}")

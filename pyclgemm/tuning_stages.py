@@ -42,6 +42,11 @@ _LEAST_PRODUCTS = 20
 _MOST_GROWTH = 10.0
 
 
+def start_part(budget: float, shapes: int) -> float:
+    """The part of a budget of seconds until whose end starting points are tried."""
+    return START_UNTIL if budget >= _SEARCH_SECONDS * shapes else _START_OF_MANY
+
+
 class TuningStages:
     """Runs the stages that `pyclgemm.tuner` describes.
 
@@ -78,9 +83,7 @@ class TuningStages:
     def _try_known(self) -> None:
         """Try what the library takes today on each shape, small ones first, then what it knows."""
         session = self._session
-        searched = session.budget >= _SEARCH_SECONDS * len(session.standings)
-        part = START_UNTIL if searched else _START_OF_MANY
-        until = session.start + part * session.budget
+        until = session.start + start_part(session.budget, len(session.standings)) * session.budget
         ascending = sorted(session.standings, key=lambda standing: standing.flops)
         for standing in ascending:
             standing.baseline = self._chosen_today(standing.problem)

@@ -4,7 +4,8 @@ The bound is that of N. Higham and T. Mary, "A New Approach to Probabilistic Rou
 Analysis", SIAM J. Sci. Comput. 41(5), 2019, theorem 3.1: rounding errors that are independent
 and have mean zero add up to at most ``lambda sqrt(k) u |A| |B|``, but for a chance of
 ``2 k exp(-lambda^2 / 2)`` per element (below 1e-16 for lambda = 10 and k up to 1e5). The bound
-that always holds, ``k u |A| |B|``, would not see a missing slab of a long k.
+that always holds, ``k u |A| |B|``, would not see a missing slab of a long k. Where elements are
+rounded to parts, the error of a product (`pyclgemm.precision.Precision.product_error`) is added.
 """
 
 from __future__ import annotations
@@ -134,12 +135,15 @@ def _bound_of(
     arithmetic = np.finfo(precision.arithmetic)
     stored = np.finfo(np.empty(0, dtype).real.dtype)
     unit = float(arithmetic.eps) / 2
-    terms = 2 * k if is_complex(dtype) else k
+    terms = (2 * k if is_complex(dtype) else k) * precision.terms
     # A float64 reference errs by as much where float64 is checked; ten roundings on top are
     # those of alpha, of the conversion and of short sums, for which no law of numbers holds.
-    roundings = (_LAMBDA * math.sqrt(terms) + 10) * unit * (math.sqrt(2) if terms > k else 1)
+    roundings = (
+        (_LAMBDA * math.sqrt(terms) + 10) * unit * (math.sqrt(2) if is_complex(dtype) else 1)
+    )
     if arithmetic.bits == 64:
         roundings *= 2
+    roundings += precision.product_error
     narrowing = float(stored.eps) if stored.bits < arithmetic.bits else 0.0
     floor = 2 * float(max(stored.tiny, arithmetic.tiny))
 

@@ -90,8 +90,10 @@ def test_help_has_an_example():
 def test_a_dry_run_counts_and_measures_nothing(home):
     result = run("--dry-run", "--shapes", "8x9x10:NT+7,dense", "--budget", "100")
     assert result.exit_code == 0, result.output
-    for words in ("points", "valid", "8x9x10:NT+7", "at most 35", "at least 15", "17 shapes"):
+    for words in ("points", "valid", "8x9x10:NT+7", "at most 65", "at least 15", "17 shapes"):
         assert words in result.output
+    longer = run("--dry-run", "--shapes", "8x9x10:NT+7,dense", "--budget", "200")
+    assert "at most 70" in longer.output  # each shape has time for a search of its own
     assert not list(home.rglob("*.json*"))
 
 

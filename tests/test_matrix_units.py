@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from matrix_emulation import emulated_units
 from reference import assert_close, expected_gemm
 
 import pyclgemm
-from pyclgemm.config import MatrixConfig
+from pyclgemm.config import MatrixConfig, XgemmDirectConfig
+from pyclgemm.database import Database
 from pyclgemm.device import traits_of
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
@@ -25,7 +27,9 @@ from pyclgemm.matrix_codegen import parts_of
 from pyclgemm.matrix_units import required_unit
 from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import PackedLayout
+from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source
 from pyclgemm.schedule import make_schedule
+from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
 
 H100 = typical_traits("sm_90")
@@ -213,6 +217,36 @@ def test_only_rows_of_16_bytes_are_copied_where_they_lie(
         trans_a=layout[0], trans_b=layout[1],
     )  # fmt: skip
     assert list(make_schedule(product_of(inquiry), CONFIG, H100).workspaces) == packed
+
+
+def database_of(*configs: Any, dtype: str = "float32", precision: str = "TF32_TF32_F32") -> Any:
+    """A database with a record for each configuration, at growing sizes."""
+    records = [Record((64 << i, 64, 64), config) for i, config in enumerate(configs)]
+    entry = Entry(dtype, precision, tuple(records))
+    match = Match("vendor", "gpu", "nvidia")
+    file = DatabaseFile.make(Path("mine"), match, Source("measured", "a test"), [entry])
+    return Database(((file,),))
+
+
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (64, 64, 0), (1, 1, 1)])
+def test_a_precision_of_units_takes_the_record_of_a_unit(sizes: Any) -> None:
+    problem = GemmShape(64, 64, 64).problem("float32", "TF32_TF32_F32")
+    problem = replace(problem, m=sizes[0], n=sizes[1], k=sizes[2])
+    choice = select(problem, H100, database_of(CONFIG))
+    assert (choice.path, choice.config) == ("matrix", CONFIG)
+    assert "only matrix units compute TF32_TF32_F32" in choice.reason
+
+
+def test_records_of_units_are_passed_over_where_there_is_none() -> None:
+    direct = XgemmDirectConfig(
+        WGD=8, KWGD=8, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=1, VWMD=1, VWND=1
+    )
+    database = database_of(CONFIG, direct, dtype="float16", precision="F16_F16_F32")
+    problem = GemmShape(64, 64, 64).problem("float16")
+    assert select(problem, H100, database).config == CONFIG
+    older = select(problem, typical_traits("sm_75"), database)
+    assert older.config == direct
+    assert "no matrix unit for F16_F16_F32" in older.reason
 
 
 @pytest.mark.parametrize("precision", FLOAT32)

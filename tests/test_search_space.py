@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyclgemm.constraints import violations
 from pyclgemm.database import load_database
 from pyclgemm.errors import ArgumentError
-from pyclgemm.precision import DTYPES
+from pyclgemm.precision import DTYPES, resolve_precision
 from pyclgemm.search_space import families_of, search_space, suits
 
 AMPERE = replace(gpu(), local_memory_bytes=227 * 1024, fence_options="")
@@ -22,9 +22,15 @@ GPU_FAMILIES = ("indirect", "direct", "gemv")
 
 
 def test_families():
-    assert families_of(cpu()) == ("cpu",)
-    assert families_of(gpu()) == GPU_FAMILIES
-    assert families_of(gpu(type="accelerator")) == GPU_FAMILIES
+    plain = resolve_precision("F32_F32_F32", "float32")
+    assert families_of(cpu(), "float32", plain) == ("cpu",)
+    assert families_of(gpu(), "float32", plain) == GPU_FAMILIES
+    assert families_of(gpu(type="accelerator"), "float32", plain) == GPU_FAMILIES
+    half = resolve_precision("F16_F16_F32", "float16")
+    assert families_of(AMPERE, "float16", half) == (*GPU_FAMILIES, "matrix")
+    assert families_of(gpu(vendor="amd"), "float16", half) == GPU_FAMILIES
+    split = resolve_precision("TF32_TF32_F32_X3", "float32")
+    assert families_of(AMPERE, "float32", split) == ("matrix",)
 
 
 def test_an_unknown_family():
@@ -35,7 +41,7 @@ def test_an_unknown_family():
 @given(st.sampled_from(DEVICES), st.sampled_from(DTYPES), st.integers(0, 1000))
 def test_a_repaired_point_is_valid_and_in_the_space(traits, dtype, seed):
     rng = random.Random(seed)
-    for family in families_of(traits):
+    for family in families_of(traits, dtype, resolve_precision(None, dtype)):
         space = search_space(family, dtype, traits)
         point = space.repaired(space.draw(rng), rng)
         assert point is not None
@@ -46,7 +52,7 @@ def test_a_repaired_point_is_valid_and_in_the_space(traits, dtype, seed):
         assert space.repaired(point, rng) == point
 
 
-@pytest.mark.parametrize("family", ["cpu", "indirect", "direct"])
+@pytest.mark.parametrize("family", ["cpu", "indirect", "direct", "matrix"])
 def test_a_configuration_has_a_point(family):
     traits = cpu() if family == "cpu" else AMPERE
     space = search_space(family, "float32", traits)

@@ -52,6 +52,17 @@ def test_the_least_exact_arithmetic_that_is_right_passes():
     assert faults(a, b, result, "float16") != []
 
 
+def test_a_split_precision_is_held_to_its_own_error():
+    a, b = operands(40, 50, 30)
+    rounded = [
+        (x.view(np.uint32) + 0x1000 & 0xFFFFE000).astype(np.uint32).view(np.float32) for x in (a, b)
+    ]
+    result = rounded[0] @ rounded[1]  # as of tf32
+    assert faults(a, b, result, "float32", "TF32_TF32_F32") == []
+    assert faults(a, b, result, "float32", "TF32_TF32_F32_X3") != []
+    assert faults(a, b, a @ b, "float32", "TF32_TF32_F32_X3") == []
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("where", [(0, 3), (39, 20), (17, 0), (11, 49)])
 def test_an_element_on_an_edge_is_caught(sampled, dtype, where):
