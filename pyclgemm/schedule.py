@@ -177,36 +177,57 @@ def pack_launch(
     )
 
 
-def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTraits) -> Schedule:
+@dataclass(frozen=True)
+class _Packed:
+    """The launches that pack operands, and how the kernel behind them finds what they wrote."""
+
+    launches: tuple[Launch, ...]
+    workspaces: dict[str, int]
+    moved: dict[str, str]
+    strides: dict[str, int]
+
+
+def _pack(
+    product: Product, sizes: dict[str, tuple[int, int]], traits: DeviceTraits, padding: int = 0
+) -> _Packed:
+    """Pack the operands in `sizes` to as many positions and depths, with padding between depths."""
     problem = product.problem
     size = ElementType(problem.dtype, problem.real_dtype).stored_bytes
-    padded_k = max(1, math.ceil(problem.k / config.KWG)) * config.KWG
     launches: list[Launch] = []
     workspaces: dict[str, int] = {}
-    moved: dict[str, str] = {}
-    strides: dict[str, int] = {
-        "a_column_stride": product.a.column_stride,
-        "b_row_stride": product.b.row_stride,
-    }
-    for name, extent, tile in (("a", problem.m, config.MWG), ("b", problem.n, config.NWG)):
-        if not needs_packing(name, problem, config):
-            continue
-        padded = (math.ceil(extent / tile) * tile, padded_k)
-        workspace = f"packed_{name}"
+    strides: dict[str, int] = {}
+    moved = {name: f"packed_{name}" for name in sizes}
+    for name, padded in sizes.items():
         launches.append(
             pack_launch(
-                name, workspace, getattr(product, name), name, problem.dtype, padded, traits,
-                config.PADLD,
+                name, moved[name], getattr(product, name), name, problem.dtype, padded, traits,
+                padding,
             )
         )  # fmt: skip
-        leading_dimension = padded[0] + config.PADLD
-        workspaces[workspace] = size * leading_dimension * padded[1]
-        moved[name] = workspace
+        leading_dimension = padded[0] + padding
+        workspaces[moved[name]] = size * leading_dimension * padded[1]
         strides["a_column_stride" if name == "a" else "b_row_stride"] = leading_dimension
+    return _Packed(tuple(launches), workspaces, moved, strides)
+
+
+def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTraits) -> Schedule:
+    problem = product.problem
+    padded_k = max(1, math.ceil(problem.k / config.KWG)) * config.KWG
+    sizes = {
+        name: (math.ceil(extent / tile) * tile, padded_k)
+        for name, extent, tile in (("a", problem.m, config.MWG), ("b", problem.n, config.NWG))
+        if needs_packing(name, problem, config)
+    }
+    packed = _pack(product, sizes, traits, config.PADLD)
     shared = _share(problem, config, traits)
-    values = strides | shared.values
-    launches.append(gemm_launch(product, config, traits, (shared.groups,), values, moved))
-    return Schedule(tuple(launches), workspaces | shared.workspaces)
+    values = {
+        "a_column_stride": product.a.column_stride,
+        "b_row_stride": product.b.row_stride,
+        **packed.strides,
+        **shared.values,
+    }
+    gemm = gemm_launch(product, config, traits, (shared.groups,), values, packed.moved)
+    return Schedule((*packed.launches, gemm), packed.workspaces | shared.workspaces)
 
 
 # --------------------------------------------------------------------------------------
@@ -218,23 +239,12 @@ def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTrait
     """Operands whose rows cannot be copied by vectors are packed first, without padding k."""
     problem = product.problem
     size = ElementType(problem.dtype, problem.real_dtype).stored_bytes
-    launches: list[Launch] = []
-    workspaces: dict[str, int] = {}
-    moved: dict[str, str] = {}
-    strides: dict[str, int] = {}
-    for name, extent in (("a", problem.m), ("b", problem.n)):
-        if is_copied(getattr(problem, name), size):
-            continue
-        padded = (math.ceil(extent / _PACKED_WIDTH) * _PACKED_WIDTH, max(1, problem.k))
-        workspace = f"packed_{name}"
-        launches.append(
-            pack_launch(
-                name, workspace, getattr(product, name), name, problem.dtype, padded, traits
-            )
-        )
-        workspaces[workspace] = size * padded[0] * padded[1]
-        moved[name] = workspace
-        strides["a_column_stride" if name == "a" else "b_row_stride"] = padded[0]
+    sizes = {
+        name: (math.ceil(extent / _PACKED_WIDTH) * _PACKED_WIDTH, max(1, problem.k))
+        for name, extent in (("a", problem.m), ("b", problem.n))
+        if not is_copied(getattr(problem, name), size)
+    }
+    packed = _pack(product, sizes, traits)
     groups = tile_count(problem.m, problem.n, config.MWG, config.NWG)
-    launches.append(gemm_launch(product, config, traits, (groups,), strides, moved))
-    return Schedule(tuple(launches), workspaces)
+    gemm = gemm_launch(product, config, traits, (groups,), packed.strides, packed.moved)
+    return Schedule((*packed.launches, gemm), packed.workspaces)
