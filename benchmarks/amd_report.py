@@ -139,7 +139,7 @@ def make_rows(
         for shape in shapes:
             product = product_of(Inquiry(*shape, dtype=dtype))
             choice = choose(product.problem, traits, load_database(), path, parameters)
-            gemm = kernel_sources(product, choice, traits)[-1]
+            gemm = kernel_sources(product, choice.config, traits)[-1]
             for variant in variants_of(architecture):
                 compiled = compiler.compile(gemm.text, gemm.name, architecture, variant.options)
                 rows.append(

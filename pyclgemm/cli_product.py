@@ -178,7 +178,7 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     of their launches. Colours appear only on a terminal, so the output can be piped to a
     compiler.
     """
-    kernels = kernel_sources(product, choice, traits)
+    kernels = kernel_sources(product, choice.config, traits)
     text = "\n".join(kernel.text for kernel in kernels)
     if sys.stdout.isatty():
         Console().print(Syntax(text, "c", background_color="default"))
@@ -201,7 +201,7 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     It is the product of an (M, K) and a (K, N) matrix.
     """
     problem = product.problem
-    kernels = ", ".join(kernel.name for kernel in kernel_sources(product, choice, traits))
+    kernels = ", ".join(kernel.name for kernel in kernel_sources(product, choice.config, traits))
     lines = {
         "product": f"{problem.m} x {problem.n} x {problem.k}, {problem.dtype}, "
         f"{problem.precision.name}",

@@ -128,9 +128,9 @@ def choose(
     return select(problem, traits, database, asked)
 
 
-def kernel_sources(product: Product, choice: Choice, traits: DeviceTraits) -> list[KernelSource]:
+def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> list[KernelSource]:
     """The kernels that compute a product, in the order of their launches."""
-    schedule = make_schedule(oriented(product, choice.config), choice.config, traits)
+    schedule = make_schedule(oriented(product, config), config, traits)
     return [launch.source for launch in schedule.launches]
 
 

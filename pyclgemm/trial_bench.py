@@ -21,13 +21,13 @@ from .constraints import violations
 from .device import DeviceTraits
 from .errors import ConfigError, KernelBuildError, PyclgemmError, UnsupportedError
 from .gemm_shape import GemmShape
+from .inquiry import kernel_sources
 from .kernel_source import KernelSource
 from .plan import GemmPlan
 from .precision import Precision
 from .prepare import describe_product
 from .queue_blocker import QueueBlocker
 from .rotation import rotated_sets
-from .schedule import make_schedule, oriented
 from .trial import FINE, Outcome, Trial
 from .trial_timing import CPU_PACE, GPU_PACE, Work, time_in_turn
 from .uniform import uniform
@@ -157,17 +157,13 @@ class TrialBench:
         """The kernels of a product; none if it cannot be scheduled, as `_build` will tell."""
         a, b, out = product.sets[0]
         try:
-            described = oriented(
-                describe_product(
-                    a, b, None, out, trans_a=False, trans_b=False, epilogue=None,
-                    precision=self._precision.name, reads_product=True,
-                ),
-                config,
+            described = describe_product(
+                a, b, None, out, trans_a=False, trans_b=False, epilogue=None,
+                precision=self._precision.name, reads_product=True,
             )  # fmt: skip
-            schedule = make_schedule(described, config, self._traits)
+            return kernel_sources(described, config, self._traits)
         except PyclgemmError:
             return []
-        return [launch.source for launch in schedule.launches]
 
     def _build(self, product: _Product, config: Config) -> GemmPlan | Exception:
         try:

@@ -88,7 +88,8 @@ def test_a_binary_without_metadata_tells_nothing(data):
 @pytest.fixture
 def source(traits):
     product = product_of(Inquiry(64, 64, 64))
-    return kernel_sources(product, choose(product.problem, traits, load_database()), traits)[-1]
+    choice = choose(product.problem, traits, load_database())
+    return kernel_sources(product, choice.config, traits)[-1]
 
 
 @pytest.fixture(autouse=True)
