@@ -210,13 +210,12 @@ def vector_width(config: Config | None) -> int:
     """
     if config is None:
         return ALIGNED
-    if isinstance(config, CpuConfig):
-        return config.VW
-    if isinstance(config, GemvConfig):
+    if isinstance(config, (CpuConfig, GemvConfig)):
         return config.VW
     if isinstance(config, MatrixConfig):
         return 2  # stores: operands that cannot be copied by vectors are packed
-    return max(config.tiles.VWM, config.tiles.VWN)
+    tiles = config.tiles
+    return max(tiles.VWM, tiles.VWN)
 
 
 def _order(layout: MatrixLayout, rows: int, columns: int) -> Order | None:

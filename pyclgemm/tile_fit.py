@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from .config import Config, CpuConfig, GemvConfig, MatrixConfig, XgemmConfig, XgemmDirectConfig
+from .config import Config, CpuConfig, GemvConfig, MatrixConfig
 from .share import divide, tile_count
 
 
@@ -43,21 +43,22 @@ def excess_octaves(config: Config, sizes: tuple[int, int, int], units: int) -> f
     if isinstance(config, CpuConfig):
         return 0.0
     m, n, k = (max(1, size) for size in sizes)
+    shared = 0
     if isinstance(config, GemvConfig):
         m, n = min(m, n), max(m, n)  # as it is run
         rows, columns, depth = config.MR, config.LANES_N * config.VW, 1
     elif isinstance(config, MatrixConfig):
         rows, columns, depth = config.MWG, config.NWG, config.KWG
     else:
-        rows, columns, depth = config.tiles.MWG, config.tiles.NWG, config.tiles.KWG
+        tiling = config.tiles
+        rows, columns, depth, shared = tiling.MWG, tiling.NWG, tiling.KWG, tiling.FILL
     tiles, slabs = tile_count(m, n, rows, columns), math.ceil(k / depth)
     done = tiles * rows * columns * slabs * depth
-    return math.log2(done / (m * n * k)) + math.log2(_idle(config, tiles, slabs, units))
+    return math.log2(done / (m * n * k)) + math.log2(_idle(tiles, slabs, shared, units))
 
 
-def _idle(config: Config, tiles: int, slabs: int, units: int) -> float:
-    """Compute units over those that are busy on average."""
-    shared = config.tiles.FILL if isinstance(config, (XgemmConfig, XgemmDirectConfig)) else 0
+def _idle(tiles: int, slabs: int, shared: int, units: int) -> float:
+    """Compute units over those that are busy on average; `shared` is FILL."""
     groups = tiles
     if shared:
         groups = divide(tiles, slabs, shared * units).groups
