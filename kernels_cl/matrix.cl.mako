@@ -7,13 +7,13 @@
 ${prelude.types()}
 typedef ${stored} stored;  // an element of A or B in local memory
 
-#define MWG ${matrix.MWG}  // rows of a work-group's tile
-#define NWG ${matrix.NWG}  // columns of it
-#define KWG ${matrix.KWG}  // depth of a slab
-#define STAGES ${matrix.STAGES}  // slabs of each operand in local memory
+#define MWG ${tiles.MWG}  // rows of a work-group's tile
+#define NWG ${tiles.NWG}  // columns of it
+#define KWG ${tiles.KWG}  // depth of a slab
+#define STAGES ${tiles.STAGES}  // slabs of each operand in local memory
 #define ITEMS ${work_items}  // work-items of a group
-#define SUBGROUP_M ${matrix.MWG // matrix.SUBGROUPS_M}  // rows of a sub-group's tile
-#define SUBGROUP_N ${matrix.NWG // matrix.SUBGROUPS_N}  // columns of it
+#define SUBGROUP_M ${tiles.MWG // tiles.SUBGROUPS_M}  // rows of a sub-group's tile
+#define SUBGROUP_N ${tiles.NWG // tiles.SUBGROUPS_N}  // columns of it
 #define A_FRAGMENTS (SUBGROUP_M / ${unit.m})
 #define B_FRAGMENTS (SUBGROUP_N / ${unit.n})
 % if unit.operand == "float16":
@@ -81,8 +81,8 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${tile.place()}
     const int item = get_local_id(0);
     const int lane = item % ${lanes};
-    const int a_first = item / ${lanes} % ${matrix.SUBGROUPS_M} * SUBGROUP_M;
-    const int b_first = item / ${lanes * matrix.SUBGROUPS_M} * SUBGROUP_N;
+    const int a_first = item / ${lanes} % ${tiles.SUBGROUPS_M} * SUBGROUP_M;
+    const int b_first = item / ${lanes * tiles.SUBGROUPS_M} * SUBGROUP_N;
 
     element accumulators[A_FRAGMENTS][B_FRAGMENTS][${unit.result_elements}];
     #pragma unroll
@@ -109,7 +109,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     int stage_to_fill = STAGES - 1;
     #pragma unroll 1
     for (extent multiplied = 0; multiplied < k; multiplied += KWG) {
-        ${async_copy.wait(matrix.STAGES - 2)}
+        ${async_copy.wait(tiles.STAGES - 2)}
         barrier(CLK_LOCAL_MEM_FENCE);
         if (depth < k) {
             ${copy_slabs("stage_to_fill")}

@@ -176,7 +176,6 @@ def generate_matrix(
     text = render(
         "matrix.cl.mako",
         name="gemm_matrix",
-        matrix=config,
         tiles=config,
         unit=unit,
         lanes=LANES,
