@@ -68,8 +68,8 @@ def test_a_run_from_end_to_end(
         clocks = pd.read_csv(table).groupby("contender")["clock"].agg(set)
         assert clocks["pyclgemm.gemm"] == clocks["NumPy"] == {"host"}
         # A busy CPU varies more than so small products take; then the host's clock is right.
+        assert clocks["pyclgemm"] == {"host"} or holds
         assert clocks["pyclgemm"] <= {"queue filled", "host"}
-        assert holds
 
 
 def test_on_a_cpu_all_is_timed_on_the_host(
