@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """Random numbers in [-1, 1), real and imaginary part each.
+    """Random numbers in [-1, 1), real and imaginary part each; all integers of an integer type.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
     shape : tuple of int
         In elements.
     dtype : str
-        NumPy name of a floating or complex type.
+        NumPy name of a floating, complex or integer type.
 
     Examples
     --------
@@ -27,6 +27,9 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
     dtype('complex64')
     """
     kind = np.dtype(dtype)
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        return rng.integers(limits.min, limits.max, shape, kind, endpoint=True)
     real = np.float64 if kind.itemsize // (2 if kind.kind == "c" else 1) == 8 else np.float32
     if kind.kind == "c":
         return uniform(rng, (*shape, 2), np.dtype(real).name).view(kind)[..., 0]

@@ -11,14 +11,13 @@ rounded to parts, the error of a product (`pyclgemm.precision.Precision.product_
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .precision import Precision, is_complex
+from .precision import Precision, is_complex, real_part_name
 
 _LAMBDA = 10.0
 
@@ -28,6 +27,78 @@ _WHOLE = 1 << 27
 _SAMPLED = 6
 #: Columns of B that are widened to float64 at a time.
 _BLOCK = 1024
+
+
+#: Of real types: the distance from 1 to the next number, and the smallest normal number.
+#: (NumPy itself does not know bfloat16.)
+_FLOATING: dict[str, tuple[float, float]] = {
+    "float16": (2.0**-10, 2.0**-14),
+    "bfloat16": (2.0**-7, 2.0**-126),
+    "float32": (2.0**-23, 2.0**-126),
+    "float64": (2.0**-52, 2.0**-1022),
+}
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How far a right product may be from the exact one; all zero where integers are multiplied.
+
+    Attributes
+    ----------
+    sums : float
+        Of the sums, as a part of ``|A| |B|``.
+    storing : float
+        Of rounding a sum to a narrower type, as a part of the sum itself.
+    floor : float
+        What may be flushed to zero.
+    """
+
+    sums: float
+    storing: float
+    floor: float
+
+    def bound(self, value: NDArray[Any], magnitude: NDArray[Any]) -> NDArray[np.float64]:
+        """How far elements may lie from `value`, where ``|A| |B|`` is `magnitude`."""
+        total = self.sums * magnitude + self.storing * np.abs(value) + self.floor
+        return np.asarray(total, np.float64)
+
+
+def rounding_of(
+    dtype: str, k: int, precision: Precision, result_dtype: str | None = None
+) -> Rounding:
+    """What rounding may do to a product, by the law that this module names.
+
+    Parameters
+    ----------
+    dtype : str
+        NumPy name of the operands' element type.
+    k : int
+        Length of the sums.
+    precision : Precision
+        The arithmetic.
+    result_dtype : str, optional
+        NumPy name of the element type of the result; by default `dtype`.
+
+    Examples
+    --------
+    >>> from pyclgemm.precision import resolve_precision
+    >>> fast = resolve_precision("TF32_TF32_F32", "float32")
+    >>> rounding = rounding_of("float32", 1024, fast)
+    >>> fast.product_error < rounding.sums < 1.02 * fast.product_error, rounding.storing
+    (True, 0.0)
+    """
+    if precision.arithmetic not in _FLOATING:
+        return Rounding(0.0, 0.0, 0.0)
+    eps, tiny = _FLOATING[precision.arithmetic]
+    terms = (2 * k if is_complex(dtype) else k) * precision.terms
+    # A float64 reference errs by as much where float64 is checked; ten roundings on top are
+    # those of alpha, of the conversion and of short sums, for which no law of numbers holds.
+    sums = (_LAMBDA * math.sqrt(terms) + 10) * eps / 2 * (math.sqrt(2) if is_complex(dtype) else 1)
+    if precision.arithmetic == "float64":
+        sums *= 2
+    stored_eps, stored_tiny = _FLOATING[real_part_name(result_dtype or dtype)]
+    storing = stored_eps if stored_eps > eps else 0.0
+    return Rounding(sums + precision.product_error, storing, 2 * max(stored_tiny, tiny))
 
 
 @dataclass(frozen=True)
@@ -72,7 +143,11 @@ class Part:
 
 
 def reference_parts(
-    a: NDArray[Any], b: NDArray[Any], precision: Precision, rng: np.random.Generator
+    a: NDArray[Any],
+    b: NDArray[Any],
+    precision: Precision,
+    rng: np.random.Generator,
+    result_dtype: str | None = None,
 ) -> tuple[Part, ...]:
     """Compute what the product of `a` and `b` must be: all of it, or some rows and columns.
 
@@ -84,6 +159,8 @@ def reference_parts(
         The arithmetic that is checked.
     rng : numpy.random.Generator
         Picks rows and columns.
+    result_dtype : str, optional
+        NumPy name of the element type of the result, where it is not that of `a`.
 
     Examples
     --------
@@ -100,13 +177,13 @@ def reference_parts(
     """
     m, k = a.shape
     n = b.shape[1]
-    bound_of = _bound_of(a.dtype.name, k, precision)
+    rounding = rounding_of(a.dtype.name, k, precision, result_dtype)
     if m * n * k <= _WHOLE:
-        return (_part(a, b, 0, np.arange(m), bound_of),)
+        return (_part(a, b, 0, np.arange(m), rounding),)
     rows, columns = _sample(m, rng), _sample(n, rng)
-    turned = _part(b[:, columns].T, a.T, 0, np.arange(len(columns)), bound_of)
+    turned = _part(b[:, columns].T, a.T, 0, np.arange(len(columns)), rounding)
     return (
-        _part(a[rows], b, 0, rows, bound_of),
+        _part(a[rows], b, 0, rows, rounding),
         Part(1, columns, turned.value.T, turned.bound.T),
     )
 
@@ -116,7 +193,7 @@ def _part(
     right: NDArray[Any],
     axis: int,
     indices: NDArray[np.intp],
-    bound_of: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]],
+    rounding: Rounding,
 ) -> Part:
     wide: Any = np.complex128 if is_complex(left.dtype.name) else np.float64
     left = left.astype(wide)
@@ -125,32 +202,8 @@ def _part(
         block = right[:, start : start + _BLOCK].astype(wide)
         value = left @ block
         values.append(value)
-        bounds.append(bound_of(value, np.abs(left) @ np.abs(block)))
+        bounds.append(rounding.bound(value, np.abs(left) @ np.abs(block)))
     return Part(axis, indices, np.concatenate(values, 1), np.concatenate(bounds, 1))
-
-
-def _bound_of(
-    dtype: str, k: int, precision: Precision
-) -> Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]:
-    arithmetic = np.finfo(precision.arithmetic)
-    stored = np.finfo(np.empty(0, dtype).real.dtype)
-    unit = float(arithmetic.eps) / 2
-    terms = (2 * k if is_complex(dtype) else k) * precision.terms
-    # A float64 reference errs by as much where float64 is checked; ten roundings on top are
-    # those of alpha, of the conversion and of short sums, for which no law of numbers holds.
-    roundings = (
-        (_LAMBDA * math.sqrt(terms) + 10) * unit * (math.sqrt(2) if is_complex(dtype) else 1)
-    )
-    if arithmetic.bits == 64:
-        roundings *= 2
-    roundings += precision.product_error
-    narrowing = float(stored.eps) if stored.bits < arithmetic.bits else 0.0
-    floor = 2 * float(max(stored.tiny, arithmetic.tiny))
-
-    def bound(value: NDArray[Any], magnitude: NDArray[Any]) -> NDArray[np.float64]:
-        return np.asarray(roundings * magnitude + narrowing * np.abs(value) + floor, np.float64)
-
-    return bound
 
 
 def _sample(extent: int, rng: np.random.Generator) -> NDArray[np.intp]:
