@@ -3,6 +3,8 @@
 ## Context: unit (a MatrixUnit), slabs (MatrixSlab), parts (how many parts an element is split
 ## into), products (the pairs of parts that are multiplied, small ones first).
 
+<%namespace name="parts_of" file="parts.mako"/>
+
 <%def name="functions()" filter="trim">
 % if unit.operand == "float16":
 % for slab in slabs:
@@ -17,24 +19,7 @@ static inline void load_${slab.name}(uint *to, const __local stored *row)
 % endfor
 % elif unit.operand in ("tf32", "bfloat16"):
 
-// The leading ${kept} bits of x, rounded to nearest, but never to infinity.
-static inline float leading(const float x)
-{
-    const uint bits = as_uint(x);
-    const float rounded = as_float((bits + ${f"{2**(23 - kept) - 1:#x}"} + (bits >> ${24 - kept} & 1)) & ${f"{0xffffffff << (24 - kept) & 0xffffffff:#x}"});
-    if (!(fabs(x) < INFINITY)) {
-        return isnan(x) ? NAN : x;
-    }
-    return fabs(rounded) < INFINITY ? rounded : as_float(bits & ${f"{0xffffffff << (24 - kept) & 0xffffffff:#x}"});
-}
-% if parts > 1:
-
-// What is left of x, which leaves no NaN behind where x is infinite.
-static inline float rest(const float x, const float lead)
-{
-    return fabs(x) < INFINITY ? x - lead : 0.0f;
-}
-% endif
+${parts_of.functions(split, parts > 1)}
 % endif
 
 // c += a b (PTX ISA, "mma").

@@ -11,6 +11,7 @@ from .kernel_configs import MatrixConfig
 from .kernel_source import Argument, KernelSource, render
 from .matrix_units import LANES, MatrixUnit
 from .pack_codegen import PACKED_A, PACKED_B
+from .parts import PART_TYPES, PRODUCTS, parts_of
 from .problem import GemmProblem, MatrixLayout
 
 #: Bytes that are copied at once: the widest of cp.async, and a row of ldmatrix.
@@ -20,21 +21,6 @@ COPY_BYTES = 16
 #: it is not: the lanes of a sub-group then read different banks.
 _PADDING = {"float16": (8, 8), "tf32": (4, 8), "bfloat16": (8, 4), "float64": (4, 4)}
 MOST_PADDING = 8
-
-#: Leading bits of a float32 that a part keeps.
-_KEPT = {"tf32": 11, "bfloat16": 8}
-
-#: The pairs of parts whose products make up a product, by the number of terms; part 0 leads.
-#: Small ones come first: they would be lost in a large sum.
-_PRODUCTS = {
-    terms: tuple(sorted(pairs, key=sum, reverse=True))
-    for terms, pairs in {
-        1: [(0, 0)],
-        3: [(0, 0), (0, 1), (1, 0)],
-        6: [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0)],
-        9: [(a, b) for a in range(3) for b in range(3)],
-    }.items()
-}
 
 #: Of ldmatrix: the row of 8 halves that a lane points to, as (position, depth) in a 16 x 16 piece
 #: of the slab, by operand and by whether k is contiguous.
@@ -125,17 +111,6 @@ def work_items(config: MatrixConfig) -> int:
     return LANES * config.SUBGROUPS_M * config.SUBGROUPS_N
 
 
-def parts_of(terms: int) -> int:
-    """Parts into which an element is split, where its products have so many terms.
-
-    Examples
-    --------
-    >>> [parts_of(terms) for terms in (1, 3, 6, 9)]
-    [1, 2, 3, 3]
-    """
-    return 1 + max(max(pair) for pair in _PRODUCTS[terms])
-
-
 def generate_matrix(
     problem: GemmProblem,
     config: MatrixConfig,
@@ -185,8 +160,8 @@ def generate_matrix(
         register=register,
         constraints=constraints,
         parts=parts_of(terms),
-        products=_PRODUCTS[terms],
-        kept=_KEPT.get(unit.operand, 0),
+        products=PRODUCTS[terms],
+        split=PART_TYPES.get(unit.operand),
         arguments=arguments,
         **context,
     )

@@ -1,7 +1,8 @@
-"""The kernels that lay operands out: k-major for the indirect path, in panels for a CPU."""
+"""The kernels that lay operands out: in rows of a tile or of k, and in panels for a CPU."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from .config import CpuConfig
@@ -15,12 +16,52 @@ from .kernel_source import (
     render,
     stride_arguments,
 )
+from .parts import PartType
 from .precision import real_part_name
 from .problem import GemmProblem, MatrixLayout
 
 #: Layouts after packing for a GPU: positions contiguous, rows padded to the widest vector.
 PACKED_A = MatrixLayout("column", 16)
 PACKED_B = MatrixLayout("row", 16)
+
+#: Layouts after packing with k contiguous.
+DEEP_A = MatrixLayout("row", 16)
+DEEP_B = MatrixLayout("column", 16)
+
+
+@dataclass(frozen=True)
+class PackedForm:
+    """How an operand lies once it is packed for a GPU.
+
+    Attributes
+    ----------
+    along_k : bool
+        Whether k is contiguous; else the positions are: rows of A, columns of B.
+    padding : int
+        Elements from the end of a contiguous row to the start of the next; not written.
+    split : PartType or None
+        The parts into which elements are split, if they are; each part is a whole matrix, one
+        behind the other.
+    parts : int
+        How many.
+    """
+
+    along_k: bool = False
+    padding: int = 0
+    split: PartType | None = None
+    parts: int = 1
+
+    def layout(self, name: Literal["a", "b"]) -> MatrixLayout:
+        """The layout of operand `name` in this form.
+
+        Examples
+        --------
+        >>> PackedForm(along_k=True).layout("b").order
+        'column'
+        """
+        if self.along_k:
+            return DEEP_A if name == "a" else DEEP_B
+        return PACKED_A if name == "a" else PACKED_B
 
 
 def generate_pack(
@@ -29,9 +70,9 @@ def generate_pack(
     dtype: str,
     sizes: tuple[int, int],
     traits: DeviceTraits,
-    padding: int = 0,
+    form: PackedForm = PackedForm(),  # noqa: B008 - frozen
 ) -> KernelSource:
-    """Write the kernel that packs an operand of the indirect path.
+    """Write the kernel that packs an operand for a GPU.
 
     Parameters
     ----------
@@ -45,9 +86,8 @@ def generate_pack(
         Padded positions and padded depth, in elements.
     traits : DeviceTraits
         The device.
-    padding : int
-        Elements from the end of a row of the destination to the start of the next; they
-        are not written.
+    form : PackedForm
+        How it lies then.
     """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
@@ -63,7 +103,12 @@ def generate_pack(
     if layout.conjugate:
         read = f"({stored})({read}.x, -{read}.y)"
     tile, rows = (32, 8) if traits.max_work_group_size >= 256 else (16, 1)
-    position_type = extent_type(sizes[0] + padding, sizes[1])
+    position_type = extent_type(sizes[0] + form.padding, sizes[1] + form.padding)
+    # Rows of the destination run along `inner`.
+    inner, outer = ("depth", "position") if form.along_k else ("position", "depth")
+    leading_dimension = "padded_k" if form.along_k else "padded_positions"
+    if form.padding:
+        leading_dimension = f"({leading_dimension} + {form.padding})"
     arguments = (
         Argument("positions", position_type),
         Argument("k", position_type),
@@ -72,14 +117,14 @@ def generate_pack(
         Argument("source", "input", stored),
         Argument("source_offset", "long"),
         *strides,
-        Argument("destination", "output", stored),
+        Argument("destination", "output", form.split.stored if form.split else stored),
         Argument("destination_offset", "long"),
     )
-    turned = layout.order == ("row" if name == "a" else "column")
+    source_inner = terms[layout.order][1] if layout.order != "strided" else inner
     text = render(
         "pack.cl.mako", name=f"pack_{name}", stored=stored, extent_type=position_type, tile=tile,
-        rows=rows, turned=turned, read=read, arguments=arguments,
-        leading_dimension=f"(padded_positions + {padding})" if padding else "padded_positions",
+        rows=rows, turned=source_inner != inner, read=read, arguments=arguments, inner=inner,
+        outer=outer, leading_dimension=leading_dimension, split=form.split, parts=form.parts,
     )  # fmt: skip
     return KernelSource(f"pack_{name}", text, arguments, (tile, rows))
 

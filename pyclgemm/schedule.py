@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from .config import Config, CpuConfig, GemvConfig, MatrixConfig, XgemmConfig, XgemmDirectConfig
 from .cpu_schedule import schedule_cpu
@@ -15,13 +16,17 @@ from .element import ElementType, operand_type
 from .launch import Launch, Schedule, gemm_launch, stride_values
 from .matrix_codegen import is_copied
 from .operands import Matrix
-from .pack_codegen import generate_pack
+from .pack_codegen import PackedForm, generate_pack
 from .problem import GemmProblem
 from .product import Product
 from .share import divide, tile_count
 
 #: Elements to which rows of operands are padded that matrix units read after packing.
 _PACKED_WIDTH = 16
+
+_PLAIN = PackedForm()
+
+_NAMES: tuple[Literal["a", "b"], ...] = ("a", "b")
 
 
 def oriented(product: Product, config: Config) -> Product:
@@ -132,10 +137,10 @@ def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
 
 
 def pack_launch(
-    role: str, destination: str, matrix: Matrix, name: str, dtype: str,
-    padded: tuple[int, int], traits: DeviceTraits, padding: int = 0,
+    role: str, destination: str, matrix: Matrix, name: Literal["a", "b"], dtype: str,
+    padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
 ) -> Launch:  # fmt: skip
-    """The launch that packs `matrix`, in the role of `name` ("a" or "b"), k-major and padded.
+    """The launch that packs `matrix`, in the role of `name`.
 
     Parameters
     ----------
@@ -151,14 +156,14 @@ def pack_launch(
         Positions and depth after padding, in elements.
     traits : DeviceTraits
         The device.
-    padding : int
-        Elements of a row's padding beyond `padded`, which nobody reads or writes.
+    form : PackedForm
+        How it lies then.
     """
     positions, depth = (
         (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
     )
     layout = matrix.layout
-    source = generate_pack(layout, "a" if name == "a" else "b", dtype, padded, traits, padding)
+    source = generate_pack(layout, name, dtype, padded, traits, form)
     tile = source.local_size[0]
     values = {
         "positions": positions,
@@ -168,9 +173,10 @@ def pack_launch(
         "destination_offset": 0,
         **stride_values("source", matrix, layout),
     }
+    inner, outer = reversed(padded) if form.along_k else padded
     return Launch(
         source,
-        (math.ceil(padded[0] / tile), math.ceil(padded[1] / tile)),
+        (math.ceil(inner / tile), math.ceil(outer / tile)),
         values,
         {"source": role, "destination": destination},
         {"source_offset": role},
@@ -188,25 +194,31 @@ class _Packed:
 
 
 def _pack(
-    product: Product, sizes: dict[str, tuple[int, int]], traits: DeviceTraits, padding: int = 0
+    product: Product,
+    sizes: dict[Literal["a", "b"], tuple[int, int]],
+    traits: DeviceTraits,
+    form: PackedForm = _PLAIN,
 ) -> _Packed:
-    """Pack the operands in `sizes` to as many positions and depths, with padding between depths."""
+    """Pack the operands in `sizes` to as many positions and depths."""
     problem = product.problem
-    size = ElementType(problem.dtype, problem.real_dtype).stored_bytes
+    stored = ElementType(problem.dtype, problem.real_dtype).stored_bytes
+    size = form.split.stored_bytes if form.split else stored
     launches: list[Launch] = []
     workspaces: dict[str, int] = {}
     strides: dict[str, int] = {}
-    moved = {name: f"packed_{name}" for name in sizes}
+    moved: dict[str, str] = {name: f"packed_{name}" for name in sizes}
     for name, padded in sizes.items():
         launches.append(
             pack_launch(
                 name, moved[name], getattr(product, name), name, problem.dtype, padded, traits,
-                padding,
+                form,
             )
         )  # fmt: skip
-        leading_dimension = padded[0] + padding
-        workspaces[moved[name]] = size * leading_dimension * padded[1]
-        strides["a_column_stride" if name == "a" else "b_row_stride"] = leading_dimension
+        inner, outer = reversed(padded) if form.along_k else padded
+        leading_dimension = inner + form.padding
+        workspaces[moved[name]] = size * form.parts * leading_dimension * outer
+        stride = f"{name}_{form.layout(name).order}_stride"
+        strides[stride] = leading_dimension
     return _Packed(tuple(launches), workspaces, moved, strides)
 
 
@@ -215,10 +227,12 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
     padded_k = max(1, math.ceil(problem.k / config.KWG)) * config.KWG
     sizes = {
         name: (math.ceil(extent / tile) * tile, padded_k)
-        for name, extent, tile in (("a", problem.m, config.MWG), ("b", problem.n, config.NWG))
+        for name, extent, tile in zip(
+            _NAMES, (problem.m, problem.n), (config.MWG, config.NWG), strict=True
+        )
         if needs_packing(name, problem, config)
     }
-    packed = _pack(product, sizes, traits, config.PADLD)
+    packed = _pack(product, sizes, traits, PackedForm(padding=config.PADLD))
     shared = _share(problem, config, traits)
     values = {
         "a_column_stride": product.a.column_stride,
@@ -241,7 +255,7 @@ def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTrait
     size = ElementType(problem.dtype, problem.real_dtype).stored_bytes
     sizes = {
         name: (math.ceil(extent / _PACKED_WIDTH) * _PACKED_WIDTH, max(1, problem.k))
-        for name, extent in (("a", problem.m), ("b", problem.n))
+        for name, extent in zip(_NAMES, (problem.m, problem.n), strict=True)
         if not is_copied(getattr(problem, name), size)
     }
     packed = _pack(product, sizes, traits)

@@ -23,8 +23,8 @@ from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.launch import generate_gemm
-from pyclgemm.matrix_codegen import parts_of
 from pyclgemm.matrix_units import required_unit
+from pyclgemm.parts import parts_of
 from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import PackedLayout
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source

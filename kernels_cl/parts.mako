@@ -1,0 +1,23 @@
+## A float32 in parts that matrix units multiply. Context: none; `part` is a PartType.
+
+## Functions that split an element.
+<%def name="functions(part, several)" filter="trim">
+// The leading ${part.kept} bits of x, rounded to nearest, but never to infinity.
+static inline float leading(const float x)
+{
+    const uint bits = as_uint(x);
+    const float rounded = as_float((bits + ${part.rounding} + (bits >> ${part.dropped} & 1)) & ${part.mask});
+    if (!(fabs(x) < INFINITY)) {
+        return isnan(x) ? NAN : x;
+    }
+    return fabs(rounded) < INFINITY ? rounded : as_float(bits & ${part.mask});
+}
+% if several:
+
+// What is left of x, which leaves no NaN behind where x is infinite.
+static inline float rest(const float x, const float lead)
+{
+    return fabs(x) < INFINITY ? x - lead : 0.0f;
+}
+% endif
+</%def>

@@ -1,0 +1,113 @@
+"""Packed operands as matrix units take them: k contiguous, in parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from pyclgemm.build import build_kernel
+from pyclgemm.device import traits_of
+from pyclgemm.operands import Matrix
+from pyclgemm.pack_codegen import PackedForm
+from pyclgemm.parts import PART_TYPES, PartType
+from pyclgemm.schedule import pack_launch
+
+DEEP = PackedForm(along_k=True)
+
+
+def packed(
+    queue: Any, matrix: Matrix, name: Any, data: Any, padded: tuple[int, int], form: PackedForm
+) -> Any:
+    """What the launch writes, as (part, row, along the row); the padding of rows is 0xff."""
+    launch = pack_launch(
+        "b", "out", matrix, name, data.dtype.name, padded, traits_of(queue.device), form
+    )
+    inner, outer = reversed(padded) if form.along_k else padded
+    stored = data.dtype
+    if form.split:
+        stored = {"float": np.dtype(np.float32), "ushort": np.dtype(np.uint16)}[form.split.stored]
+    result = np.full((form.parts, outer, inner + form.padding), 0xFF, np.uint8).astype(stored)
+    flags = cl.mem_flags
+    source, destination = (
+        cl.Buffer(queue.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=x)
+        for x in (data, result)
+    )
+    kernel = build_kernel(queue.context, queue.device, launch.source)
+    scalars = {"int": np.int32, "long": np.int64}
+    for number, argument in enumerate(launch.source.arguments):
+        if argument.name in ("source", "destination"):
+            value: Any = source if argument.name == "source" else destination
+        else:
+            value = scalars[argument.kind](launch.values.get(argument.name, matrix.offset))
+        kernel.set_arg(number, value)
+    cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.source.local_size)
+    cl.enqueue_copy(queue, result, destination)
+    return result
+
+
+def matrix_in(order: str, rows: int, columns: int) -> tuple[Matrix, Any]:
+    """A matrix of this order, and its entries' places in a buffer of `rows` * `columns` * 3."""
+    row_stride, column_stride = {
+        "row": (columns + 3, 1), "column": (1, rows + 1), "strided": (2 * columns + 1, 2),
+    }[order]  # fmt: skip
+    matrix = Matrix(rows, columns, row_stride, column_stride, offset=5)
+    places = 5 + np.add.outer(np.arange(rows) * row_stride, np.arange(columns) * column_stride)
+    return matrix, places
+
+
+@pytest.mark.parametrize("order", ["row", "column", "strided"])
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_k_is_contiguous_and_padded_with_zeros(queue: Any, name: Any, order: str) -> None:
+    positions, depth, padded = 37, 41, (40, 48)
+    shape = (positions, depth) if name == "a" else (depth, positions)
+    matrix, places = matrix_in(order, *shape)
+    data = np.arange(1, 3 * places.size + 300, dtype=np.float32)
+    result = packed(queue, matrix, name, data, padded, DEEP)
+    expected = np.zeros((1, *padded), np.float32)
+    expected[0, :positions, :depth] = data[places] if name == "a" else data[places].T
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_rows_along_k_may_be_padded_apart(queue: Any) -> None:
+    matrix, places = matrix_in("column", 20, 9)
+    data = np.arange(1, 700, dtype=np.float64)
+    result = packed(queue, matrix, "b", data, (12, 24), replace(DEEP, padding=3))
+    np.testing.assert_array_equal(result[0, :9, :20], data[places].T)
+    assert not result[0, 9:, :24].any()
+    assert (result[..., 24:] == 0xFF).all()
+
+
+def nearest(x: Any, part: PartType) -> Any:
+    """Round float32 to the bits of a part, ties to even, in float64 and by NumPy's rint."""
+    fraction, exponent = np.frexp(x.astype(np.float64))
+    return np.ldexp(np.rint(fraction * 2.0**part.kept), exponent - part.kept)
+
+
+@pytest.mark.parametrize("name", PART_TYPES)
+def test_parts_add_up_to_the_element(queue: Any, rng: Any, name: str) -> None:
+    part = PART_TYPES[name]
+    parts = math.ceil(24 / part.kept) if name == "bfloat16" else 2
+    data = (rng.standard_normal(3000) * 2.0 ** rng.integers(-60, 60, 3000)).astype(np.float32)
+    data[:8] = [0.0, -0.0, np.inf, -np.inf, np.nan, np.finfo(np.float32).max, 1 + 2.0**-9, 1.0]
+    matrix = Matrix(50, 60, 60, 1, 0)
+    form = PackedForm(along_k=True, split=part, parts=parts)
+    result = packed(queue, matrix, "a", data, (50, 64), form)
+    if part.stored == "ushort":
+        result = (result.astype(np.uint32) << 16).view(np.float32)
+    assert not result[..., 60:].any()
+    result = result[..., :60].reshape(parts, -1)
+    finite = np.isfinite(data)
+    ordinary = finite & (np.abs(data) < 1e38)
+    np.testing.assert_array_equal(result[0, ordinary], nearest(data[ordinary], part))
+    assert np.isfinite(result[:, finite]).all()
+    np.testing.assert_array_equal(result[0, ~finite], data[~finite])
+    # Rounded to nearest, a part leaves half of its last bit; with the parts' signs, three times
+    # eight bits are all of a float32's.
+    left = np.abs(result[:, finite].astype(np.float64).sum(axis=0) - data[finite])
+    bound = 2.0 ** (-parts * part.kept) * np.abs(data[finite])
+    assert (left <= (0.0 if name == "bfloat16" else bound)).all()
