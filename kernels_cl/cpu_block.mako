@@ -1,15 +1,17 @@
 ## A block of A for the CPU family: `depth` columns of the rows from `row_begin` to `row_end`;
 ## rows that fill the last tile are zero.
 ##
+## `by_column` tells whether the rows of a tile lie side by side, as they do in a column-major A.
+##
 ## Context: element, cpu (CpuConfig), problem. The text sees `row_begin`, `row_end`,
 ## `first_depth`, `depth` and `a_block`.
 
-<%def name="pack(layout)" filter="trim">
+<%def name="pack(layout, by_column)" filter="trim">
 <%
     sign, signs = (element.conjugation(w) if layout.conjugate else "" for w in (1, cpu.VW))
     vector = element.vector(cpu.VW)
 %>
-% if layout.order == "column":
+% if by_column:
 // A block of tiles: the MR rows of a tile side by side, one depth after the other.
 for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
     __global element *tile = a_block + (tile_row - row_begin) * KC;

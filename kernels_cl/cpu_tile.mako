@@ -4,9 +4,7 @@
 ## (`tile_row`, `first_column`), its block (`row_begin`, `row_end`, `column_end`,
 ## `first_depth`, `depth`) and what was packed (`a_block`, `panel`).
 
-<%def name="multiply(a_by_column, sums, unpacked, prefetches_b, prefetches_c, partial_at)" filter="trim">
-<% vectors = cpu.NR // cpu.VW %>
-% if prefetches_c:
+<%def name="prefetch_result(partial_at)" filter="trim">
 // The tile of the result comes near while its sums are formed.
 for (int r = 0; r < MR; ++r) {
     const extent row = tile_row + r;
@@ -15,7 +13,18 @@ for (int r = 0; r < MR; ++r) {
         __builtin_prefetch(${partial_at}, 1, 3);
     }
 }
-% endif
+</%def>
+
+<%def name="multiply(a_by_column, sums, unpacked, prefetches_b)" filter="trim">
+<%
+    vectors = cpu.NR // cpu.VW
+    places = [(r, j) for r in range(cpu.MR) for j in range(vectors)]
+
+    def load_b(j):
+        if unpacked and element.converts:
+            return element.load(f"b_row + {j} * VW", cpu.VW, aligned=False)
+        return f"((const __global {'b_vector' if unpacked else 'vector'} *)b_row)[{j}]"
+%>
 % if prefetches_b:
 const int tile = (tile_row - row_begin) / MR;
 for (int p = tile * fetched; p < min(depth, (tile + 1) * fetched); ++p) {
@@ -30,14 +39,15 @@ vector ${", ".join(f"{s}sum{r}_{j} = 0" for s in sums for j in range(vectors))};
 % endfor
 const __global element *a_tile = a_block + (tile_row - row_begin) * KC;
 % if unpacked:
-const __global element *b_row = whole ? b + B_AT(first_depth, first_column) : panel;
+const __global ${element.stored} *b_row =
+    whole ? b + B_AT(first_depth, first_column) : (const __global ${element.stored} *)panel;
 const long b_step = whole ? b_row_stride : NR;
 % else:
 const __global element *b_row = panel;
 const int b_step = NR;
 % endif
 for (int p = 0; p < depth; ++p) {
-    const vector ${", ".join(f"b{j} = ((const __global b_vector *)b_row)[{j}]" for j in range(vectors))};
+    const vector ${", ".join(f"b{j} = {load_b(j)}" for j in range(vectors))};
     % for r in range(cpu.MR):
     {
         const __global ${element.real} *x = (const __global ${element.real} *)(a_tile + ${r if a_by_column else f"{r} * KC"});
@@ -52,18 +62,21 @@ for (int p = 0; p < depth; ++p) {
     a_tile += ${"MR" if a_by_column else "1"};
     b_row += b_step;
 }
+% if problem.complex:
+% for r, j in places:
+const vector sum${r}_${j} = resum${r}_${j} + times_i(imsum${r}_${j});
+% endfor
+% endif
 </%def>
 
-<%def name="finish(sums, partial, partial_at, partial_step, out_step, c_step)" filter="trim">
+<%def name="finish(partial, partial_at, partial_step, out_step, c_step)" filter="trim">
 <%
     vectors = cpu.NR // cpu.VW
     places = [(r, j) for r in range(cpu.MR) for j in range(vectors)]
     place = "const extent row = tile_row + {}, column = first_column + {} * VW;".format
 %>
 % for r, j in places:
-% if problem.complex:
-wide_vector value${r}_${j} = scale(alpha, resum${r}_${j} + times_i(imsum${r}_${j}));
-% elif wide.real != element.real:
+% if wide.real != element.real:
 wide_vector value${r}_${j} = scale(alpha, convert_${wide.vector(cpu.VW)}(sum${r}_${j}));
 % else:
 wide_vector value${r}_${j} = scale(alpha, sum${r}_${j});

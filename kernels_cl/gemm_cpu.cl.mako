@@ -4,10 +4,13 @@
 ## Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008).
 ##
 ## A complex tile keeps two sums, of Re(a) b and of Im(a) b, and joins them at the end.
+##
+## With PACKB=0 B is read where it lies; if it is column-major, by dot products along k.
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="panel" file="panel.mako"/>
 <%namespace name="block" file="cpu_block.mako"/>
 <%namespace name="tile" file="cpu_tile.mako"/>
+<%namespace name="dots" file="cpu_dots.mako"/>
 <%
     vector = element.vector(cpu.VW)
     wide_vector = wide.vector(cpu.VW)
@@ -15,7 +18,6 @@
     digits = "0123456789abcdef"
     swapped = "".join(digits[i ^ 1] for i in range(2 * cpu.VW)) if problem.complex else ""
     signs = ", ".join(["-1", "1"] * cpu.VW)
-    a_by_column = problem.a.order == "column"
     partial_type = type(wide)(wide.dtype if not wide.converts else wide.arithmetic, wide.arithmetic)
     step = {"row": "1", "column": "{}_column_stride", "strided": "{}_column_stride"}
     out_step = step[problem.out.order].format("out")
@@ -25,18 +27,19 @@
     partial_at = "partial + (long)row * n + column" if wide.converts else "out + OUT_AT(row, column)"
     partial_step = "1" if wide.converts else out_step
     prefetches_c = cpu.PREFETCHC and (wide.converts or problem.out.order == "row")
-    in_rows = not problem.packed and problem.b.order == "row"
-    # B can be read where it lies if its vectors need no change.
-    unpacked = in_rows and not cpu.PACKB and not element.converts and not problem.b.conjugate
-    prefetches_b = in_rows and cpu.PREFETCHB and not unpacked
+    in_place = not (problem.packed or cpu.PACKB or problem.b.conjugate)
+    unpacked = in_place and problem.b.order == "row"
+    by_dots = in_place and problem.b.order == "column"
+    # Sums that hide the latency of a multiply-add, and fit AVX2's registers.
+    at_once = max(j for j in range(1, cpu.NR + 1) if cpu.NR % j == 0 and j * cpu.MR * len(sums) <= 12 or j == 1)
+    prefetches_b = cpu.PREFETCHB and problem.b.order == "row" and not (problem.packed or in_place)
+    a_by_column = problem.a.order == "column" and not by_dots
 %>
 ${prelude.types()}
 typedef ${vector} vector;  // VW elements of A or B
 typedef ${wide_vector} wide_vector;  // VW elements of C and of the result
-% if unpacked:
+% if unpacked and not element.converts:
 typedef vector __attribute__((aligned(${element.real_bytes}))) b_vector;  // as B lies
-% else:
-typedef vector b_vector;  // as B was packed
 % endif
 typedef wide_vector __attribute__((aligned(${wide.real_bytes}))) unaligned_vector;
 
@@ -101,6 +104,10 @@ static inline wide_vector scale(const wide factor, const wide_vector x)
     return factor * x;
 }
 % endif
+% if by_dots:
+
+${dots.functions()}
+% endif
 % if problem.activation:
 
 // ${problem.activation}
@@ -122,9 +129,9 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     const extent column_begin = group % groups_n * columns_per_group;
     const extent column_end = min(column_begin + columns_per_group, n);
 
-    // Its own workspace: KC columns of a block of rows of A, then one panel of B.
+    // Its own workspace: KC columns of a block of rows of A${"" if problem.packed or by_dots else ", then one panel of B"}.
     __global element *a_block = (__global element *)(workspace + group * workspace_per_group);
-    % if not problem.packed:
+    % if not (problem.packed or by_dots):
     __global element *panel = a_block + (rows_per_block + MR - 1) / MR * MR * KC;
     % endif
 
@@ -134,7 +141,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
         extent first_depth = 0;
         do {
             const int depth = min(k - first_depth, (extent)KC);
-            ${block.pack(problem.a)}
+            ${block.pack(problem.a, a_by_column)}
 
             for (extent first_column = column_begin; first_column < column_end; first_column += NR) {
                 % if problem.packed:
@@ -145,9 +152,9 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
                 // B is read where it lies, except for columns that do not fill a panel.
                 const bool whole = n - first_column >= NR;
                 if (!whole) {
-                    ${panel.pack(problem.b)}
+                    ${panel.copy()}
                 }
-                % else:
+                % elif not by_dots:
                 ${panel.pack(problem.b)}
                 % endif
                 % if prefetches_b:
@@ -164,8 +171,15 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
                 }
                 % endif
                 for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
-                    ${tile.multiply(a_by_column, sums, unpacked, prefetches_b, prefetches_c, partial_at)}
-                    ${tile.finish(sums, partial, partial_at, partial_step, out_step, c_step)}
+                    % if prefetches_c:
+                    ${tile.prefetch_result(partial_at)}
+                    % endif
+                    % if by_dots:
+                    ${dots.multiply(at_once, sums, swapped)}
+                    % else:
+                    ${tile.multiply(a_by_column, sums, unpacked, prefetches_b)}
+                    % endif
+                    ${tile.finish(partial, partial_at, partial_step, out_step, c_step)}
                 }
             }
             first_depth += KC;

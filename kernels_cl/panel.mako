@@ -1,6 +1,8 @@
 ## A panel of B for the CPU family: `depth` rows of NR neighbouring columns, one row after the
 ## other; columns beyond the matrix are zero.
 ##
+## `copy` leaves elements as they are stored, for a tile that reads the other columns in place.
+##
 ## Context: element, cpu (CpuConfig), problem. The text sees `first_depth`, `depth`,
 ## `first_column` and `panel`.
 
@@ -41,4 +43,15 @@ for (int block = 0; block < depth; block += 16) {
     }
 }
 % endif
+</%def>
+
+<%def name="copy()" filter="trim">
+<% bits = "ushort" if element.stored == "half" else element.stored %>
+const int columns = n - first_column;
+for (int p = 0; p < depth; ++p) {
+    const __global ${bits} *row = (const __global ${bits} *)b + B_AT(first_depth + p, first_column);
+    for (int j = 0; j < NR; ++j) {
+        ((__global ${bits} *)panel)[p * NR + j] = j < columns ? row[j] : (${bits})(0);
+    }
+}
 </%def>
