@@ -1,11 +1,18 @@
 ## Matrix units: a work-group computes a MWG x NWG tile of the result, slab of k by slab of k. Slabs
-## are copied as they lie, past the registers; sub-groups multiply fragments of them.
-<%namespace name="async_copy" file="async_copy.mako"/>
+## are copied as they lie, past the registers or through them; sub-groups multiply fragments of them.
 <%namespace name="fragment" file="matrix_fragment.mako"/>
 <%namespace name="prelude" file="prelude.mako"/>
+<%namespace name="slab" file="matrix_slab.mako"/>
 <%namespace name="tile" file="tile.mako"/>
+<%! column_of = lambda part: f"column + {part}" if part else "column" %>
 ${prelude.types()}
 typedef ${stored} stored;  // an element of A or B in local memory
+% if not past_registers:
+typedef ${piece} piece;  // what is copied at once
+% endif
+% if unit.spelling == "builtin":
+typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fragment of the result
+% endif
 
 #define MWG ${tiles.MWG}  // rows of a work-group's tile
 #define NWG ${tiles.NWG}  // columns of it
@@ -16,19 +23,19 @@ typedef ${stored} stored;  // an element of A or B in local memory
 #define SUBGROUP_N ${tiles.NWG // tiles.SUBGROUPS_N}  // columns of it
 #define A_FRAGMENTS (SUBGROUP_M / ${unit.m})
 #define B_FRAGMENTS (SUBGROUP_N / ${unit.n})
-% if unit.operand == "float16":
-#define A_LOADS (SUBGROUP_M / 16)  // of 16 rows or columns, and 16 deep
+% if fragments.way == "ldmatrix":
+#define A_LOADS (SUBGROUP_M / 16)  // of 16 rows or columns, and 32 bytes deep
 #define B_LOADS (SUBGROUP_N / 16)
 % endif
-% for slab in slabs:
+% for one in slabs:
 
-// ${slab.name.upper()} in local memory: ${"k" if slab.along_k else slab.index} is contiguous, as in memory.
-#define ${slab.name.upper()}_PITCH ${slab.pitch}  // elements from one ${slab.index if slab.along_k else "k"} to the next
-#define ${slab.name.upper()}_SLAB ${slab.rows * slab.pitch}
-% if slab.along_k:
-#define ${slab.name.upper()}_PLACE(position, depth) ((position) * ${slab.name.upper()}_PITCH + (depth))
+// ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, as in memory.
+#define ${one.name.upper()}_PITCH ${one.pitch}  // elements from one ${one.index if one.along_k else "k"} to the next
+#define ${one.name.upper()}_SLAB ${one.rows * one.pitch}
+% if one.along_k:
+#define ${one.name.upper()}_PLACE(position, depth) ((position) * ${one.name.upper()}_PITCH + (depth))
 % else:
-#define ${slab.name.upper()}_PLACE(position, depth) ((depth) * ${slab.name.upper()}_PITCH + (position))
+#define ${one.name.upper()}_PLACE(position, depth) ((depth) * ${one.name.upper()}_PITCH + (position))
 % endif
 % endfor
 
@@ -43,33 +50,26 @@ ${prelude.epilogue()}
 
 ${fragment.functions()}
 
-<%def name="copy_slabs(stage)" filter="trim">
-    % for slab in slabs:
+<%def name="multiply_slab()" filter="trim">
+% if past_registers:
     #pragma unroll
-    for (int i = 0; i < ${slab.copies}; ++i) {
-        const int chunk = item + i * ITEMS;
-        const int within = chunk % ${slab.chunks} * ${slab.width};
-        const int row = chunk / ${slab.chunks};
-        % if slab.along_k:
-        const extent position = ${slab.name}_tile + row;
-        const extent from = depth + within;
-        const int inside = position < ${slab.index} ? clamp(k - from, (extent)0, (extent)${slab.width}) : 0;
-        % else:
-        const extent from = depth + row;
-        const extent position = ${slab.name}_tile + within;
-        const int inside = from < k ? clamp(${slab.index} - position, (extent)0, (extent)${slab.width}) : 0;
-        % endif
-        // What lies outside the matrix is zero, and adds nothing.
-        const __global ${slab.element.stored} *first = ${slab.name} + (inside ? ${slab.name.upper()}_AT(${slab.at("position", "from")}) : 0);
-        ${async_copy.copy(f"{slab.name}_local + {stage} * {slab.name.upper()}_SLAB + row * {slab.name.upper()}_PITCH + within", "first", 16, f"inside * {slab.element.stored_bytes}")}
+% else:
+    // Unrolled, the loads of all steps are moved to the front, and registers spill.
+    #pragma unroll 1
+% endif
+    for (int p = 0; p < KWG; p += ${unit.k * fragments.steps}) {
+        ${unit.register} a_fragments[${parts}][A_FRAGMENTS * ${unit.a_registers * fragments.steps}];
+        ${unit.register} b_fragments[${parts}][B_FRAGMENTS * ${unit.b_registers * fragments.steps}];
+        ${fragment.load(slabs[0])}
+        ${fragment.load(slabs[1])}
+        ${fragment.multiply()}
     }
-    % endfor
 </%def>
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
-% for slab in slabs:
-    __local stored ${slab.name}_local[STAGES * ${slab.name.upper()}_SLAB] __attribute__((aligned(16)));
+% for one in slabs:
+    __local stored ${one.name}_local[STAGES * ${one.name.upper()}_SLAB] __attribute__((aligned(16)));
 % endfor
     ${prelude.offsets("a", "b", "out")}
 
@@ -80,11 +80,15 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     const extent tile = get_group_id(0);
     ${tile.place()}
     const int item = get_local_id(0);
-    const int lane = item % ${lanes};
-    const int a_first = item / ${lanes} % ${tiles.SUBGROUPS_M} * SUBGROUP_M;
-    const int b_first = item / ${lanes * tiles.SUBGROUPS_M} * SUBGROUP_N;
+    const int lane = item % ${unit.lanes};
+    const int a_first = item / ${unit.lanes} % ${tiles.SUBGROUPS_M} * SUBGROUP_M;
+    const int b_first = item / ${unit.lanes * tiles.SUBGROUPS_M} * SUBGROUP_N;
 
+% if unit.spelling == "builtin":
+    sums accumulators[A_FRAGMENTS][B_FRAGMENTS];
+% else:
     element accumulators[A_FRAGMENTS][B_FRAGMENTS][${unit.result_elements}];
+% endif
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
         #pragma unroll
@@ -96,103 +100,103 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         }
     }
 
-    extent depth = 0;  // of the slab that is copied next
-    #pragma unroll
-    for (int stage = 0; stage < STAGES - 1; ++stage) {
-        if (depth < k) {
-            ${copy_slabs("stage")}
-        }
-        ${async_copy.end_group()}
-        depth += KWG;
-    }
-    int stage = 0;
-    int stage_to_fill = STAGES - 1;
-    #pragma unroll 1
-    for (extent multiplied = 0; multiplied < k; multiplied += KWG) {
-        ${async_copy.wait(tiles.STAGES - 2)}
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (depth < k) {
-            ${copy_slabs("stage_to_fill")}
-        }
-        ${async_copy.end_group()}
-        depth += KWG;
-        stage_to_fill = stage_to_fill == STAGES - 1 ? 0 : stage_to_fill + 1;
-% for slab in slabs:
-        const __local stored *${slab.name}_slab = ${slab.name}_local + stage * ${slab.name.upper()}_SLAB;
-% endfor
-        #pragma unroll
-        for (int p = 0; p < KWG; p += ${unit.k}) {
-            ${register} a_fragments[${parts}][A_FRAGMENTS * ${unit.a_registers}];
-            ${register} b_fragments[${parts}][B_FRAGMENTS * ${unit.b_registers}];
-            ${fragment.load(slabs[0])}
-            ${fragment.load(slabs[1])}
-            ${fragment.multiply()}
-        }
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
-    }
+% if past_registers:
+    ${slab.walk_past_registers(tiles.STAGES, multiply_slab)}
+% else:
+    ${slab.walk_through_registers(tiles.STAGES, multiply_slab)}
+% endif
 
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
+% if unit.result.groups > 1:
         #pragma unroll
-        for (int half_fragment = 0; half_fragment < ${unit.row_groups}; ++half_fragment) {
-            const extent row = a_tile + a_first + ${unit.m} * i + 8 * half_fragment + lane / 4;
-            #pragma unroll
-            for (int j = 0; j < B_FRAGMENTS; ++j) {
-                const extent column = b_tile + b_first + ${unit.n} * j + 2 * (lane % 4);
-                % if parts > 1:
-                ${sum_again()}
-                % endif
-                ${store()}
-            }
+        for (int group = 0; group < ${unit.result.groups}; ++group) {
+            ${store_group()}
         }
+% else:
+        ${store_group()}
+% endif
     }
 }
+
+## A lane's elements of one row of a fragment, in all fragments side by side.
+<%def name="store_group()" filter="trim">
+<% steps = lambda step: f"{step} * group + " if step and unit.result.groups > 1 else "" %>
+    const extent row = a_tile + a_first + ${unit.m} * i + ${steps(unit.result.row_step)}${unit.result.row};
+    #pragma unroll
+    for (int j = 0; j < B_FRAGMENTS; ++j) {
+        const extent column = b_tile + b_first + ${unit.n} * j + ${steps(unit.result.column_step)}${unit.result.column};
+        % if parts > 1:
+        ${sum_again()}
+        % endif
+        ${store()}
+    }
+</%def>
+
+## Element `part` of a lane's elements side by side.
+<%def name="sum_at(part)" filter="trim">
+<%
+    width = unit.result.width
+    first = (f"{width} * group" if width > 1 else "group") if unit.result.groups > 1 else ""
+    index = " + ".join(one for one in (first, "" if first and part == 0 else str(part)) if one)
+%>
+accumulators[i][j][${index}]
+</%def>
 
 ## An infinity times the second part of a number may be NaN, or of the wrong sign.
 <%def name="sum_again()" filter="trim">
     // Where a sum is not finite, it is formed again from the elements themselves.
     #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        if (row < m && column + r < n && !isfinite(accumulators[i][j][2 * half_fragment + r])) {
+    for (int r = 0; r < ${unit.result.width}; ++r) {
+        if (row < m && column + r < n && !isfinite(${sum_at("r")})) {
             element sum = 0;
             #pragma unroll 1
             for (extent p = 0; p < k; ++p) {
                 sum = fma(a[A_AT(row, p)], b[B_AT(p, column + r)], sum);
             }
-            accumulators[i][j][2 * half_fragment + r] = sum;
+            ${sum_at("r")} = sum;
         }
     }
 </%def>
 
 <%def name="store()" filter="trim">
-<% whole = problem.out.order == "row" and problem.out.alignment >= 2 %>
-% if whole:
-    if (row < m && column + 2 <= n) {
-        ${wide.vector(2)} results;
-        % for part in range(2):
+<% whole = min(unit.result.width, problem.out.alignment) if problem.out.order == "row" else 1 %>
+% for first in range(0, unit.result.width, whole):
+% if whole > 1:
+    if (row < m && ${column_of(first)} + ${whole} <= n) {
+        ${wide.vector(whole)} results;
+        % for part in range(whole):
         {
-            ${finish_one(part, f"column + {part}" if part else "column")}
-            results${wide.lane(part, 2)} = value;
+            ${finish_one(first + part)}
+            results${wide.lane(part, whole)} = value;
         }
         % endfor
-        ${wide.store("results", "out + OUT_AT(row, column)", 2)}
-        continue;
+        ${wide.store("results", f"out + OUT_AT(row, {column_of(first)})", whole)}
+    } else {
+        % for part in range(whole - 1):
+        ${store_one(first + part)}
+        % endfor
     }
+% else:
+    ${store_one(first)}
 % endif
-% for part in range(1 if whole else 2):
-    if (row < m && column${f" + {part}" if part else ""} < n) {
-        ${finish_one(part, f"column + {part}" if part else "column")}
-        ${wide.store("value", f"out + OUT_AT(row, column{f' + {part}' if part else ''})", 1)}
-    }
 % endfor
 </%def>
 
-## The result at `column`, in `value`.
-<%def name="finish_one(part, column)" filter="trim">
+<%def name="store_one(part)" filter="trim">
+    if (row < m && ${column_of(part)} < n) {
+        ${finish_one(part)}
+        ${wide.store("value", f"out + OUT_AT(row, {column_of(part)})", 1)}
+    }
+</%def>
+
+## The result in column `part` of a lane's elements side by side, in `value`.
+<%def name="finish_one(part)" filter="trim">
 <%
+    column = column_of(part)
     bias_at = {"row": "row", "column": column}.get(problem.bias, "")
     bias = wide.load(f"bias + ({bias_at}) * bias_stride", 1)
     addend = wide.load(f"c + C_AT(row, {column})", 1)
 %>
-${prelude.finish(f"accumulators[i][j][2 * half_fragment + {part}]", addend, bias)}
+${prelude.finish(capture(sum_at, part).strip(), addend, bias)}
 </%def>

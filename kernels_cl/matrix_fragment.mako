@@ -1,15 +1,16 @@
 ## The fragments of a sub-group: from local memory into registers, and multiplied.
 ##
-## Context: unit (a MatrixUnit), slabs (MatrixSlab), parts (how many parts an element is split
-## into), products (the pairs of parts that are multiplied, small ones first).
+## Context: unit (a MatrixUnit), slabs (MatrixSlab), fragments (a FragmentLoad), as_stored (whether
+## elements are multiplied as they lie in memory), parts (how many parts an element is split into),
+## products (the pairs of parts that are multiplied, small ones first), split (their PartType).
 
 <%namespace name="parts_of" file="parts.mako"/>
 
 <%def name="functions()" filter="trim">
-% if unit.operand == "float16":
+% if fragments.way == "ldmatrix":
 % for slab in slabs:
 
-// Four 8 x 8 matrices of halves, one in each register; lane l gives row l % 8 of matrix l / 8
+// Four matrices of 8 rows of 16 bytes, one in each register; lane l gives row l % 8 of matrix l / 8
 // (PTX ISA, "ldmatrix").
 static inline void load_${slab.name}(uint *to, const __local stored *row)
 {
@@ -17,13 +18,22 @@ static inline void load_${slab.name}(uint *to, const __local stored *row)
         : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((uint)(size_t)row) : "memory");
 }
 % endfor
-% elif unit.operand in ("tf32", "bfloat16"):
+% endif
+% if not as_stored:
 
 ${parts_of.functions(split, parts > 1)}
 % endif
 
+% if unit.spelling == "ptx":
+${multiply_by_ptx()}
+% else:
+${multiply_by_builtin()}
+% endif
+</%def>
+
+<%def name="multiply_by_ptx()" filter="trim">
 // c += a b (PTX ISA, "mma").
-static inline void multiply_accumulate(element *c, const ${register} *a, const ${register} *b)
+static inline void multiply_accumulate(element *c, const ${unit.register} *a, const ${unit.register} *b)
 {
 <%
     c_places = ", ".join(f"%{i}" for i in range(unit.result_elements))
@@ -37,37 +47,106 @@ static inline void multiply_accumulate(element *c, const ${register} *a, const $
 }
 </%def>
 
-## The fragments of one step along k, of all rows (a) or columns (b) of the sub-group's tile.
-<%def name="load(slab)" filter="trim">
+<%def name="multiply_by_builtin()" filter="trim">
+<%
+    def share(name):
+        """A lane's share of a fragment in the type that the builtin takes."""
+        registers = [f"{name}[{i}]" for i in range(unit.a_registers)]
+        if unit.register == "double":
+            return registers[0]
+        count = len(registers)
+        return f"as_{unit.vector}({registers[0] if count == 1 else f'(uint{count})({chr(44).join(registers)})'})"
+    a, b = ("b", "a") if unit.exchanged else ("a", "b")
+    call = unit.instruction.format(a=share(a), b=share(b), c="*c")
+%>
 % if unit.operand == "float16":
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+
+% endif
+% if unit.exchanged:
+// c += a b, by the transposed product: a lane then holds neighbouring columns of c.
+% else:
+// c += a b
+% endif
+static inline void multiply_accumulate(sums *c, const ${unit.register} *a, const ${unit.register} *b)
+{
+    *c = ${call};
+}
+</%def>
+
+## The fragments of so many instructions as are loaded for at once, of all rows (a) or columns (b)
+## of the sub-group's tile.
+<%def name="load(slab)" filter="trim">
+% if fragments.way == "ldmatrix":
+${load_matrices(slab)}
+% elif fragments.way == "vectors":
+${load_vectors(slab)}
+% else:
+${load_elements(slab)}
+% endif
+</%def>
+
+<%def name="load_matrices(slab)" filter="trim">
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_LOADS; ++i) {
         load_${slab.name}(${slab.name}_fragments[0] + 4 * i, ${slab.name}_slab + ${slab.name.upper()}_PLACE(${slab.name}_first + 16 * i + ${slab.matrix_position}, p + ${slab.matrix_depth}));
     }
-% else:
+</%def>
+
+<%def name="load_vectors(slab)" filter="trim">
+<%
+    depths = unit.places.run * fragments.steps
+    depth = f"p + {unit.places.piece} * {depths}" if unit.places.piece else "p"
+    registers = depths // unit.word
+    width = depths // fragments.vectors if not as_stored else max(1, registers // fragments.vectors)
+    lane = lambda one: f"loaded{one // width}" + (f".s{one % width}" if width > 1 else "")
+%>
+    #pragma unroll
+    for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
+        const __local ${fragments.vector} *from = (const __local ${fragments.vector} *)(${slab.name}_slab + ${slab.name.upper()}_PLACE(${slab.name}_first + ${slab.extent} * i + ${unit.places.position}, ${depth}));
+        % for one in range(fragments.vectors):
+        const ${fragments.vector} loaded${one} = from[${one}];
+        % endfor
+        % for register in range(registers):
+        % if as_stored:
+        ${slab.name}_fragments[0][${registers} * i + ${register}] = ${lane(register)};
+        % else:
+        {
+            ${to_registers(slab, f"{registers} * i + {register}", [lane(register * unit.word + word) for word in range(unit.word)])}
+        }
+        % endif
+        % endfor
+    }
+</%def>
+
+<%def name="load_elements(slab)" filter="trim">
+<%
+    groups = slab.extent // unit.places.positions
+    at = lambda step: f"{slab.name}_slab[{slab.name.upper()}_PLACE(position, depth{f' + {step}' if step else ''})]"
+%>
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
         % for depth_group in range(unit.depth_groups):
-        % for row_group in range(slab.row_groups):
+        % for group in range(groups):
         {
-            const int position = ${slab.name}_first + ${8 * slab.row_groups} * i + ${f"{8 * row_group} + " if row_group else ""}lane / 4;
-            const int depth = p + ${f"{4 * unit.word * depth_group} + " if depth_group else ""}lane % 4${f" * {unit.word}" if unit.word > 1 else ""};
-            ${to_registers(slab, f"{slab.row_groups * unit.depth_groups} * i + {slab.row_groups * depth_group + row_group}")}
+            const int position = ${slab.name}_first + ${slab.extent} * i + ${f"{unit.places.positions * group} + " if group else ""}${unit.places.position};
+            const int depth = p + ${f"{unit.places.depths * depth_group} + " if depth_group else ""}${unit.places.piece}${f" * {unit.places.run}" if unit.places.run > 1 else ""};
+<% place = f"{groups * unit.depth_groups} * i + {groups * depth_group + group}" %>
+            % if as_stored:
+            ${slab.name}_fragments[0][${place}] = ${at(0)};
+            % else:
+            ${to_registers(slab, place, [at(step) for step in range(unit.word)])}
+            % endif
         }
         % endfor
         % endfor
     }
-% endif
 </%def>
 
-## A register of each part from the elements at `position`, from `depth` on.
-<%def name="to_registers(slab, place)" filter="trim">
-<% at = lambda step: f"{slab.name}_slab[{slab.name.upper()}_PLACE(position, depth{f' + {step}' if step else ''})]" %>
-% if unit.operand == "float64":
-    ${slab.name}_fragments[0][${place}] = ${at(0)};
-% else:
-    % for word in range(unit.word):
-    float x${word} = ${at(word)};
+## A register of each part from as many float32 as the parts of them fill.
+<%def name="to_registers(slab, place, elements)" filter="trim">
+    % for word, one in enumerate(elements):
+    float x${word} = ${one};
     % endfor
     % for part in range(parts):
     {
@@ -86,7 +165,6 @@ static inline void multiply_accumulate(element *c, const ${register} *a, const $
         % endif
     }
     % endfor
-% endif
 </%def>
 
 <%def name="multiply()" filter="trim">
@@ -94,9 +172,16 @@ static inline void multiply_accumulate(element *c, const ${register} *a, const $
     for (int i = 0; i < A_FRAGMENTS; ++i) {
         #pragma unroll
         for (int j = 0; j < B_FRAGMENTS; ++j) {
+            % for step in range(fragments.steps):
             % for a_part, b_part in products:
-            multiply_accumulate(accumulators[i][j], a_fragments[${a_part}] + ${unit.a_registers} * i, b_fragments[${b_part}] + ${unit.b_registers} * j);
+            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j], a_fragments[${a_part}] + ${share_of("i", step, unit.a_registers)}, b_fragments[${b_part}] + ${share_of("j", step, unit.b_registers)});
+            % endfor
             % endfor
         }
     }
+</%def>
+
+## Where a lane's registers of a fragment start, of the `step`-th instruction loaded for.
+<%def name="share_of(fragment, step, registers)" filter="trim">
+${fragments.steps * registers} * ${fragment}${f" + {step * registers}" if step else ""}
 </%def>

@@ -19,7 +19,8 @@ from .element import ElementType, epilogue_type, operand_type
 from .epilogue import activation_expression
 from .fragment_reader import fragment_reader
 from .kernel_source import Argument, KernelSource, extent_type, matrix_arguments, render
-from .matrix_codegen import as_copied, generate_matrix
+from .matrix_codegen import generate_matrix
+from .matrix_slab import as_copied, packed_operands
 from .matrix_units import required_unit
 from .pack_codegen import PACKED_A, PACKED_B
 from .probe import SHFL
@@ -100,7 +101,9 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     if isinstance(config, XgemmConfig):
         problem = replace(problem, a=PACKED_A, b=PACKED_B)
     if isinstance(config, MatrixConfig):
-        problem = as_copied(problem, element.stored_bytes)
+        unit = required_unit(problem.precision, traits)
+        packed = packed_operands(problem, element.stored_bytes, unit)
+        problem = as_copied(problem, element.stored_bytes, unit)
     context = {
         "problem": problem,
         "element": element,
@@ -117,8 +120,7 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
             config = replace(config, PREFETCHB=0, PREFETCHC=0)
         return generate_cpu(problem, config, context, arguments, header)
     if isinstance(config, MatrixConfig):
-        unit = required_unit(problem.precision, traits)
-        return generate_matrix(problem, config, unit, context, arguments, header)
+        return generate_matrix(problem, packed, config, unit, context, arguments, header)
     if isinstance(config, GemvConfig):
         text = render(
             "gemv.cl.mako",

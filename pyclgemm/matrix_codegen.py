@@ -1,118 +1,101 @@
-"""What the template of the matrix units needs to know: slabs as they are copied, and fragments."""
+"""What the template of the matrix units needs to know: how fragments are loaded, and types."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from .element import ElementType
-from .kernel_configs import MatrixConfig
 from .kernel_source import Argument, KernelSource, render
-from .matrix_units import LANES, MatrixUnit
-from .pack_codegen import PACKED_A, PACKED_B
+from .matrix_configs import MatrixConfig
+from .matrix_slab import COPY_BYTES, matrix_slabs
+from .matrix_unit import MatrixUnit
 from .parts import PART_TYPES, PRODUCTS, parts_of
-from .problem import GemmProblem, MatrixLayout
+from .problem import GemmProblem
 
-#: Bytes that are copied at once: the widest of cp.async, and a row of ldmatrix.
-COPY_BYTES = 16
+#: C types of as many bytes in registers.
+_UINTS = {4: "uint", 8: "uint2", 16: "uint4"}
 
-#: Elements between rows in local memory, by what is multiplied, where k is contiguous and where
-#: it is not: the lanes of a sub-group then read different banks.
-_PADDING = {"float16": (8, 8), "tf32": (4, 8), "bfloat16": (8, 4), "float64": (4, 4)}
-MOST_PADDING = 8
+#: What half's bits lie in while they are copied: no arithmetic of half is needed for it.
+_BITS = {"half": "ushort"}
 
-#: Of ldmatrix: the row of 8 halves that a lane points to, as (position, depth) in a 16 x 16 piece
-#: of the slab, by operand and by whether k is contiguous.
-_ROW_OF_LANE = {
-    ("a", True): ("lane % 16", "lane / 16 * 8"),
-    ("a", False): ("lane / 8 % 2 * 8", "lane / 16 * 8 + lane % 8"),
-    ("b", True): ("lane / 16 * 8 + lane % 8", "lane / 8 % 2 * 8"),
-    ("b", False): ("lane / 16 * 8", "lane / 8 % 2 * 8 + lane % 8"),
-}
+#: Of inline PTX: the constraints of a register of the result, and of A and B.
+_CONSTRAINTS = {"float64": "dd", "int8": "rr"}
 
 
 @dataclass(frozen=True)
-class MatrixSlab:
-    """A slab of A or B in local memory, which lies there as in memory.
+class FragmentLoad:
+    """How a lane loads its share of fragments from local memory.
 
     Attributes
     ----------
-    name : "a" or "b"
-        The operand.
-    element : ElementType
-        Its elements.
-    along_k : bool
-        Whether k is contiguous; else the position along the tile is.
-    rows, length : int
-        Rows of contiguous elements, and how many are in one.
-    pitch : int
-        Elements from one row to the next.
-    copies : int
-        Pieces of `COPY_BYTES` that each work-item copies.
-    row_groups : int
-        Groups of 8 positions in a fragment.
+    way : "ldmatrix", "vectors" or "elements"
+        By NVIDIA's instruction, which spreads rows of 16 bytes over lanes; by vectors along k, of
+        which the lane keeps all; or element by element.
+    steps : int
+        Instructions whose elements are loaded at once: a run of one may be shorter than a vector.
+    vector : str
+        Of vectors: the C type.
+    vectors : int
+        How many the lane loads.
     """
 
-    name: Literal["a", "b"]
-    element: ElementType
-    along_k: bool
-    rows: int
-    length: int
-    pitch: int
-    copies: int
-    row_groups: int
-
-    @property
-    def index(self) -> str:
-        """The index along the tile, which is also the name of its size."""
-        return {"a": "m", "b": "n"}[self.name]
-
-    @property
-    def width(self) -> int:
-        """Elements that are copied at once."""
-        return COPY_BYTES // self.element.stored_bytes
-
-    @property
-    def chunks(self) -> int:
-        """Pieces of a row."""
-        return self.length // self.width
-
-    @property
-    def matrix_position(self) -> str:
-        """Of ldmatrix: the position to which a lane points."""
-        return _ROW_OF_LANE[self.name, self.along_k][0]
-
-    @property
-    def matrix_depth(self) -> str:
-        """Of ldmatrix: the depth to which a lane points."""
-        return _ROW_OF_LANE[self.name, self.along_k][1]
-
-    def at(self, position: str, depth: str) -> str:
-        """The entry at a position and depth, as (row, column) of the operand."""
-        return f"{position}, {depth}" if self.name == "a" else f"{depth}, {position}"
+    way: Literal["ldmatrix", "vectors", "elements"]
+    steps: int = 1
+    vector: str = ""
+    vectors: int = 0
 
 
-def is_copied(layout: MatrixLayout, stored_bytes: int) -> bool:
-    """Whether an operand is copied where it lies; else it is packed first."""
-    vectors = layout.alignment * stored_bytes % COPY_BYTES == 0
-    return vectors and layout.order != "strided" and not layout.conjugate
+def fragment_load(
+    unit: MatrixUnit, config: MatrixConfig, dtype: str, element: ElementType
+) -> FragmentLoad:
+    """Choose how fragments are loaded.
+
+    Parameters
+    ----------
+    unit : MatrixUnit
+        What multiplies.
+    config : MatrixConfig
+        A valid configuration.
+    dtype : str
+        NumPy name of the type of A and B.
+    element : ElementType
+        Their elements.
+
+    Examples
+    --------
+    >>> from pyclgemm.matrix_units_amd import amd_unit
+    >>> from pyclgemm.typical import typical_traits
+    >>> unit = amd_unit("float16", typical_traits("gfx90a"))
+    >>> config = MatrixConfig(64, 64, 32, 1, 1, STAGES=2)
+    >>> fragment_load(unit, config, "float16", ElementType("float16", "float32"))
+    FragmentLoad(way='vectors', steps=2, vector='uint4', vectors=1)
+    """
+    size = element.stored_bytes
+    if unit.spelling == "ptx":
+        as_stored = dtype == unit.operand and size <= 2
+        return FragmentLoad("ldmatrix" if as_stored else "elements")
+    run_bytes = unit.places.run * size
+    steps = math.gcd(max(1, COPY_BYTES // run_bytes), config.KWG // unit.k)
+    loaded = min(COPY_BYTES, steps * run_bytes)
+    lanes = loaded // size
+    if dtype == unit.operand and size <= 4:
+        vector = _UINTS[loaded]
+    else:
+        vector = f"{element.stored_real}{lanes if lanes > 1 else ''}"
+    return FragmentLoad("vectors", steps, vector, steps * run_bytes // loaded)
 
 
-def as_copied(problem: GemmProblem, stored_bytes: int) -> GemmProblem:
-    """The product with its operands as they are when the kernel copies them."""
-    a = problem.a if is_copied(problem.a, stored_bytes) else PACKED_A
-    b = problem.b if is_copied(problem.b, stored_bytes) else PACKED_B
-    return replace(problem, a=a, b=b)
-
-
-def work_items(config: MatrixConfig) -> int:
-    """Work-items of a group."""
-    return LANES * config.SUBGROUPS_M * config.SUBGROUPS_N
+def work_items(config: MatrixConfig, lanes: int) -> int:
+    """Work-items of a group, in sub-groups of so many lanes."""
+    return lanes * config.SUBGROUPS_M * config.SUBGROUPS_N
 
 
 def generate_matrix(
     problem: GemmProblem,
+    packed: tuple[str, ...],
     config: MatrixConfig,
     unit: MatrixUnit,
     context: Mapping[str, Any],
@@ -125,6 +108,8 @@ def generate_matrix(
     ----------
     problem : GemmProblem
         The product, `as_copied`.
+    packed : tuple of str
+        The operands that are packed before.
     config : MatrixConfig
         A valid configuration.
     unit : MatrixUnit
@@ -136,29 +121,23 @@ def generate_matrix(
     header : str
         Comment at the head of the text.
     """
-    items = work_items(config)
+    items = work_items(config, unit.lanes)
     element: ElementType = context["element"]
-    slabs = (
-        _slab("a", problem.a.order == "row", config.MWG, unit.row_groups, config, unit, element),
-        _slab("b", problem.b.order == "column", config.NWG, 1, config, unit, element),
-    )
     terms = problem.precision.terms
-    stored, register, constraints = {
-        "float16": ("ushort", "uint", "fr"),
-        "float32": ("float", "uint", "fr"),
-        "float64": ("double", "double", "dd"),
-    }[problem.dtype]
+    stored = _BITS.get(element.stored, element.stored)
     text = render(
         "matrix.cl.mako",
         name="gemm_matrix",
         tiles=config,
         unit=unit,
-        lanes=LANES,
         work_items=items,
-        slabs=slabs,
+        slabs=matrix_slabs(problem, config, unit, element, packed),
+        fragments=fragment_load(unit, config, problem.dtype, element),
+        past_registers=unit.spelling == "ptx",
         stored=stored,
-        register=register,
-        constraints=constraints,
+        piece=f"{stored}{COPY_BYTES // element.stored_bytes}",
+        as_stored=problem.dtype == unit.operand,
+        constraints=_CONSTRAINTS.get(unit.operand, "fr"),
         parts=parts_of(terms),
         products=PRODUCTS[terms],
         split=PART_TYPES.get(unit.operand),
@@ -166,18 +145,3 @@ def generate_matrix(
         **context,
     )
     return KernelSource("gemm_matrix", header + text, arguments, (items,))
-
-
-def _slab(
-    name: Literal["a", "b"],
-    along_k: bool,
-    extent: int,
-    row_groups: int,
-    config: MatrixConfig,
-    unit: MatrixUnit,
-    element: ElementType,
-) -> MatrixSlab:
-    rows, length = (extent, config.KWG) if along_k else (config.KWG, extent)
-    padding = _PADDING[unit.operand][0 if along_k else 1]
-    copies = rows * length * element.stored_bytes // (COPY_BYTES * work_items(config))
-    return MatrixSlab(name, element, along_k, rows, length, length + padding, copies, row_groups)

@@ -2,51 +2,85 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from .constraint_forms import Constraint, one_of
-from .kernel_configs import MatrixConfig
-from .matrix_codegen import COPY_BYTES, MOST_PADDING, work_items
+from .device import DeviceTraits
+from .element import ElementType
+from .matrix_codegen import work_items
+from .matrix_configs import MatrixConfig
+from .matrix_slab import COPY_BYTES, most_padding
+from .matrix_units import sub_group_lanes
 
 _MATRIX = ("matrix",)
+
+#: The element types that some unit multiplies, as they are or in parts.
+_DTYPES = ("int8", "float16", "bfloat16", "float32", "float64")
 
 #: Rows, columns and depths of the largest fragments, or of the pairs that are loaded at once.
 _FRAGMENT = 16
 
+#: Bytes of depth that ldmatrix loads at once: at 1 byte more than `_FRAGMENT` elements.
+_FRAGMENT_BYTES = 32
+
+
+def _bytes(dtype: str) -> int:
+    return ElementType(dtype, dtype).stored_bytes
+
 
 def local_bytes(config: MatrixConfig, dtype: str) -> int:
     """Bytes of local memory of a work-group, with the most padding of any layout."""
-    size = np.dtype(dtype).itemsize
+    size = _bytes(dtype)
+    padding = most_padding(size)
     slabs = sum(
-        max(extent * (config.KWG + MOST_PADDING), config.KWG * (extent + MOST_PADDING))
+        max(extent * (config.KWG + padding), config.KWG * (extent + padding))
         for extent in (config.MWG, config.NWG)
     )
     return config.STAGES * slabs * size
 
 
-def _is_shared(config: MatrixConfig, dtype: str) -> bool:
-    copied = COPY_BYTES * work_items(config)
+def _items(config: MatrixConfig, traits: DeviceTraits | None) -> int:
+    return work_items(config, sub_group_lanes(traits))
+
+
+def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
+    copied = COPY_BYTES * _items(config, traits)
     return all(
-        extent * config.KWG * np.dtype(dtype).itemsize % copied == 0
-        for extent in (config.MWG, config.NWG)
+        extent * config.KWG * _bytes(dtype) % copied == 0 for extent in (config.MWG, config.NWG)
     )
 
 
+def _least_depth(dtype: str) -> int:
+    return max(_FRAGMENT, _FRAGMENT_BYTES // _bytes(dtype))
+
+
+def copies_through_registers(traits: DeviceTraits) -> bool:
+    """Whether slabs pass through registers on their way to local memory."""
+    return traits.vendor == "amd"
+
+
 MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
-    one_of("STAGES", _MATRIX, (2, 3, 4)),
+    one_of("STAGES", _MATRIX, (1, 2, 3, 4)),
     Constraint(
-        "matrix units multiply real elements of 2, 4 or 8 bytes",
+        "slabs that are copied past the registers need STAGES of 2 to 4, through them 1 or 2",
         _MATRIX,
-        lambda c, dtype, traits: dtype in ("float16", "float32", "float64"),
+        lambda c, dtype, traits: (
+            traits is None or (c.STAGES <= 2 if copies_through_registers(traits) else c.STAGES >= 2)
+        ),
+        lambda c, dtype, traits: f"STAGES is {c.STAGES}",
+    ),
+    Constraint(
+        "matrix units multiply real elements of 1, 2, 4 or 8 bytes",
+        _MATRIX,
+        lambda c, dtype, traits: dtype in _DTYPES,
         lambda c, dtype, traits: f"they are {dtype}",
     ),
     Constraint(
-        f"a sub-group's tile and a slab's depth must be multiples of {_FRAGMENT}",
+        f"a sub-group's tile and a slab's depth must be multiples of {_FRAGMENT}, the depth also "
+        f"of {_FRAGMENT_BYTES} bytes",
         _MATRIX,
         lambda c, dtype, traits: (
             c.MWG % (_FRAGMENT * c.SUBGROUPS_M) == 0
             and c.NWG % (_FRAGMENT * c.SUBGROUPS_N) == 0
-            and c.KWG % _FRAGMENT == 0
+            and (dtype not in _DTYPES or c.KWG % _least_depth(dtype) == 0)
         ),
         lambda c, dtype, traits: (
             f"{c.MWG} x {c.NWG} among {c.SUBGROUPS_M} x {c.SUBGROUPS_N} sub-groups, KWG is {c.KWG}"
@@ -55,24 +89,26 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         f"slabs must divide among the work-items in pieces of {COPY_BYTES} bytes",
         _MATRIX,
-        lambda c, dtype, traits: _is_shared(c, dtype),
+        lambda c, dtype, traits: dtype not in _DTYPES or _is_shared(c, dtype, traits),
         lambda c, dtype, traits: (
-            f"{c.MWG} x {c.KWG} and {c.KWG} x {c.NWG} {dtype}, {work_items(c)} work-items"
+            f"{c.MWG} x {c.KWG} and {c.KWG} x {c.NWG} {dtype}, {_items(c, traits)} work-items"
         ),
     ),
     Constraint(
         "a work-group must not exceed the device's limit",
         _MATRIX,
-        lambda c, dtype, traits: traits is None or traits.max_work_group_size >= work_items(c),
+        lambda c, dtype, traits: traits is None or traits.max_work_group_size >= _items(c, traits),
         lambda c, dtype, traits: (
-            f"{work_items(c)} work-items, limit {traits.max_work_group_size if traits else '-'}"
+            f"{_items(c, traits)} work-items, limit {traits.max_work_group_size if traits else '-'}"
         ),
     ),
     Constraint(
         "the slabs of a work-group must fit the device's local memory",
         _MATRIX,
         lambda c, dtype, traits: (
-            traits is None or local_bytes(c, dtype) <= traits.local_memory_bytes
+            traits is None
+            or dtype not in _DTYPES
+            or local_bytes(c, dtype) <= traits.local_memory_bytes
         ),
         lambda c, dtype, traits: (
             f"{local_bytes(c, dtype)} bytes, limit {traits.local_memory_bytes if traits else '-'}"

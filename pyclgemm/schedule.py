@@ -14,7 +14,8 @@ from .cpu_schedule import schedule_cpu
 from .device import DeviceTraits
 from .element import ElementType, operand_type
 from .launch import Launch, Schedule, gemm_launch, stride_values
-from .matrix_codegen import is_copied
+from .matrix_slab import packed_form, packed_operands
+from .matrix_units import required_unit
 from .operands import Matrix
 from .pack_codegen import PackedForm, generate_pack
 from .problem import GemmProblem
@@ -250,15 +251,22 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
 
 
 def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTraits) -> Schedule:
-    """Operands whose rows cannot be copied by vectors are packed first, without padding k."""
+    """Operands whose rows cannot be copied by vectors are packed first."""
     problem = product.problem
     size = ElementType(problem.dtype, problem.real_dtype).stored_bytes
+    unit = required_unit(problem.precision, traits)
+    form = packed_form(unit)
+    # Rows, along k or along the tile, are whole vectors of any type.
+    padded_k = math.ceil(max(1, problem.k) / _PACKED_WIDTH) * _PACKED_WIDTH
     sizes = {
-        name: (math.ceil(extent / _PACKED_WIDTH) * _PACKED_WIDTH, max(1, problem.k))
+        name: (
+            math.ceil(extent / _PACKED_WIDTH) * _PACKED_WIDTH,
+            padded_k if form.along_k else max(1, problem.k),
+        )
         for name, extent in zip(_NAMES, (problem.m, problem.n), strict=True)
-        if not is_copied(getattr(problem, name), size)
+        if name in packed_operands(problem, size, unit)
     }
-    packed = _pack(product, sizes, traits)
+    packed = _pack(product, sizes, traits, form)
     groups = tile_count(problem.m, problem.n, config.MWG, config.NWG)
     gemm = gemm_launch(product, config, traits, (groups,), packed.strides, packed.moved)
     return Schedule((*packed.launches, gemm), packed.workspaces)

@@ -14,7 +14,7 @@ import numpy as np
 
 from .config import FAMILIES, Config, CpuConfig, XgemmConfig, XgemmDirectConfig
 from .device import DeviceTraits, has_async_copy
-from .matrix_units import LANES
+from .matrix_units import sub_group_lanes
 from .tiling import slab_copy
 
 #: A value for each coordinate.
@@ -47,6 +47,18 @@ _MATRIX_AXES: dict[str, tuple[int, ...]] = {
     "GROUP_M": (1, 4, 8, 16),
 }
 
+#: Of units whose slabs are copied through registers.
+_MATRIX_AXES_THROUGH_REGISTERS = _MATRIX_AXES | {"STAGES": (1, 2)}
+
+_WGMMA_AXES: dict[str, tuple[int, ...]] = {
+    "MWG": (64, 128, 192, 256),
+    "NWG": (64, 128, 192, 256),
+    "CONSUMERS": (1, 2, 3),
+    "STAGES": (2, 3, 4, 5, 6, 7, 8),
+    "GROUP_M": (1, 4, 8, 16),
+    "PROMOTE": (0, 1, 2, 4),
+}
+
 #: Coordinates that are a parameter of the same name, where a family has it.
 _PLAIN_AXES: dict[str, tuple[int, ...]] = {
     "STAGES": (1, 2, 3, 4),
@@ -68,8 +80,10 @@ def family_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tupl
     """The values of each coordinate of a family, for an element type on a device."""
     if family == "cpu":
         return _cpu_axes(dtype, traits)
+    if family == "wgmma":
+        return _WGMMA_AXES
     if family == "matrix":
-        return _MATRIX_AXES
+        return _MATRIX_AXES_THROUGH_REGISTERS if traits.vendor == "amd" else _MATRIX_AXES
     return _GEMV_AXES if family == "gemv" else _tiled_axes(family, dtype, traits)
 
 
@@ -133,10 +147,13 @@ class Bounds:
         leave lanes idle.
     most_sums : int
         Numbers that a work-item accumulates.
+    lanes : int
+        Work-items of a sub-group that multiplies by a matrix unit.
     """
 
     least_items: int
     most_sums: int
+    lanes: int
 
 
 def bounds_of(dtype: str, traits: DeviceTraits) -> Bounds:
@@ -144,6 +161,7 @@ def bounds_of(dtype: str, traits: DeviceTraits) -> Bounds:
     return Bounds(
         least_items=32 if traits.vendor in ("nvidia", "amd") else 16,
         most_sums=_MOST_BYTES // max(4, _element_bytes(dtype)),
+        lanes=sub_group_lanes(traits),
     )
 
 
@@ -162,8 +180,10 @@ def parameters_at(family: str, point: Point, bounds: Bounds) -> dict[str, int] |
         sums, items = point["MR"] * point["VW"], point["WGS"]
         fits = sums <= bounds.most_sums and items >= bounds.least_items
         return dict(point) if fits else None
+    if family == "wgmma":
+        return dict(point)
     if family == "matrix":
-        items = LANES * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
+        items = bounds.lanes * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
         return dict(point) if point["MWG"] * point["NWG"] <= bounds.most_sums * items else None
     tiling = _tiling(point, bounds)
     if tiling is None:

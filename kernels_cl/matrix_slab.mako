@@ -1,0 +1,170 @@
+## Slabs of A and B on their way into local memory, where they lie as in memory.
+##
+## Past the registers, `copy_past_registers` starts a slab's copies. Through them it takes two
+## steps: `fetch` reads a work-item's share from global memory, `write` takes it to local memory;
+## apart, so that the next slab can be on its way while this one is multiplied.
+##
+## Context: slabs (MatrixSlab), piece (C type of what is copied at once).
+<%namespace name="async_copy" file="async_copy.mako"/>
+
+## Where copy number i of this work-item lies: in row `row` of the slab, from element `within` on.
+<%def name="place(slab)" filter="trim">
+    const int chunk = item + i * ITEMS;
+    const int within = chunk % ${slab.chunks} * ${slab.width};
+    const int row = chunk / ${slab.chunks};
+    % if slab.along_k:
+    const extent position = ${slab.name}_tile + row;
+    const extent from = depth + within;
+    % else:
+    const extent from = depth + row;
+    const extent position = ${slab.name}_tile + within;
+    % endif
+</%def>
+
+## How many of its elements lie inside the matrix.
+<%def name="inside(slab)" filter="trim">
+    % if slab.along_k:
+    const int inside = position < ${slab.index} ? clamp(k - from, (extent)0, (extent)${slab.width}) : 0;
+    % else:
+    const int inside = from < k ? clamp(${slab.index} - position, (extent)0, (extent)${slab.width}) : 0;
+    % endif
+</%def>
+
+## Where it goes.
+<%def name="target(slab, stage)" filter="trim">
+${slab.name}_local + ${stage} * ${slab.name.upper()}_SLAB + row * ${slab.name.upper()}_PITCH + within
+</%def>
+
+<%def name="copy_past_registers(stage)" filter="trim">
+    % for slab in slabs:
+    #pragma unroll
+    for (int i = 0; i < ${slab.copies}; ++i) {
+        ${place(slab)}
+        ${inside(slab)}
+        // What lies outside the matrix is zero, and adds nothing.
+        const __global ${slab.element.stored} *first = ${slab.name} + (inside ? ${slab.name.upper()}_AT(${slab.at("position", "from")}) : 0);
+        ${async_copy.copy(capture(target, slab, stage).strip(), "first", 16, f"inside * {slab.element.stored_bytes}")}
+    }
+    % endfor
+</%def>
+
+## A work-item's share of the slabs on their way.
+<%def name="declare()" filter="trim">
+    % for slab in slabs:
+    piece ${slab.name}_fetched[${slab.copies}];
+    const bool ${slab.name}_inside = ${slab.name}_tile + ${"MWG" if slab.name == "a" else "NWG"} <= ${slab.index};
+    % endfor
+</%def>
+
+<%def name="fetch()" filter="trim">
+    % for slab in slabs:
+    if (${slab.name}_inside && depth + KWG <= k) {
+        #pragma unroll
+        for (int i = 0; i < ${slab.copies}; ++i) {
+            ${place(slab)}
+            ${slab.name}_fetched[i] = *(const __global piece *)(${slab.name} + ${slab.name.upper()}_AT(${slab.at("position", "from")}));
+        }
+    } else {
+        // What lies outside the matrix is zero, and adds nothing.
+        #pragma unroll
+        for (int i = 0; i < ${slab.copies}; ++i) {
+            ${place(slab)}
+            ${slab.name}_fetched[i] = (piece)(0);
+            % if slab.edges == "pieces":
+            if (position < ${slab.index} && from < k) {
+                ${slab.name}_fetched[i] = *(const __global piece *)(${slab.name} + ${slab.name.upper()}_AT(${slab.at("position", "from")}));
+            }
+            % else:
+            ${inside(slab)}
+            const __global stored *first = (const __global stored *)(${slab.name} + (inside ? ${slab.name.upper()}_AT(${slab.at("position", "from")}) : 0));
+            % for one in range(slab.width):
+            if (${one} < inside) ${slab.name}_fetched[i].s${"0123456789abcdef"[one]} = first[${one}];
+            % endfor
+            % endif
+        }
+    }
+    % endfor
+</%def>
+
+<%def name="write(stage)" filter="trim">
+    % for slab in slabs:
+    #pragma unroll
+    for (int i = 0; i < ${slab.copies}; ++i) {
+        const int chunk = item + i * ITEMS;
+        const int within = chunk % ${slab.chunks} * ${slab.width};
+        const int row = chunk / ${slab.chunks};
+        *(__local piece *)(${capture(target, slab, stage).strip()}) = ${slab.name}_fetched[i];
+    }
+    % endfor
+</%def>
+
+## The loop over the slabs with STAGES of each operand in local memory, all but one on their way.
+## A copy is in place once its work-item has waited for it and all have met at the barrier.
+<%def name="walk_past_registers(stages, multiply)" filter="trim">
+    extent depth = 0;  // of the slab that is copied next
+    #pragma unroll
+    for (int stage = 0; stage < STAGES - 1; ++stage) {
+        if (depth < k) {
+            ${copy_past_registers("stage")}
+        }
+        ${async_copy.end_group()}
+        depth += KWG;
+    }
+    int stage = 0;
+    int stage_to_fill = STAGES - 1;
+    #pragma unroll 1
+    for (extent multiplied = 0; multiplied < k; multiplied += KWG) {
+        ${async_copy.wait(stages - 2)}
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (depth < k) {
+            ${copy_past_registers("stage_to_fill")}
+        }
+        ${async_copy.end_group()}
+        depth += KWG;
+        stage_to_fill = stage_to_fill == STAGES - 1 ? 0 : stage_to_fill + 1;
+        ${slab_pointers()}
+        ${multiply()}
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+    }
+</%def>
+
+## The loop over the slabs with one or two of each operand in local memory: while one is multiplied,
+## the next is on its way, first to registers, then to the other half, or in the place of the one
+## that all have multiplied.
+<%def name="walk_through_registers(stages, multiply)" filter="trim">
+    ${declare()}
+    extent depth = 0;  // of the slab that is fetched
+    ${fetch()}
+    ${write("0")}
+    barrier(CLK_LOCAL_MEM_FENCE);
+    % if stages == 1:
+    const int stage = 0;
+    % else:
+    int stage = 0;
+    % endif
+    #pragma unroll 1
+    while (depth < k) {
+        ${slab_pointers()}
+        depth += KWG;
+        const bool more = depth < k;
+        if (more) {
+            ${fetch()}
+        }
+        ${multiply()}
+        % if stages == 1:
+        barrier(CLK_LOCAL_MEM_FENCE);
+        % else:
+        stage ^= 1;
+        % endif
+        if (more) {
+            ${write("stage")}
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+</%def>
+
+<%def name="slab_pointers()" filter="trim">
+    % for slab in slabs:
+    const __local stored *${slab.name}_slab = ${slab.name}_local + stage * ${slab.name.upper()}_SLAB;
+    % endfor
+</%def>

@@ -1,0 +1,222 @@
+"""Slabs of A and B on their way from memory to the fragments of matrix units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .element import ElementType
+from .matrix_configs import MatrixConfig
+from .matrix_unit import MatrixUnit
+from .pack_codegen import PackedForm
+from .problem import GemmProblem, MatrixLayout
+
+#: Bytes that are copied at once: the widest of cp.async and of AMD's loads, and a row of ldmatrix.
+COPY_BYTES = 16
+
+#: Elements between rows in local memory of a slab of float32 or float64 for NVIDIA's units, by
+#: what they multiply, where k is contiguous and where it is not: the lanes of a sub-group then
+#: read different banks. Elsewhere it is `COPY_BYTES`.
+_PADDING = {"tf32": (4, 8), "bfloat16": (8, 4), "float64": (4, 4)}
+
+#: Of ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in a piece of the
+#: slab of 16 positions and 32 bytes of depths, by operand and by whether k is contiguous.
+_ROW_OF_LANE = {
+    ("a", True): ("lane % 16", "lane / 16 * {0}"),
+    ("a", False): ("lane / 8 % 2 * {0}", "lane / 16 * 8 + lane % 8"),
+    ("b", True): ("lane / 16 * 8 + lane % 8", "lane / 8 % 2 * {0}"),
+    ("b", False): ("lane / 16 * {0}", "lane / 8 % 2 * 8 + lane % 8"),
+}
+
+
+@dataclass(frozen=True)
+class MatrixSlab:
+    """A slab of A or B in local memory, which lies there as in memory.
+
+    Attributes
+    ----------
+    name : "a" or "b"
+        The operand.
+    element : ElementType
+        Its elements.
+    along_k : bool
+        Whether k is contiguous; else the position along the tile is.
+    rows, length : int
+        Rows of contiguous elements, and how many are in one.
+    pitch : int
+        Elements from one row to the next.
+    copies : int
+        Pieces of `COPY_BYTES` that each work-item copies.
+    extent : int
+        Positions in a fragment.
+    edges : "pieces" or "elements"
+        Where rows may end: between two pieces, or within one.
+    """
+
+    name: Literal["a", "b"]
+    element: ElementType
+    along_k: bool
+    rows: int
+    length: int
+    pitch: int
+    copies: int
+    extent: int
+    edges: Literal["pieces", "elements"]
+
+    @property
+    def index(self) -> str:
+        """The index along the tile, which is also the name of its size."""
+        return {"a": "m", "b": "n"}[self.name]
+
+    @property
+    def width(self) -> int:
+        """Elements that are copied at once."""
+        return COPY_BYTES // self.element.stored_bytes
+
+    @property
+    def chunks(self) -> int:
+        """Pieces of a row."""
+        return self.length // self.width
+
+    @property
+    def matrix_position(self) -> str:
+        """Of ldmatrix: the position to which a lane points."""
+        return _ROW_OF_LANE[self.name, self.along_k][0].format(self.width)
+
+    @property
+    def matrix_depth(self) -> str:
+        """Of ldmatrix: the depth to which a lane points."""
+        return _ROW_OF_LANE[self.name, self.along_k][1].format(self.width)
+
+    def at(self, position: str, depth: str) -> str:
+        """The entry at a position and depth, as (row, column) of the operand."""
+        return f"{position}, {depth}" if self.name == "a" else f"{depth}, {position}"
+
+
+def packed_form(unit: MatrixUnit) -> PackedForm:
+    """How operands are packed that cannot be copied where they lie.
+
+    Builtins take runs along k from every lane, and ldmatrix transposes only elements of 16 bits:
+    for these k is contiguous. Other loads take what they find, and packing along the tile keeps
+    the rows of a product with a small k long.
+    """
+    return PackedForm(along_k=unit.spelling == "builtin" or unit.operand == "int8")
+
+
+def is_copied(
+    name: Literal["a", "b"], layout: MatrixLayout, stored_bytes: int, unit: MatrixUnit
+) -> bool:
+    """Whether an operand is copied where it lies; else it is packed first.
+
+    Parameters
+    ----------
+    name : "a" or "b"
+        The operand.
+    layout : MatrixLayout
+        How it lies in memory.
+    stored_bytes : int
+        Bytes of an element there.
+    unit : MatrixUnit
+        What multiplies.
+
+    Examples
+    --------
+    Whole pieces of 16 bytes are copied, and for AMD's units they lie along k.
+
+    >>> from pyclgemm.matrix_units_amd import amd_unit
+    >>> from pyclgemm.typical import typical_traits
+    >>> unit = amd_unit("float16", typical_traits("gfx1100"))
+    >>> [is_copied("b", MatrixLayout(order, 8), 2, unit) for order in ("row", "column")]
+    [False, True]
+    """
+    if not is_in_pieces(layout, stored_bytes):
+        return False
+    form = packed_form(unit)
+    return not form.along_k or layout.order == form.layout(name).order
+
+
+def is_in_pieces(layout: MatrixLayout, stored_bytes: int) -> bool:
+    """Whether a matrix lies in whole pieces of `COPY_BYTES`, along either index."""
+    pieces = layout.alignment * stored_bytes % COPY_BYTES == 0
+    return pieces and layout.order != "strided" and not layout.conjugate
+
+
+def packed_operands(
+    problem: GemmProblem, stored_bytes: int, unit: MatrixUnit
+) -> tuple[Literal["a", "b"], ...]:
+    """The operands that are packed before the kernel reads them."""
+    layouts: tuple[tuple[Literal["a", "b"], MatrixLayout], ...]
+    layouts = (("a", problem.a), ("b", problem.b))
+    return tuple(
+        name for name, layout in layouts if not is_copied(name, layout, stored_bytes, unit)
+    )
+
+
+def as_copied(problem: GemmProblem, stored_bytes: int, unit: MatrixUnit) -> GemmProblem:
+    """The product with its operands as they are when the kernel copies them."""
+    form = packed_form(unit)
+    packed = packed_operands(problem, stored_bytes, unit)
+    return replace(
+        problem,
+        a=form.layout("a") if "a" in packed else problem.a,
+        b=form.layout("b") if "b" in packed else problem.b,
+    )
+
+
+def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
+    """Elements between the rows of a slab in local memory."""
+    if unit.spelling == "ptx" and stored_bytes >= 4:
+        return _PADDING[unit.operand][0 if along_k else 1]
+    return COPY_BYTES // stored_bytes
+
+
+def most_padding(stored_bytes: int) -> int:
+    """The most of any unit."""
+    return max(8, COPY_BYTES // stored_bytes)
+
+
+def matrix_slabs(
+    problem: GemmProblem,
+    config: MatrixConfig,
+    unit: MatrixUnit,
+    element: ElementType,
+    packed: tuple[str, ...],
+) -> tuple[MatrixSlab, MatrixSlab]:
+    """The slabs of A and B.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product, `as_copied`.
+    config : MatrixConfig
+        A valid configuration.
+    unit : MatrixUnit
+        What multiplies.
+    element : ElementType
+        The elements of A and B.
+    packed : tuple of str
+        The operands that were packed, and padded with zeros to whole pieces.
+    """
+    size = element.stored_bytes
+    items = unit.lanes * config.SUBGROUPS_M * config.SUBGROUPS_N
+    width = COPY_BYTES // size
+
+    def slab(name: Literal["a", "b"], along_k: bool, tile: int, fragment: int) -> MatrixSlab:
+        rows, length = (tile, config.KWG) if along_k else (config.KWG, tile)
+        end = problem.k if along_k else {"a": problem.m, "b": problem.n}[name]
+        return MatrixSlab(
+            name,
+            element,
+            along_k,
+            rows,
+            length,
+            pitch=length + padding_elements(unit, size, along_k),
+            copies=rows * length * size // (COPY_BYTES * items),
+            extent=fragment,
+            edges="pieces" if name in packed or end % width == 0 else "elements",
+        )
+
+    return (
+        slab("a", problem.a.order == "row", config.MWG, unit.m),
+        slab("b", problem.b.order == "column", config.NWG, unit.n),
+    )

@@ -1,0 +1,52 @@
+"""NVIDIA's mma.sync, from compute capability 8.0 on.
+
+Lanes form 8 groups of 4 (PTX ISA, "Warp-level matrix instructions: mma", and the figures of each
+shape): a group holds a row of A or a column of B, each of its lanes a register of neighbouring
+depths; and of the result two neighbouring columns of a row.
+"""
+
+from __future__ import annotations
+
+from .device import DeviceTraits, has_async_copy
+from .matrix_unit import MatrixUnit, Multiplied, OperandPlaces, ResultPlaces
+
+
+def _mma(types: str, operand: Multiplied, m: int, k: int, word: int) -> MatrixUnit:
+    return MatrixUnit(
+        "ptx",
+        f"mma.sync.aligned.m{m}n8k{k}.row.col.{types}",
+        operand,
+        m,
+        8,
+        k,
+        32,
+        OperandPlaces("lane / 4", "lane % 4", positions=8, runs=4, run=word),
+        ResultPlaces("lane / 4", "lane % 4 * 2", width=2, groups=m // 8, row_step=8),
+    )
+
+
+#: By what they multiply.
+_UNITS: dict[str, MatrixUnit] = {
+    unit.operand: unit
+    for unit in (
+        _mma("f32.f16.f16.f32", "float16", m=16, k=16, word=2),
+        _mma("f32.bf16.bf16.f32", "bfloat16", m=16, k=16, word=2),
+        _mma("f32.tf32.tf32.f32", "tf32", m=16, k=8, word=1),
+        _mma("f64.f64.f64.f64", "float64", m=8, k=4, word=1),
+        _mma("s32.s8.s8.s32", "int8", m=16, k=32, word=4),
+    )
+}
+
+
+def nvidia_unit(multiplied: str, traits: DeviceTraits) -> MatrixUnit | None:
+    """The unit of an NVIDIA device that multiplies a type; None if there is none.
+
+    Examples
+    --------
+    >>> from pyclgemm.typical import typical_traits
+    >>> nvidia_unit("int8", typical_traits("sm_90")).instruction
+    'mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32'
+    """
+    if not has_async_copy(traits):
+        return None  # both came with compute capability 8.0
+    return _UNITS.get(multiplied)
