@@ -14,6 +14,15 @@
 typedef ${extent_type} extent;  // m, n, k and positions within them
 typedef ${element.vector(1)} element;  // an element of A or B in registers
 typedef ${wide.vector(1)} wide;  // an element of C, of the bias and of the result
+% if wide.dtype == "bfloat16":
+
+// x rounded to the nearest bfloat16, ties to even. A NaN must not be rounded to infinity.
+static inline ushort bfloat16_of(const float x)
+{
+    const uint bits = as_uint(x);
+    return isnan(x) ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+% endif
 </%def>
 
 <%def name="arithmetic()" filter="trim">

@@ -14,14 +14,14 @@ from .config import Config, as_config
 from .epilogue import Epilogue
 from .errors import ArgumentError
 from .launch_sequence import LaunchSequence
-from .operands import check_scalar
+from .operands import check_dtype, check_scalar
 from .packed_matrix import PackedMatrix
 from .plan import GemmPlan
 from .prepare import build_sequence, choose, describe_product
 from .product import Product
 from .select import Choice
 from .signature import ArraySignature
-from .transfer import check_host_destination, is_on_device, to_device
+from .transfer import is_on_device, to_device
 
 #: Prepared calls by all that they depend on, the oldest dropped first.
 _MAX_PREPARED = 1024
@@ -59,13 +59,15 @@ def gemm(
     queue : pyopencl.CommandQueue
         Where the work runs.
     a, b : pyopencl.array.Array or numpy.ndarray
-        Operands: op(A) is (m, k), op(B) is (k, n). Any strides and offset. float16,
-        float32, float64, complex64 or complex128, the same for all arrays. `b` may be a
-        `PackedMatrix`.
+        Operands: op(A) is (m, k), op(B) is (k, n). Any strides and offset. Both of one element
+        type: float16, float32, float64, complex64 or complex128; bfloat16 (that of ml_dtypes)
+        and int8 where the device has matrix units for them. `b` may be a `PackedMatrix`.
     c : pyopencl.array.Array or numpy.ndarray, optional
-        Addend, (m, n). Not read, so that a NaN in it does not spread, if `beta` is zero.
+        Addend, (m, n), of the result's element type. Not read, so that a NaN in it does not
+        spread, if `beta` is zero.
     alpha : number
-        Factor of the product. If it is zero, A and B are not read, as in BLAS.
+        Factor of the product. If it is zero, A and B are not read, as in BLAS. With int8
+        operands an integer, as `beta` is; 1.0 is one.
     beta : number, optional
         Factor of `c`; given with `c`, and only then, unless it is zero.
     trans_a, trans_b : bool or str
@@ -73,12 +75,16 @@ def gemm(
         transposes and conjugates it.
     out : pyopencl.array.Array or numpy.ndarray, optional
         Destination, (m, n); `c` itself for an update in place. None allocates one, in C
-        order, with `allocator`. It must not share memory with another operand.
+        order, with `allocator`. It must not share memory with another operand. Its element
+        type is the result's, and that of `c` and of the bias: the operands' own, or float32
+        for operands of float16 or bfloat16; int32 for int8. Where there is no `out`, `c` or
+        else the bias decides; where there is none of them, the result has the operands' type.
     epilogue : Epilogue, optional
-        Bias and activation, applied as the result is stored.
+        Bias and activation, applied as the result is stored. Integers have "relu" alone.
     precision : str, optional
         Name of the arithmetic, such as "F32_F32_F32". None takes the default of the
-        element type: its own, and float32 sums for float16.
+        element type: its own, and float32 sums for float16 and bfloat16. Sums of int8 are
+        those of int32, which wrap around: k up to 2^17 cannot come so far.
     config : XgemmConfig, XgemmDirectConfig, CpuConfig or mapping, optional
         A kernel configuration that takes the place of the database's. A mapping has the
         parameters by name and "path", the family.
@@ -122,13 +128,14 @@ def gemm(
                 alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, precision=precision,
                 config=config, allocator=allocator, wait_for=wait_for,
             )  # fmt: skip
-    if alpha.__class__ is not float or beta is not None and beta.__class__ is not float:
+    plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
+    if not plain or a.dtype.kind == "i":
         alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
     reads_c = _reads_c(c, beta)
     if config is not None:
         config = as_config(config)
     key = (
-        queue, _facts(a), _facts(b), _facts(c) if reads_c else None,
+        queue, _facts(a), _facts(b), None if c is None else _facts(c), reads_c,
         None if out is None else _facts(out), None if bias is None else _facts(bias),
         None if epilogue is None else epilogue.activation,
         trans_a, trans_b, alpha == 0, precision, config,
@@ -139,12 +146,12 @@ def gemm(
         prepared = None
     if prepared is None:
         prepared = _prepare(
-            key, queue, a, b, c if reads_c else None, out, alpha,
+            key, queue, a, b, c, out, alpha, reads_c=reads_c,
             trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision, config=config,
         )  # fmt: skip
     product, sequence = prepared
     if out is None:
-        out = _allocate_result(queue, product, a.dtype, allocator)
+        out = _allocate_result(queue, product, allocator)
     event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
     return (out, event) if return_event else out
 
@@ -193,10 +200,9 @@ def plan(
     a, b, c, out, epilogue = _on_device(queue, a, b, c, out, epilogue)
     alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
     reads_c = _reads_c(c, beta)
-    c = c if reads_c else None
     product = describe_product(
-        a, b, c, out, trans_a=trans_a, trans_b=trans_b,
-        epilogue=epilogue, precision=precision, reads_product=alpha != 0,
+        a, b, c, out, trans_a=trans_a, trans_b=trans_b, epilogue=epilogue,
+        precision=precision, reads_product=alpha != 0, reads_c=reads_c,
     )  # fmt: skip
     choice = choose(queue, product, config)
     alignment = {
@@ -206,12 +212,12 @@ def plan(
     if product.swapped:
         alignment["a"], alignment["b"] = alignment["b"], alignment["a"]
     if out is None:
-        out = _allocate_result(queue, product, a.dtype, allocator)
+        out = _allocate_result(queue, product, allocator)
     signatures = {
         name: ArraySignature(
-            array.shape, array.strides, array.dtype, alignment[name] * a.dtype.itemsize
+            array.shape, array.strides, array.dtype, alignment[name] * array.dtype.itemsize
         )
-        for name, array in (("a", a), ("b", b), ("out", out), ("c", c))
+        for name, array in (("a", a), ("b", b), ("out", out), ("c", c if reads_c else None))
         if array is not None
     }
     return GemmPlan(
@@ -223,7 +229,7 @@ def plan(
         bias=epilogue.bias if epilogue is not None else None,
         alpha=alpha,
         beta=beta if reads_c else 0.0,
-        allocate=lambda: _allocate_result(queue, product, a.dtype, allocator),
+        allocate=lambda: _allocate_result(queue, product, allocator),
     )
 
 
@@ -264,8 +270,8 @@ def explain(
     a, b, c, out, epilogue = _on_device(queue, a, b, c, out, epilogue)
     alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
     product = describe_product(
-        a, b, c if _reads_c(c, beta) else None, out, trans_a=trans_a, trans_b=trans_b,
-        epilogue=epilogue, precision=precision, reads_product=alpha != 0,
+        a, b, c, out, trans_a=trans_a, trans_b=trans_b, epilogue=epilogue,
+        precision=precision, reads_product=alpha != 0, reads_c=_reads_c(c, beta),
     )  # fmt: skip
     return choose(queue, product, config)
 
@@ -312,9 +318,10 @@ def _prepare(
     return product, sequence
 
 
-def _allocate_result(queue: cl.CommandQueue, product: Product, dtype: Any, allocator: Any) -> Any:
-    shape = (product.problem.m, product.problem.n)
-    return cl_array.empty(queue, shape, dtype, allocator=allocator)
+def _allocate_result(queue: cl.CommandQueue, product: Product, allocator: Any) -> Any:
+    problem = product.problem
+    shape = (problem.n, problem.m) if product.swapped else (problem.m, problem.n)
+    return cl_array.empty(queue, shape, np.dtype(problem.result_dtype), allocator=allocator)
 
 
 def _on_device(
@@ -345,11 +352,13 @@ def _gemm_from_host(
         isinstance(array, cl_array.Array) for array in (a, b, c) if array is not None
     )
     a, b, c, device_out, epilogue = _on_device(queue, a, b, c, device_out, epilogue)
+    if isinstance(out, np.ndarray):
+        check_dtype("out", out.dtype)
+        device_out = cl_array.empty(queue, out.shape, out.dtype, allocator=options["allocator"])
     result, event = gemm(
         queue, a, b, c, out=device_out, epilogue=epilogue, return_event=True, **options
     )
     if isinstance(out, np.ndarray):
-        check_host_destination(out, result.shape, result.dtype)
         out[...] = result.get(queue)
         result = out
     elif on_host:

@@ -203,7 +203,7 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     problem = product.problem
     kernels = ", ".join(kernel.name for kernel in kernel_sources(product, choice.config, traits))
     lines = {
-        "product": f"{problem.m} x {problem.n} x {problem.k}, {problem.dtype}, "
+        "product": f"{problem.m} x {problem.n} x {problem.k}, {problem.types}, "
         f"{problem.precision.name}",
         "device": f"{traits.name} ({traits.architecture or 'unknown architecture'}), "
         f"{traits.platform} {traits.driver}",

@@ -30,16 +30,16 @@ from .slab_reader import slab_reader
 
 
 def _gemm_arguments(
-    problem: GemmProblem, wide: ElementType, position_type: str
+    problem: GemmProblem, element: ElementType, wide: ElementType, position_type: str
 ) -> tuple[Argument, ...]:
     """The arguments that every gemm kernel starts with."""
     arguments = [Argument(size, position_type) for size in ("m", "n", "k")]
     arguments.append(Argument("alpha", wide.vector(1)))
-    arguments += matrix_arguments("a", problem.a, "input", wide.stored)
+    arguments += matrix_arguments("a", problem.a, "input", element.stored)
     if problem.packed and problem.packed.family == "cpu":
         arguments += [Argument("b", "input", "element"), Argument("b_offset", "long")]
     else:
-        arguments += matrix_arguments("b", problem.b, "input", wide.stored)
+        arguments += matrix_arguments("b", problem.b, "input", element.stored)
     arguments += matrix_arguments("out", problem.out, "output", wide.stored)
     if problem.c:
         arguments.append(Argument("beta", wide.vector(1)))
@@ -69,6 +69,7 @@ def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
         "float16": False,
         "float32": traits.fast_fma32,
         "float64": traits.fast_fma64,
+        "int32": False,
     }[arithmetic]
 
 
@@ -96,7 +97,7 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     """
     arithmetic = problem.precision.arithmetic
     element = operand_type(problem.dtype, arithmetic)
-    wide = epilogue_type(problem.dtype, arithmetic)
+    wide = epilogue_type(problem.result_dtype, arithmetic)
     position_type = extent_type(problem.m, problem.n, problem.k)
     if isinstance(config, XgemmConfig):
         problem = replace(problem, a=PACKED_A, b=PACKED_B)
@@ -112,7 +113,7 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         "multiply_add_of": _multiply_add(fma_is_fast(arithmetic, traits)),
         "activation_of": functools.partial(activation_expression, problem.activation or ""),
     }
-    arguments = _gemm_arguments(problem, wide, position_type)
+    arguments = _gemm_arguments(problem, element, wide, position_type)
     header = _header(problem, config)
     if isinstance(config, CpuConfig):
         if traits.type != "cpu":
@@ -224,6 +225,6 @@ def _header(problem: GemmProblem, config: Config) -> str:
     if problem.activation:
         formula = f"{problem.activation}({formula})"
     return (
-        f"// out = {formula}; {problem.dtype}, {problem.precision.name}.\n"
+        f"// out = {formula}; {problem.types}, {problem.precision.name}.\n"
         f"// {config.family}: {config}\n\n"
     )

@@ -12,8 +12,11 @@ from .matrix_constraints import MATRIX_CONSTRAINTS
 from .precision import is_complex
 from .tiling import slab_copy
 
-#: Bytes of an element in local memory; half may be staged as the float it is computed with.
-STAGED_BYTES = {"float16": 4, "float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
+#: Bytes of an element in local memory; narrow ones may be staged as what they are computed with.
+STAGED_BYTES = {
+    "int8": 4, "float16": 4, "bfloat16": 4, "float32": 4, "float64": 8, "complex64": 8,
+    "complex128": 16,
+}  # fmt: skip
 
 
 #: Parameters that switch something off with 0.

@@ -78,7 +78,7 @@ def schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> S
     """Lay out the one launch of a product on a CPU device."""
     problem = product.problem
     element = operand_type(problem.dtype, problem.precision.arithmetic)
-    wide = epilogue_type(problem.dtype, problem.precision.arithmetic)
+    wide = epilogue_type(problem.result_dtype, problem.precision.arithmetic)
     grid = cpu_grid(problem.m, problem.n, traits.compute_units, config)
     # A tall A goes through the workspace block by block; B is then packed once a block.
     blocks = max(1, round(grid.rows_per_group / config.MC))

@@ -2,6 +2,9 @@
 
 Arithmetic may be wider than storage (float16 in memory, float32 in registers), and a
 complex element is a pair; the templates ask here and need not know.
+
+OpenCL C has no bfloat16: it is stored as a ushort, the upper half of a float. Whoever stores it
+needs the function `bfloat16_of` of ``prelude.mako``.
 """
 
 from __future__ import annotations
@@ -10,8 +13,11 @@ from dataclasses import dataclass
 
 from .precision import is_complex, real_part_name
 
-_C_NAME = {"float16": "half", "float32": "float", "float64": "double"}
-_BYTES = {"float16": 2, "float32": 4, "float64": 8}
+_C_NAME = {
+    "float16": "half", "bfloat16": "ushort", "float32": "float", "float64": "double",
+    "int8": "char", "int32": "int",
+}  # fmt: skip
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int32": 4}
 _DIGITS = "0123456789abcdef"
 
 
@@ -32,6 +38,8 @@ class ElementType:
     '*(const __global float4 *)(p)'
     >>> ElementType("float16", "float32").load("p", 4)
     'vloada_half4(0, p)'
+    >>> ElementType("bfloat16", "float32").load("p", 1)
+    'as_float((uint)*(p) << 16)'
     """
 
     dtype: str
@@ -104,27 +112,48 @@ class ElementType:
 
     def load(self, pointer: str, width: int, *, aligned: bool = True) -> str:
         """Expression for `width` elements at a ``__global`` `pointer` to stored elements."""
-        if self.converts:
+        if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vload_half(0, {pointer})"
             return f"vload{'a' if aligned else ''}_half{width}(0, {pointer})"
+        count = width * self.parts
         if width == 1:
-            return f"*({pointer})"
-        if aligned:
-            return f"*(const __global {self.vector(width)} *)({pointer})"
-        return f"vload{width * self.parts}(0, (const __global {self.real} *)({pointer}))"
+            stored = f"*({pointer})"
+        elif aligned:
+            stored = f"*(const __global {self.stored_real}{count} *)({pointer})"
+        else:
+            stored = f"vload{count}(0, (const __global {self.stored_real} *)({pointer}))"
+        if not self.converts:
+            return stored
+        lanes = "" if count == 1 else str(count)
+        if self.dtype == "bfloat16":
+            wide = f"convert_uint{lanes}({stored})" if lanes else f"(uint){stored}"
+            return f"as_float{lanes}({wide} << 16)"
+        return f"convert_{self.real}{lanes}({stored})"
 
     def store(self, value: str, pointer: str, width: int, *, aligned: bool = True) -> str:
-        """Statement that stores `width` elements at a ``__global`` `pointer`."""
-        if self.converts:
+        """Statement that stores `width` elements at a ``__global`` `pointer`.
+
+        `value` is a name where a vector of bfloat16 is stored: each lane is rounded by itself.
+
+        Examples
+        --------
+        >>> ElementType("bfloat16", "float32").store("x", "p", 2)
+        '*(__global ushort2 *)(p) = (ushort2)(bfloat16_of(x.s0), bfloat16_of(x.s1));'
+        """
+        if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vstore_half({value}, 0, {pointer});"
             return f"vstore{'a' if aligned else ''}_half{width}({value}, 0, {pointer});"
+        count = width * self.parts
+        if self.dtype == "bfloat16":
+            lanes = [f"bfloat16_of({value}{self.lane(i, width)})" for i in range(width)]
+            value = lanes[0] if width == 1 else f"(ushort{width})({', '.join(lanes)})"
         if width == 1:
             return f"*({pointer}) = {value};"
         if aligned:
-            return f"*(__global {self.vector(width)} *)({pointer}) = {value};"
-        return f"vstore{width * self.parts}({value}, 0, (__global {self.real} *)({pointer}));"
+            return f"*(__global {self.stored_real}{count} *)({pointer}) = {value};"
+        return f"vstore{count}({value}, 0, (__global {self.stored_real} *)({pointer}));"
 
 
 def operand_type(dtype: str, arithmetic: str) -> ElementType:
@@ -132,6 +161,6 @@ def operand_type(dtype: str, arithmetic: str) -> ElementType:
     return ElementType(dtype, arithmetic)
 
 
-def epilogue_type(dtype: str, arithmetic: str) -> ElementType:
+def epilogue_type(result_dtype: str, arithmetic: str) -> ElementType:
     """The elements of C, bias and result: alpha, beta and activations never run in half."""
-    return ElementType(dtype, "float32" if arithmetic == "float16" else arithmetic)
+    return ElementType(result_dtype, "float32" if arithmetic == "float16" else arithmetic)

@@ -11,7 +11,7 @@ from .errors import ArgumentError
 #: vector; ``{f}`` is the suffix of its literals. ``x < 0 ? 0 : x`` keeps a NaN, fmax does not.
 #: The two forms of GELU: D. Hendrycks and K. Gimpel, arXiv:1606.08415, section 2.
 ACTIVATIONS: dict[str, str] = {
-    "relu": "x < ({real})(0.0{f}) ? ({real})(0.0{f}) : x",
+    "relu": "x < ({real})(0) ? ({real})(0) : x",
     "gelu": "0.5{f} * x * (1.0{f} + erf(x * 0.70710678118654752440{f}))",
     "gelu_tanh": (
         "0.5{f} * x * (1.0{f} + tanh(0.79788456080286535588{f} * (x + 0.044715{f} * x * x * x)))"
@@ -41,7 +41,8 @@ class Epilogue:
     Attributes
     ----------
     bias : pyopencl.array.Array or numpy.ndarray, optional
-        Shape (n,), element type of the result; added to every row.
+        Shape (n,), element type of the result; added to every row. With operands of float16 or
+        bfloat16 a float32 bias asks for a float32 result.
     activation : str, optional
         "relu", "gelu" (the exact form with erf), "gelu_tanh", "silu", "sigmoid" or "tanh".
 

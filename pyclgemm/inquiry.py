@@ -30,7 +30,7 @@ class Inquiry:
     m, n, k : int
         Sizes, at least 1.
     dtype : str
-        NumPy name of the element type.
+        NumPy name of the element type of A and B.
     trans_a, trans_b : "N", "T" or "C"
         A is stored (k, m), and B (n, k), unless it is "N".
     reads_c : bool
@@ -41,6 +41,8 @@ class Inquiry:
         One of `pyclgemm.epilogue.ACTIVATIONS`.
     precision : str or None
         JAX's name of the arithmetic; None for the default of the type.
+    result_dtype : str or None
+        NumPy name of the element type of C, bias and result; None for the default of `dtype`.
     """
 
     m: int
@@ -53,6 +55,7 @@ class Inquiry:
     bias: bool = False
     activation: str | None = None
     precision: str | None = None
+    result_dtype: str | None = None
 
 
 def product_of(inquiry: Inquiry) -> Product:
@@ -82,6 +85,7 @@ def product_of(inquiry: Inquiry) -> Product:
         precision=resolve_precision(inquiry.precision, inquiry.dtype),
         bias_stride=1 if inquiry.bias else None,
         activation=Epilogue(activation=inquiry.activation).activation,
+        result_dtype=inquiry.result_dtype or "",
     )
 
 

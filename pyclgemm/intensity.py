@@ -90,7 +90,8 @@ def traffic_of(
     """
     size = np.dtype(problem.dtype).itemsize
     m, n, k = problem.m, problem.n, problem.k
-    least = size * (m * k + k * n + m * n * (2 if problem.c else 1))
+    results = np.dtype(problem.result_dtype).itemsize * m * n
+    least = size * (m * k + k * n) + results * (2 if problem.c else 1)
     if isinstance(config, CpuConfig):
         return _cpu_traffic(problem, config, least, size)
     tiles = getattr(config, "tiles", None)

@@ -80,7 +80,6 @@ class LaunchSequence:
         self._state = state
         self._queue = queue
         self._context = queue.context
-        self._itemsize = np.dtype(product.problem.dtype).itemsize
         workspaces = schedule.workspaces if schedule else {}
         self._workspaces = tuple(workspaces.items())
         self._kernels = [
@@ -176,7 +175,7 @@ class LaunchSequence:
         if numbers != self._numbers:
             arrays = {"a": a, "b": b, "out": out, "c": c, "bias": bias}
             values = {"alpha": alpha, "beta": beta} | {
-                role: array.offset // self._itemsize
+                role: array.offset // array.dtype.itemsize
                 for role, array in arrays.items()
                 if array is not None
             }

@@ -13,6 +13,7 @@ import pyopencl.array as cl_array
 from .api import gemm
 from .discovery import default_device
 from .errors import ArgumentError, DtypeError, ShapeError
+from .operands import result_dtype
 from .transfer import check_host_destination, is_on_device, to_device
 
 
@@ -36,7 +37,8 @@ def matmul(
     queue : pyopencl.CommandQueue, optional
         None takes the queue of a device array, else one on the best device found.
     out : pyopencl.array.Array or numpy.ndarray, optional
-        Of the result's shape and element type.
+        Of the result's shape; its element type becomes the result's, as for `gemm`. Without it
+        the result is of the operands' type, as NumPy's is, but int32 for int8.
     precision : str, optional
         As for `gemm`.
     wait_for : sequence of pyopencl.Event, optional
@@ -66,13 +68,14 @@ def matmul(
     device_a, device_b = to_device(queue, "a", a), to_device(queue, "b", b)
     shape = _result_shape(tuple(a.shape), tuple(b.shape))
     if isinstance(out, np.ndarray):
-        check_host_destination(out, shape, a.dtype)
+        check_host_destination(out, shape)
+    dtype = np.dtype(result_dtype(a.dtype.name, out=out))
     if is_on_device(out) and out is not None:
         result = out
         if tuple(out.shape) != shape:
             raise ShapeError(f"out is {tuple(out.shape)}; the product of a and b is {shape}")
     else:
-        result = cl_array.empty(queue, shape, a.dtype)
+        result = cl_array.empty(queue, shape, dtype)
     _multiply(queue, device_a, device_b, result, precision, wait_for)
     if on_host:
         return result.get(queue)

@@ -24,7 +24,7 @@ from .device import traits_of
 from .epilogue import Epilogue
 from .errors import UnsupportedError
 from .inquiry import Inquiry
-from .precision import resolve_precision
+from .precision import resolve_precision, result_dtypes
 from .queue_blocker import QueueBlocker
 from .rotation import rotated_sets
 from .timing import Work
@@ -57,7 +57,8 @@ class OperandPool:
     queue : pyopencl.CommandQueue
         In-order, without profiling.
     dtype : str
-        NumPy name of the element type.
+        NumPy name of the element type of the operands; the result is of the type that it gives
+        by itself.
     shapes : sequence of tuple of int
         m, n, k of all products that will be asked for.
 
@@ -81,23 +82,24 @@ class OperandPool:
     ) -> None:
         self._queue = queue
         self._context = queue.context  # not every runtime keeps a queue's context alive
-        self._dtype = dtype
-        self._size = np.dtype(dtype).itemsize
+        self._result_dtype = np.dtype(result_dtypes(dtype)[0])
+        size = np.dtype(dtype).itemsize
+        self._bytes = {"a": size, "b": size, "out": self._result_dtype.itemsize}
         traits = traits_of(queue.device)
         self._limit = traits.max_allocation_bytes
         self._blocker = None if traits.type == "cpu" else QueueBlocker(queue)
         sizes = [_elements(*shape) for shape in shapes]
         for name, elements in _largest(sizes).items():
-            if elements * self._size > self._limit:
+            if elements * self._bytes[name] > self._limit:
                 raise UnsupportedError(
-                    f"{name} of the largest product takes {elements * self._size} bytes of "
+                    f"{name} of the largest product takes {elements * self._bytes[name]} bytes of "
                     f"{dtype}; {queue.device.name!r} holds at most {self._limit} in one buffer"
                 )
         room = _largest([self._room(one) for one in sizes])
         rng = np.random.default_rng(20240229)
         self._host = {name: uniform(rng, (room[name],), dtype) for name in ("a", "b")}
         self._memory = {name: cl_array.to_device(queue, x) for name, x in self._host.items()}
-        self._memory["out"] = cl_array.empty(queue, room["out"], dtype)
+        self._memory["out"] = cl_array.empty(queue, room["out"], self._result_dtype)
         self._kept: dict[Inquiry, _Operands] = {}
 
     def work(self, inquiry: Inquiry, config: Config) -> Work:
@@ -148,8 +150,9 @@ class OperandPool:
         operands = self._operands(inquiry)
         sets, c = operands.sets, operands.c
         a, b, out = sets[0]
+        beta = 2 if self._result_dtype.kind == "i" else 0.5
         ready = plan(
-            self._queue, a, b, c, beta=0.5 if inquiry.reads_c else None, out=out,
+            self._queue, a, b, c, beta=beta if inquiry.reads_c else None, out=out,
             trans_a=inquiry.trans_a, trans_b=inquiry.trans_b, epilogue=operands.epilogue,
             precision=inquiry.precision, config=config,
         )  # fmt: skip
@@ -201,12 +204,12 @@ class OperandPool:
 
     def _set_count(self, sizes: dict[str, int]) -> int:
         """Sets to rotate among, as far as a buffer holds them."""
-        wanted = rotated_sets(sum(sizes.values()) * self._size, self._queue.device)
-        held = self._limit // (_step(max(sizes.values())) * self._size)
-        return max(1, min(wanted, held))
+        set_bytes = sum(size * self._bytes[name] for name, size in sizes.items())
+        most = max(_step(size) * self._bytes[name] for name, size in sizes.items())
+        return max(1, min(rotated_sets(set_bytes, self._queue.device), self._limit // most))
 
     def _on_device(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
-        return cl_array.to_device(self._queue, uniform(rng, shape, self._dtype))
+        return cl_array.to_device(self._queue, uniform(rng, shape, self._result_dtype.name))
 
 
 def _elements(m: int, n: int, k: int) -> dict[str, int]:

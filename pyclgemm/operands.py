@@ -6,17 +6,24 @@ runs, and is tested, without a device.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
 
 from .errors import ArgumentError, DtypeError, ShapeError
-from .precision import DTYPES, is_complex
+from .precision import DTYPES, is_complex, result_dtypes
 from .problem import MatrixLayout, Order
 
 #: Alignment is tracked up to the widest vector of OpenCL C.
 _MAX_ALIGNMENT = 16
+
+#: Types that a result may have.
+_RESULT_DTYPES = tuple(dict.fromkeys(result for dtype in DTYPES for result in result_dtypes(dtype)))
+#: What has the type of the result; every other argument is an operand.
+_OF_THE_RESULT = ("out", "c", "bias")
 
 Transposition = Literal["N", "T", "C"]
 _TRANSPOSITIONS: dict[Any, Transposition] = {
@@ -151,11 +158,54 @@ def matrix_of(name: str, array: Any) -> Matrix:
 
 
 def check_dtype(name: str, dtype: Any) -> None:
-    """Raise `DtypeError` unless elements of `dtype` can be multiplied."""
+    """Raise `DtypeError` unless argument `name` may have elements of `dtype` in some product."""
     if not dtype.isnative:
         raise DtypeError(f"{name} has byte order {dtype.byteorder!r}; native byte order is wanted")
-    if dtype.name not in DTYPES:
-        raise DtypeError(f"{name} is {dtype.name}; element types taken are {', '.join(DTYPES)}")
+    taken = _RESULT_DTYPES if name in _OF_THE_RESULT else DTYPES
+    if dtype.name not in taken:
+        raise DtypeError(f"{name} is {dtype.name}; element types taken are {', '.join(taken)}")
+
+
+def result_dtype(dtype: str, **given: Any) -> str:
+    """The element type of a result: that of `out`, `c` and `bias`, which must agree.
+
+    Parameters
+    ----------
+    dtype : str
+        NumPy name of the element type of the operands.
+    **given : array or None
+        `out`, `c` and `bias`; where none is given, the result has the type that `dtype` gives by
+        itself.
+
+    Raises
+    ------
+    DtypeError
+        If operands of `dtype` have no result of such a type, or two arrays differ.
+
+    Examples
+    --------
+    >>> result_dtype("float16", out=None), result_dtype("int8", out=None)
+    ('float16', 'int32')
+    >>> result_dtype("float16", out=np.empty(3, np.float32))
+    'float32'
+    """
+    allowed = result_dtypes(dtype)
+    first = ""
+    found = allowed[0]
+    for name, array in given.items():
+        if array is None:
+            continue
+        if array.dtype.name not in allowed:
+            raise DtypeError(
+                f"{name} is {array.dtype} and a is {dtype}; the result of {dtype} operands is "
+                f"{' or '.join(allowed)}"
+            )
+        if first and array.dtype.name != found:
+            raise DtypeError(
+                f"{name} is {array.dtype} and {first} is {found}; they must be the same"
+            )
+        first, found = name, array.dtype.name
+    return found
 
 
 def check_product_shapes(a: Matrix, b: Matrix) -> None:
@@ -218,12 +268,13 @@ def _address_view(array: Any) -> np.ndarray[Any, Any]:
 
 
 def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
-    """Return alpha or beta as a Python number that the element type can hold.
+    """Return alpha or beta as a Python number that operands of `dtype` are multiplied by.
 
     Raises
     ------
     DtypeError
-        If it is no number, or complex where the elements are real.
+        If it is no number, complex where the elements are real, or no integer of 32 bits where
+        they are integers. (1.0 is one.)
     """
     if isinstance(value, (bool, str, bytes)) or not np.isscalar(value):
         raise DtypeError(f"{name} is {value!r}; a number is wanted")
@@ -231,4 +282,15 @@ def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
         if not is_complex(dtype):
             raise DtypeError(f"{name} is {value!r}, which is complex; the operands are {dtype}")
         return complex(value)
+    if dtype == "int8":
+        return _whole(name, value)
     return float(value)
+
+
+def _whole(name: str, value: Any) -> int:
+    whole = isinstance(value, Integral) or (math.isfinite(value) and float(value).is_integer())
+    if not whole or not -(2**31) <= int(value) < 2**31:
+        raise DtypeError(
+            f"{name} is {value!r} and the operands are int8; an integer that int32 holds is wanted"
+        )
+    return int(value)

@@ -88,7 +88,7 @@ def pack(
     # The launch reads the array as "b" and writes the packed matrix in the place of a result.
     problem = GemmProblem(
         0, matrix.columns, matrix.rows, dtype, algorithm,
-        MatrixLayout("row"), matrix.layout, MatrixLayout("row"),
+        MatrixLayout("row"), matrix.layout, MatrixLayout("row"), result_dtype=dtype,
     )  # fmt: skip
     if layout.family == "cpu":
         launch = _panel_launch(problem, matrix, layout)

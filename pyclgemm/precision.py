@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .errors import ArgumentError, DtypeError, UnsupportedError
+import ml_dtypes  # noqa: F401 - from here on NumPy knows the name "bfloat16"
+
+from .errors import ArgumentError, DtypeError
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class Precision:
     arithmetic : str
         NumPy name of the real type in which products are formed and summed.
     multiplied : str or None
-        What a matrix unit would multiply: "float16", "float64", "tf32" or "bfloat16"; None
-        where no unit computes in this way.
+        What a matrix unit would multiply: "float16", "float64", "tf32", "bfloat16" or "int8";
+        None where no unit computes in this way.
     terms : int
         Products of parts by which a product of two elements is made up. With more than one,
         elements are split into parts of the type `multiplied`.
@@ -41,30 +43,45 @@ class Precision:
     def product_error(self) -> float:
         """Largest relative error of a product of two normal numbers, before any sum.
 
-        Elements are rounded to parts of p bits (11 of tf32, 8 of bfloat16): u = 2^-p. One part
-        leaves u of each element: 2 u + u^2. Two parts leave u^2 of each, and the product of the
-        second parts is left out: 3 u^2, and smaller terms. Three parts of bfloat16 hold all 24
-        bits; of their products, X6 leaves out those below 2 u^3 + u^4, X9 none. (The splitting is
-        that of G. Henry, P. Tang, A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence
-        Datatype For Higher-Precision Computations", ARITH 2019.)
+        Zero where elements are multiplied as they are stored. Else each is made up of parts of p
+        bits (11 of tf32, 8 of bfloat16), the hidden one included. Rounded to nearest, one part
+        leaves u = 2^-p of each element; cut off, as units do with the low bits of a float32 that
+        they are given for tf32, it leaves 2 u. A product of such parts is off by 2 u + u^2, or
+        4 u + 4 u^2: the larger is stated for TF32_TF32_F32, which either kernel may compute.
+        Two rounded parts leave u^2 of each, and the product of the second parts is left out:
+        3 u^2, and smaller terms. Three parts of bfloat16 hold all 24 bits; of their products, X6
+        leaves out those below 2 u^3 + u^4, X9 none. (The splitting is that of G. Henry, P. Tang,
+        A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
+        Higher-Precision Computations", ARITH 2019.)
+
+        Examples
+        --------
+        >>> resolve_precision("BF16_BF16_F32", "float32").product_error
+        0.0078277587890625
+        >>> resolve_precision("BF16_BF16_F32", "bfloat16").product_error
+        0.0
         """
-        if not self.needs_matrix_unit or self.terms == 9:
+        if self.multiplied not in ("tf32", "bfloat16") or self.operand == self.multiplied:
             return 0.0
         unit = 2.0**-11 if self.multiplied == "tf32" else 2.0**-8
+        if self.terms == 1 and self.multiplied == "tf32":
+            unit *= 2
         return {
             1: 2 * unit + unit**2,
             3: 3 * unit**2 + 4 * unit**3,
             6: 2 * unit**3 + unit**4,
+            9: 0.0,
         }[self.terms]
 
     @property
     def needs_matrix_unit(self) -> bool:
         """Whether no other unit multiplies in this way."""
-        return self.multiplied in ("tf32", "bfloat16")
+        return self.multiplied in ("tf32", "bfloat16", "int8")
 
 
+#: By their name and the real type of the operands.
 _PRECISIONS = {
-    precision.name: precision
+    (precision.name, precision.operand): precision
     for precision in (
         Precision("F16_F16_F32", "float16", "float32", "float16"),
         Precision("F16_F16_F16", "float16", "float16"),
@@ -76,11 +93,10 @@ _PRECISIONS = {
         Precision("BF16_BF16_F32_X3", "float32", "float32", "bfloat16", 3),
         Precision("BF16_BF16_F32_X6", "float32", "float32", "bfloat16", 6),
         Precision("BF16_BF16_F32_X9", "float32", "float32", "bfloat16", 9),
+        Precision("BF16_BF16_F32", "bfloat16", "float32", "bfloat16"),
+        Precision("I8_I8_I32", "int8", "int32", "int8"),
     )
 }
-
-#: Names of the contract that this version cannot compute on any device.
-_TO_COME = ("I8_I8_I32",)
 
 _DEFAULTS = {
     "float16": "F16_F16_F32",
@@ -88,10 +104,22 @@ _DEFAULTS = {
     "float64": "F64_F64_F64",
     "complex64": "F32_F32_F32",
     "complex128": "F64_F64_F64",
+    "bfloat16": "BF16_BF16_F32",
+    "int8": "I8_I8_I32",
 }
 
 #: NumPy names of the element types that an operand may have.
 DTYPES = tuple(_DEFAULTS)
+
+#: Those that only matrix units multiply.
+UNIT_DTYPES = ("bfloat16", "int8")
+
+#: Types that a result may have by the type of the operands, where that is not the only one.
+_RESULTS = {
+    "float16": ("float16", "float32"),
+    "bfloat16": ("bfloat16", "float32"),
+    "int8": ("int32",),
+}
 
 _REAL_PART = {"complex64": "float32", "complex128": "float64"}
 
@@ -104,6 +132,19 @@ def real_part_name(dtype: str) -> str:
 def is_complex(dtype: str) -> bool:
     """Whether elements of `dtype` have an imaginary part."""
     return dtype in _REAL_PART
+
+
+def result_dtypes(dtype: str) -> tuple[str, ...]:
+    """NumPy names of the types that the result of operands of `dtype` may have.
+
+    The first is taken where the caller asks for none.
+
+    Examples
+    --------
+    >>> result_dtypes("float16"), result_dtypes("int8"), result_dtypes("float64")
+    (('float16', 'float32'), ('int32',), ('float64',))
+    """
+    return _RESULTS.get(dtype, (dtype,))
 
 
 def resolve_precision(name: str | None, dtype: str) -> Precision:
@@ -120,9 +161,7 @@ def resolve_precision(name: str | None, dtype: str) -> Precision:
     Raises
     ------
     DtypeError
-        If operands of `dtype` cannot be multiplied, or not by the algorithm `name`.
-    UnsupportedError
-        If no device is computed on in this way yet.
+        If operands of `dtype` are not multiplied by the algorithm `name`.
     ArgumentError
         If no algorithm has that name.
 
@@ -133,19 +172,14 @@ def resolve_precision(name: str | None, dtype: str) -> Precision:
     >>> resolve_precision("F16_F16_F16", "float16").arithmetic
     'float16'
     """
-    if name is None:
-        return _PRECISIONS[_DEFAULTS[dtype]]
-    if name in _TO_COME:
-        raise UnsupportedError(
-            f"precision is {name!r}, which this version does not compute; it has "
-            f"{', '.join(_PRECISIONS)}"
-        )
-    if name not in _PRECISIONS:
-        known = ", ".join((*_PRECISIONS, *_TO_COME))
+    operand = real_part_name(dtype)
+    name = _DEFAULTS[dtype] if name is None else name
+    if precision := _PRECISIONS.get((name, operand)):
+        return precision
+    taken = [other for known, other in _PRECISIONS if known == name]
+    if not taken:
+        known = ", ".join(dict.fromkeys(known for known, _ in _PRECISIONS))
         raise ArgumentError(f"precision is {name!r}; known algorithms are {known}")
-    precision = _PRECISIONS[name]
-    if precision.operand != real_part_name(dtype):
-        raise DtypeError(
-            f"precision is {name!r}, which multiplies {precision.operand}; the operands are {dtype}"
-        )
-    return precision
+    raise DtypeError(
+        f"precision is {name!r}, which multiplies {' or '.join(taken)}; the operands are {dtype}"
+    )

@@ -14,7 +14,7 @@ from .device import DeviceTraits, traits_of
 from .epilogue import Epilogue
 from .errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
 from .launch_sequence import LaunchSequence
-from .matrix_units import required_unit
+from .matrix_units import matrix_unit, required_unit
 from .operands import (
     Matrix,
     Transposition,
@@ -23,9 +23,10 @@ from .operands import (
     check_writable,
     matrix_of,
     parse_transposition,
+    result_dtype,
 )
 from .packed_matrix import PackedMatrix
-from .precision import Precision, is_complex, resolve_precision
+from .precision import UNIT_DTYPES, Precision, is_complex, resolve_precision
 from .product import Product, make_product
 from .schedule import make_schedule, oriented
 from .select import Choice, select
@@ -44,14 +45,15 @@ def describe_product(
     epilogue: Epilogue | None,
     precision: str | None,
     reads_product: bool,
+    reads_c: bool = True,
 ) -> Product:
     """Check the arrays of a call against each other and describe the product.
 
     Parameters
     ----------
     a, b, c, out : pyopencl.array.Array
-        The operands; `b` may be a `PackedMatrix`. `c` is None where it is not read, `out`
-        where the result is yet to be allocated, in C order.
+        The operands; `b` may be a `PackedMatrix`. `out` is None where the result is yet to be
+        allocated, in C order, and of the element type that `result_dtype` finds.
     trans_a, trans_b : bool or str
         Transpositions, as the caller gave them.
     epilogue : Epilogue or None
@@ -60,6 +62,8 @@ def describe_product(
         Name of the arithmetic.
     reads_product : bool
         False where alpha is zero: then, as in BLAS, A and B are not read.
+    reads_c : bool
+        False where beta is zero: of `c`, if there is one, only the element type counts then.
 
     Raises
     ------
@@ -80,16 +84,17 @@ def describe_product(
         matrix_b = b.matrix
     else:
         matrix_b = _operand("b", b, letter_b)
-    for name, array in (("b", b), ("c", c), ("out", out)):
-        if array is not None and array.dtype != a.dtype:
-            raise DtypeError(f"{name} is {array.dtype} and a is {a.dtype}; they must be the same")
+    if b.dtype != a.dtype:
+        raise DtypeError(f"b is {b.dtype} and a is {a.dtype}; they must be the same")
+    bias = None if epilogue is None else epilogue.bias
+    result = result_dtype(dtype, out=out, c=c, bias=bias)
     algorithm = resolve_precision(precision, dtype)
     if isinstance(b, PackedMatrix) and b.precision != algorithm:
         raise ArgumentError(f"precision is {algorithm.name}; b was packed for {b.precision.name}")
     check_product_shapes(matrix_a, matrix_b)
     m, n = matrix_a.rows, matrix_b.columns
     matrix_c = None
-    if c is not None:
+    if c is not None and reads_c:
         matrix_c = matrix_of("c", c)
         check_result_shape("c", matrix_c, m, n)
     if out is None:
@@ -107,9 +112,10 @@ def describe_product(
         matrix_c,
         dtype=dtype,
         precision=algorithm,
-        bias_stride=_bias_stride(epilogue, a.dtype, n),
+        bias_stride=_bias_stride(bias, n),
         activation=_activation(epilogue, dtype),
         packed=b.layout if isinstance(b, PackedMatrix) else None,
+        result_dtype=result,
     )
 
 
@@ -118,16 +124,13 @@ def _operand(name: str, array: Any, transposition: Transposition) -> Matrix:
     return matrix.operated(transposition, is_complex=is_complex(array.dtype.name))
 
 
-def _bias_stride(epilogue: Epilogue | None, dtype: Any, n: int) -> int | None:
+def _bias_stride(bias: Any, n: int) -> int | None:
     """Elements between entries of the bias, after checking it; None without a bias."""
-    if epilogue is None or epilogue.bias is None:
+    if bias is None:
         return None
-    bias = epilogue.bias
-    if bias.dtype != dtype:
-        raise DtypeError(f"bias is {bias.dtype} and a is {dtype}; they must be the same")
     if tuple(bias.shape) != (n,):
         raise ShapeError(f"bias is {tuple(bias.shape)}; the result has {n} columns: ({n},) wanted")
-    return int(bias.strides[0] // dtype.itemsize)
+    return int(bias.strides[0] // bias.dtype.itemsize)
 
 
 def _activation(epilogue: Epilogue | None, dtype: str) -> str | None:
@@ -137,6 +140,11 @@ def _activation(epilogue: Epilogue | None, dtype: str) -> str | None:
         raise UnsupportedError(
             f"activation is {epilogue.activation!r} and the operands are {dtype}; activations "
             "are defined for real elements"
+        )
+    if dtype == "int8" and epilogue.activation != "relu":
+        raise UnsupportedError(
+            f"activation is {epilogue.activation!r} and the operands are {dtype}, whose result is "
+            'of integers; "relu" alone is defined for them'
         )
     return epilogue.activation
 
@@ -148,6 +156,11 @@ def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> N
             raise UnsupportedError(
                 f"the operands are {dtype} and precision is {precision.name}; matrix units "
                 "multiply real elements"
+            )
+        if dtype in UNIT_DTYPES and matrix_unit(precision, traits) is None:
+            raise UnsupportedError(
+                f"the operands are {dtype}, which only matrix units multiply; {traits.name!r} has "
+                f"none that this version drives for {precision.name}"
             )
         required_unit(precision, traits)
     lacking = {
@@ -168,7 +181,10 @@ def choose(
     check_queue(queue)
     traits = traits_of(queue.device)
     check_supported(product.problem.dtype, product.problem.precision, traits)
-    return select(product.problem, traits, load_database(), config)
+    choice = select(product.problem, traits, load_database(), config)
+    if product.problem.result_dtype == product.problem.dtype:
+        return choice
+    return replace(choice, reason=f"{choice.reason}; element types {product.problem.types}")
 
 
 def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:

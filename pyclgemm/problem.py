@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .precision import Precision, is_complex, real_part_name
+from .precision import Precision, is_complex, real_part_name, result_dtypes
 
 #: Which index of a matrix steps through memory one element at a time.
 #: "row": the column index (C order). "column": the row index (Fortran order).
@@ -68,7 +68,7 @@ class GemmProblem:
     m, n, k : int
         Sizes in elements; any may be zero.
     dtype : str
-        NumPy name of the element type of A, B, C, the bias and the result.
+        NumPy name of the element type of A and B.
     precision : Precision
         The arithmetic.
     a, b, out : MatrixLayout
@@ -82,6 +82,9 @@ class GemmProblem:
         One of `pyclgemm.epilogue.ACTIVATIONS`.
     packed : PackedLayout or None
         Set where B was packed ahead; `b` then describes the packed matrix.
+    result_dtype : str
+        NumPy name of the element type of C, the bias and the result; the one that `dtype` gives
+        by itself, if it is left out.
     """
 
     m: int
@@ -96,6 +99,25 @@ class GemmProblem:
     bias: Literal["row", "column"] | None = None
     activation: str | None = None
     packed: PackedLayout | None = None
+    result_dtype: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.result_dtype:
+            object.__setattr__(self, "result_dtype", result_dtypes(self.dtype)[0])
+
+    @property
+    def types(self) -> str:
+        """The element types, for people: one name, or that of the operands and of the result.
+
+        Examples
+        --------
+        >>> from pyclgemm.gemm_shape import GemmShape
+        >>> GemmShape(8, 8, 8).problem("float32").types, GemmShape(8, 8, 8).problem("int8").types
+        ('float32', 'int8 -> int32')
+        """
+        if self.result_dtype == self.dtype:
+            return self.dtype
+        return f"{self.dtype} -> {self.result_dtype}"
 
     @property
     def complex(self) -> bool:

@@ -73,6 +73,7 @@ def make_product(
     bias_stride: int | None = None,
     activation: str | None = None,
     packed: PackedLayout | None = None,
+    result_dtype: str = "",
 ) -> Product:
     """Bring ``out = activation(alpha A B + beta C + bias)`` into canonical form.
 
@@ -83,7 +84,7 @@ def make_product(
     out, c : Matrix
         (m, n); `c` is None where it is not read.
     dtype : str
-        NumPy name of the element type of all of them.
+        NumPy name of the element type of `a` and `b`.
     precision : Precision
         The arithmetic.
     bias_stride : int, optional
@@ -93,6 +94,9 @@ def make_product(
     packed : PackedLayout, optional
         Set where `b` was packed ahead. Then nothing is swapped, for a packed matrix can
         only stand on the right.
+    result_dtype : str, optional
+        NumPy name of the element type of `out`, `c` and the bias, where it is another than
+        `dtype` gives by itself.
     """
     problem = GemmProblem(
         m=a.rows,
@@ -107,6 +111,7 @@ def make_product(
         bias=None if bias_stride is None else "column",
         activation=activation,
         packed=packed,
+        result_dtype=result_dtype,
     )
     product = Product(problem, a, b, out, c, bias_stride or 0, swapped=False)
     return product.transposed if packed is None and out.layout.order == "column" else product

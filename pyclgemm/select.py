@@ -22,7 +22,7 @@ from .matrix_units import matrix_unit
 from .path_order import path_order
 from .precision import Precision
 from .problem import GemmProblem, PackedLayout
-from .records import Entry, Record
+from .records import ALIGNED, Entry, Record
 from .shape_distance import ProductTraits, by_distance, traits_of_problem
 
 
@@ -154,13 +154,16 @@ def packed_layout(
     -------
     PackedLayout
         For a CPU the panels of the record for the nearest shape; else padding that the
-        tiles of all records divide, as far as it costs little memory.
+        tiles of all records divide, as far as it costs little memory. Matrix units read any
+        rows that are aligned to vectors, and pad nothing else.
 
     Raises
     ------
     UnsupportedError
         If the database has no valid record for the device.
     """
+    if precision.needs_matrix_unit:
+        return PackedLayout("gpu", depth_block=1, width=ALIGNED)
     path = "cpu" if traits.type == "cpu" else "indirect"
     hits = database.lookup(traits, dtype, precision.name)
     for _, entry in hits:

@@ -51,10 +51,8 @@ def check_queue(queue: Any) -> None:
         )
 
 
-def check_host_destination(out: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: Any) -> None:
-    """Raise unless a NumPy `out` can take a result of this shape and element type."""
-    if out.dtype != dtype:
-        raise DtypeError(f"out is {out.dtype}; the result is {dtype}")
+def check_host_destination(out: np.ndarray[Any, Any], shape: tuple[int, ...]) -> None:
+    """Raise unless a NumPy `out` can take a result of this shape."""
     if out.shape != shape:
         raise ShapeError(f"out is {out.shape}; the product of a and b is {shape}")
     if not out.flags.writeable:

@@ -24,7 +24,7 @@ from .gemm_shape import GemmShape
 from .inquiry import kernel_sources
 from .kernel_source import KernelSource
 from .plan import GemmPlan
-from .precision import Precision
+from .precision import Precision, result_dtypes
 from .prepare import describe_product
 from .queue_blocker import QueueBlocker
 from .rotation import rotated_sets
@@ -69,7 +69,8 @@ class TrialBench:
     traits : DeviceTraits
         Its facts.
     dtype : str
-        NumPy name of the element type.
+        NumPy name of the element type of the operands; the result is of the type that it gives
+        by itself.
     precision : Precision
         The arithmetic.
 
@@ -93,6 +94,7 @@ class TrialBench:
         self._queue = cl.CommandQueue(context)
         self._traits = traits
         self._dtype = dtype
+        self._result_dtype = np.dtype(result_dtypes(dtype)[0])
         self._precision = precision
         self._pace = CPU_PACE if traits.type == "cpu" else GPU_PACE
         self._products: OrderedDict[GemmShape, _Product] = OrderedDict()
@@ -262,7 +264,7 @@ class TrialBench:
         turns = [letter == "T" for letter in shape.layout]
         a, b = (x.T if turn else x for x, turn in zip((stored_a, stored_b), turns, strict=True))
         parts = reference_parts(a, b, self._precision, rng)
-        out = np.empty((shape.m, shape.n), self._dtype)
+        out = np.empty((shape.m, shape.n), self._result_dtype)
         set_bytes = sum(
             len(x) * (x.shape[1] + shape.padding) * x.itemsize for x in (stored_a, stored_b, out)
         )
@@ -276,18 +278,20 @@ class TrialBench:
         return _Product(tuple(sets), parts)
 
     def _stored(self, matrix: Any, padding: int) -> Any:
-        """A matrix on the device, with NaN between its rows: they are not the kernel's to use."""
+        """A matrix on the device, with NaN or -1 between its rows: not the kernel's to use."""
         if not padding:
             return cl_array.to_device(self._queue, matrix)
         rows, columns = matrix.shape
-        padded = np.full((rows, columns + padding), np.nan, matrix.dtype)
+        filled = np.full((rows, (columns + padding) * matrix.itemsize), 255, np.uint8)
+        padded = filled.view(matrix.dtype)
         padded[:, :columns] = matrix
         return cl_array.to_device(self._queue, padded)[:, :columns]
 
     def _empty(self, shape: tuple[int, int], padding: int) -> Any:
         """Room for a result."""
         rows, columns = shape
-        return cl_array.empty(self._queue, (rows, columns + padding), self._dtype)[:, :columns]
+        whole = cl_array.empty(self._queue, (rows, columns + padding), self._result_dtype)
+        return whole[:, :columns]
 
     def _require_device(self) -> None:
         """Raise unless the device still works: one fault can spoil a whole context."""

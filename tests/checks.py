@@ -44,29 +44,32 @@ def check_gemm(
     bias: bool = False,
     seed: int = 0,
     pack: bool | PackedLayout = False,
+    result: str | None = None,
     **options: Any,
 ) -> GuardedArray:
     """Multiply random matrices of these layouts and check result and surroundings.
 
     `c` gives the addend's layout; with `in_place` the addend is the destination itself.
     The destination is full of NaN at first. `pack` packs b, in the given layout or in the
-    one that the library takes. What remains of `options` goes to `gemm`; an `activation`
-    is made an epilogue.
+    one that the library takes. `result` is the element type of the result, the addend and the
+    bias, where it is not that of the operands. What remains of `options` goes to `gemm`; an
+    `activation` is made an epilogue.
     """
     skip_if_refused(queue, options.get("config"))
     m, n, k = sizes
+    own = result or ("int32" if dtype == "int8" else dtype)
     rng = np.random.default_rng(seed)
     trans_a, trans_b = options.get("trans_a", False), options.get("trans_b", False)
     left = guarded_matrix(queue, random_array(rng, stored_shape(trans_a, m, k), dtype), dtype, a)
     right = guarded_matrix(queue, random_array(rng, stored_shape(trans_b, k, n), dtype), dtype, b)
     addend = destination = None
     if in_place:
-        addend = destination = guarded_matrix(queue, random_array(rng, (m, n), dtype), dtype, out)
+        addend = destination = guarded_matrix(queue, random_array(rng, (m, n), own), own, out)
     else:
         if c is not None:
-            addend = guarded_matrix(queue, random_array(rng, (m, n), dtype), dtype, c)
-        destination = guarded_matrix(queue, (m, n), dtype, out)
-    offset = guarded_vector(queue, random_array(rng, (n,), dtype)) if bias else None
+            addend = guarded_matrix(queue, random_array(rng, (m, n), own), own, c)
+        destination = guarded_matrix(queue, (m, n), own, out)
+    offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
 
     activation = options.pop("activation", None)
     expected = expected_gemm(
@@ -75,6 +78,7 @@ def check_gemm(
         None if addend is None else addend.initial,
         bias=None if offset is None else offset.initial,
         activation=activation,
+        result=own,
         **{
             name: options[name]
             for name in ("alpha", "beta", "trans_a", "trans_b", "precision")
@@ -89,7 +93,7 @@ def check_gemm(
     if pack:
         own = {"trans_b": options.pop("trans_b", False), "precision": options.get("precision")}
         operand = packed(queue, right.array, None if pack is True else pack, **own)
-    result = pyclgemm.gemm(
+    returned = pyclgemm.gemm(
         queue,
         left.array,
         operand,
@@ -97,7 +101,7 @@ def check_gemm(
         out=destination.array,
         **options,
     )
-    assert result is destination.array
+    assert returned is destination.array
     assert_close(destination.get(), expected)
     return destination
 

@@ -21,12 +21,15 @@ the unit roundoff of the arithmetic and eps = 2 u; |X| takes absolute values per
    ``tanh`` 5, ``exp`` 3, a quotient 2.5), times |x| where f multiplies by x. `relu` adds none.
 6. A precision that rounds elements to parts (of 11 bits in TF32, 8 in BF16; u_p = 2^-11, 2^-8)
    and adds t products of parts for each product: the sum has t k terms, and each product of
-   elements is off by ``2 u_p + u_p^2`` with one part; with two by ``3 u_p^2 + 4 u_p^3`` (u_p^2 of
-   each element, and the product of the second parts, which is left out); with three parts of
-   BF16, which hold all 24 bits, by the products that X6 leaves out: ``2 u_p^3 + u_p^4``.
+   elements is off by ``2 u_p + u_p^2`` with one part (TF32 may cut it off instead of rounding,
+   which leaves 2 u_p of each element: ``4 u_p + 4 u_p^2``); with two by ``3 u_p^2 + 4 u_p^3``
+   (u_p^2 of each element, and the product of the second parts, which is left out); with three
+   parts of BF16, which hold all 24 bits, by the products that X6 leaves out: ``2 u_p^3 + u_p^4``.
+   Elements that are bfloat16 in memory are multiplied as they are.
 7. A result stored in a narrower type than that of the arithmetic (float16 from float32) is
    rounded once more: ``eps_stored |out|``. Below the smallest normal number, of either
    type, results may be flushed to zero.
+8. Integers are exact: sums are those of int32, modulo 2^32.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 REAL_DTYPES = ("float16", "float32", "float64")
@@ -45,6 +49,7 @@ DTYPES = REAL_DTYPES + COMPLEX_DTYPES
 #: The real type in which products are summed, by the operands' type and the precision's name.
 _ARITHMETIC = {
     "float16": np.float32,
+    "bfloat16": np.float32,
     "float32": np.float32,
     "float64": np.float64,
     "complex64": np.float32,
@@ -54,7 +59,7 @@ _ARITHMETIC = {
 
 #: By the precision's name: terms of a product, and its largest relative error.
 _PARTS = {
-    "TF32_TF32_F32": (1, 2 * 2**-11 + 2**-22),
+    "TF32_TF32_F32": (1, 4 * 2**-11 + 4 * 2**-22),
     "TF32_TF32_F32_X3": (3, 3 * 2**-22 + 4 * 2**-33),
     "BF16_BF16_F32": (1, 2 * 2**-8 + 2**-16),
     "BF16_BF16_F32_X3": (3, 3 * 2**-16 + 4 * 2**-24),
@@ -131,9 +136,17 @@ def expected_gemm(
     bias: np.ndarray | None = None,
     activation: str | None = None,
     precision: str | None = None,
+    result: str | None = None,
 ) -> Expected:
-    """The product of arrays as they are stored, with its bound (see the module's text)."""
+    """The product of arrays as they are stored, with its bound (see the module's text).
+
+    `result` is the element type of the result, where it is not that of the operands.
+    """
     dtype = a.dtype.name
+    if dtype == "int8":
+        return _expected_of_integers(
+            transposed(a, trans_a), transposed(b, trans_b), c, alpha, beta, bias, activation
+        )
     wide: type[Any] = np.complex128 if dtype in COMPLEX_DTYPES else np.float64
     eps = float(arithmetic_of(dtype, precision).eps)
     scalar_factor, sum_factor = (math.sqrt(2), math.sqrt(2)) if wide is np.complex128 else (1, 1)
@@ -147,7 +160,8 @@ def expected_gemm(
             bound = np.zeros(value.shape)
         else:
             value = alpha * (left @ right)
-            terms, product_error = _PARTS.get(precision or "", (1, 0.0))
+            split = precision if dtype == "float32" else None
+            terms, product_error = _PARTS.get(split or "", (1, 0.0))
             relative = sum_factor * (terms * products + 10) * eps + product_error
             bound = relative * abs(alpha) * (abs(left) @ abs(right))
         if c is not None and beta:
@@ -161,12 +175,26 @@ def expected_gemm(
             bound = chosen.lipschitz * bound
             bound = bound + chosen.evaluation * eps * np.maximum(1, abs(value))
             value = chosen.function(value)
-        stored = np.finfo(a.dtype)
+        stored = ml_dtypes.finfo(result or a.dtype)
         if float(stored.eps) > eps:
             bound = bound + float(stored.eps) * abs(value)
         tiny = max(float(stored.tiny), float(arithmetic_of(dtype, precision).tiny))
         bound = bound + 2 * tiny
     return Expected(value, bound)
+
+
+def _expected_of_integers(
+    left: np.ndarray, right: np.ndarray, c: Any, alpha: Any, beta: Any, bias: Any, activation: Any
+) -> Expected:
+    value = int(alpha) * (left.astype(np.int64) @ right.astype(np.int64))
+    if c is not None and beta:
+        value = value + int(beta) * c.astype(np.int64)
+    if bias is not None:
+        value = value + bias
+    value = value.astype(np.int32).astype(np.float64)  # wraps around, as sums of int32 do
+    if activation is not None:
+        value = ACTIVATIONS[activation].function(value)
+    return Expected(value, np.zeros(value.shape))
 
 
 def assert_close(got: np.ndarray, expected: Expected) -> None:
@@ -196,7 +224,12 @@ def assert_close(got: np.ndarray, expected: Expected) -> None:
 
 
 def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Values in (-1, 1), no two of them related, so that a misplaced element shows."""
+    """Values in (-1, 1), no two of them related, so that a misplaced element shows.
+
+    Of integers all that an int8 has, and as many of an int32.
+    """
+    if np.dtype(dtype).kind == "i":
+        return rng.integers(-128, 128, shape).astype(dtype)
     values: np.ndarray = rng.uniform(-1, 1, shape)
     if dtype in COMPLEX_DTYPES:
         values = values + 1j * rng.uniform(-1, 1, shape)

@@ -70,7 +70,7 @@ def test_shapes():
         (["--shapes", "spread,8x8"], "shapes has '8x8', which is no suite"),
         (["--shapes", ""], "shapes is ''"),
         (["--budget", "0"], "0.0 is not in the range"),
-        (["--dtype", "int8"], "'int8' is not one of"),
+        (["--dtype", "int16"], "'int16' is not one of"),
         (["--device", "nothing like this"], "device is 'nothing like this'"),
         (["--precision", "F64_F64_F64"], "the operands are float32"),
         (["--contribute", "."], "is a directory"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from facts import cpu, gpu, smallest_gpu
+from reference import DTYPES
 
 import pyclgemm.database
 from pyclgemm.config import CpuConfig, XgemmConfig
@@ -21,7 +22,7 @@ from pyclgemm.database import (
     save_file,
 )
 from pyclgemm.errors import DatabaseError
-from pyclgemm.precision import DTYPES, resolve_precision
+from pyclgemm.precision import resolve_precision
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
 from pyclgemm.resources import resource_folder
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 from facts import gpu, problem, smallest_gpu
+from reference import DTYPES
 
 from pyclgemm.cli import main
 from pyclgemm.constraints import violations
 from pyclgemm.database import SCHEMA_FILE, load_database, read_file
-from pyclgemm.precision import DTYPES, resolve_precision
+from pyclgemm.precision import resolve_precision
 from pyclgemm.records import Threshold
 from pyclgemm.resources import resource_folder
 from pyclgemm.select import select

@@ -9,11 +9,12 @@ import pytest
 from facts import cpu, gpu
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import DTYPES
 
 from pyclgemm.constraints import violations
 from pyclgemm.database import load_database
 from pyclgemm.errors import ArgumentError
-from pyclgemm.precision import DTYPES, resolve_precision
+from pyclgemm.precision import resolve_precision
 from pyclgemm.search_space import families_of, search_space, suits
 
 AMPERE = replace(gpu(), local_memory_bytes=227 * 1024, fence_options="")

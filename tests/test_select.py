@@ -9,13 +9,14 @@ import pytest
 from facts import cpu, gpu, problem
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import DTYPES
 
 from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database, load_database
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.precision import DTYPES, resolve_precision
+from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import PackedLayout
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
 from pyclgemm.select import packed_layout, select
