@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from .cli_ab import ab
+from .cli_precision import precision
 from .cli_product import device_option, explain, source
 from .cli_profile import profile
 from .cli_tune import tune
@@ -102,5 +103,6 @@ def demo(device: str | None) -> None:
 main.add_command(source)
 main.add_command(explain)
 main.add_command(profile)
+main.add_command(precision)
 main.add_command(ab)
 main.add_command(tune)

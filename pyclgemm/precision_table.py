@@ -1,0 +1,268 @@
+"""Speed and error of every algorithm on a device, as a table, a CSV file and a plot. Pure."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from .errors import ArgumentError, PyclgemmError
+from .precision_data import MeasuredError
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way to multiply.
+
+    Attributes
+    ----------
+    operand, result : str
+        NumPy names of the element types of A and B, and of the result.
+    precision : str
+        JAX's name of the arithmetic.
+    """
+
+    operand: str
+    result: str
+    precision: str
+
+    def speed_text(self, tera: float) -> str:
+        """A speed, given in 1e12 operations a second, with its unit.
+
+        Examples
+        --------
+        >>> Algorithm("int8", "int32", "I8_I8_I32").speed_text(0.5)
+        '500 GOPS'
+        """
+        unit = "OPS" if self.operand == "int8" else "FLOPS"
+        return f"{tera:.3g} T{unit}" if tera >= 1 else f"{1000 * tera:.3g} G{unit}"
+
+
+#: What others are compared with.
+BASELINE = Algorithm("float32", "float32", "F32_F32_F32")
+
+#: In the order of the table.
+ALGORITHMS = (
+    Algorithm("float16", "float16", "F16_F16_F16"),
+    Algorithm("float16", "float16", "F16_F16_F32"),
+    Algorithm("float16", "float32", "F16_F16_F32"),
+    Algorithm("bfloat16", "bfloat16", "BF16_BF16_F32"),
+    Algorithm("bfloat16", "float32", "BF16_BF16_F32"),
+    BASELINE,
+    Algorithm("float32", "float32", "TF32_TF32_F32"),
+    Algorithm("float32", "float32", "TF32_TF32_F32_X3"),
+    Algorithm("float32", "float32", "BF16_BF16_F32"),
+    Algorithm("float32", "float32", "BF16_BF16_F32_X3"),
+    Algorithm("float32", "float32", "BF16_BF16_F32_X6"),
+    Algorithm("float32", "float32", "BF16_BF16_F32_X9"),
+    Algorithm("float64", "float64", "F64_F64_F64"),
+    Algorithm("int8", "int32", "I8_I8_I32"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of an algorithm on a device.
+
+    Attributes
+    ----------
+    algorithm : Algorithm
+        Which.
+    path, config : str
+        The kernel family and its parameters; empty if it cannot run.
+    seconds : float or None
+        Median time of one product; None if it was not timed.
+    error : MeasuredError or None
+        None if it did not run.
+    reason : str
+        Why it cannot run; empty if it can.
+    """
+
+    algorithm: Algorithm
+    path: str = ""
+    config: str = ""
+    seconds: float | None = None
+    error: MeasuredError | None = None
+    reason: str = ""
+
+    def speed(self, sizes: tuple[int, int, int]) -> float | None:
+        """1e12 operations a second, 2 m n k to a product; None if it was not timed."""
+        m, n, k = sizes
+        return 2 * m * n * k / self.seconds / 1e12 if self.seconds else None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the bound held, in words."""
+        if self.error is None:
+            return ""
+        if self.error.held:
+            return "exact" if self.error.bound == 0 else "held"
+        return "exceeded"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The rows of a product on a device.
+
+    Attributes
+    ----------
+    device : str
+        Its name.
+    sizes : tuple of int
+        m, n, k.
+    data : str
+        One of `pyclgemm.precision_data.DISTRIBUTIONS`.
+    rows : tuple of Row
+        In the order of `ALGORITHMS`.
+    """
+
+    device: str
+    sizes: tuple[int, int, int]
+    data: str
+    rows: tuple[Row, ...]
+
+    def relative(self, row: Row) -> float | None:
+        """How many times as fast as `BASELINE`; None if either was not timed."""
+        base = next((one.seconds for one in self.rows if one.algorithm == BASELINE), None)
+        return base / row.seconds if base and row.seconds else None
+
+
+def report_table(report: Report) -> Table:
+    """Tabulate what ran; `reasons` has the rest."""
+    m, n, k = report.sizes
+    table = Table(
+        title=f"{m} x {n} x {k}, {report.data} data, on {report.device}", title_justify="left"
+    )
+    for heading in ("operands", "result", "algorithm", "path"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("time", "speed", f"x {BASELINE.precision}", "largest error", "rms", "bound"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    previous = ""
+    for row in report.rows:
+        if row.error is None:
+            continue
+        algorithm, speed, relative = row.algorithm, row.speed(report.sizes), report.relative(row)
+        if previous not in ("", algorithm.operand):
+            table.add_section()
+        previous = algorithm.operand
+        table.add_row(
+            algorithm.operand,
+            algorithm.result,
+            algorithm.precision,
+            row.path,
+            "-" if row.seconds is None else _time(row.seconds),
+            "-" if speed is None else algorithm.speed_text(speed),
+            "-" if relative is None else f"{relative:.2f}",
+            f"{row.error.largest:.1e}",
+            f"{row.error.root_mean_square:.1e}",
+            f"{row.error.bound:.1e}",
+            Text(row.verdict, style="" if row.error.held else "bold red"),
+        )
+    return table
+
+
+def reasons(report: Report) -> list[str]:
+    """A line for each algorithm that did not run, with the reason."""
+    return [
+        f"{row.algorithm.operand} to {row.algorithm.result}, {row.algorithm.precision}: "
+        + (row.reason or "not reached")
+        for row in report.rows
+        if row.error is None
+    ]
+
+
+#: Columns of the CSV file.
+COLUMNS = (
+    *("device", "m", "n", "k", "data", "operand", "result", "precision", "path", "config"),
+    *("seconds", "tera_per_second", "times_f32", "largest_error", "rms_error", "bound"),
+    *("verdict", "reason"),
+)
+
+
+def write_csv(report: Report, path: Path) -> None:
+    """Write one line for each algorithm; what is not known is empty.
+
+    Raises
+    ------
+    ArgumentError
+        If the file cannot be written.
+    """
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(COLUMNS)
+            writer.writerows(_csv_rows(report))
+    except OSError as error:
+        raise ArgumentError(f"csv is {str(path)!r}, which cannot be written: {error}") from error
+
+
+def _csv_rows(report: Report) -> Iterator[list[Any]]:
+    for row in report.rows:
+        algorithm, error = row.algorithm, row.error
+        figures = (
+            [None] * 3 if error is None else [error.largest, error.root_mean_square, error.bound]
+        )
+        yield [
+            report.device, *report.sizes, report.data,
+            algorithm.operand, algorithm.result, algorithm.precision, row.path, row.config,
+            row.seconds, row.speed(report.sizes), report.relative(row), *figures,
+            row.verdict, row.reason,
+        ]  # fmt: skip
+
+
+def plot_report(report: Report, path: Path) -> None:
+    """Draw speed against the largest error, a point for each algorithm that was timed.
+
+    Raises
+    ------
+    PyclgemmError
+        If Matplotlib is missing.
+    ArgumentError
+        If the file cannot be written, or its suffix names no format.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise PyclgemmError('a plot needs Matplotlib: pip install "pyclgemm[profile]"') from error
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    drawn = [(row, speed) for row in report.rows if (speed := row.speed(report.sizes)) is not None]
+    floor = _least_error([row for row, _ in drawn])
+    for row, speed in drawn:
+        assert row.error is not None  # what is timed has been checked
+        x = max(row.error.largest, floor)
+        types = f"{row.algorithm.operand} to {row.algorithm.result}"
+        axes.plot([x], [speed], "o" if row.error.largest else "<", label=types)
+        axes.annotate(f" {row.algorithm.precision}\n {types}", (x, speed), fontsize=7, va="center")
+    m, n, k = report.sizes
+    axes.set(
+        xscale="log", yscale="log",
+        xlabel="largest error over |A| |B| (an arrow: none)", ylabel="1e12 operations a second",
+        title=f"{m} x {n} x {k}, {report.data} data\n{report.device}",
+    )  # fmt: skip
+    axes.margins(x=0.2, y=0.1)
+    axes.grid(which="both", alpha=0.2)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
+
+
+def _least_error(rows: Sequence[Row]) -> float:
+    """Where an error of zero is drawn, for a logarithmic axis."""
+    errors = [row.error.largest for row in rows if row.error and row.error.largest > 0]
+    return min(errors, default=1e-16) / 2
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
