@@ -67,13 +67,15 @@ class Case:
         """Floating-point operations: 2 m n k, four times as many for a complex type."""
         return (8 if dtype.startswith("complex") else 2) * self.m * self.n * self.k
 
-    def bytes(self, dtype: str) -> int:
+    def bytes(self, dtype: str, result_dtype: str | None = None) -> int:
         """Bytes that the three matrices take, padding included."""
-        elements = sum(
-            rows * (columns + self.padding)
-            for rows, columns in (self.shape_a, self.shape_b, self.shape_out)
+        types = (dtype, dtype, result_dtype or dtype)
+        return sum(
+            rows * (columns + self.padding) * np.dtype(one).itemsize
+            for (rows, columns), one in zip(
+                (self.shape_a, self.shape_b, self.shape_out), types, strict=True
+            )
         )
-        return elements * np.dtype(dtype).itemsize
 
 
 def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> list[Case]:

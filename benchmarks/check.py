@@ -10,9 +10,17 @@ from numpy.typing import NDArray
 
 from benchmarks.case import Case
 from benchmarks.operands import Operands
+from pyclgemm.precision import Precision, real_part_name
 
 #: Multiply-adds that a reference may cost; a larger product is compared in some rows.
 _MOST_WORK = 1 << 35
+
+
+#: From 1 to the next number of a type; sums of integers are exact.
+_EPS = {
+    "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52,
+    "int32": 0.0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,11 @@ def _wide(matrix: NDArray[Any]) -> NDArray[Any]:
     return matrix.astype(np.complex128 if matrix.dtype.kind == "c" else np.float64, copy=False)
 
 
+def _magnitude(matrix: NDArray[Any]) -> NDArray[np.float32]:
+    wide = matrix if matrix.dtype.kind == "c" else matrix.astype(np.float32)
+    return np.abs(wide).astype(np.float32)
+
+
 def sampled_rows(case: Case, rng: np.random.Generator) -> NDArray[Any]:
     """Pick the rows to compare: all, unless that is too much work."""
     rows = max(1, min(case.m, _MOST_WORK // (case.n * case.k)))
@@ -65,20 +78,21 @@ def make_reference(operands: Operands, rng: np.random.Generator) -> Reference:
     rows = sampled_rows(case, rng)
     a = a[rows]
     # A sum of positive numbers is exact enough in float32 for a bound.
-    magnitude = np.abs(a).astype(np.float32) @ np.abs(b).astype(np.float32)
+    magnitude = _magnitude(a) @ _magnitude(b)
     return Reference(case.k, rows, _wide(a) @ _wide(b), magnitude)
 
 
 def error_ratio(
     result: NDArray[Any],
     reference: Reference,
-    arithmetic: str,
+    precision: Precision,
     bias: NDArray[Any] | None = None,
 ) -> float:
     """Largest error as a part of what is allowed: right up to 1.
 
-    Allowed is ``(k + 10) eps |A| |B|`` for each element, eps that of the arithmetic, and
-    one rounding to the type of the result where that is coarser.
+    Allowed is ``(t k + 10) eps + p`` times ``|A| |B|`` for each element, eps that of the type
+    that sums, t the terms and p the error of a product (`Precision.product_error`), and one
+    rounding to the type of the result where that is coarser. Sums of integers must be exact.
 
     Parameters
     ----------
@@ -86,8 +100,8 @@ def error_ratio(
         (m, n), from the device.
     reference : Reference
         Of the same case.
-    arithmetic : str
-        NumPy name of the type in which products are summed.
+    precision : Precision
+        How the contender multiplies.
     bias : ndarray, optional
         (n,); the result is then ``relu(A B + bias)``.
 
@@ -98,14 +112,31 @@ def error_ratio(
     """
     if not np.isfinite(result).all():
         return float("inf")
-    eps = float(np.finfo(arithmetic).eps)
-    storage = float(np.finfo(result.dtype).eps) if result.dtype.itemsize == 2 else 0.0
-    expected, magnitude = reference.expected, reference.magnitude
-    if bias is not None:
-        expected = np.maximum(expected + _wide(bias), 0.0)
-        magnitude = magnitude + np.abs(bias)
-    allowed = (reference.k + 10) * eps * magnitude + storage * np.abs(expected)
-    error = np.abs(_wide(result[reference.rows]) - expected)
+    expected, magnitude = _expected(reference, bias)
+    eps = _EPS[precision.arithmetic]
+    storage = _EPS[real_part_name(result.dtype.name)]
+    relative = (precision.terms * reference.k + 10) * eps + precision.product_error if eps else 0.0
+    allowed = relative * magnitude + (storage if storage > eps else 0.0) * np.abs(expected)
+    return _largest(np.abs(_wide(result[reference.rows]) - expected), allowed)
+
+
+def relative_error(
+    result: NDArray[Any], reference: Reference, bias: NDArray[Any] | None = None
+) -> float:
+    """Largest error as a part of ``|A| |B|``; parameters as for `error_ratio`."""
+    expected, magnitude = _expected(reference, bias)
+    return _largest(np.abs(_wide(result[reference.rows]) - expected), magnitude)
+
+
+def _expected(reference: Reference, bias: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What must come out, and to what an error is compared."""
+    if bias is None:
+        return reference.expected, reference.magnitude
+    total = np.maximum(reference.expected + _wide(bias), 0.0)
+    return total, reference.magnitude + np.abs(_wide(bias))
+
+
+def _largest(error: NDArray[Any], allowed: NDArray[Any]) -> float:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(error == 0.0, 0.0, error / allowed)
     return float(np.max(ratio, initial=0.0))

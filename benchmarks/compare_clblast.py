@@ -5,6 +5,14 @@
     python benchmarks/compare_clblast.py --shapes 64x3072x768,1000x1000x1000:NT+7 --dtype float64
     python benchmarks/compare_clblast.py --suite limit --contenders pyclgemm,cuBLAS
     python benchmarks/compare_clblast.py --suite random --rounds 3 --contenders pyclgemm,cuBLAS
+    python benchmarks/compare_clblast.py --suite dense --dtype float16 --result-dtype float32
+    python benchmarks/compare_clblast.py --suite square --precision TF32_TF32_F32
+    python benchmarks/compare_clblast.py --suite matrix
+
+The suite ``matrix`` has types and precisions of its own; its last table says what was reached of
+what matrix units must reach. cuBLAS computes in the same precision: where float32 is split into
+parts, in true float32. CLBlast knows types alone, and its float32 is true too; float16 it refuses
+on NVIDIA's devices, which is said.
 
 Inside the clock: all that a repeated call does on the device, packing of operands and
 launches included, to the end of the last product of a burst. Outside: transfers, building of
@@ -16,7 +24,9 @@ kernels, making of plans. The host's part depends on the contender:
   longer ones, which hide it, are timed from the first call of the burst.
 - ``pyclgemm.gemm``: from the first call of the burst, as a user's loop does; the host's time
   of a call, 10 us and more, bounds short products.
-- ``cuBLAS``: replays of a CUDA graph, without the host's time of a call.
+- ``pyclgemm.mma``: as ``pyclgemm``, by the kernels for mma.sync even where others are faster.
+- ``cuBLAS``, and ``cuBLAS.layer`` (bias and ReLU in the same kernel): replays of a CUDA graph,
+  without the host's time of a call.
 - On a CPU device all, NumPy too, wait for each product before the next.
 """
 
@@ -36,19 +46,22 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import contenders
+from benchmarks.arithmetic import Arithmetic, arithmetic_of
 from benchmarks.burst import Pace
 from benchmarks.case import Case, parse_shapes
 from benchmarks.environment import describe
 from benchmarks.factories import default_names, describe_clocks, make_factories
+from benchmarks.matrix_suite import SUITE as MATRIX
+from benchmarks.matrix_suite import Run, matrix_runs
 from benchmarks.results import print_tables, write_results
 from benchmarks.session import Session
 from benchmarks.shapes import SUITE_NAMES, suite_cases
 from pyclgemm.ceilings import measure_ceilings
 from pyclgemm.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
+from pyclgemm.precision import DTYPES
 from pyclgemm.queue_blocker import QueueBlocker
 
-DTYPES = ("float16", "float32", "float64", "complex64", "complex128")
 #: Seconds that a case of the suite `random` is measured, which has many.
 _RANDOM_SECONDS = 0.5
 _RESULTS = Path(__file__).resolve().parent / "results"
@@ -77,19 +90,34 @@ def _read_cases(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--shapes") from None
     for suite in suites or (() if shapes else ("square",)):
-        cases += suite_cases(suite, count=count, seed=seed)
+        if suite != MATRIX:
+            cases += suite_cases(suite, count=count, seed=seed)
     return cases
+
+
+def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None) -> Arithmetic:
+    try:
+        return arithmetic_of(dtype, precision, result_dtype)
+    except PyclgemmError as error:
+        raise click.BadParameter(str(error), param_hint="--precision") from None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--result-dtype") from None
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0])
 @click.option("--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists.")
 @click.option(
-    "--suite", "suites", multiple=True, type=click.Choice(SUITE_NAMES),
+    "--suite", "suites", multiple=True, type=click.Choice((*SUITE_NAMES, MATRIX)),
     help="What to measure; may be given again. [default: square]",
 )  # fmt: skip
 @click.option("--shapes", help="MxNxK,...; :NT for the layout, +7 for padding between rows.")
 @click.option("--dense", is_flag=True, help="Measure --shapes as dense layers too.")
-@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
+@click.option(
+    "--dtype", type=click.Choice(DTYPES), default="float32", show_default=True,
+    help="Element type of the operands.",
+)  # fmt: skip
+@click.option("--precision", help="JAX's name of the arithmetic, such as TF32_TF32_F32.")
+@click.option("--result-dtype", help="Element type of the result. [default: as --dtype gives it]")
 @click.option(
     "--contenders", "names", callback=_read_names, metavar="NAME,...",
     help=f"Which to measure, of {', '.join(contenders.NAMES)}. [default: all that fit the device]",
@@ -132,6 +160,8 @@ def main(
     shapes: str | None,
     dense: bool,
     dtype: str,
+    precision: str | None,
+    result_dtype: str | None,
     names: list[str] | None,
     clblast_path: str | None,
     output: Path,
@@ -146,18 +176,23 @@ def main(
     """Run the benchmark from the command line."""
     console = Console()
     cases = _read_cases(suites, shapes, dense, count, seed)
+    arithmetic = _read_arithmetic(dtype, precision, result_dtype)
     try:
         chosen = choose_device(device).device
     except PyclgemmError as error:
         raise click.ClickException(str(error)) from None
     assert chosen is not None
     facts = describe(chosen)
+    on_cpu = bool(chosen.type & cl.device_type.CPU)
+    runs = [Run(arithmetic, tuple(cases))] if cases else []
+    if MATRIX in suites:
+        runs += matrix_runs(on_cpu=on_cpu)
+        names = names or [*default_names(chosen), contenders.MMA]
     factories = make_factories(
         names or default_names(chosen), chosen, clblast_path, facts, console.print
     )
     if not factories:
         raise click.ClickException("no contender is left")
-    on_cpu = bool(chosen.type & cl.device_type.CPU)
     fills_queue = not on_cpu if fill_queue is None else fill_queue
     facts["clocks"] = describe_clocks(factories, fills_queue=fills_queue, on_cpu=on_cpu)
     # Held by name: on Intel's runtime a queue does not keep its context alive.
@@ -169,7 +204,7 @@ def main(
     for name, value in facts.items():
         console.print(f"[bold]{name:>13}[/]  {value}", highlight=False, soft_wrap=True)
     if seconds_per_case is None:
-        all_random = all(case.suite == "random" for case in cases)
+        all_random = all(case.suite == "random" for run in runs for case in run.cases)
         seconds_per_case = _RANDOM_SECONDS if all_random else Pace().seconds
     session = Session(
         queue=queue,
@@ -185,16 +220,21 @@ def main(
         TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("measuring", total=len(cases))
+        total = sum(len(run.cases) for run in runs)
+        task = progress.add_task("measuring", total=total)
         try:
-            session.run(cases, dtype, lambda part: progress.update(task, advance=part))
-            progress.update(task, completed=len(cases))
+            for run in runs:
+                session.run(
+                    run.cases, run.arithmetic, lambda part: progress.update(task, advance=part),
+                    run.without,
+                )  # fmt: skip
+            progress.update(task, completed=total)
         except KeyboardInterrupt:
             console.print("Interrupted: what was measured so far follows.", style="yellow")
     if not session.records:
         raise click.ClickException("\n".join(["nothing was measured", *session.failures]))
     print_tables(session.records, facts, console)
-    for path in write_results(session.records, facts, dtype, output):
+    for path in write_results(session.records, facts, output):
         console.print(f"wrote {path}", highlight=False, soft_wrap=True)
     if session.failures:
         raise click.ClickException("\n".join(session.failures))

@@ -19,6 +19,11 @@ import pyclgemm
 from benchmarks.burst import Contender
 from benchmarks.clblast import CLBlast
 from benchmarks.operands import Operands, OperandSet
+from pyclgemm.config import Config
+from pyclgemm.database import load_database
+from pyclgemm.device import traits_of
+from pyclgemm.inquiry import Inquiry, choose, product_of
+from pyclgemm.precision import Precision, resolve_precision
 
 #: Names as they stand in tables, in the order of its columns.
 PLAN = "pyclgemm"
@@ -28,7 +33,9 @@ LAYER = "DenseLayer"
 CLBLAST = "CLBlast"
 NUMPY = "NumPy"
 CUBLAS = "cuBLAS"
-NAMES = (PLAN, GEMM, PACKED, LAYER, CLBLAST, NUMPY, CUBLAS)
+MMA = "pyclgemm.mma"
+CUBLAS_LAYER = "cuBLAS.layer"
+NAMES = (PLAN, GEMM, PACKED, LAYER, MMA, CLBLAST, NUMPY, CUBLAS, CUBLAS_LAYER)
 
 #: Kernels of one call at most: two that pack, one that multiplies; CLBlast pads c as well,
 #: and copies it out.
@@ -40,13 +47,13 @@ class CheckedContender(Contender, Protocol):
 
     Attributes
     ----------
-    arithmetic : str
-        NumPy name of the type in which it sums.
+    precision : Precision
+        How it multiplies, which is not always what was asked for.
     bias : ndarray or None
         Set where its result is ``relu(A B + bias)`` instead of ``A B``.
     """
 
-    arithmetic: str
+    precision: Precision
     bias: NDArray[Any] | None
 
     def poison(self) -> None:
@@ -67,8 +74,8 @@ class DeviceContender:
         What the calls work on.
     calls : sequence of callable
         One for each set; each enqueues the product of its set.
-    arithmetic : str, optional
-        NumPy name of the type in which it sums, if not that of the operands.
+    precision : Precision, optional
+        How it multiplies, if not as was asked for.
     bias : ndarray, optional
         As for `CheckedContender`.
     launches : int, optional
@@ -84,13 +91,13 @@ class DeviceContender:
         operands: Operands,
         calls: Sequence[Callable[[], object]],
         *,
-        arithmetic: str | None = None,
+        precision: Precision | None = None,
         bias: NDArray[Any] | None = None,
         launches: int | None = None,
     ) -> None:
         self.name = name
         self.launches = launches
-        self.arithmetic = arithmetic or operands.dtype
+        self.precision = precision or operands.arithmetic.precision
         self.bias = bias
         self._operands = operands
         self._calls = tuple(calls)
@@ -123,28 +130,54 @@ class DeviceContender:
         return self._operands.result()
 
 
-def _pyclgemm_arithmetic(dtype: str) -> str:
-    """float16 is summed in float32 by default."""
-    return "float32" if dtype == "float16" else dtype
+def plan_contender(
+    operands: Operands, name: str = PLAN, config: Config | None = None
+) -> DeviceContender:
+    """Call a plan that was made before, without events, as a CUDA graph launches cuBLAS.
 
-
-def plan_contender(operands: Operands) -> DeviceContender:
-    """Call a plan that was made before, without events, as a CUDA graph launches cuBLAS."""
+    Parameters
+    ----------
+    operands : Operands
+        What the calls work on.
+    name : str
+        One of `NAMES`.
+    config : Config, optional
+        Instead of what the library takes.
+    """
     case, first = operands.case, operands.sets[0]
     plan = pyclgemm.plan(
         operands.queue, first.device_a, first.device_b, out=first.device_out,
         trans_a=case.trans_a, trans_b=case.trans_b,
+        precision=operands.arithmetic.precision.name, config=config,
     )  # fmt: skip
     return DeviceContender(
-        PLAN, operands,
+        name, operands,
         [
             functools.partial(
                 plan, one.device_a, one.device_b, out=one.device_out, add_event=False
             )
             for one in operands.sets
         ],
-        arithmetic=_pyclgemm_arithmetic(operands.dtype), launches=_OWN_LAUNCHES,
+        launches=_OWN_LAUNCHES,
     )  # fmt: skip
+
+
+def mma_contender(operands: Operands) -> DeviceContender:
+    """Call a plan of the kernels for mma.sync (the matrix family), even where others are faster.
+
+    Raises
+    ------
+    ArgumentError
+        If no database has a configuration of them for the product.
+    """
+    case, arithmetic = operands.case, operands.arithmetic
+    inquiry = Inquiry(
+        case.m, case.n, case.k, arithmetic.dtype, "NT"[case.trans_a], "NT"[case.trans_b],
+        precision=arithmetic.precision.name, result_dtype=arithmetic.result_dtype,
+    )  # fmt: skip
+    problem, traits = product_of(inquiry).problem, traits_of(operands.queue.device)
+    config = choose(problem, traits, load_database(), "matrix").config
+    return plan_contender(operands, MMA, config)
 
 
 def gemm_contender(operands: Operands) -> DeviceContender:
@@ -155,28 +188,30 @@ def gemm_contender(operands: Operands) -> DeviceContender:
         return functools.partial(
             pyclgemm.gemm, operands.queue, one.device_a, one.device_b, out=one.device_out,
             trans_a=case.trans_a, trans_b=case.trans_b,
+            precision=operands.arithmetic.precision.name,
         )  # fmt: skip
 
-    return DeviceContender(
-        GEMM, operands, [call(one) for one in operands.sets],
-        arithmetic=_pyclgemm_arithmetic(operands.dtype),
-    )  # fmt: skip
+    return DeviceContender(GEMM, operands, [call(one) for one in operands.sets])
 
 
 def packed_contender(operands: Operands) -> DeviceContender:
     """Call a plan with the second operand packed before, for each set its own."""
     queue, first = operands.queue, operands.sets[0]
-    packed = [pyclgemm.pack(queue, _weight(operands, one)) for one in operands.sets]
+    precision = operands.arithmetic.precision.name
+    packed = [
+        pyclgemm.pack(queue, _weight(operands, one), precision=precision) for one in operands.sets
+    ]
     plan = pyclgemm.plan(
-        queue, first.device_a, packed[0], out=first.device_out, trans_a=operands.case.trans_a
-    )
+        queue, first.device_a, packed[0], out=first.device_out, trans_a=operands.case.trans_a,
+        precision=precision,
+    )  # fmt: skip
     return DeviceContender(
         PACKED, operands,
         [
             functools.partial(plan, one.device_a, weight, out=one.device_out, add_event=False)
             for one, weight in zip(operands.sets, packed, strict=True)
         ],
-        arithmetic=_pyclgemm_arithmetic(operands.dtype), launches=_OWN_LAUNCHES,
+        launches=_OWN_LAUNCHES,
     )  # fmt: skip
 
 
@@ -185,13 +220,15 @@ def layer_contender(operands: Operands) -> DeviceContender:
     bias = operands.bias.device.reshape(operands.case.n)
 
     def call(one: OperandSet) -> Callable[[], object]:
-        layer = pyclgemm.DenseLayer(operands.queue, _weight(operands, one), bias, "relu")
+        layer = pyclgemm.DenseLayer(
+            operands.queue, _weight(operands, one), bias, "relu",
+            precision=operands.arithmetic.precision.name,
+        )  # fmt: skip
         x = one.device_a.T if operands.case.trans_a else one.device_a
         return functools.partial(layer, x, out=one.device_out)
 
     return DeviceContender(
-        LAYER, operands, [call(one) for one in operands.sets],
-        arithmetic=_pyclgemm_arithmetic(operands.dtype), bias=operands.bias.host[0],
+        LAYER, operands, [call(one) for one in operands.sets], bias=operands.bias.host[0],
         launches=_OWN_LAUNCHES,
     )  # fmt: skip
 
@@ -201,7 +238,7 @@ def _weight(operands: Operands, one: OperandSet) -> Any:
 
 
 def clblast_contender(library: CLBlast, operands: Operands) -> DeviceContender:
-    """Call CLBlast through ctypes, the arguments converted before."""
+    """Call CLBlast through ctypes, the arguments converted before; it knows types alone."""
     case = operands.case
     calls = [
         library.prepare(
@@ -210,7 +247,11 @@ def clblast_contender(library: CLBlast, operands: Operands) -> DeviceContender:
         )
         for one in operands.sets
     ]  # fmt: skip
-    return DeviceContender(CLBLAST, operands, calls, launches=_CLBLAST_LAUNCHES)
+    dtype = operands.arithmetic.dtype
+    precision = resolve_precision("F16_F16_F16" if dtype == "float16" else None, dtype)
+    return DeviceContender(
+        CLBLAST, operands, calls, precision=precision, launches=_CLBLAST_LAUNCHES
+    )
 
 
 class NumpyContender:
@@ -229,10 +270,11 @@ class NumpyContender:
     unrest = 0.2
 
     def __init__(self, operands: Operands) -> None:
-        if operands.dtype == "float16":
-            raise ValueError("NumPy multiplies float16 without a BLAS")
+        dtype = operands.arithmetic.dtype
+        if dtype in ("float16", "bfloat16", "int8"):
+            raise ValueError(f"NumPy multiplies {dtype} without a BLAS")
         case = operands.case
-        self.arithmetic = operands.dtype
+        self.precision = operands.arithmetic.plain
         self.bias: NDArray[Any] | None = None
         self._products = [
             (

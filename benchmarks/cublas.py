@@ -7,12 +7,19 @@ import importlib
 import time
 from typing import Any
 
-import numpy as np
 import pyopencl as cl
 from numpy.typing import NDArray
 
-from benchmarks.contenders import CUBLAS
+from benchmarks.contenders import CUBLAS, CUBLAS_LAYER
 from benchmarks.operands import Matrix, Operands
+from benchmarks.torch_arithmetic import (
+    check_layer,
+    check_sizes,
+    from_torch,
+    set_flags,
+    to_torch,
+    torch_arithmetic,
+)
 
 #: A CUDA graph holds calls for about this many seconds, so that replaying it costs nothing.
 _GRAPH_SECONDS = 0.002
@@ -34,7 +41,7 @@ def find_torch_device(device: cl.Device) -> tuple[Any, int]:
     Returns
     -------
     torch : module
-        With TF32 switched off.
+        As imported.
     index : int
         Its number among CUDA devices.
 
@@ -51,9 +58,6 @@ def find_torch_device(device: cl.Device) -> tuple[Any, int]:
         raise CublasUnavailableError(f"torch cannot be imported ({error})") from error
     if not torch.cuda.is_available():
         raise CublasUnavailableError("torch sees no CUDA device")
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     seen = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     named = [i for i, properties in enumerate(seen) if properties.name == device.name.strip()]
     if len(named) > 1:
@@ -81,14 +85,17 @@ def _pci_bus(device: Any) -> int | None:
 
 def describe_cublas(torch: Any) -> str:
     """Versions, for the header of a table."""
-    return f"torch {torch.__version__}, CUDA {torch.version.cuda}, TF32 off, in a CUDA graph"
+    return (
+        f"torch {torch.__version__}, CUDA {torch.version.cuda}, in the same precision (for float32 "
+        "split into parts: true float32), in a CUDA graph"
+    )
 
 
 class CublasContender:
-    """``torch.matmul`` captured in a CUDA graph, on copies with the same numbers.
+    """Products by torch captured in a CUDA graph, on copies with the same numbers.
 
     An eager call costs the host about 10 us, more than a small product takes; a graph
-    replays many with one call.
+    replays many with one call. B of int8, which torch wants in columns, is laid out so before.
 
     Parameters
     ----------
@@ -96,17 +103,30 @@ class CublasContender:
         From `find_torch_device`.
     operands : Operands
         Whose host matrices are copied.
+    layer : bool
+        Whether a bias and ReLU are applied too, by cuBLASLt's epilogue.
+
+    Raises
+    ------
+    ValueError
+        If torch has no such product.
     """
 
-    name = CUBLAS
     launches = None
-    bias: NDArray[Any] | None = None
 
-    def __init__(self, torch: Any, index: int, operands: Operands) -> None:
+    def __init__(self, torch: Any, index: int, operands: Operands, *, layer: bool = False) -> None:
+        self.name = CUBLAS_LAYER if layer else CUBLAS
         self._torch, self._index = torch, index
-        case = operands.case
-        # Half is summed in float32 there.
-        self.arithmetic = "float32" if operands.dtype == "float16" else operands.dtype
+        case, arithmetic = operands.case, operands.arithmetic
+        check_sizes(arithmetic, case.m, case.n, case.k)
+        if layer:
+            check_layer(arithmetic)
+        self._how = torch_arithmetic(arithmetic)
+        self._result_dtype = arithmetic.result_dtype
+        self.precision = self._how.precision
+        self.bias: NDArray[Any] | None = operands.bias.host[0] if layer else None
+        device = f"cuda:{index}"
+        self._bias = to_torch(torch, operands.bias.host_base[0], device) if layer else None
 
         copied: dict[int, Any] = {}
 
@@ -115,16 +135,18 @@ class CublasContender:
             if number in copied:  # sets share the host's matrices
                 tensor = copied[number].clone()
             else:
-                tensor = torch.from_numpy(matrix.host_base).to(f"cuda:{index}")
+                tensor = to_torch(torch, matrix.host_base, device)
                 copied[number] = tensor
             return tensor[:, : matrix.columns]
 
         self._products = []
         for one in operands.sets:
             a, b = copy(one.a), copy(one.b)
-            self._products.append(
-                (a.T if case.trans_a else a, b.T if case.trans_b else b, copy(one.out))
-            )
+            b = b.T if case.trans_b else b
+            if self._how.b_in_columns:
+                b = b.T.contiguous().T
+            self._products.append((a.T if case.trans_a else a, b, copy(one.out)))
+        set_flags(torch, self._how)
         with torch.cuda.device(index):
             self._graph = self._capture()
 
@@ -152,7 +174,10 @@ class CublasContender:
     def _run(self, calls: int) -> None:
         for index in range(calls):
             a, b, out = self._products[index % len(self._products)]
-            self._torch.matmul(a, b, out=out)
+            if self._bias is None:
+                self._how.multiply(self._torch, a, b, out)
+            else:
+                self._torch._addmm_activation(self._bias, a, b, out=out)
 
     def enqueue(self, calls: int) -> None:
         """Replay the graph until at least so many products are started."""
@@ -164,10 +189,9 @@ class CublasContender:
         self._torch.cuda.synchronize(self._index)
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN."""
-        self._products[0][2].fill_(float("nan"))
+        """Fill the result of the first set with NaN, or of integers with -1."""
+        self._products[0][2].fill_(-1 if self._result_dtype == "int32" else float("nan"))
 
     def result(self) -> NDArray[Any]:
         """Copy the result of the first set to the host."""
-        result: NDArray[Any] = np.asarray(self._products[0][2].cpu().numpy())
-        return result
+        return from_torch(self._torch, self._products[0][2], self._result_dtype)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pyopencl as cl
 
+from pyclgemm.device import type_of
+
 
 def describe(device: cl.Device) -> dict[str, str]:
     """List the facts that stand in every row of a CSV file.
@@ -21,6 +23,7 @@ def describe(device: cl.Device) -> dict[str, str]:
     """
     return {
         "device": device.name.strip(),
+        "type": type_of(device),
         "platform": device.platform.name.strip(),
         "runtime": device.platform.version.strip(),
         "driver": device.driver_version.strip(),

@@ -12,7 +12,10 @@ from benchmarks.session import Factory
 from pyclgemm.ahead_timing import LONGEST_PRODUCT
 
 #: Timed behind a blocker where short: what their calls cost the host is not the question.
-_QUEUED = (contenders.PLAN, contenders.PACKED, contenders.LAYER, contenders.CLBLAST)
+_QUEUED = (
+    contenders.PLAN, contenders.PACKED, contenders.LAYER, contenders.MMA, contenders.CLBLAST,
+)  # fmt: skip
+_OF_CUBLAS = (contenders.CUBLAS, contenders.CUBLAS_LAYER)
 
 
 def make_factories(
@@ -42,6 +45,7 @@ def make_factories(
         contenders.GEMM: contenders.gemm_contender,
         contenders.PACKED: contenders.packed_contender,
         contenders.LAYER: contenders.layer_contender,
+        contenders.MMA: contenders.mma_contender,
         contenders.NUMPY: contenders.NumpyContender,
     }
     facts |= {"clblast": "absent", "torch": "absent"}
@@ -53,7 +57,7 @@ def make_factories(
         else:
             facts["clblast"] = str(library)
             factories[contenders.CLBLAST] = functools.partial(contenders.clblast_contender, library)
-    if contenders.CUBLAS in names and cublas.is_nvidia_gpu(device):
+    if set(_OF_CUBLAS) & set(names) and cublas.is_nvidia_gpu(device):
         try:
             torch, index = cublas.find_torch_device(device)
         except cublas.CublasUnavailableError as error:
@@ -61,15 +65,22 @@ def make_factories(
         else:
             facts["torch"] = cublas.describe_cublas(torch)
             factories[contenders.CUBLAS] = functools.partial(cublas.CublasContender, torch, index)
+            factories[contenders.CUBLAS_LAYER] = functools.partial(
+                cublas.CublasContender, torch, index, layer=True
+            )
     return {
         name: factories[name] for name in contenders.NAMES if name in factories and name in names
     }
 
 
 def default_names(device: cl.Device) -> list[str]:
-    """All that the device can be compared with; NumPy only where it runs on the same processor."""
+    """All that the device can be compared with; NumPy only where it runs on the same processor.
+
+    The kernels for mma.sync are asked for by name: pyclgemm takes them where they are fastest.
+    """
     on_cpu = bool(device.type & cl.device_type.CPU)
-    return [name for name in contenders.NAMES if name != contenders.NUMPY or on_cpu]
+    left_out = (contenders.MMA,) if on_cpu else (contenders.MMA, contenders.NUMPY)
+    return [name for name in contenders.NAMES if name not in left_out]
 
 
 def describe_clocks(names: Iterable[str], *, fills_queue: bool, on_cpu: bool) -> str:
@@ -95,7 +106,7 @@ def describe_clocks(names: Iterable[str], *, fills_queue: bool, on_cpu: bool) ->
     short = f"device alone below {1e6 * LONGEST_PRODUCT:.0f} us (queue filled ahead), else {host}"
     clocks: dict[str, list[str]] = {}
     for name in names:
-        if name == contenders.CUBLAS:
+        if name in _OF_CUBLAS:
             clock = "CUDA graph"
         else:
             clock = short if fills_queue and name in _QUEUED else host

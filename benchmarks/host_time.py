@@ -30,6 +30,7 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import contenders
+from benchmarks.arithmetic import arithmetic_of
 from benchmarks.burst import Clock
 from benchmarks.case import Case
 from benchmarks.check import error_ratio, make_reference
@@ -109,7 +110,7 @@ def own_bursts(operands: Operands, rng: np.random.Generator) -> dict[str, Burst]
         contender.poison()
         contender.enqueue(2)
         contender.finish()
-        ratio = error_ratio(contender.result(), reference, contender.arithmetic, contender.bias)
+        ratio = error_ratio(contender.result(), reference, contender.precision, contender.bias)
         if ratio > 1.0:
             raise click.ClickException(f"{name} is wrong: {ratio:.3g} times the error allowed")
         contender.waits_for_each = False  # on a CPU, too, only the enqueueing is of interest
@@ -231,7 +232,7 @@ def main(
     context = cl.Context([chosen])
     queue = cl.CommandQueue(context)
     rng = np.random.default_rng(0)
-    operands = make_operands(Case(size, size, size), "float32", queue, rng)
+    operands = make_operands(Case(size, size, size), arithmetic_of("float32"), queue, rng)
     operands = replace(operands, sets=operands.sets[:1])
     bursts = own_bursts(operands, rng)
     bursts["plan"](1)  # replaces the events of the check

@@ -11,6 +11,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
+from benchmarks.arithmetic import Arithmetic
 from benchmarks.case import Case
 from pyclgemm.rotation import rotated_sets
 from pyclgemm.uniform import uniform
@@ -73,8 +74,8 @@ class Operands:
     ----------
     case : Case
         The product.
-    dtype : str
-        NumPy name of the element type.
+    arithmetic : Arithmetic
+        The element types, and how they are multiplied.
     queue : pyopencl.CommandQueue
         In order, without profiling, which would slow each launch.
     sets : sequence of OperandSet
@@ -85,16 +86,15 @@ class Operands:
     """
 
     case: Case
-    dtype: str
+    arithmetic: Arithmetic
     queue: cl.CommandQueue
     sets: Sequence[OperandSet]
     bias: Matrix
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN, on the device."""
-        nan = np.full((), np.nan, self.dtype)
+        """Fill the result of the first set with NaN (of integers: with -1), on the device."""
         base = self.sets[0].out.device_base
-        cl.enqueue_fill_buffer(self.queue, base.base_data, nan, 0, base.nbytes)
+        cl.enqueue_fill_buffer(self.queue, base.base_data, np.uint8(255), 0, base.nbytes)
 
     def result(self) -> NDArray[Any]:
         """Copy the result of the first set to the host."""
@@ -103,22 +103,24 @@ class Operands:
         return base[:, : out.columns]
 
 
-def memory_shortage(case: Case, dtype: str, device: cl.Device) -> str | None:
+def memory_shortage(case: Case, arithmetic: Arithmetic, device: cl.Device) -> str | None:
     """Why the case does not fit the device, or None. Room for packed copies is counted."""
+    types = (arithmetic.dtype, arithmetic.dtype, arithmetic.result_dtype)
+    shapes = (case.shape_a, case.shape_b, case.shape_out)
     largest = max(
         rows * (columns + case.padding) * np.dtype(dtype).itemsize
-        for rows, columns in (case.shape_a, case.shape_b, case.shape_out)
+        for (rows, columns), dtype in zip(shapes, types, strict=True)
     )
     if largest > device.max_mem_alloc_size:
         return f"a matrix of {largest >> 20} MB exceeds the largest buffer of this device"
-    wanted = 3 * case.bytes(dtype)
+    wanted = 3 * case.bytes(arithmetic.dtype, arithmetic.result_dtype)
     if wanted > device.global_mem_size:
         return f"{wanted >> 20} MB with packed copies exceed the memory of this device"
     return None
 
 
 def make_operands(
-    case: Case, dtype: str, queue: cl.CommandQueue, rng: np.random.Generator
+    case: Case, arithmetic: Arithmetic, queue: cl.CommandQueue, rng: np.random.Generator
 ) -> Operands:
     """Fill the matrices of a case with random numbers, on host and device.
 
@@ -126,15 +128,16 @@ def make_operands(
     ----------
     case : Case
         The product.
-    dtype : str
-        NumPy name of the element type.
+    arithmetic : Arithmetic
+        The element types, and how they are multiplied.
     queue : pyopencl.CommandQueue
         In order, without profiling.
     rng : numpy.random.Generator
         Source of the numbers.
     """
+    dtype, result_dtype = arithmetic.dtype, arithmetic.result_dtype
 
-    def matrix(shape: tuple[int, int]) -> Matrix:
+    def matrix(shape: tuple[int, int], dtype: str) -> Matrix:
         rows, columns = shape
         base = uniform(rng, (rows, columns + case.padding), dtype)
         return Matrix(base, cl_array.to_device(queue, base), columns)
@@ -148,12 +151,18 @@ def make_operands(
         return OperandSet(a, b, out, a.device, b.device, out.device)
 
     # Numbers of their own for every set would take the host longer than the measurement.
-    first = [matrix(shape) for shape in (case.shape_a, case.shape_b, case.shape_out)]
+    first = [
+        matrix(case.shape_a, dtype),
+        matrix(case.shape_b, dtype),
+        matrix(case.shape_out, result_dtype),
+    ]
     sets = [as_set(*first)]
-    for _ in range(1, rotated_sets(case.bytes(dtype), queue.device)):
+    for _ in range(1, rotated_sets(case.bytes(dtype, result_dtype), queue.device)):
         sets.append(as_set(*map(copy, first)))
     queue.finish()
-    bias = uniform(rng, (1, case.n), dtype)
+    bias = uniform(rng, (1, case.n), result_dtype)
+    if bias.dtype.kind == "i":
+        bias //= 1 << 16  # sums must not overflow
     return Operands(
-        case, dtype, queue, tuple(sets), Matrix(bias, cl_array.to_device(queue, bias), case.n)
+        case, arithmetic, queue, tuple(sets), Matrix(bias, cl_array.to_device(queue, bias), case.n)
     )

@@ -12,7 +12,18 @@ import pandas as pd
 # Not pyplot: it would look for a display.
 from matplotlib.figure import Figure
 
-from benchmarks.contenders import CLBLAST, CUBLAS, GEMM, LAYER, NAMES, NUMPY, PACKED, PLAN
+from benchmarks.contenders import (
+    CLBLAST,
+    CUBLAS,
+    CUBLAS_LAYER,
+    GEMM,
+    LAYER,
+    MMA,
+    NAMES,
+    NUMPY,
+    PACKED,
+    PLAN,
+)
 from benchmarks.distribution import ratio_columns
 from benchmarks.report import REFERENCES, speed_table
 
@@ -22,9 +33,10 @@ _MOST_BARS = 40
 #: The same contender has the same colour in every plot (colours safe for colour-blind eyes).
 _COLOURS = {
     PLAN: "#0072B2", GEMM: "#56B4E9", PACKED: "#009E73", LAYER: "#CC79A7",
-    CLBLAST: "#D55E00", NUMPY: "#7F7F7F", CUBLAS: "#E69F00",
+    MMA: "#000000", CLBLAST: "#D55E00", NUMPY: "#7F7F7F", CUBLAS: "#E69F00",
+    CUBLAS_LAYER: "#F0E442",
 }  # fmt: skip
-_MARKERS = dict(zip(NAMES, "osD^vxP", strict=True))
+_MARKERS = dict(zip(NAMES, "osD^*vxPh", strict=True))
 
 
 def plot_suite(frame: pd.DataFrame, suite: str, path: Path) -> None:
@@ -93,7 +105,7 @@ def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
 
 def _title(facts: pd.Series, suite: str) -> str:
     return (
-        f"{facts['dtype']} GEMM, {suite}: {facts['device']}\n"
+        f"{facts['dtype']} GEMM, {facts['precision']}, {suite}: {facts['device']}\n"
         f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}"
     )
 

@@ -10,8 +10,18 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
+from benchmarks.arithmetic import Arithmetic
 from benchmarks.case import Case
-from benchmarks.contenders import CLBLAST, CUBLAS, GEMM, LAYER, NAMES, NUMPY, PLAN
+from benchmarks.contenders import (
+    CLBLAST,
+    CUBLAS,
+    CUBLAS_LAYER,
+    GEMM,
+    LAYER,
+    NAMES,
+    NUMPY,
+    PLAN,
+)
 from benchmarks.measure import Timing
 
 #: What pyclgemm is compared with.
@@ -26,8 +36,8 @@ class Record:
     ----------
     case : Case
         The product.
-    dtype : str
-        NumPy name of the element type.
+    arithmetic : Arithmetic
+        What was asked for: types, and how they are multiplied.
     contender : str
         One of `benchmarks.contenders.NAMES`.
     timing : Timing
@@ -36,14 +46,17 @@ class Record:
         Sets of operands among which the calls rotated.
     error : float
         Largest error as a part of what is allowed.
+    relative_error : float
+        The same as a part of ``|A| |B|``.
     """
 
     case: Case
-    dtype: str
+    arithmetic: Arithmetic
     contender: str
     timing: Timing
     sets: int
     error: float
+    relative_error: float = float("nan")
 
 
 def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFrame:
@@ -54,7 +67,7 @@ def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFram
     """
     rows = []
     for record in records:
-        case, timing = record.case, record.timing
+        case, timing, arithmetic = record.case, record.timing, record.arithmetic
         rows.append(
             {
                 "suite": case.suite,
@@ -64,9 +77,11 @@ def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFram
                 "k": case.k,
                 "layout": case.layout,
                 "padding": case.padding,
-                "dtype": record.dtype,
+                "dtype": arithmetic.dtype,
+                "precision": arithmetic.precision.name,
+                "result": arithmetic.result_dtype,
                 "contender": record.contender,
-                "gflops": case.flops(record.dtype) / timing.median / 1e9,
+                "gflops": case.flops(arithmetic.dtype) / timing.median / 1e9,
                 "seconds": timing.median,
                 "seconds_25": timing.quantile(0.25),
                 "seconds_75": timing.quantile(0.75),
@@ -76,6 +91,7 @@ def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFram
                 "clock": timing.clock_name,
                 "sets": record.sets,
                 "error_of_bound": record.error,
+                "error": record.relative_error,
                 **facts,
             }
         )
@@ -97,7 +113,8 @@ def speed_table(frame: pd.DataFrame, suite: str) -> pd.DataFrame:
     DataFrame
         One row a case, in the order of measuring. A column ``x CLBlast`` says how many
         times as fast as CLBlast pyclgemm is; ``layer / plan`` is DenseLayer's time, with
-        bias and ReLU, over that of the plain product by a plan.
+        bias and ReLU, over that of the plain product by a plan; ``layer x cuBLAS.layer`` how
+        many times as fast it is as cuBLAS with the same epilogue.
     """
     rows = frame[frame["suite"] == suite]
     speeds = rows.pivot_table(
@@ -116,6 +133,8 @@ def speed_table(frame: pd.DataFrame, suite: str) -> pd.DataFrame:
         for name, label in ((PLAN, "plan"), (GEMM, "gemm")):
             if name in speeds:
                 table[f"layer / {label}"] = speeds[name] / speeds[LAYER]
+        if CUBLAS_LAYER in speeds:
+            table[f"layer x {CUBLAS_LAYER}"] = speeds[LAYER] / speeds[CUBLAS_LAYER]
     spread = (rows["seconds_75"] - rows["seconds_25"]) / (2 * rows["seconds"])
     table["spread %"] = 100 * spread.groupby(rows["case"]).max()
     table.columns.name = table.index.name = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +10,7 @@ from rich.console import Console
 
 from benchmarks.distribution import ratio_columns, ratio_summary, worst_cases
 from benchmarks.limit_table import add_targets
+from benchmarks.matrix_suite import matrix_table
 from benchmarks.plots import plot_ratios, plot_suite
 from benchmarks.report import REFERENCES, Record, file_stem, format_table, speed_table, to_frame
 
@@ -19,31 +20,46 @@ _UNSURE = 20
 _MANY = 10
 
 
-def write_results(
-    records: Sequence[Record], facts: Mapping[str, str], dtype: str, folder: Path
-) -> list[Path]:
-    """Write the CSV file, one plot a suite, and the ratios of `random`; give their paths."""
+def write_results(records: Sequence[Record], facts: Mapping[str, str], folder: Path) -> list[Path]:
+    """Write the CSV file, a plot of each suite and arithmetic, and the ratios of `random`.
+
+    Returns
+    -------
+    list of Path
+        What was written.
+    """
     frame = to_frame(records, facts)
     folder.mkdir(parents=True, exist_ok=True)
-    stem = file_stem(facts, dtype)
-    paths = [folder / f"{stem}.csv"]
+    arithmetics = dict.fromkeys(str(record.arithmetic) for record in records)
+    whole = file_stem(facts, next(iter(arithmetics)) if len(arithmetics) == 1 else "precisions")
+    paths = [folder / f"{whole}.csv"]
     frame.to_csv(paths[0], index=False)
-    for suite in frame["suite"].unique():
+    for suite, title, part in _parts(records, facts):
+        stem = file_stem(facts, title)
         paths.append(folder / f"{stem}-{suite}.png")
-        plot_suite(frame, suite, paths[-1])
-        if suite == "random" and len(ratio_columns(speed_table(frame, suite)).columns):
+        plot_suite(part, suite, paths[-1])
+        if suite == "random" and len(ratio_columns(speed_table(part, suite)).columns):
             paths.append(folder / f"{stem}-{suite}-ratios.png")
-            plot_ratios(frame, suite, paths[-1])
+            plot_ratios(part, suite, paths[-1])
     return paths
+
+
+def _parts(
+    records: Sequence[Record], facts: Mapping[str, str]
+) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Each suite, each arithmetic in it, and their rows."""
+    keys = dict.fromkeys((record.case.suite, record.arithmetic) for record in records)
+    for suite, arithmetic in keys:
+        chosen = [one for one in records if (one.case.suite, one.arithmetic) == (suite, arithmetic)]
+        yield suite, str(arithmetic), to_frame(chosen, facts)
 
 
 def print_tables(records: Sequence[Record], facts: Mapping[str, str], console: Console) -> None:
     """Print the table of each suite, and for many cases how its ratios are distributed."""
-    frame = to_frame(records, facts)
-    for suite in frame["suite"].unique():
+    for suite, title, frame in _parts(records, facts):
         table = speed_table(frame, suite)
         shown = add_targets(table, frame) if suite == "limit" else table
-        console.print(f"\n{suite}, {frame['dtype'].iloc[0]}: GFLOPS, medians", style="bold")
+        console.print(f"\n{suite}, {title}: GFLOPS, medians", style="bold")
         print(format_table(shown))
         if (table["spread %"] > _UNSURE).any():
             console.print(
@@ -52,6 +68,11 @@ def print_tables(records: Sequence[Record], facts: Mapping[str, str], console: C
             )
         if len(table) >= _MANY:
             _print_distribution(frame, suite, table, console)
+    on_cpu = "cpu" in facts.get("type", "")
+    reached = matrix_table(to_frame(records, facts), on_cpu=on_cpu)
+    if len(reached):
+        console.print("\nwhat matrix units must reach", style="bold")
+        print(reached.to_string(index=False, na_rep="-"))
 
 
 def _print_distribution(

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyopencl as cl
 
+from benchmarks.arithmetic import Arithmetic
 from benchmarks.burst import Clock, HostBurst, Pace
 from benchmarks.case import Case
-from benchmarks.check import Reference, error_ratio, make_reference
-from benchmarks.contenders import GEMM, LAYER, PACKED, PLAN, CheckedContender
+from benchmarks.check import Reference, error_ratio, make_reference, relative_error
+from benchmarks.contenders import (
+    CUBLAS_LAYER,
+    GEMM,
+    LAYER,
+    MMA,
+    PACKED,
+    PLAN,
+    CheckedContender,
+)
 from benchmarks.measure import measure_in_turn
 from benchmarks.operands import Operands, make_operands, memory_shortage
 from benchmarks.report import Record
@@ -22,8 +31,8 @@ from pyclgemm.queue_blocker import Blocker
 Factory = Callable[[Operands], CheckedContender]
 
 #: Contenders of this library; `DENSE_ONLY` needs a constant second operand.
-OWN = (PLAN, GEMM, PACKED, LAYER)
-DENSE_ONLY = (PACKED, LAYER)
+OWN = (PLAN, GEMM, PACKED, LAYER, MMA)
+DENSE_ONLY = (PACKED, LAYER, CUBLAS_LAYER)
 
 
 @dataclass
@@ -63,11 +72,20 @@ class Session:
     seed: int = 0
     records: list[Record] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    _best: dict[str, float] = field(default_factory=dict)
+    _best: dict[tuple[str, Arithmetic], float] = field(default_factory=dict)
     _said: set[str] = field(default_factory=set)
 
-    def run(self, cases: Sequence[Case], dtype: str, progress: Callable[[float], None]) -> None:
-        """Measure the cases one by one; `progress` is told parts that add up to their number."""
+    def run(
+        self,
+        cases: Sequence[Case],
+        arithmetic: Arithmetic,
+        progress: Callable[[float], None],
+        without: Collection[str] = (),
+    ) -> None:
+        """Measure the cases one by one; `progress` is told parts that add up to their number.
+
+        Contenders in `without` take no part.
+        """
         for case in cases:
             told = 0.0
 
@@ -77,25 +95,35 @@ class Session:
                 progress(part)
 
             try:
-                self.run_case(case, dtype, tell)
+                self.run_case(case, arithmetic, tell, without)
             except Exception as error:  # memory ran out, say; what was measured must not be lost
-                self.failures.append(f"{case.label} {dtype} was given up: {error!r}")
+                self.failures.append(f"{case.label} {arithmetic} was given up: {error!r}")
                 self.say(self.failures[-1])
             progress(1.0 - told)
 
-    def run_case(self, case: Case, dtype: str, progress: Callable[[float], None]) -> None:
+    def run_case(
+        self,
+        case: Case,
+        arithmetic: Arithmetic,
+        progress: Callable[[float], None],
+        without: Collection[str] = (),
+    ) -> None:
         """Make the matrices, check every contender, time those that are right."""
-        names = [name for name in self.factories if case.dense or name not in DENSE_ONLY]
-        names = self._fast_enough(names, case, dtype)
-        if shortage := memory_shortage(case, dtype, self.queue.device):
+        names = [
+            name
+            for name in self.factories
+            if name not in without and (case.dense or name not in DENSE_ONLY)
+        ]
+        names = self._fast_enough(names, case, arithmetic)
+        if shortage := memory_shortage(case, arithmetic, self.queue.device):
             names = []
             self.say(f"{case.label} is skipped: {shortage}.")
         if not names:
             return
         rng = np.random.default_rng([self.seed, case.m, case.n, case.k])
-        operands = make_operands(case, dtype, self.queue, rng)
+        operands = make_operands(case, arithmetic, self.queue, rng)
         reference = make_reference(operands, rng)
-        errors: dict[str, float] = {}
+        errors: dict[str, tuple[float, float]] = {}
         contenders = []
         for name in names:
             contender = self._prepare(name, operands, reference, errors)
@@ -120,16 +148,19 @@ class Session:
                     "its figure has the host's time in it."
                 )
             # The fastest burst: other work on the machine slows whole cases, not each burst.
-            speed = case.flops(dtype) / min(timing.samples)
-            self._best[name] = max(self._best.get(name, 0.0), speed)
-            self.records.append(Record(case, dtype, name, timing, len(operands.sets), errors[name]))
+            speed = case.flops(arithmetic.dtype) / min(timing.samples)
+            key = name, arithmetic
+            self._best[key] = max(self._best.get(key, 0.0), speed)
+            self.records.append(
+                Record(case, arithmetic, name, timing, len(operands.sets), *errors[name])
+            )
 
-    def _fast_enough(self, names: Sequence[str], case: Case, dtype: str) -> list[str]:
+    def _fast_enough(self, names: Sequence[str], case: Case, arithmetic: Arithmetic) -> list[str]:
         """Those that have not shown to be too slow for the case."""
         fit, slow = [], []
         for name in names:
-            speed = self._best.get(name)
-            seconds = case.flops(dtype) / speed if speed else 0.0
+            speed = self._best.get((name, arithmetic))
+            seconds = case.flops(arithmetic.dtype) / speed if speed else 0.0
             if seconds <= self.longest_product:
                 fit.append(name)
             else:
@@ -147,7 +178,11 @@ class Session:
         return fit
 
     def _prepare(
-        self, name: str, operands: Operands, reference: Reference, errors: dict[str, float]
+        self,
+        name: str,
+        operands: Operands,
+        reference: Reference,
+        errors: dict[str, tuple[float, float]],
     ) -> CheckedContender | None:
         """Make a contender, run it once and check its result; None if it cannot take part."""
         case = operands.case
@@ -158,21 +193,24 @@ class Session:
             contender.finish()
             result = contender.result()
         except Exception as error:  # other libraries raise what they like; the run goes on
-            self._say_once(f"{name} is left out of {operands.dtype}", case, str(error))
+            self._say_once(f"{name} is left out of {operands.arithmetic}", case, str(error))
             if name in OWN and not isinstance(error, UnsupportedError):
-                self.failures.append(f"{name} raised for {case.label} {operands.dtype}: {error!r}")
+                self.failures.append(
+                    f"{name} raised for {case.label} {operands.arithmetic}: {error!r}"
+                )
             return None
-        ratio = error_ratio(result, reference, contender.arithmetic, contender.bias)
+        ratio = error_ratio(result, reference, contender.precision, contender.bias)
         if ratio > 1.0:
             message = (
-                f"{name} is WRONG for {case.label} {operands.dtype}: its error is {ratio:.3g} "
-                "times what (k + 10) eps |A| |B| allows; it is not timed"
+                f"{name} is WRONG for {case.label} {operands.arithmetic}: its error is "
+                f"{ratio:.3g} times what rounding in {contender.precision.name} allows; it is "
+                "not timed"
             )
             self.say(message + ".")
             if name in OWN:
                 self.failures.append(message)
             return None
-        errors[name] = ratio
+        errors[name] = ratio, relative_error(result, reference, contender.bias)
         return contender
 
     def _say_once(self, what: str, case: Case, cause: str) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 if not all(map(importlib.util.find_spec, ("click", "matplotlib", "pandas", "pyopencl", "rich"))):
@@ -16,11 +19,14 @@ if not all(map(importlib.util.find_spec, ("click", "matplotlib", "pandas", "pyop
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import report
+from benchmarks.arithmetic import arithmetic_of
 from benchmarks.burst import Clock, Pace
 from benchmarks.case import Case
 from benchmarks.contenders import CLBLAST, CUBLAS, GEMM, LAYER, NUMPY, PLAN
 from benchmarks.measure import Timing
 from benchmarks.session import Session
+
+FLOAT32 = arithmetic_of("float32")
 
 FACTS = {
     "device": "Some Device",
@@ -48,7 +54,7 @@ class FakeTime:
 class FakeContender:
     """Takes so many seconds a call, and a fixed time to wait."""
 
-    arithmetic = "float32"
+    precision = FLOAT32.precision
     bias = None
     launches: int | None = None
 
@@ -129,10 +135,143 @@ def fake_records(cases: list[Case]) -> list[report.Record]:
     speeds = {PLAN: 40, GEMM: 38, LAYER: 39, CLBLAST: 20, NUMPY: 10, CUBLAS: 50}
     return [
         report.Record(
-            case, "float32", name,
+            case, FLOAT32, name,
             Timing(3, tuple(case.flops("float32") / speed / 1e9 * part for part in (1, 0.9, 1.1))),
             1, 0.1,
         )
         for case in cases
         for name, speed in speeds.items()
     ]  # fmt: skip
+
+
+class FakeTensor:
+    """As much of a tensor of torch as the benchmarks use, on the host."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __getitem__(self, key: Any) -> FakeTensor:
+        return FakeTensor(self.array[key])
+
+    @property
+    def T(self) -> FakeTensor:  # noqa: N802 - torch's name
+        return FakeTensor(self.array.T)
+
+    def to(self, device: str) -> FakeTensor:
+        return FakeTensor(self.array.copy())
+
+    def clone(self) -> FakeTensor:
+        return FakeTensor(self.array.copy())
+
+    def contiguous(self) -> FakeTensor:
+        return FakeTensor(np.ascontiguousarray(self.array))
+
+    def view(self, dtype: Any) -> FakeTensor:
+        return FakeTensor(self.array.view(dtype))
+
+    def cpu(self) -> FakeTensor:
+        return self
+
+    def numpy(self) -> Any:
+        if self.array.dtype.name == "bfloat16":
+            raise TypeError("Got unsupported ScalarType BFloat16")
+        return self.array
+
+    def fill_(self, value: float) -> None:
+        self.array.fill(value)
+
+
+class _Nothing:
+    """A context manager and a stream that do nothing by themselves."""
+
+    def __init__(self, *arguments: Any) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def wait_stream(self, other: Any) -> None:
+        pass
+
+
+class _Graph:
+    """Products that were captured, to be replayed."""
+
+    def __init__(self) -> None:
+        self.products: list[Callable[[], None]] = []
+
+    def replay(self) -> None:
+        for product in self.products:
+            product()
+
+
+class FakeTorch:
+    """As much of torch as the benchmarks use, on the host; notes which products it is asked for."""
+
+    float32 = np.float32
+    int16 = np.int16
+
+    def __init__(self) -> None:
+        import ml_dtypes
+
+        self.bfloat16 = ml_dtypes.bfloat16
+        self.called: list[str] = []
+        flags = SimpleNamespace(
+            allow_tf32=None,
+            allow_fp16_reduced_precision_reduction=True,
+            allow_bf16_reduced_precision_reduction=True,
+            allow_fp16_accumulation=None,
+        )
+        self.backends = SimpleNamespace(cuda=SimpleNamespace(matmul=flags))
+        self.cuda = SimpleNamespace(
+            device=_Nothing, Stream=_Nothing, stream=_Nothing, CUDAGraph=_Graph,
+            graph=self._capture, current_stream=_Nothing, synchronize=lambda index=0: None,
+        )  # fmt: skip
+        self._graph: _Graph | None = None
+
+    @contextmanager
+    def _capture(self, graph: _Graph) -> Iterator[None]:
+        self._graph = graph
+        yield
+        self._graph = None
+
+    def from_numpy(self, array: Any) -> FakeTensor:
+        if array.dtype.name == "bfloat16":
+            raise TypeError("can't convert np.ndarray of type ml_dtypes.bfloat16")
+        return FakeTensor(array)
+
+    def matmul(self, a: FakeTensor, b: FakeTensor, out: FakeTensor) -> None:
+        assert out.array.dtype == a.array.dtype
+        self._multiply("matmul", a, b, out)
+
+    def mm(self, a: FakeTensor, b: FakeTensor, out_dtype: Any, out: FakeTensor) -> None:
+        assert out.array.dtype == out_dtype
+        self._multiply("mm", a, b, out)
+
+    def _int_mm(self, a: FakeTensor, b: FakeTensor, out: FakeTensor) -> None:
+        assert b.array.flags.f_contiguous
+        self._multiply("_int_mm", a, b, out)
+
+    def _addmm_activation(
+        self, bias: FakeTensor, a: FakeTensor, b: FakeTensor, out: FakeTensor
+    ) -> None:
+        self._multiply("_addmm_activation", a, b, out, bias)
+
+    def _multiply(
+        self, name: str, a: FakeTensor, b: FakeTensor, out: FakeTensor, bias: Any = None
+    ) -> None:
+        self.called.append(name)
+
+        def product() -> None:
+            value = a.array.astype(float) @ b.array.astype(float)
+            if bias is not None:
+                value = np.maximum(value + bias.array.astype(float), 0)
+            out.array[...] = value.astype(out.array.dtype)
+
+        if self._graph is None:
+            product()
+        else:
+            self._graph.products.append(product)

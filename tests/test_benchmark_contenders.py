@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import contenders, operands
+from benchmarks.arithmetic import arithmetic_of
 from benchmarks.case import Case, parse_shapes
 from benchmarks.check import error_ratio, make_reference
 from benchmarks.operands import make_operands
@@ -17,7 +18,7 @@ from benchmarks.operands import make_operands
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_own_contenders_are_right(queue: Any, dtype: str, rng: np.random.Generator) -> None:
     for case in parse_shapes("13x17x19:TT+3,32x24x40", dense=True):
-        made = make_operands(case, dtype, queue, rng)
+        made = make_operands(case, arithmetic_of(dtype), queue, rng)
         reference = make_reference(made, rng)
         for make in (
             contenders.plan_contender,
@@ -29,7 +30,7 @@ def test_own_contenders_are_right(queue: Any, dtype: str, rng: np.random.Generat
             contender.poison()
             contender.enqueue(len(made.sets) + 1)
             contender.finish()
-            ratio = error_ratio(contender.result(), reference, contender.arithmetic, contender.bias)
+            ratio = error_ratio(contender.result(), reference, contender.precision, contender.bias)
             assert ratio < 1, contender.name
 
 
@@ -38,7 +39,7 @@ def test_every_set_has_buffers_of_its_own_and_gets_its_product(
 ) -> None:
     monkeypatch.setattr(operands, "rotated_sets", lambda set_bytes, device: 3)
     for case in (Case(5, 6, 7), Case(5, 6, 7, padding=2)):
-        made = make_operands(case, "float32", queue, rng)
+        made = make_operands(case, arithmetic_of("float32"), queue, rng)
         outs = [one.out.device_base for one in made.sets]
         buffers = {
             matrix.device_base.base_data.int_ptr
@@ -58,7 +59,7 @@ def test_every_set_has_buffers_of_its_own_and_gets_its_product(
 
 
 def test_only_what_may_run_ahead_tells_its_launches(queue: Any, rng: np.random.Generator) -> None:
-    made = make_operands(Case(3, 3, 3), "float32", queue, rng)
+    made = make_operands(Case(3, 3, 3), arithmetic_of("float32"), queue, rng)
     assert contenders.plan_contender(made).launches
     assert contenders.packed_contender(made).launches
     assert contenders.layer_contender(made).launches

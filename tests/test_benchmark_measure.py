@@ -14,6 +14,7 @@ from benchmark_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
 from gates import is_complete
 
 from benchmarks import contenders
+from benchmarks.arithmetic import arithmetic_of
 from benchmarks.burst import Pace, Sample, calibrate
 from benchmarks.case import Case
 from benchmarks.filled_queue import fill_queue
@@ -225,7 +226,7 @@ def test_the_blocker_holds_a_queue_about_as_long_as_asked(queue: Any) -> None:
 
 
 def test_real_products_run_behind_a_real_blocker(queue: Any, rng: np.random.Generator) -> None:
-    made = make_operands(Case(16, 16, 16), "float32", queue, rng)
+    made = make_operands(Case(16, 16, 16), arithmetic_of("float32"), queue, rng)
     contender = contenders.plan_contender(made)
     contender.enqueue(2)
     contender.finish()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from benchmark_fakes import FACTS, fake_records
+from benchmark_fakes import FACTS, FLOAT32, fake_records
 
 from benchmarks import (
     burst,
@@ -57,7 +57,7 @@ def test_a_case_without_a_contender_has_a_gap() -> None:
 def test_csv_and_plots_are_written(suite: str, tmp_path: Path) -> None:
     cases = [Case(3, 4, 5, "one")] if suite == "one" else suite_cases(suite, count=50)
     folder = tmp_path / "new"
-    table, *plots = results.write_results(fake_records(cases), FACTS, "float32", folder)
+    table, *plots = results.write_results(fake_records(cases), FACTS, folder)
     rows = pd.read_csv(table)
     assert len(rows) == 6 * len(cases)
     assert set(FACTS) <= set(rows.columns)
@@ -72,9 +72,7 @@ def test_csv_and_plots_are_written(suite: str, tmp_path: Path) -> None:
 def records_with(ratios: list[float]) -> list[report.Record]:
     """Products of which cuBLAS takes 10 us, and pyclgemm so many times less."""
     return [
-        report.Record(
-            Case(index + 1, 2, 3, "random"), "float32", name, Timing(1, (seconds,)), 1, 0.1
-        )
+        report.Record(Case(index + 1, 2, 3, "random"), FLOAT32, name, Timing(1, (seconds,)), 1, 0.1)
         for index, ratio in enumerate(ratios)
         for name, seconds in ((PLAN, 1e-5 / ratio), (CUBLAS, 1e-5))
     ]
@@ -107,7 +105,7 @@ def test_limit_tells_bandwidth_of_few_rows_and_what_is_met() -> None:
     # 1x1024x1024 moves 4.2 MB: in 4.2 us at 1000 GB/s.
     seconds = {"2048x2048x2048": 1e-3, "1x4096x4096": 1e-3, "1x1024x1024": 4.202496e-6}
     records = [
-        report.Record(case, "float32", name, Timing(1, (time,)), 1, 0.1)
+        report.Record(case, FLOAT32, name, Timing(1, (time,)), 1, 0.1)
         for case in cases
         for name, time in ((PLAN, seconds[case.label]), (CUBLAS, 0.98 * seconds[case.label]))
     ]

@@ -6,7 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmark_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender, make_session
+from benchmark_fakes import (
+    FLOAT32,
+    FakeContender,
+    FakeDevice,
+    FakeTime,
+    QueuedContender,
+    make_session,
+)
 
 from benchmarks import contenders
 from benchmarks.case import Case
@@ -24,7 +31,7 @@ def test_a_session_reports_and_leaves_out_what_fails(queue: Any) -> None:
     factories = {PLAN: wrong, CLBLAST: raising, NUMPY: contenders.NumpyContender}
     session = make_session(queue, said, **factories)
     parts: list[float] = []
-    session.run([Case(5, 5, 5), Case(5, 5, 5, padding=2)], "float32", parts.append)
+    session.run([Case(5, 5, 5), Case(5, 5, 5, padding=2)], FLOAT32, parts.append)
     assert [record.contender for record in session.records] == [NUMPY, NUMPY]
     assert sum("not on this device" in line for line in said) == 1
     assert sum("WRONG" in line for line in said) == len(session.failures) == 2
@@ -46,19 +53,19 @@ def test_a_session_goes_on_after_an_error_of_ours(queue: Any) -> None:
         return Breaking(CLBLAST, FakeTime(), 1e-3, value=one.a.host @ one.b.host)
 
     session = make_session(queue, [], **{PLAN: raising})
-    session.run([Case(4, 4, 4)], "float32", lambda part: None)
+    session.run([Case(4, 4, 4)], FLOAT32, lambda part: None)
     assert "ours" in session.failures[0]
     session = make_session(queue, [], **{CLBLAST: breaking})
-    session.run([Case(4, 4, 4), Case(5, 5, 5)], "float32", lambda part: None)
+    session.run([Case(4, 4, 4), Case(5, 5, 5)], FLOAT32, lambda part: None)
     assert ["lost the device" in failure for failure in session.failures] == [True, True]
 
 
 def test_a_session_skips_what_has_shown_to_be_slow(queue: Any) -> None:
     said: list[str] = []
     session = make_session(queue, said, **{NUMPY: contenders.NumpyContender})
-    session.run([Case(8, 8, 8)], "float32", lambda part: None)
+    session.run([Case(8, 8, 8)], FLOAT32, lambda part: None)
     session.longest_product = 1e-9
-    session.run([Case(16, 16, 16)], "float32", lambda part: None)
+    session.run([Case(16, 16, 16)], FLOAT32, lambda part: None)
     assert len(session.records) == 1
     assert "16x16x16" in said[0] and "--max-seconds" in said[0]
 
@@ -66,7 +73,7 @@ def test_a_session_skips_what_has_shown_to_be_slow(queue: Any) -> None:
 def test_a_session_skips_what_does_not_fit_the_device(queue: Any) -> None:
     said: list[str] = []
     session = make_session(queue, said, **{NUMPY: contenders.NumpyContender})
-    session.run([Case(1 << 20, 1 << 20, 1)], "float32", lambda part: None)
+    session.run([Case(1 << 20, 1 << 20, 1)], FLOAT32, lambda part: None)
     assert not session.records
     assert "1048576x1048576x1 is skipped" in said[0]
 
@@ -82,9 +89,9 @@ def test_dense_contenders_take_part_in_dense_cases_only(queue: Any) -> None:
         return factory
 
     session = make_session(queue, [], **{PLAN: asking(PLAN), LAYER: asking(LAYER)})
-    session.run([Case(4, 4, 4)], "float32", lambda part: None)
+    session.run([Case(4, 4, 4)], FLOAT32, lambda part: None)
     assert asked == [PLAN]
-    session.run([Case(4, 4, 4, dense=True)], "float32", lambda part: None)
+    session.run([Case(4, 4, 4, dense=True)], FLOAT32, lambda part: None)
     assert asked == [PLAN, PLAN, LAYER]
 
 
@@ -107,7 +114,7 @@ def test_a_session_says_where_a_library_waits(queue: Any, waits: bool) -> None:
     said: list[str] = []
     session = make_session(queue, said, **{CLBLAST: factory})
     session.blocker, session.clock = device, device.time.clock()
-    session.run([Case(4, 4, 4)], "float32", lambda part: None)
+    session.run([Case(4, 4, 4)], FLOAT32, lambda part: None)
     (record,) = session.records
     assert record.timing.clock_name == ("host" if waits else "queue filled")
     assert ["behind a blocker in 4x4x4" in line for line in said] == [True] * waits

@@ -1,0 +1,77 @@
+"""How a product is computed: the types of its matrices, and the arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyclgemm.precision import Precision, resolve_precision, result_dtypes
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The types of the matrices of a product, and how their elements are multiplied.
+
+    Attributes
+    ----------
+    dtype : str
+        NumPy name of the element type of A and B.
+    precision : Precision
+        The algorithm.
+    result_dtype : str
+        NumPy name of the element type of the result.
+    """
+
+    dtype: str
+    precision: Precision
+    result_dtype: str
+
+    @property
+    def plain(self) -> Precision:
+        """How a library multiplies that knows types alone: neither parts nor tf32."""
+        return resolve_precision(None, self.dtype)
+
+    @property
+    def asked(self) -> str | None:
+        """The precision's name where it is not what `dtype` gives by itself."""
+        return None if self.precision == self.plain else self.precision.name
+
+    def __str__(self) -> str:
+        """The types and the algorithm, as titles have them."""
+        result = "" if self.result_dtype == self.dtype else f" to {self.result_dtype}"
+        return f"{self.dtype}{result}" + (f", {self.asked}" if self.asked else "")
+
+
+def arithmetic_of(
+    dtype: str, precision: str | None = None, result_dtype: str | None = None
+) -> Arithmetic:
+    """Describe how products are computed.
+
+    Parameters
+    ----------
+    dtype : str
+        NumPy name of the element type of A and B.
+    precision : str, optional
+        JAX's name of the algorithm; None for the default of `dtype`.
+    result_dtype : str, optional
+        NumPy name of the element type of the result; None for the default of `dtype`.
+
+    Raises
+    ------
+    PyclgemmError
+        If the algorithm is unknown or does not suit `dtype`.
+    ValueError
+        If operands of `dtype` have no result of that type.
+
+    Examples
+    --------
+    >>> str(arithmetic_of("float32")), str(arithmetic_of("float32", "TF32_TF32_F32"))
+    ('float32', 'float32, TF32_TF32_F32')
+    >>> str(arithmetic_of("int8"))
+    'int8 to int32'
+    """
+    results = result_dtypes(dtype)
+    if result_dtype is not None and result_dtype not in results:
+        raise ValueError(
+            f"the result of {dtype} operands is {' or '.join(results)}, not {result_dtype}"
+        )
+    return Arithmetic(dtype, resolve_precision(precision, dtype), result_dtype or results[0])
