@@ -26,6 +26,7 @@ from .device import traits_of
 from .errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError
 from .inquiry import Inquiry, product_of
 from .operand_pool import OperandPool
+from .precision import resolve_precision
 from .product import Product
 from .profile import analyse, assess, sample_in_turn
 from .select import Choice, select
@@ -69,6 +70,8 @@ class Bench:
         m, n, k of each product.
     dtype : str
         NumPy name of the element type.
+    precision : str, optional
+        JAX's name of the arithmetic; None for the default of the type.
     figures : bool
         Whether to find the bottleneck of each side too: it compiles each kernel once more
         on NVIDIA's devices, and measures the device's ceilings if nobody has yet.
@@ -91,6 +94,7 @@ class Bench:
         queue: cl.CommandQueue,
         shapes: Sequence[Shape],
         dtype: str = "float32",
+        precision: str | None = None,
         *,
         figures: bool = True,
     ) -> None:
@@ -98,6 +102,7 @@ class Bench:
         self._traits = traits_of(queue.device)
         self._shapes = tuple(shapes)
         self._dtype = dtype
+        self._precision = resolve_precision(precision, dtype).name
         self._operands = OperandPool(queue, dtype, self._shapes)
         self._ceilings = ceilings_of(queue) if figures else None
         # Baselines come back with every change; of a change nothing is kept.
@@ -165,6 +170,7 @@ class Bench:
             base=base,
             change=change,
             dtype=self._dtype,
+            precision=self._precision,
             device=self._traits.name,
             platform=self._traits.platform,
             driver=self._traits.driver,
@@ -182,7 +188,7 @@ class Bench:
     def _compare_on(
         self, shape: Shape, base: AskedConfig, change: AskedConfig, rounds: int
     ) -> ShapeResult:
-        inquiry = Inquiry(*shape, dtype=self._dtype)
+        inquiry = Inquiry(*shape, dtype=self._dtype, precision=self._precision)
         product = product_of(inquiry)
         before, after = self._choices(product, base, change)
         if before.config == after.config:

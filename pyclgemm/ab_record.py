@@ -80,6 +80,9 @@ class Record:
         Shapes that were measured.
     skipped : mapping of str to str
         Shapes that were not, and why.
+    precision : str
+        JAX's name of the arithmetic; empty in records that were made before it was asked for,
+        which are of the default of the type.
     """
 
     technique: str
@@ -98,6 +101,12 @@ class Record:
     spread: float | None
     results: tuple[ShapeResult, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
+    precision: str = ""
+
+    @property
+    def types(self) -> str:
+        """The element type and the arithmetic, where it is known."""
+        return ", ".join(filter(None, (self.dtype, self.precision)))
 
 
 def default_log() -> Path:
@@ -198,7 +207,7 @@ def _row(record: Record) -> tuple[str, ...]:
             record.verdict,
         )
     change = record.change if record.base == "database" else f"{record.base} -> {record.change}"
-    cells = (record.technique, f"`{change}`", f"{record.device}, {record.dtype}", shapes, *measured)
+    cells = (record.technique, f"`{change}`", f"{record.device}, {record.types}", shapes, *measured)
     return tuple(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
 
 

@@ -19,7 +19,7 @@ def record_table(record: Record) -> Table:
         Of `pyclgemm.ab.Bench.compare`.
     """
     table = Table(
-        title=f"{record.technique}: {record.base} -> {record.change}, {record.dtype}, "
+        title=f"{record.technique}: {record.base} -> {record.change}, {record.types}, "
         f"on {record.device}",
         title_justify="left",
         show_footer=True,

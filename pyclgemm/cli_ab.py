@@ -23,6 +23,7 @@ Examples:
   python -m pyclgemm ab --change KC=256
   python -m pyclgemm ab --base indirect --change KWG=32 --change PADA=4,PADB=4 --shapes dense
   python -m pyclgemm ab --base tuned.json --change direct --shapes 64x3072x768,512x512x512
+  python -m pyclgemm ab --precision TF32_TF32_F32 --change matrix:STAGES=4
   python -m pyclgemm ab --table ab.jsonl > techniques.md
 """
 
@@ -62,6 +63,7 @@ def parse_shapes(text: str) -> list[Shape]:
     help="The products on which the change is judged.",
 )
 @click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
+@click.option("--precision", help="JAX's name of the arithmetic, such as TF32_TF32_F32.")
 @click.option(
     "--rounds",
     type=click.IntRange(min=3),
@@ -94,6 +96,7 @@ def ab(
     technique: str | None,
     shapes: list[Shape],
     dtype: str,
+    precision: str | None,
     rounds: int,
     log: Path | None,
     no_figures: bool,
@@ -132,7 +135,7 @@ def ab(
     with console.status("preparing operands and the device's ceilings"):
         cl_context = cl.Context([choose_device(device).device])
         queue = cl.CommandQueue(cl_context)
-        bench = Bench(queue, shapes, dtype, figures=not no_figures)
+        bench = Bench(queue, shapes, dtype, precision, figures=not no_figures)
     for change in changes:
         with _progress(console) as progress:
             task = progress.add_task(change, total=len(shapes), shape="")

@@ -8,6 +8,7 @@ from dataclasses import fields
 from rich.table import Table
 
 from .config import Config
+from .errors import UnsupportedError
 from .gemm_shape import GemmShape
 from .precision import resolve_precision
 from .search_space import families_of, search_space
@@ -89,12 +90,19 @@ def dry_run_tables(
     """
     with TrialProcess(device, dtype, precision) as process:
         traits = process.traits
-    spaces = Table(title=f"{traits.name}: configurations for {dtype}", title_justify="left")
+    algorithm = resolve_precision(precision, dtype)
+    families = families_of(traits, dtype, algorithm)
+    if not families:
+        raise UnsupportedError(
+            f"precision is {algorithm.name}, which no kernel computes on {traits.name!r}"
+        )
+    title = f"{traits.name}: configurations for {dtype}, {algorithm.name}"
+    spaces = Table(title=title, title_justify="left")
     for name in ("family", "coordinates"):
         spaces.add_column(name)
     for name in ("points", "of them valid"):
         spaces.add_column(name, justify="right", no_wrap=True)
-    for family in families_of(traits, dtype, resolve_precision(precision, dtype)):
+    for family in families:
         space = search_space(family, dtype, traits)
         count = space.count()
         axes = ", ".join(f"{name} {_values(values)}" for name, values in space.axes.items())
