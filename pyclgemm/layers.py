@@ -21,13 +21,16 @@ class DenseLayer:
     queue : pyopencl.CommandQueue
         Where the layer runs.
     weight : pyopencl.array.Array or numpy.ndarray
-        Shape (in, out).
+        Shape (in, out), of any element type that `pyclgemm.gemm` multiplies.
     bias : pyopencl.array.Array or numpy.ndarray, optional
-        Shape (out,).
+        Shape (out,), of the result's element type: that of the weight, or float32 beside a
+        weight of float16 or bfloat16, int32 beside one of int8.
     activation : str, optional
         As for `pyclgemm.Epilogue`.
     precision : str, optional
-        As for `pyclgemm.gemm`.
+        As for `pyclgemm.gemm`: float32 stays true float32 unless a faster arithmetic is asked
+        for here, such as ``"TF32_TF32_F32"``, or ``"TF32_TF32_F32_X3"`` with an error like
+        float32's own. The weight is packed for the kernels of that arithmetic, once.
 
     Raises
     ------
@@ -73,7 +76,8 @@ class DenseLayer:
         x : pyopencl.array.Array or numpy.ndarray
             Shape (batch, in).
         out : pyopencl.array.Array or numpy.ndarray, optional
-            Shape (batch, out); None allocates one.
+            Shape (batch, out); None allocates one, of the bias's element type, or without a bias
+            of the type that the weight gives by itself.
 
         Returns
         -------
