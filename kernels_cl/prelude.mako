@@ -43,8 +43,9 @@ static inline element multiply_add(const element a, const element b, const eleme
 ${epilogue()}
 </%def>
 
-## The functions by which a sum of products becomes the result.
-<%def name="epilogue()" filter="trim">
+## The functions by which a sum of products becomes the result. `called`: the activation is code of
+## its own, since a kernel would hold it once for each of a work-item's many results.
+<%def name="epilogue(called=False)" filter="trim">
 static inline wide scale(const wide factor, const wide x)
 {
 % if problem.complex:
@@ -56,7 +57,7 @@ static inline wide scale(const wide factor, const wide x)
 % if problem.activation:
 
 // ${problem.activation}
-static inline wide activate(const wide x)
+static ${"__attribute__((noinline))" if called else "inline"} wide activate(const wide x)
 {
     return ${activation_of(wide.vector(1))};
 }

@@ -10,6 +10,7 @@ from .config import (  # noqa: E402
     CpuConfig,
     GemvConfig,
     MatrixConfig,
+    WgmmaConfig,
     XgemmConfig,
     XgemmDirectConfig,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "PyclgemmError",
     "ShapeError",
     "UnsupportedError",
+    "WgmmaConfig",
     "XgemmConfig",
     "XgemmDirectConfig",
     "explain",

@@ -9,6 +9,7 @@ import pyopencl as cl
 
 from .errors import KernelBuildError
 from .kernel_source import KernelSource
+from .ptx_step import PtxStepError, lift
 
 #: Binaries that other processes compiled, until they are first used.
 _adopted: dict[tuple[cl.Context, cl.Device, KernelSource], bytes] = {}
@@ -57,23 +58,31 @@ def compile_program(context: cl.Context, device: cl.Device, source: KernelSource
         As `build_kernel`.
     """
     try:
-        with warnings.catch_warnings():
-            # Several compilers write a log even where nothing is wrong.
-            warnings.simplefilter("ignore", cl.CompilerWarning)
-            try:
-                return cl.Program(context, source.text).build(source.options, devices=[device])
-            except KeyError:
-                # pyopencl's cache on disk holds a binary that the runtime refuses, made for
-                # another CPU under the same name.
-                return cl.Program(context, source.text).build(
-                    source.options, devices=[device], cache_dir=False
-                )
-    except cl.Error as error:
+        program = _compile_text(context, device, source)
+        if not source.target:
+            return program
+        (binary,) = program.get_info(cl.program_info.BINARIES)
+        return cl.Program(context, [device], [lift(binary, source.target)]).build(devices=[device])
+    except (cl.Error, PtxStepError) as error:
         raise KernelBuildError(
             f"the compiler of {device.name!r} refused kernel {source.name!r}",
             log=str(error),
             source=source.text,
         ) from error
+
+
+def _compile_text(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Program:
+    with warnings.catch_warnings():
+        # Several compilers write a log even where nothing is wrong.
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        try:
+            return cl.Program(context, source.text).build(source.options, devices=[device])
+        except KeyError:
+            # pyopencl's cache on disk holds a binary that the runtime refuses, made for another
+            # CPU under the same name.
+            return cl.Program(context, source.text).build(
+                source.options, devices=[device], cache_dir=False
+            )
 
 
 @functools.lru_cache(maxsize=2048)

@@ -12,7 +12,15 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from .config import Config, CpuConfig, GemvConfig, MatrixConfig, XgemmConfig, XgemmDirectConfig
+from .config import (
+    Config,
+    CpuConfig,
+    GemvConfig,
+    MatrixConfig,
+    WgmmaConfig,
+    XgemmConfig,
+    XgemmDirectConfig,
+)
 from .cpu_codegen import generate_cpu
 from .device import DeviceTraits
 from .element import ElementType, epilogue_type, operand_type
@@ -20,13 +28,15 @@ from .epilogue import activation_expression
 from .fragment_reader import fragment_reader
 from .kernel_source import Argument, KernelSource, extent_type, matrix_arguments, render
 from .matrix_codegen import generate_matrix
-from .matrix_slab import as_copied, packed_operands
+from .matrix_slab import as_copied
 from .matrix_units import required_unit
 from .pack_codegen import PACKED_A, PACKED_B
 from .probe import SHFL
 from .problem import GemmProblem
 from .share import FAN_IN
 from .slab_reader import slab_reader
+from .wgmma_codegen import as_boxes, generate_wgmma
+from .wgmma_units import required_wgmma_unit
 
 
 def _gemm_arguments(
@@ -101,10 +111,13 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     position_type = extent_type(problem.m, problem.n, problem.k)
     if isinstance(config, XgemmConfig):
         problem = replace(problem, a=PACKED_A, b=PACKED_B)
+    whole = (problem.a, problem.b)
     if isinstance(config, MatrixConfig):
         unit = required_unit(problem.precision, traits)
-        packed = packed_operands(problem, element.stored_bytes, unit)
-        problem = as_copied(problem, element.stored_bytes, unit)
+        problem = as_copied(problem, unit)
+    if isinstance(config, WgmmaConfig):
+        warpgroup_unit = required_wgmma_unit(problem.precision, traits)
+        problem = as_boxes(problem, warpgroup_unit)
     context = {
         "problem": problem,
         "element": element,
@@ -121,7 +134,9 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
             config = replace(config, PREFETCHB=0, PREFETCHC=0)
         return generate_cpu(problem, config, context, arguments, header)
     if isinstance(config, MatrixConfig):
-        return generate_matrix(problem, packed, config, unit, context, arguments, header)
+        return generate_matrix(problem, whole, config, unit, context, arguments, header)
+    if isinstance(config, WgmmaConfig):
+        return generate_wgmma(problem, whole, config, warpgroup_unit, context, arguments, header)
     if isinstance(config, GemvConfig):
         text = render(
             "gemv.cl.mako",

@@ -10,29 +10,44 @@ from .errors import ConfigError
 from .kernel_configs import (
     CpuConfig,
     GemvConfig,
-    MatrixConfig,
     XgemmConfig,
     XgemmDirectConfig,
 )
+from .matrix_configs import MatrixConfig, WgmmaConfig
 
 __all__ = [
     "FAMILIES",
+    "UNIT_FAMILIES",
     "Config",
     "CpuConfig",
     "GemvConfig",
     "MatrixConfig",
+    "WgmmaConfig",
     "XgemmConfig",
     "XgemmDirectConfig",
     "as_config",
     "config_from_dict",
 ]
 
-Config: TypeAlias = XgemmConfig | XgemmDirectConfig | GemvConfig | MatrixConfig | CpuConfig
+Config: TypeAlias = (
+    XgemmConfig | XgemmDirectConfig | GemvConfig | MatrixConfig | WgmmaConfig | CpuConfig
+)
 
 #: The configuration class of each path.
 FAMILIES: dict[str, type[Any]] = {
-    cls.family: cls for cls in (XgemmConfig, XgemmDirectConfig, GemvConfig, MatrixConfig, CpuConfig)
+    cls.family: cls
+    for cls in (
+        XgemmConfig,
+        XgemmDirectConfig,
+        GemvConfig,
+        MatrixConfig,
+        WgmmaConfig,
+        CpuConfig,
+    )  # fmt: skip
 }
+
+#: The families that multiply by matrix units.
+UNIT_FAMILIES = (WgmmaConfig.family, MatrixConfig.family)
 
 
 def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
@@ -80,9 +95,8 @@ def as_config(config: Config | Mapping[str, Any]) -> Config:
         return cast(Config, config)
     if not isinstance(config, Mapping) or "path" not in config:
         raise ConfigError(
-            f"config is {config!r}; an XgemmConfig, an XgemmDirectConfig, a GemvConfig, a "
-            "MatrixConfig, a CpuConfig, or a mapping with 'path' and the parameters of that "
-            "family is wanted"
+            f"config is {config!r}; one of {', '.join(cls.__name__ for cls in FAMILIES.values())}, "
+            "or a mapping with 'path' and the parameters of that family is wanted"
         )
     parameters = dict(config)
     return config_from_dict(parameters.pop("path"), parameters)

@@ -11,6 +11,7 @@ from .fragment_reader import part_width
 from .matrix_constraints import MATRIX_CONSTRAINTS
 from .precision import is_complex
 from .tiling import slab_copy
+from .wgmma_constraints import WGMMA_CONSTRAINTS
 
 #: Bytes of an element in local memory; narrow ones may be staged as what they are computed with.
 STAGED_BYTES = {
@@ -22,7 +23,7 @@ STAGED_BYTES = {
 #: Parameters that switch something off with 0.
 MAY_BE_ZERO = (
     *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL"),
-    *("REGISTERS", "SHUFFLE", "PADLD"),
+    *("REGISTERS", "SHUFFLE", "PADLD", "PROMOTE"),
     *("PACKB", "PREFETCHB", "PREFETCHC"),
 )
 
@@ -61,7 +62,7 @@ def _is_pocl_5_0(traits: DeviceTraits | None) -> bool:
     )
 
 
-_ALL = ("indirect", "direct", "gemv", "matrix", "cpu")
+_ALL = ("indirect", "direct", "gemv", "matrix", "wgmma", "cpu")
 _VECTORS = (1, 2, 4, 8, 16)
 
 
@@ -322,4 +323,5 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         ),
     ),
     *MATRIX_CONSTRAINTS,
+    *WGMMA_CONSTRAINTS,
 )

@@ -12,10 +12,11 @@ import pyopencl as cl
 from .host import HostCpu, host_cpu, level_of_macros
 from .naming import amd_architecture, intel_architecture, is_software, normalized_vendor
 from .probe import Probe, probe_device
+from .wgmma_probe import wgmma_refusal
 
 #: Where a kernel's own arrays may take more than what the driver reports, which limits those
 #: that are arguments. Measured on an H100: 229,440 bytes run, 232,448 do not.
-LOCAL_MEMORY_BYTES = {"sm_90": 224 * 1024}
+LOCAL_MEMORY_BYTES = {"sm_90": 229_440}
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class DeviceTraits:
         "sub_group_shuffle" or "intel_sub_group_shuffle" (OpenCL C); empty if it cannot.
     sub_group_sizes : tuple of int
         Work-items of the sub-groups in which it can; a kernel asks for one of these sizes.
+    wgmma : bool
+        Whether kernels with instructions for warpgroups (PTX ISA, "wgmma") run: NVIDIA's
+        compute capability 9.0 has them, and the driver must take them (`pyclgemm.ptx_step`).
+    wgmma_refusal : str
+        Why it does not, on a device that has them.
     """
 
     name: str
@@ -77,6 +83,8 @@ class DeviceTraits:
     fence_options: str | None = None
     shuffle: str = ""
     sub_group_sizes: tuple[int, ...] = ()
+    wgmma: bool = False
+    wgmma_refusal: str = ""
 
     def __post_init__(self) -> None:
         # From JSON they come as a list, which has no hash.
@@ -108,6 +116,7 @@ def traits_of(device: cl.Device) -> DeviceTraits:
     host = host_cpu()
     architecture = _architecture(device, kind, probe, host)
     fast_fma32, fast_fma64 = _fast_fma(device, kind, probe, architecture)
+    refusal = wgmma_refusal(device) if architecture == "sm_90" else None
     return DeviceTraits(
         name=name_of(device),
         vendor=_vendor(device, kind, host),
@@ -127,6 +136,8 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         fence_options=probe.fence_options,
         shuffle=probe.shuffle,
         sub_group_sizes=probe.sub_group_sizes,
+        wgmma=refusal == "",
+        wgmma_refusal=refusal or "",
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 
-class _Config:
+class BaseConfig:
     """What all families share: a readable form, and conversion from and to plain dicts."""
 
     family: ClassVar[str]
@@ -26,7 +26,7 @@ class _Config:
 
 
 @dataclass(frozen=True)
-class XgemmConfig(_Config):
+class XgemmConfig(BaseConfig):
     """The indirect path: operands packed k-major and padded to whole tiles.
 
     Attributes
@@ -159,7 +159,7 @@ class XgemmConfig(_Config):
 
 
 @dataclass(frozen=True)
-class XgemmDirectConfig(_Config):
+class XgemmDirectConfig(BaseConfig):
     """The direct path: operands read where they lie, in any layout, with bounds checks.
 
     Attributes
@@ -240,7 +240,7 @@ class XgemmDirectConfig(_Config):
 
 
 @dataclass(frozen=True)
-class GemvConfig(_Config):
+class GemvConfig(BaseConfig):
     """Few rows, or few columns: B is read once, where it lies, and k divided among work-items.
 
     Attributes
@@ -267,34 +267,7 @@ class GemvConfig(_Config):
 
 
 @dataclass(frozen=True)
-class MatrixConfig(_Config):
-    """Matrix units: the sub-groups of a work-group multiply fragments out of local memory.
-
-    Attributes
-    ----------
-    MWG, NWG, KWG : int
-        Tile of a work-group: rows, columns, and the slab of k that is staged at a time.
-    SUBGROUPS_M, SUBGROUPS_N : int
-        Sub-groups along the rows and the columns of the tile.
-    STAGES : int
-        Slabs of each operand in local memory, of which all but one are on their way.
-    GROUP_M : int
-        Tile rows that are walked together, column by column, for the cache.
-    """
-
-    MWG: int
-    NWG: int
-    KWG: int
-    SUBGROUPS_M: int
-    SUBGROUPS_N: int
-    STAGES: int = 3
-    GROUP_M: int = 8
-
-    family: ClassVar[str] = "matrix"
-
-
-@dataclass(frozen=True)
-class CpuConfig(_Config):
+class CpuConfig(BaseConfig):
     """CPU devices: one work-item a core, explicit vectors, operands packed by the item.
 
     Attributes

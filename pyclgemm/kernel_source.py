@@ -48,13 +48,30 @@ class Argument:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel's text, how to build it and how to call it."""
+    """A kernel's text, how to build it and how to call it.
+
+    Attributes
+    ----------
+    name : str
+        The kernel's name in the text.
+    text : str
+        OpenCL C.
+    arguments : tuple of Argument
+        What it takes, in order.
+    local_size : tuple of int
+        Work-items of a group.
+    options : str
+        For the compiler.
+    target : str
+        The architecture whose marked instructions it has (`pyclgemm.ptx_step`); empty if none.
+    """
 
     name: str
     text: str
     arguments: tuple[Argument, ...]
     local_size: tuple[int, ...]
     options: str = ""
+    target: str = ""
 
 
 @functools.lru_cache(maxsize=1)

@@ -105,10 +105,16 @@ def gemm_launch(
             known[f"{role}_offset"] = 0
         else:
             offsets[f"{role}_offset"] = role
+    for role in ("a", "b"):
+        # The elements themselves, beside the parts into which they were split.
+        whole = f"whole_{role}"
+        known.update(stride_values(whole, getattr(product, role), getattr(problem, role)))
+        buffers[whole] = role
+        offsets[f"{whole}_offset"] = role
     known["bias_stride"] = product.bias_stride
     known.update(values)
     names = {argument.name for argument in source.arguments}
-    buffers.update({name: name for name in ("workspace", "partial", "partial_sums", "counters")})
+    buffers.update({name: name for name in ("partial_sums", "counters", "maps")})
     return Launch(
         source,
         groups,

@@ -13,6 +13,7 @@ from .database import load_database
 from .device import traits_of
 from .launch import Launch, Schedule
 from .launch_sequence import LaunchSequence
+from .operand_packing import pack_launch
 from .operands import Matrix, matrix_of, parse_transposition
 from .pack_codegen import generate_pack_panels
 from .packed_matrix import PackedMatrix
@@ -20,7 +21,6 @@ from .precision import is_complex, resolve_precision
 from .prepare import check_supported
 from .problem import GemmProblem, MatrixLayout, PackedLayout
 from .product import Product
-from .schedule import pack_launch
 from .select import packed_layout
 from .transfer import to_device
 from .workspace import queue_state

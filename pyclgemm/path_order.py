@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from .config import FAMILIES
+from .config import FAMILIES, UNIT_FAMILIES
 from .device import DeviceTraits
 from .errors import UnsupportedError
 from .problem import GemmProblem
@@ -70,7 +70,7 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         )
     if problem.precision.needs_matrix_unit:
         name = problem.precision.name
-        return [Attempt(("matrix",), hits, f"only matrix units compute {name}")]
+        return [Attempt(UNIT_FAMILIES, hits, f"only matrix units compute {name}")]
     if 0 in (m, n, k):
         return _in_order("direct", hits, f"m, n, k = {m}, {n}, {k} needs no products")
     attempts = []

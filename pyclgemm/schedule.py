@@ -7,27 +7,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
-from .config import Config, CpuConfig, GemvConfig, MatrixConfig, XgemmConfig, XgemmDirectConfig
+from .config import (
+    Config,
+    CpuConfig,
+    GemvConfig,
+    MatrixConfig,
+    WgmmaConfig,
+    XgemmConfig,
+    XgemmDirectConfig,
+)
 from .cpu_schedule import schedule_cpu
 from .device import DeviceTraits
 from .element import ElementType, operand_type
-from .launch import Launch, Schedule, gemm_launch, stride_values
+from .launch import Schedule, gemm_launch
 from .matrix_slab import packed_form, packed_operands
 from .matrix_units import required_unit
-from .operands import Matrix
-from .pack_codegen import PackedForm, generate_pack
+from .operand_packing import NAMES, pack_operands
+from .pack_codegen import PackedForm
 from .problem import GemmProblem
 from .product import Product
 from .share import divide, tile_count
+from .wgmma_schedule import schedule_wgmma
 
 #: Elements to which rows of operands are padded that matrix units read after packing.
 _PACKED_WIDTH = 16
-
-_PLAIN = PackedForm()
-
-_NAMES: tuple[Literal["a", "b"], ...] = ("a", "b")
 
 
 def oriented(product: Product, config: Config) -> Product:
@@ -56,6 +60,8 @@ def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Sch
         return _schedule_indirect(product, config, traits)
     if isinstance(config, MatrixConfig):
         return _schedule_matrix(product, config, traits)
+    if isinstance(config, WgmmaConfig):
+        return schedule_wgmma(product, config, traits)
     if isinstance(config, CpuConfig):
         return schedule_cpu(product, config, traits)
     return _schedule_direct(product, config, traits)
@@ -137,103 +143,17 @@ def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
     return not (fits and layout.alignment >= width and not layout.conjugate and problem.k > 0)
 
 
-def pack_launch(
-    role: str, destination: str, matrix: Matrix, name: Literal["a", "b"], dtype: str,
-    padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
-) -> Launch:  # fmt: skip
-    """The launch that packs `matrix`, in the role of `name`.
-
-    Parameters
-    ----------
-    role, destination : str
-        Roles of the buffers that are read and written.
-    matrix : Matrix
-        The operand.
-    name : "a" or "b"
-        Whether its rows (a) or its columns (b) are the positions along the tile.
-    dtype : str
-        NumPy name of its element type.
-    padded : tuple of int
-        Positions and depth after padding, in elements.
-    traits : DeviceTraits
-        The device.
-    form : PackedForm
-        How it lies then.
-    """
-    positions, depth = (
-        (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
-    )
-    layout = matrix.layout
-    source = generate_pack(layout, name, dtype, padded, traits, form)
-    tile = source.local_size[0]
-    values = {
-        "positions": positions,
-        "k": depth,
-        "padded_positions": padded[0],
-        "padded_k": padded[1],
-        "destination_offset": 0,
-        **stride_values("source", matrix, layout),
-    }
-    inner, outer = reversed(padded) if form.along_k else padded
-    return Launch(
-        source,
-        (math.ceil(inner / tile), math.ceil(outer / tile)),
-        values,
-        {"source": role, "destination": destination},
-        {"source_offset": role},
-    )
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """The launches that pack operands, and how the kernel behind them finds what they wrote."""
-
-    launches: tuple[Launch, ...]
-    workspaces: dict[str, int]
-    moved: dict[str, str]
-    strides: dict[str, int]
-
-
-def _pack(
-    product: Product,
-    sizes: dict[Literal["a", "b"], tuple[int, int]],
-    traits: DeviceTraits,
-    form: PackedForm = _PLAIN,
-) -> _Packed:
-    """Pack the operands in `sizes` to as many positions and depths."""
-    problem = product.problem
-    stored = ElementType(problem.dtype, problem.real_dtype).stored_bytes
-    size = form.split.stored_bytes if form.split else stored
-    launches: list[Launch] = []
-    workspaces: dict[str, int] = {}
-    strides: dict[str, int] = {}
-    moved: dict[str, str] = {name: f"packed_{name}" for name in sizes}
-    for name, padded in sizes.items():
-        launches.append(
-            pack_launch(
-                name, moved[name], getattr(product, name), name, problem.dtype, padded, traits,
-                form,
-            )
-        )  # fmt: skip
-        inner, outer = reversed(padded) if form.along_k else padded
-        leading_dimension = inner + form.padding
-        workspaces[moved[name]] = size * form.parts * leading_dimension * outer
-        stride = f"{name}_{form.layout(name).order}_stride"
-        strides[stride] = leading_dimension
-    return _Packed(tuple(launches), workspaces, moved, strides)
-
-
 def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTraits) -> Schedule:
     problem = product.problem
     padded_k = max(1, math.ceil(problem.k / config.KWG)) * config.KWG
     sizes = {
         name: (math.ceil(extent / tile) * tile, padded_k)
         for name, extent, tile in zip(
-            _NAMES, (problem.m, problem.n), (config.MWG, config.NWG), strict=True
+            NAMES, (problem.m, problem.n), (config.MWG, config.NWG), strict=True
         )
         if needs_packing(name, problem, config)
     }
-    packed = _pack(product, sizes, traits, PackedForm(padding=config.PADLD))
+    packed = pack_operands(product, sizes, traits, PackedForm(padding=config.PADLD))
     shared = _share(problem, config, traits)
     values = {
         "a_column_stride": product.a.column_stride,
@@ -253,20 +173,21 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
 def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTraits) -> Schedule:
     """Operands whose rows cannot be copied by vectors are packed first."""
     problem = product.problem
-    size = ElementType(problem.dtype, problem.real_dtype).stored_bytes
     unit = required_unit(problem.precision, traits)
-    form = packed_form(unit)
-    # Rows, along k or along the tile, are whole vectors of any type.
-    padded_k = math.ceil(max(1, problem.k) / _PACKED_WIDTH) * _PACKED_WIDTH
+    form = packed_form(problem, unit)
+
+    def padded(extent: int) -> int:
+        """Rows are whole vectors of any type."""
+        return math.ceil(max(1, extent) / _PACKED_WIDTH) * _PACKED_WIDTH
+
     sizes = {
         name: (
-            math.ceil(extent / _PACKED_WIDTH) * _PACKED_WIDTH,
-            padded_k if form.along_k else max(1, problem.k),
+            (extent, padded(problem.k)) if form.along_k else (padded(extent), max(1, problem.k))
         )
-        for name, extent in zip(_NAMES, (problem.m, problem.n), strict=True)
-        if name in packed_operands(problem, size, unit)
+        for name, extent in zip(NAMES, (problem.m, problem.n), strict=True)
+        if name in packed_operands(problem, unit)
     }
-    packed = _pack(product, sizes, traits, form)
+    packed = pack_operands(product, sizes, traits, form)
     groups = tile_count(problem.m, problem.n, config.MWG, config.NWG)
     gemm = gemm_launch(product, config, traits, (groups,), packed.strides, packed.moved)
     return Schedule((*packed.launches, gemm), packed.workspaces)

@@ -18,6 +18,7 @@ from .errors import ArgumentError
 from .matrix_units import matrix_unit
 from .precision import Precision, is_complex
 from .tuning_axes import Point, bounds_of, coordinates_of, family_axes, parameters_at
+from .wgmma_units import wgmma_unit
 
 #: Points up to which `SearchSpace.count` counts them all, and how many it draws otherwise.
 _COUNTED = 50_000
@@ -149,15 +150,15 @@ def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple
     >>> from pyclgemm.typical import typical_traits
     >>> split = resolve_precision("TF32_TF32_F32", "float32")
     >>> families_of(typical_traits("sm_90"), "float32", split)
-    ('matrix',)
+    ('wgmma', 'matrix')
     """
     if traits.type == "cpu":
         return ("cpu",)
-    if precision.needs_matrix_unit:
-        return ("matrix",)
-    others = ("indirect", "direct", "gemv")
-    has_unit = matrix_unit(precision, traits) is not None and not is_complex(dtype)
-    return (*others, "matrix") if has_unit else others
+    units: tuple[str, ...] = ()
+    if not is_complex(dtype):
+        units += ("wgmma",) if wgmma_unit(precision, traits) else ()
+        units += ("matrix",) if matrix_unit(precision, traits) else ()
+    return units if precision.needs_matrix_unit else ("indirect", "direct", "gemv", *units)
 
 
 def suits(family: str, m: int, n: int) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .config import (
+    UNIT_FAMILIES,
     Config,
     CpuConfig,
     GemvConfig,
     MatrixConfig,
+    WgmmaConfig,
     XgemmConfig,
     as_config,
 )
@@ -18,12 +20,12 @@ from .constraints import check_config, violations
 from .database import Database
 from .device import DeviceTraits
 from .errors import ConfigError, UnsupportedError
-from .matrix_units import matrix_unit
 from .path_order import path_order
 from .precision import Precision
 from .problem import GemmProblem, PackedLayout
 from .records import ALIGNED, Entry, Record
 from .shape_distance import ProductTraits, by_distance, traits_of_problem
+from .unit_refusal import unit_refusal
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def select(
     precision = problem.precision.name
     hits = database.lookup(traits, problem.dtype, precision)
     rank = "smallest" if 0 in (problem.m, problem.n, problem.k) else "nearest"
-    passed_over: list[str] = []
+    passed_over = _PassedOver()
     attempts = path_order(problem, traits, hits)
     for attempt in attempts:
         for file, entry in attempt.hits:
@@ -110,21 +112,39 @@ def select(
             ):
                 path = candidate.family
                 broken = violations(candidate, problem.dtype, traits)
-                if path == "matrix" and matrix_unit(problem.precision, traits) is None:
-                    broken.append(f"no matrix unit for {precision}")
+                if refusal := unit_refusal(candidate, problem, traits):
+                    broken.append(refusal)
                 if broken:
-                    passed_over.append(f"{file.match}'s {path} for {record} ({'; '.join(broken)})")
+                    passed_over.add(f"{file.match}'s {path}", str(record), "; ".join(broken))
                     continue
                 reasons = [attempt.reason, f"the {rank} record is for {record}"]
                 if attempt.instead_of:
                     reasons.append(f"no configuration of the {attempt.instead_of} path fits")
-                if passed_over:
-                    reasons.append(f"passed over: {'; '.join(passed_over)}")
+                if passed_over.reasons:
+                    reasons.append(f"passed over: {passed_over}")
                 return Choice(path, candidate, file.match.level, str(file), ", ".join(reasons))
     raise UnsupportedError(
         f"no configuration for {problem.dtype} by {precision} fits {traits.name!r}; tried: "
-        + ("; ".join(passed_over) or f"no database has an entry for this type ({traits.type})")
+        + (str(passed_over) or f"no database has an entry for this type ({traits.type})")
     )
+
+
+@dataclass
+class _PassedOver:
+    """Records that do not fit, by whose they are and why: a reason is stated once."""
+
+    reasons: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+    def add(self, whose: str, record: str, reason: str) -> None:
+        self.reasons.setdefault((whose, reason), []).append(record)
+
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{whose} for {records[0]}"
+            + (f" and {len(records) - 1} more" if len(records) > 1 else "")
+            + f" ({reason})"
+            for (whose, reason), records in self.reasons.items()
+        )
 
 
 def packed_layout(
@@ -231,7 +251,7 @@ def _tile_size(config: Config) -> int:
         return config.MR * config.NR
     if isinstance(config, GemvConfig):
         return config.MR * config.LANES_N * config.VW
-    if isinstance(config, MatrixConfig):
+    if isinstance(config, (MatrixConfig, WgmmaConfig)):
         return config.MWG * config.NWG
     return config.tiles.MWG * config.tiles.NWG
 
@@ -250,11 +270,13 @@ def _callers_choice(
 ) -> Choice:
     config = as_config(config)
     check_config(config, problem.dtype, traits)
-    if problem.precision.needs_matrix_unit and config.family != "matrix":
+    if problem.precision.needs_matrix_unit and config.family not in UNIT_FAMILIES:
         raise ConfigError(
             f"config is {config.family} {config}; precision is {problem.precision.name}, which "
-            "only matrix units compute: a MatrixConfig is wanted"
+            "only matrix units compute: a MatrixConfig or a WgmmaConfig is wanted"
         )
+    if refusal := unit_refusal(config, problem, traits):
+        raise ConfigError(f"config is {config.family} {config}; {refusal}")
     if not _reads(config, problem.packed):
         raise ConfigError(
             f"config is {config.family} {config}, which cannot read b as it was packed: "

@@ -22,7 +22,7 @@ from typing import cast
 
 import numpy as np
 
-from .config import Config, CpuConfig, GemvConfig, MatrixConfig, XgemmConfig
+from .config import Config, CpuConfig, GemvConfig, MatrixConfig, WgmmaConfig, XgemmConfig
 from .gemm_shape import Layout
 from .problem import GemmProblem, MatrixLayout, Order
 from .records import ALIGNED, Record
@@ -149,7 +149,7 @@ def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None 
     """
     pairs = zip(known.sizes, wanted.sizes, strict=True)
     octaves = math.dist((0, 0, 0), [math.log2(max(a, 1)) - math.log2(max(b, 1)) for a, b in pairs])
-    packs = isinstance(config, (XgemmConfig, MatrixConfig, CpuConfig))
+    packs = isinstance(config, (XgemmConfig, MatrixConfig, WgmmaConfig, CpuConfig))
     for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
         if one is not None and other is not None and one != other:
             octaves += _ORDER_PACKED if packs else _ORDER
@@ -212,7 +212,7 @@ def vector_width(config: Config | None) -> int:
         return ALIGNED
     if isinstance(config, (CpuConfig, GemvConfig)):
         return config.VW
-    if isinstance(config, MatrixConfig):
+    if isinstance(config, (MatrixConfig, WgmmaConfig)):
         return 2  # stores: operands that cannot be copied by vectors are packed
     tiles = config.tiles
     return max(tiles.VWM, tiles.VWN)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from .config import Config, CpuConfig, GemvConfig, MatrixConfig
+from .config import Config, CpuConfig, GemvConfig, MatrixConfig, WgmmaConfig
 from .share import divide, tile_count
 
 
@@ -49,6 +49,8 @@ def excess_octaves(config: Config, sizes: tuple[int, int, int], units: int) -> f
         rows, columns, depth = config.MR, config.LANES_N * config.VW, 1
     elif isinstance(config, MatrixConfig):
         rows, columns, depth = config.MWG, config.NWG, config.KWG
+    elif isinstance(config, WgmmaConfig):
+        rows, columns, depth = config.MWG, config.NWG, config.DEPTH
     else:
         tiling = config.tiles
         rows, columns, depth, shared = tiling.MWG, tiling.NWG, tiling.KWG, tiling.FILL

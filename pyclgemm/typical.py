@@ -121,4 +121,5 @@ def _traits(
         fence_options={"nvidia": "", "amd": "-cl-std=CL2.0", "intel": "-cl-std=CL2.0"}.get(vendor),
         shuffle={"nvidia": SHFL, "intel": KHR_SHUFFLE}.get(vendor, ""),
         sub_group_sizes={"nvidia": (32,), "intel": (8, 16, 32)}.get(vendor, ()),
+        wgmma=architecture == "sm_90",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .config import Config, CpuConfig, MatrixConfig
+from .config import Config, CpuConfig, MatrixConfig, WgmmaConfig
 from .problem import GemmProblem
 
 
@@ -91,5 +91,7 @@ def tile_of(config: Config) -> tuple[int, int, int] | None:
         return config.MR, config.NR, 1
     if isinstance(config, MatrixConfig):
         return config.MWG, config.NWG, config.KWG
+    if isinstance(config, WgmmaConfig):
+        return config.MWG, config.NWG, config.DEPTH
     tiles = getattr(config, "tiles", None)
     return None if tiles is None else (tiles.MWG, tiles.NWG, tiles.KWG)

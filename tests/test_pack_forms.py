@@ -12,10 +12,10 @@ import pytest
 
 from pyclgemm.build import build_kernel
 from pyclgemm.device import traits_of
+from pyclgemm.operand_packing import pack_launch
 from pyclgemm.operands import Matrix
 from pyclgemm.pack_codegen import PackedForm
 from pyclgemm.parts import PART_TYPES, PartType
-from pyclgemm.schedule import pack_launch
 
 DEEP = PackedForm(along_k=True)
 

@@ -1,0 +1,81 @@
+## NVIDIA's bulk copies of boxes of a matrix (TMA), and the barriers in local memory by which they say
+## that they are done: inline PTX for sm_90 (PTX ISA, "cp.async.bulk.tensor", "mbarrier").
+## Addresses in local memory are plain numbers of 32 bits.
+
+## Functions around barriers and copies. `stores`: whether boxes are written to a matrix, too.
+<%def name="functions(stores)" filter="trim">
+static inline uint address_of(const __local void *p)
+{
+    return (uint)(size_t)p;
+}
+
+// A barrier whose phase ends when `arrivals` have come, and the bytes that were announced.
+static inline void make_barrier(const uint barrier, const uint arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(barrier), "r"(arrivals) : "memory");
+}
+
+static inline void arrive(const uint barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(barrier) : "memory");
+}
+
+static inline void arrive_and_expect(const uint barrier, const uint bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(barrier), "r"(bytes) : "memory");
+}
+
+// Until the phase of this parity has ended.
+static inline void await(const uint barrier, const uint parity)
+{
+    uint done;
+    do {
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+            : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    } while (!done);
+}
+
+// Copies the box at (inner, outer) of a matrix to local memory; what lies outside is zero.
+static inline void load_box(const uint to, const __global ulong *map, const int inner, const int outer, const uint barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+        : : "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(barrier) : "memory");
+}
+% if stores:
+
+// Copies a box from local memory to a matrix; what lies outside is not written.
+static inline void store_box(const uint from, const __global ulong *map, const int inner, const int outer)
+{
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%1, {%2, %3}], [%0];"
+        : : "r"(from), "l"(map), "r"(inner), "r"(outer) : "memory");
+}
+% endif
+
+// Word by word what cuTensorMapEncodeTiled would write: `extents` less one, the inner one in the
+// lower half; `row_bytes` from one row of the matrix to the next.
+static inline void write_map(__global ulong *map, const ulong address, const ulong format, const ulong row_bytes, const ulong extents, const ulong box, const ulong rows)
+{
+    map[0] = address;
+    map[1] = format | row_bytes >> 4 << 32;
+    map[2] = 0;
+    map[3] = 0;
+    map[4] = extents;
+    map[5] = 0;
+    map[6] = box;
+    map[7] = rows;
+    for (int i = 8; i < 16; ++i) {
+        map[i] = 0;
+    }
+}
+
+// What this work-group wrote to a map is what its copies read.
+static inline void read_map_anew(const __global ulong *map)
+{
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" : : "l"(map) : "memory");
+}
+</%def>
+
+## Writes the map of a matrix. `map`: a TensorMap; `inner`, `outer`: its extents; `pitch`: elements.
+<%def name="write(to, map, pointer, inner, outer, pitch)" filter="trim">
+write_map(${to}, (ulong)(${pointer}), ${f"{map.format_word:#x}"}, (ulong)(${pitch}) * ${map.element_bytes}, (ulong)(${inner} - 1) | (ulong)(${outer} - 1) << 32, ${f"{map.box_word:#x}"}, ${map.rows_word});
+</%def>

@@ -1,0 +1,71 @@
+"""The configurations of the kernels for matrix units, by the names of CLBlast and Triton."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .kernel_configs import BaseConfig
+
+
+@dataclass(frozen=True)
+class MatrixConfig(BaseConfig):
+    """Matrix units: the sub-groups of a work-group multiply fragments out of local memory.
+
+    Attributes
+    ----------
+    MWG, NWG, KWG : int
+        Tile of a work-group: rows, columns, and the slab of k that is staged at a time.
+    SUBGROUPS_M, SUBGROUPS_N : int
+        Sub-groups along the rows and the columns of the tile.
+    STAGES : int
+        Slabs of each operand in local memory, of which all but one are on their way.
+    GROUP_M : int
+        Tile rows that are walked together, column by column, for the cache.
+    """
+
+    MWG: int
+    NWG: int
+    KWG: int
+    SUBGROUPS_M: int
+    SUBGROUPS_N: int
+    STAGES: int = 3
+    GROUP_M: int = 8
+
+    family: ClassVar[str] = "matrix"
+
+
+@dataclass(frozen=True)
+class WgmmaConfig(BaseConfig):
+    """NVIDIA's warpgroup units (sm_90): one warpgroup copies slabs, others multiply them.
+
+    Persistent work-groups walk over the tiles. A slab is 128 bytes deep (V. Thakkar et al.,
+    CUTLASS 3, "Efficient GEMM in CUDA: warp specialization").
+
+    Attributes
+    ----------
+    MWG, NWG : int
+        Tile of a work-group: rows and columns.
+    CONSUMERS : int
+        Warpgroups that multiply; they share the rows of the tile.
+    STAGES : int
+        Slabs of each operand in local memory.
+    GROUP_M : int
+        Tile rows that are walked together, column by column, for the cache.
+    PROMOTE : int
+        Slabs after which sums leave the unit, which cuts off what it cannot hold, and are added
+        to others with rounding; 0 leaves them there to the end (H. Ootomo, R. Yokota,
+        "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
+        theoretical peak performance", IJHPCA 36(4), 2022).
+    """
+
+    MWG: int
+    NWG: int
+    CONSUMERS: int = 2
+    STAGES: int = 4
+    GROUP_M: int = 16
+    PROMOTE: int = 0
+
+    family: ClassVar[str] = "wgmma"
+    #: Elements in a slab of float16 or bfloat16, along k.
+    DEPTH: ClassVar[int] = 64

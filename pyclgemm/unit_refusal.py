@@ -1,0 +1,43 @@
+"""Why a configuration for matrix units cannot compute a product on a device, if it cannot."""
+
+from __future__ import annotations
+
+from .config import Config, MatrixConfig, WgmmaConfig
+from .device import DeviceTraits
+from .matrix_units import matrix_unit
+from .problem import GemmProblem
+from .wgmma_units import wgmma_unit
+
+#: Boxes are found by coordinates of 32 bits.
+_MOST = 2**31 - 2**16
+
+
+def unit_refusal(config: Config, problem: GemmProblem, traits: DeviceTraits) -> str:
+    """State what is lacking; empty if nothing is.
+
+    Parameters
+    ----------
+    config : Config
+        A configuration of any family, otherwise valid.
+    problem : GemmProblem
+        The product.
+    traits : DeviceTraits
+        The device.
+
+    Examples
+    --------
+    >>> from pyclgemm.gemm_shape import GemmShape
+    >>> from pyclgemm.typical import typical_traits
+    >>> double = GemmShape(64, 64, 64).problem("float64")
+    >>> unit_refusal(WgmmaConfig(128, 128), double, typical_traits("sm_90"))
+    'no warpgroup unit for F64_F64_F64'
+    """
+    name = problem.precision.name
+    if isinstance(config, MatrixConfig) and matrix_unit(problem.precision, traits) is None:
+        return f"no matrix unit for {name}"
+    if isinstance(config, WgmmaConfig):
+        if wgmma_unit(problem.precision, traits) is None:
+            return f"no warpgroup unit for {name}"
+        if max(problem.m, problem.n, problem.k) > _MOST:
+            return f"tensor maps reach to {_MOST} rows and columns"
+    return ""

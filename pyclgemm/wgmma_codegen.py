@@ -1,0 +1,263 @@
+"""What the template of the warpgroup units needs: boxes, descriptors, how results leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from .element import ElementType
+from .kernel_source import Argument, KernelSource, matrix_arguments, render
+from .matrix_configs import WgmmaConfig
+from .pack_codegen import PackedForm
+from .parts import PART_TYPES, PRODUCTS, parts_of
+from .problem import GemmProblem, MatrixLayout
+from .ptx_step import MARK
+from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap
+from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit
+
+#: The architecture that has the instructions.
+TARGET = "sm_90a"
+
+#: Bytes of a box of results: 64 rows.
+_BOX_BYTES = FRAGMENT_ROWS * ROW_BYTES
+
+#: Boxes of results that a warpgroup collects before they are copied out.
+_MOST_BOXES = 2
+
+#: Registers of a work-item that copies and of one that multiplies, by the number of warpgroups that
+#: do; together they are those of the work-group (CUTLASS 3 divides them so).
+_REGISTERS = {2: (40, 232), 3: (32, 160)}
+
+#: What `cvt` makes of two results that lie in one register.
+_PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
+
+
+@dataclass(frozen=True)
+class WgmmaOperand:
+    """A slab of A or B in local memory: boxes as they are copied.
+
+    Attributes
+    ----------
+    name : "a" or "b"
+        The operand.
+    along_k : bool
+        Whether k is contiguous; else the position along the tile is.
+    map : TensorMap
+        Its boxes.
+    boxes : int
+        How many are in a slab.
+    inner, outer, pitch : str
+        Extents of the matrix from which they are copied, and elements between its rows, in C.
+    """
+
+    name: Literal["a", "b"]
+    along_k: bool
+    map: TensorMap
+    boxes: int
+    inner: str
+    outer: str
+    pitch: str
+
+    @property
+    def descriptor(self) -> int:
+        """A descriptor without its address (PTX ISA, "Matrix Descriptor Format").
+
+        Bits 16-29: distance of boxes side by side along the tile; where k is contiguous there are
+        none. Bits 32-45: distance of groups of 8 rows. Both in units of 16 bytes. Bits 62-63:
+        128-byte swizzle.
+        """
+        beside = 1 if self.along_k else self.map.bytes // 16
+        return 1 << 62 | 8 * ROW_BYTES // 16 << 32 | beside << 16
+
+    @property
+    def step(self) -> int:
+        """From one instruction's piece to the next one's along k, in units of 16 bytes.
+
+        32 bytes of each row where k is contiguous, else 16 rows.
+        """
+        return 32 // 16 if self.along_k else 16 * ROW_BYTES // 16
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How results are collected in local memory before they are copied out.
+
+    Attributes
+    ----------
+    map : TensorMap
+        Boxes of 64 rows.
+    boxes : int
+        Boxes that a warpgroup collects at a time.
+    chunks : int
+        How often it does so for a fragment of 64 rows.
+    bytes : int
+        Local memory for all warpgroups.
+    packs : str
+        Type of two results in one register, in PTX; empty if a result fills one.
+    """
+
+    map: TensorMap
+    boxes: int
+    chunks: int
+    bytes: int
+    packs: str
+
+
+def staging_of(config: WgmmaConfig, result: ElementType) -> Staging:
+    """How results of a type are collected, where they can be copied out."""
+    box = TensorMap(result.stored_bytes, FRAGMENT_ROWS)
+    across = config.NWG // box.elements
+    boxes = _MOST_BOXES if across % _MOST_BOXES == 0 else 1
+    return Staging(
+        box,
+        boxes,
+        across // boxes,
+        config.CONSUMERS * boxes * _BOX_BYTES,
+        _PACKED_TYPES.get(result.dtype, ""),
+    )
+
+
+def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
+    """Bytes of local memory of a work-group, with results of so many bytes staged."""
+    boxes = min(_MOST_BOXES, config.NWG * result_bytes // ROW_BYTES)
+    slabs = config.STAGES * (config.MWG + config.NWG) * ROW_BYTES
+    return slabs + config.CONSUMERS * boxes * _BOX_BYTES + 2 * 8 * config.STAGES
+
+
+def work_items(config: WgmmaConfig) -> int:
+    """Work-items of a group."""
+    return WARPGROUP * (1 + config.CONSUMERS)
+
+
+def is_copied(layout: MatrixLayout, stored_bytes: int) -> bool:
+    """Whether a tensor map can describe a matrix: rows of aligned distance."""
+    vectors = layout.alignment * stored_bytes % ALIGNMENT == 0
+    return vectors and layout.order != "strided" and not layout.conjugate
+
+
+def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -> PackedForm | None:
+    """The form in which an operand must be packed first; None where it is copied as it lies."""
+    terms = problem.precision.terms
+    layout = problem.a if name == "a" else problem.b
+    along_k = layout.order == ("row" if name == "a" else "column")
+    stored = ElementType(problem.dtype, problem.real_dtype).stored_bytes
+    as_it_is = terms == 1 and stored == unit.element_bytes
+    if as_it_is and is_copied(layout, stored) and (along_k or unit.any_order):
+        return None
+    split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
+    return PackedForm(along_k=True, split=split, parts=parts_of(terms))
+
+
+def generate_wgmma(
+    problem: GemmProblem,
+    whole: tuple[MatrixLayout, MatrixLayout],
+    config: WgmmaConfig,
+    unit: WgmmaUnit,
+    context: Mapping[str, Any],
+    arguments: tuple[Argument, ...],
+    header: str,
+) -> KernelSource:
+    """Write the kernel that computes a product by warpgroup units.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product, `as_boxes`.
+    whole : tuple of MatrixLayout
+        A and B as the caller has them.
+    config : WgmmaConfig
+        A valid configuration.
+    unit : WgmmaUnit
+        What multiplies.
+    context : mapping
+        What all gemm templates see: element types, arithmetic, activation.
+    arguments : tuple of Argument
+        Those of every gemm kernel.
+    header : str
+        Comment at the head of the text.
+    """
+    terms = problem.precision.terms
+    result: ElementType = context["wide"]
+    staged = problem.out.order == "row" and is_copied(problem.out, result.stored_bytes)
+    operands = (
+        _operand("a", problem.a.order == "row", config.MWG, unit, terms),
+        _operand("b", problem.b.order == "column", config.NWG, unit, terms),
+    )
+    arguments = tuple(
+        replace(argument, type=unit.stored) if argument.name in ("a", "b") else argument
+        for argument in arguments
+    )
+    if terms > 1:
+        element: ElementType = context["element"]
+        for name, layout in zip(("whole_a", "whole_b"), whole, strict=True):
+            arguments += tuple(matrix_arguments(name, layout, "input", element.stored))
+    map_count = 3 if staged else 2
+    arguments += (Argument("maps", "output", "ulong"),)
+    constraint = "r" if unit.is_integer else "f"
+    turned = ", ".join(str(int(not operand.along_k)) for operand in operands)
+    text = render(
+        "wgmma.cl.mako",
+        **context,
+        name="gemm_wgmma",
+        tiles=config,
+        operands=operands,
+        staging=staging_of(config, result) if staged else None,
+        terms=terms,
+        whole=whole,
+        whole_steps=(
+            "whole_a_column_stride" if whole[0].order != "row" else "1",
+            "whole_b_row_stride" if whole[1].order != "column" else "1",
+        ),
+        a_parts=_encoded(pair[0] for pair in PRODUCTS[terms]),
+        b_parts=_encoded(pair[1] for pair in PRODUCTS[terms]),
+        slab_depth=ROW_BYTES // unit.element_bytes,
+        accumulators=config.NWG // 2,
+        instruction=unit.instruction(config.NWG),
+        modifiers="" if unit.is_integer else f", 1, 1, {turned}" if unit.any_order else ", 1, 1",
+        constraint=constraint,
+        warpgroup=WARPGROUP,
+        work_items=work_items(config),
+        registers=_REGISTERS.get(config.CONSUMERS),
+        map_count=map_count,
+        map_words=WORDS,
+        mark=MARK,
+        arguments=arguments,
+    )
+    return KernelSource(
+        "gemm_wgmma", header + text, arguments, (work_items(config),), target=TARGET
+    )
+
+
+def as_boxes(problem: GemmProblem, unit: WgmmaUnit) -> GemmProblem:
+    """The product with its operands as they are when slabs are copied."""
+    form_a, form_b = (boxed_form(name, problem, unit) for name in ("a", "b"))
+    return replace(
+        problem,
+        a=form_a.layout("a") if form_a else problem.a,
+        b=form_b.layout("b") if form_b else problem.b,
+    )
+
+
+def map_bytes(groups: int) -> int:
+    """Bytes of the maps of so many work-groups."""
+    return groups * 3 * WORDS * 8
+
+
+def _operand(
+    name: Literal["a", "b"], along_k: bool, extent: int, unit: WgmmaUnit, terms: int
+) -> WgmmaOperand:
+    size = {"a": "m", "b": "n"}[name]
+    rows = ROW_BYTES // unit.element_bytes
+    pitch = f"{name}_{'row' if along_k == (name == 'a') else 'column'}_stride"
+    if along_k:
+        outer = f"{parts_of(terms)} * {size}" if terms > 1 else size
+        box = TensorMap(unit.element_bytes, extent)
+        return WgmmaOperand(name, True, box, 1, "k", outer, pitch)
+    box = TensorMap(unit.element_bytes, rows)
+    return WgmmaOperand(name, False, box, extent // box.elements, size, "k", pitch)
+
+
+def _encoded(parts: Any) -> int:
+    """Numbers of parts, 4 bits each, the first in the lowest."""
+    return sum(part << 4 * place for place, part in enumerate(parts))

@@ -1,0 +1,89 @@
+"""What makes a configuration of warpgroup units valid: its part of the one list."""
+
+from __future__ import annotations
+
+from .constraint_forms import Constraint, one_of
+from .matrix_configs import WgmmaConfig
+from .wgmma_codegen import local_bytes, work_items
+from .wgmma_units import FRAGMENT_ROWS
+
+_WGMMA = ("wgmma",)
+
+_DTYPES = ("float16", "bfloat16", "float32", "int8")
+
+#: Bytes of the largest results.
+_RESULT_BYTES = 4
+
+#: Rows of a box at most (CUDA Driver API, "cuTensorMapEncodeTiled").
+_MOST_ROWS = 256
+
+#: Registers of a multiprocessor, of a work-item at most, and what the kernel needs beside its sums.
+_REGISTERS = 64 * 1024
+_MOST_REGISTERS = 255
+_OTHER_REGISTERS = 32
+
+
+def sums(config: WgmmaConfig) -> int:
+    """Sums in the registers of a work-item that multiplies."""
+    fragments = config.MWG // (FRAGMENT_ROWS * config.CONSUMERS)
+    return fragments * config.NWG // 2 * (2 if config.PROMOTE else 1)
+
+
+def most_sums(config: WgmmaConfig) -> int:
+    """Sums for which there are registers."""
+    registers = _REGISTERS // work_items(config) // 8 * 8
+    return min(registers, _MOST_REGISTERS) - _OTHER_REGISTERS
+
+
+WGMMA_CONSTRAINTS: tuple[Constraint, ...] = (
+    one_of("NWG", _WGMMA, (64, 128, 192, 256)),
+    one_of("CONSUMERS", _WGMMA, (1, 2, 3)),
+    one_of("STAGES", _WGMMA, (2, 3, 4, 5, 6, 7, 8)),
+    Constraint(
+        f"warpgroup units multiply {', '.join(_DTYPES)}",
+        _WGMMA,
+        lambda c, dtype, traits: dtype in _DTYPES,
+        lambda c, dtype, traits: f"the operands are {dtype}",
+    ),
+    Constraint(
+        f"MWG must be a multiple of {FRAGMENT_ROWS} rows for each of CONSUMERS, and at most "
+        f"{_MOST_ROWS}",
+        _WGMMA,
+        lambda c, dtype, traits: c.MWG % (FRAGMENT_ROWS * c.CONSUMERS) == 0 and c.MWG <= _MOST_ROWS,
+        lambda c, dtype, traits: f"MWG is {c.MWG}, CONSUMERS is {c.CONSUMERS}",
+    ),
+    Constraint(
+        "PROMOTE must be 0 where sums are integers, which nothing is cut off from",
+        _WGMMA,
+        lambda c, dtype, traits: dtype != "int8" or c.PROMOTE == 0,
+        lambda c, dtype, traits: f"PROMOTE is {c.PROMOTE}, the operands are {dtype}",
+    ),
+    Constraint(
+        "the sums of a work-item must fit its registers",
+        _WGMMA,
+        lambda c, dtype, traits: sums(c) <= most_sums(c),
+        lambda c, dtype, traits: f"{sums(c)} sums, room for {most_sums(c)}",
+    ),
+    Constraint(
+        "slabs and collected results must fit the device's local memory",
+        _WGMMA,
+        lambda c, dtype, traits: (
+            traits is None or local_bytes(c, _RESULT_BYTES) <= traits.local_memory_bytes
+        ),
+        lambda c, dtype, traits: (
+            f"{local_bytes(c, _RESULT_BYTES)} bytes, limit "
+            f"{traits.local_memory_bytes if traits else '-'}"
+        ),
+    ),
+    Constraint(
+        "the device must have warpgroup units",
+        _WGMMA,
+        lambda c, dtype, traits: traits is None or traits.wgmma,
+        lambda c, dtype, traits: (
+            f"{traits.name!r} has none"
+            + (f": {traits.wgmma_refusal}" if traits.wgmma_refusal else "")
+            if traits
+            else ""
+        ),
+    ),
+)

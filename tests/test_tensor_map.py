@@ -1,0 +1,24 @@
+"""Tensor maps, against words of maps that a driver made, and the code that writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyclgemm.tensor_map import TensorMap
+
+
+def test_words_of_a_map_that_a_driver_made() -> None:
+    # cuTensorMapEncodeTiled: float16, 4096 x 1024 elements, rows of 8192 bytes, boxes of 64 x 128,
+    # 128-byte swizzle, promotion to 128 bytes of L2, zeros outside.
+    words = TensorMap(2, 128).words(0x7F0000000400, (4096, 1024), 8192)
+    assert words == [
+        0x7F0000000400, 0x10 | 6 << 7 | 3 << 13 | 2 << 17 | 512 << 32, 0, 0,
+        4095 | 1023 << 32, 0, 63 << 56, 127, *[0] * 8,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "elements"), [(1, 128), (2, 64), (4, 32)])
+def test_a_row_of_a_box_is_a_span_of_the_swizzle(size: int, elements: int) -> None:
+    box = TensorMap(size, 64)
+    assert box.elements == elements
+    assert box.bytes == 64 * 128

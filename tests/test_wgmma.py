@@ -1,0 +1,188 @@
+"""Products by warpgroup units: boxes, barriers, layouts and edges, with the hardware emulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from reference import assert_close, expected_gemm
+from wgmma_emulation import emulated_warpgroups, missing_compiler
+
+import pyclgemm
+from pyclgemm.config import WgmmaConfig
+from pyclgemm.constraints import violations
+from pyclgemm.database import Database
+from pyclgemm.errors import ConfigError
+from pyclgemm.inquiry import Inquiry, product_of
+from pyclgemm.problem import PackedLayout
+from pyclgemm.schedule import make_schedule
+from pyclgemm.select import select
+from pyclgemm.typical import typical_traits
+
+CONFIG = WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, STAGES=2, GROUP_M=2)
+ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
+
+
+@pytest.fixture
+def units(queue: Any) -> Any:
+    """A device that passes for an H100."""
+    if missing := missing_compiler():
+        pytest.skip(missing)
+    if queue.device.platform.name.startswith("Portable"):
+        pytest.skip("the device only holds the memory: one CPU runtime shows it all")
+    with emulated_warpgroups():
+        yield
+
+
+@pytest.mark.parametrize("b", ALIGNED, ids=["row", "column"])
+@pytest.mark.parametrize("a", ALIGNED, ids=["row", "column"])
+def test_layouts(units: None, queue: Any, a: Any, b: Any) -> None:
+    check_gemm(queue, (100, 90, 70), "float16", a=a, b=b, out=ROW_ALIGNED, config=CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [(ROW, COLUMN), (STRIDED, ROW_ALIGNED), (COLUMN_ALIGNED, STRIDED)]
+)
+def test_what_no_map_describes_is_packed(units: None, queue: Any, a: Any, b: Any) -> None:
+    check_gemm(queue, (70, 66, 75), "float16", a=a, b=b, out=ROW_ALIGNED, config=CONFIG)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (64, 64, 64), (65, 8, 200), (200, 130, 33), (3, 70, 0)], ids=str
+)
+def test_sizes(units: None, queue: Any, sizes: Any) -> None:
+    check_gemm(queue, sizes, "float16", out=ROW_ALIGNED, config=CONFIG)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(CONFIG, STAGES=5, GROUP_M=1),
+        WgmmaConfig(MWG=128, NWG=128, CONSUMERS=2, STAGES=3, PROMOTE=2),
+        WgmmaConfig(MWG=128, NWG=64, CONSUMERS=1, STAGES=2, PROMOTE=1),
+        WgmmaConfig(MWG=192, NWG=192, CONSUMERS=3, STAGES=3),
+        WgmmaConfig(MWG=128, NWG=256, CONSUMERS=2, STAGES=3),
+    ],
+    ids=str,
+)
+def test_tiles(units: None, queue: Any, config: WgmmaConfig) -> None:
+    # Several tiles for a work-group, a depth that no slab divides.
+    aligned = {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "out": ROW_ALIGNED}
+    check_gemm(queue, (300, 264, 330), "float16", config=config, **aligned)
+
+
+PRECISIONS = {
+    "float16": ("F16_F16_F32",),
+    "bfloat16": ("BF16_BF16_F32",),
+    "int8": ("I8_I8_I32",),
+    "float32": (
+        "TF32_TF32_F32", "TF32_TF32_F32_X3",
+        "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
+    ),
+}  # fmt: skip
+CASES = [(dtype, name) for dtype, names in PRECISIONS.items() for name in names]
+
+
+@pytest.mark.parametrize(("dtype", "precision"), CASES)
+def test_precisions(units: None, queue: Any, dtype: str, precision: str) -> None:
+    promote = 0 if dtype == "int8" else 2
+    check_gemm(
+        queue, (70, 72, 150), dtype, a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED,
+        precision=precision, config=replace(CONFIG, PROMOTE=promote),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_k_contiguous_operands_are_copied_as_they_lie(units: None, queue: Any, dtype: str) -> None:
+    product = product_of(Inquiry(64, 64, 64, dtype, trans_b="T", precision=PRECISIONS[dtype][0]))
+    (launch,) = make_schedule(product, CONFIG, typical_traits("sm_90")).launches
+    assert launch.source.target == "sm_90a"
+    check_gemm(
+        queue, (70, 72, 150), dtype, a=ROW_ALIGNED, b=COLUMN_ALIGNED, out=ROW_ALIGNED,
+        precision=PRECISIONS[dtype][0], config=CONFIG,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("result", ["float16", "float32"])
+@pytest.mark.parametrize("out", [ROW_ALIGNED, COLUMN_ALIGNED, ROW, STRIDED])
+def test_epilogue(units: None, queue: Any, out: Any, result: str) -> None:
+    check_gemm(
+        queue, (70, 72, 40), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=out, result=result,
+        c=ROW, bias=True, activation="gelu", alpha=0.5, beta=-1.5, config=CONFIG,
+    )  # fmt: skip
+
+
+def test_in_place(units: None, queue: Any) -> None:
+    for out in (ROW_ALIGNED, ROW):
+        check_gemm(queue, (70, 72, 40), "float16", out=out, in_place=True, beta=2.0, config=CONFIG)
+
+
+def test_integers_with_their_epilogue(units: None, queue: Any) -> None:
+    check_gemm(
+        queue, (70, 72, 40), "int8", out=ROW_ALIGNED, c=ROW, bias=True, activation="relu",
+        alpha=3, beta=-2, config=CONFIG,
+    )  # fmt: skip
+
+
+def test_rows_that_run_backwards_or_coincide(units: None, queue: Any, rng: Any) -> None:
+    a = rng.standard_normal((70, 64)).astype(np.float16)
+    b = rng.standard_normal((64, 64)).astype(np.float16)
+    device_a, device_b = (cl_array.to_device(queue, x) for x in (a, b))
+    backwards = device_a[::-1]
+    one_row = cl_array.Array(
+        queue, (70, 64), np.float16, data=device_a.data, strides=(0, 2), order="C"
+    )
+    for left, values in ((backwards, a[::-1]), (one_row, np.broadcast_to(a[0], a.shape))):
+        result = pyclgemm.gemm(queue, left, device_b, config=CONFIG).get()
+        assert_close(result, expected_gemm(values, b))
+    out = cl_array.zeros(queue, (70, 64), np.float16)
+    pyclgemm.gemm(queue, device_a, device_b, out=out[::-1], config=CONFIG)
+    assert_close(out.get()[::-1], expected_gemm(a, b))
+
+
+def test_a_single_row_may_be_any_distance_from_none(units: None, queue: Any) -> None:
+    check_gemm(queue, (1, 70, 40), "float16", out=STRIDED, config=CONFIG)
+    check_gemm(queue, (1, 70, 40), "float16", out=ROW_ALIGNED, config=CONFIG)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS["float32"])
+def test_infinities_and_nan_stay_what_they_are(
+    units: None, queue: Any, rng: Any, precision: str
+) -> None:
+    a = rng.standard_normal((64, 48)).astype(np.float32)
+    b = rng.standard_normal((48, 64)).astype(np.float32)
+    a[3, 5], a[9, 7], b[11, 20], b[13, 30] = np.inf, np.nan, -np.inf, np.nan
+    a[20, 2], b[2, 40] = 3e38, 1e-30
+    result = pyclgemm.gemm(
+        queue, *(cl_array.to_device(queue, x) for x in (a, b)), precision=precision,
+        config=replace(CONFIG, PROMOTE=1),
+    ).get()  # fmt: skip
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(exact))
+    infinite = np.isinf(exact)
+    np.testing.assert_array_equal(result[infinite], exact[infinite])
+    assert np.isfinite(result[np.isfinite(exact)]).all()
+
+
+def test_a_constant_operand_is_read_as_it_was_packed(units: None, queue: Any) -> None:
+    packed = PackedLayout("gpu", depth_block=16, width=32)
+    check_gemm(queue, (33, 35, 37), "float16", out=ROW_ALIGNED, config=CONFIG, pack=packed)
+
+
+# ------------------------------------------------------------------------------ without a device
+
+
+def test_other_devices_refuse_the_family() -> None:
+    traits = typical_traits("sm_90")
+    refused = replace(traits, wgmma=False, wgmma_refusal="the driver said no")
+    for device, reason in ((typical_traits("sm_80"), "has none"), (refused, "said no")):
+        assert any(reason in broken for broken in violations(CONFIG, "float16", device))
+    assert not violations(CONFIG, "float16", traits)
+    with pytest.raises(ConfigError, match="no warpgroup unit for F16_F16_F16"):
+        half = product_of(Inquiry(64, 64, 64, "float16", precision="F16_F16_F16")).problem
+        select(half, traits, Database([]), CONFIG)

@@ -1,0 +1,446 @@
+// What sm_90 does between work-items of a group, for kernels that run as host code with a thread for
+// each: barriers in local memory, tensor maps, warpgroup products, and exchanges within a sub-group.
+// After the PTX ISA ("mbarrier", "cp.async.bulk.tensor", "wgmma", "stmatrix"). No library's headers.
+
+typedef unsigned int uint;
+typedef unsigned long ulong;
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+
+long syscall(long number, ...);
+int pthread_mutex_lock(void *mutex);
+int pthread_mutex_unlock(void *mutex);
+
+enum { BARRIERS = 64, WARPS = 16 };
+#ifdef __aarch64__
+enum { SYS_FUTEX = 98 };
+#else
+enum { SYS_FUTEX = 202 };
+#endif
+
+static __thread uint item, group, groups, items;
+static ulong base; // of local memory: its addresses begin at 0
+static volatile int fault;
+static long mutex[8]; // more than a pthread_mutex_t takes; zeros are one that is free
+
+struct mbarrier {
+    uint address;
+    int expected, pending, bytes;
+    volatile int phase;
+};
+static struct mbarrier barriers[BARRIERS];
+static int barrier_count;
+
+// Threads that meet: number 0 is the whole group, 1-15 are named, then sub-groups and warpgroups.
+enum { SUB_GROUP = 16, WARPGROUP = SUB_GROUP + WARPS, MEETINGS = WARPGROUP + WARPS / 4 };
+static volatile int met[MEETINGS], round_of[MEETINGS];
+static uint exchanged[WARPS][32][5];
+
+static void hold(void)
+{
+    pthread_mutex_lock(mutex);
+}
+
+static void let_go(void)
+{
+    pthread_mutex_unlock(mutex);
+}
+
+static void blame(int what)
+{
+    if (!fault) {
+        fault = what;
+    }
+}
+
+// Until what is there is another value. Who waits for long waits for ever.
+static void await_change(volatile int *there, int value, int complaint)
+{
+    const long second[2] = { 1, 0 };
+    for (int tries = 0; *there == value && !fault; ++tries) {
+        syscall(SYS_FUTEX, there, 0, value, second);
+        if (tries > 20) {
+            blame(complaint);
+        }
+    }
+}
+
+static void tell(volatile int *there)
+{
+    syscall(SYS_FUTEX, there, 1, 0x7fffffff);
+}
+
+static void meet(int number, int count)
+{
+    const int round = round_of[number];
+    if (__sync_add_and_fetch(&met[number], 1) == count) {
+        met[number] = 0;
+        __sync_add_and_fetch(&round_of[number], 1);
+        tell(&round_of[number]);
+    } else {
+        await_change(&round_of[number], round, 1);
+    }
+}
+
+static uchar *at(uint address)
+{
+    return (uchar *)(base + address);
+}
+
+static uint swizzled(uint address)
+{
+    return address ^ (address >> 7 & 7) << 4;
+}
+
+// ---------------------------------------------------------------- for the test
+
+void emulation_begin(void)
+{
+    base = 0;
+    fault = barrier_count = 0;
+    for (int i = 0; i < MEETINGS; ++i) {
+        met[i] = round_of[i] = 0;
+    }
+}
+
+void emulation_enter(uint own, uint count, uint own_group, uint group_count)
+{
+    item = own;
+    items = count;
+    group = own_group;
+    groups = group_count;
+}
+
+int emulation_fault(void)
+{
+    return fault;
+}
+
+// ------------------------------------------------- functions of OpenCL C, by their symbols
+
+ulong get_local_id(uint d) __asm__("_Z12get_local_idj");
+ulong get_local_id(uint d)
+{
+    return item;
+}
+
+ulong get_group_id(uint d) __asm__("_Z12get_group_idj");
+ulong get_group_id(uint d)
+{
+    return group;
+}
+
+ulong get_num_groups(uint d) __asm__("_Z14get_num_groupsj");
+ulong get_num_groups(uint d)
+{
+    return groups;
+}
+
+void group_barrier(uint flags) __asm__("_Z7barrierj");
+void group_barrier(uint flags)
+{
+    meet(0, items);
+}
+
+int is_finite(float x) __asm__("_Z8isfinitef");
+int is_finite(float x)
+{
+    return x - x == 0;
+}
+
+float multiply_add(float a, float b, float c) __asm__("_Z3fmafff");
+float multiply_add(float a, float b, float c)
+{
+    return (float)((double)a * b + c);
+}
+
+int smaller(int a, int b) __asm__("_Z3minii");
+int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+float larger(float a, float b) __asm__("_Z4fmaxff");
+float larger(float a, float b)
+{
+    return a > b || b != b ? a : b;
+}
+
+// ---------------------------------------------------------------- local memory
+
+uint emulated_address(ulong p)
+{
+    hold();
+    if (!base) {
+        base = p; // the slabs are asked for first
+    }
+    let_go();
+    return (uint)(p - base);
+}
+
+static struct mbarrier *barrier_at(uint address)
+{
+    for (int i = 0; i < barrier_count; ++i) {
+        if (barriers[i].address == address) {
+            return barriers + i;
+        }
+    }
+    blame(2);
+    return barriers;
+}
+
+static void settle(struct mbarrier *b)
+{
+    if (b->pending < 0) {
+        blame(3);
+    }
+    if (b->pending == 0 && b->bytes == 0) {
+        b->pending = b->expected;
+        b->phase ^= 1;
+        tell(&b->phase);
+    }
+}
+
+void emulated_make_barrier(uint address, uint arrivals)
+{
+    hold();
+    struct mbarrier *b = barriers + barrier_count++;
+    b->address = address;
+    b->expected = b->pending = arrivals;
+    b->bytes = b->phase = 0;
+    let_go();
+}
+
+void emulated_arrive(uint address, uint bytes)
+{
+    hold();
+    struct mbarrier *b = barrier_at(address);
+    b->bytes += bytes;
+    b->pending -= 1;
+    settle(b);
+    let_go();
+}
+
+uint emulated_try_wait(uint address, uint parity)
+{
+    hold();
+    struct mbarrier *b = barrier_at(address);
+    let_go();
+    await_change(&b->phase, (int)parity, 4);
+    return 1;
+}
+
+void emulated_meet(uint number, uint count)
+{
+    meet(number, count);
+}
+
+void emulated_store_pair(uint to, uint first, uint second)
+{
+    *(uint *)at(to) = first;
+    *(uint *)at(to + 4) = second;
+}
+
+void emulated_stmatrix(uint to, uint m0, uint m1, uint m2, uint m3)
+{
+    const int warp = item / 32, lane = item % 32;
+    uint *own = exchanged[warp][lane];
+    own[0] = m0;
+    own[1] = m1;
+    own[2] = m2;
+    own[3] = m3;
+    own[4] = to;
+    meet(SUB_GROUP + warp, 32);
+    // Row lane % 8 of matrix lane / 8, of which lane 4 r + i holds elements 2 i and 2 i + 1.
+    for (int i = 0; i < 4; ++i) {
+        *(uint *)at(to + 4 * i) = exchanged[warp][4 * (lane % 8) + i][lane / 8];
+    }
+    meet(SUB_GROUP + warp, 32);
+}
+
+// ---------------------------------------------------------------- copies of boxes
+
+static void copy_box(int loads, uint address, const ulong *map, int inner, int outer)
+{
+    const uint format = map[1] >> 7 & 15;
+    const uint size = format == 0 ? 1 : format == 6 ? 2 : format == 7 ? 4 : 0;
+    const ulong pitch = (map[1] >> 32) * 16;
+    const ulong width = (map[4] & 0xffffffff) + 1, height = (map[4] >> 32) + 1;
+    const uint elements = (map[6] >> 56) + 1, rows = map[7] + 1;
+    if (!size || elements * size != 128 || rows > 256 || address % 1024 || map[0] % 16 || !pitch
+        || (map[1] & 0xffffffff) != (0x46010 | format << 7)) {
+        blame(5);
+        return;
+    }
+    for (uint r = 0; r < rows; ++r) {
+        for (uint e = 0; e < elements; ++e) {
+            const long row = (long)outer + r, column = (long)inner + e;
+            const int inside = row >= 0 && column >= 0 && (ulong)row < height && (ulong)column < width;
+            uchar *local = at(swizzled(address + 128 * r + size * e));
+            uchar *global = (uchar *)(map[0] + row * pitch + column * size);
+            for (uint b = 0; b < size; ++b) {
+                if (loads) {
+                    local[b] = inside ? global[b] : 0;
+                } else if (inside) {
+                    global[b] = local[b];
+                }
+            }
+        }
+    }
+}
+
+void emulated_load_box(uint to, ulong map, int inner, int outer, uint barrier)
+{
+    const ulong *words = (const ulong *)map;
+    copy_box(1, to, words, inner, outer);
+    hold();
+    struct mbarrier *b = barrier_at(barrier);
+    b->bytes -= 128 * ((int)words[7] + 1);
+    settle(b);
+    let_go();
+}
+
+void emulated_store_box(uint from, ulong map, int inner, int outer)
+{
+    copy_box(0, from, (const ulong *)map, inner, outer);
+}
+
+// ---------------------------------------------------------------- products
+
+static float of_half(ushort h)
+{
+    const uint exponent = h >> 10 & 31, fraction = h & 1023;
+    union { uint bits; float value; } x;
+    if (exponent == 0) {
+        x.value = fraction * 0x1p-24f;
+    } else {
+        x.bits = (exponent == 31 ? 255u : exponent + 112) << 23 | fraction << 13;
+    }
+    x.bits |= (uint)(h >> 15) << 31;
+    return x.value;
+}
+
+enum { HALF, BFLOAT16, TF32, INT8 };
+
+static float number(int kind, const uchar *p)
+{
+    union { uint bits; float value; } x;
+    switch (kind) {
+    case HALF:
+        return of_half(*(const ushort *)p);
+    case BFLOAT16:
+        x.bits = (uint)*(const ushort *)p << 16;
+        return x.value;
+    case TF32:
+        x.bits = *(const uint *)p & 0xffffe000;
+        return x.value;
+    default:
+        return *(const signed char *)p;
+    }
+}
+
+// Element (position, depth) of a matrix that a descriptor tells of.
+static float element(ulong descriptor, int kind, int turned, int position, int depth)
+{
+    const uint size = kind == TF32 ? 4 : kind == INT8 ? 1 : 2;
+    const uint start = (descriptor & 0x3fff) << 4;
+    const uint beside = (descriptor >> 16 & 0x3fff) << 4, below = (descriptor >> 32 & 0x3fff) << 4;
+    if (descriptor >> 62 != 1) {
+        blame(6);
+    }
+    const uint address = turned
+        ? start + position / 64 * beside + depth / 8 * below + depth % 8 * 128 + position % 64 * size
+        : start + position / 8 * below + position % 8 * 128 + depth * size;
+    return number(kind, at(swizzled(address)));
+}
+
+void emulated_wgmma(ulong sums, ulong a, ulong b, int n, int kind, int turned_a, int turned_b)
+{
+    const int k = kind == TF32 ? 8 : kind == INT8 ? 32 : 16;
+    const int within = item % 128;
+    float row[2][32];
+    // A warpgroup multiplies as one: slabs come and go for all of it.
+    meet(WARPGROUP + item / 128, 128);
+    for (int h = 0; h < 2; ++h) {
+        for (int p = 0; p < k; ++p) {
+            row[h][p] = element(a, kind, turned_a, 16 * (within / 32) + 8 * h + within % 32 / 4, p);
+        }
+    }
+    for (int j = 0; j < n / 8; ++j) {
+        for (int i = 0; i < 2; ++i) {
+            for (int p = 0; p < k; ++p) {
+                const float y = element(b, kind, turned_b, 8 * j + within % 4 * 2 + i, p);
+                for (int h = 0; h < 2; ++h) {
+                    const int place = 4 * j + 2 * h + i;
+                    if (kind == INT8) {
+                        ((int *)sums)[place] += (int)row[h][p] * (int)y;
+                    } else {
+                        ((float *)sums)[place] += row[h][p] * y;
+                    }
+                }
+            }
+        }
+    }
+    meet(WARPGROUP + item / 128, 128);
+}
+
+// ---------------------------------------------------------------- conversions
+
+static uint half_of(float value)
+{
+    union { float value; uint bits; } x = { value };
+    const uint sign = x.bits >> 16 & 0x8000;
+    x.bits &= 0x7fffffff;
+    if (x.bits >= 0x7f800000) {
+        return sign | (x.bits > 0x7f800000 ? 0x7fff : 0x7c00);
+    }
+    if (x.bits < 0x38800000) { // below the smallest normal half: units of 2^-24, rounded to even
+        x.value += 0.5f; // of which 0.5f has the spacing
+        return sign | (x.bits - 0x3f000000);
+    }
+    const uint rounded = x.bits + 0xfff + (x.bits >> 13 & 1);
+    return sign | (rounded >= 0x47800000 ? 0x7c00 : (rounded - 0x38000000) >> 13);
+}
+
+static uint bfloat16_of(float value)
+{
+    union { float value; uint bits; } x = { value };
+    if (value != value) {
+        return 0x7fff;
+    }
+    return (x.bits + 0x7fff + (x.bits >> 16 & 1)) >> 16;
+}
+
+uint emulated_pack(int kind, float first, float second)
+{
+    uint (*of)(float) = kind == HALF ? half_of : bfloat16_of;
+    return of(first) | of(second) << 16;
+}
+
+typedef float float2 __attribute__((ext_vector_type(2)));
+
+float load_half(ulong offset, const ushort *p) __asm__("_Z10vload_halfmPU8CLglobalKDh");
+float load_half(ulong offset, const ushort *p)
+{
+    return of_half(p[offset]);
+}
+
+void store_half(float x, ulong offset, ushort *p) __asm__("_Z11vstore_halffmPU8CLglobalDh");
+void store_half(float x, ulong offset, ushort *p)
+{
+    p[offset] = half_of(x);
+}
+
+void store_halves(float2 x, ulong offset, ushort *p) __asm__("_Z13vstorea_half2Dv2_fmPU8CLglobalDh");
+void store_halves(float2 x, ulong offset, ushort *p)
+{
+    p[2 * offset] = half_of(x.x);
+    p[2 * offset + 1] = half_of(x.y);
+}
+
+float erff(float x);
+float error_function(float x) __asm__("_Z3erff");
+float error_function(float x)
+{
+    return erff(x);
+}
