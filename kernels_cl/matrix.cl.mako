@@ -31,7 +31,12 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fr
 
 // ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, as in memory.
 #define ${one.name.upper()}_PITCH ${one.pitch}  // elements from one ${one.index if one.along_k else "k"} to the next
+% if one.parts > 1:
+#define ${one.name.upper()}_PART ${one.rows * one.pitch}  // elements from one part of them to the next
+#define ${one.name.upper()}_SLAB (${one.parts} * ${one.name.upper()}_PART)
+% else:
 #define ${one.name.upper()}_SLAB ${one.rows * one.pitch}
+% endif
 % if one.along_k:
 #define ${one.name.upper()}_PLACE(position, depth) ((position) * ${one.name.upper()}_PITCH + (depth))
 % else:
@@ -41,6 +46,10 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fr
 
 ${prelude.address("a", problem.a)}
 ${prelude.address("b", problem.b)}
+% if whole:
+${prelude.address("whole_a", whole[0])}
+${prelude.address("whole_b", whole[1])}
+% endif
 ${prelude.address("out", problem.out)}
 % if problem.c:
 ${prelude.address("c", problem.c)}
@@ -71,7 +80,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % for one in slabs:
     __local stored ${one.name}_local[STAGES * ${one.name.upper()}_SLAB] __attribute__((aligned(16)));
 % endfor
-    ${prelude.offsets("a", "b", "out")}
+    ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if whole else ()))}
 
 % if tiles.GROUP_M > 1:
     const extent tiles_m = (m + MWG - 1) / MWG;
@@ -152,7 +161,11 @@ accumulators[i][j][${index}]
             element sum = 0;
             #pragma unroll 1
             for (extent p = 0; p < k; ++p) {
+                % if whole:
+                sum = fma(whole_a[WHOLE_A_AT(row, p)], whole_b[WHOLE_B_AT(p, column + r)], sum);
+                % else:
                 sum = fma(a[A_AT(row, p)], b[B_AT(p, column + r)], sum);
+                % endif
             }
             ${sum_at("r")} = sum;
         }

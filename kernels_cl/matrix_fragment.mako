@@ -98,23 +98,21 @@ ${load_elements(slab)}
     depths = unit.places.run * fragments.steps
     depth = f"p + {unit.places.piece} * {depths}" if unit.places.piece else "p"
     registers = depths // unit.word
-    width = depths // fragments.vectors if not as_stored else max(1, registers // fragments.vectors)
+    width = registers // fragments.vectors
     lane = lambda one: f"loaded{one // width}" + (f".s{one % width}" if width > 1 else "")
 %>
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
-        const __local ${fragments.vector} *from = (const __local ${fragments.vector} *)(${slab.name}_slab + ${slab.name.upper()}_PLACE(${slab.name}_first + ${slab.extent} * i + ${unit.places.position}, ${depth}));
-        % for one in range(fragments.vectors):
-        const ${fragments.vector} loaded${one} = from[${one}];
-        % endfor
-        % for register in range(registers):
-        % if as_stored:
-        ${slab.name}_fragments[0][${registers} * i + ${register}] = ${lane(register)};
-        % else:
+        % for part in range(slab.parts):
         {
-            ${to_registers(slab, f"{registers} * i + {register}", [lane(register * unit.word + word) for word in range(unit.word)])}
+            const __local ${fragments.vector} *from = (const __local ${fragments.vector} *)(${slab.name}_slab + ${f"{part} * {slab.name.upper()}_PART + " if part else ""}${slab.name.upper()}_PLACE(${slab.name}_first + ${slab.extent} * i + ${unit.places.position}, ${depth}));
+            % for one in range(fragments.vectors):
+            const ${fragments.vector} loaded${one} = from[${one}];
+            % endfor
+            % for register in range(registers):
+            ${slab.name}_fragments[${part}][${registers} * i + ${register}] = ${lane(register)};
+            % endfor
         }
-        % endif
         % endfor
     }
 </%def>

@@ -9,9 +9,7 @@
 
 ## Where copy number i of this work-item lies: in row `row` of the slab, from element `within` on.
 <%def name="place(slab)" filter="trim">
-    const int chunk = item + i * ITEMS;
-    const int within = chunk % ${slab.chunks} * ${slab.width};
-    const int row = chunk / ${slab.chunks};
+    ${place_in_slab(slab)}
     % if slab.along_k:
     const extent position = ${slab.name}_tile + row;
     const extent from = depth + within;
@@ -19,6 +17,22 @@
     const extent from = depth + row;
     const extent position = ${slab.name}_tile + within;
     % endif
+</%def>
+
+<%def name="place_in_slab(slab)" filter="trim">
+    % if slab.parts > 1:
+    const int part = i / ${slab.copies};
+    const int chunk = item + i % ${slab.copies} * ITEMS;
+    % else:
+    const int chunk = item + i * ITEMS;
+    % endif
+    const int within = chunk % ${slab.chunks} * ${slab.width};
+    const int row = chunk / ${slab.chunks};
+</%def>
+
+## Where it comes from.
+<%def name="source(slab)" filter="trim">
+${slab.name} + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${slab.name.upper()}_AT(${slab.at("position", "from")})
 </%def>
 
 ## How many of its elements lie inside the matrix.
@@ -32,7 +46,7 @@
 
 ## Where it goes.
 <%def name="target(slab, stage)" filter="trim">
-${slab.name}_local + ${stage} * ${slab.name.upper()}_SLAB + row * ${slab.name.upper()}_PITCH + within
+${slab.name}_local + ${stage} * ${slab.name.upper()}_SLAB + ${f"part * {slab.name.upper()}_PART + " if slab.parts > 1 else ""}row * ${slab.name.upper()}_PITCH + within
 </%def>
 
 <%def name="copy_past_registers(stage)" filter="trim">
@@ -51,7 +65,10 @@ ${slab.name}_local + ${stage} * ${slab.name.upper()}_SLAB + row * ${slab.name.up
 ## A work-item's share of the slabs on their way.
 <%def name="declare()" filter="trim">
     % for slab in slabs:
-    piece ${slab.name}_fetched[${slab.copies}];
+    piece ${slab.name}_fetched[${slab.parts * slab.copies}];
+    % if slab.parts > 1:
+    const long ${slab.name}_part = (long)${slab.index} * ${slab.name}_${"row" if slab.name == "a" else "column"}_stride;  // elements from a part to the next
+    % endif
     const bool ${slab.name}_inside = ${slab.name}_tile + ${"MWG" if slab.name == "a" else "NWG"} <= ${slab.index};
     % endfor
 </%def>
@@ -60,19 +77,19 @@ ${slab.name}_local + ${stage} * ${slab.name.upper()}_SLAB + row * ${slab.name.up
     % for slab in slabs:
     if (${slab.name}_inside && depth + KWG <= k) {
         #pragma unroll
-        for (int i = 0; i < ${slab.copies}; ++i) {
+        for (int i = 0; i < ${slab.parts * slab.copies}; ++i) {
             ${place(slab)}
-            ${slab.name}_fetched[i] = *(const __global piece *)(${slab.name} + ${slab.name.upper()}_AT(${slab.at("position", "from")}));
+            ${slab.name}_fetched[i] = *(const __global piece *)(${capture(source, slab).strip()});
         }
     } else {
         // What lies outside the matrix is zero, and adds nothing.
         #pragma unroll
-        for (int i = 0; i < ${slab.copies}; ++i) {
+        for (int i = 0; i < ${slab.parts * slab.copies}; ++i) {
             ${place(slab)}
             ${slab.name}_fetched[i] = (piece)(0);
             % if slab.edges == "pieces":
             if (position < ${slab.index} && from < k) {
-                ${slab.name}_fetched[i] = *(const __global piece *)(${slab.name} + ${slab.name.upper()}_AT(${slab.at("position", "from")}));
+                ${slab.name}_fetched[i] = *(const __global piece *)(${capture(source, slab).strip()});
             }
             % else:
             ${inside(slab)}
@@ -89,10 +106,8 @@ ${slab.name}_local + ${stage} * ${slab.name.upper()}_SLAB + row * ${slab.name.up
 <%def name="write(stage)" filter="trim">
     % for slab in slabs:
     #pragma unroll
-    for (int i = 0; i < ${slab.copies}; ++i) {
-        const int chunk = item + i * ITEMS;
-        const int within = chunk % ${slab.chunks} * ${slab.width};
-        const int row = chunk / ${slab.chunks};
+    for (int i = 0; i < ${slab.parts * slab.copies}; ++i) {
+        ${place_in_slab(slab)}
         *(__local piece *)(${capture(target, slab, stage).strip()}) = ${slab.name}_fetched[i];
     }
     % endfor

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .element import ElementType
-from .kernel_source import Argument, KernelSource, render
+from .kernel_source import Argument, KernelSource, matrix_arguments, render
 from .matrix_configs import MatrixConfig
-from .matrix_slab import COPY_BYTES, matrix_slabs
+from .matrix_slab import COPY_BYTES, matrix_slabs, packed_form, packed_operands
 from .matrix_unit import MatrixUnit
 from .parts import PART_TYPES, PRODUCTS, parts_of
-from .problem import GemmProblem
+from .problem import GemmProblem, MatrixLayout
 
 #: C types of as many bytes in registers.
 _UINTS = {4: "uint", 8: "uint2", 16: "uint4"}
+_DOUBLES = {8: "double", 16: "double2"}
 
 #: What half's bits lie in while they are copied: no arithmetic of half is needed for it.
 _BITS = {"half": "ushort"}
@@ -48,9 +49,7 @@ class FragmentLoad:
     vectors: int = 0
 
 
-def fragment_load(
-    unit: MatrixUnit, config: MatrixConfig, dtype: str, element: ElementType
-) -> FragmentLoad:
+def fragment_load(unit: MatrixUnit, config: MatrixConfig, dtype: str) -> FragmentLoad:
     """Choose how fragments are loaded.
 
     Parameters
@@ -61,8 +60,6 @@ def fragment_load(
         A valid configuration.
     dtype : str
         NumPy name of the type of A and B.
-    element : ElementType
-        Their elements.
 
     Examples
     --------
@@ -70,21 +67,16 @@ def fragment_load(
     >>> from pyclgemm.typical import typical_traits
     >>> unit = amd_unit("float16", typical_traits("gfx90a"))
     >>> config = MatrixConfig(64, 64, 32, 1, 1, STAGES=2)
-    >>> fragment_load(unit, config, "float16", ElementType("float16", "float32"))
+    >>> fragment_load(unit, config, "float16")
     FragmentLoad(way='vectors', steps=2, vector='uint4', vectors=1)
     """
-    size = element.stored_bytes
     if unit.spelling == "ptx":
-        as_stored = dtype == unit.operand and size <= 2
+        as_stored = dtype == unit.operand and unit.operand_bytes <= 2
         return FragmentLoad("ldmatrix" if as_stored else "elements")
-    run_bytes = unit.places.run * size
+    run_bytes = unit.places.run * unit.operand_bytes
     steps = math.gcd(max(1, COPY_BYTES // run_bytes), config.KWG // unit.k)
     loaded = min(COPY_BYTES, steps * run_bytes)
-    lanes = loaded // size
-    if dtype == unit.operand and size <= 4:
-        vector = _UINTS[loaded]
-    else:
-        vector = f"{element.stored_real}{lanes if lanes > 1 else ''}"
+    vector = (_DOUBLES if unit.register == "double" else _UINTS)[loaded]
     return FragmentLoad("vectors", steps, vector, steps * run_bytes // loaded)
 
 
@@ -95,7 +87,7 @@ def work_items(config: MatrixConfig, lanes: int) -> int:
 
 def generate_matrix(
     problem: GemmProblem,
-    packed: tuple[str, ...],
+    whole: tuple[MatrixLayout, MatrixLayout],
     config: MatrixConfig,
     unit: MatrixUnit,
     context: Mapping[str, Any],
@@ -108,8 +100,8 @@ def generate_matrix(
     ----------
     problem : GemmProblem
         The product, `as_copied`.
-    packed : tuple of str
-        The operands that are packed before.
+    whole : tuple of MatrixLayout
+        A and B as the caller has them.
     config : MatrixConfig
         A valid configuration.
     unit : MatrixUnit
@@ -122,21 +114,34 @@ def generate_matrix(
         Comment at the head of the text.
     """
     items = work_items(config, unit.lanes)
-    element: ElementType = context["element"]
     terms = problem.precision.terms
+    form = packed_form(problem, unit)
+    packed = packed_operands(replace(problem, a=whole[0], b=whole[1]), unit)
+    slabs = matrix_slabs(problem, packed, config, unit)
+    element = slabs[0].element
     stored = _BITS.get(element.stored, element.stored)
+    if form.split:
+        arguments = tuple(
+            replace(argument, type=stored) if argument.name in ("a", "b") else argument
+            for argument in arguments
+        )
+        given: ElementType = context["element"]
+        for name, layout in zip(("whole_a", "whole_b"), whole, strict=True):
+            if terms > 1:
+                arguments += tuple(matrix_arguments(name, layout, "input", given.stored))
     text = render(
         "matrix.cl.mako",
         name="gemm_matrix",
         tiles=config,
         unit=unit,
         work_items=items,
-        slabs=matrix_slabs(problem, config, unit, element, packed),
-        fragments=fragment_load(unit, config, problem.dtype, element),
+        slabs=slabs,
+        fragments=fragment_load(unit, config, problem.dtype),
         past_registers=unit.spelling == "ptx",
         stored=stored,
         piece=f"{stored}{COPY_BYTES // element.stored_bytes}",
-        as_stored=problem.dtype == unit.operand,
+        as_stored=form.split is not None or problem.dtype == unit.operand,
+        whole=whole if form.split and terms > 1 else None,
         constraints=_CONSTRAINTS.get(unit.operand, "fr"),
         parts=parts_of(terms),
         products=PRODUCTS[terms],

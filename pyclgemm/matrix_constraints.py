@@ -18,18 +18,31 @@ _DTYPES = ("int8", "float16", "bfloat16", "float32", "float64")
 #: Rows, columns and depths of the largest fragments, or of the pairs that are loaded at once.
 _FRAGMENT = 16
 
+#: Bytes of an element of float32 that is split into parts before: of the most parts of bfloat16,
+#: and of one.
+_MOST_PARTS_BYTES, _PART_BYTES = 6, 2
+
 #: Bytes of depth that ldmatrix loads at once: at 1 byte more than `_FRAGMENT` elements.
 _FRAGMENT_BYTES = 32
 
 
-def _bytes(dtype: str) -> int:
-    return ElementType(dtype, dtype).stored_bytes
+def copies_through_registers(traits: DeviceTraits | None) -> bool:
+    """Whether slabs pass through registers on their way to local memory; see `matrix_slab`."""
+    return traits is not None and traits.vendor == "amd"
 
 
-def local_bytes(config: MatrixConfig, dtype: str) -> int:
-    """Bytes of local memory of a work-group, with the most padding of any layout."""
-    size = _bytes(dtype)
-    padding = most_padding(size)
+def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
+    """Bytes of an element in local memory with all its parts, and of its smallest part."""
+    size = ElementType(dtype, dtype).stored_bytes
+    if dtype == "float32" and copies_through_registers(traits):
+        return _MOST_PARTS_BYTES, _PART_BYTES
+    return size, size
+
+
+def local_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None = None) -> int:
+    """Bytes of local memory of a work-group, with the most padding and parts of any precision."""
+    size, part = _staged_bytes(dtype, traits)
+    padding = most_padding(part)
     slabs = sum(
         max(extent * (config.KWG + padding), config.KWG * (extent + padding))
         for extent in (config.MWG, config.NWG)
@@ -43,18 +56,12 @@ def _items(config: MatrixConfig, traits: DeviceTraits | None) -> int:
 
 def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
     copied = COPY_BYTES * _items(config, traits)
-    return all(
-        extent * config.KWG * _bytes(dtype) % copied == 0 for extent in (config.MWG, config.NWG)
-    )
+    _, part = _staged_bytes(dtype, traits)
+    return all(extent * config.KWG * part % copied == 0 for extent in (config.MWG, config.NWG))
 
 
 def _least_depth(dtype: str) -> int:
-    return max(_FRAGMENT, _FRAGMENT_BYTES // _bytes(dtype))
-
-
-def copies_through_registers(traits: DeviceTraits) -> bool:
-    """Whether slabs pass through registers on their way to local memory."""
-    return traits.vendor == "amd"
+    return max(_FRAGMENT, _FRAGMENT_BYTES // ElementType(dtype, dtype).stored_bytes)
 
 
 MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
@@ -108,10 +115,11 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: (
             traits is None
             or dtype not in _DTYPES
-            or local_bytes(c, dtype) <= traits.local_memory_bytes
+            or local_bytes(c, dtype, traits) <= traits.local_memory_bytes
         ),
         lambda c, dtype, traits: (
-            f"{local_bytes(c, dtype)} bytes, limit {traits.local_memory_bytes if traits else '-'}"
+            f"{local_bytes(c, dtype, traits)} bytes, limit "
+            f"{traits.local_memory_bytes if traits else '-'}"
         ),
     ),
 )

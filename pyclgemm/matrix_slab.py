@@ -9,6 +9,7 @@ from .element import ElementType
 from .matrix_configs import MatrixConfig
 from .matrix_unit import MatrixUnit
 from .pack_codegen import PackedForm
+from .parts import PART_TYPES, parts_of
 from .problem import GemmProblem, MatrixLayout
 
 #: Bytes that are copied at once: the widest of cp.async and of AMD's loads, and a row of ldmatrix.
@@ -38,15 +39,18 @@ class MatrixSlab:
     name : "a" or "b"
         The operand.
     element : ElementType
-        Its elements.
+        Its elements, or what parts of them lie in.
+    parts : int
+        Parts into which elements were split as they were packed: a matrix behind the other in
+        memory, and a slab behind the other here.
     along_k : bool
         Whether k is contiguous; else the position along the tile is.
     rows, length : int
-        Rows of contiguous elements, and how many are in one.
+        Rows of contiguous elements, of one part, and how many are in one.
     pitch : int
         Elements from one row to the next.
     copies : int
-        Pieces of `COPY_BYTES` that each work-item copies.
+        Pieces of `COPY_BYTES` of a part that each work-item copies.
     extent : int
         Positions in a fragment.
     edges : "pieces" or "elements"
@@ -55,6 +59,7 @@ class MatrixSlab:
 
     name: Literal["a", "b"]
     element: ElementType
+    parts: int
     along_k: bool
     rows: int
     length: int
@@ -93,29 +98,31 @@ class MatrixSlab:
         return f"{position}, {depth}" if self.name == "a" else f"{depth}, {position}"
 
 
-def packed_form(unit: MatrixUnit) -> PackedForm:
+def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
     """How operands are packed that cannot be copied where they lie.
 
     Builtins take runs along k from every lane, and ldmatrix transposes only elements of 16 bits:
     for these k is contiguous. Other loads take what they find, and packing along the tile keeps
     the rows of a product with a small k long.
+
+    For builtins elements are split into parts on the way, once each: every sub-group that loads
+    them would take more time to split them than to multiply.
     """
+    if unit.spelling == "builtin" and problem.dtype == "float32":
+        parts = parts_of(problem.precision.terms)
+        return PackedForm(along_k=True, split=PART_TYPES[unit.operand], parts=parts)
     return PackedForm(along_k=unit.spelling == "builtin" or unit.operand == "int8")
 
 
-def is_copied(
-    name: Literal["a", "b"], layout: MatrixLayout, stored_bytes: int, unit: MatrixUnit
-) -> bool:
+def is_copied(name: Literal["a", "b"], problem: GemmProblem, unit: MatrixUnit) -> bool:
     """Whether an operand is copied where it lies; else it is packed first.
 
     Parameters
     ----------
     name : "a" or "b"
         The operand.
-    layout : MatrixLayout
-        How it lies in memory.
-    stored_bytes : int
-        Bytes of an element there.
+    problem : GemmProblem
+        The product.
     unit : MatrixUnit
         What multiplies.
 
@@ -123,16 +130,25 @@ def is_copied(
     --------
     Whole pieces of 16 bytes are copied, and for AMD's units they lie along k.
 
+    >>> from pyclgemm.gemm_shape import GemmShape
     >>> from pyclgemm.matrix_units_amd import amd_unit
     >>> from pyclgemm.typical import typical_traits
     >>> unit = amd_unit("float16", typical_traits("gfx1100"))
-    >>> [is_copied("b", MatrixLayout(order, 8), 2, unit) for order in ("row", "column")]
-    [False, True]
+    >>> problem = GemmShape(64, 64, 64).problem("float16")
+    >>> problem.a.order, problem.b.order
+    ('row', 'row')
+    >>> is_copied("a", problem, unit), is_copied("b", problem, unit)
+    (True, False)
     """
-    if not is_in_pieces(layout, stored_bytes):
+    layout = problem.a if name == "a" else problem.b
+    form = packed_form(problem, unit)
+    if form.split or not is_in_pieces(layout, _bytes(problem)):
         return False
-    form = packed_form(unit)
     return not form.along_k or layout.order == form.layout(name).order
+
+
+def _bytes(problem: GemmProblem) -> int:
+    return ElementType(problem.dtype, problem.real_dtype).stored_bytes
 
 
 def is_in_pieces(layout: MatrixLayout, stored_bytes: int) -> bool:
@@ -141,21 +157,16 @@ def is_in_pieces(layout: MatrixLayout, stored_bytes: int) -> bool:
     return pieces and layout.order != "strided" and not layout.conjugate
 
 
-def packed_operands(
-    problem: GemmProblem, stored_bytes: int, unit: MatrixUnit
-) -> tuple[Literal["a", "b"], ...]:
+def packed_operands(problem: GemmProblem, unit: MatrixUnit) -> tuple[Literal["a", "b"], ...]:
     """The operands that are packed before the kernel reads them."""
-    layouts: tuple[tuple[Literal["a", "b"], MatrixLayout], ...]
-    layouts = (("a", problem.a), ("b", problem.b))
-    return tuple(
-        name for name, layout in layouts if not is_copied(name, layout, stored_bytes, unit)
-    )
+    names: tuple[Literal["a", "b"], ...] = ("a", "b")
+    return tuple(name for name in names if not is_copied(name, problem, unit))
 
 
-def as_copied(problem: GemmProblem, stored_bytes: int, unit: MatrixUnit) -> GemmProblem:
+def as_copied(problem: GemmProblem, unit: MatrixUnit) -> GemmProblem:
     """The product with its operands as they are when the kernel copies them."""
-    form = packed_form(unit)
-    packed = packed_operands(problem, stored_bytes, unit)
+    form = packed_form(problem, unit)
+    packed = packed_operands(problem, unit)
     return replace(
         problem,
         a=form.layout("a") if "a" in packed else problem.a,
@@ -176,11 +187,7 @@ def most_padding(stored_bytes: int) -> int:
 
 
 def matrix_slabs(
-    problem: GemmProblem,
-    config: MatrixConfig,
-    unit: MatrixUnit,
-    element: ElementType,
-    packed: tuple[str, ...],
+    problem: GemmProblem, packed: tuple[str, ...], config: MatrixConfig, unit: MatrixUnit
 ) -> tuple[MatrixSlab, MatrixSlab]:
     """The slabs of A and B.
 
@@ -188,15 +195,19 @@ def matrix_slabs(
     ----------
     problem : GemmProblem
         The product, `as_copied`.
+    packed : tuple of str
+        The operands that were packed, and padded with zeros to whole pieces where k is
+        contiguous.
     config : MatrixConfig
         A valid configuration.
     unit : MatrixUnit
         What multiplies.
-    element : ElementType
-        The elements of A and B.
-    packed : tuple of str
-        The operands that were packed, and padded with zeros to whole pieces.
     """
+    form = packed_form(problem, unit)
+    stored = problem.dtype
+    if form.split:
+        stored = {"bfloat16": "bfloat16", "tf32": "float32"}[form.split.name]
+    element = ElementType(stored, problem.precision.arithmetic)
     size = element.stored_bytes
     items = unit.lanes * config.SUBGROUPS_M * config.SUBGROUPS_N
     width = COPY_BYTES // size
@@ -207,13 +218,14 @@ def matrix_slabs(
         return MatrixSlab(
             name,
             element,
+            form.parts,
             along_k,
             rows,
             length,
             pitch=length + padding_elements(unit, size, along_k),
             copies=rows * length * size // (COPY_BYTES * items),
             extent=fragment,
-            edges="pieces" if name in packed or end % width == 0 else "elements",
+            edges="pieces" if (name in packed and along_k) or end % width == 0 else "elements",
         )
 
     return (
