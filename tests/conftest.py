@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -76,9 +77,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="test also on devices that software imitates (llvmpipe), which are slow",
     )
+    parser.addoption(
+        "--every-runtime",
+        action="store_true",
+        help="run all tests on every CPU runtime, also those that would find the same on one",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "any_runtime: what the test may find lies in the source that is generated, which is "
+        "the same for all CPU runtimes: the first runs every case, each other one a sample",
+    )
+    config.addinivalue_line(
+        "markers",
+        "first_runtime: as any_runtime, but the other CPU runtimes run none of its cases",
+    )
     config.stash[_OFFERED] = _offered_devices(config.getoption("--all-devices"))
 
 
@@ -101,6 +116,45 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         reason = "this machine offers no OpenCL device that works"
         params = [pytest.param(None, id="no-device", marks=pytest.mark.skip(reason=reason))]
     metafunc.parametrize("device", params, indirect=True, scope="session")
+
+
+#: Of how many `any_runtime` cases of a module another CPU runtime than the first takes one.
+_SAMPLE = 4
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
+    """Leave out what a second CPU runtime would only compile again."""
+    if config.getoption("--every-runtime"):
+        return
+    usable = [one.found for one in config.stash[_OFFERED] if not one.left_out]
+    cpus = [one.device for one in usable if one.traits and one.traits.type == "cpu"]
+    spare = _spare(items, cpus[1:])
+    if spare:
+        config.hook.pytest_deselected(items=[item for item in items if item in spare])
+        items[:] = [item for item in items if item not in spare]
+
+
+def _spare(items: list[pytest.Function], others: list[Any]) -> set[pytest.Function]:
+    """The cases that `others` need not run: of each module's marked ones all but a sample.
+
+    The checksums of their names say which are in the sample: the same in every run and every
+    process, and no axis of a test's parameters stays on one value.
+    """
+    spare: set[pytest.Function] = set()
+    sampled: dict[Any, list[pytest.Function]] = {}
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        device = callspec.params.get("device") if callspec else None
+        if device not in others:
+            continue
+        if item.get_closest_marker("first_runtime"):
+            spare.add(item)
+        elif item.get_closest_marker("any_runtime"):
+            sampled.setdefault((item.path, device), []).append(item)
+    for cases in sampled.values():
+        cases.sort(key=lambda case: crc32(case.nodeid.encode()))
+        spare.update(cases[-(-len(cases) // _SAMPLE) :])
+    return spare
 
 
 @pytest.fixture(scope="session")

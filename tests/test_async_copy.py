@@ -29,6 +29,8 @@ from pyclgemm.device import has_async_copy
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.schedule import make_schedule
 
+pytestmark = pytest.mark.any_runtime
+
 H100 = gpu(fence_options="-cl-std=CL3.0")
 PLAIN = replace(DIRECT, ASYNC=1, STAGES=2)
 CONFIGS = {

@@ -13,6 +13,8 @@ import pytest
 
 import pyclgemm
 
+pytestmark = pytest.mark.any_runtime
+
 MODULES = sorted(
     module.name for module in pkgutil.iter_modules(pyclgemm.__path__) if module.name != "__main__"
 )

@@ -15,6 +15,8 @@ from reference import ACTIVATIONS, DTYPES, assert_close, expected_gemm, random_a
 
 import pyclgemm
 
+pytestmark = pytest.mark.any_runtime
+
 SIZES = (23, 35, 41)
 
 

@@ -114,6 +114,8 @@ CPU_CONFIGS = {
     "no prefetching": replace(CPU, PREFETCHB=0, PREFETCHC=0),
 }
 
+pytestmark = pytest.mark.any_runtime
+
 BASES = {"indirect": INDIRECT, "direct": DIRECT, "gemv": GEMV, "cpu": CPU}
 BASES_AND_MORE = BASES | {"direct: all at once": DIRECT_CONFIGS["all at once"]}
 EVERY_CONFIG = [

@@ -15,6 +15,8 @@ from reference import COMPLEX_DTYPES, DTYPES, assert_close, expected_gemm, rando
 
 import pyclgemm
 
+pytestmark = pytest.mark.any_runtime
+
 SIZES = (37, 29, 53)
 REAL_SCALARS, COMPLEX_SCALARS = (0.75, -1.5), (0.75 - 0.5j, -1.5 + 0.25j)
 

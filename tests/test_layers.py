@@ -11,6 +11,8 @@ from reference import ACTIVATIONS, assert_close, expected_gemm, random_array
 
 import pyclgemm
 
+pytestmark = pytest.mark.any_runtime
+
 INPUTS, OUTPUTS = 64, 35
 
 

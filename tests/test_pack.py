@@ -18,6 +18,8 @@ from test_families import CPU, DIRECT, INDIRECT
 import pyclgemm
 from pyclgemm.problem import PackedLayout
 
+pytestmark = pytest.mark.any_runtime
+
 SIZES = (37, 41, 53)
 
 

@@ -15,6 +15,8 @@ from pyclgemm.launch import Schedule
 from pyclgemm.problem import PackedLayout
 from pyclgemm.schedule import make_schedule
 
+pytestmark = pytest.mark.any_runtime
+
 PADDED = replace(INDIRECT, PADLD=10)
 CONFIGS = {
     "padded": PADDED,

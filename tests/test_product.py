@@ -15,6 +15,8 @@ from pyclgemm.problem import PackedLayout
 from pyclgemm.product import Product, make_product
 from pyclgemm.schedule import oriented
 
+pytestmark = pytest.mark.any_runtime
+
 GEMV = GemvConfig(MR=2, WGS=32, LANES_N=4, VW=4, KWI=2)
 ONE_ROW = GemvConfig(MR=1, WGS=16, LANES_N=1, VW=2)
 DIRECT = XgemmDirectConfig(

@@ -30,6 +30,8 @@ from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
 from pyclgemm.schedule import make_schedule
 
+pytestmark = pytest.mark.any_runtime
+
 H100 = gpu(fence_options="-cl-std=CL3.0", shuffle=SHFL, sub_group_sizes=(32,))
 XE = gpu(
     vendor="intel", architecture="", fence_options="-cl-std=CL2.0", shuffle=KHR_SHUFFLE,

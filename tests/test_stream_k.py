@@ -61,6 +61,7 @@ def _workspace(queue: Any, name: str) -> np.ndarray:
     return held
 
 
+@pytest.mark.any_runtime
 @EVERY_FAMILY
 @pytest.mark.parametrize("fill", [1, 2, 5, 30])
 def test_few_and_many_groups(queue: Any, config: Any, fill: int) -> None:
@@ -69,6 +70,7 @@ def test_few_and_many_groups(queue: Any, config: Any, fill: int) -> None:
         assert not _workspace(queue, "counters").any()
 
 
+@pytest.mark.any_runtime
 @EVERY_FAMILY
 def test_more_groups_than_are_joined_at_once(queue: Any, config: Any) -> None:
     # One tile for 9, 40 and 80 groups: a tree of two levels, the last of them wider than 8.
@@ -79,6 +81,7 @@ def test_more_groups_than_are_joined_at_once(queue: Any, config: Any) -> None:
         assert not _workspace(queue, "counters").any()
 
 
+@pytest.mark.any_runtime
 @EVERY_FAMILY
 def test_whole_rounds_before_the_division(queue: Any, config: Any) -> None:
     groups = queue.device.max_compute_units
@@ -86,6 +89,7 @@ def test_whole_rounds_before_the_division(queue: Any, config: Any) -> None:
         check_gemm(queue, (5, 16 * tiles, 50), config=replace(config, FILL=1))
 
 
+@pytest.mark.any_runtime
 def test_tiles_of_many_elements(queue: Any) -> None:
     large = XgemmDirectConfig(
         WGD=64, NWGD=128, KWGD=8, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=4,
@@ -95,6 +99,7 @@ def test_tiles_of_many_elements(queue: Any) -> None:
     check_gemm(queue, (60, 120, 300), config=large)
 
 
+@pytest.mark.any_runtime
 @EVERY_FAMILY
 @pytest.mark.parametrize("dtype", ["float16", "float64", "complex64", "complex128"])
 def test_sums_of_every_type(queue: Any, require: Any, config: Any, dtype: str) -> None:
@@ -134,6 +139,7 @@ def test_partial_sums_are_written_before_they_are_read(fresh_queue: Any, config:
             check_gemm(fresh_queue, sizes, config=config)
 
 
+@pytest.mark.any_runtime
 @EVERY_FAMILY
 def test_epilogue_is_applied_once_to_the_joined_sums(queue: Any, config: Any) -> None:
     for sizes in SHAPES:

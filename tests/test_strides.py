@@ -15,6 +15,8 @@ from reference import assert_close, expected_gemm, random_array
 
 import pyclgemm
 
+pytestmark = pytest.mark.any_runtime
+
 SIZES = (23, 35, 41)
 
 BACKWARDS = Layout(flip_rows=True)
