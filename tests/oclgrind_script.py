@@ -1,6 +1,7 @@
 """Run products on the simulated device, to be started under Oclgrind (see test_oclgrind.py).
 
-Oclgrind reports what kernels do wrong; this script fails if a result is wrong.
+Oclgrind reports what kernels do wrong; this script says which results are right, and where in
+Oclgrind's log the faults of each product start.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -40,6 +42,11 @@ def exact(queue: cl.CommandQueue, host: np.ndarray, order: str = "C") -> cl_arra
     return cl_array.to_device(queue, np.array(host, order=order))
 
 
+#: Each array and queue lives to the end: memory that is freed and taken again, Oclgrind takes
+#: for uninitialised wherever the new buffer is larger.
+_kept: list[Any] = []
+
+
 def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
     """One product of the given kind."""
     config = CONFIGS[family][name]
@@ -63,8 +70,6 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
     c = random_array(rng, (m, n), dtype)
     bias = random_array(rng, (n,), dtype)
     order = "F" if case == "column" else "C"
-    # Each array lives to the end: memory that is freed and taken again, Oclgrind takes for
-    # uninitialised wherever the new buffer is larger.
     left, unpacked = exact(queue, a, order), exact(queue, b, order)
     right: Any = unpacked
     out = exact(queue, c, order)
@@ -78,6 +83,8 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
         right = packed(queue, unpacked, layout)
         options.pop("trans_b")
     activation = "relu" if dtype == "float32" else None
+    offset = exact(queue, bias)
+    _kept.extend([queue, left, unpacked, right, out, offset])
     pyclgemm.gemm(
         queue,
         left,
@@ -85,7 +92,7 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
         out,
         out=out,
         config=config,
-        epilogue=pyclgemm.Epilogue(bias=exact(queue, bias), activation=activation),
+        epilogue=pyclgemm.Epilogue(bias=offset, activation=activation),
         **options,
     )
     expected = expected_gemm(a, b, c, bias=bias, activation=activation, **options)
@@ -93,24 +100,29 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
 
 
 def main() -> None:
-    """Arguments: family, configuration's name, and case."""
-    family, name, case = sys.argv[1:]
+    """Arguments: Oclgrind's log, and after it family/configuration's name/case of each product."""
+    log = Path(sys.argv[1])
     simulated = next(
         one
         for platform in cl.get_platforms()
         for one in platform.get_devices()
         if "Oclgrind" in one.name
     )
-    queue = cl.CommandQueue(cl.Context([simulated]))
-    with ExitStack() as stack:
-        config = CONFIGS[family][name]
-        if getattr(config, "FILL", 0):
-            fenced = replace(device.traits_of(simulated), fence_options=FENCE)
-            stack.enter_context(patch("pyclgemm.prepare.traits_of", lambda device: fenced))
-        if getattr(config, "ASYNC", 0):
-            stack.enter_context(emulated_async_copies())
-        multiply(queue, family, name, case)
-    print("right")
+    context = cl.Context([simulated])
+    fenced = replace(device.traits_of(simulated), fence_options=FENCE)
+    for product in sys.argv[2:]:
+        family, name, case = product.split("/")
+        print(product, log.stat().st_size, sep="\t", flush=True)
+        # A queue of its own: workspaces are the queue's, and not what another case left.
+        queue = cl.CommandQueue(context)
+        with ExitStack() as stack:
+            config = CONFIGS[family][name]
+            if getattr(config, "FILL", 0):
+                stack.enter_context(patch("pyclgemm.prepare.traits_of", lambda device: fenced))
+            if getattr(config, "ASYNC", 0):
+                stack.enter_context(emulated_async_copies())
+            multiply(queue, family, name, case)
+    print("right", log.stat().st_size, sep="\t")
 
 
 if __name__ == "__main__":

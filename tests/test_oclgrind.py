@@ -57,16 +57,20 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("family", "name", "case"),
-    [(family, name, case) for family, name, cases in CASES for case in cases],
-)
-def test_kernels_are_clean(tmp_path: Path, family: str, name: str, case: str) -> None:
+PRODUCTS = [f"{family}/{name}/{case}" for family, name, cases in CASES for case in cases]
+
+#: Starting Python and asking for the device's traits takes longer there than a product does.
+AT_ONCE = 8
+
+
+@pytest.mark.parametrize("start", range(0, len(PRODUCTS), AT_ONCE), ids=PRODUCTS[::AT_ONCE])
+def test_kernels_are_clean(tmp_path: Path, start: int) -> None:
+    products = PRODUCTS[start : start + AT_ONCE]
     log = tmp_path / "oclgrind.log"
     # Unoptimised, because it knows no `freeze`, which the optimiser makes.
     plainly = ["--build-options", "-cl-opt-disable"]
     checks = ["--data-races", "--uninitialized", "--max-errors", "100000", "--log", str(log)]
-    script = [sys.executable, str(HERE / "oclgrind_script.py"), family, name, case]
+    script = [sys.executable, str(HERE / "oclgrind_script.py"), str(log), *products]
     python_path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     run = subprocess.run(
         ["oclgrind", *plainly, *checks, *script],
@@ -77,11 +81,31 @@ def test_kernels_are_clean(tmp_path: Path, family: str, name: str, case: str) ->
         check=False,
     )
     # Oclgrind exits with 0 whatever it finds: the log is the verdict.
-    assert run.returncode == 0, run.stderr[-4000:]
-    assert run.stdout.strip().endswith("right"), run.stdout
-    assert log.exists(), "no log was written"
-    found = faults(log.read_text())
-    assert not found, "".join(found)[:4000]
+    assert log.exists(), f"no log was written\n{run.stderr[-4000:]}"
+    said = [line.split("\t") for line in run.stdout.splitlines() if "\t" in line]
+    assert said, run.stderr[-4000:]
+    found = faults_of_each(said, log.read_bytes())
+    assert not found, "".join(f"{product}:{text[:4000]}\n" for product, text in found.items())
+    assert run.returncode == 0, f"at {said[-1][0]}:\n{run.stderr[-4000:]}"
+    assert [product for product, _ in said] == [*products, "right"], run.stdout
+
+
+def faults_of_each(said: list[list[str]], log: bytes) -> dict[str, str]:
+    """What the log holds from where one product starts to where the next does.
+
+    Parameters
+    ----------
+    said : list of [str, str]
+        Products, and the log's size in bytes when each was started.
+    log : bytes
+        All that Oclgrind reported.
+    """
+    starts = [int(size) for _, size in said] + [len(log)]
+    found = {
+        product: "".join(faults(log[start:end].decode()))
+        for (product, _), start, end in zip(said, starts, starts[1:], strict=False)
+    }
+    return {product: text for product, text in found.items() if text}
 
 
 #: What Oclgrind takes for races between work-groups, since it knows no order between them,
@@ -136,3 +160,11 @@ def test_only_the_join_of_partial_sums_may_look_like_a_race() -> None:
     assert len(faults(race.replace("global", "local").format(load, 1, store))) == 1
     assert len(faults("\nInvalid read of size 4\n\tAt line 3 of input.cl:\n\t  " + load)) == 1
     assert faults("") == []
+
+
+def test_a_fault_is_told_of_the_product_that_made_it() -> None:
+    race = "\nInvalid read of size 4\n\tAt line 3 of input.cl:\n\t  x = a[i];\n"
+    said = [["one", "0"], ["two", "0"], ["three", str(len(race))]]
+    assert list(faults_of_each(said, race.encode())) == ["two"]
+    assert list(faults_of_each(said, (race + race).encode())) == ["two", "three"]
+    assert faults_of_each(said[:1], b"") == {}
