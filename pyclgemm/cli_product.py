@@ -19,10 +19,11 @@ from .discovery import choose_device
 from .epilogue import ACTIVATIONS
 from .inquiry import Inquiry, choose, kernel_sources, product_of
 from .operands import Transposition
-from .precision import DTYPES
+from .precision import DTYPES, result_dtypes
 from .product import Product
 from .select import Choice
 from .typical import typical_traits
+from .unit_report import describe_packing, describe_unit
 
 
 def parse_shape(text: str) -> tuple[int, int, int]:
@@ -69,6 +70,11 @@ _OPTIONS = (
     click.option("--activation", type=click.Choice(tuple(ACTIVATIONS))),
     click.option("--precision", help="JAX's name of the arithmetic, such as F32_F32_F32."),
     click.option(
+        "--result-dtype",
+        help="Element type of result, C and bias, where operands have a choice: float16 and "
+        "bfloat16 also give float32.",
+    ),
+    click.option(
         "--path",
         type=click.Choice(("auto", *FAMILIES)),
         default="auto",
@@ -102,10 +108,12 @@ def product_options(command: Callable[..., None]) -> Callable[..., None]:
         bias: bool,
         activation: str | None,
         precision: str | None,
+        result_dtype: str | None,
         path: str,
         parameters: tuple[tuple[str, int], ...],
         **others: Any,
     ) -> None:
+        _check_result(dtype, result_dtype)
         inquiry = Inquiry(
             *shape,
             dtype=dtype,
@@ -115,12 +123,22 @@ def product_options(command: Callable[..., None]) -> Callable[..., None]:
             bias=bias,
             activation=activation,
             precision=precision,
+            result_dtype=result_dtype,
         )
         command(inquiry, None if path == "auto" else path, dict(parameters), **others)
 
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped
+
+
+def _check_result(dtype: str, result_dtype: str | None) -> None:
+    allowed = result_dtypes(dtype)
+    if result_dtype is not None and result_dtype not in allowed:
+        raise click.BadParameter(
+            f"{result_dtype!r}; the result of {dtype} operands is {' or '.join(allowed)}",
+            param_hint="--result-dtype",
+        )
 
 
 def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Callable[..., None]:
@@ -198,10 +216,11 @@ Examples:
 def explain(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     """Say which kernels compute a product, and why.
 
-    It is the product of an (M, K) and a (K, N) matrix.
+    It is the product of an (M, K) and a (K, N) matrix. `unit` is the matrix unit that
+    multiplies, or why none does; `packed` says which operands are laid out anew before, and why.
     """
     problem = product.problem
-    kernels = ", ".join(kernel.name for kernel in kernel_sources(product, choice.config, traits))
+    kernels = [kernel.name for kernel in kernel_sources(product, choice.config, traits)]
     lines = {
         "product": f"{problem.m} x {problem.n} x {problem.k}, {problem.types}, "
         f"{problem.precision.name}",
@@ -211,7 +230,9 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits) -> None:
         "config": str(choice.config),
         "from": f"{choice.source} (level {choice.level})",
         "reason": choice.reason,
-        "kernels": kernels,
+        "unit": describe_unit(problem, choice.config, traits),
+        "packed": describe_packing(problem, choice.config, kernels),
+        "kernels": ", ".join(kernels),
     }
     for name, value in lines.items():
         click.echo(f"{name:8} {value}")
