@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .ceilings import Ceilings
-from .config import Config
+from .config import Config, MatrixConfig
 from .intensity import Traffic
 from .occupancy import Occupancy
 from .utilisation import Utilisation
@@ -59,7 +59,7 @@ class Verdict:
 
 def bounds_of(
     flops: int,
-    arithmetic: str,
+    peak: float | None,
     traffic: Traffic,
     launches: int,
     utilisation: Utilisation,
@@ -72,8 +72,8 @@ def bounds_of(
     ----------
     flops : int
         Useful operations of the product.
-    arithmetic : str
-        NumPy name of the real type that sums.
+    peak : float or None
+        GFLOPS of the arithmetic, by `Ceilings.peak`; None if it is not known.
     traffic : Traffic
         Bytes that are moved.
     launches : int
@@ -86,7 +86,6 @@ def bounds_of(
         What the product took.
     """
     done = flops / (utilisation.useful or 1.0) / utilisation.balance
-    peak = ceilings.arithmetic.get(arithmetic)
     times = {
         "arithmetic": done / (peak * 1e9) if peak else None,
         "global memory": traffic.global_memory / (ceilings.global_memory * 1e9),
@@ -141,10 +140,10 @@ def judge(
             "several products in one",
         )
     reason = f"moving its bytes through {first.name} alone takes {share}"
-    return Verdict(first.name, "memory-bound", reason, _memory_advice(first.name, traffic))
+    return Verdict(first.name, "memory-bound", reason, _memory_advice(first.name, traffic, config))
 
 
-def _memory_advice(name: str, traffic: Traffic) -> str:
+def _memory_advice(name: str, traffic: Traffic, config: Config) -> str:
     others = {"cache": traffic.tiles, "global memory": traffic.least + traffic.packing}.get(name)
     if others and traffic.joining > others:
         return (
@@ -155,6 +154,11 @@ def _memory_advice(name: str, traffic: Traffic) -> str:
         return (
             "a larger tile of the work-group (MWG, NWG) reads less, and GROUP_M keeps what "
             "neighbours share in the cache"
+        )
+    if name == "local memory" and isinstance(config, MatrixConfig):
+        return (
+            "a larger tile of the sub-group (MWG / SUBGROUPS_M, NWG / SUBGROUPS_N), which reads "
+            "each element of it once"
         )
     if name == "local memory":
         return (
@@ -209,6 +213,11 @@ def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, config: Conf
         )
     if config.family == "gemv":
         return "more loads on their way at a time: KWI, wider vectors (VW)"
+    if isinstance(config, MatrixConfig):
+        return (
+            "more independent work at a time: STAGES, a deeper slab (KWG), a larger tile of the "
+            "sub-group, or fewer sub-groups to wait for at each slab"
+        )
     return "more independent work at a time: STAGES, a larger tile of the work-item, KWI"
 
 

@@ -13,7 +13,7 @@ import datetime
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyopencl as cl
@@ -27,10 +27,15 @@ from .ceilings_kernels import (
     local_work,
     pass_over,
     passes_of_groups,
+    unit_work,
 )
+from .config import UNIT_FAMILIES
 from .device import DeviceTraits, traits_of
 from .enqueue import KernelLaunch
 from .kernel_source import KernelSource
+from .matrix_unit import MatrixUnit
+from .matrix_units import matrix_unit
+from .precision import Precision, resolve_precision
 from .queue_blocker import QueueBlocker
 
 #: Seconds that a burst should take, so that enqueueing it does not count, and bursts.
@@ -46,6 +51,12 @@ _BUFFER_OVER_CACHE = 8
 _CACHED_BUFFER = 2**21
 
 _EMPTY_LAUNCHES = 200
+
+#: A precision and operands for each type that units multiply.
+_UNIT_PRECISIONS = (
+    ("F16_F16_F32", "float16"), ("BF16_BF16_F32", "float32"), ("TF32_TF32_F32", "float32"),
+    ("F64_F64_F64", "float64"), ("I8_I8_I32", "int8"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,9 @@ class Ceilings:
         CPUs, in a queue that is filled faster than it runs.
     date : str
         Of the measurement, ISO 8601.
+    units : mapping of str to float
+        GFLOPS of matrix units, by kernel family and what they multiply (`unit_name`); parts of
+        a split element count as elements. Only units that the device has.
     """
 
     arithmetic: Mapping[str, float]
@@ -79,12 +93,62 @@ class Ceilings:
     local_memory: float | None
     launch_seconds: float
     date: str
+    units: Mapping[str, float] = field(default_factory=dict)
+
+    def peak(self, family: str, precision: Precision) -> Peak | None:
+        """The ceiling of the arithmetic of a kernel; None if it was not measured.
+
+        Parameters
+        ----------
+        family : str
+            Of the kernel.
+        precision : Precision
+            The arithmetic.
+
+        Examples
+        --------
+        >>> from pyclgemm.precision import resolve_precision
+        >>> ceilings = Ceilings({"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01",
+        ...                     {"matrix tf32": 390e3})
+        >>> ceilings.peak("matrix", resolve_precision("TF32_TF32_F32_X3", "float32"))
+        Peak(gflops=130000.0, name='tf32 by matrix units, 3 products each')
+        >>> ceilings.peak("direct", resolve_precision(None, "float32"))
+        Peak(gflops=60000.0, name='float32')
+        """
+        unit = self.units.get(unit_name(family, precision.multiplied or ""))
+        if unit is not None:
+            terms = f", {precision.terms} products each" if precision.terms > 1 else ""
+            name = f"{precision.multiplied} by matrix units{terms}"
+            return Peak(unit / precision.terms, name)
+        plain = None if family in UNIT_FAMILIES else self.arithmetic.get(precision.arithmetic)
+        return None if plain is None else Peak(plain, precision.arithmetic)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The ceiling of a kernel's arithmetic.
+
+    Attributes
+    ----------
+    gflops : float
+        Useful operations: of a product that is made up of several, one.
+    name : str
+        What multiplies.
+    """
+
+    gflops: float
+    name: str
+
+
+def unit_name(family: str, multiplied: str) -> str:
+    """The key of a ceiling in `Ceilings.units`."""
+    return f"{family} {multiplied}"
 
 
 def measure_ceilings(
     queue: cl.CommandQueue, report: Callable[[str], None] = lambda what: None
 ) -> Ceilings:
-    """Measure the ceilings of a device; it takes a second or two.
+    """Measure the ceilings of a device; it takes some seconds.
 
     Parameters
     ----------
@@ -112,6 +176,10 @@ def measure_ceilings(
     for name in types:
         report(f"arithmetic in {name}")
         arithmetic[name] = _arithmetic(queue, traits, name)
+    units = {}
+    for unit in _units_of(traits):
+        report(f"matrix units, {unit.operand}")
+        units[unit_name("matrix", unit.operand)] = _unit(queue, traits, unit)
     report("global memory")
     size = _buffer_bytes(queue.device, traits)
     global_memory = _global_memory(queue, traits, pass_over(traits, size))
@@ -125,7 +193,7 @@ def measure_ceilings(
     report("launches")
     today = datetime.date.today().isoformat()
     launch = _launch(queue, traits)
-    return Ceilings(arithmetic, global_memory, cache, local_memory, launch, today)
+    return Ceilings(arithmetic, global_memory, cache, local_memory, launch, today, units)
 
 
 def _best_rate(seconds: Callable[[int], float]) -> float:
@@ -139,6 +207,17 @@ def _best_rate(seconds: Callable[[int], float]) -> float:
 
 def _arithmetic(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) -> float:
     work, flops = arithmetic_work(queue, traits, dtype)
+    return flops * _best_rate(work.seconds) / 1e9
+
+
+def _units_of(traits: DeviceTraits) -> list[MatrixUnit]:
+    """The matrix units of a device, each once."""
+    found = (matrix_unit(resolve_precision(*names), traits) for names in _UNIT_PRECISIONS)
+    return [unit for unit in found if unit is not None]
+
+
+def _unit(queue: cl.CommandQueue, traits: DeviceTraits, unit: MatrixUnit) -> float:
+    work, flops = unit_work(queue, traits, unit)
     return flops * _best_rate(work.seconds) / 1e9
 
 

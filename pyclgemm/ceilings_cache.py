@@ -17,7 +17,7 @@ from .ceilings import Ceilings, measure_ceilings
 from .device import DeviceTraits, traits_of
 
 #: Raised when a kernel or the meaning of a figure changes: older files are measured anew.
-_VERSION = 2
+_VERSION = 3
 
 
 def ceilings_folder() -> Path:
@@ -75,7 +75,10 @@ def _read(path: Path) -> Ceilings | None:
         if content["version"] != _VERSION:
             return None
         ceilings = Ceilings(**content["ceilings"])
-        numbers = [ceilings.global_memory, ceilings.launch_seconds, *ceilings.arithmetic.values()]
+        numbers = [
+            ceilings.global_memory, ceilings.launch_seconds, *ceilings.arithmetic.values(),
+            *ceilings.units.values(),
+        ]  # fmt: skip
         return ceilings if all(number > 0 for number in numbers) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -14,12 +14,30 @@ from .codegen import fma_is_fast
 from .device import DeviceTraits
 from .element import ElementType
 from .kernel_source import KernelSource, render
+from .matrix_codegen import FragmentLoad
+from .matrix_unit import MatrixUnit
 
 #: Chains of multiply-adds of a work-item, and steps of each before the loop's end.
 CHAINS, STEPS = 12, 16
 
 #: Reads on their way at the same time.
 GLOBAL_LOADS, LOCAL_LOADS, LOCAL_REPEATS = 8, 4, 4
+
+#: Sums of a sub-group of a matrix unit, and steps of each before the loop's end.
+UNIT_CHAINS, UNIT_STEPS = 8, 16
+
+#: Of a register of what a unit multiplies: the bits that vary, and those that are set. Floating
+#: numbers are between 0.5 and 1, of both signs.
+_PATTERNS = {
+    "float16": (0x83FF83FF, 0x38003800),
+    "bfloat16": (0x807F807F, 0x3F003F00),
+    "tf32": (0x807FE000, 0x3F000000),
+    "float64": (0, 0),  # which is no bit pattern in the kernel
+    "int8": (0x0F0F0F0F, 0),
+}
+
+#: The C type in which a unit sums, by what it multiplies, where that is not float.
+_UNIT_SUMS = {"float64": "double", "int8": "int"}
 
 #: Work-groups of a device for each compute unit: enough for every latency of a GPU to be hidden.
 _GROUPS_PER_UNIT, _GROUPS_PER_CORE = 16, 2
@@ -71,6 +89,34 @@ def arithmetic_work(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) ->
     # Numbers stay near 1: the limit of repeating the step is addend / (1 - factor).
     work = Work(queue, source, groups, np.float32(-0.75), np.float32(1.5))
     return work, 2 * width * CHAINS * STEPS * items * groups
+
+
+def unit_work(queue: cl.CommandQueue, traits: DeviceTraits, unit: MatrixUnit) -> tuple[Work, int]:
+    """Multiply-accumulates of a matrix unit, and the operations of a round."""
+    items, groups = items_and_groups(traits)
+    work = Work(queue, unit_source(unit, items), groups)
+    sub_groups = groups * items // unit.lanes
+    return work, 2 * unit.m * unit.n * unit.k * UNIT_CHAINS * UNIT_STEPS * sub_groups
+
+
+def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
+    """The kernel of `unit_work`, for work-groups of so many work-items."""
+    return _kernel(
+        "ceiling_matrix",
+        items,
+        unit=unit,
+        real=_UNIT_SUMS.get(unit.operand, "float"),
+        pattern=_PATTERNS[unit.operand],
+        chains=UNIT_CHAINS,
+        steps=UNIT_STEPS,
+        # Fragments are neither loaded nor split.
+        slabs=(),
+        fragments=FragmentLoad("elements"),
+        as_stored=True,
+        parts=1,
+        split=None,
+        constraints={"float64": "dd", "int8": "rr"}.get(unit.operand, "fr"),
+    )
 
 
 @dataclass(frozen=True)

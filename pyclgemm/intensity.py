@@ -6,19 +6,27 @@ The terms are those of the roofline model (see `pyclgemm.ceilings`).
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from .config import Config, CpuConfig, XgemmConfig
+from .config import Config, CpuConfig, MatrixConfig, WgmmaConfig, XgemmConfig
 from .constraint_list import STAGED_BYTES
 from .element import operand_type
+from .matrix_slab import COPY_BYTES
 from .pack_codegen import PACKED_A, PACKED_B
+from .parts import parts_of
 from .problem import GemmProblem
 from .schedule import needs_packing
 from .share import Share, tile_count
 from .slab_reader import slab_reader
+from .wgmma_units import FRAGMENT_ROWS
+
+#: Bytes of an element as wgmma multiplies it, and of a slab along k.
+_MULTIPLIED_BYTES = {"int8": 1, "float16": 2, "bfloat16": 2, "tf32": 4}
+_WGMMA_SLAB_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,11 @@ class Traffic:
 
 
 def traffic_of(
-    problem: GemmProblem, config: Config, sub_group: int, share: Share | None = None
+    problem: GemmProblem,
+    config: Config,
+    sub_group: int,
+    share: Share | None = None,
+    packed: Collection[str] = (),
 ) -> Traffic:
     """Count the bytes that a configuration moves for a product.
 
@@ -75,6 +87,8 @@ def traffic_of(
         Work-items that read local memory together.
     share : Share, optional
         How work-groups share tiles, if they do.
+    packed : collection of str
+        Of matrix units: the operands, "a" and "b", that are packed before.
 
     Examples
     --------
@@ -94,6 +108,10 @@ def traffic_of(
     least = size * (m * k + k * n) + results * (2 if problem.c else 1)
     if isinstance(config, CpuConfig):
         return _cpu_traffic(problem, config, least, size)
+    if isinstance(config, MatrixConfig):
+        return _matrix_traffic(problem, config, least, size, packed)
+    if isinstance(config, WgmmaConfig):
+        return _wgmma_traffic(problem, config, least, packed)
     tiles = getattr(config, "tiles", None)
     if tiles is None:
         return Traffic(least, 0, None, None, None)
@@ -135,6 +153,10 @@ def load_bytes(problem: GemmProblem, config: Config) -> dict[str, int]:
     stored = np.dtype(problem.dtype).itemsize
     if isinstance(config, CpuConfig):
         return {"packed B": config.VW * stored}
+    if isinstance(config, WgmmaConfig):
+        return {}  # whole slabs are copied by a descriptor
+    if isinstance(config, MatrixConfig):
+        return {f"{name} from global memory": COPY_BYTES for name in "AB"}
     tiles = getattr(config, "tiles", None)
     if tiles is None:
         return {}
@@ -164,6 +186,42 @@ def _cpu_traffic(problem: GemmProblem, config: CpuConfig, least: int, size: int)
     count = math.ceil(problem.m / config.MR) * math.ceil(problem.n / config.NR)
     packing = 2 * size * problem.k * (problem.m + (0 if problem.packed else problem.n))
     return Traffic(least, packing, count * problem.k * (config.MR + config.NR) * size, None, None)
+
+
+def _matrix_traffic(
+    problem: GemmProblem,
+    config: MatrixConfig,
+    least: int,
+    size: int,
+    packed: Collection[str],
+) -> Traffic:
+    """Sub-groups read their part of a slab from local memory, each element by one work-item."""
+    extents = {"a": problem.m, "b": problem.n}
+    packing = sum(2 * size * extents[name] * problem.k for name in packed)
+    count = tile_count(problem.m, problem.n, config.MWG, config.NWG)
+    depth = math.ceil(problem.k / config.KWG) * config.KWG
+    read = config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG
+    local = count * depth * read * size
+    tiles = count * depth * (config.MWG + config.NWG) * size
+    return Traffic(least, packing, tiles, local or None, local or None)
+
+
+def _wgmma_traffic(
+    problem: GemmProblem, config: WgmmaConfig, least: int, packed: Collection[str]
+) -> Traffic:
+    """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
+    precision = problem.precision
+    size = _MULTIPLIED_BYTES[precision.multiplied or ""]
+    stored = size * parts_of(precision.terms)
+    extents = {"a": problem.m, "b": problem.n}
+    packing = sum(2 * stored * extents[name] * problem.k for name in packed)
+    count = tile_count(problem.m, problem.n, config.MWG, config.NWG)
+    slab = _WGMMA_SLAB_BYTES // size
+    depth = math.ceil(problem.k / slab) * slab
+    tiles = count * depth * (config.MWG + config.NWG) * stored
+    read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
+    local = count * depth * read * size * precision.terms
+    return Traffic(least, packing, tiles, local or None, local or None)
 
 
 def _local_bytes(tiles: XgemmConfig, size: int, sub_group: int) -> tuple[int, int]:

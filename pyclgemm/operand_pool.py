@@ -57,10 +57,11 @@ class OperandPool:
     queue : pyopencl.CommandQueue
         In-order, without profiling.
     dtype : str
-        NumPy name of the element type of the operands; the result is of the type that it gives
-        by itself.
+        NumPy name of the element type of the operands.
     shapes : sequence of tuple of int
         m, n, k of all products that will be asked for.
+    result_dtype : str, optional
+        NumPy name of that of the result; by default the one that `dtype` gives by itself.
 
     Raises
     ------
@@ -78,11 +79,15 @@ class OperandPool:
     """
 
     def __init__(
-        self, queue: cl.CommandQueue, dtype: str, shapes: Sequence[tuple[int, int, int]]
+        self,
+        queue: cl.CommandQueue,
+        dtype: str,
+        shapes: Sequence[tuple[int, int, int]],
+        result_dtype: str | None = None,
     ) -> None:
         self._queue = queue
         self._context = queue.context  # not every runtime keeps a queue's context alive
-        self._result_dtype = np.dtype(result_dtypes(dtype)[0])
+        self._result_dtype = np.dtype(result_dtype or result_dtypes(dtype)[0])
         size = np.dtype(dtype).itemsize
         self._bytes = {"a": size, "b": size, "out": self._result_dtype.itemsize}
         traits = traits_of(queue.device)
@@ -187,6 +192,7 @@ class OperandPool:
             _operated(self._host["b"][: k * n].reshape(shape_b), inquiry.trans_b),
             resolve_precision(inquiry.precision, inquiry.dtype),
             rng,
+            self._result_dtype.name,
         )
         c = self._on_device(rng, (m, n)) if inquiry.reads_c else None
         bias = self._on_device(rng, (n,)) if inquiry.bias else None

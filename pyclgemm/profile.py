@@ -18,7 +18,9 @@ from .device import DeviceTraits, traits_of
 from .errors import PyclgemmError
 from .inquiry import Inquiry, choose, product_of
 from .intensity import Traffic, load_bytes, traffic_of
-from .launch import Launch
+from .launch import Launch, Schedule
+from .matrix_configs import MatrixConfig
+from .matrix_constraints import local_bytes as matrix_local_bytes
 from .occupancy import Occupancy, estimate_occupancy, limits_of
 from .operand_pool import OperandPool
 from .product import Product
@@ -132,7 +134,8 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     device = queue.device
     traits = traits_of(device)
     problem, config = product.problem, choice.config
-    launches: tuple[Launch, ...] = make_schedule(oriented(product, config), config, traits).launches
+    schedule = make_schedule(oriented(product, config), config, traits)
+    launches = schedule.launches
     main = launches[-1]
     resources = resources_of(queue.context, device, main.source)
     work_items = math.prod(main.source.local_size)
@@ -140,6 +143,8 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     if tiles := getattr(config, "tiles", None):
         # Not every driver answers the query.
         held = max(held, local_bytes(tiles, problem.dtype))
+    if isinstance(config, MatrixConfig):
+        held = max(held, matrix_local_bytes(config, problem.dtype))
     occupancy = estimate_occupancy(traits, work_items, held, resources.registers)
     limits = limits_of(traits)
     sub_group = limits.sub_group if limits else _SUB_GROUP
@@ -154,9 +159,14 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
         utilisation=utilise(
             problem, config, math.prod(main.groups), traits.compute_units, occupancy.groups
         ),
-        traffic=traffic_of(problem, config, sub_group, _share_of(main)),
+        traffic=traffic_of(problem, config, sub_group, _share_of(main), _packed(schedule)),
         loads=load_bytes(problem, config),
     )
+
+
+def _packed(schedule: Schedule) -> tuple[str, ...]:
+    """The operands that are packed before the product."""
+    return tuple(name for name in ("a", "b") if f"packed_{name}" in schedule.workspaces)
 
 
 def _share_of(launch: Launch) -> Share | None:
@@ -178,8 +188,9 @@ def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:
         What one product took.
     """
     problem = analysis.product.problem
+    peak = ceilings.peak(analysis.choice.path, problem.precision)
     bounds = bounds_of(
-        problem.flops, problem.precision.arithmetic, analysis.traffic, len(analysis.kernels),
+        problem.flops, peak.gflops if peak else None, analysis.traffic, len(analysis.kernels),
         analysis.utilisation, ceilings, seconds,
     )  # fmt: skip
     verdict = judge(
@@ -240,7 +251,8 @@ def profile(
     if ceilings is None:
         ceilings = ceilings_of(queue, report=report)
     report("operands and a check of the result")
-    operands = OperandPool(queue, inquiry.dtype, [(inquiry.m, inquiry.n, inquiry.k)])
+    sizes = (inquiry.m, inquiry.n, inquiry.k)
+    operands = OperandPool(queue, inquiry.dtype, [sizes], inquiry.result_dtype)
     if fault := operands.fault(inquiry, choice.config):
         raise PyclgemmError(f"the result of {choice.path}, {choice.config}, is wrong: {fault}")
     report("the product")

@@ -50,7 +50,8 @@ def plot_roofline(profile: Profile, path: Path) -> None:
 def _draw(axes: Any, profile: Profile) -> None:
     problem = profile.analysis.product.problem
     ceilings, traffic = profile.ceilings, profile.analysis.traffic
-    peak = ceilings.arithmetic.get(problem.precision.arithmetic)
+    found = ceilings.peak(profile.analysis.choice.path, problem.precision)
+    peak = found.gflops if found else None
     roofs = {
         "global memory": (ceilings.global_memory, traffic.global_memory),
         "second-level cache": (ceilings.cache, traffic.cache),

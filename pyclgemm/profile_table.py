@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .profile import Analysis, Profile
+from .unit_report import describe_packing, describe_unit
 
 _UNKNOWN = "unknown"
 
@@ -23,7 +24,7 @@ def profile_table(profile: Profile) -> Table:
     analysis = profile.analysis
     problem = analysis.product.problem
     table = Table(
-        title=f"{problem.m} x {problem.n} x {problem.k}, {problem.dtype}, "
+        title=f"{problem.m} x {problem.n} x {problem.k}, {problem.types}, "
         f"{problem.precision.name}, on {analysis.traits.name}",
         title_justify="left",
         show_header=False,
@@ -50,16 +51,15 @@ _Rows = Iterable[tuple[str, str]]
 
 def _speed(profile: Profile) -> _Rows:
     ceilings, analysis = profile.ceilings, profile.analysis
-    arithmetic = analysis.product.problem.precision.arithmetic
-    peak = ceilings.arithmetic.get(arithmetic)
+    peak = ceilings.peak(analysis.choice.path, analysis.product.problem.precision)
     yield "time", _time(profile.seconds)
     achieved = f"{_number(profile.gflops)} GFLOPS"
     if peak:
-        achieved += f", {profile.gflops / peak:.0%} of the arithmetic ceiling"
+        achieved += f", {profile.gflops / peak.gflops:.0%} of the arithmetic ceiling"
     yield "achieved", achieved
     yield (
         "ceilings, measured",
-        (f"{_number(peak)} GFLOPS of {arithmetic}, " if peak else "")
+        (f"{_number(peak.gflops)} GFLOPS of {peak.name}, " if peak else "")
         + f"{_number(ceilings.global_memory)} GB/s from global memory, "
         + _rate(ceilings.cache, "from the second-level cache")
         + _rate(ceilings.local_memory, "from local memory")
@@ -71,6 +71,9 @@ def _kernel(analysis: Analysis) -> _Rows:
     choice, resources = analysis.choice, analysis.resources
     yield "path", choice.path
     yield "config", str(choice.config)
+    problem = analysis.product.problem
+    yield "matrix unit", describe_unit(problem, choice.config, analysis.traits)
+    yield "packed", describe_packing(problem, choice.config, analysis.kernels)
     yield "kernels", ", ".join(analysis.kernels)
     if analysis.traits.type == "cpu":
         yield "registers, spills", "does not apply to CPUs: their compilers tell neither"

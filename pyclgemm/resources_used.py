@@ -18,6 +18,7 @@ import pyopencl as cl
 from .build import build_kernel
 from .device import traits_of
 from .kernel_source import KernelSource
+from .ptx_step import PtxStepError, lift
 
 
 @dataclass(frozen=True)
@@ -197,8 +198,13 @@ def _nvidia_log(context: cl.Context, device: cl.Device, source: KernelSource, te
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)
             program = cl.Program(context, text).build(options, [device], cache_dir=False)
+            if source.target:
+                # What the assembler said is of the kernel without its lines in comments.
+                (binary,) = program.get_info(cl.program_info.BINARIES)
+                lifted = cl.Program(context, [device], [lift(binary, source.target)])
+                program = lifted.build("-cl-nv-verbose", [device])
         return str(program.get_build_info(device, cl.program_build_info.LOG))
-    except cl.Error:  # the kernel itself builds: only this option is not known
+    except (cl.Error, PtxStepError):  # the kernel itself builds: only this option is not known
         return ""
 
 

@@ -215,6 +215,13 @@ def test_help_has_an_example(command):
     assert f"python -m pyclgemm {command}" in result.output.split("Example")[1]
 
 
+def test_a_wider_result_is_what_is_measured(queue):
+    inquiry = Inquiry(16, 16, 16, "float16", result_dtype="float32", reads_c=True, bias=True)
+    found = profile(queue, inquiry, ceilings=CEILINGS, rounds=1)
+    assert found.analysis.product.problem.types == "float16 -> float32"
+    assert found.analysis.traffic.least == 2 * (256 + 256) + 4 * 2 * 256
+
+
 def test_float16_sums_are_compared_with_their_own_ceiling(queue, traits):
     found = profile(queue, Inquiry(16, 16, 16, "float16"), ceilings=CEILINGS, rounds=1)
     arithmetic = next(bound for bound in found.bounds if bound.name == "arithmetic")

@@ -137,3 +137,31 @@ def test_a_driver_that_knows_no_such_option_tells_nothing(context, device, sourc
     found = resources_of(context, device, source)
     assert found.registers is None
     assert found.source == "the driver's build log told nothing"
+
+
+def test_what_is_lifted_is_assembled_once_more(context, device, source, monkeypatch):
+    """Its instructions are comments to the compiler: only the second log is of the kernel."""
+    made = []
+
+    class Program:
+        def __init__(self, context, *content):
+            self.content = content
+            made.append(self)
+
+        def build(self, options, devices, **others):
+            assert "-cl-nv-verbose" in options
+            return self
+
+        def get_info(self, what):
+            return [b".target sm_90\n//@wgmma.fence.sync.aligned;\n"]
+
+        def get_build_info(self, device, what):
+            return f"log of program {made.index(self)}"
+
+    monkeypatch.setattr(resources_used.cl, "Program", Program)
+    plain = resources_used._nvidia_log(context, device, source, source.text)
+    assert plain == "log of program 0"
+    lifted = dataclasses.replace(source, target="sm_90a")
+    assert resources_used._nvidia_log(context, device, lifted, source.text) == "log of program 2"
+    (binary,) = made[2].content[1]
+    assert binary == b".target sm_90a\nwgmma.fence.sync.aligned;\n"

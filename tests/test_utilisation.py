@@ -132,7 +132,7 @@ TRAFFIC = Traffic(10**6, 0, 10**7, 10**8, 10**9)
 def bounds(use=FULL, traffic=TRAFFIC, flops=10**9, launches=1, seconds=2e-3):
     return {
         bound.name: bound
-        for bound in bounds_of(flops, "float32", traffic, launches, use, CEILINGS, seconds)
+        for bound in bounds_of(flops, 1000.0, traffic, launches, use, CEILINGS, seconds)
     }
 
 
@@ -187,7 +187,7 @@ def test_joining_is_blamed_where_it_moves_most(limit):
     for joining, blamed in ((3 * 10**7, True), (10**5, False)):
         traffic = Traffic(10**7, 10**7, 10**7, None, None, joining)
         ceilings = dataclasses.replace(CEILINGS, **{limit.replace(" ", "_"): 1.0})
-        found = bounds_of(1, "float32", traffic, 1, FULL, ceilings, 0.05)
+        found = bounds_of(1, 1000.0, traffic, 1, FULL, ceilings, 0.05)
         assert found[0].name == limit
         verdict = judge([dataclasses.replace(found[0], share=1.0)], FULL, SOME, traffic, FILLED[0])
         assert ("FILL" in verdict.advice) is blamed
