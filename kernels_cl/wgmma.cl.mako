@@ -11,6 +11,8 @@
 <%
     places = ", ".join(f"%{i}" for i in range(accumulators))
     pinned = ", ".join(f'"+{constraint}"(c[{i}])' for i in range(accumulators))
+    # What the unit still reads or writes, registers of A or sums, is not touched meanwhile.
+    waits_each = tiles.PROMOTE or a_in_registers
     needs_row = problem.c or problem.bias == "row" or terms > 1
     needs_column = problem.c or problem.bias == "column" or terms > 1
 %>
@@ -39,6 +41,23 @@ ${prelude.epilogue(called=True)}
 
 ${tensor_copy.functions(staging is not None)}
 
+% if a_in_registers:
+// c += a b, for 64 rows; where b lies, a descriptor tells.
+static inline void multiply_accumulate(element *c, const uint *a, const ulong b)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %${accumulators + 5}, 0;\n"
+        "${mark}${instruction} {${places}}, {${", ".join(f"%{accumulators + i}" for i in range(4))}}, %${accumulators + 4}, p${modifiers};\n}"
+        : ${pinned} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1) : "memory");
+}
+
+// The tf32 nearest to x.
+static inline uint nearest_tf32(const float x)
+{
+    uint bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+}
+% else:
 // c += a b, for 64 rows; where a and b lie, descriptors tell.
 static inline void multiply_accumulate(element *c, const ulong a, const ulong b)
 {
@@ -46,6 +65,7 @@ static inline void multiply_accumulate(element *c, const ulong a, const ulong b)
         "${mark}${instruction} {${places}}, %${accumulators}, %${accumulators + 1}, p${modifiers};\n}"
         : ${pinned} : "l"(a), "l"(b), "r"(1) : "memory");
 }
+% endif
 
 // Until the sums are in the registers.
 static inline void await_sums(element *c)
@@ -103,7 +123,11 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
         ${tensor_copy.write(f"{slab.name}_map", slab.map, slab.name, slab.inner, slab.outer, slab.pitch)}
         % endfor
         % if staging:
+        % if staging.turned:
+        ${tensor_copy.write("out_map", staging.map, "out", "m", "n", "out_column_stride")}
+        % else:
         ${tensor_copy.write("out_map", staging.map, "out", "n", "m", "out_row_stride")}
+        % endif
         % endif
         for (int stage = 0; stage < STAGES; ++stage) {
             make_barrier(full + 8 * stage, 1);
@@ -207,30 +231,42 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
                     % endif
                 }
             }
-            % if not tiles.PROMOTE:
+            % if not waits_each:
             int used = -1;  // the stage whose slabs were multiplied last
             % endif
             #pragma unroll 1
             for (extent slab = 0; slab < count; ++slab) {
+                % if a_in_registers:
+                const __local uchar *a_slab = memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
+                % else:
                 const uint a_slab = slabs + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
-                const uint b_slab = slabs + stage * (A_BYTES + B_BYTES) + A_BYTES;
                 const ulong a_at = ${descriptor(operands[0])} | (a_slab & 0x3ffff) >> 4;
+                % endif
+                const uint b_slab = slabs + stage * (A_BYTES + B_BYTES) + A_BYTES;
                 const ulong b_at = ${descriptor(operands[1])} | (b_slab & 0x3ffff) >> 4;
                 await(full + 8 * stage, parity);
+                % if a_in_registers:
+                ${load_a()}
+                % endif
                 asm volatile("${mark}wgmma.fence.sync.aligned;" : : : "memory");
                 #pragma unroll
                 for (int step = 0; step < 4; ++step) {
                     #pragma unroll
                     for (int f = 0; f < FRAGMENTS; ++f) {
+                        % if a_in_registers:
+                        multiply_accumulate(accumulators[f], a_fragments[f][step], b_at + step * ${operands[1].step});
+                        % else:
                         multiply_accumulate(accumulators[f], a_at + f * ${64 * 128 >> 4} + step * ${operands[0].step}, b_at + step * ${operands[1].step});
+                        % endif
                     }
                 }
                 asm volatile("${mark}wgmma.commit_group.sync.aligned;" : : : "memory");
-                % if tiles.PROMOTE:
+                % if waits_each:
                 ${await_all()}
                 if (thread == 0) {
                     arrive(empty + 8 * stage);
                 }
+                % if tiles.PROMOTE:
                 if (${"true" if tiles.PROMOTE == 1 else f"slab % {tiles.PROMOTE} == {tiles.PROMOTE - 1} || slab == count - 1"}) {
                     #pragma unroll
                     for (int f = 0; f < FRAGMENTS; ++f) {
@@ -241,6 +277,7 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
                         }
                     }
                 }
+                % endif
                 % else:
                 // One group of instructions stays on its way; the one before it is done.
                 if (used >= 0) {
@@ -256,7 +293,7 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
                     parity ^= 1;
                 }
             }
-            % if not tiles.PROMOTE:
+            % if not waits_each:
             ${await_all()}
             if (thread == 0 && used >= 0) {
                 arrive(empty + 8 * used);
@@ -265,7 +302,13 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
             #pragma unroll
             for (int f = 0; f < FRAGMENTS; ++f) {
                 const extent first_row = a_tile + consumer * CONSUMER_M + 64 * f;
-                ${finish_staged() if staging else finish_directly()}
+                % if not staging:
+                ${finish_directly()}
+                % elif staging.turned:
+                ${finish_turned()}
+                % else:
+                ${finish_staged()}
+                % endif
             }
         }
         % if staging:
@@ -273,6 +316,24 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
             asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
         }
         % endif
+</%def>
+
+## The fragments of A of a slab. They lie there in boxes of 32 rows by 32 depths, rows contiguous.
+<%def name="load_a()" filter="trim">
+                uint a_fragments[FRAGMENTS][4][4];
+                #pragma unroll
+                for (int f = 0; f < FRAGMENTS; ++f) {
+                    #pragma unroll
+                    for (int step = 0; step < 4; ++step) {
+                        #pragma unroll
+                        for (int i = 0; i < 4; ++i) {
+                            const int row = 64 * f + thread / 32 * 16 + i % 2 * 8 + lane / 4;
+                            const int depth = 8 * step + i / 2 * 4 + lane % 4;
+                            const int at = row / 32 * 4096 + depth * 128 + ((row % 32 / 4) ^ (depth & 7)) * 16 + row % 4 * 4;
+                            a_fragments[f][step][i] = nearest_tf32(*(const __local float *)(a_slab + at));
+                        }
+                    }
+                }
 </%def>
 
 ## Where a slab's first piece lies is added: address / 16.
@@ -420,4 +481,44 @@ ${prelude.finish(f"{held}[f][{place}]", addend, bias)}
                                 asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "${constraint}"(first), "${constraint}"(value) : "memory");
                             }
                             % endfor
+</%def>
+
+## As above, where columns of the result are contiguous: boxes of 64 columns by 32 rows.
+<%def name="finish_turned()" filter="trim">
+                #pragma unroll
+                for (int chunk = 0; chunk < ${staging.chunks}; ++chunk) {
+                    const uint boxes = slabs + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * 8192};
+                    // The boxes of the chunk before have been read.
+                    if (thread == 0) {
+                        asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
+                    }
+                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
+                    #pragma unroll
+                    for (int q = 0; q < ${staging.map.rows // 8}; ++q) {
+                        #pragma unroll
+                        for (int i = 0; i < 4; ++i) {
+                            const int j = chunk * ${staging.map.rows // 8} + q;
+                            const int within = thread / 32 * 16 + i / 2 * 8 + lane / 4;
+                            const int box_row = 8 * q + lane % 4 * 2 + i % 2;
+                            % if needs_row:
+                            const extent row = first_row + within;
+                            % endif
+                            % if needs_column:
+                            const extent column = b_tile + ${staging.map.rows} * chunk + box_row;
+                            % endif
+                            ${finish_one("4 * j + i", "row", "column", True)}
+                            const uint at = boxes + within / 32 * 8192 + box_row * 128 + ((within % 32 / 4) ^ (box_row & 7)) * 16 + within % 4 * 4;
+                            asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "${constraint}"(value) : "memory");
+                        }
+                    }
+                    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
+                    if (thread == 0) {
+                        #pragma unroll
+                        for (int box = 0; box < ${staging.boxes}; ++box) {
+                            store_box(boxes + box * 8192, out_map, first_row + box * ${staging.map.elements}, b_tile + ${staging.map.rows} * chunk);
+                        }
+                        asm volatile("cp.async.bulk.commit_group;" : : : "memory");
+                    }
+                }
 </%def>

@@ -19,7 +19,7 @@ from .config import (
 )
 from .cpu_schedule import schedule_cpu
 from .device import DeviceTraits
-from .element import ElementType, operand_type
+from .element import operand_type
 from .launch import Schedule, gemm_launch
 from .matrix_slab import packed_form, packed_operands
 from .matrix_units import required_unit
@@ -28,14 +28,16 @@ from .pack_codegen import PackedForm
 from .problem import GemmProblem
 from .product import Product
 from .share import divide, tile_count
-from .wgmma_schedule import schedule_wgmma
+from .wgmma_schedule import oriented_wgmma, schedule_wgmma
 
 #: Elements to which rows of operands are padded that matrix units read after packing.
 _PACKED_WIDTH = 16
 
 
 def oriented(product: Product, config: Config) -> Product:
-    """Exchange rows and columns where the kernel family wants it: gemv takes few rows."""
+    """Exchange rows and columns where the kernel family wants it."""
+    if isinstance(config, WgmmaConfig):
+        return oriented_wgmma(product)
     few_columns = product.problem.n < product.problem.m
     if isinstance(config, GemvConfig) and few_columns and product.problem.packed is None:
         return product.transposed
@@ -181,9 +183,7 @@ def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTrait
         return math.ceil(max(1, extent) / _PACKED_WIDTH) * _PACKED_WIDTH
 
     sizes = {
-        name: (
-            (extent, padded(problem.k)) if form.along_k else (padded(extent), max(1, problem.k))
-        )
+        name: ((extent, padded(problem.k)) if form.along_k else (padded(extent), max(1, problem.k)))
         for name, extent in zip(NAMES, (problem.m, problem.n), strict=True)
         if name in packed_operands(problem, unit)
     }

@@ -11,7 +11,7 @@ from .kernel_source import Argument, KernelSource, matrix_arguments, render
 from .matrix_configs import WgmmaConfig
 from .pack_codegen import PackedForm
 from .parts import PART_TYPES, PRODUCTS, parts_of
-from .problem import GemmProblem, MatrixLayout
+from .problem import GemmProblem, MatrixLayout, Order
 from .ptx_step import MARK
 from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap
 from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit
@@ -27,7 +27,10 @@ _MOST_BOXES = 2
 
 #: Registers of a work-item that copies and of one that multiplies, by the number of warpgroups that
 #: do; together they are those of the work-group (CUTLASS 3 divides them so).
-_REGISTERS = {2: (40, 232), 3: (32, 160)}
+REGISTERS = {2: (40, 232), 3: (32, 160)}
+
+#: Bytes of results that are collected where their columns are contiguous.
+_TURNED_BYTES = 4
 
 #: What `cvt` makes of two results that lie in one register.
 _PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
@@ -95,6 +98,8 @@ class Staging:
         Local memory for all warpgroups.
     packs : str
         Type of two results in one register, in PTX; empty if a result fills one.
+    turned : bool
+        Whether columns of the result are contiguous: rows of a box are columns then.
     """
 
     map: TensorMap
@@ -102,11 +107,16 @@ class Staging:
     chunks: int
     bytes: int
     packs: str
+    turned: bool = False
 
 
-def staging_of(config: WgmmaConfig, result: ElementType) -> Staging:
-    """How results of a type are collected, where they can be copied out."""
+def staging_of(config: WgmmaConfig, result: ElementType, order: Order = "row") -> Staging:
+    """How results of a type are collected that lie in an order, where they can be copied out."""
     box = TensorMap(result.stored_bytes, FRAGMENT_ROWS)
+    if order == "column":
+        boxes = FRAGMENT_ROWS // box.elements
+        size = config.CONSUMERS * boxes * _BOX_BYTES
+        return Staging(box, boxes, config.NWG // box.rows, size, "", turned=True)
     across = config.NWG // box.elements
     boxes = _MOST_BOXES if across % _MOST_BOXES == 0 else 1
     return Staging(
@@ -143,7 +153,8 @@ def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -
     along_k = layout.order == ("row" if name == "a" else "column")
     stored = ElementType(problem.dtype, problem.real_dtype).stored_bytes
     as_it_is = terms == 1 and stored == unit.element_bytes
-    if as_it_is and is_copied(layout, stored) and (along_k or unit.any_order):
+    reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
+    if as_it_is and is_copied(layout, stored) and reads_it:
         return None
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
     return PackedForm(along_k=True, split=split, parts=parts_of(terms))
@@ -179,7 +190,10 @@ def generate_wgmma(
     """
     terms = problem.precision.terms
     result: ElementType = context["wide"]
-    staged = problem.out.order == "row" and is_copied(problem.out, result.stored_bytes)
+    staged = is_copied(problem.out, result.stored_bytes) and (
+        problem.out.order == "row" or result.stored_bytes == _TURNED_BYTES
+    )
+    a_in_registers = problem.a.order == "column" and unit.a_through_registers
     operands = (
         _operand("a", problem.a.order == "row", config.MWG, unit, terms),
         _operand("b", problem.b.order == "column", config.NWG, unit, terms),
@@ -195,14 +209,15 @@ def generate_wgmma(
     map_count = 3 if staged else 2
     arguments += (Argument("maps", "output", "ulong"),)
     constraint = "r" if unit.is_integer else "f"
-    turned = ", ".join(str(int(not operand.along_k)) for operand in operands)
+    turned = [str(int(not operand.along_k)) for operand in operands]
     text = render(
         "wgmma.cl.mako",
         **context,
         name="gemm_wgmma",
         tiles=config,
         operands=operands,
-        staging=staging_of(config, result) if staged else None,
+        staging=staging_of(config, result, problem.out.order) if staged else None,
+        a_in_registers=a_in_registers,
         terms=terms,
         whole=whole,
         whole_steps=(
@@ -214,11 +229,11 @@ def generate_wgmma(
         slab_depth=ROW_BYTES // unit.element_bytes,
         accumulators=config.NWG // 2,
         instruction=unit.instruction(config.NWG),
-        modifiers="" if unit.is_integer else f", 1, 1, {turned}" if unit.any_order else ", 1, 1",
+        modifiers="" if unit.is_integer else ", ".join(["", "1", "1", *turned * unit.any_order]),
         constraint=constraint,
         warpgroup=WARPGROUP,
         work_items=work_items(config),
-        registers=_REGISTERS.get(config.CONSUMERS),
+        registers=REGISTERS.get(config.CONSUMERS),
         map_count=map_count,
         map_words=WORDS,
         mark=MARK,

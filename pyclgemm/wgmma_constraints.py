@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .constraint_forms import Constraint, one_of
 from .matrix_configs import WgmmaConfig
-from .wgmma_codegen import local_bytes, work_items
+from .wgmma_codegen import REGISTERS, local_bytes
 from .wgmma_units import FRAGMENT_ROWS
 
 _WGMMA = ("wgmma",)
@@ -17,8 +17,8 @@ _RESULT_BYTES = 4
 #: Rows of a box at most (CUDA Driver API, "cuTensorMapEncodeTiled").
 _MOST_ROWS = 256
 
-#: Registers of a multiprocessor, of a work-item at most, and what the kernel needs beside its sums.
-_REGISTERS = 64 * 1024
+#: Registers of a work-item at most, and what the kernel needs beside its sums: compiled for sm_90a
+#: with as many sums as are allowed here, nothing or some 100 bytes are spilled.
 _MOST_REGISTERS = 255
 _OTHER_REGISTERS = 32
 
@@ -31,8 +31,8 @@ def sums(config: WgmmaConfig) -> int:
 
 def most_sums(config: WgmmaConfig) -> int:
     """Sums for which there are registers."""
-    registers = _REGISTERS // work_items(config) // 8 * 8
-    return min(registers, _MOST_REGISTERS) - _OTHER_REGISTERS
+    _, multiplying = REGISTERS.get(config.CONSUMERS, (0, _MOST_REGISTERS))
+    return multiplying - _OTHER_REGISTERS
 
 
 WGMMA_CONSTRAINTS: tuple[Constraint, ...] = (

@@ -53,6 +53,15 @@ def schedule_wgmma(product: Product, config: WgmmaConfig, traits: DeviceTraits) 
     return Schedule((*packed.launches, gemm), packed.workspaces | {"maps": map_bytes(groups)})
 
 
+def oriented_wgmma(product: Product) -> Product:
+    """Exchange rows and columns where only A may run along the tile: it goes through registers."""
+    problem = product.problem
+    direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
+    if direct and problem.a.order == "row" and problem.b.order == "row":
+        return product.transposed
+    return product
+
+
 def with_describable_rows(product: Product) -> Product:
     """State rows that run backwards or coincide as unaligned: no tensor map describes them.
 

@@ -39,7 +39,12 @@ class WgmmaUnit:
     stored : str
         C type of an element in memory.
     any_order : bool
-        Whether operands may run along the tile in local memory; else k is contiguous.
+        Whether operands may run along the tile in local memory; else k is contiguous, except in
+        an A that goes through registers.
+    a_through_registers : bool
+        Whether an A that runs along the tile goes through registers, 4 bytes each: element
+        ``i`` of a work-item is row ``16 (item div 32) + 8 (i mod 2) + (item mod 32) div 4``,
+        depth ``4 (i div 2) + item mod 4``.
 
     Examples
     --------
@@ -52,6 +57,7 @@ class WgmmaUnit:
     element_bytes: int
     stored: str
     any_order: bool = False
+    a_through_registers: bool = False
 
     @property
     def k(self) -> int:
@@ -73,7 +79,7 @@ _UNITS = {
     for unit in (
         WgmmaUnit("float16", "f32.f16.f16", 2, "half", any_order=True),
         WgmmaUnit("bfloat16", "f32.bf16.bf16", 2, "ushort", any_order=True),
-        WgmmaUnit("tf32", "f32.tf32.tf32", 4, "float"),
+        WgmmaUnit("tf32", "f32.tf32.tf32", 4, "float", a_through_registers=True),
         WgmmaUnit("int8", "s32.s8.s8", 1, "char"),
     )
 }

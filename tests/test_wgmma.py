@@ -17,7 +17,7 @@ from pyclgemm.config import WgmmaConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database
 from pyclgemm.errors import ConfigError
-from pyclgemm.inquiry import Inquiry, product_of
+from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.problem import PackedLayout
 from pyclgemm.schedule import make_schedule
 from pyclgemm.select import select
@@ -105,6 +105,29 @@ def test_k_contiguous_operands_are_copied_as_they_lie(units: None, queue: Any, d
         queue, (70, 72, 150), dtype, a=ROW_ALIGNED, b=COLUMN_ALIGNED, out=ROW_ALIGNED,
         precision=PRECISIONS[dtype][0], config=CONFIG,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "packed"),
+    [
+        (ROW_ALIGNED, ROW_ALIGNED, []),  # B goes through registers, in the place of A
+        (COLUMN_ALIGNED, COLUMN_ALIGNED, []),  # A does
+        (COLUMN_ALIGNED, ROW_ALIGNED, ["pack_b"]),  # only one can
+    ],
+)
+def test_float32_along_the_tile_goes_through_registers(
+    units: None, queue: Any, a: Any, b: Any, packed: list[str]
+) -> None:
+    trans = {"trans_a": "T" if a is COLUMN_ALIGNED else "N"}
+    trans["trans_b"] = "T" if b is COLUMN_ALIGNED else "N"
+    product = product_of(Inquiry(64, 64, 64, "float32", precision="TF32_TF32_F32", **trans))
+    names = [source.name for source in kernel_sources(product, CONFIG, typical_traits("sm_90"))]
+    assert names == [*packed, "gemm_wgmma"]
+    for config in (CONFIG, WgmmaConfig(MWG=128, NWG=128, CONSUMERS=1, STAGES=2, PROMOTE=0)):
+        check_gemm(
+            queue, (100, 72, 150), "float32", a=a, b=b, out=ROW_ALIGNED, c=ROW, bias=True,
+            beta=0.5, precision="TF32_TF32_F32", config=config,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("result", ["float16", "float32"])

@@ -241,6 +241,11 @@ void emulated_store_pair(uint to, uint first, uint second)
     *(uint *)at(to + 4) = second;
 }
 
+void emulated_store(uint to, uint value)
+{
+    *(uint *)at(to) = value;
+}
+
 void emulated_stmatrix(uint to, uint m0, uint m1, uint m2, uint m3)
 {
     const int warp = item / 32, lane = item % 32;
@@ -354,18 +359,14 @@ static float element(ulong descriptor, int kind, int turned, int position, int d
     return number(kind, at(swizzled(address)));
 }
 
-void emulated_wgmma(ulong sums, ulong a, ulong b, int n, int kind, int turned_a, int turned_b)
+static int depth_of(int kind)
 {
-    const int k = kind == TF32 ? 8 : kind == INT8 ? 32 : 16;
-    const int within = item % 128;
-    float row[2][32];
-    // A warpgroup multiplies as one: slabs come and go for all of it.
-    meet(WARPGROUP + item / 128, 128);
-    for (int h = 0; h < 2; ++h) {
-        for (int p = 0; p < k; ++p) {
-            row[h][p] = element(a, kind, turned_a, 16 * (within / 32) + 8 * h + within % 32 / 4, p);
-        }
-    }
+    return kind == TF32 ? 8 : kind == INT8 ? 32 : 16;
+}
+
+static void multiply(float row[2][32], ulong sums, ulong b, int n, int kind, int turned_b)
+{
+    const int k = depth_of(kind), within = item % 128;
     for (int j = 0; j < n / 8; ++j) {
         for (int i = 0; i < 2; ++i) {
             for (int p = 0; p < k; ++p) {
@@ -381,6 +382,41 @@ void emulated_wgmma(ulong sums, ulong a, ulong b, int n, int kind, int turned_a,
             }
         }
     }
+}
+
+void emulated_wgmma(ulong sums, ulong a, ulong b, int n, int kind, int turned_a, int turned_b)
+{
+    const int within = item % 128;
+    float row[2][32];
+    // A warpgroup multiplies as one: slabs come and go for all of it.
+    meet(WARPGROUP + item / 128, 128);
+    for (int h = 0; h < 2; ++h) {
+        for (int p = 0; p < depth_of(kind); ++p) {
+            row[h][p] = element(a, kind, turned_a, 16 * (within / 32) + 8 * h + within % 32 / 4, p);
+        }
+    }
+    multiply(row, sums, b, n, kind, turned_b);
+    meet(WARPGROUP + item / 128, 128);
+}
+
+// A in registers: work-items hold tf32 elements of rows lane / 4 and 8 further, depths lane % 4 and
+// 4 further.
+void emulated_wgmma_of_registers(ulong sums, uint a0, uint a1, uint a2, uint a3, ulong b, int n)
+{
+    const int warp = item / 32, lane = item % 32;
+    float row[2][32];
+    uint *own = exchanged[warp][lane];
+    own[0] = a0;
+    own[1] = a1;
+    own[2] = a2;
+    own[3] = a3;
+    meet(WARPGROUP + item / 128, 128);
+    for (int h = 0; h < 2; ++h) {
+        for (int p = 0; p < 8; ++p) {
+            row[h][p] = number(TF32, (uchar *)&exchanged[warp][lane / 4 * 4 + p % 4][h + p / 4 * 2]);
+        }
+    }
+    multiply(row, sums, b, n, TF32, 0);
     meet(WARPGROUP + item / 128, 128);
 }
 
@@ -415,6 +451,12 @@ uint emulated_pack(int kind, float first, float second)
 {
     uint (*of)(float) = kind == HALF ? half_of : bfloat16_of;
     return of(first) | of(second) << 16;
+}
+
+uint emulated_nearest_tf32(float value)
+{
+    union { float value; uint bits; } x = { value };
+    return value - value == 0 ? (x.bits + 0x1000) & 0xffffe000 : x.bits; // ties away from zero
 }
 
 typedef float float2 __attribute__((ext_vector_type(2)));

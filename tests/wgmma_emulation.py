@@ -50,11 +50,14 @@ void emulated_arrive(uint, uint);
 uint emulated_try_wait(uint, uint);
 void emulated_meet(uint, uint);
 void emulated_store_pair(uint, uint, uint);
+void emulated_store(uint, uint);
 void emulated_stmatrix(uint, uint, uint, uint, uint);
 void emulated_load_box(uint, ulong, int, int, uint);
 void emulated_store_box(uint, ulong, int, int);
 void emulated_wgmma(ulong, ulong, ulong, int, int, int, int);
+void emulated_wgmma_of_registers(ulong, uint, uint, uint, uint, ulong, int);
 uint emulated_pack(int, float, float);
+uint emulated_nearest_tf32(float);
 """
 
 
@@ -72,6 +75,9 @@ def _call(match: re.Match[str]) -> str:
         return ";"
     if text.startswith("wgmma.mma_async"):
         n, kind = re.search(r"m64n(\d+)k\d+\.\w+\.(\w+)\.", text).groups()  # type: ignore[union-attr]
+        if len(_operands(inputs)) == 6:
+            *a, b, _ = _operands(inputs)
+            return f"emulated_wgmma_of_registers((ulong)c, {', '.join(a)}, {b}, {n});"
         turned = re.search(r"p, 1, 1, (\d), (\d);", text)
         turns = turned.groups() if turned else ("0", "0")
         a, b = _operands(inputs)[:2]
@@ -92,6 +98,8 @@ def _call(match: re.Match[str]) -> str:
         "st.shared.v2": lambda: (
             f"emulated_store_pair({given[0]}, as_uint({given[1]}), as_uint({given[2]}));"
         ),
+        "st.shared.b32": lambda: f"emulated_store({given[0]}, as_uint({given[1]}));",
+        "cvt.rna.tf32": lambda: f"{given[0]} = emulated_nearest_tf32({given[1]});",
         "cvt.rn.f16x2": lambda: f"{given[0]} = emulated_pack(0, {given[2]}, {given[1]});",
         "cvt.rn.bf16x2": lambda: f"{given[0]} = emulated_pack(1, {given[2]}, {given[1]});",
     }
