@@ -22,12 +22,14 @@ from .ahead_timing import AheadOfDevice
 from .build import build_kernel
 from .ceilings_kernels import (
     Walk,
+    Work,
     arithmetic_work,
     global_work,
     local_work,
     pass_over,
     passes_of_groups,
     unit_work,
+    warpgroup_work,
 )
 from .config import UNIT_FAMILIES
 from .device import DeviceTraits, traits_of
@@ -37,6 +39,7 @@ from .matrix_unit import MatrixUnit
 from .matrix_units import matrix_unit
 from .precision import Precision, resolve_precision
 from .queue_blocker import QueueBlocker
+from .wgmma_units import WgmmaUnit, wgmma_unit
 
 #: Seconds that a burst should take, so that enqueueing it does not count, and bursts.
 _BURST_SECONDS = 0.005
@@ -84,7 +87,8 @@ class Ceilings:
         Of the measurement, ISO 8601.
     units : mapping of str to float
         GFLOPS of matrix units, by kernel family and what they multiply (`unit_name`); parts of
-        a split element count as elements. Only units that the device has.
+        a split element count as elements. Only units that the device has: "matrix" from
+        registers, "wgmma" out of local memory, as its kernels use it.
     """
 
     arithmetic: Mapping[str, float]
@@ -179,7 +183,11 @@ def measure_ceilings(
     units = {}
     for unit in _units_of(traits):
         report(f"matrix units, {unit.operand}")
-        units[unit_name("matrix", unit.operand)] = _unit(queue, traits, unit)
+        units[unit_name("matrix", unit.operand)] = _unit(unit_work(queue, traits, unit))
+    for warpgroup in _warpgroup_units_of(traits):
+        report(f"warpgroup units, {warpgroup.operand}")
+        work = warpgroup_work(queue, traits, warpgroup)
+        units[unit_name("wgmma", warpgroup.operand)] = _unit(work)
     report("global memory")
     size = _buffer_bytes(queue.device, traits)
     global_memory = _global_memory(queue, traits, pass_over(traits, size))
@@ -216,8 +224,14 @@ def _units_of(traits: DeviceTraits) -> list[MatrixUnit]:
     return [unit for unit in found if unit is not None]
 
 
-def _unit(queue: cl.CommandQueue, traits: DeviceTraits, unit: MatrixUnit) -> float:
-    work, flops = unit_work(queue, traits, unit)
+def _warpgroup_units_of(traits: DeviceTraits) -> list[WgmmaUnit]:
+    """The warpgroup units of a device, each once."""
+    found = (wgmma_unit(resolve_precision(*names), traits) for names in _UNIT_PRECISIONS)
+    return [unit for unit in found if unit is not None]
+
+
+def _unit(counted: tuple[Work, int]) -> float:
+    work, flops = counted
     return flops * _best_rate(work.seconds) / 1e9
 
 

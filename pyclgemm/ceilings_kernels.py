@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ from .element import ElementType
 from .kernel_source import KernelSource, render
 from .matrix_codegen import FragmentLoad
 from .matrix_unit import MatrixUnit
+from .ptx_step import MARK
+from .wgmma_codegen import TARGET
+from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit
 
 #: Chains of multiply-adds of a work-item, and steps of each before the loop's end.
 CHAINS, STEPS = 12, 16
@@ -25,6 +28,9 @@ GLOBAL_LOADS, LOCAL_LOADS, LOCAL_REPEATS = 8, 4, 4
 
 #: Sums of a sub-group of a matrix unit, and steps of each before the loop's end.
 UNIT_CHAINS, UNIT_STEPS = 8, 16
+
+#: Warpgroups of a work-group, and columns of the fragment of each: its sums fill the registers.
+WARPGROUPS, WGMMA_COLUMNS = 2, 256
 
 #: Of a register of what a unit multiplies: the bits that vary, and those that are set. Floating
 #: numbers are between 0.5 and 1, of both signs.
@@ -117,6 +123,36 @@ def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
         split=None,
         constraints={"float64": "dd", "int8": "rr"}.get(unit.operand, "fr"),
     )
+
+
+def warpgroup_work(
+    queue: cl.CommandQueue, traits: DeviceTraits, unit: WgmmaUnit
+) -> tuple[Work, int]:
+    """Multiply-accumulates of NVIDIA's warpgroup units, and the operations of a round."""
+    _, groups = items_and_groups(traits)
+    work = Work(queue, warpgroup_source(unit), groups)
+    each = 2 * FRAGMENT_ROWS * WGMMA_COLUMNS * unit.k
+    return work, each * UNIT_STEPS * WARPGROUPS * groups
+
+
+def warpgroup_source(unit: WgmmaUnit) -> KernelSource:
+    """The kernel of `warpgroup_work`."""
+    source = _kernel(
+        "ceiling_wgmma",
+        WARPGROUP * WARPGROUPS,
+        real="int" if unit.is_integer else "float",
+        instruction=unit.instruction(WGMMA_COLUMNS),
+        modifiers="" if unit.is_integer else ", 1, 1, 0, 0" if unit.any_order else ", 1, 1",
+        constraint="r" if unit.is_integer else "f",
+        columns=WGMMA_COLUMNS,
+        warpgroups=WARPGROUPS,
+        steps=UNIT_STEPS,
+        pattern=_PATTERNS[unit.operand],
+        # Groups of 8 rows of 128 bytes, swizzled (PTX ISA, "Matrix Descriptor Format").
+        descriptor=1 << 62 | 8 * 128 // 16 << 32 | 1 << 16,
+        mark=MARK,
+    )
+    return replace(source, target=TARGET)
 
 
 @dataclass(frozen=True)

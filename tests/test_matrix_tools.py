@@ -20,7 +20,7 @@ from rich.console import Console
 import pyclgemm
 from pyclgemm import ceilings_kernels, prepare, tuning_report
 from pyclgemm.bottleneck import Bound, judge
-from pyclgemm.ceilings import Ceilings, _units_of
+from pyclgemm.ceilings import Ceilings, _units_of, _warpgroup_units_of
 from pyclgemm.config import MatrixConfig, WgmmaConfig, XgemmDirectConfig
 from pyclgemm.database import Database, read_file
 from pyclgemm.device import traits_of
@@ -35,6 +35,7 @@ from pyclgemm.precision_bench import PrecisionBench
 from pyclgemm.precision_table import ALGORITHMS, BASELINE, Algorithm
 from pyclgemm.profile import profile
 from pyclgemm.profile_table import profile_table
+from pyclgemm.ptx_step import MARK
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source
 from pyclgemm.select import select
 from pyclgemm.trial import Outcome, Trial
@@ -209,6 +210,20 @@ def test_every_unit_has_a_ceiling(architecture: str) -> None:
         # Beside its definition.
         assert text.count("multiply_accumulate(") == calls + 1
         assert text.count(unit.instruction.partition("(")[0]) == 1
+
+
+def test_warpgroup_units_have_ceilings_behind_the_mark() -> None:
+    found = _warpgroup_units_of(H100)
+    assert {unit.operand for unit in found} == {"float16", "bfloat16", "tf32", "int8"}
+    assert not _warpgroup_units_of(typical_traits("sm_80"))
+    for unit in found:
+        source = ceilings_kernels.warpgroup_source(unit)
+        assert source.target == "sm_90a" and source.local_size == (256,)
+        # No instruction that the compiler does not know is left without the mark.
+        assert source.text.count("wgmma.") == source.text.count(f"{MARK}wgmma.") == 4
+        assert source.text.count(unit.instruction(256)) == 1
+        # Rows of two warpgroups and columns, of 128 bytes each.
+        assert f"slabs[{(2 * 64 + 256) * 32}]" in source.text
 
 
 # ------------------------------------------------------------------------------ precision
