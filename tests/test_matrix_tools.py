@@ -118,11 +118,11 @@ def test_a_profile_is_related_to_the_units_ceiling(units: None, queue: Any) -> N
 
 def test_traffic_counts_each_sub_groups_part() -> None:
     problem = product_of(Inquiry(64, 64, 64, "float16")).problem
-    found = traffic_of(problem, CONFIG, 32)
-    tiles, depth = 4, 64
-    assert found.tiles == tiles * depth * 64 * 2
+    found = traffic_of(problem, replace(CONFIG, MWG=64), 32)
+    tiles, depth = 2, 64
+    assert found.tiles == tiles * depth * (64 + 32) * 2
     # Two sub-groups share B's columns, and each has rows of A of its own.
-    assert found.local == tiles * depth * (32 + 2 * 32) * 2
+    assert found.local == tiles * depth * (64 + 2 * 32) * 2
     assert found.packing == 0
     assert traffic_of(problem, CONFIG, 32, packed=("b",)).packing == 2 * 2 * 64 * 64
     assert load_bytes(problem, CONFIG) == {"A from global memory": 16, "B from global memory": 16}
