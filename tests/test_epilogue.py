@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from buffers import guarded_matrix, guarded_vector
+from buffers import Layout, guarded_matrix, guarded_vector
 from checks import COLUMN, ROW, STRIDED, check_gemm
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,17 +110,20 @@ def test_limits_at_infinity(
     np.testing.assert_allclose(got, [at_minus_infinity, at_infinity], rtol=0, atol=16 * 2.0**-23)
 
 
+@pytest.mark.parametrize("out", [ROW, COLUMN], ids=["row", "column"])
 @pytest.mark.parametrize("stride", [2, -1])
-def test_bias_is_read_at_its_stride_and_offset(queue: Any, rng: Any, stride: int) -> None:
+def test_bias_is_read_at_its_stride_and_offset(
+    queue: Any, rng: Any, stride: int, out: Layout
+) -> None:
     m, n, k = SIZES
     a = guarded_matrix(queue, random_array(rng, (m, k), "float32"), "float32", ROW)
     b = guarded_matrix(queue, random_array(rng, (k, n), "float32"), "float32", ROW)
     bias = guarded_vector(queue, random_array(rng, (n,), "float32"), stride, lead=71)
-    out = guarded_matrix(queue, (m, n), "float32", ROW)
+    result = guarded_matrix(queue, (m, n), "float32", out)
     pyclgemm.gemm(
-        queue, a.array, b.array, out=out.array, epilogue=pyclgemm.Epilogue(bias=bias.array)
+        queue, a.array, b.array, out=result.array, epilogue=pyclgemm.Epilogue(bias=bias.array)
     )
-    assert_close(out.get(), expected_gemm(a.initial, b.initial, bias=bias.initial))
+    assert_close(result.get(), expected_gemm(a.initial, b.initial, bias=bias.initial))
 
 
 def test_nan_in_bias_stays_in_its_column(queue: Any) -> None:
