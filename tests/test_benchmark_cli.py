@@ -43,6 +43,7 @@ def test_a_device_that_is_not_there_is_named(queue: Any) -> None:
     assert "no such device" in result.output
 
 
+@pytest.mark.any_runtime
 @pytest.mark.parametrize("command", [compare_clblast.main, host_time.main])
 def test_a_run_from_end_to_end(
     command: click.Command, queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,6 +73,7 @@ def test_a_run_from_end_to_end(
         assert clocks["pyclgemm"] <= {"queue filled", "host"}
 
 
+@pytest.mark.any_runtime
 def test_on_a_cpu_all_is_timed_on_the_host(
     queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

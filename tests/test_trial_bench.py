@@ -37,6 +37,7 @@ def bench(make_bench):
     return make_bench()
 
 
+@pytest.mark.any_runtime
 @pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
 def test_a_right_one_is_timed(make_bench, dtype, sampled, monkeypatch):
@@ -48,6 +49,7 @@ def test_a_right_one_is_timed(make_bench, dtype, sampled, monkeypatch):
     assert outcome.rival_seconds is None
 
 
+@pytest.mark.any_runtime
 @pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
 @pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
