@@ -8,8 +8,8 @@
 ## Of the tiles, `rounds` to each group are computed whole, and the rest are divided.
 
 <%namespace name="tile" file="tile.mako"/>
-<%def name="if_has_sums()" filter="trim">
-% if tiles.SLICES > 1:
+<%def name="if_has_sums(sliced)" filter="trim">
+% if sliced:
     if (slice == 0) {
         ${capture(caller.body) | trim}
     }
@@ -47,10 +47,11 @@ static inline long slot_of(const int group, const bool is_beginning)
     __local int arrived;
 </%def>
 
-<%def name="begin()" filter="trim">
+## `slabs_of_tile`: how many. `depths`: whether a tile's part is wanted in elements of k, too.
+<%def name="begin(slabs_of_tile='max((k + KWG - 1) / KWG, (extent)1)', depths=True)" filter="trim">
     const int group = get_group_id(0);
     const int groups = get_num_groups(0);
-    const extent slabs = max((k + KWG - 1) / KWG, (extent)1);
+    const extent slabs = ${slabs_of_tile};
     const long whole_tiles = (long)rounds * groups;
     const long divided = ((long)tiles_m * tiles_n - whole_tiles) * slabs;
     long position = divided * group / groups;
@@ -66,8 +67,10 @@ static inline long slot_of(const int group, const bool is_beginning)
             last = min((long)slabs, first + end - position);
             position += last - first;
         }
+% if depths:
         const extent first_depth = first * KWG;
         const extent last_depth = min(last * KWG, k);
+% endif
 </%def>
 
 ## Nobody may overwrite local memory for the next tile while another still reads it.
@@ -79,8 +82,15 @@ static inline long slot_of(const int group, const bool is_beginning)
 <%def name="join()" filter="trim">
 <%
     own = "tile_item" if tiles.SLICES > 1 else "item"
-    and_has_sums = " && slice == 0" if tiles.SLICES > 1 else ""
+    end = "barrier(CLK_LOCAL_MEM_FENCE);  // the one that ends a tile"
 %>
+${join_among("barrier(CLK_LOCAL_MEM_FENCE);", own, "item == 0", "(i * NWI + j) * TILE_ITEMS", "accumulators[i][j]", tile.each_sum, join_unrolling, tiles.SLICES > 1, end)}
+</%def>
+
+## `meet`: waits for all work-items that have sums. `own`: the number of one among them; `is_first`:
+## whether it is the first. `place`, `sum`: of an element that `each_sum` walks over. `unrolling`: of
+## the loop over partial sums. `sliced`: whether only the first slice has sums. `end`: what is done before a tile is left to another group.
+<%def name="join_among(meet, own, is_first, place, sum, each_sum, unrolling, sliced=False, end='')" filter="trim">
     if (last - first < slabs) {
         // The groups that share this tile, and this group's number among them.
         const long beginning = (tile - whole_tiles) * slabs;
@@ -93,9 +103,9 @@ static inline long slot_of(const int group, const bool is_beginning)
         #pragma unroll 1
         for (int distance = 1; distance < sharers && rank >= 0; distance *= neighbours) {
             __global element *sums = partial_sums + slot_of(lowest + rank, rank == 0) * TILE_SUMS + ${own};
-            <%call expr="if_has_sums()">
-            <%call expr="tile.each_sum()">
-                sums[(i * NWI + j) * TILE_ITEMS] = accumulators[i][j];
+            <%call expr="if_has_sums(sliced)">
+            <%call expr="each_sum()">
+                sums[${place}] = ${sum};
             </%call>
             </%call>
             const int leader = rank / (distance * neighbours) * (distance * neighbours);
@@ -103,33 +113,35 @@ static inline long slot_of(const int group, const bool is_beginning)
             __global int *counter = level + slot_of(lowest + leader, leader == 0);
             // All sums of the group are in memory before its arrival is.
             device_fence();
-            barrier(CLK_LOCAL_MEM_FENCE);
-            if (item == 0) {
+            ${meet}
+            if (${is_first}) {
                 arrived = atomic_inc(counter) + 1;
                 if (arrived == members) {
                     *counter = 0;  // ready for the next launch
                 }
             }
-            barrier(CLK_LOCAL_MEM_FENCE);
+            ${meet}
             rank = arrived == members ? leader : -1;
             level += 2 * groups;
-            if (rank >= 0${and_has_sums}) {
+            if (rank >= 0${" && slice == 0" if sliced else ""}) {
                 device_fence();
-                <%call expr="tile.each_sum()">
-                    accumulators[i][j] = (element)(0);
+                <%call expr="each_sum()">
+                    ${sum} = (element)(0);
                 </%call>
-                #pragma unroll ${join_unrolling}
+                #pragma unroll ${unrolling}
                 for (int member = 0; member < members; ++member) {
                     const int from = leader + member * distance;
                     const __global element *sums = partial_sums + slot_of(lowest + from, from == 0) * TILE_SUMS + ${own};
-                    <%call expr="tile.each_sum()">
-                        accumulators[i][j] += sums[(i * NWI + j) * TILE_ITEMS];
+                    <%call expr="each_sum()">
+                        ${sum} += sums[${place}];
                     </%call>
                 }
             }
         }
         if (rank < 0) {
-            barrier(CLK_LOCAL_MEM_FENCE);  // the one that ends a tile
+% if end:
+            ${end}
+% endif
             continue;
         }
     }

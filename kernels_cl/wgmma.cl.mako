@@ -6,6 +6,7 @@
 ## terms (products of parts that make up a product), whole (layouts of the elements before they were
 ## split), and what all gemm templates see.
 <%namespace name="prelude" file="prelude.mako"/>
+<%namespace name="share" file="share.mako"/>
 <%namespace name="tensor_copy" file="tensor_copy.mako"/>
 <%namespace name="tile" file="tile.mako"/>
 <%
@@ -13,6 +14,7 @@
     pinned = ", ".join(f'"+{constraint}"(c[{i}])' for i in range(accumulators))
     # What the unit still reads or writes, registers of A or sums, is not touched meanwhile.
     waits_each = tiles.PROMOTE or a_in_registers
+    held = "totals" if tiles.PROMOTE else "accumulators"
     needs_row = problem.c or problem.bias == "row" or terms > 1
     needs_column = problem.c or problem.bias == "column" or terms > 1
 %>
@@ -40,6 +42,12 @@ ${prelude.address("whole_b", whole[1])}
 ${prelude.epilogue(called=True)}
 
 ${tensor_copy.functions(staging is not None)}
+% if tiles.FILL:
+
+${share.defines()}
+
+${share.functions()}
+% endif
 
 % if a_in_registers:
 // c += a b, for 64 rows; where b lies, a descriptor tells.
@@ -102,6 +110,9 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
 % endfor
 {
     __local uchar memory[STAGES * (A_BYTES + B_BYTES)${f" + {staging.bytes}" if staging else ""}] __attribute__((aligned(1024)));
+    % if tiles.FILL:
+    ${share.locals()}
+    % endif
     __local ulong barriers[2 * STAGES] __attribute__((aligned(8)));
     ${prelude.offsets("a", "b", "out")}
 % if terms > 1:
@@ -110,7 +121,7 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
 % endif
 
     const int item = get_local_id(0);
-    const uint slabs = address_of(memory);
+    const uint slab_memory = address_of(memory);
     const uint full = address_of(barriers);  // of stage 0; phases end when its slabs have come
     const uint empty = full + 8 * STAGES;  // when all have multiplied them
     __global ulong *a_map = maps + get_group_id(0) * ${map_words * map_count};
@@ -141,11 +152,8 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
 
     const extent tiles_m = (m + MWG - 1) / MWG;
     const extent tiles_n = (n + NWG - 1) / NWG;
-    const extent slabs_k = (k + KWG - 1) / KWG;
     % if terms > 1:
-    const extent count = ${terms} * slabs_k;  // slabs of all pairs of parts
-    % else:
-    const extent count = slabs_k;
+    const extent slabs_k = (k + KWG - 1) / KWG;
     % endif
     int stage = 0;
     if (item < ${warpgroup}) {
@@ -163,14 +171,37 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
     }
 }
 
+## The loop over tiles, or parts of tiles, of this work-group: slabs `first` to `last` of `tile`.
+<%def name="begin_tile()" filter="trim">
+<% count = f"{terms} * slabs_k" if terms > 1 else "(k + KWG - 1) / KWG" %>
+% if tiles.FILL:
+        ${share.begin(count, depths=False)}
+% else:
+        const extent last = ${count};
+        for (extent tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
+            const extent first = 0;
+% endif
+</%def>
+
+## Every sum of a work-item.
+<%def name="each_sum()" filter="trim">
+                #pragma unroll
+                for (int f = 0; f < FRAGMENTS; ++f) {
+                    #pragma unroll
+                    for (int i = 0; i < ${accumulators}; ++i) {
+                        ${capture(caller.body) | trim}
+                    }
+                }
+</%def>
+
 <%def name="produce()" filter="trim">
             read_map_anew(a_map);
             read_map_anew(b_map);
             uint parity = 1;  // all stages are empty
-            for (extent tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
+            ${begin_tile()}
                 ${tile.place()}
                 #pragma unroll 1
-                for (extent slab = 0; slab < count; ++slab) {
+                for (extent slab = first; slab < last; ++slab) {
                     % if terms > 1:
                     // Small products come first: they would be lost in a large sum.
                     const extent pair = slab / slabs_k;
@@ -183,7 +214,7 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
                     const extent b_from = b_tile;
                     % endif
                     const uint filled = full + 8 * stage;
-                    const uint a_slab = slabs + stage * (A_BYTES + B_BYTES);
+                    const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES);
                     const uint b_slab = a_slab + A_BYTES;
                     await(empty + 8 * stage, parity);
                     arrive_and_expect(filled, A_BYTES + B_BYTES);
@@ -209,13 +240,16 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
         const int consumer = item / ${warpgroup} - 1;
         const int thread = item % ${warpgroup};
         const int lane = item % 32;
+        % if tiles.FILL:
+        const int sharer = item - ${warpgroup};
+        % endif
         uint parity = 0;
         % if staging:
         if (thread == 0) {
             read_map_anew(out_map);
         }
         % endif
-        for (extent tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
+        ${begin_tile()}
             ${tile.place()}
             element accumulators[FRAGMENTS][${accumulators}];
             % if tiles.PROMOTE:
@@ -235,14 +269,14 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
             int used = -1;  // the stage whose slabs were multiplied last
             % endif
             #pragma unroll 1
-            for (extent slab = 0; slab < count; ++slab) {
+            for (extent slab = first; slab < last; ++slab) {
                 % if a_in_registers:
                 const __local uchar *a_slab = memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
                 % else:
-                const uint a_slab = slabs + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
+                const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
                 const ulong a_at = ${descriptor(operands[0])} | (a_slab & 0x3ffff) >> 4;
                 % endif
-                const uint b_slab = slabs + stage * (A_BYTES + B_BYTES) + A_BYTES;
+                const uint b_slab = slab_memory + stage * (A_BYTES + B_BYTES) + A_BYTES;
                 const ulong b_at = ${descriptor(operands[1])} | (b_slab & 0x3ffff) >> 4;
                 await(full + 8 * stage, parity);
                 % if a_in_registers:
@@ -267,7 +301,7 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
                     arrive(empty + 8 * stage);
                 }
                 % if tiles.PROMOTE:
-                if (${"true" if tiles.PROMOTE == 1 else f"slab % {tiles.PROMOTE} == {tiles.PROMOTE - 1} || slab == count - 1"}) {
+                if (${"true" if tiles.PROMOTE == 1 else f"slab % {tiles.PROMOTE} == {tiles.PROMOTE - 1} || slab == last - 1"}) {
                     #pragma unroll
                     for (int f = 0; f < FRAGMENTS; ++f) {
                         #pragma unroll
@@ -298,6 +332,9 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
             if (thread == 0 && used >= 0) {
                 arrive(empty + 8 * used);
             }
+            % endif
+            % if tiles.FILL:
+            ${share.join_among(f"asm volatile(\"bar.sync {tiles.CONSUMERS + 1}, {warpgroup * tiles.CONSUMERS};\" : : : \"memory\");", "sharer", "sharer == 0", f"(f * {accumulators} + i) * {warpgroup * tiles.CONSUMERS}", f"{held}[f][i]", each_sum, 1)}
             % endif
             #pragma unroll
             for (int f = 0; f < FRAGMENTS; ++f) {
@@ -350,7 +387,6 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
 ## of the matrices is left out.
 <%def name="finish_one(place, row, column, guarded)" filter="trim">
 <%
-    held = "totals" if tiles.PROMOTE else "accumulators"
     bias_at = {"row": row, "column": column}.get(problem.bias, "")
     bias_inside = {"row": f"{row} < m", "column": f"{column} < n"}.get(problem.bias, "")
     bias = wide.load(f"bias + ({bias_at}) * bias_stride", 1)
@@ -403,7 +439,7 @@ ${prelude.finish(f"{held}[f][{place}]", addend, bias)}
 <%def name="finish_staged()" filter="trim">
                 #pragma unroll
                 for (int chunk = 0; chunk < ${staging.chunks}; ++chunk) {
-                    const uint boxes = slabs + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * 8192};
+                    const uint boxes = slab_memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * 8192};
                     // The boxes of the chunk before have been read.
                     if (thread == 0) {
                         asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
@@ -487,7 +523,7 @@ ${prelude.finish(f"{held}[f][{place}]", addend, bias)}
 <%def name="finish_turned()" filter="trim">
                 #pragma unroll
                 for (int chunk = 0; chunk < ${staging.chunks}; ++chunk) {
-                    const uint boxes = slabs + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * 8192};
+                    const uint boxes = slab_memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * 8192};
                     // The boxes of the chunk before have been read.
                     if (thread == 0) {
                         asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");

@@ -26,7 +26,14 @@ from .device import DeviceTraits
 from .element import ElementType, epilogue_type, operand_type
 from .epilogue import activation_expression
 from .fragment_reader import fragment_reader
-from .kernel_source import Argument, KernelSource, extent_type, matrix_arguments, render
+from .kernel_source import (
+    Argument,
+    KernelSource,
+    extent_type,
+    matrix_arguments,
+    render,
+    share_arguments,
+)
 from .matrix_codegen import generate_matrix
 from .matrix_slab import as_copied
 from .matrix_units import required_unit
@@ -136,7 +143,10 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     if isinstance(config, MatrixConfig):
         return generate_matrix(problem, whole, config, unit, context, arguments, header)
     if isinstance(config, WgmmaConfig):
-        return generate_wgmma(problem, whole, config, warpgroup_unit, context, arguments, header)
+        options = (traits.fence_options or "") if config.FILL else ""
+        return generate_wgmma(
+            problem, whole, config, warpgroup_unit, context, arguments, header, options
+        )
     if isinstance(config, GemvConfig):
         text = render(
             "gemv.cl.mako",
@@ -158,11 +168,7 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     if tiles.SB:
         slabs.append(readers("b", element=element, tiles=tiles))
     if tiles.FILL:
-        arguments += (
-            Argument("rounds", "int"),
-            Argument("partial_sums", "output", element.vector(1)),
-            Argument("counters", "output", "int"),
-        )
+        arguments += share_arguments(element.vector(1))
     name = "xgemm_direct" if isinstance(config, XgemmDirectConfig) else "xgemm"
     text = render(
         "xgemm.cl.mako",

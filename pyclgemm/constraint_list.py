@@ -155,8 +155,9 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"FRAGMENTS is {c.FRAGMENTS}, STAGES is {c.STAGES}, the unrolling is {c.KWI}"
         ),
     ),
-    on_tiles(
+    Constraint(
         "dividing a tile's slabs among work-groups needs a memory fence between them",
+        (*GPU, "wgmma"),
         lambda c, dtype, traits: not c.FILL or traits is None or traits.fence_options is not None,
         lambda c, dtype, traits: f"FILL is {c.FILL}, the compiler has no such fence",
     ),

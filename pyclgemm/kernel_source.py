@@ -100,6 +100,15 @@ def stride_arguments(name: str, layout: MatrixLayout) -> list[Argument]:
     return [Argument(f"{name}_{stride}", "long") for stride in names]
 
 
+def share_arguments(sums: str) -> tuple[Argument, ...]:
+    """What work-groups need to share tiles, whose partial sums have C type `sums`."""
+    return (
+        Argument("rounds", "int"),
+        Argument("partial_sums", "output", sums),
+        Argument("counters", "output", "int"),
+    )
+
+
 def matrix_arguments(name: str, layout: MatrixLayout, kind: str, stored: str) -> list[Argument]:
     """A matrix as kernels take it: buffer, offset of entry (0, 0), strides."""
     return [

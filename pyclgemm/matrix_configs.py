@@ -57,6 +57,9 @@ class WgmmaConfig(BaseConfig):
         to others with rounding; 0 leaves them there to the end (H. Ootomo, R. Yokota,
         "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
         theoretical peak performance", IJHPCA 36(4), 2022).
+    FILL : int
+        As for `XgemmConfig`: 0 gives every tile to one work-group, else so many work-groups per
+        compute unit divide the slabs of all tiles.
     """
 
     MWG: int
@@ -65,6 +68,7 @@ class WgmmaConfig(BaseConfig):
     STAGES: int = 4
     GROUP_M: int = 16
     PROMOTE: int = 0
+    FILL: int = 0
 
     family: ClassVar[str] = "wgmma"
     #: Elements in a slab of float16 or bfloat16, along k.

@@ -23,7 +23,7 @@ class PtxStepError(ValueError):
 
 
 def lift(binary: bytes, target: str) -> bytes:
-    """Turn marked comments into instructions, for another target.
+    r"""Turn marked comments into instructions, for another target.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def lift(binary: bytes, target: str) -> bytes:
 
     Examples
     --------
-    >>> ptx = b".version 8.8\\n.target sm_90, texmode_independent\\n//@wgmma.fence.sync.aligned;\\n"
+    >>> ptx = b".version 8.8\n.target sm_90, texmode_independent\n//@wgmma.fence.sync.aligned;\n"
     >>> print(lift(ptx, "sm_90a").decode(), end="")
     .version 8.8
     .target sm_90a, texmode_independent

@@ -51,6 +51,7 @@ def excess_octaves(config: Config, sizes: tuple[int, int, int], units: int) -> f
         rows, columns, depth = config.MWG, config.NWG, config.KWG
     elif isinstance(config, WgmmaConfig):
         rows, columns, depth = config.MWG, config.NWG, config.DEPTH
+        shared = config.FILL
     else:
         tiling = config.tiles
         rows, columns, depth, shared = tiling.MWG, tiling.NWG, tiling.KWG, tiling.FILL

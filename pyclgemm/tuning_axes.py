@@ -57,6 +57,7 @@ _WGMMA_AXES: dict[str, tuple[int, ...]] = {
     "STAGES": (2, 3, 4, 5, 6, 7, 8),
     "GROUP_M": (1, 4, 8, 16),
     "PROMOTE": (0, 1, 2, 4),
+    "FILL": (0, 1),
 }
 
 #: Coordinates that are a parameter of the same name, where a family has it.

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .element import ElementType
-from .kernel_source import Argument, KernelSource, matrix_arguments, render
+from .kernel_source import Argument, KernelSource, matrix_arguments, render, share_arguments
 from .matrix_configs import WgmmaConfig
 from .pack_codegen import PackedForm
 from .parts import PART_TYPES, PRODUCTS, parts_of
 from .problem import GemmProblem, MatrixLayout, Order
 from .ptx_step import MARK
+from .share import FAN_IN
 from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap
 from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit
 
@@ -132,7 +133,14 @@ def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     """Bytes of local memory of a work-group, with results of so many bytes staged."""
     boxes = min(_MOST_BOXES, config.NWG * result_bytes // ROW_BYTES)
     slabs = config.STAGES * (config.MWG + config.NWG) * ROW_BYTES
-    return slabs + config.CONSUMERS * boxes * _BOX_BYTES + 2 * 8 * config.STAGES
+    barriers = 2 * 8 * config.STAGES
+    arrivals = 8 if config.FILL else 0
+    return slabs + config.CONSUMERS * boxes * _BOX_BYTES + barriers + arrivals
+
+
+def slab_depth(unit: WgmmaUnit) -> int:
+    """Elements along k in a slab."""
+    return ROW_BYTES // unit.element_bytes
 
 
 def work_items(config: WgmmaConfig) -> int:
@@ -168,6 +176,7 @@ def generate_wgmma(
     context: Mapping[str, Any],
     arguments: tuple[Argument, ...],
     header: str,
+    options: str,
 ) -> KernelSource:
     """Write the kernel that computes a product by warpgroup units.
 
@@ -187,6 +196,8 @@ def generate_wgmma(
         Those of every gemm kernel.
     header : str
         Comment at the head of the text.
+    options : str
+        For the compiler.
     """
     terms = problem.precision.terms
     result: ElementType = context["wide"]
@@ -208,6 +219,8 @@ def generate_wgmma(
             arguments += tuple(matrix_arguments(name, layout, "input", element.stored))
     map_count = 3 if staged else 2
     arguments += (Argument("maps", "output", "ulong"),)
+    if config.FILL:
+        arguments += share_arguments(context["element"].vector(1))
     constraint = "r" if unit.is_integer else "f"
     turned = [str(int(not operand.along_k)) for operand in operands]
     text = render(
@@ -226,7 +239,7 @@ def generate_wgmma(
         ),
         a_parts=_encoded(pair[0] for pair in PRODUCTS[terms]),
         b_parts=_encoded(pair[1] for pair in PRODUCTS[terms]),
-        slab_depth=ROW_BYTES // unit.element_bytes,
+        slab_depth=slab_depth(unit),
         accumulators=config.NWG // 2,
         instruction=unit.instruction(config.NWG),
         modifiers="" if unit.is_integer else ", ".join(["", "1", "1", *turned * unit.any_order]),
@@ -237,10 +250,11 @@ def generate_wgmma(
         map_count=map_count,
         map_words=WORDS,
         mark=MARK,
+        fan_in=FAN_IN,
         arguments=arguments,
     )
     return KernelSource(
-        "gemm_wgmma", header + text, arguments, (work_items(config),), target=TARGET
+        "gemm_wgmma", header + text, arguments, (work_items(config),), options, target=TARGET
     )
 
 

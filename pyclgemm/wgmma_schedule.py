@@ -13,12 +13,15 @@ from .operands import Matrix
 from .pack_codegen import PackedForm
 from .problem import MatrixLayout
 from .product import Product
-from .share import tile_count
-from .wgmma_codegen import boxed_form, map_bytes
+from .share import divide, tile_count
+from .wgmma_codegen import boxed_form, map_bytes, slab_depth
 from .wgmma_units import required_wgmma_unit
 
 #: Elements of which packed rows are multiples: 16 bytes of any type.
 _ROW_ELEMENTS = 16
+
+#: Bytes of a sum.
+_SUM_BYTES = 4
 
 
 def schedule_wgmma(product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Schedule:
@@ -48,9 +51,19 @@ def schedule_wgmma(product: Product, config: WgmmaConfig, traits: DeviceTraits) 
         forms["a"] or forms["b"] or PackedForm(),
     )
     tiles = tile_count(problem.m, problem.n, config.MWG, config.NWG)
+    slabs = problem.precision.terms * math.ceil(problem.k / slab_depth(unit))
     groups = min(tiles, traits.compute_units)
-    gemm = gemm_launch(product, config, traits, (groups,), packed.strides, packed.moved)
-    return Schedule((*packed.launches, gemm), packed.workspaces | {"maps": map_bytes(groups)})
+    values = dict(packed.strides)
+    workspaces = dict(packed.workspaces)
+    if config.FILL:
+        share = divide(tiles, max(1, slabs), config.FILL * traits.compute_units)
+        groups = share.groups
+        values["rounds"] = share.rounds
+        workspaces["partial_sums"] = share.slots * config.MWG * config.NWG * _SUM_BYTES
+        workspaces["counters"] = 4 * share.counters
+    workspaces["maps"] = map_bytes(groups)
+    gemm = gemm_launch(product, config, traits, (groups,), values, packed.moved)
+    return Schedule((*packed.launches, gemm), workspaces)
 
 
 def oriented_wgmma(product: Product) -> Product:

@@ -66,6 +66,8 @@ def test_sizes(units: None, queue: Any, sizes: Any) -> None:
         WgmmaConfig(MWG=128, NWG=64, CONSUMERS=1, STAGES=2, PROMOTE=1),
         WgmmaConfig(MWG=192, NWG=192, CONSUMERS=3, STAGES=3),
         WgmmaConfig(MWG=128, NWG=256, CONSUMERS=2, STAGES=3),
+        replace(CONFIG, FILL=1),
+        WgmmaConfig(MWG=128, NWG=128, CONSUMERS=2, STAGES=3, FILL=3, PROMOTE=1),
     ],
     ids=str,
 )
@@ -93,6 +95,25 @@ def test_precisions(units: None, queue: Any, dtype: str, precision: str) -> None
     check_gemm(
         queue, (70, 72, 150), dtype, a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED,
         precision=precision, config=replace(CONFIG, PROMOTE=promote),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", [64, 1000])
+def test_few_tiles_are_shared(units: None, queue: Any, depth: int) -> None:
+    # 2 tiles among 10 groups and more, in two steps of joining for the deeper one; k = 64 has a
+    # slab for each tile.
+    with emulated_warpgroups(compute_units=12):
+        for _ in range(2):  # counters are left as they were found
+            check_gemm(
+                queue, (64, 128, depth), "float16", out=ROW_ALIGNED, c=ROW, beta=2.0, bias=True,
+                config=replace(CONFIG, FILL=1),
+            )  # fmt: skip
+
+
+def test_parts_of_splits_are_shared(units: None, queue: Any) -> None:
+    check_gemm(
+        queue, (100, 72, 150), "float32", out=ROW_ALIGNED, precision="BF16_BF16_F32_X3",
+        config=replace(CONFIG, FILL=1),
     )  # fmt: skip
 
 

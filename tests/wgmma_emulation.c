@@ -142,6 +142,17 @@ void group_barrier(uint flags)
     meet(0, items);
 }
 
+int atomic_increment(volatile int *p) __asm__("_Z10atomic_incPU8CLglobalVi");
+int atomic_increment(volatile int *p)
+{
+    return __sync_fetch_and_add(p, 1);
+}
+
+void emulated_fence(void)
+{
+    __sync_synchronize();
+}
+
 int is_finite(float x) __asm__("_Z8isfinitef");
 int is_finite(float x)
 {
@@ -158,6 +169,32 @@ int smaller(int a, int b) __asm__("_Z3minii");
 int smaller(int a, int b)
 {
     return a < b ? a : b;
+}
+
+long smaller_long(long a, long b) __asm__("_Z3minll");
+long smaller_long(long a, long b)
+{
+    return a < b ? a : b;
+}
+
+int larger_int(int a, int b) __asm__("_Z3maxii");
+int larger_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+float sqrtf(float x);
+float square_root(float x) __asm__("_Z4sqrtf");
+float square_root(float x)
+{
+    return sqrtf(x);
+}
+
+float ceilf(float x);
+float next_whole(float x) __asm__("_Z4ceilf");
+float next_whole(float x)
+{
+    return ceilf(x);
 }
 
 float larger(float a, float b) __asm__("_Z4fmaxff");

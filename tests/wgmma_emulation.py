@@ -45,6 +45,7 @@ _ORDERING = (
 
 _DECLARATIONS = """
 uint emulated_address(ulong);
+void emulated_fence(void);
 void emulated_make_barrier(uint, uint);
 void emulated_arrive(uint, uint);
 uint emulated_try_wait(uint, uint);
@@ -93,7 +94,7 @@ def _call(match: re.Match[str]) -> str:
         "cp.async.bulk.tensor.2d.global": lambda: (
             f"emulated_store_box({given[0]}, (ulong){', '.join(given[1:])});"
         ),
-        "bar.sync": lambda: f"emulated_meet({given[0]}, {text.partition(', ')[2].rstrip(';')});",
+        "bar.sync": lambda: f"emulated_meet({text[9:-1].replace('%0', ''.join(given))});",
         "stmatrix": lambda: f"emulated_stmatrix({', '.join(given)});",
         "st.shared.v2": lambda: (
             f"emulated_store_pair({given[0]}, as_uint({given[1]}), as_uint({given[2]}));"
@@ -112,7 +113,7 @@ def _call(match: re.Match[str]) -> str:
 def as_host_code(source: KernelSource) -> str:
     """A kernel's text with calls in the place of inline PTX."""
     text = source.text.replace("return (uint)(size_t)p;", "return emulated_address((ulong)p);")
-    text = _ASM.sub(_call, text)
+    text = re.sub(r"atomic_work_item_fence\(.*?\);", "emulated_fence();", _ASM.sub(_call, text))
     assert "asm" not in text
     # Unrolled, it compiles for long.
     return _DECLARATIONS + text.replace("#pragma unroll\n", "#pragma unroll 1\n")
