@@ -1,4 +1,4 @@
-"""Matrix units in plain C over a sub-group's shuffles, so that kernels for them run on CPUs.
+"""Matrix units in plain C, so that kernels for them run on CPUs: lanes meet in local memory.
 
 What is tested is which lane holds what, what is copied where, and all that is around the
 instruction. Where the instructions take their operands from and leave the result is told here
@@ -30,22 +30,34 @@ LOAD = re.compile(
 UNROLLING = re.compile(r"#pragma unroll.*")
 MULTIPLY = re.compile(r'asm\("mma\.sync.*?\);|\*c = __builtin_amdgcn_.*?;', re.DOTALL)
 
-_ROWS = """
-    const int lane = get_sub_group_local_id();
-    for (int j = 0; j < 4; ++j) {
-        const ulong start = sub_group_shuffle((ulong)row, 8 * j + lane / 4);
-        to[j] = ((const __local uint *)(size_t)start)[lane % 4];
-    }"""
+#: What a lane knows of the others: `exchange` has what each of its sub-group handed out.
+_MEET = "barrier(CLK_LOCAL_MEM_FENCE);"
 
-_COLUMNS = """
-    const int lane = get_sub_group_local_id();
-    for (int j = 0; j < 4; ++j) {
-        const ulong even = sub_group_shuffle((ulong)row, 8 * j + 2 * (lane % 4));
-        const ulong odd = sub_group_shuffle((ulong)row, 8 * j + 2 * (lane % 4) + 1);
+_LOAD = f"""
+    const int lane = get_local_id(0) % 32;
+    exchange[lane][0][0] = (ulong)row;
+    {_MEET}
+    for (int j = 0; j < 4; ++j) {{
+        BODY
+    }}
+    {_MEET}"""
+
+_ROWS = _LOAD.replace(
+    "BODY",
+    """
+        const ulong start = exchange[8 * j + lane / 4][0][0];
+        to[j] = ((const __local uint *)(size_t)start)[lane % 4];""",
+)
+
+_COLUMNS = _LOAD.replace(
+    "BODY",
+    """
+        const ulong even = exchange[8 * j + 2 * (lane % 4)][0][0];
+        const ulong odd = exchange[8 * j + 2 * (lane % 4) + 1][0][0];
         const uint low = ((const __local ushort *)(size_t)even)[lane / 4];
         const uint high = ((const __local ushort *)(size_t)odd)[lane / 4];
-        to[j] = low | high << 16;
-    }"""
+        to[j] = low | high << 16;""",
+)
 
 
 @dataclass(frozen=True)
@@ -101,15 +113,16 @@ def _places_of(unit: MatrixUnit) -> Places:
     return _PLACES["gfx12" if unit.operand == "int8" else "gfx12, 16 bits"]
 
 
-_HAND_OUT = """
-    for (int i = 0; i < {registers}; ++i) {{
-        exchange[lane][0][i] = {first}[i];
-        exchange[lane][1][i] = {second}[i];
-    }}
-    barrier(CLK_LOCAL_MEM_FENCE);"""
-
 _MULTIPLY = """
-    {hand_out}
+    const int word = {word}, K = {k};
+    const int lane = get_local_id(0) % {lanes};
+    for (int i = 0; i < {a_registers}; ++i) {{
+        exchange[lane][0][i] = {to_bits}({first}[i]);
+    }}
+    for (int i = 0; i < {b_registers}; ++i) {{
+        exchange[lane][1][i] = {to_bits}({second}[i]);
+    }}
+    barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = 0; i < {results}; ++i) {{
         const int row = {row}, column = {column};
         {sum} sum = 0;
@@ -119,14 +132,14 @@ _MULTIPLY = """
                 const int position = operand ? column : row;
                 const int groups = (operand ? {n} : {m}) / 8;
                 const int element = {element};
-                const {register} one = {fetch};
+                const {register} one = {of_bits}(exchange[{lane}][operand][element / word]);
                 factors[operand] = {value};
             }}
             sum += factors[0] * factors[1];
         }}
         {result}[i] += sum;
     }}
-    {meet}"""
+    barrier(CLK_LOCAL_MEM_FENCE);"""
 
 #: What a unit makes of a register, at `element` of the lane's share.
 _VALUE = {
@@ -148,19 +161,16 @@ def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
     first, second = ("a", "b")
     if builtin and re.search(r"\b([ab])\[", call[0])[1] == "b":  # type: ignore[index]
         first, second = "b", "a"
-    shuffles = unit.lanes == 32
-    register, places = unit.register, _places_of(unit)
-    if shuffles:
-        holder = f"sub_group_shuffle(from[element / word], {places.lane})"
-        fetch = f"operand ? {holder.replace('from', second)} : {holder.replace('from', first)}"
-    else:
-        holder = f"exchange[{places.lane}][operand][element / word]"
-        fetch = holder
-    hand_out = _HAND_OUT.format(registers=unit.a_registers, first=first, second=second)
-    body = f"const int word = {unit.word}, K = {unit.k};\n"
-    body += f"const int lane = get_local_id(0) % {unit.lanes};\n"
-    body += _MULTIPLY.format(
-        hand_out="" if shuffles else hand_out,
+    places, is_double = _places_of(unit), unit.register == "double"
+    body = _MULTIPLY.format(
+        word=unit.word,
+        k=unit.k,
+        lanes=unit.lanes,
+        a_registers=unit.a_registers,
+        b_registers=unit.b_registers,
+        to_bits="as_ulong" if is_double else "(ulong)",
+        first=first,
+        second=second,
         results=unit.result_elements,
         row=places.row,
         column=places.column,
@@ -168,31 +178,33 @@ def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
         m=unit.m,
         n=unit.n,
         element=places.element,
-        register=register,
-        fetch=fetch,
+        register=unit.register,
+        of_bits="as_double" if is_double else "(uint)",
+        lane=places.lane,
         value=_VALUE[unit.operand],
         result="(*c)" if builtin else "c",
-        meet="" if shuffles else "barrier(CLK_LOCAL_MEM_FENCE);",
     )
     text, count = MULTIPLY.subn(lambda _: body, text)
     assert count == 1
     # Unrolled, the emulation compiles for seconds.
-    text = UNROLLING.sub("#pragma unroll 1", text)
-    if not shuffles:
-        text = _with_exchange(text, unit)
-    size = "__attribute__((intel_reqd_sub_group_size(32)))" if shuffles else ""
-    text = in_plain_c(text) if unit.spelling == "ptx" else text
-    return replace(source, text=text.replace("__kernel ", f"__kernel {size} ", 1))
+    text = _with_exchange(UNROLLING.sub("#pragma unroll 1", text), unit)
+    return replace(source, text=text if builtin else in_plain_c(text))
 
 
 def _with_exchange(text: str, unit: MatrixUnit) -> str:
-    """Sub-groups that no CPU has hand their registers round in local memory."""
-    share = f"__local {unit.register} (*exchange)[2][{unit.a_registers}]"
-    text = text.replace("void multiply_accumulate(", f"void multiply_accumulate({share}, ")
-    text = text.replace(
-        "multiply_accumulate(&", f"multiply_accumulate(exchange + item / {unit.lanes} * 64, &"
+    """Give the functions of a kernel local memory in which the lanes of a sub-group meet."""
+    share = f"[2][{unit.a_registers}]"
+    text = re.sub(
+        r"(load_[ab]|multiply_accumulate)\((?=uint \*to|element \*c|sums \*c)",
+        rf"\1(__local ulong (*exchange){share}, ",
+        text,
     )
-    local = f"__local {unit.register} exchange[ITEMS][2][{unit.a_registers}];"
+    text = re.sub(
+        r"(load_[ab]|multiply_accumulate)\((?=[ab]_fragments|&?accumulators)",
+        rf"\1(exchange + item / {unit.lanes} * {unit.lanes}, ",
+        text,
+    )
+    local = f"__local ulong exchange[ITEMS]{share};"
     return re.sub(r"(__kernel .*?\)\n\{)", rf"\1\n    {local}", text, count=1, flags=re.DOTALL)
 
 
