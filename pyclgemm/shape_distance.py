@@ -15,6 +15,7 @@ of any other constant here. Weighting the times at several near products was no 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -91,6 +92,7 @@ def traits_of_problem(problem: GemmProblem) -> ProductTraits:
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def traits_of_record(record: Record) -> ProductTraits:
     """The product for which a record stands.
 
@@ -188,16 +190,23 @@ def by_distance(records: Iterable[Record], wanted: ProductTraits, units: int = 0
     1
     """
 
+    # Many records have the same configuration.
+    here = functools.cache(lambda config: excess_octaves(config, wanted.sizes, units))
+
     def key(record: Record) -> float:
         octaves = distance(wanted, traits_of_record(record), record.config)
         if not units:
             return octaves
-        here, there = (
-            excess_octaves(record.config, sizes, units) for sizes in (wanted.sizes, record.shape)
-        )
-        return octaves + _EXCESS * max(0.0, here - there)
+        excess = here(record.config) - _own_excess(record.config, record.shape, units)
+        return octaves + _EXCESS * max(0.0, excess)
 
     return sorted(records, key=key)
+
+
+@functools.lru_cache(maxsize=4096)
+def _own_excess(config: Config, sizes: tuple[int, int, int], units: int) -> float:
+    """Kept, since it is asked for anew with every product."""
+    return excess_octaves(config, sizes, units)
 
 
 def vector_width(config: Config | None) -> int:
@@ -214,8 +223,9 @@ def vector_width(config: Config | None) -> int:
         return config.VW
     if isinstance(config, (MatrixConfig, WgmmaConfig)):
         return 2  # stores: operands that cannot be copied by vectors are packed
-    tiles = config.tiles
-    return max(tiles.VWM, tiles.VWN)
+    if isinstance(config, XgemmConfig):
+        return max(config.VWM, config.VWN)
+    return max(config.VWMD, config.VWND)
 
 
 def _order(layout: MatrixLayout, rows: int, columns: int) -> Order | None:
