@@ -189,7 +189,6 @@ def by_distance(records: Iterable[Record], wanted: ProductTraits, units: int = 0
     >>> by_distance([square, row], ProductTraits((2, 700, 0)))[0].config.MR
     1
     """
-
     # Many records have the same configuration.
     here = functools.cache(lambda config: excess_octaves(config, wanted.sizes, units))
 

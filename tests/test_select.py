@@ -377,7 +377,7 @@ def test_a_callers_configuration_decides(config, traits):
         ({"MR": 6}, "a mapping with 'path'"),
         ({"path": "gpu"}, "path is 'gpu'; known paths are"),
         ({"path": "cpu", "MR": 6}, "CpuConfig lacks a parameter"),
-        ("cpu", "config is 'cpu'; an XgemmConfig, an XgemmDirectConfig"),
+        ("cpu", "config is 'cpu'; one of XgemmConfig, XgemmDirectConfig"),
         (replace(SQUARE, NR=40), "NR must be a multiple of VW: NR is 40, VW is 16"),
         (replace(LARGE, STAGES=2), "65536 bytes, limit 49152"),
     ],
