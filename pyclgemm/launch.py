@@ -114,7 +114,9 @@ def gemm_launch(
     known["bias_stride"] = product.bias_stride
     known.update(values)
     names = {argument.name for argument in source.arguments}
-    buffers.update({name: name for name in ("partial_sums", "counters", "maps")})
+    buffers.update(
+        {name: name for name in ("workspace", "partial", "partial_sums", "counters", "maps")}
+    )
     return Launch(
         source,
         groups,

@@ -78,13 +78,17 @@ class PackedMatrix:
 
     @property
     def matrix(self) -> Matrix:
-        """The entries as rows of `padded_shape`."""
-        return Matrix(*self.shape, self.padded_shape[1], 1, 0)
+        """The entries in memory of `padded_shape`."""
+        rows, columns = self.padded_shape
+        if self.layout.along_k:
+            return Matrix(*self.shape, 1, rows, 0)
+        return Matrix(*self.shape, columns, 1, 0)
 
     @property
     def strides(self) -> tuple[int, int]:
         """Bytes between rows and between columns; a CPU's panels follow their own order."""
-        return (self.padded_shape[1] * self.dtype.itemsize, self.dtype.itemsize)
+        matrix, itemsize = self.matrix, self.dtype.itemsize
+        return (matrix.row_stride * itemsize, matrix.column_stride * itemsize)
 
     def __repr__(self) -> str:
         return f"PackedMatrix(shape={self.shape}, dtype={self.dtype}, layout={self.layout})"

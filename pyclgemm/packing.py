@@ -15,7 +15,7 @@ from .launch import Launch, Schedule
 from .launch_sequence import LaunchSequence
 from .operand_packing import pack_launch
 from .operands import Matrix, matrix_of, parse_transposition
-from .pack_codegen import generate_pack_panels
+from .pack_codegen import PackedForm, generate_pack_panels
 from .packed_matrix import PackedMatrix
 from .precision import is_complex, resolve_precision
 from .prepare import check_supported
@@ -94,7 +94,8 @@ def pack(
         launch = _panel_launch(problem, matrix, layout)
     else:
         rows, columns = packed.padded_shape
-        launch = pack_launch("b", "out", matrix, "b", dtype, (columns, rows), traits)
+        form = PackedForm(along_k=layout.along_k)
+        launch = pack_launch("b", "out", matrix, "b", dtype, (columns, rows), traits, form)
     product = Product(problem, matrix, matrix, packed.matrix, None, 0, swapped=False)
     sequence = LaunchSequence(queue_state(queue), product, Schedule((launch,)))
     sequence.enqueue(array, array, packed, None, None, 0, 0, wait_for)

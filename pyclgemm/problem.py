@@ -49,11 +49,14 @@ class PackedLayout:
         Rows (of k) in a block; the last block is padded with zeros on the GPU.
     width : int
         Columns (of n) in a panel, padded with zeros.
+    along_k : bool
+        Whether k is contiguous, as matrix units like it best; else the columns are.
     """
 
     family: Literal["gpu", "cpu"]
     depth_block: int
     width: int
+    along_k: bool = False
 
 
 @dataclass(frozen=True)

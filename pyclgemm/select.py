@@ -174,8 +174,8 @@ def packed_layout(
     -------
     PackedLayout
         For a CPU the panels of the record for the nearest shape; else padding that the
-        tiles of all records divide, as far as it costs little memory. Matrix units read any
-        rows that are aligned to vectors, and pad nothing else.
+        tiles of all records divide, as far as it costs little memory. Matrix units read
+        rows along k that are aligned to vectors.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def packed_layout(
         If the database has no valid record for the device.
     """
     if precision.needs_matrix_unit:
-        return PackedLayout("gpu", depth_block=1, width=ALIGNED)
+        return PackedLayout("gpu", depth_block=ALIGNED, width=1, along_k=True)
     path = "cpu" if traits.type == "cpu" else "indirect"
     hits = database.lookup(traits, dtype, precision.name)
     for _, entry in hits:

@@ -214,8 +214,23 @@ def test_infinities_and_nan_stay_what_they_are(
 
 
 def test_a_constant_operand_is_read_as_it_was_packed(units: None, queue: Any) -> None:
-    packed = PackedLayout("gpu", depth_block=16, width=32)
-    check_gemm(queue, (33, 35, 37), "float16", out=ROW_ALIGNED, config=CONFIG, pack=packed)
+    for packed in (
+        PackedLayout("gpu", depth_block=16, width=32),
+        PackedLayout("gpu", depth_block=16, width=1, along_k=True),
+    ):
+        for trans_b in ("N", "T"):
+            check_gemm(
+                queue, (33, 35, 37), "float16", out=ROW_ALIGNED, config=CONFIG, pack=packed,
+                trans_b=trans_b,
+            )  # fmt: skip
+
+
+def test_constant_operands_of_units_run_along_k(units: None, queue: Any) -> None:
+    for dtype, precision in [("int8", None), ("float32", "TF32_TF32_F32")]:
+        check_gemm(
+            queue, (33, 35, 37), dtype, a=ROW_ALIGNED, out=ROW_ALIGNED, precision=precision,
+            config=CONFIG, pack=True,
+        )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------ without a device

@@ -26,7 +26,7 @@ import checks
 import numpy as np
 import pyopencl as cl
 
-from pyclgemm import launch_sequence, prepare
+from pyclgemm import launch_sequence, packing, prepare
 from pyclgemm.device import LOCAL_MEMORY_BYTES
 from pyclgemm.kernel_source import KernelSource
 
@@ -253,6 +253,7 @@ def emulated_warpgroups(compute_units: int = 2) -> Iterator[None]:
     with (
         patch.object(prepare, "traits_of", imagined),
         patch.object(checks, "traits_of", imagined),
+        patch.object(packing, "traits_of", imagined),
         patch.object(launch_sequence, "build_kernel", built),
         patch.object(launch_sequence, "KernelLaunch", launched),
     ):
