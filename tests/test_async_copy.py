@@ -152,6 +152,16 @@ def test_the_direct_family_checks_each_copy_unless_sizes_divide(
         assert copy["valid"] != copy["count"]
 
 
+def test_of_a_vector_that_the_edge_cuts_the_part_inside_is_copied() -> None:
+    # Rows of 35 elements that start 36 apart: the last vector of two goes over the edge.
+    product = product_of(Inquiry(64, 35, 64, trans_a="T"))
+    padded = replace(product.problem.b, alignment=4)
+    product = replace(product, problem=replace(product.problem, b=padded))
+    text = make_schedule(product, PLAIN, H100).launches[-1].source.text
+    inside = "(int)clamp(n - b_tile - unit, (extent)0, (extent)2) * 4"
+    assert [inside in copy["valid"] for copy in COPY.finditer(text)] == [False, True] * 2
+
+
 def test_the_indirect_family_pads_and_never_checks() -> None:
     for sizes in [(33, 31, 9), (64, 32, 48), (5, 5, 0)]:
         copies = list(COPY.finditer(_text(CONFIGS["indirect: three stages"], *sizes)))
