@@ -9,6 +9,7 @@ from .matrix_codegen import work_items
 from .matrix_configs import MatrixConfig
 from .matrix_slab import COPY_BYTES, most_padding
 from .matrix_units import sub_group_lanes
+from .matrix_units_amd import amd_unit
 
 _MATRIX = ("matrix",)
 
@@ -18,9 +19,10 @@ _DTYPES = ("int8", "float16", "bfloat16", "float32", "float64")
 #: Rows, columns and depths of the largest fragments, or of the pairs that are loaded at once.
 _FRAGMENT = 16
 
-#: Bytes of an element of float32 that is split into parts before: of the most parts of bfloat16,
-#: and of one.
-_MOST_PARTS_BYTES, _PART_BYTES = 6, 2
+#: Bytes of an element of float32 that is split into parts before: three of bfloat16 or two of
+#: tf32, and the smallest part.
+_PARTS_BYTES = {"bfloat16": 6, "tf32": 8}
+_PART_BYTES = 2
 
 #: Bytes of depth that ldmatrix loads at once: at 1 byte more than `_FRAGMENT` elements.
 _FRAGMENT_BYTES = 32
@@ -35,7 +37,8 @@ def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
     """Bytes of an element in local memory with all its parts, and of its smallest part."""
     size = ElementType(dtype, dtype).stored_bytes
     if dtype == "float32" and copies_through_registers(traits):
-        return _MOST_PARTS_BYTES, _PART_BYTES
+        multiplied = [name for name in _PARTS_BYTES if traits and amd_unit(name, traits)]
+        return max((_PARTS_BYTES[name] for name in multiplied), default=size), _PART_BYTES
     return size, size
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .config import FAMILIES, UNIT_FAMILIES
 from .device import DeviceTraits
 from .errors import UnsupportedError
+from .matrix_units import matrix_unit
 from .problem import GemmProblem
 from .records import DatabaseFile, Entry, Threshold
 
@@ -79,6 +80,8 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         reason = "the paths were timed against each other by shape"
         attempts.append(Attempt(_GPU_PATHS, compared, reason))
         hits = hits[len(compared) :]
+    if units := _unit_attempt(problem, traits, hits):
+        attempts.append(units)
     threshold = next((entry.indirect_from for _, entry in hits if entry.indirect_from), None)
     if threshold is None:
         attempts += _in_order("direct", hits, "no threshold of the indirect path is known")
@@ -86,6 +89,22 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         first = "indirect" if threshold.reached(m, n, k) else "direct"
         attempts += _in_order(first, hits, _compare(threshold, m, n, k))
     return attempts
+
+
+def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Attempt | None:
+    """Matrix units where nobody has compared them: they are much faster than what else there is."""
+    unit = matrix_unit(problem.precision, traits)
+    if unit is None or min(problem.m, problem.n) < max(unit.m, unit.n) or problem.k < unit.k:
+        return None
+    known = [
+        (file, entry)
+        for file, entry in hits
+        if any(record.config.family in UNIT_FAMILIES for record in entry.records)
+    ]
+    if not known:
+        return None
+    name = problem.precision.name
+    return Attempt(UNIT_FAMILIES, known, f"matrix units compute {name}, and their fragments fill")
 
 
 def _compares_paths(file: DatabaseFile, entry: Entry) -> bool:

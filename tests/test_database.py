@@ -11,7 +11,7 @@ from facts import cpu, gpu, smallest_gpu
 from reference import DTYPES
 
 import pyclgemm.database
-from pyclgemm.config import CpuConfig, XgemmConfig
+from pyclgemm.config import UNIT_FAMILIES, CpuConfig, XgemmConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import (
     SCHEMA_FILE,
@@ -87,9 +87,10 @@ def test_a_built_in_file_is_valid_and_names_what_it_holds(path):
     }
     assert any(words in file.source.text for words in kinds[file.source.kind])
     for entry in file.entries:
-        assert (entry.dtype, entry.precision) in TYPES
+        assert resolve_precision(entry.precision, entry.dtype).name == entry.precision
         assert entry.records
-        expected = {"cpu"} if file.match.type == "cpu" else {"indirect", "direct", "gemv"}
+        gpu = {"indirect", "direct", "gemv", *UNIT_FAMILIES}
+        expected = {"cpu"} if file.match.type == "cpu" else gpu
         assert {record.config.family for record in entry.records} <= expected
 
 
