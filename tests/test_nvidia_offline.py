@@ -1,0 +1,55 @@
+"""What NVIDIA's assembler makes of kernels for matrix units, without a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nvidia_compile
+import pytest
+
+from pyclgemm.config import MatrixConfig, WgmmaConfig
+from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
+from pyclgemm.typical import typical_traits
+from pyclgemm.wgmma_codegen import local_bytes
+
+H100 = typical_traits("sm_90")
+WHOLE: dict[str, Any] = {"reads_c": True, "bias": True, "activation": "gelu"}
+
+WGMMA = WgmmaConfig(MWG=128, NWG=256, CONSUMERS=2, STAGES=4)
+SPLIT = WgmmaConfig(MWG=128, NWG=192, CONSUMERS=2, STAGES=4, PROMOTE=2)
+MMA = MatrixConfig(MWG=128, NWG=128, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
+DOUBLE = MatrixConfig(MWG=128, NWG=128, KWG=16, SUBGROUPS_M=4, SUBGROUPS_N=2, STAGES=4)
+
+CASES = {
+    "float16": (WGMMA, {"dtype": "float16", **WHOLE}),
+    "float16, k contiguous": (WGMMA, {"dtype": "float16", "trans_b": "T"}),
+    "float16, odd": (WGMMA, {"dtype": "float16", "n": 4095, **WHOLE}),
+    "float16, three consumers": (
+        WgmmaConfig(MWG=192, NWG=128, CONSUMERS=3, STAGES=4), {"dtype": "float16", **WHOLE},
+    ),
+    "float16, shared": (replace(WGMMA, STAGES=3, FILL=1), {"dtype": "float16", **WHOLE}),
+    "int8": (WGMMA, {"dtype": "int8", "bias": True}),
+    "tf32 through registers": (WGMMA, {"precision": "TF32_TF32_F32", **WHOLE}),
+    "split": (SPLIT, {"precision": "BF16_BF16_F32_X6", **WHOLE}),
+    "mma.sync, float16": (MMA, {"dtype": "float16", **WHOLE}),
+    "mma.sync, float64": (DOUBLE, {"dtype": "float64", **WHOLE}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_register_is_spilled_and_no_instruction_waits(case: str, tmp_path: Path) -> None:
+    if missing := nvidia_compile.missing():
+        pytest.skip(missing)
+    config, options = CASES[case]
+    inquiry = Inquiry(**{"m": 4096, "n": 4096, "k": 4096, **options})
+    *_, source = kernel_sources(product_of(inquiry), config, H100)
+    assembled = nvidia_compile.assemble(source, tmp_path)
+    assert assembled.spilled == 0
+    # It says so where it makes warpgroup instructions wait for each other, or ignores `setmaxnreg`.
+    assert assembled.complaints == ()
+    assert assembled.registers * source.local_size[0] <= 64 * 1024
+    if isinstance(config, WgmmaConfig):
+        assert assembled.local_bytes <= local_bytes(config, 4)
+        assert assembled.local_bytes <= H100.local_memory_bytes
