@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from reference import assert_close, expected_gemm
 from wgmma_emulation import emulated_warpgroups, missing_compiler
 
 import pyclgemm
-from pyclgemm.config import WgmmaConfig
+from pyclgemm.config import MatrixConfig, WgmmaConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database
 from pyclgemm.errors import ConfigError
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.problem import PackedLayout
+from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source
 from pyclgemm.schedule import make_schedule
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
@@ -245,3 +247,24 @@ def test_other_devices_refuse_the_family() -> None:
     with pytest.raises(ConfigError, match="no warpgroup unit for F16_F16_F16"):
         half = product_of(Inquiry(64, 64, 64, "float16", precision="F16_F16_F16")).problem
         select(half, traits, Database([]), CONFIG)
+
+
+def test_a_driver_that_refuses_leaves_the_product_to_mma_sync() -> None:
+    mma = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
+    records = tuple(
+        Record((size, size, size), config)
+        for config, size in [(CONFIG, 1024), (replace(CONFIG, STAGES=3), 2048), (mma, 512)]
+    )
+    entry = Entry("float16", "F16_F16_F32", records)
+    match = Match("architecture", "gpu", "nvidia", architecture="sm_90")
+    file = DatabaseFile.make(Path("a test"), match, Source("measured", "a test"), [entry])
+    problem = product_of(Inquiry(1024, 1024, 1024, "float16")).problem
+    traits = typical_traits("sm_90")
+    assert select(problem, traits, Database(((file,),))).config == CONFIG
+    refused = replace(traits, wgmma=False, wgmma_refusal="the driver said no")
+    choice = select(problem, refused, Database(((file,),)))
+    assert choice.config == mma
+    assert (
+        "wgmma for 1024x1024x1024 and 1 more (the device must have warpgroup units: "
+        "'typical sm_90' has none: the driver said no" in choice.reason
+    )
