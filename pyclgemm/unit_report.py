@@ -54,6 +54,8 @@ def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         what = "none" if warpgroup is None else _named_warpgroup(warpgroup, config)
     else:
         what = "none" if unit is None else _named(unit)
+        if traits.wgmma_refusal:
+            what += f" (not wgmma: {traits.wgmma_refusal})"
     if precision.terms > 1:
         what += f", {precision.terms} products of parts for each of {problem.dtype}"
     return what

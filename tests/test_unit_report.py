@@ -89,3 +89,11 @@ def test_explain_shows_both() -> None:
     wrong = CliRunner().invoke(main, [*arguments, "--result-dtype", "float64"])
     assert wrong.exit_code == 2
     assert "the result of float16 operands is float16 or float32" in wrong.output
+
+
+def test_a_refusal_of_the_warpgroup_units_is_told_beside_what_takes_their_place() -> None:
+    refused = replace(H100, wgmma=False, wgmma_refusal="the driver said no")
+    problem = product_of(Inquiry(64, 64, 64, "float16")).problem
+    told = describe_unit(problem, MATRIX, refused)
+    assert told.startswith("mma.sync")
+    assert told.endswith("(not wgmma: the driver said no)")
