@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import ml_dtypes
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from buffers import poisoning_allocator
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from facts import problem
+from matrix_emulation import emulated_units
 from reference import assert_close, expected_gemm, random_array
 from test_families import BASES, DIRECT_CONFIGS, EVERY_FAMILY
 
 import pyclgemm
 from pyclgemm.codegen import generate_gemm
+from pyclgemm.config import MatrixConfig
 from pyclgemm.element import ElementType
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.operands import check_dtype, check_scalar, result_dtype
@@ -299,6 +303,49 @@ def test_a_single_column_is_a_column(queue: Any, rng: Any) -> None:
     assert_close(got, expected_gemm(a, b))
     a, b = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
     assert_close(pyclgemm.plan(queue, a, b)(a, b).get(), expected_gemm(a.get(), b.get()))
+
+
+# ---------------------------------------------------------- types that only units multiply
+
+UNITS = MatrixConfig(MWG=32, NWG=32, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [("bfloat16", None), ("int8", None), ("float32", "TF32_TF32_F32")]
+)
+def test_constant_operands_of_units_are_packed(
+    queue: Any, rng: Any, dtype: str, precision: str | None
+) -> None:
+    weight = random_array(rng, (19, 5), dtype)
+    with patch("pyclgemm.packing.check_supported"):
+        packed = pyclgemm.pack(
+            queue, weight, precision=precision, allocator=poisoning_allocator(queue)
+        )
+    assert packed.dtype == weight.dtype
+    memory = np.empty(packed.nbytes // weight.itemsize, weight.dtype)
+    cl.enqueue_copy(queue, memory, packed.base_data, wait_for=packed.events)
+    matrix = packed.matrix
+    assert matrix.layout.alignment * weight.itemsize % 16 == 0
+    rows, columns = np.indices(weight.shape)
+    places = rows * matrix.row_stride + columns * matrix.column_stride
+    assert (memory[places] == weight).all()
+    memory[places] = 0
+    assert not memory.any()
+
+
+@pytest.mark.parametrize("dtype", UNIT_DTYPES)
+def test_arrays_of_the_host_in_types_of_units(queue: Any, rng: Any, dtype: str) -> None:
+    a, b = random_array(rng, (9, 33), dtype), random_array(rng, (33, 7), dtype)
+    own = "int32" if dtype == "int8" else dtype
+    c, bias = random_array(rng, (9, 7), own), random_array(rng, (7,), own)
+    with emulated_units():
+        got = pyclgemm.gemm(
+            queue, a, b, c, alpha=3.0, beta=-2, epilogue=pyclgemm.Epilogue(bias, "relu"),
+            config=UNITS,
+        )  # fmt: skip
+    assert got.dtype == own
+    assert_close(got, expected_gemm(a, b, c, alpha=3, beta=-2, bias=bias, activation="relu"))
+    assert (got == 0).any()
 
 
 # --------------------------------------------------------------------------------- bfloat16
