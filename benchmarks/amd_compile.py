@@ -26,10 +26,12 @@ class CompilerError(Exception):
 
 @dataclass(frozen=True)
 class Loop:
-    """The loop with the most multiply-adds, all its blocks counted once.
+    """The loop with the most matrix instructions, or multiply-adds; all its blocks counted once.
 
     Attributes
     ----------
+    matrix : int
+        Instructions of matrix units: WMMA or MFMA.
     fmas : int
         Multiply-adds of a lane; packed and dual-issue instructions hold two.
     valu : int
@@ -42,6 +44,7 @@ class Loop:
         Loads of a lane from global memory.
     """
 
+    matrix: int
     fmas: int
     valu: int
     lds_reads: dict[str, int]
@@ -252,11 +255,14 @@ def loops_of(assembly: str, kernel: str) -> dict[str, list[str]]:
 
 
 _FMA = re.compile(r"\bv_(pk_|dual_)?(?:fma|fmac|fmaak|fmamk|mac|mad)(?:_mix\w*?)?_(?:f16|f32|f64)")
+_MATRIX = re.compile(r"v_(?:wmma|mfma)_")
 _LDS_READ = re.compile(r"ds_(?:read|load)_?(2)?(?:st64|addr)?(?:_stride64)?_[a-z](\d+)")
 
 
 def main_loop(loops: Mapping[str, Sequence[str]]) -> Loop:
-    """Count what the loop with the most multiply-adds holds, without the loops within it.
+    """Count what the loop that multiplies holds, without the loops within it.
+
+    It is the one with the most matrix instructions, or else with the most multiply-adds.
 
     Raises
     ------
@@ -266,10 +272,11 @@ def main_loop(loops: Mapping[str, Sequence[str]]) -> Loop:
     Examples
     --------
     >>> main_loop({"BB0_1": ["ds_read_b128 v[0:3], v9", "v_fmac_f32_e32 v4, v0, v1"]})
-    Loop(fmas=1, valu=1, lds_reads={'128': 1}, lds_bytes=16, global_loads=0)
+    Loop(matrix=0, fmas=1, valu=1, lds_reads={'128': 1}, lds_bytes=16, global_loads=0)
     """
-    best = max(map(_count, loops.values()), key=lambda loop: loop.fmas, default=None)
-    if best is None or not best.fmas:
+    counted = map(_count, loops.values())
+    best = max(counted, key=lambda loop: (loop.matrix, loop.fmas), default=None)
+    if best is None or not (best.matrix or best.fmas):
         raise CompilerError("no loop of the kernel has a multiply-add")
     return best
 
@@ -283,6 +290,7 @@ def _count(lines: Sequence[str]) -> Loop:
             reads[f"{times}x{bits}" if times > 1 else str(bits)] += 1
             lds_bytes += times * bits // 8
     return Loop(
+        matrix=sum(bool(_MATRIX.match(line)) for line in lines),
         fmas=sum(2 if found[1] == "pk_" else 1 for line in lines for found in _FMA.finditer(line)),
         valu=sum(line.startswith("v_") for line in lines),
         lds_reads=dict(reads),

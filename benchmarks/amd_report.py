@@ -1,18 +1,23 @@
 """What AMD's compiler makes of the generated kernels, without a device.
 
     python benchmarks/amd_report.py
+    python benchmarks/amd_report.py --path matrix --shape 1024x1024x1024
     python benchmarks/amd_report.py --architecture gfx1100 --shape 4096x4096x4096 --config PADA=4
     CLANG=/usr/bin/clang-19 python benchmarks/amd_report.py --path direct --csv amd.csv
 
 For every architecture, wave size and mode: registers, spills, local memory, occupancy, and of
-the main loop the multiply-adds per issue slot and the reads of local memory per multiply-add.
-None of them is a time; together they tell what a time would be bound by.
+the main loop the multiply-adds, or instructions of matrix units, per issue slot of the vector unit
+and the reads of local memory. Beside what a kernel of matrix units takes stands what its
+configuration plans. None of them is a time; together they tell what a time would be bound by.
+
+`--path matrix` without a type or precision takes all that each device has units for.
 """
 
 from __future__ import annotations
 
 import csv
 import datetime
+import itertools
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,14 +40,21 @@ from benchmarks.amd_compile import (
     find_rocm_path,
     isa_version,
 )
+from benchmarks.amd_plan import Plan, plan_of
 from pyclgemm.cli_product import parameters_option, parse_shape
 from pyclgemm.database import load_database
+from pyclgemm.device import DeviceTraits
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.inquiry import Inquiry, choose, kernel_sources, product_of
-from pyclgemm.precision import DTYPES
+from pyclgemm.matrix_configs import MatrixConfig
+from pyclgemm.matrix_units import matrix_unit, sub_group_lanes
+from pyclgemm.precision import DTYPES, PRECISIONS
 from pyclgemm.typical import typical_traits
 
 ARCHITECTURES = ("gfx1012", "gfx1030", "gfx1100", "gfx1200", "gfx90a", "gfx942")
+
+#: Those of them that have matrix units.
+UNIT_ARCHITECTURES = ARCHITECTURES[2:]
 
 
 @dataclass(frozen=True)
@@ -72,9 +84,11 @@ class Row:
     variant: Variant
     shape: tuple[int, int, int]
     dtype: str
+    precision: str
     kernel: str
     config: str
     compiled: Compiled
+    plan: Plan | None = None
 
 
 def variants_of(architecture: str) -> list[Variant]:
@@ -101,13 +115,29 @@ def variants_of(architecture: str) -> list[Variant]:
     ]
 
 
+def unit_precisions(traits: DeviceTraits) -> list[tuple[str, str]]:
+    """The element types and precisions for which a device has matrix units.
+
+    Examples
+    --------
+    >>> unit_precisions(typical_traits("gfx1100"))[:3]
+    [('float16', 'F16_F16_F32'), ('float32', 'BF16_BF16_F32'), ('float32', 'BF16_BF16_F32_X3')]
+    """
+    return [
+        (precision.operand, precision.name)
+        for precision in PRECISIONS
+        if matrix_unit(precision, traits)
+    ]
+
+
 def make_rows(
     compiler: Compiler,
     architectures: Iterable[str],
     shapes: Sequence[tuple[int, int, int]],
-    dtype: str,
+    dtype: str | None,
     path: str | None,
     parameters: Mapping[str, int],
+    precision: str | None = None,
 ) -> list[Row]:
     """Generate what each typical device would run, and compile it in every way that it has.
 
@@ -119,12 +149,15 @@ def make_rows(
         Such as "gfx1030".
     shapes : sequence of (m, n, k)
         Of products of contiguous matrices.
-    dtype : str
-        Their element type.
+    dtype : str or None
+        Their element type; None for "float32", or where only `path` is given, and is "matrix",
+        for all that the device has units for.
     path : str or None
         A kernel family, even where it would not be chosen.
     parameters : mapping
         Replace those of the configuration.
+    precision : str, optional
+        The arithmetic, by JAX's name; the default of the type without it.
 
     Raises
     ------
@@ -136,17 +169,25 @@ def make_rows(
     rows = []
     for architecture in architectures:
         traits = typical_traits(architecture)
-        for shape in shapes:
-            product = product_of(Inquiry(*shape, dtype=dtype))
+        asked = [(dtype or "float32", precision)]
+        if path == "matrix" and dtype is None and precision is None:
+            asked = list(unit_precisions(traits))
+        for shape, (element, algorithm) in itertools.product(shapes, asked):
+            product = product_of(Inquiry(*shape, dtype=element, precision=algorithm))
             choice = choose(product.problem, traits, load_database(), path, parameters)
             gemm = kernel_sources(product, choice.config, traits)[-1]
+            unit = isinstance(choice.config, MatrixConfig)
+            plan = plan_of(product.problem, choice.config, traits) if unit else None
             for variant in variants_of(architecture):
+                if unit and variant.wave != sub_group_lanes(traits):
+                    continue
                 compiled = compiler.compile(gemm.text, gemm.name, architecture, variant.options)
                 rows.append(
                     Row(
-                        architecture, variant, shape, dtype, gemm.name, str(choice.config), compiled
+                        architecture, variant, shape, element, product.problem.precision.name,
+                        gemm.name, str(choice.config), compiled, plan,
                     )
-                )
+                )  # fmt: skip
     return rows
 
 
@@ -160,6 +201,7 @@ def figures_of(row: Row) -> dict[str, str | int | float]:
         "mode": row.variant.mode,
         "shape": "x".join(map(str, row.shape)),
         "dtype": row.dtype,
+        "precision": row.precision,
         "kernel": row.kernel,
         "vgprs": resources["VGPRs"],
         "agprs": resources.get("AGPRs", 0),
@@ -167,21 +209,26 @@ def figures_of(row: Row) -> dict[str, str | int | float]:
         "scratch_bytes": resources["ScratchSize"],
         "lds_bytes": resources["LDS Size"],
         "waves_per_simd": resources["Occupancy"],
+        "planned_registers": row.plan.registers if row.plan else "",
+        "planned_waves": row.plan.waves if row.plan else "",
+        "loop_matrix": loop.matrix,
         "loop_fmas": loop.fmas,
         "loop_issue_slots": loop.valu,
+        "matrix_per_slot": round(loop.matrix / loop.valu, 3),
         "fmas_per_slot": round(loop.fmas / loop.valu, 3),
         "lds_reads": reads,
-        "lds_bytes_per_fma": round(loop.lds_bytes / loop.fmas, 3),
+        "lds_bytes_per_fma": round(loop.lds_bytes / loop.fmas, 3) if loop.fmas else "",
         "global_loads": loop.global_loads,
         "config": row.config,
     }
 
 
 _SHOWN = {
-    "architecture": "", "wave": "", "mode": "", "kernel": "", "vgprs": "VGPRs", "sgprs": "SGPRs",
-    "scratch_bytes": "scratch B", "lds_bytes": "LDS B", "waves_per_simd": "waves/SIMD",
-    "fmas_per_slot": "FMAs/slot", "lds_reads": "LDS reads (bits)",
-    "lds_bytes_per_fma": "LDS B/FMA", "global_loads": "global loads",
+    "architecture": "", "wave": "", "mode": "", "precision": "", "vgprs": "VGPRs",
+    "agprs": "AGPRs", "planned_registers": "planned", "scratch_bytes": "scratch B",
+    "lds_bytes": "LDS B", "waves_per_simd": "waves/SIMD", "planned_waves": "planned",
+    "matrix_per_slot": "matrix/slot", "fmas_per_slot": "FMAs/slot", "lds_reads": "LDS reads (bits)",
+    "global_loads": "global loads",
 }  # fmt: skip
 
 
@@ -227,11 +274,9 @@ def _read_architectures(
     "--architecture",
     "architectures",
     multiple=True,
-    default=ARCHITECTURES,
-    show_default=True,
     metavar="NAME",
     callback=_read_architectures,
-    help="May be given several times.",
+    help=f"May be given several times; else {', '.join(ARCHITECTURES)}, or those with units.",
 )
 @click.option(
     "--shape",
@@ -242,8 +287,11 @@ def _read_architectures(
     metavar="MxNxK",
     help="May be given several times.",
 )
-@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
-@click.option("--path", type=click.Choice(("direct", "indirect")), help="The kernel family.")
+@click.option("--dtype", type=click.Choice(DTYPES), help="Element type; else float32.")
+@click.option("--precision", help="The arithmetic, such as F16_F16_F32; else the type's default.")
+@click.option(
+    "--path", type=click.Choice(("direct", "indirect", "matrix")), help="The kernel family."
+)
 @parameters_option
 @click.option("--clang", envvar="CLANG", help="The compiler; else clang-19 or newer on the path.")
 @click.option(
@@ -255,7 +303,8 @@ def _read_architectures(
 def main(
     architectures: tuple[str, ...],
     shapes: tuple[str, ...],
-    dtype: str,
+    dtype: str | None,
+    precision: str | None,
     path: str | None,
     parameters: tuple[tuple[str, int], ...],
     clang: str | None,
@@ -265,6 +314,7 @@ def main(
     """Compile the generated kernels for AMD GPUs and report registers and main loops."""
     console = Console()
     sizes = [parse_shape(shape) for shape in shapes]
+    architectures = architectures or (UNIT_ARCHITECTURES if path == "matrix" else ARCHITECTURES)
     try:
         with tempfile.TemporaryDirectory() as scratch:
             compiler = Compiler(find_clang(clang), find_rocm_path(rocm_path), Path(scratch))
@@ -274,11 +324,13 @@ def main(
                 for architecture in track(
                     architectures, "compiling", console=console, transient=True
                 )
-                for row in make_rows(compiler, [architecture], sizes, dtype, path, dict(parameters))
+                for row in make_rows(
+                    compiler, [architecture], sizes, dtype, path, dict(parameters), precision
+                )
             ]
     except (CompilerError, PyclgemmError) as error:
         raise click.ClickException(str(error)) from None
-    console.print(table_of(figures, f"{dtype}, {made}"))
+    console.print(table_of(figures, made))
     if csv_path:
         write_csv(figures, csv_path, made)
         console.print(f"written to {csv_path}")

@@ -98,7 +98,8 @@ def _amd(architecture: str) -> UnitLimits | None:
         return UnitLimits(32, 4, 80, 32, 1024, 8, 128 * 1024, 512, 0)
     if re.fullmatch(r"gfx103[0-6]", architecture):  # RDNA 2
         return UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 512, 0)
-    if architecture in ("gfx1100", "gfx1101", "gfx1151"):  # RDNA 3 with the larger register file
+    # RDNA 3 with the larger register file, and RDNA 4.
+    if architecture in ("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"):
         return UnitLimits(32, 4, 64, 32, 1536, 24, 128 * 1024, 1024, 0)
     if re.fullmatch(r"gfx11(0[23]|50|52|53)", architecture):
         return UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 1024, 0)

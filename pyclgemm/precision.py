@@ -98,6 +98,9 @@ _PRECISIONS = {
     )
 }
 
+#: All of them.
+PRECISIONS = tuple(_PRECISIONS.values())
+
 _DEFAULTS = {
     "float16": "F16_F16_F32",
     "float32": "F32_F32_F32",

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import amd_compile, amd_report
+from benchmarks import amd_compile, amd_plan, amd_report
 from benchmarks.amd_compile import (
     Compiled,
     Compiler,
@@ -113,6 +113,19 @@ def test_the_main_loop_of_the_right_kernel_is_counted():
     assert loop.global_loads == 0
 
 
+def test_a_loop_of_matrix_instructions_is_the_main_loop():
+    loops = {
+        "BB0_1": ["v_fma_f32 v0, v1, v2, v3"] * 9,
+        "BB0_2": [
+            "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]",
+            "v_mfma_f32_16x16x16f16 a[0:3], v[6:7], v[6:7], a[0:3]",
+            "ds_load_b128 v[0:3], v9",
+        ],
+    }
+    loop = main_loop(loops)
+    assert (loop.matrix, loop.fmas, loop.valu, loop.lds_reads) == (2, 0, 2, {"128": 1})
+
+
 def test_a_kernel_without_a_loop_of_multiply_adds():
     for loops in ({"BB0_1": ["v_add_f32 v0, v1, v2"]}, {}):
         with pytest.raises(CompilerError, match="no loop"):
@@ -135,9 +148,9 @@ def test_waves_and_modes():
 
 
 def test_figures_and_their_file(tmp_path):
-    compiled = Compiled(resources_of(REMARKS, "xgemm"), Loop(128, 70, {"128": 8}, 128, 4))
+    compiled = Compiled(resources_of(REMARKS, "xgemm"), Loop(0, 128, 70, {"128": 8}, 128, 4))
     variant = variants_of("gfx1100")[0]
-    row = Row("gfx1100", variant, (8, 4, 2), "float32", "xgemm", "MWG=64", compiled)
+    row = Row("gfx1100", variant, (8, 4, 2), "float32", "F32_F32_F32", "xgemm", "MWG=64", compiled)
     figures = figures_of(row)
     assert (figures["fmas_per_slot"], figures["lds_bytes_per_fma"]) == (1.829, 1.0)
     assert (figures["vgprs"], figures["waves_per_simd"], figures["shape"]) == (133, 5, "8x4x2")
@@ -149,7 +162,9 @@ def test_figures_and_their_file(tmp_path):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("module", [amd_compile, amd_report], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [amd_compile, amd_plan, amd_report], ids=lambda module: module.__name__
+)
 def test_examples_in_docstrings(module):
     assert doctest.testmod(module).failed == 0
 
@@ -251,3 +266,61 @@ def test_generated_kernels_neither_spill_nor_read_scalars(compiler):
         assert row.compiled.resources["ScratchSize"] == 0
         assert set(row.compiled.loop.lds_reads) == {"128"}
         assert row.compiled.loop.fmas > 0.95 * row.compiled.loop.valu
+
+
+# One tile of 16 x 16: the lane replication of RDNA 3, and the instruction.
+TILE = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+__kernel __attribute__((reqd_work_group_size(32, 1, 1)))
+void tile(const __global half *a, const __global half *b, __global float *c, const int k)
+{
+    const int lane = get_local_id(0);
+    float8 sums = 0;
+    for (int p = 0; p < k; p += 16) {
+        // Lanes 16 to 31 hold what lanes 0 to 15 hold.
+        const half16 row = *(const __global half16 *)(a + lane % 16 * k + p);
+        const half16 column = *(const __global half16 *)(b + lane % 16 * k + p);
+        sums = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(row, column, sums);
+    }
+    for (int i = 0; i < 8; ++i) {
+        c[(2 * i + lane / 16) * 16 + lane % 16] = sums[i];
+    }
+}
+"""
+
+
+def test_one_tile_of_a_matrix_unit(compiler):
+    compiled = compiler.compile(TILE, "tile", "gfx1100")
+    assert compiled.loop.matrix == 1
+    assert compiled.resources["ScratchSize"] == 0
+    with pytest.raises(CompilerError, match="needs target feature|undeclared"):
+        compiler.compile(TILE, "tile", "gfx1030")
+
+
+@pytest.mark.parametrize("architecture", amd_report.UNIT_ARCHITECTURES)
+def test_kernels_of_matrix_units_are_as_planned(compiler, architecture):
+    rows = amd_report.make_rows(compiler, [architecture], [(1024, 1024, 1024)], None, "matrix", {})
+    assert {"F16_F16_F32", "I8_I8_I32", "BF16_BF16_F32_X9"} <= {row.precision for row in rows}
+    assert ("F64_F64_F64" in {row.precision for row in rows}) == (architecture[:4] == "gfx9")
+    for row in rows:
+        loop, resources, plan = row.compiled.loop, row.compiled.resources, row.plan
+        assert plan is not None
+        assert resources["ScratchSize"] == 0, row
+        # A step's products of fragments, and most slots of the vector unit are theirs.
+        assert loop.matrix >= 8, row
+        assert loop.matrix > 0.2 * loop.valu, row
+        assert resources["VGPRs"] + resources.get("AGPRs", 0) <= plan.registers, row
+        assert resources["LDS Size"] == plan.local_bytes, row
+        assert resources["Occupancy"] >= plan.waves >= 1, row
+        assert set(loop.lds_reads) == {"128"}, row
+
+
+@pytest.mark.parametrize("architecture", ["gfx1012", "gfx1030"])
+def test_kernels_without_units_neither_spill_nor_read_scalars(compiler, architecture):
+    [*rows] = amd_report.make_rows(
+        compiler, [architecture], [(1024, 1024, 1024)], "float32", None, {}
+    )
+    for row in rows:
+        assert row.plan is None
+        assert row.compiled.loop.matrix == row.compiled.resources["ScratchSize"] == 0
+        assert row.compiled.loop.fmas > 0.9 * row.compiled.loop.valu

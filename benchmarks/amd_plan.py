@@ -1,0 +1,85 @@
+"""What a configuration of matrix units plans to take of an AMD device, before it is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyclgemm.device import DeviceTraits
+from pyclgemm.matrix_codegen import fragment_load, work_items
+from pyclgemm.matrix_configs import MatrixConfig
+from pyclgemm.matrix_slab import COPY_BYTES, as_copied, matrix_slabs, packed_operands
+from pyclgemm.matrix_units import required_unit
+from pyclgemm.occupancy import estimate_occupancy
+from pyclgemm.problem import GemmProblem
+
+#: Registers of a lane for addresses, positions and what the compiler keeps besides.
+_SPARE = 52
+
+#: Registers that an instruction can name: of RDNA's lanes 256 in all, of CDNA's as many again
+#: for sums.
+_MOST_REGISTERS = {32: 256, 64: 512}
+
+#: SIMD units of a compute unit; of RDNA's pairs of compute units, which `occupancy` counts.
+_SIMDS = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a work-group takes.
+
+    Attributes
+    ----------
+    registers : int
+        32-bit vector registers of a lane, those for sums (AGPRs) among them: sums, the fragments
+        of one step, a work-item's share of the slab on its way, and some to spare.
+    local_bytes : int
+        Local memory of a work-group.
+    waves : int
+        Waves that a SIMD unit then holds.
+    """
+
+    registers: int
+    local_bytes: int
+    waves: int
+
+
+def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) -> Plan:
+    """Work out the plan of a configuration.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product.
+    config : MatrixConfig
+        A valid configuration.
+    traits : DeviceTraits
+        An AMD device that has the unit.
+
+    Examples
+    --------
+    Sums of 64 x 64 fill 128 registers of 32 lanes, 8 fragments 64, and 8 pieces of slabs 32.
+
+    >>> from pyclgemm.gemm_shape import GemmShape
+    >>> from pyclgemm.typical import typical_traits
+    >>> config = MatrixConfig(128, 128, 32, 2, 2, STAGES=1)
+    >>> plan_of(GemmShape(64, 64, 64).problem("float16"), config, typical_traits("gfx1100"))
+    Plan(registers=256, local_bytes=20480, waves=5)
+    """
+    unit = required_unit(problem.precision, traits)
+    load = fragment_load(unit, config, problem.dtype)
+    packed = packed_operands(problem, unit)
+    slabs = matrix_slabs(as_copied(problem, unit), packed, config, unit)
+    items = work_items(config, unit.lanes)
+    words = 2 if unit.register == "double" else 1
+    sums = config.MWG * config.NWG // items * words
+    fragments = load.steps * words * slabs[0].parts * (
+        config.MWG // config.SUBGROUPS_M // unit.m * unit.a_registers
+        + config.NWG // config.SUBGROUPS_N // unit.n * unit.b_registers
+    )  # fmt: skip
+    fetched = COPY_BYTES // 4 * sum(slab.parts * slab.copies for slab in slabs)
+    registers = min(_MOST_REGISTERS[unit.lanes], sums + fragments + fetched + _SPARE)
+    local_bytes = config.STAGES * sum(
+        slab.parts * slab.rows * slab.pitch * slab.element.stored_bytes for slab in slabs
+    )
+    resident = estimate_occupancy(traits, items, local_bytes, registers)
+    return Plan(registers, local_bytes, (resident.sub_groups or 0) // _SIMDS)
