@@ -19,6 +19,7 @@
     needs_column = problem.c or problem.bias == "column" or terms > 1
 %>
 ${prelude.types()}
+
 #define MWG ${tiles.MWG}  // rows of a work-group's tile
 #define NWG ${tiles.NWG}  // columns of it
 #define KWG ${slab_depth}  // depth of a slab: 128 bytes
@@ -480,13 +481,13 @@ ${prelude.finish(f"{held}[f][{place}]", addend, bias)}
                                 % if needs_column:
                                 const extent column = b_tile + 8 * ${f"(j + {quarter // 2})" if quarter // 2 else "j"} + lane % 4 * 2;
                                 % endif
-                                wide first;
+                                wide left;
                                 {
                                     ${finish_one(f"4 * j + {2 * quarter}", "row", "column", True)}
-                                    first = value;
+                                    left = value;
                                 }
                                 ${finish_one(f"4 * j + {2 * quarter + 1}", "row", "column + 1", True)}
-                                pairs[${quarter}] = packed(first, value);
+                                pairs[${quarter}] = packed(left, value);
                             }
                             % endfor
                             // Lane l tells where row l % 16 of group l / 16 begins (PTX ISA, "stmatrix").
@@ -507,14 +508,14 @@ ${prelude.finish(f"{held}[f][{place}]", addend, bias)}
                                 % if needs_column:
                                 const extent column = b_tile + 8 * j + lane % 4 * 2;
                                 % endif
-                                wide first;
+                                wide left;
                                 {
                                     ${finish_one(f"4 * j + {2 * half_fragment}", "row", "column", True)}
-                                    first = value;
+                                    left = value;
                                 }
                                 ${finish_one(f"4 * j + {2 * half_fragment + 1}", "row", "column + 1", True)}
                                 const uint at = boxes + box * 8192 + box_row * 128 + ((2 * q + lane % 4 / 2) ^ (box_row & 7)) * 16 + lane % 2 * 8;
-                                asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "${constraint}"(first), "${constraint}"(value) : "memory");
+                                asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "${constraint}"(left), "${constraint}"(value) : "memory");
                             }
                             % endfor
 </%def>

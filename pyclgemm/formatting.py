@@ -5,7 +5,12 @@ Templates nest freely and need not count columns; what a reader sees is laid out
 
 from __future__ import annotations
 
+import re
+
 _INDENT = "    "
+
+#: A literal, in which braces and slashes are text: inline assembly has both.
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def format_source(text: str) -> str:
@@ -32,7 +37,7 @@ def format_source(text: str) -> str:
             if lines and lines[-1] and not lines[-1].endswith("{"):
                 lines.append("")
             continue
-        code = line.split("//", 1)[0]
+        code = _STRING.sub('""', line).split("//", 1)[0]
         closes_first = code.startswith("}")
         if closes_first and lines and not lines[-1]:
             lines.pop()

@@ -40,6 +40,8 @@ def schedule_wgmma(product: Product, config: WgmmaConfig, traits: DeviceTraits) 
     """
     product = with_describable_rows(product)
     problem = product.problem
+    if problem.k == 0:
+        config = replace(config, FILL=0)  # there is nothing to share
     unit = required_wgmma_unit(problem.precision, traits)
     forms = {name: boxed_form(name, problem, unit) for name in NAMES}
     padded_k = math.ceil(max(1, problem.k) / _ROW_ELEMENTS) * _ROW_ELEMENTS

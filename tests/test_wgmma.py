@@ -58,6 +58,8 @@ def test_what_no_map_describes_is_packed(units: None, queue: Any, a: Any, b: Any
 )
 def test_sizes(units: None, queue: Any, sizes: Any) -> None:
     check_gemm(queue, sizes, "float16", out=ROW_ALIGNED, config=CONFIG)
+    if 0 in sizes:
+        check_gemm(queue, sizes, "float16", out=ROW_ALIGNED, config=replace(CONFIG, FILL=1))
 
 
 @pytest.mark.parametrize(
