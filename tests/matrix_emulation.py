@@ -143,12 +143,21 @@ _MULTIPLY = """
 
 #: What a unit makes of a register, at `element` of the lane's share.
 _VALUE = {
-    "float16": "vload_half(element % 2, (const half *)&one)",
+    "float16": "half_of(one >> 16 * (element % 2))",
     "bfloat16": "as_float(element % 2 ? one & 0xffff0000 : one << 16)",
     "tf32": "as_float(one & 0xffffe000)",
     "float64": "one",
-    "int8": "((const char *)&one)[element % 4]",
+    "int8": "(char)(one >> 8 * (element % 4))",
 }
+
+#: A finite half by its bits: a pointer to them as another type may read them before they are there.
+_HALF_OF = """
+static inline float half_of(const uint bits)
+{
+    const float size = as_float((bits & 0x7fff) << 13) * 0x1p112f;
+    return bits & 0x8000 ? -size : size;
+}
+"""
 
 
 def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
@@ -187,7 +196,7 @@ def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
     text, count = MULTIPLY.subn(lambda _: body, text)
     assert count == 1
     # Unrolled, the emulation compiles for seconds.
-    text = _with_exchange(UNROLLING.sub("#pragma unroll 1", text), unit)
+    text = _HALF_OF + _with_exchange(UNROLLING.sub("#pragma unroll 1", text), unit)
     return replace(source, text=text if builtin else in_plain_c(text))
 
 
