@@ -285,7 +285,9 @@ class CpuConfig(BaseConfig):
         Rows of A that are packed at a time, about: blocks are equally long. B is packed
         once for each, and A should stay in the second-level cache.
     PACKB : int
-        0 reads a row-major B where it lies, which few rows are too few to pay packing for.
+        0 reads B where it lies, unless it must be conjugated: few rows are too few to pay
+        packing for. A column-major B is multiplied by dot products along k, in each of which
+        the vectors of a whole block of `KC` are summed.
     PREFETCHB : int
         1 fetches the next panel of B, before it is packed, while this one is multiplied.
     PREFETCHC : int

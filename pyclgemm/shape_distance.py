@@ -40,6 +40,10 @@ _NARROWER = 1.5
 #: product: the passes that pack, and the stores of the result, still feel them.
 _ORDER_PACKED = 0.5
 _NARROWER_PACKED = 0.5
+#: Octaves where B has another unit-stride index and a CPU reads it in place: by rows or by dot
+#: products, which are different kernels. 1 x 3072 x 768 with the record for the other one ran at
+#: a third of the speed.
+_OTHER_TILE = 4.0
 #: Octaves where rows are aligned to more than at the record: it left out what vectors give.
 _WIDER = 1.0
 
@@ -155,6 +159,9 @@ def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None 
     for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
         if one is not None and other is not None and one != other:
             octaves += _ORDER_PACKED if packs else _ORDER
+    orders_b = {wanted.order_b, known.order_b} - {None}
+    if isinstance(config, CpuConfig) and not config.PACKB and len(orders_b) == 2:
+        octaves += _OTHER_TILE
     if isinstance(config, CpuConfig):
         return octaves  # its vectors need no alignment, and gain nothing by it
     # Alignment below the record's does no harm to vectors that are no wider than it.

@@ -204,3 +204,16 @@ def test_of_two_records_for_one_shape_the_alignment_decides():
         assert by_distance(records, ProductTraits(SIZES))[0] is wide
         assert by_distance(records, ProductTraits(SIZES, alignment=1))[0] is narrow
         assert by_distance(records, ProductTraits(SIZES, alignment=2))[0] is narrow
+
+
+def test_b_that_a_cpu_reads_in_place_the_other_way_is_another_kernel():
+    in_place = replace(TILE, PACKB=0)
+    by_columns, by_rows = traits("1x4000x900:NT"), traits("1x4000x900:NN")
+    far = Record((1, 1024, 1024), in_place, layout="NT")
+    near = Record((1, 4000, 900), in_place, layout="NN")
+    assert by_distance([near, far], by_columns)[0] is far
+    assert by_distance([near, far], by_rows)[0] is near
+    packed = replace(near, config=TILE)
+    assert by_distance([packed, far], by_columns)[0] is packed
+    # A vector lies one way as well as the other.
+    assert distance(traits("4x1x900"), traits("4x1x900:NT"), in_place) == 0
