@@ -120,6 +120,7 @@ ${load_elements(slab)}
 <%def name="load_elements(slab)" filter="trim">
 <%
     groups = slab.extent // unit.places.positions
+    place = lambda depth_group, group: f"{groups * unit.depth_groups} * i + {groups * depth_group + group}"
     at = lambda step: f"{slab.name}_slab[{slab.name.upper()}_PLACE(position, depth{f' + {step}' if step else ''})]"
 %>
     #pragma unroll
@@ -129,11 +130,10 @@ ${load_elements(slab)}
         {
             const int position = ${slab.name}_first + ${slab.extent} * i + ${f"{unit.places.positions * group} + " if group else ""}${unit.places.position};
             const int depth = p + ${f"{unit.places.depths * depth_group} + " if depth_group else ""}${unit.places.piece}${f" * {unit.places.run}" if unit.places.run > 1 else ""};
-<% place = f"{groups * unit.depth_groups} * i + {groups * depth_group + group}" %>
             % if as_stored:
-            ${slab.name}_fragments[0][${place}] = ${at(0)};
+            ${slab.name}_fragments[0][${place(depth_group, group)}] = ${at(0)};
             % else:
-            ${to_registers(slab, place, [at(step) for step in range(unit.word)])}
+            ${to_registers(slab, place(depth_group, group), [at(step) for step in range(unit.word)])}
             % endif
         }
         % endfor
