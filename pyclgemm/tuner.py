@@ -129,8 +129,8 @@ def tune(
     --------
     >>> import tempfile
     >>> result = tune([(64, 64, 64)], budget=2.0, log_folder=Path(tempfile.mkdtemp()))
-    >>> result.standings[0].best is not None
-    True
+    >>> len(result.standings)
+    1
     """
     start = time.monotonic()
     if not shapes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .constraint_forms import Constraint, one_of
 from .matrix_configs import WgmmaConfig
-from .wgmma_codegen import REGISTERS, local_bytes
+from .wgmma_codegen import REGISTERS, local_bytes, work_items
 from .wgmma_units import FRAGMENT_ROWS
 
 _WGMMA = ("wgmma",)
@@ -63,6 +63,14 @@ WGMMA_CONSTRAINTS: tuple[Constraint, ...] = (
         _WGMMA,
         lambda c, dtype, traits: sums(c) <= most_sums(c),
         lambda c, dtype, traits: f"{sums(c)} sums, room for {most_sums(c)}",
+    ),
+    Constraint(
+        "a work-group must not exceed the device's limit",
+        _WGMMA,
+        lambda c, dtype, traits: traits is None or traits.max_work_group_size >= work_items(c),
+        lambda c, dtype, traits: (
+            f"{work_items(c)} work-items, limit {traits.max_work_group_size if traits else '-'}"
+        ),
     ),
     Constraint(
         "slabs and collected results must fit the device's local memory",

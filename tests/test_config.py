@@ -13,6 +13,7 @@ from pyclgemm.config import (
     CpuConfig,
     GemvConfig,
     MatrixConfig,
+    WgmmaConfig,
     XgemmConfig,
     XgemmDirectConfig,
     as_config,
@@ -28,6 +29,7 @@ INDIRECT = XgemmConfig(
 DIRECT = XgemmDirectConfig(
     WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=4, VWND=4, PADA=4, PADB=4
 )
+WGMMA = WgmmaConfig(MWG=128, NWG=128)
 MATRIX = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1)
 GEMV = GemvConfig(MR=2, WGS=64, LANES_N=8, VW=4, KWI=2)
 CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
@@ -38,8 +40,8 @@ BASES = pytest.mark.parametrize(
 # configuration, changes, element type, the sentence that is wanted
 BROKEN = [
     (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA, PADB, "
-     "NWGD, ASYNC, FILL, REGISTERS, SHUFFLE, PADLD, PACKB, PREFETCHB, PREFETCHC must be at "
-     "least 1: they are MWG=64"),
+     "NWGD, ASYNC, FILL, REGISTERS, SHUFFLE, PADLD, PROMOTE, PACKB, PREFETCHB, PREFETCHC must "
+     "be at least 1: they are MWG=64"),
     (DIRECT, {"WGD": -32}, "float32", "must be at least 1: they are WGD=-32"),
     (CPU, {"MR": 0}, "float32", "must be at least 1: they are MR=0"),
     (INDIRECT, {"SA": 2}, "float32", "SA must be one of 0, 1: SA is 2"),
@@ -166,6 +168,24 @@ BROKEN = [
      "pieces of 16 bytes: 128 x 16 and 16 x 32 float16, 256 work-items"),
     (MATRIX, {"SUBGROUPS_M": 8, "MWG": 128}, "float16", "a work-group must not exceed the device's "
      "limit: 256 work-items, limit 128"),
+    (WGMMA, {"NWG": 96}, "float16", "NWG must be one of 64, 128, 192, 256: NWG is 96"),
+    (WGMMA, {"CONSUMERS": 4}, "float16", "CONSUMERS must be one of 1, 2, 3: CONSUMERS is 4"),
+    (WGMMA, {"STAGES": 9}, "float16", "STAGES must be one of 2, 3, 4, 5, 6, 7, 8: STAGES is 9"),
+    (WGMMA, {}, "float64", "warpgroup units multiply float16, bfloat16, float32, int8: the "
+     "operands are float64"),
+    (WGMMA, {"CONSUMERS": 3}, "float16", "MWG must be a multiple of 64 rows for each of CONSUMERS, "
+     "and at most 256: MWG is 128, CONSUMERS is 3"),
+    (WGMMA, {"PROMOTE": 2}, "int8", "PROMOTE must be 0 where sums are integers, which nothing is "
+     "cut off from: PROMOTE is 2, the operands are int8"),
+    (WGMMA, {"NWG": 256, "PROMOTE": 1}, "float32", "the sums of a work-item must fit its "
+     "registers: 256 sums, room for 200"),
+    (WGMMA, {}, "float16", "slabs and collected results must fit the device's local memory: 163904 "
+     "bytes, limit 16384"),
+    (WGMMA, {"CONSUMERS": 1}, "float16", "a work-group must not exceed the device's limit: 256 "
+     "work-items, limit 128"),
+    (WGMMA, {"FILL": 1}, "float16", "between them: FILL is 1, the compiler has no such fence"),
+    (WGMMA, {}, "float16", "the device must have warpgroup units: 'NVIDIA H100 "
+     "80GB HBM3' has none"),
     (MATRIX, {"MWG": 128, "NWG": 128}, "float32", "the slabs of a work-group must fit the device's "
      "local memory: 73728 bytes, limit 16384"),
 ]  # fmt: skip
@@ -407,7 +427,11 @@ def test_records_without_the_newer_parameters_mean_their_defaults(config):
 @pytest.mark.parametrize(
     ("family", "parameters", "message"),
     [
-        ("strassen", {}, "path is 'strassen'; known paths are indirect, direct, gemv, matrix, cpu"),
+        (
+            "strassen",
+            {},
+            "path is 'strassen'; known paths are indirect, direct, gemv, matrix, wgmma, cpu",
+        ),
         (
             "cpu",
             {"MR": 6, "UNROLL": 2},
