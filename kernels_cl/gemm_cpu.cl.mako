@@ -107,6 +107,9 @@ static inline wide_vector scale(const wide factor, const wide_vector x)
 % if by_dots:
 
 ${dots.functions()}
+% elif not (problem.packed or unpacked):
+
+${panel.functions(problem.b)}
 % endif
 % if problem.activation:
 

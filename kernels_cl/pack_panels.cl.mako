@@ -6,6 +6,8 @@ ${prelude.types()}
 ${panel.defines()}
 ${prelude.address("b", layout)}
 
+${panel.functions(layout)}
+
 ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", arguments)}
 {
     b += b_offset;

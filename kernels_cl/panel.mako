@@ -12,6 +12,26 @@
 #define VW ${cpu.VW}  // vector width
 </%def>
 
+## The functions that `pack` calls.
+<%def name="functions(layout)" filter="trim">
+% if layout.order == "column" and cpu.VW > 1:
+<%
+    vector, half = element.vector(cpu.VW), cpu.VW // 2
+    merged = {
+        "lower": [f"{name}{element.lane(i, cpu.VW)}" for i in range(half) for name in "xy"],
+        "upper": [f"{name}{element.lane(i + half, cpu.VW)}" for i in range(half) for name in "xy"],
+    }
+%>
+% for name, lanes in merged.items():
+// The elements of the ${name} halves of two vectors in turn.
+static inline ${vector} merge_${name}(const ${vector} x, const ${vector} y)
+{
+    return (${vector})(${", ".join(lanes)});
+}
+% endfor
+% endif
+</%def>
+
 <%def name="pack(layout)" filter="trim">
 <%
     sign, signs = (element.conjugation(w) if layout.conjugate else "" for w in (1, cpu.VW))
@@ -33,12 +53,29 @@ for (int p = 0; p < depth; ++p) {
     }
 }
 % else:
-// Blocks of 16 rows keep what is written in the first-level cache while B is read along k.
-for (int block = 0; block < depth; block += 16) {
-    const int block_end = min(block + 16, depth);
-    for (int j = 0; j < NR; ++j) {
-        for (int p = block; p < block_end; ++p) {
-            panel[p * NR + j] = j < columns ? ${element.load("b + B_AT(first_depth + p, first_column + j)", 1)}${sign} : (element)(0);
+for (int j = 0; j < NR; j += VW) {
+    int p = 0;
+    % if layout.order == "column":
+    // Squares of VW x VW elements, which merging the vectors i and i + VW / 2 turns in log2(VW)
+    // rounds: each round moves a bit of an element's column into its row.
+    for (; j + VW <= columns && p + VW <= depth; p += VW) {
+        % for i in range(cpu.VW):
+        const ${vector} x0_${i} = ${element.load(f"b + B_AT(first_depth + p, first_column + j + {i})", cpu.VW, aligned=False)}${signs};
+        % endfor
+        <% rounds = cpu.VW.bit_length() - 1 %>
+        % for r in range(rounds):
+        % for i in range(cpu.VW):
+        const ${vector} x${r + 1}_${i} = merge_${"upper" if i % 2 else "lower"}(x${r}_${i // 2}, x${r}_${i // 2 + cpu.VW // 2});
+        % endfor
+        % endfor
+        % for i in range(cpu.VW):
+        *(__global ${vector} *)(panel + (p + ${i}) * NR + j) = x${rounds}_${i};
+        % endfor
+    }
+    % endif
+    for (int i = j; i < j + VW; ++i) {
+        for (int q = p; q < depth; ++q) {
+            panel[q * NR + i] = i < columns ? ${element.load("b + B_AT(first_depth + q, first_column + i)", 1)}${sign} : (element)(0);
         }
     }
 }

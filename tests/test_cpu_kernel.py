@@ -1,4 +1,5 @@
-"""What only the CPU family does: B read where it lies, by rows or by dot products along k."""
+"""What only the CPU family does: B read where it lies, by rows or by dot products along k, or
+turned in registers as it is packed."""
 
 from __future__ import annotations
 
@@ -55,10 +56,22 @@ def test_any_layout_of_a_meets_dot_products(queue: Any, a: Layout) -> None:
     check_gemm(queue, ODD, a=a, b=COLUMN, config=IN_PLACE)
 
 
-@pytest.mark.parametrize("trans_a", ["T", "C"])
-@pytest.mark.parametrize("trans_b", ["T", "C"])
+@pytest.mark.parametrize(("trans_a", "trans_b"), [("C", "T"), ("N", "C")])
 def test_conjugated_operands(queue: Any, trans_a: str, trans_b: str) -> None:
     check_gemm(queue, ODD, "complex64", config=IN_PLACE, trans_a=trans_a, trans_b=trans_b)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
+@pytest.mark.parametrize("width", [2, 16])
+def test_squares_of_b_are_turned(queue: Any, require: Any, dtype: str, width: int) -> None:
+    require(dtype)
+    width = min(width, 8) if dtype == "complex64" else width
+    config = replace(IN_PLACE, PACKB=1, VW=width, NR=2 * width)
+    check_gemm(queue, (5, 3 * width + 1, 83), dtype, b=COLUMN, config=config)
+
+
+def test_a_packed_operand_is_turned_too(queue: Any) -> None:
+    check_gemm(queue, ODD, b=COLUMN, pack=True)
 
 
 def test_activation_after_dot_products(queue: Any) -> None:
