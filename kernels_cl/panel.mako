@@ -16,10 +16,14 @@
 <%def name="functions(layout)" filter="trim">
 % if layout.order == "column" and cpu.VW > 1:
 <%
-    vector, half = element.vector(cpu.VW), cpu.VW // 2
+    vector, half, parts = element.vector(cpu.VW), cpu.VW // 2, range(element.parts)
+    # Component by component: Oclgrind stops at a vector made of pairs.
     merged = {
-        "lower": [f"{name}{element.lane(i, cpu.VW)}" for i in range(half) for name in "xy"],
-        "upper": [f"{name}{element.lane(i + half, cpu.VW)}" for i in range(half) for name in "xy"],
+        name: [
+            f"{operand}.s{(first + i) * element.parts + part:x}"
+            for i in range(half) for operand in "xy" for part in parts
+        ]
+        for name, first in (("lower", 0), ("upper", half))
     }
 %>
 % for name, lanes in merged.items():

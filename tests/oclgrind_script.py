@@ -64,7 +64,7 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
         "deep": (13, 15, 70),
     }.get(case, (21, 33, 10))
     dtype = "complex64" if case == "complex" else "float32"
-    trans_a, trans_b = ("C", "T") if case == "complex" else ("N", "N")
+    trans_a, trans_b = {"complex": ("C", "T"), "turned": ("N", "T")}.get(case, ("N", "N"))
     a = random_array(rng, (m, k) if trans_a == "N" else (k, m), dtype)
     b = random_array(rng, (k, n) if trans_b == "N" else (n, k), dtype)
     c = random_array(rng, (m, n), dtype)

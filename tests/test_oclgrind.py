@@ -51,7 +51,8 @@ CASES = [
     ("gemv", "wide vectors", ["odd", "whole", "column"]),
     ("gemv", "all work-items along k", ["odd", "deep"]),
     ("gemv", "all work-items along the columns", ["odd"]),
-    ("cpu", "plain", ["odd", "whole", "column", "complex", "packed"]),
+    ("cpu", "plain", ["odd", "whole", "column", "complex", "packed", "turned"]),
+    ("cpu", "B where it lies", ["odd", "turned"]),
     ("cpu", "scalars", ["odd"]),
     ("cpu", "KC no power of two", ["odd"]),
 ]
