@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from .queue_blocker import Blocker
+from .timing import Work
 
 #: Products longer than this, in seconds, hide the host's time by themselves.
 LONGEST_PRODUCT = 200e-6
@@ -22,6 +23,28 @@ _HOLD_CALL = 14e-6
 _SPARE_HOLD = 0.3e-3
 _LONGEST_HOLD = 0.04
 _TRIES = 12
+
+
+def timed_work(
+    enqueue: Callable[[int], None], finish: Callable[[], None], blocker: Blocker | None
+) -> Work:
+    """Work as the timers want it: ahead of the device where a blocker holds its queue.
+
+    Parameters
+    ----------
+    enqueue, finish : callable
+        As for `AheadOfDevice`.
+    blocker : Blocker or None
+        None where the host's time counts, as on a CPU: the work is waited for then.
+    """
+    if blocker is not None:
+        return AheadOfDevice(enqueue, finish, blocker).work
+
+    def run(count: int) -> None:
+        enqueue(count)
+        finish()
+
+    return run
 
 
 class AheadOfDevice:

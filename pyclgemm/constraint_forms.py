@@ -45,6 +45,40 @@ def one_of(name: str, families: tuple[str, ...], allowed: tuple[int, ...]) -> Co
     )
 
 
+def within_work_group(
+    families: tuple[str, ...], work_items: Callable[[Any, DeviceTraits | None], int]
+) -> Constraint:
+    """The device's limit of work-items in a group."""
+    return Constraint(
+        "a work-group must not exceed the device's limit",
+        families,
+        lambda config, dtype, traits: (
+            traits is None or work_items(config, traits) <= traits.max_work_group_size
+        ),
+        lambda config, dtype, traits: (
+            f"{work_items(config, traits)} work-items, limit "
+            f"{traits.max_work_group_size if traits else '-'}"
+        ),
+    )
+
+
+def within_local_memory(
+    what: str, families: tuple[str, ...], local_bytes: Callable[[Any, str], int]
+) -> Constraint:
+    """The device's local memory, in which `what` of a work-group must find place."""
+    return Constraint(
+        f"{what} must fit the device's local memory",
+        families,
+        lambda config, dtype, traits: (
+            traits is None or local_bytes(config, dtype) <= traits.local_memory_bytes
+        ),
+        lambda config, dtype, traits: (
+            f"{local_bytes(config, dtype)} bytes, limit "
+            f"{traits.local_memory_bytes if traits else '-'}"
+        ),
+    )
+
+
 def on_tiles(
     rule: str,
     holds: Callable[[XgemmConfig, str, DeviceTraits | None], bool],

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 
 from .config import GemvConfig, XgemmConfig
-from .constraint_forms import GPU, Constraint, multiple, on_tiles, one_of
+from .constraint_forms import (
+    GPU,
+    Constraint,
+    multiple,
+    on_tiles,
+    one_of,
+    within_local_memory,
+    within_work_group,
+)
 from .device import DeviceTraits, has_async_copy, has_register_caps
 from .fragment_reader import part_width
 from .matrix_constraints import MATRIX_CONSTRAINTS
@@ -92,25 +100,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: not is_complex(dtype) or c.VW <= 8,
         lambda c, dtype, traits: f"{dtype} with vector width {c.VW}",
     ),
-    Constraint(
-        "a work-group must not exceed the device's limit",
-        ("gemv",),
-        lambda c, dtype, traits: traits is None or traits.max_work_group_size >= c.WGS,
-        lambda c, dtype, traits: (
-            f"{c.WGS} work-items, limit {traits.max_work_group_size if traits else '-'}"
-        ),
-    ),
-    Constraint(
-        "the partial sums of a work-group must fit the device's local memory",
-        ("gemv",),
-        lambda c, dtype, traits: (
-            traits is None or gemv_local_bytes(c, dtype) <= traits.local_memory_bytes
-        ),
-        lambda c, dtype, traits: (
-            f"{gemv_local_bytes(c, dtype)} bytes, limit "
-            f"{traits.local_memory_bytes if traits else '-'}"
-        ),
-    ),
+    within_work_group(("gemv",), lambda c, traits: c.WGS),
+    within_local_memory("the partial sums of a work-group", ("gemv",), gemv_local_bytes),
     one_of("STAGES", GPU, (1, 2, 3, 4)),
     one_of("ASYNC", GPU, (0, 1)),
     one_of("SWIZZLE", GPU, (1, 2, 4, 8, 16)),
@@ -307,22 +298,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"the device's runtime is {traits.platform} {traits.driver}" if traits else "no device"
         ),
     ),
-    on_tiles(
-        "the work-group must not exceed the device's limit",
-        lambda c, dtype, traits: traits is None or c.work_items <= traits.max_work_group_size,
-        lambda c, dtype, traits: (
-            f"{c.work_items} work-items, limit {traits.max_work_group_size if traits else '-'}"
-        ),
-    ),
-    on_tiles(
-        "the staged slabs must fit the device's local memory",
-        lambda c, dtype, traits: (
-            traits is None or local_bytes(c, dtype) <= traits.local_memory_bytes
-        ),
-        lambda c, dtype, traits: (
-            f"{local_bytes(c, dtype)} bytes, limit {traits.local_memory_bytes if traits else '-'}"
-        ),
-    ),
+    within_work_group(GPU, lambda c, traits: c.tiles.work_items),
+    within_local_memory("the staged slabs", GPU, lambda c, dtype: local_bytes(c.tiles, dtype)),
     *MATRIX_CONSTRAINTS,
     *WGMMA_CONSTRAINTS,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .constraint_forms import Constraint, one_of
+from .constraint_forms import Constraint, one_of, within_work_group
 from .device import DeviceTraits
 from .element import ElementType
 from .matrix_codegen import work_items
@@ -104,14 +104,7 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
             f"{c.MWG} x {c.KWG} and {c.KWG} x {c.NWG} {dtype}, {_items(c, traits)} work-items"
         ),
     ),
-    Constraint(
-        "a work-group must not exceed the device's limit",
-        _MATRIX,
-        lambda c, dtype, traits: traits is None or traits.max_work_group_size >= _items(c, traits),
-        lambda c, dtype, traits: (
-            f"{_items(c, traits)} work-items, limit {traits.max_work_group_size if traits else '-'}"
-        ),
-    ),
+    within_work_group(_MATRIX, _items),
     Constraint(
         "the slabs of a work-group must fit the device's local memory",
         _MATRIX,

@@ -17,7 +17,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from .ahead_timing import AheadOfDevice
+from .ahead_timing import timed_work
 from .api import plan
 from .config import Config
 from .device import traits_of
@@ -115,15 +115,7 @@ class OperandPool:
         ConfigError, KernelBuildError
             If the configuration is not valid, or the compiler refuses the kernel.
         """
-        enqueue, finish = self._enqueuer(inquiry, config), self._queue.finish
-        if self._blocker is not None:
-            return AheadOfDevice(enqueue, finish, self._blocker).work
-
-        def run(count: int) -> None:
-            enqueue(count)
-            finish()
-
-        return run
+        return timed_work(self._enqueuer(inquiry, config), self._queue.finish, self._blocker)
 
     def fault(self, inquiry: Inquiry, config: Config) -> str | None:
         """Run the product alone (without C, bias and activation); say what is wrong, or None.

@@ -12,7 +12,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from .ahead_timing import AheadOfDevice
+from .ahead_timing import timed_work
 from .api import plan
 from .device import traits_of
 from .errors import PyclgemmError
@@ -161,7 +161,6 @@ class PrecisionBench:
 
     def _work(self, ready: GemmPlan, operands: _Operands, outs: Sequence[Any]) -> Work:
         sets = [(a, b, out) for (a, b), out in zip(operands.sets, outs, strict=True)]
-        finish = self._queue.finish
         for array in itertools.chain.from_iterable(sets):
             array.finish()  # events of the past, which every launch would wait for again
 
@@ -169,14 +168,7 @@ class PrecisionBench:
             for a, b, out in itertools.islice(itertools.cycle(sets), count):
                 ready(a, b, out=out, add_event=False)
 
-        if self._blocker is not None:
-            return AheadOfDevice(enqueue, finish, self._blocker).work
-
-        def run(count: int) -> None:
-            enqueue(count)
-            finish()
-
-        return run
+        return timed_work(enqueue, self._queue.finish, self._blocker)
 
     def _operands_of(self, dtype: str) -> _Operands:
         if dtype not in self._operands:

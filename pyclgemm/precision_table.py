@@ -11,7 +11,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from .errors import ArgumentError, PyclgemmError
+from .errors import ArgumentError
+from .figure_file import new_figure, save_figure
 from .precision_data import MeasuredError
 
 
@@ -226,13 +227,7 @@ def plot_report(report: Report, path: Path) -> None:
     ArgumentError
         If the file cannot be written, or its suffix names no format.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PyclgemmError('a plot needs Matplotlib: pip install "pyclgemm[profile]"') from error
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure()
     axes = figure.subplots()
     drawn = [(row, speed) for row in report.rows if (speed := row.speed(report.sizes)) is not None]
     floor = _least_error([row for row, _ in drawn])
@@ -250,10 +245,7 @@ def plot_report(report: Report, path: Path) -> None:
     )  # fmt: skip
     axes.margins(x=0.2, y=0.1)
     axes.grid(which="both", alpha=0.2)
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
+    save_figure(figure, path)
 
 
 def _least_error(rows: Sequence[Row]) -> float:

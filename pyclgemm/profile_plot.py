@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .errors import ArgumentError, PyclgemmError
+from .figure_file import new_figure, save_figure
 from .profile import Profile
 
 #: Lightest and heaviest intensity that is drawn, at least, in FLOP a byte.
@@ -33,18 +33,9 @@ def plot_roofline(profile: Profile, path: Path) -> None:
     ArgumentError
         If the file cannot be written, or its suffix names no format.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PyclgemmError('a plot needs Matplotlib: pip install "pyclgemm[profile]"') from error
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure()
     _draw(figure.subplots(), profile)
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
+    save_figure(figure, path)
 
 
 def _draw(axes: Any, profile: Profile) -> None:

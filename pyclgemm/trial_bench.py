@@ -12,7 +12,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from .ahead_timing import AheadOfDevice
+from .ahead_timing import timed_work
 from .api import plan
 from .build import adopt_binary
 from .compile_pool import CompilePool
@@ -175,7 +175,6 @@ class TrialBench:
             return error
 
     def _repeat(self, product: _Product, ready: GemmPlan) -> Work:
-        finish = self._queue.finish
         for array in itertools.chain.from_iterable(product.sets):
             array.finish()  # events of the past, which every launch would wait for again
 
@@ -183,15 +182,9 @@ class TrialBench:
             for a, b, out in itertools.islice(itertools.cycle(product.sets), count):
                 ready(a, b, out=out, add_event=False)
 
-        def work(count: int) -> None:
-            enqueue(count)
-            finish()
-
-        if self._traits.type == "cpu":
-            return work
-        if self._blocker is None:
+        if self._blocker is None and self._traits.type != "cpu":
             self._blocker = QueueBlocker(self._queue)
-        return AheadOfDevice(enqueue, finish, self._blocker).work
+        return timed_work(enqueue, self._queue.finish, self._blocker)
 
     def _plan(self, product: _Product, config: Config) -> GemmPlan:
         """A plan whose result has been checked."""

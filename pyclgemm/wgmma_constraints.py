@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .constraint_forms import Constraint, one_of
+from .constraint_forms import Constraint, one_of, within_local_memory, within_work_group
 from .matrix_configs import WgmmaConfig
 from .wgmma_codegen import REGISTERS, local_bytes, work_items
 from .wgmma_units import FRAGMENT_ROWS
@@ -64,24 +64,9 @@ WGMMA_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: sums(c) <= most_sums(c),
         lambda c, dtype, traits: f"{sums(c)} sums, room for {most_sums(c)}",
     ),
-    Constraint(
-        "a work-group must not exceed the device's limit",
-        _WGMMA,
-        lambda c, dtype, traits: traits is None or traits.max_work_group_size >= work_items(c),
-        lambda c, dtype, traits: (
-            f"{work_items(c)} work-items, limit {traits.max_work_group_size if traits else '-'}"
-        ),
-    ),
-    Constraint(
-        "slabs and collected results must fit the device's local memory",
-        _WGMMA,
-        lambda c, dtype, traits: (
-            traits is None or local_bytes(c, _RESULT_BYTES) <= traits.local_memory_bytes
-        ),
-        lambda c, dtype, traits: (
-            f"{local_bytes(c, _RESULT_BYTES)} bytes, limit "
-            f"{traits.local_memory_bytes if traits else '-'}"
-        ),
+    within_work_group(_WGMMA, lambda c, traits: work_items(c)),
+    within_local_memory(
+        "slabs and collected results", _WGMMA, lambda c, dtype: local_bytes(c, _RESULT_BYTES)
     ),
     Constraint(
         "the device must have warpgroup units",

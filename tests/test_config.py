@@ -147,9 +147,9 @@ BROKEN = [
     (CPU, {"PACKB": 2}, "float32", "PACKB must be one of 0, 1: PACKB is 2"),
     (CPU, {"PREFETCHB": 2}, "float32", "PREFETCHB must be one of 0, 1: PREFETCHB is 2"),
     (CPU, {"PREFETCHC": 2}, "float32", "PREFETCHC must be one of 0, 1: PREFETCHC is 2"),
-    (INDIRECT, {"MDIMC": 16, "NDIMC": 16}, "float32", "the work-group must not exceed the device's "
+    (INDIRECT, {"MDIMC": 16, "NDIMC": 16}, "float32", "a work-group must not exceed the device's "
      "limit: 256 work-items, limit 128"),
-    (INDIRECT, {"SLICES": 4}, "float32", "the work-group must not exceed the device's limit: 256 "
+    (INDIRECT, {"SLICES": 4}, "float32", "a work-group must not exceed the device's limit: 256 "
      "work-items, limit 128"),
     (INDIRECT, {"SLICES": 2, "MDIMA": 8, "NDIMB": 8}, "float32", "the staged slabs must fit the "
      "device's local memory: 24576 bytes, limit 16384"),

@@ -1,0 +1,40 @@
+"""A Matplotlib figure in a file, where Matplotlib is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .errors import ArgumentError, PyclgemmError
+
+
+def new_figure() -> Any:
+    """An empty figure that needs no display.
+
+    Raises
+    ------
+    PyclgemmError
+        If Matplotlib is missing.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise PyclgemmError('a plot needs Matplotlib: pip install "pyclgemm[profile]"') from error
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure to a file whose suffix names one of Matplotlib's formats.
+
+    Raises
+    ------
+    ArgumentError
+        If the file cannot be written, or its suffix names no format.
+    """
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
