@@ -45,8 +45,7 @@ def pack_launch(
         (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
     )
     layout = matrix.layout
-    source = generate_pack(layout, name, dtype, padded, traits, form)
-    tile = source.local_size[0]
+    source, tile = generate_pack(layout, name, dtype, padded, traits, form)
     values = {
         "positions": positions,
         "k": depth,

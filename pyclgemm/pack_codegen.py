@@ -71,7 +71,7 @@ def generate_pack(
     sizes: tuple[int, int],
     traits: DeviceTraits,
     form: PackedForm = PackedForm(),  # noqa: B008 - frozen
-) -> KernelSource:
+) -> tuple[KernelSource, int]:
     """Write the kernel that packs an operand for a GPU.
 
     Parameters
@@ -88,17 +88,17 @@ def generate_pack(
         The device.
     form : PackedForm
         How it lies then.
+
+    Returns
+    -------
+    source : KernelSource
+        The kernel; its first dimension runs along the destination's rows.
+    tile : int
+        Elements along both indices that a work-group packs.
     """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
-    row, column = ("position", "depth") if name == "a" else ("depth", "position")
-    strides = stride_arguments("source", layout)
-    terms = {"row": (row, column), "column": (column, row)}
-    if layout.order == "strided":
-        offset = f"(long){row} * source_row_stride + (long){column} * source_column_stride"
-    else:
-        lead, unit = terms[layout.order]
-        offset = f"(long){lead} * source_{layout.order}_stride + {unit}"
+    offset, contiguous = _place_in_source(layout, name)
     read = f"source[{offset}]"
     if layout.conjugate:
         read = f"({stored})({read}.x, -{read}.y)"
@@ -116,17 +116,40 @@ def generate_pack(
         Argument("padded_k", position_type),
         Argument("source", "input", stored),
         Argument("source_offset", "long"),
-        *strides,
+        *stride_arguments("source", layout),
         Argument("destination", "output", form.split.stored if form.split else stored),
         Argument("destination_offset", "long"),
     )
-    source_inner = terms[layout.order][1] if layout.order != "strided" else inner
+    turned = contiguous == outer
+    common = {
+        "name": f"pack_{name}", "stored": stored, "extent_type": position_type, "rows": rows,
+        "arguments": arguments, "inner": inner, "outer": outer,
+        "leading_dimension": leading_dimension,
+    }  # fmt: skip
+    row_length = (sizes[1] if form.along_k else sizes[0]) + form.padding
+    size = ElementType(dtype, real_part_name(dtype)).stored_bytes
+    quads_fit = 4 * tile * (tile + 1) * 4 * size <= traits.local_memory_bytes
+    if turned and size <= 2 and row_length % 4 == 0 and quads_fit and not form.split:
+        extents = {"position": "positions", "depth": "k"}
+        text = render(
+            "pack_quads.cl.mako", blocks=tile, aligned=layout.alignment >= 4, offset=offset,
+            inner_end=extents[inner], outer_end=extents[outer], **common,
+        )  # fmt: skip
+        return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), 4 * tile
     text = render(
-        "pack.cl.mako", name=f"pack_{name}", stored=stored, extent_type=position_type, tile=tile,
-        rows=rows, turned=source_inner != inner, read=read, arguments=arguments, inner=inner,
-        outer=outer, leading_dimension=leading_dimension, split=form.split, parts=form.parts,
+        "pack.cl.mako", tile=tile, turned=turned, read=read, split=form.split, parts=form.parts,
+        **common,
     )  # fmt: skip
-    return KernelSource(f"pack_{name}", text, arguments, (tile, rows))
+    return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), tile
+
+
+def _place_in_source(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:
+    """Where the element at a position and depth lies, in C, and which of them is contiguous."""
+    row, column = ("position", "depth") if name == "a" else ("depth", "position")
+    if layout.order == "strided":
+        return f"(long){row} * source_row_stride + (long){column} * source_column_stride", ""
+    lead, contiguous = (row, column) if layout.order == "row" else (column, row)
+    return f"(long){lead} * source_{layout.order}_stride + {contiguous}", contiguous
 
 
 def generate_pack_panels(

@@ -73,6 +73,31 @@ def test_k_is_contiguous_and_padded_with_zeros(queue: Any, name: Any, order: str
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize(("order", "along_k"), [("row", False), ("column", True)])
+@pytest.mark.parametrize("aligned", [False, True])
+def test_narrow_elements_are_turned_by_fours(
+    queue: Any, dtype: str, order: str, along_k: bool, aligned: bool
+) -> None:
+    # More than a tile of 128 elements each way, and edges that cut a block of four.
+    positions, depth = 150, 134
+    padded = (152, 144)
+    rows, columns = positions, depth
+    lead = 152 if order == "column" else 136
+    lead += 0 if aligned else 1
+    strides = (lead, 1) if order == "row" else (1, lead)
+    matrix = Matrix(rows, columns, *strides, offset=8 if aligned else 5)
+    places = matrix.offset + np.add.outer(
+        np.arange(rows) * strides[0], np.arange(columns) * strides[1]
+    )
+    data = (np.arange(places.max() + 1) % 113 - 50).astype(dtype)
+    form = PackedForm(along_k=along_k)
+    result = packed(queue, matrix, "a", data, padded, form)
+    expected = np.zeros(padded, dtype)
+    expected[:positions, :depth] = data[places]
+    np.testing.assert_array_equal(result[0], expected if along_k else expected.T)
+
+
 def test_rows_along_k_may_be_padded_apart(queue: Any) -> None:
     matrix, places = matrix_in("column", 20, 9)
     data = np.arange(1, 700, dtype=np.float64)
