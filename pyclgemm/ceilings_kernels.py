@@ -10,9 +10,9 @@ import numpy as np
 import pyopencl as cl
 
 from .build import build_kernel
-from .codegen import fma_is_fast
 from .device import DeviceTraits
 from .element import ElementType
+from .gemm_parts import fma_is_fast
 from .kernel_source import KernelSource, render
 from .matrix_codegen import FragmentLoad
 from .matrix_unit import MatrixUnit

@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from .config import CpuConfig
-from .element import ElementType
-from .kernel_source import Argument, KernelSource, render
-from .problem import GemmProblem
+from .gemm_parts import GemmParts
+from .kernel_source import Argument, KernelSource
 
 
-def generate_cpu(
-    problem: GemmProblem,
-    config: CpuConfig,
-    context: dict[str, Any],
-    arguments: tuple[Argument, ...],
-    header: str,
-) -> KernelSource:
+def generate_cpu(parts: GemmParts, config: CpuConfig) -> KernelSource:
     """Write the kernel that computes a product on a CPU.
 
     Parameters
     ----------
-    problem : GemmProblem
-        The product.
+    parts : GemmParts
+        What all kernels have.
     config : CpuConfig
         A valid configuration.
-    context : dict
-        What all gemm templates see: element types, arithmetic, activation.
-    arguments : tuple of Argument
-        Those of every gemm kernel; the family's own follow them.
-    header : str
-        Comment at the head of the text.
     """
-    element: ElementType = context["element"]
-    wide: ElementType = context["wide"]
-    position_type = context["extent_type"]
-    arguments += (
-        Argument("rows_per_group", position_type),
-        Argument("rows_per_block", position_type),
-        Argument("columns_per_group", position_type),
-        Argument("workspace", "output", element.real),
+    if parts.traits.type != "cpu":
+        # Hints, which a compiler for separate address spaces refuses.
+        config = replace(config, PREFETCHB=0, PREFETCHC=0)
+    parts = parts.adding(
+        Argument("rows_per_group", parts.position_type),
+        Argument("rows_per_block", parts.position_type),
+        Argument("columns_per_group", parts.position_type),
+        Argument("workspace", "output", parts.element.real),
         Argument("workspace_per_group", "long"),
     )
-    if wide.converts:
-        arguments += (Argument("partial", "output", wide.real),)
-    text = render("gemm_cpu.cl.mako", name="gemm_cpu", cpu=config, arguments=arguments, **context)
-    return KernelSource("gemm_cpu", header + text, arguments, (1,))
+    if parts.wide.converts:
+        parts = parts.adding(Argument("partial", "output", parts.wide.real))
+    return parts.source("gemm_cpu", "gemm_cpu.cl.mako", 1, cpu=config)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from .element import ElementType
-from .kernel_source import Argument, KernelSource, matrix_arguments, render
+from .device import DeviceTraits
+from .gemm_parts import gemm_parts
+from .kernel_source import KernelSource
 from .matrix_configs import MatrixConfig
-from .matrix_slab import COPY_BYTES, matrix_slabs, packed_form, packed_operands
+from .matrix_slab import COPY_BYTES, as_copied, matrix_slabs, packed_form, packed_operands
 from .matrix_unit import MatrixUnit
+from .matrix_units import required_unit
 from .parts import PART_TYPES, PRODUCTS, parts_of
-from .problem import GemmProblem, MatrixLayout
+from .problem import GemmProblem
 
 #: C types of as many bytes in registers.
 _UINTS = {4: "uint", 8: "uint2", 16: "uint4"}
@@ -86,67 +87,52 @@ def work_items(config: MatrixConfig, lanes: int) -> int:
 
 
 def generate_matrix(
-    problem: GemmProblem,
-    whole: tuple[MatrixLayout, MatrixLayout],
-    config: MatrixConfig,
-    unit: MatrixUnit,
-    context: Mapping[str, Any],
-    arguments: tuple[Argument, ...],
-    header: str,
+    problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits
 ) -> KernelSource:
     """Write the kernel that computes a product by a matrix unit.
 
     Parameters
     ----------
     problem : GemmProblem
-        The product, `as_copied`.
-    whole : tuple of MatrixLayout
-        A and B as the caller has them.
+        The product, its operands as the caller has them.
     config : MatrixConfig
         A valid configuration.
-    unit : MatrixUnit
-        What multiplies.
-    context : mapping
-        What all gemm templates see: element types, arithmetic, activation.
-    arguments : tuple of Argument
-        Those of every gemm kernel.
-    header : str
-        Comment at the head of the text.
+    traits : DeviceTraits
+        The device.
+
+    Raises
+    ------
+    UnsupportedError
+        If the device has no such unit.
     """
-    items = work_items(config, unit.lanes)
+    unit = required_unit(problem.precision, traits)
+    whole = (problem.a, problem.b)
+    parts = gemm_parts(as_copied(problem, unit), config, traits, whole)
     terms = problem.precision.terms
     form = packed_form(problem, unit)
-    packed = packed_operands(replace(problem, a=whole[0], b=whole[1]), unit)
-    slabs = matrix_slabs(problem, packed, config, unit)
+    slabs = matrix_slabs(parts.problem, packed_operands(problem, unit), config, unit)
     element = slabs[0].element
     stored = _BITS.get(element.stored, element.stored)
     if form.split:
-        arguments = tuple(
-            replace(argument, type=stored) if argument.name in ("a", "b") else argument
-            for argument in arguments
-        )
-        given: ElementType = context["element"]
-        for name, layout in zip(("whole_a", "whole_b"), whole, strict=True):
-            if terms > 1:
-                arguments += tuple(matrix_arguments(name, layout, "input", given.stored))
-    text = render(
+        parts = parts.reading(stored)
+    reads_whole = form.split is not None and terms > 1
+    if reads_whole:
+        parts = parts.reading_whole()
+    return parts.source(
+        "gemm_matrix",
         "matrix.cl.mako",
-        name="gemm_matrix",
+        work_items(config, unit.lanes),
         tiles=config,
         unit=unit,
-        work_items=items,
         slabs=slabs,
         fragments=fragment_load(unit, config, problem.dtype),
         past_registers=unit.spelling == "ptx",
         stored=stored,
         piece=f"{stored}{COPY_BYTES // element.stored_bytes}",
         as_stored=form.split is not None or problem.dtype == unit.operand,
-        whole=whole if form.split and terms > 1 else None,
+        whole=whole if reads_whole else None,
         constraints=_CONSTRAINTS.get(unit.operand, "fr"),
         parts=parts_of(terms),
         products=PRODUCTS[terms],
         split=PART_TYPES.get(unit.operand),
-        arguments=arguments,
-        **context,
     )
-    return KernelSource("gemm_matrix", header + text, arguments, (items,))

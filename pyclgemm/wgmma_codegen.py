@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from .device import DeviceTraits
 from .element import ElementType
-from .kernel_source import Argument, KernelSource, matrix_arguments, render, share_arguments
+from .gemm_parts import gemm_parts
+from .kernel_source import Argument, KernelSource, share_arguments
 from .matrix_configs import WgmmaConfig
 from .pack_codegen import PackedForm
 from .parts import PART_TYPES, PRODUCTS, parts_of
@@ -15,7 +16,7 @@ from .problem import GemmProblem, MatrixLayout, Order
 from .ptx_step import MARK
 from .share import FAN_IN
 from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap
-from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit
+from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit, required_wgmma_unit
 
 #: The architecture that has the instructions.
 TARGET = "sm_90a"
@@ -168,69 +169,52 @@ def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -
     return PackedForm(along_k=True, split=split, parts=parts_of(terms))
 
 
-def generate_wgmma(
-    problem: GemmProblem,
-    whole: tuple[MatrixLayout, MatrixLayout],
-    config: WgmmaConfig,
-    unit: WgmmaUnit,
-    context: Mapping[str, Any],
-    arguments: tuple[Argument, ...],
-    header: str,
-    options: str,
-) -> KernelSource:
+def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a product by warpgroup units.
 
     Parameters
     ----------
     problem : GemmProblem
-        The product, `as_boxes`.
-    whole : tuple of MatrixLayout
-        A and B as the caller has them.
+        The product, its operands as the caller has them.
     config : WgmmaConfig
         A valid configuration.
-    unit : WgmmaUnit
-        What multiplies.
-    context : mapping
-        What all gemm templates see: element types, arithmetic, activation.
-    arguments : tuple of Argument
-        Those of every gemm kernel.
-    header : str
-        Comment at the head of the text.
-    options : str
-        For the compiler.
+    traits : DeviceTraits
+        The device.
+
+    Raises
+    ------
+    UnsupportedError
+        If the device has no such unit.
     """
+    unit = required_wgmma_unit(problem.precision, traits)
+    whole = (problem.a, problem.b)
     terms = problem.precision.terms
-    result: ElementType = context["wide"]
+    problem = as_boxes(problem, unit)
+    parts = gemm_parts(problem, config, traits, whole).reading(unit.stored)
+    result = parts.wide
     staged = is_copied(problem.out, result.stored_bytes) and (
         problem.out.order == "row" or result.stored_bytes == _TURNED_BYTES
     )
-    a_in_registers = problem.a.order == "column" and unit.a_through_registers
     operands = (
         _operand("a", problem.a.order == "row", config.MWG, unit, terms),
         _operand("b", problem.b.order == "column", config.NWG, unit, terms),
     )
-    arguments = tuple(
-        replace(argument, type=unit.stored) if argument.name in ("a", "b") else argument
-        for argument in arguments
-    )
     if terms > 1:
-        element: ElementType = context["element"]
-        for name, layout in zip(("whole_a", "whole_b"), whole, strict=True):
-            arguments += tuple(matrix_arguments(name, layout, "input", element.stored))
-    map_count = 3 if staged else 2
-    arguments += (Argument("maps", "output", "ulong"),)
+        parts = parts.reading_whole()
+    parts = parts.adding(Argument("maps", "output", "ulong"))
     if config.FILL:
-        arguments += share_arguments(context["element"].vector(1))
-    constraint = "r" if unit.is_integer else "f"
+        parts = parts.adding(*share_arguments(parts.element.vector(1)))
     turned = [str(int(not operand.along_k)) for operand in operands]
-    text = render(
+    return parts.source(
+        "gemm_wgmma",
         "wgmma.cl.mako",
-        **context,
-        name="gemm_wgmma",
+        work_items(config),
+        (traits.fence_options or "") if config.FILL else "",
+        TARGET,
         tiles=config,
         operands=operands,
         staging=staging_of(config, result, problem.out.order) if staged else None,
-        a_in_registers=a_in_registers,
+        a_in_registers=problem.a.order == "column" and unit.a_through_registers,
         terms=terms,
         whole=whole,
         whole_steps=(
@@ -243,18 +227,13 @@ def generate_wgmma(
         accumulators=config.NWG // 2,
         instruction=unit.instruction(config.NWG),
         modifiers="" if unit.is_integer else ", ".join(["", "1", "1", *turned * unit.any_order]),
-        constraint=constraint,
+        constraint="r" if unit.is_integer else "f",
         warpgroup=WARPGROUP,
-        work_items=work_items(config),
         registers=REGISTERS.get(config.CONSUMERS),
-        map_count=map_count,
+        map_count=3 if staged else 2,
         map_words=WORDS,
         mark=MARK,
         fan_in=FAN_IN,
-        arguments=arguments,
-    )
-    return KernelSource(
-        "gemm_wgmma", header + text, arguments, (work_items(config),), options, target=TARGET
     )
 
 

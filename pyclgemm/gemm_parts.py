@@ -1,0 +1,204 @@
+"""What the kernels of all families have in common: element types, arguments, what templates see."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .config import Config
+from .device import DeviceTraits
+from .element import ElementType, epilogue_type, operand_type
+from .epilogue import activation_expression
+from .kernel_source import Argument, KernelSource, extent_type, matrix_arguments, render
+from .problem import GemmProblem, MatrixLayout
+
+
+@dataclass(frozen=True)
+class GemmParts:
+    """A kernel before its family is asked.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+        The product, its operands as the kernel reads them.
+    whole : tuple of MatrixLayout
+        A and B as the caller has them.
+    config : Config
+        A valid configuration.
+    traits : DeviceTraits
+        The device.
+    element, wide : ElementType
+        Elements of A and B; of C, of the bias and of the result.
+    arguments : tuple of Argument
+        Those that every gemm kernel starts with, and what the family adds.
+    """
+
+    problem: GemmProblem
+    whole: tuple[MatrixLayout, MatrixLayout]
+    config: Config
+    traits: DeviceTraits
+    element: ElementType
+    wide: ElementType
+    arguments: tuple[Argument, ...]
+
+    @property
+    def position_type(self) -> str:
+        """C type of m, n, k and positions within them."""
+        return extent_type(self.problem.m, self.problem.n, self.problem.k)
+
+    def adding(self, *arguments: Argument) -> GemmParts:
+        """The same with more arguments."""
+        return replace(self, arguments=self.arguments + arguments)
+
+    def reading(self, stored: str) -> GemmParts:
+        """The same where A and B lie as another C type than their elements'."""
+        arguments = tuple(
+            replace(argument, type=stored) if argument.name in ("a", "b") else argument
+            for argument in self.arguments
+        )
+        return replace(self, arguments=arguments)
+
+    def reading_whole(self) -> GemmParts:
+        """The same where the elements are read beside the parts into which they were split."""
+        matrices = zip(("whole_a", "whole_b"), self.whole, strict=True)
+        return self.adding(
+            *(
+                argument
+                for name, layout in matrices
+                for argument in matrix_arguments(name, layout, "input", self.element.stored)
+            )
+        )
+
+    def source(
+        self,
+        name: str,
+        template: str,
+        work_items: int,
+        options: str = "",
+        target: str = "",
+        **context: Any,
+    ) -> KernelSource:
+        """Fill a template.
+
+        Parameters
+        ----------
+        name : str
+            Of the kernel.
+        template : str
+            A file of ``kernels_cl/``.
+        work_items : int
+            Of a group.
+        options, target : str
+            As for `KernelSource`.
+        **context
+            What the template sees beside what all do.
+        """
+        problem = self.problem
+        arithmetic = problem.precision.arithmetic
+        text = render(
+            template,
+            name=name,
+            problem=problem,
+            element=self.element,
+            wide=self.wide,
+            extent_type=self.position_type,
+            multiply_add_of=_multiply_add(fma_is_fast(arithmetic, self.traits)),
+            activation_of=functools.partial(activation_expression, problem.activation or ""),
+            arguments=self.arguments,
+            work_items=work_items,
+            **context,
+        )
+        header = _header(problem, self.config)
+        return KernelSource(name, header + text, self.arguments, (work_items,), options, target)
+
+
+def gemm_parts(
+    problem: GemmProblem,
+    config: Config,
+    traits: DeviceTraits,
+    whole: tuple[MatrixLayout, MatrixLayout] | None = None,
+) -> GemmParts:
+    """Collect what a kernel needs in any family.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product, its operands as the kernel reads them.
+    config : Config
+        A valid configuration.
+    traits : DeviceTraits
+        The device.
+    whole : tuple of MatrixLayout, optional
+        A and B as the caller has them, where they are packed first.
+    """
+    arithmetic = problem.precision.arithmetic
+    element = operand_type(problem.dtype, arithmetic)
+    wide = epilogue_type(problem.result_dtype, arithmetic)
+    position_type = extent_type(problem.m, problem.n, problem.k)
+    return GemmParts(
+        problem,
+        whole or (problem.a, problem.b),
+        config,
+        traits,
+        element,
+        wide,
+        _arguments(problem, element, wide, position_type),
+    )
+
+
+def _arguments(
+    problem: GemmProblem, element: ElementType, wide: ElementType, position_type: str
+) -> tuple[Argument, ...]:
+    """The arguments that every gemm kernel starts with."""
+    arguments = [Argument(size, position_type) for size in ("m", "n", "k")]
+    arguments.append(Argument("alpha", wide.vector(1)))
+    arguments += matrix_arguments("a", problem.a, "input", element.stored)
+    if problem.packed and problem.packed.family == "cpu":
+        arguments += [Argument("b", "input", "element"), Argument("b_offset", "long")]
+    else:
+        arguments += matrix_arguments("b", problem.b, "input", element.stored)
+    arguments += matrix_arguments("out", problem.out, "output", wide.stored)
+    if problem.c:
+        arguments.append(Argument("beta", wide.vector(1)))
+        # c may be the very memory of out, so neither is restrict.
+        arguments += matrix_arguments("c", problem.c, "aliased input", wide.stored)
+    if problem.bias:
+        arguments += [
+            Argument("bias", "input", wide.stored),
+            Argument("bias_offset", "long"),
+            Argument("bias_stride", "long"),
+        ]
+    return tuple(arguments)
+
+
+def _multiply_add(fast: bool) -> Any:
+    """Spell ``a * b + c``; where fma is emulated, leave the contraction to the compiler."""
+    return (lambda a, b, c: f"fma({a}, {b}, {c})") if fast else (lambda a, b, c: f"{a} * {b} + {c}")
+
+
+def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
+    """Whether ``fma`` in the real type `arithmetic` is there and is one instruction.
+
+    NVIDIA's compiler has half arithmetic but no ``fma`` of halves; there, as everywhere,
+    the compiler may contract ``a * b + c`` by itself.
+    """
+    return {
+        "float16": False,
+        "float32": traits.fast_fma32,
+        "float64": traits.fast_fma64,
+        "int32": False,
+    }[arithmetic]
+
+
+def _header(problem: GemmProblem, config: Config) -> str:
+    terms = ["alpha A B"]
+    terms += ["beta C"] if problem.c else []
+    terms += [f"bias of each {problem.bias}"] if problem.bias else []
+    formula = " + ".join(terms)
+    if problem.activation:
+        formula = f"{problem.activation}({formula})"
+    return (
+        f"// out = {formula}; {problem.types}, {problem.precision.name}.\n"
+        f"// {config.family}: {config}\n\n"
+    )

@@ -1,0 +1,21 @@
+"""The kernel for few rows: from a problem and a configuration to OpenCL C. Pure."""
+
+from __future__ import annotations
+
+from .config import GemvConfig
+from .gemm_parts import GemmParts
+from .kernel_source import KernelSource
+
+
+def generate_gemv(parts: GemmParts, config: GemvConfig) -> KernelSource:
+    """Write the kernel that multiplies few rows.
+
+    Parameters
+    ----------
+    parts : GemmParts
+        What all kernels have.
+    config : GemvConfig
+        A valid configuration.
+    """
+    along_k = parts.problem.b.order == "column"
+    return parts.source("gemv", "gemv.cl.mako", config.WGS, gemv=config, b_along_k=along_k)

@@ -1,0 +1,113 @@
+"""The kernels of the direct and of the indirect path: from a problem and a configuration. Pure."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+
+from .config import XgemmConfig, XgemmDirectConfig
+from .device import DeviceTraits
+from .fragment_reader import fragment_reader
+from .gemm_parts import gemm_parts
+from .kernel_source import KernelSource, share_arguments
+from .pack_codegen import PACKED_A, PACKED_B
+from .probe import SHFL
+from .problem import GemmProblem
+from .share import FAN_IN
+from .slab_reader import slab_reader
+
+
+def generate_xgemm(
+    problem: GemmProblem, config: XgemmConfig | XgemmDirectConfig, traits: DeviceTraits
+) -> KernelSource:
+    """Write the kernel that computes a product by tiles in local memory and registers.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product. On the indirect path `a` and `b` are taken to be packed.
+    config : XgemmConfig or XgemmDirectConfig
+        A valid configuration.
+    traits : DeviceTraits
+        The device.
+    """
+    tiles = config.tiles
+    if isinstance(config, XgemmConfig):
+        name = "xgemm"
+        problem = replace(problem, a=PACKED_A, b=PACKED_B)
+        readers = functools.partial(slab_reader, problem=_padded(problem, tiles))
+    else:
+        name = "xgemm_direct"
+        readers = functools.partial(slab_reader, problem=problem, run=config.RUN_K)
+    parts = gemm_parts(problem, config, traits)
+    slabs = []
+    if tiles.SA:
+        slabs.append(readers("a", element=parts.element, tiles=tiles))
+    if tiles.SB:
+        slabs.append(readers("b", element=parts.element, tiles=tiles))
+    if tiles.FILL:
+        parts = parts.adding(*share_arguments(parts.element.vector(1)))
+    source = parts.source(
+        name,
+        "xgemm.cl.mako",
+        tiles.work_items,
+        _options(tiles, traits),
+        tiles=tiles,
+        slabs=slabs,
+        fan_in=FAN_IN,
+        # Loads under way at once while sums are joined, as far as registers last.
+        join_unrolling=min(8, max(1, 128 // (tiles.MWI * tiles.NWI))),
+        attributes=_attributes(tiles, traits),
+        fragments=(fragment_reader("a", tiles), fragment_reader("b", tiles)),
+        shuffle_function=traits.shuffle,
+    )
+    return _without_unrolling(source) if traits.type == "cpu" else source
+
+
+def _attributes(tiles: XgemmConfig, traits: DeviceTraits) -> str:
+    """What the kernel is declared with."""
+    stated = [f"reqd_work_group_size({tiles.work_items}, 1, 1)"]
+    if tiles.REGISTERS and traits.vendor == "nvidia":
+        # The size becomes PTX's .reqntid, beside which ptxas ignores the cap that is an option.
+        stated = []
+    elif tiles.REGISTERS:
+        stated.append(f"amdgpu_num_vgpr({tiles.REGISTERS})")
+    if tiles.SHUFFLE and traits.shuffle != SHFL:
+        stated.append(f"intel_reqd_sub_group_size({tiles.LANES_M * tiles.LANES_N})")
+    return " ".join(f"__attribute__(({one}))" for one in stated)
+
+
+def _options(tiles: XgemmConfig, traits: DeviceTraits) -> str:
+    """What the kernel is built with."""
+    options = []
+    if tiles.FILL and traits.fence_options:
+        options.append(traits.fence_options)
+    if tiles.REGISTERS and traits.vendor == "nvidia":
+        options.append(f"-cl-nv-maxrregcount={tiles.REGISTERS}")
+    return " ".join(options)
+
+
+def _padded(problem: GemmProblem, tiles: XgemmConfig) -> GemmProblem:
+    """The sizes that operands of the indirect path have after packing."""
+
+    def whole(size: int, step: int) -> int:
+        return max(1, math.ceil(size / step)) * step
+
+    return replace(
+        problem,
+        m=whole(problem.m, tiles.MWG),
+        n=whole(problem.n, tiles.NWG),
+        k=whole(problem.k, tiles.KWG),
+    )
+
+
+def _without_unrolling(source: KernelSource) -> KernelSource:
+    """Drop the unrolling that keeps a GPU's private arrays in registers.
+
+    On a CPU they are memory in any case, and the longer code takes longer to compile (and
+    is compiled wrongly by pocl 5.0).
+    """
+    lines = source.text.splitlines()
+    kept = [line for line in lines if not line.strip().startswith("#pragma unroll")]
+    return replace(source, text="\n".join(kept) + "\n")
