@@ -16,6 +16,7 @@ from reference import assert_close, expected_gemm
 import pyclgemm
 from pyclgemm.config import MatrixConfig
 from pyclgemm.constraints import violations
+from pyclgemm.database import load_database
 from pyclgemm.device import traits_of
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import Inquiry, product_of
@@ -25,6 +26,7 @@ from pyclgemm.matrix_units import matrix_unit
 from pyclgemm.precision import PRECISIONS
 from pyclgemm.schedule import make_schedule
 from pyclgemm.search_space import search_space
+from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
 
 ARCHITECTURES = ("gfx1100", "gfx1200", "gfx90a", "gfx942")
@@ -223,3 +225,17 @@ def test_the_search_space_fits_the_lanes(architecture: str) -> None:
     fits = traits.max_work_group_size >= 8 * (64 if architecture.startswith("gfx9") else 32)
     assert (space.config(point) is not None) == fits
     assert violations(replace(CONFIG, STAGES=3), "float16", traits)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_the_databases_choose(architecture: str) -> None:
+    """float16 takes units; float32 stays what it is; float64 waits until units were compared."""
+    traits, database = typical_traits(architecture), load_database()
+
+    def path(dtype: str, size: int = 1024) -> str:
+        problem = GemmShape(size, size, size).problem(dtype)
+        return select(problem, traits, database).path
+
+    assert path("float16") == "matrix"
+    assert path("float16", 8) == "direct"
+    assert path("float32") == path("float64") == "indirect"
