@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
@@ -54,6 +55,8 @@ def emulating(request: pytest.FixtureRequest) -> None:
     """Tests on a device run where the emulation compiles in well under a second."""
     if "queue" in request.fixturenames:
         queue = request.getfixturevalue("queue")
+        if queue.device.type != cl.device_type.CPU:
+            pytest.skip("the emulation is for CPUs")
         if 32 not in traits_of(queue.device).sub_group_sizes:
             pytest.skip("the emulation's barriers take this runtime seconds to compile")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
@@ -17,6 +19,7 @@ import pyclgemm
 from pyclgemm.config import MatrixConfig, WgmmaConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database
+from pyclgemm.device import traits_of
 from pyclgemm.errors import ConfigError
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.problem import PackedLayout
@@ -29,14 +32,23 @@ CONFIG = WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, STAGES=2, GROUP_M=2)
 ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
 
 
-@pytest.fixture
-def units(queue: Any) -> Any:
-    """A device that passes for an H100."""
+def units_of(queue: Any, compute_units: int = 2) -> Any:
+    """The device's own units, or a device that passes for one that has them, if it can."""
+    if traits_of(queue.device).wgmma:
+        return nullcontext()
+    if queue.device.type != cl.device_type.CPU:
+        pytest.skip("the device has no warpgroup units, and the emulation wants a CPU's memory")
     if missing := missing_compiler():
         pytest.skip(missing)
     if queue.device.platform.name.startswith("Portable"):
         pytest.skip("the device only holds the memory: one CPU runtime shows it all")
-    with emulated_warpgroups():
+    return emulated_warpgroups(compute_units)
+
+
+@pytest.fixture
+def units(queue: Any) -> Any:
+    """A device with warpgroup units, or with emulated ones."""
+    with units_of(queue):
         yield
 
 
@@ -103,10 +115,10 @@ def test_precisions(units: None, queue: Any, dtype: str, precision: str) -> None
 
 
 @pytest.mark.parametrize("depth", [64, 1000])
-def test_few_tiles_are_shared(units: None, queue: Any, depth: int) -> None:
+def test_few_tiles_are_shared(queue: Any, depth: int) -> None:
     # 2 tiles among 10 groups and more, in two steps of joining for the deeper one; k = 64 has a
     # slab for each tile.
-    with emulated_warpgroups(compute_units=12):
+    with units_of(queue, compute_units=12):
         for _ in range(2):  # counters are left as they were found
             check_gemm(
                 queue, (64, 128, depth), "float16", out=ROW_ALIGNED, c=ROW, beta=2.0, bias=True,
