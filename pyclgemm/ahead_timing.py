@@ -6,8 +6,10 @@ a plain loop would time the host, and all configurations would seem alike.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .queue_blocker import Blocker
 from .timing import Work
@@ -45,6 +47,33 @@ def timed_work(
         finish()
 
     return run
+
+
+def timed_product(
+    ready: Callable[..., Any],
+    sets: Sequence[tuple[Any, Any, Any]],
+    finish: Callable[[], None],
+    blocker: Blocker | None,
+) -> Work:
+    """Work that runs a prepared product on sets of arrays in turn.
+
+    Parameters
+    ----------
+    ready : GemmPlan
+        The product.
+    sets : sequence of tuple
+        a, b and out of each.
+    finish, blocker
+        As for `timed_work`.
+    """
+    for array in itertools.chain.from_iterable(sets):
+        array.finish()  # events of the past, which every launch would wait for again
+
+    def enqueue(count: int) -> None:
+        for a, b, out in itertools.islice(itertools.cycle(sets), count):
+            ready(a, b, out=out, add_event=False)
+
+    return timed_work(enqueue, finish, blocker)
 
 
 class AheadOfDevice:

@@ -156,6 +156,11 @@ class ElementType:
         return f"vstore{count}({value}, 0, (__global {self.stored_real} *)({pointer}));"
 
 
+def stored_bytes(dtype: str) -> int:
+    """Bytes of an element of `dtype` in memory."""
+    return ElementType(dtype, real_part_name(dtype)).stored_bytes
+
+
 def operand_type(dtype: str, arithmetic: str) -> ElementType:
     """The elements of A and B as the multiply-adds see them."""
     return ElementType(dtype, arithmetic)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .element import ElementType
+from .element import ElementType, stored_bytes
 from .matrix_configs import MatrixConfig
 from .matrix_unit import MatrixUnit
 from .pack_codegen import PackedForm
 from .parts import PART_TYPES, parts_of
-from .problem import GemmProblem, MatrixLayout
+from .problem import OPERANDS, GemmProblem
 
 #: Bytes that are copied at once: the widest of cp.async and of AMD's loads, and a row of ldmatrix.
 COPY_BYTES = 16
@@ -142,25 +142,14 @@ def is_copied(name: Literal["a", "b"], problem: GemmProblem, unit: MatrixUnit) -
     """
     layout = problem.a if name == "a" else problem.b
     form = packed_form(problem, unit)
-    if form.split or not is_in_pieces(layout, _bytes(problem)):
+    if form.split or not layout.in_pieces(COPY_BYTES, stored_bytes(problem.dtype)):
         return False
     return not form.along_k or layout.order == form.layout(name).order
 
 
-def _bytes(problem: GemmProblem) -> int:
-    return ElementType(problem.dtype, problem.real_dtype).stored_bytes
-
-
-def is_in_pieces(layout: MatrixLayout, stored_bytes: int) -> bool:
-    """Whether a matrix lies in whole pieces of `COPY_BYTES`, along either index."""
-    pieces = layout.alignment * stored_bytes % COPY_BYTES == 0
-    return pieces and layout.order != "strided" and not layout.conjugate
-
-
 def packed_operands(problem: GemmProblem, unit: MatrixUnit) -> tuple[Literal["a", "b"], ...]:
     """The operands that are packed before the kernel reads them."""
-    names: tuple[Literal["a", "b"], ...] = ("a", "b")
-    return tuple(name for name in names if not is_copied(name, problem, unit))
+    return tuple(name for name in OPERANDS if not is_copied(name, problem, unit))
 
 
 def as_copied(problem: GemmProblem, unit: MatrixUnit) -> GemmProblem:

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .device import DeviceTraits
-from .element import ElementType
+from .element import stored_bytes
 from .launch import Launch, stride_values
 from .operands import Matrix
 from .pack_codegen import PackedForm, generate_pack
 from .product import Product
-
-NAMES: tuple[Literal["a", "b"], ...] = ("a", "b")
 
 _PLAIN = PackedForm()
 
@@ -82,8 +80,7 @@ def pack_operands(
 ) -> PackedOperands:
     """Pack the operands in `sizes` to as many positions and depths."""
     problem = product.problem
-    stored = ElementType(problem.dtype, problem.real_dtype).stored_bytes
-    size = form.split.stored_bytes if form.split else stored
+    size = form.split.stored_bytes if form.split else stored_bytes(problem.dtype)
     launches: list[Launch] = []
     workspaces: dict[str, int] = {}
     strides: dict[str, int] = {}

@@ -7,7 +7,7 @@ from typing import Literal
 
 from .config import CpuConfig
 from .device import DeviceTraits
-from .element import ElementType, operand_type
+from .element import ElementType, operand_type, stored_bytes
 from .kernel_source import (
     Argument,
     KernelSource,
@@ -127,7 +127,7 @@ def generate_pack(
         "leading_dimension": leading_dimension,
     }  # fmt: skip
     row_length = (sizes[1] if form.along_k else sizes[0]) + form.padding
-    size = ElementType(dtype, real_part_name(dtype)).stored_bytes
+    size = stored_bytes(dtype)
     quads_fit = 4 * tile * (tile + 1) * 4 * size <= traits.local_memory_bytes
     if turned and size <= 2 and row_length % 4 == 0 and quads_fit and not form.split:
         extents = {"position": "positions", "depth": "k"}

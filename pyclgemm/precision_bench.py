@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +11,10 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from .ahead_timing import timed_work
+from .ahead_timing import timed_product
 from .api import plan
 from .device import traits_of
 from .errors import PyclgemmError
-from .plan import GemmPlan
 from .precision import resolve_precision
 from .precision_data import SampledProduct, measure_error, random_operands, sample_product
 from .precision_table import ALGORITHMS, Algorithm, Report, Row
@@ -156,19 +154,9 @@ class PrecisionBench:
             rounding_of(algorithm.operand, k, precision, algorithm.result),
         )
         if error.held:
-            self._works[algorithm] = self._work(ready, operands, outs)
+            sets = [(a, b, out) for (a, b), out in zip(operands.sets, outs, strict=True)]
+            self._works[algorithm] = timed_product(ready, sets, self._queue.finish, self._blocker)
         return Row(algorithm, ready.choice.path, str(ready.choice.config), error=error)
-
-    def _work(self, ready: GemmPlan, operands: _Operands, outs: Sequence[Any]) -> Work:
-        sets = [(a, b, out) for (a, b), out in zip(operands.sets, outs, strict=True)]
-        for array in itertools.chain.from_iterable(sets):
-            array.finish()  # events of the past, which every launch would wait for again
-
-        def enqueue(count: int) -> None:
-            for a, b, out in itertools.islice(itertools.cycle(sets), count):
-                ready(a, b, out=out, add_event=False)
-
-        return timed_work(enqueue, self._queue.finish, self._blocker)
 
     def _operands_of(self, dtype: str) -> _Operands:
         if dtype not in self._operands:

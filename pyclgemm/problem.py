@@ -16,6 +16,9 @@ from .precision import Precision, is_complex, real_part_name, result_dtypes
 #: "strided": neither.
 Order = Literal["row", "column", "strided"]
 
+#: The operands that are multiplied.
+OPERANDS: tuple[Literal["a", "b"], ...] = ("a", "b")
+
 
 @dataclass(frozen=True)
 class MatrixLayout:
@@ -35,6 +38,17 @@ class MatrixLayout:
     order: Order
     alignment: int = 1
     conjugate: bool = False
+
+    def in_pieces(self, piece_bytes: int, stored_bytes: int) -> bool:
+        """Whether whole pieces of so many bytes can be copied as they are, along either index.
+
+        Examples
+        --------
+        >>> MatrixLayout("row", alignment=8).in_pieces(16, stored_bytes=2)
+        True
+        """
+        pieces = self.alignment * stored_bytes % piece_bytes == 0
+        return pieces and self.order != "strided" and not self.conjugate
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from .element import operand_type
 from .launch import Schedule, gemm_launch
 from .matrix_slab import packed_form, packed_operands
 from .matrix_units import required_unit
-from .operand_packing import NAMES, pack_operands
+from .operand_packing import pack_operands
 from .pack_codegen import PackedForm
-from .problem import GemmProblem
+from .problem import OPERANDS, GemmProblem
 from .product import Product
 from .share import divide, tile_count
 from .wgmma_schedule import oriented_wgmma, schedule_wgmma
@@ -151,7 +151,7 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
     sizes = {
         name: (math.ceil(extent / tile) * tile, padded_k)
         for name, extent, tile in zip(
-            NAMES, (problem.m, problem.n), (config.MWG, config.NWG), strict=True
+            OPERANDS, (problem.m, problem.n), (config.MWG, config.NWG), strict=True
         )
         if needs_packing(name, problem, config)
     }
@@ -184,7 +184,7 @@ def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTrait
 
     sizes = {
         name: ((extent, padded(problem.k)) if form.along_k else (padded(extent), max(1, problem.k)))
-        for name, extent in zip(NAMES, (problem.m, problem.n), strict=True)
+        for name, extent in zip(OPERANDS, (problem.m, problem.n), strict=True)
         if name in packed_operands(problem, unit)
     }
     packed = pack_operands(product, sizes, traits, form)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from .ahead_timing import timed_work
+from .ahead_timing import timed_product
 from .api import plan
 from .build import adopt_binary
 from .compile_pool import CompilePool
@@ -175,16 +174,9 @@ class TrialBench:
             return error
 
     def _repeat(self, product: _Product, ready: GemmPlan) -> Work:
-        for array in itertools.chain.from_iterable(product.sets):
-            array.finish()  # events of the past, which every launch would wait for again
-
-        def enqueue(count: int) -> None:
-            for a, b, out in itertools.islice(itertools.cycle(product.sets), count):
-                ready(a, b, out=out, add_event=False)
-
         if self._blocker is None and self._traits.type != "cpu":
             self._blocker = QueueBlocker(self._queue)
-        return timed_work(enqueue, self._queue.finish, self._blocker)
+        return timed_product(ready, product.sets, self._queue.finish, self._blocker)
 
     def _plan(self, product: _Product, config: Config) -> GemmPlan:
         """A plan whose result has been checked."""

@@ -7,11 +7,11 @@ from typing import Literal
 
 from .config import UNIT_FAMILIES, Config, WgmmaConfig, XgemmConfig
 from .device import DeviceTraits
-from .element import ElementType
+from .element import stored_bytes
 from .matrix_slab import COPY_BYTES
 from .matrix_unit import MatrixUnit
 from .matrix_units import matrix_unit
-from .problem import GemmProblem, MatrixLayout
+from .problem import OPERANDS, GemmProblem, MatrixLayout
 from .wgmma_units import FRAGMENT_ROWS, WgmmaUnit, wgmma_unit
 
 _Name = Literal["a", "b"]
@@ -94,9 +94,10 @@ def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str
     """
     if config.family == "cpu":
         return "panels of both, by each work-item for itself, within the only launch"
-    names: tuple[_Name, ...] = ("a", "b")
     packed = [
-        f"{name} ({_cause(name, problem, config)})" for name in names if f"pack_{name}" in kernels
+        f"{name} ({_cause(name, problem, config)})"
+        for name in OPERANDS
+        if f"pack_{name}" in kernels
     ]
     return ", ".join(packed) or "nothing"
 
@@ -109,7 +110,7 @@ def _cause(name: _Name, problem: GemmProblem, config: Config) -> str:
         return "its elements are conjugated on the way"
     if isinstance(config, XgemmConfig):
         return _cause_of_tiles(name, layout, problem, config)
-    size = ElementType(problem.dtype, problem.real_dtype).stored_bytes
+    size = stored_bytes(problem.dtype)
     if layout.alignment * size % COPY_BYTES:
         return (
             f"its {layout.order}s are multiples of {layout.alignment * size} bytes apart; "

@@ -8,10 +8,10 @@ from dataclasses import replace
 from .device import DeviceTraits
 from .launch import Schedule, gemm_launch
 from .matrix_configs import WgmmaConfig
-from .operand_packing import NAMES, pack_operands
+from .operand_packing import pack_operands
 from .operands import Matrix
 from .pack_codegen import PackedForm
-from .problem import MatrixLayout
+from .problem import OPERANDS, MatrixLayout
 from .product import Product
 from .share import divide, tile_count
 from .wgmma_codegen import boxed_form, map_bytes, slab_depth
@@ -43,12 +43,12 @@ def schedule_wgmma(product: Product, config: WgmmaConfig, traits: DeviceTraits) 
     if problem.k == 0:
         config = replace(config, FILL=0)  # there is nothing to share
     unit = required_wgmma_unit(problem.precision, traits)
-    forms = {name: boxed_form(name, problem, unit) for name in NAMES}
+    forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
     padded_k = math.ceil(max(1, problem.k) / _ROW_ELEMENTS) * _ROW_ELEMENTS
     positions = {"a": problem.m, "b": problem.n}
     packed = pack_operands(
         product,
-        {name: (positions[name], padded_k) for name in NAMES if forms[name]},
+        {name: (positions[name], padded_k) for name in OPERANDS if forms[name]},
         traits,
         forms["a"] or forms["b"] or PackedForm(),
     )
