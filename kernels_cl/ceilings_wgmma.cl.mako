@@ -5,27 +5,14 @@
 ## Context: real (the C type that sums), instruction, modifiers, constraint (of a register of the
 ## sums), columns, warpgroups, steps, pattern (of the bits of 4 bytes: those that vary, and those
 ## that are set), descriptor (of rows of 128 bytes, without an address), mark.
+<%namespace name="warpgroup_unit" file="warpgroup_unit.mako"/>
 <%
     items = 128 * warpgroups
     sums = columns // 2
-    places = ", ".join(f"%{i}" for i in range(sums))
-    pinned = ", ".join(f'"+{constraint}"(c[{i}])' for i in range(sums))
 %>
 typedef ${real} element;
 
-// c += a b, for 64 rows; where a and b lie, descriptors tell.
-static inline void multiply_accumulate(element *c, const ulong a, const ulong b)
-{
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %${sums + 2}, 0;\n"
-        "${mark}${instruction} {${places}}, %${sums}, %${sums + 1}, p${modifiers};\n}"
-        : ${pinned} : "l"(a), "l"(b), "r"(1) : "memory");
-}
-
-// Until the sums are in the registers.
-static inline void await_sums(element *c)
-{
-    asm volatile("${mark}wgmma.wait_group.sync.aligned 0;" : ${pinned} : : "memory");
-}
+${warpgroup_unit.functions(sums)}
 
 __kernel __attribute__((reqd_work_group_size(${items}, 1, 1)))
 void ceiling_wgmma(const int rounds, __global float *out)

@@ -8,15 +8,12 @@
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="share" file="share.mako"/>
 <%namespace name="tensor_copy" file="tensor_copy.mako"/>
+<%namespace name="store" file="wgmma_store.mako"/>
 <%namespace name="tile" file="tile.mako"/>
+<%namespace name="warpgroup_unit" file="warpgroup_unit.mako"/>
 <%
-    places = ", ".join(f"%{i}" for i in range(accumulators))
-    pinned = ", ".join(f'"+{constraint}"(c[{i}])' for i in range(accumulators))
     # What the unit still reads or writes, registers of A or sums, is not touched meanwhile.
     waits_each = tiles.PROMOTE or a_in_registers
-    held = "totals" if tiles.PROMOTE else "accumulators"
-    needs_row = problem.c or problem.bias == "row" or terms > 1
-    needs_column = problem.c or problem.bias == "column" or terms > 1
 %>
 ${prelude.types()}
 
@@ -50,14 +47,8 @@ ${share.defines()}
 ${share.functions()}
 % endif
 
+${warpgroup_unit.functions(accumulators, a_in_registers)}
 % if a_in_registers:
-// c += a b, for 64 rows; where b lies, a descriptor tells.
-static inline void multiply_accumulate(element *c, const uint *a, const ulong b)
-{
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %${accumulators + 5}, 0;\n"
-        "${mark}${instruction} {${places}}, {${", ".join(f"%{accumulators + i}" for i in range(4))}}, %${accumulators + 4}, p${modifiers};\n}"
-        : ${pinned} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1) : "memory");
-}
 
 // The tf32 nearest to x.
 static inline uint nearest_tf32(const float x)
@@ -66,60 +57,18 @@ static inline uint nearest_tf32(const float x)
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
     return bits;
 }
-% else:
-// c += a b, for 64 rows; where a and b lie, descriptors tell.
-static inline void multiply_accumulate(element *c, const ulong a, const ulong b)
-{
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %${accumulators + 2}, 0;\n"
-        "${mark}${instruction} {${places}}, %${accumulators}, %${accumulators + 1}, p${modifiers};\n}"
-        : ${pinned} : "l"(a), "l"(b), "r"(1) : "memory");
-}
 % endif
 
-// Until the sums are in the registers.
-static inline void await_sums(element *c)
-{
-    asm volatile("${mark}wgmma.wait_group.sync.aligned 0;" : ${pinned} : : "memory");
-}
-% if terms > 1:
+${store.functions()}
 
-// An infinity times the second part of a number may be NaN, or of the wrong sign: where a sum is not
-// finite, it is formed again from the elements themselves.
-static __attribute__((noinline)) element sum_of_products(const __global float *a, const long a_step, const __global float *b, const long b_step, const extent k)
-{
-    element sum = 0;
-    for (extent p = 0; p < k; ++p) {
-        sum = fma(a[p * a_step], b[p * b_step], sum);
-    }
-    return sum;
-}
-% endif
-% if staging and staging.packs:
-
-// Two results in a register, the first in its lower half.
-static inline uint packed(const wide first, const wide second)
-{
-    uint both;
-    asm("cvt.rn.${staging.packs}.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-    return both;
-}
-% endif
-
-__kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}(
-% for argument in arguments:
-    ${argument.declaration}${"," if not loop.last else ")"}
-% endfor
+${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
     __local uchar memory[STAGES * (A_BYTES + B_BYTES)${f" + {staging.bytes}" if staging else ""}] __attribute__((aligned(1024)));
     % if tiles.FILL:
     ${share.locals()}
     % endif
     __local ulong barriers[2 * STAGES] __attribute__((aligned(8)));
-    ${prelude.offsets("a", "b", "out")}
-% if terms > 1:
-    whole_a += whole_a_offset;
-    whole_b += whole_b_offset;
-% endif
+    ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if terms > 1 else ()))}
 
     const int item = get_local_id(0);
     const uint slab_memory = address_of(memory);
@@ -256,16 +205,12 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
             % if tiles.PROMOTE:
             element totals[FRAGMENTS][${accumulators}];
             % endif
-            #pragma unroll
-            for (int f = 0; f < FRAGMENTS; ++f) {
-                #pragma unroll
-                for (int i = 0; i < ${accumulators}; ++i) {
-                    accumulators[f][i] = 0;
-                    % if tiles.PROMOTE:
-                    totals[f][i] = 0;
-                    % endif
-                }
-            }
+            <%call expr="each_sum()">
+                accumulators[f][i] = 0;
+                % if tiles.PROMOTE:
+                totals[f][i] = 0;
+                % endif
+            </%call>
             % if not waits_each:
             int used = -1;  // the stage whose slabs were multiplied last
             % endif
@@ -303,14 +248,10 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
                 }
                 % if tiles.PROMOTE:
                 if (${"true" if tiles.PROMOTE == 1 else f"slab % {tiles.PROMOTE} == {tiles.PROMOTE - 1} || slab == last - 1"}) {
-                    #pragma unroll
-                    for (int f = 0; f < FRAGMENTS; ++f) {
-                        #pragma unroll
-                        for (int i = 0; i < ${accumulators}; ++i) {
-                            totals[f][i] += accumulators[f][i];
-                            accumulators[f][i] = 0;
-                        }
-                    }
+                    <%call expr="each_sum()">
+                        totals[f][i] += accumulators[f][i];
+                        accumulators[f][i] = 0;
+                    </%call>
                 }
                 % endif
                 % else:
@@ -340,13 +281,7 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
             #pragma unroll
             for (int f = 0; f < FRAGMENTS; ++f) {
                 const extent first_row = a_tile + consumer * CONSUMER_M + 64 * f;
-                % if not staging:
-                ${finish_directly()}
-                % elif staging.turned:
-                ${finish_turned()}
-                % else:
-                ${finish_staged()}
-                % endif
+                ${store.finish()}
             }
         }
         % if staging:
@@ -381,181 +316,5 @@ __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1))) void ${name}
                 #pragma unroll
                 for (int f = 0; f < FRAGMENTS; ++f) {
                     await_sums(accumulators[f]);
-                }
-</%def>
-
-## The result of element `place` of the sums, at `row` and `column`, in `value`. What is read outside
-## of the matrices is left out.
-<%def name="finish_one(place, row, column, guarded)" filter="trim">
-<%
-    bias_at = {"row": row, "column": column}.get(problem.bias, "")
-    bias_inside = {"row": f"{row} < m", "column": f"{column} < n"}.get(problem.bias, "")
-    bias = wide.load(f"bias + ({bias_at}) * bias_stride", 1)
-    addend = wide.load(f"c + C_AT({row}, {column})", 1)
-    if guarded:
-        bias = f"({bias_inside} ? {bias} : 0)"
-        addend = f"({row} < m && {column} < n ? {addend} : 0)"
-%>
-% if terms > 1:
-if (!isfinite(${held}[f][${place}]) && ${row} < m && ${column} < n) {
-    ${held}[f][${place}] = sum_of_products(whole_a + WHOLE_A_AT(${row}, 0), ${whole_steps[0]}, whole_b + WHOLE_B_AT(0, ${column}), ${whole_steps[1]}, k);
-}
-% endif
-${prelude.finish(f"{held}[f][{place}]", addend, bias)}
-</%def>
-
-## Results go where they belong, two at a time where that is one store.
-<%def name="finish_directly()" filter="trim">
-<% whole = problem.out.order == "row" and problem.out.alignment >= 2 %>
-                #pragma unroll
-                for (int half_fragment = 0; half_fragment < 2; ++half_fragment) {
-                    const extent row = first_row + thread / 32 * 16 + 8 * half_fragment + lane / 4;
-                    #pragma unroll
-                    for (int j = 0; j < NWG / 8; ++j) {
-                        const extent column = b_tile + 8 * j + lane % 4 * 2;
-                        % if whole:
-                        if (row < m && column + 2 <= n) {
-                            ${wide.vector(2)} results;
-                            % for part in range(2):
-                            {
-                                ${finish_one(f"4 * j + 2 * half_fragment + {part}", "row", f"column + {part}" if part else "column", False)}
-                                results${wide.lane(part, 2)} = value;
-                            }
-                            % endfor
-                            ${wide.store("results", "out + OUT_AT(row, column)", 2)}
-                            continue;
-                        }
-                        % endif
-                        % for part in range(1 if whole else 2):
-                        if (row < m && column${f" + {part}" if part else ""} < n) {
-                            ${finish_one(f"4 * j + 2 * half_fragment + {part}", "row", f"column + {part}" if part else "column", False)}
-                            ${wide.store("value", f"out + OUT_AT(row, column{f' + {part}' if part else ''})", 1)}
-                        }
-                        % endfor
-                    }
-                }
-</%def>
-
-## Results are collected in local memory, in boxes of 64 rows by 128 bytes, and copied from there.
-<%def name="finish_staged()" filter="trim">
-                #pragma unroll
-                for (int chunk = 0; chunk < ${staging.chunks}; ++chunk) {
-                    const uint boxes = slab_memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * 8192};
-                    // The boxes of the chunk before have been read.
-                    if (thread == 0) {
-                        asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
-                    }
-                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
-                    #pragma unroll
-                    for (int box = 0; box < ${staging.boxes}; ++box) {
-                        #pragma unroll
-                        for (int q = 0; q < 4; ++q) {
-                            const int j = (chunk * ${staging.boxes} + box) * ${staging.map.elements // 8} + q * ${staging.map.elements // 32};
-                            % if staging.packs:
-                            ${collect_halves()}
-                            % else:
-                            ${collect_words()}
-                            % endif
-                        }
-                    }
-                    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
-                    if (thread == 0) {
-                        #pragma unroll
-                        for (int box = 0; box < ${staging.boxes}; ++box) {
-                            store_box(boxes + box * 8192, out_map, b_tile + (chunk * ${staging.boxes} + box) * ${staging.map.elements}, first_row);
-                        }
-                        asm volatile("cp.async.bulk.commit_group;" : : : "memory");
-                    }
-                }
-</%def>
-
-## Four 8 x 8 matrices of 16-bit results: rows 0-7 and 8-15 of two groups of 8 columns.
-<%def name="collect_halves()" filter="trim">
-                            uint pairs[4];
-                            % for quarter in range(4):
-                            {
-                                % if needs_row:
-                                const extent row = first_row + thread / 32 * 16 + ${f"{8 * (quarter % 2)} + " if quarter % 2 else ""}lane / 4;
-                                % endif
-                                % if needs_column:
-                                const extent column = b_tile + 8 * ${f"(j + {quarter // 2})" if quarter // 2 else "j"} + lane % 4 * 2;
-                                % endif
-                                wide left;
-                                {
-                                    ${finish_one(f"4 * j + {2 * quarter}", "row", "column", True)}
-                                    left = value;
-                                }
-                                ${finish_one(f"4 * j + {2 * quarter + 1}", "row", "column + 1", True)}
-                                pairs[${quarter}] = packed(left, value);
-                            }
-                            % endfor
-                            // Lane l tells where row l % 16 of group l / 16 begins (PTX ISA, "stmatrix").
-                            const int box_row = thread / 32 * 16 + lane % 16;
-                            const uint at = boxes + box * 8192 + box_row * 128 + ((2 * q + lane / 16) ^ (box_row & 7)) * 16;
-                            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};"
-                                : : "r"(at), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3]) : "memory");
-</%def>
-
-## Two neighbouring results of 32 bits in each of two rows.
-<%def name="collect_words()" filter="trim">
-                            % for half_fragment in range(2):
-                            {
-                                const int box_row = thread / 32 * 16 + ${f"{8 * half_fragment} + " if half_fragment else ""}lane / 4;
-                                % if needs_row:
-                                const extent row = first_row + box_row;
-                                % endif
-                                % if needs_column:
-                                const extent column = b_tile + 8 * j + lane % 4 * 2;
-                                % endif
-                                wide left;
-                                {
-                                    ${finish_one(f"4 * j + {2 * half_fragment}", "row", "column", True)}
-                                    left = value;
-                                }
-                                ${finish_one(f"4 * j + {2 * half_fragment + 1}", "row", "column + 1", True)}
-                                const uint at = boxes + box * 8192 + box_row * 128 + ((2 * q + lane % 4 / 2) ^ (box_row & 7)) * 16 + lane % 2 * 8;
-                                asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "${constraint}"(left), "${constraint}"(value) : "memory");
-                            }
-                            % endfor
-</%def>
-
-## As above, where columns of the result are contiguous: boxes of 64 columns by 32 rows.
-<%def name="finish_turned()" filter="trim">
-                #pragma unroll
-                for (int chunk = 0; chunk < ${staging.chunks}; ++chunk) {
-                    const uint boxes = slab_memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * 8192};
-                    // The boxes of the chunk before have been read.
-                    if (thread == 0) {
-                        asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
-                    }
-                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
-                    #pragma unroll
-                    for (int q = 0; q < ${staging.map.rows // 8}; ++q) {
-                        #pragma unroll
-                        for (int i = 0; i < 4; ++i) {
-                            const int j = chunk * ${staging.map.rows // 8} + q;
-                            const int within = thread / 32 * 16 + i / 2 * 8 + lane / 4;
-                            const int box_row = 8 * q + lane % 4 * 2 + i % 2;
-                            % if needs_row:
-                            const extent row = first_row + within;
-                            % endif
-                            % if needs_column:
-                            const extent column = b_tile + ${staging.map.rows} * chunk + box_row;
-                            % endif
-                            ${finish_one("4 * j + i", "row", "column", True)}
-                            const uint at = boxes + within / 32 * 8192 + box_row * 128 + ((within % 32 / 4) ^ (box_row & 7)) * 16 + within % 4 * 4;
-                            asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "${constraint}"(value) : "memory");
-                        }
-                    }
-                    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
-                    if (thread == 0) {
-                        #pragma unroll
-                        for (int box = 0; box < ${staging.boxes}; ++box) {
-                            store_box(boxes + box * 8192, out_map, first_row + box * ${staging.map.elements}, b_tile + ${staging.map.rows} * chunk);
-                        }
-                        asm volatile("cp.async.bulk.commit_group;" : : : "memory");
-                    }
                 }
 </%def>

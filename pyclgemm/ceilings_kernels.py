@@ -17,7 +17,7 @@ from .kernel_source import KernelSource, render
 from .matrix_codegen import FragmentLoad
 from .matrix_unit import MatrixUnit
 from .ptx_step import MARK
-from .wgmma_codegen import TARGET
+from .wgmma_codegen import TARGET, descriptor
 from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit
 
 #: Chains of multiply-adds of a work-item, and steps of each before the loop's end.
@@ -142,14 +142,13 @@ def warpgroup_source(unit: WgmmaUnit) -> KernelSource:
         WARPGROUP * WARPGROUPS,
         real="int" if unit.is_integer else "float",
         instruction=unit.instruction(WGMMA_COLUMNS),
-        modifiers="" if unit.is_integer else ", 1, 1, 0, 0" if unit.any_order else ", 1, 1",
-        constraint="r" if unit.is_integer else "f",
+        modifiers=unit.modifiers(False, False),
+        constraint=unit.constraint,
         columns=WGMMA_COLUMNS,
         warpgroups=WARPGROUPS,
         steps=UNIT_STEPS,
         pattern=_PATTERNS[unit.operand],
-        # Groups of 8 rows of 128 bytes, swizzled (PTX ISA, "Matrix Descriptor Format").
-        descriptor=1 << 62 | 8 * 128 // 16 << 32 | 1 << 16,
+        descriptor=descriptor(),
         mark=MARK,
     )
     return replace(source, target=TARGET)

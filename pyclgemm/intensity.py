@@ -22,11 +22,8 @@ from .problem import GemmProblem
 from .schedule import needs_packing
 from .share import Share, tile_count
 from .slab_reader import slab_reader
-from .wgmma_units import FRAGMENT_ROWS
-
-#: Bytes of an element as wgmma multiplies it, and of a slab along k.
-_MULTIPLIED_BYTES = {"int8": 1, "float16": 2, "bfloat16": 2, "tf32": 4}
-_WGMMA_SLAB_BYTES = 128
+from .tensor_map import ROW_BYTES
+from .wgmma_units import FRAGMENT_ROWS, UNITS
 
 
 @dataclass(frozen=True)
@@ -211,12 +208,12 @@ def _wgmma_traffic(
 ) -> Traffic:
     """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
     precision = problem.precision
-    size = _MULTIPLIED_BYTES[precision.multiplied or ""]
+    size = UNITS[precision.multiplied or ""].element_bytes
     stored = size * parts_of(precision.terms)
     extents = {"a": problem.m, "b": problem.n}
     packing = sum(2 * stored * extents[name] * problem.k for name in packed)
     count = tile_count(problem.m, problem.n, config.MWG, config.NWG)
-    slab = _WGMMA_SLAB_BYTES // size
+    slab = ROW_BYTES // size
     depth = math.ceil(problem.k / slab) * slab
     tiles = count * depth * (config.MWG + config.NWG) * stored
     read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG

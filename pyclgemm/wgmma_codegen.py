@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .device import DeviceTraits
-from .element import ElementType
+from .element import ElementType, stored_bytes
 from .gemm_parts import gemm_parts
 from .kernel_source import Argument, KernelSource, share_arguments
 from .matrix_configs import WgmmaConfig
 from .pack_codegen import PackedForm
 from .parts import PART_TYPES, PRODUCTS, parts_of
-from .problem import GemmProblem, MatrixLayout, Order
+from .problem import OPERANDS, GemmProblem, Order
 from .ptx_step import MARK
 from .share import FAN_IN
 from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap
@@ -66,14 +66,8 @@ class WgmmaOperand:
 
     @property
     def descriptor(self) -> int:
-        """A descriptor without its address (PTX ISA, "Matrix Descriptor Format").
-
-        Bits 16-29: distance of boxes side by side along the tile; where k is contiguous there are
-        none. Bits 32-45: distance of groups of 8 rows. Both in units of 16 bytes. Bits 62-63:
-        128-byte swizzle.
-        """
-        beside = 1 if self.along_k else self.map.bytes // 16
-        return 1 << 62 | 8 * ROW_BYTES // 16 << 32 | beside << 16
+        """A descriptor without its address."""
+        return descriptor(1 if self.along_k else self.map.bytes // 16)
 
     @property
     def step(self) -> int:
@@ -110,6 +104,20 @@ class Staging:
     bytes: int
     packs: str
     turned: bool = False
+
+
+def descriptor(beside: int = 1) -> int:
+    """How slabs lie, without an address (PTX ISA, "Matrix Descriptor Format").
+
+    Bits 32-45: distance of groups of 8 rows, in units of 16 bytes. Bits 62-63: 128-byte swizzle.
+
+    Parameters
+    ----------
+    beside : int
+        Bits 16-29: distance of boxes side by side along the tile, in units of 16 bytes; where k
+        is contiguous there are none.
+    """
+    return 1 << 62 | 8 * ROW_BYTES // 16 << 32 | beside << 16
 
 
 def staging_of(config: WgmmaConfig, result: ElementType, order: Order = "row") -> Staging:
@@ -149,21 +157,15 @@ def work_items(config: WgmmaConfig) -> int:
     return WARPGROUP * (1 + config.CONSUMERS)
 
 
-def is_copied(layout: MatrixLayout, stored_bytes: int) -> bool:
-    """Whether a tensor map can describe a matrix: rows of aligned distance."""
-    vectors = layout.alignment * stored_bytes % ALIGNMENT == 0
-    return vectors and layout.order != "strided" and not layout.conjugate
-
-
 def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -> PackedForm | None:
     """The form in which an operand must be packed first; None where it is copied as it lies."""
     terms = problem.precision.terms
     layout = problem.a if name == "a" else problem.b
     along_k = layout.order == ("row" if name == "a" else "column")
-    stored = ElementType(problem.dtype, problem.real_dtype).stored_bytes
+    stored = stored_bytes(problem.dtype)
     as_it_is = terms == 1 and stored == unit.element_bytes
     reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
-    if as_it_is and is_copied(layout, stored) and reads_it:
+    if as_it_is and layout.in_pieces(ALIGNMENT, stored) and reads_it:
         return None
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
     return PackedForm(along_k=True, split=split, parts=parts_of(terms))
@@ -192,7 +194,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     problem = as_boxes(problem, unit)
     parts = gemm_parts(problem, config, traits, whole).reading(unit.stored)
     result = parts.wide
-    staged = is_copied(problem.out, result.stored_bytes) and (
+    staged = problem.out.in_pieces(ALIGNMENT, result.stored_bytes) and (
         problem.out.order == "row" or result.stored_bytes == _TURNED_BYTES
     )
     operands = (
@@ -204,7 +206,6 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     parts = parts.adding(Argument("maps", "output", "ulong"))
     if config.FILL:
         parts = parts.adding(*share_arguments(parts.element.vector(1)))
-    turned = [str(int(not operand.along_k)) for operand in operands]
     return parts.source(
         "gemm_wgmma",
         "wgmma.cl.mako",
@@ -226,8 +227,11 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         slab_depth=slab_depth(unit),
         accumulators=config.NWG // 2,
         instruction=unit.instruction(config.NWG),
-        modifiers="" if unit.is_integer else ", ".join(["", "1", "1", *turned * unit.any_order]),
-        constraint="r" if unit.is_integer else "f",
+        modifiers=unit.modifiers(*(not operand.along_k for operand in operands)),
+        constraint=unit.constraint,
+        held="totals" if config.PROMOTE else "accumulators",
+        needs_row=problem.c or problem.bias == "row" or terms > 1,
+        needs_column=problem.c or problem.bias == "column" or terms > 1,
         warpgroup=WARPGROUP,
         registers=REGISTERS.get(config.CONSUMERS),
         map_count=3 if staged else 2,
@@ -239,7 +243,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
 
 def as_boxes(problem: GemmProblem, unit: WgmmaUnit) -> GemmProblem:
     """The product with its operands as they are when slabs are copied."""
-    form_a, form_b = (boxed_form(name, problem, unit) for name in ("a", "b"))
+    form_a, form_b = (boxed_form(name, problem, unit) for name in OPERANDS)
     return replace(
         problem,
         a=form_a.layout("a") if form_a else problem.a,

@@ -48,7 +48,7 @@ class WgmmaUnit:
 
     Examples
     --------
-    >>> _UNITS["float16"].instruction(128)
+    >>> UNITS["float16"].instruction(128)
     'wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16'
     """
 
@@ -69,12 +69,24 @@ class WgmmaUnit:
         """Whether sums are integers."""
         return self.types.startswith("s32")
 
+    @property
+    def constraint(self) -> str:
+        """The letter of a register of the sums in inline PTX."""
+        return "r" if self.is_integer else "f"
+
+    def modifiers(self, turned_a: bool, turned_b: bool) -> str:
+        """What follows the descriptors: signs, and which operands run along the tile."""
+        if self.is_integer:
+            return ""
+        return f", 1, 1, {turned_a:d}, {turned_b:d}" if self.any_order else ", 1, 1"
+
     def instruction(self, n: int) -> str:
         """Its name for n columns."""
         return f"wgmma.mma_async.sync.aligned.m{FRAGMENT_ROWS}n{n}k{self.k}.{self.types}"
 
 
-_UNITS = {
+#: By what they multiply.
+UNITS = {
     unit.operand: unit
     for unit in (
         WgmmaUnit("float16", "f32.f16.f16", 2, "half", any_order=True),
@@ -100,7 +112,7 @@ def wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit | None:
     """
     if precision.multiplied is None or not traits.wgmma:
         return None
-    return _UNITS.get(precision.multiplied)
+    return UNITS.get(precision.multiplied)
 
 
 def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit:
@@ -117,6 +129,6 @@ def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit
         raise UnsupportedError(
             f"precision is {precision.name}, for which {traits.name!r} has no warpgroup "
             f"units{why}; those of NVIDIA's compute capability 9.0 multiply "
-            f"{', '.join(_UNITS)}"
+            f"{', '.join(UNITS)}"
         )
     return unit
