@@ -12,8 +12,8 @@
 <%namespace name="tile" file="tile.mako"/>
 <%namespace name="warpgroup_unit" file="warpgroup_unit.mako"/>
 <%
-    # What the unit still reads or writes, registers of A or sums, is not touched meanwhile.
-    waits_each = tiles.PROMOTE or a_in_registers
+    # Registers of A are not touched while the unit still reads them.
+    waits_each = a_in_registers
 %>
 ${prelude.types()}
 
@@ -211,11 +211,41 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                 totals[f][i] = 0;
                 % endif
             </%call>
+            % if tiles.PROMOTE:
+            for (extent begin = first; begin < last; begin += ${tiles.PROMOTE}) {
+                const extent end = min(begin + ${tiles.PROMOTE}, last);
+                ${multiply_slabs("begin", "end")}
+                <%call expr="each_sum()">
+                totals[f][i] += accumulators[f][i];
+                accumulators[f][i] = 0;
+                </%call>
+            }
+            % else:
+            ${multiply_slabs("first", "last")}
+            % endif
+            % if tiles.FILL:
+            ${share.join_among(f"asm volatile(\"bar.sync {tiles.CONSUMERS + 1}, {warpgroup * tiles.CONSUMERS};\" : : : \"memory\");", "sharer", "sharer == 0", f"(f * {accumulators} + i) * {warpgroup * tiles.CONSUMERS}", f"{held}[f][i]", each_sum, 1)}
+            % endif
+            #pragma unroll
+            for (int f = 0; f < FRAGMENTS; ++f) {
+                const extent first_row = a_tile + consumer * CONSUMER_M + 64 * f;
+                ${store.finish()}
+            }
+        }
+        % if staging:
+        if (thread == 0) {
+            asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
+        }
+        % endif
+</%def>
+
+## Slabs `from` to `to` of the tile, added to the sums.
+<%def name="multiply_slabs(begin, end)" filter="trim">
             % if not waits_each:
             int used = -1;  // the stage whose slabs were multiplied last
             % endif
             #pragma unroll 1
-            for (extent slab = first; slab < last; ++slab) {
+            for (extent slab = ${begin}; slab < ${end}; ++slab) {
                 % if a_in_registers:
                 const __local uchar *a_slab = memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
                 % else:
@@ -246,14 +276,6 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                 if (thread == 0) {
                     arrive(empty + 8 * stage);
                 }
-                % if tiles.PROMOTE:
-                if (${"true" if tiles.PROMOTE == 1 else f"slab % {tiles.PROMOTE} == {tiles.PROMOTE - 1} || slab == last - 1"}) {
-                    <%call expr="each_sum()">
-                        totals[f][i] += accumulators[f][i];
-                        accumulators[f][i] = 0;
-                    </%call>
-                }
-                % endif
                 % else:
                 // One group of instructions stays on its way; the one before it is done.
                 if (used >= 0) {
@@ -275,20 +297,6 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                 arrive(empty + 8 * used);
             }
             % endif
-            % if tiles.FILL:
-            ${share.join_among(f"asm volatile(\"bar.sync {tiles.CONSUMERS + 1}, {warpgroup * tiles.CONSUMERS};\" : : : \"memory\");", "sharer", "sharer == 0", f"(f * {accumulators} + i) * {warpgroup * tiles.CONSUMERS}", f"{held}[f][i]", each_sum, 1)}
-            % endif
-            #pragma unroll
-            for (int f = 0; f < FRAGMENTS; ++f) {
-                const extent first_row = a_tile + consumer * CONSUMER_M + 64 * f;
-                ${store.finish()}
-            }
-        }
-        % if staging:
-        if (thread == 0) {
-            asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
-        }
-        % endif
 </%def>
 
 ## The fragments of A of a slab. They lie there in boxes of 32 rows by 32 depths, rows contiguous.

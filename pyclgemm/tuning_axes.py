@@ -56,7 +56,7 @@ _WGMMA_AXES: dict[str, tuple[int, ...]] = {
     "CONSUMERS": (1, 2, 3),
     "STAGES": (2, 3, 4, 5, 6, 7, 8),
     "GROUP_M": (1, 4, 8, 16),
-    "PROMOTE": (0, 1, 2, 4),
+    "PROMOTE": (0, 4, 8, 16),
     "FILL": (0, 1),
 }
 

@@ -138,6 +138,20 @@ def staging_of(config: WgmmaConfig, result: ElementType, order: Order = "row") -
     )
 
 
+def copied_out(problem: GemmProblem, result: ElementType) -> bool:
+    """Whether results can be copied out of local memory in boxes.
+
+    A copy to memory ends at a whole piece of 16 bytes: where a row of the result ends within one,
+    it writes over the end (seen on an H100; copies from memory do not read over it).
+    """
+    out = problem.out
+    if out.order == "column" and result.stored_bytes != _TURNED_BYTES:
+        return False
+    contiguous = problem.n if out.order == "row" else problem.m
+    whole = contiguous * result.stored_bytes % ALIGNMENT == 0
+    return whole and out.in_pieces(ALIGNMENT, result.stored_bytes)
+
+
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     """Bytes of local memory of a work-group, with results of so many bytes staged."""
     boxes = min(_MOST_BOXES, config.NWG * result_bytes // ROW_BYTES)
@@ -194,9 +208,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     problem = as_boxes(problem, unit)
     parts = gemm_parts(problem, config, traits, whole).reading(unit.stored)
     result = parts.wide
-    staged = problem.out.in_pieces(ALIGNMENT, result.stored_bytes) and (
-        problem.out.order == "row" or result.stored_bytes == _TURNED_BYTES
-    )
+    staging = staging_of(config, result, problem.out.order) if copied_out(problem, result) else None
     operands = (
         _operand("a", problem.a.order == "row", config.MWG, unit, terms),
         _operand("b", problem.b.order == "column", config.NWG, unit, terms),
@@ -214,7 +226,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         TARGET,
         tiles=config,
         operands=operands,
-        staging=staging_of(config, result, problem.out.order) if staged else None,
+        staging=staging,
         a_in_registers=problem.a.order == "column" and unit.a_through_registers,
         terms=terms,
         whole=whole,
@@ -234,7 +246,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         needs_column=problem.c or problem.bias == "column" or terms > 1,
         warpgroup=WARPGROUP,
         registers=REGISTERS.get(config.CONSUMERS),
-        map_count=3 if staged else 2,
+        map_count=3 if staging else 2,
         map_words=WORDS,
         mark=MARK,
         fan_in=FAN_IN,

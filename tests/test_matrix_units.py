@@ -276,12 +276,12 @@ def test_complex_elements_are_refused(queue: Any) -> None:
 
 def test_other_families_do_not_compute_in_a_units_precision(units: None, queue: Any) -> None:
     a = np.ones((4, 4), np.float32)
-    direct = {
-        "path": "direct", "WGD": 8, "KWGD": 8, "MDIMCD": 8, "NDIMCD": 8, "MDIMAD": 8, "NDIMBD": 8,
-        "KWID": 1, "VWMD": 1, "VWND": 1,
+    indirect = {
+        "path": "indirect", "MWG": 8, "NWG": 8, "KWG": 8, "MDIMC": 8, "NDIMC": 8, "MDIMA": 8,
+        "NDIMB": 8, "KWI": 1, "VWM": 1, "VWN": 1,
     }  # fmt: skip
     with pytest.raises(ConfigError, match="TF32_TF32_F32, which only matrix"):
-        pyclgemm.gemm(queue, a, a, precision="TF32_TF32_F32", config=direct)
+        pyclgemm.gemm(queue, a, a, precision="TF32_TF32_F32", config=indirect)
 
 
 @pytest.mark.parametrize("name", FLOAT32)

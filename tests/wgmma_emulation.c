@@ -317,7 +317,9 @@ static void copy_box(int loads, uint address, const ulong *map, int inner, int o
     for (uint r = 0; r < rows; ++r) {
         for (uint e = 0; e < elements; ++e) {
             const long row = (long)outer + r, column = (long)inner + e;
-            const int inside = row >= 0 && column >= 0 && (ulong)row < height && (ulong)column < width;
+            // As the hardware was seen to: what is written ends at whole pieces of 16 bytes.
+            const ulong end = loads ? width : (width * size + 15) / 16 * 16 / size;
+            const int inside = row >= 0 && column >= 0 && (ulong)row < height && (ulong)column < end;
             uchar *local = at(swizzled(address + 128 * r + size * e));
             uchar *global = (uchar *)(map[0] + row * pitch + column * size);
             for (uint b = 0; b < size; ++b) {
