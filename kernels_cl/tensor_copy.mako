@@ -51,20 +51,23 @@ static inline void store_box(const uint from, const __global ulong *map, const i
 }
 % endif
 
-// Word by word what cuTensorMapEncodeTiled would write: `extents` less one, the inner one in the
+// Word `i` of what cuTensorMapEncodeTiled would write: `extents` less one, the inner one in the
 // lower half; `row_bytes` from one row of the matrix to the next.
-static inline void write_map(__global ulong *map, const ulong address, const ulong format, const ulong row_bytes, const ulong extents, const ulong box, const ulong rows)
+static inline ulong map_word(const int i, const ulong address, const ulong format, const ulong row_bytes, const ulong extents, const ulong box, const ulong rows)
 {
-    map[0] = address;
-    map[1] = format | row_bytes >> 4 << 32;
-    map[2] = 0;
-    map[3] = 0;
-    map[4] = extents;
-    map[5] = 0;
-    map[6] = box;
-    map[7] = rows;
-    for (int i = 8; i < 16; ++i) {
-        map[i] = 0;
+    switch (i) {
+    case 0:
+        return address;
+    case 1:
+        return format | row_bytes >> 4 << 32;
+    case 4:
+        return extents;
+    case 6:
+        return box;
+    case 7:
+        return rows;
+    default:
+        return 0;
     }
 }
 
@@ -75,7 +78,7 @@ static inline void read_map_anew(const __global ulong *map)
 }
 </%def>
 
-## Writes the map of a matrix. `map`: a TensorMap; `inner`, `outer`: its extents; `pitch`: elements.
-<%def name="write(to, map, pointer, inner, outer, pitch)" filter="trim">
-write_map(${to}, (ulong)(${pointer}), ${f"{map.format_word:#x}"}, (ulong)(${pitch}) * ${map.element_bytes}, (ulong)(${inner} - 1) | (ulong)(${outer} - 1) << 32, ${f"{map.box_word:#x}"}, ${map.rows_word});
+## Writes word `i` of the map of a matrix. `map`: a TensorMap; `inner`, `outer`: its extents; `pitch`: elements.
+<%def name="write(to, i, map, pointer, inner, outer, pitch)" filter="trim">
+${to}[${i}] = map_word(${i}, (ulong)(${pointer}), ${f"{map.format_word:#x}"}, (ulong)(${pitch}) * ${map.element_bytes}, (ulong)(${inner} - 1) | (ulong)(${outer} - 1) << 32, ${f"{map.box_word:#x}"}, ${map.rows_word});
 </%def>

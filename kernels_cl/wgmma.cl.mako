@@ -11,10 +11,6 @@
 <%namespace name="store" file="wgmma_store.mako"/>
 <%namespace name="tile" file="tile.mako"/>
 <%namespace name="warpgroup_unit" file="warpgroup_unit.mako"/>
-<%
-    # Registers of A are not touched while the unit still reads them.
-    waits_each = a_in_registers
-%>
 ${prelude.types()}
 
 #define MWG ${tiles.MWG}  // rows of a work-group's tile
@@ -79,24 +75,26 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % if staging:
     __global ulong *out_map = a_map + ${2 * map_words};
 % endif
-    if (item == 0) {
+    if (item < ${map_words}) {
         % for slab in operands:
-        ${tensor_copy.write(f"{slab.name}_map", slab.map, slab.name, slab.inner, slab.outer, slab.pitch)}
+        ${tensor_copy.write(f"{slab.name}_map", "item", slab.map, slab.name, slab.inner, slab.outer, slab.pitch)}
         % endfor
         % if staging:
         % if staging.turned:
-        ${tensor_copy.write("out_map", staging.map, "out", "m", "n", "out_column_stride")}
+        ${tensor_copy.write("out_map", "item", staging.map, "out", "m", "n", "out_column_stride")}
         % else:
-        ${tensor_copy.write("out_map", staging.map, "out", "n", "m", "out_row_stride")}
+        ${tensor_copy.write("out_map", "item", staging.map, "out", "n", "m", "out_row_stride")}
         % endif
         % endif
+        asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
+    }
+    if (item == ${warpgroup}) {
         for (int stage = 0; stage < STAGES; ++stage) {
             make_barrier(full + 8 * stage, 1);
             make_barrier(empty + 8 * stage, ${tiles.CONSUMERS});
         }
         asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
         asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-        asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 
@@ -178,10 +176,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                     }
                     % endif
                     % endfor
-                    if (++stage == STAGES) {
-                        stage = 0;
-                        parity ^= 1;
-                    }
+                    ${next_stage()}
                 }
             }
 </%def>
@@ -239,44 +234,23 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         % endif
 </%def>
 
-## Slabs `from` to `to` of the tile, added to the sums.
+## Slabs `begin` to `end` of the tile, added to the sums.
 <%def name="multiply_slabs(begin, end)" filter="trim">
-            % if not waits_each:
-            int used = -1;  // the stage whose slabs were multiplied last
+            % if a_in_registers:
+            ${multiply_through_registers(begin, end)}
+            % else:
+            ${multiply_as_copied(begin, end)}
             % endif
+</%def>
+
+<%def name="multiply_as_copied(begin, end)" filter="trim">
+            int used = -1;  // the stage whose slabs were multiplied last
             #pragma unroll 1
             for (extent slab = ${begin}; slab < ${end}; ++slab) {
-                % if a_in_registers:
-                const __local uchar *a_slab = memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
-                % else:
                 const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
                 const ulong a_at = ${descriptor(operands[0])} | (a_slab & 0x3ffff) >> 4;
-                % endif
-                const uint b_slab = slab_memory + stage * (A_BYTES + B_BYTES) + A_BYTES;
-                const ulong b_at = ${descriptor(operands[1])} | (b_slab & 0x3ffff) >> 4;
                 await(full + 8 * stage, parity);
-                % if a_in_registers:
-                ${load_a()}
-                % endif
-                asm volatile("${mark}wgmma.fence.sync.aligned;" : : : "memory");
-                #pragma unroll
-                for (int step = 0; step < 4; ++step) {
-                    #pragma unroll
-                    for (int f = 0; f < FRAGMENTS; ++f) {
-                        % if a_in_registers:
-                        multiply_accumulate(accumulators[f], a_fragments[f][step], b_at + step * ${operands[1].step});
-                        % else:
-                        multiply_accumulate(accumulators[f], a_at + f * ${64 * 128 >> 4} + step * ${operands[0].step}, b_at + step * ${operands[1].step});
-                        % endif
-                    }
-                }
-                asm volatile("${mark}wgmma.commit_group.sync.aligned;" : : : "memory");
-                % if waits_each:
-                ${await_all()}
-                if (thread == 0) {
-                    arrive(empty + 8 * stage);
-                }
-                % else:
+                ${multiply("a_at + f * %d + step * %d" % (64 * 128 >> 4, operands[0].step))}
                 // One group of instructions stays on its way; the one before it is done.
                 if (used >= 0) {
                     asm volatile("${mark}wgmma.wait_group.sync.aligned 1;" : : : "memory");
@@ -285,33 +259,74 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                     }
                 }
                 used = stage;
-                % endif
-                if (++stage == STAGES) {
-                    stage = 0;
-                    parity ^= 1;
-                }
+                ${next_stage()}
             }
-            % if not waits_each:
             ${await_all()}
             if (thread == 0 && used >= 0) {
                 arrive(empty + 8 * used);
             }
-            % endif
 </%def>
 
-## The fragments of A of a slab. They lie there in boxes of 32 rows by 32 depths, rows contiguous.
+## Half of a slab's fragments of A are loaded while the unit multiplies the half before.
+<%def name="multiply_through_registers(begin, end)" filter="trim">
+            uint a_fragments[2][FRAGMENTS][2][4];
+            int used = -1;
+            #pragma unroll 1
+            for (extent slab = ${begin}; slab < ${end}; ++slab) {
+                const __local uchar *a_slab = memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
+                await(full + 8 * stage, parity);
+                #pragma unroll
+                for (int half_slab = 0; half_slab < 2; ++half_slab) {
+                    ${load_a()}
+                    ${multiply("a_fragments[half_slab][f][step]", 2, "2 * half_slab + step")}
+                    asm volatile("${mark}wgmma.wait_group.sync.aligned 1;" : : : "memory");
+                    if (half_slab == 0 && thread == 0 && used >= 0) {
+                        arrive(empty + 8 * used);
+                    }
+                }
+                used = stage;
+                ${next_stage()}
+            }
+            ${await_all()}
+            if (thread == 0 && used >= 0) {
+                arrive(empty + 8 * used);
+            }
+</%def>
+
+## Steps of 32 bytes of the stage's slabs, as one group of instructions.
+<%def name="multiply(a, steps=4, b_step='step')" filter="trim">
+                const uint b_slab = slab_memory + stage * (A_BYTES + B_BYTES) + A_BYTES;
+                const ulong b_at = ${descriptor(operands[1])} | (b_slab & 0x3ffff) >> 4;
+                asm volatile("${mark}wgmma.fence.sync.aligned;" : : : "memory");
+                #pragma unroll
+                for (int step = 0; step < ${steps}; ++step) {
+                    #pragma unroll
+                    for (int f = 0; f < FRAGMENTS; ++f) {
+                        multiply_accumulate(accumulators[f], ${a}, b_at + ${f'({b_step})' if '+' in b_step else b_step} * ${operands[1].step});
+                    }
+                }
+                asm volatile("${mark}wgmma.commit_group.sync.aligned;" : : : "memory");
+</%def>
+
+<%def name="next_stage()" filter="trim">
+                if (++stage == STAGES) {
+                    stage = 0;
+                    parity ^= 1;
+                }
+</%def>
+
+## Half a slab's fragments of A. They lie there in boxes of 32 rows by 32 depths, rows contiguous.
 <%def name="load_a()" filter="trim">
-                uint a_fragments[FRAGMENTS][4][4];
                 #pragma unroll
                 for (int f = 0; f < FRAGMENTS; ++f) {
                     #pragma unroll
-                    for (int step = 0; step < 4; ++step) {
+                    for (int step = 0; step < 2; ++step) {
                         #pragma unroll
                         for (int i = 0; i < 4; ++i) {
                             const int row = 64 * f + thread / 32 * 16 + i % 2 * 8 + lane / 4;
-                            const int depth = 8 * step + i / 2 * 4 + lane % 4;
+                            const int depth = 8 * (2 * half_slab + step) + i / 2 * 4 + lane % 4;
                             const int at = row / 32 * 4096 + depth * 128 + ((row % 32 / 4) ^ (depth & 7)) * 16 + row % 4 * 4;
-                            a_fragments[f][step][i] = nearest_tf32(*(const __local float *)(a_slab + at));
+                            a_fragments[half_slab][f][step][i] = nearest_tf32(*(const __local float *)(a_slab + at));
                         }
                     }
                 }
