@@ -229,7 +229,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         }
         % if staging:
         if (thread == 0) {
-            asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
+            asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
         }
         % endif
 </%def>
