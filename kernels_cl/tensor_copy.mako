@@ -2,8 +2,11 @@
 ## that they are done: inline PTX for sm_90 (PTX ISA, "cp.async.bulk.tensor", "mbarrier").
 ## Addresses in local memory are plain numbers of 32 bits.
 
-## Functions around barriers and copies. `stores`: whether boxes are written to a matrix, too.
-<%def name="functions(stores)" filter="trim">
+<%namespace name="async_copy" file="async_copy.mako"/>
+
+## Functions around barriers and copies. `stores`: whether boxes are written to a matrix, too. `stored`:
+## type of an element, of which `piece_elements` are 16 bytes.
+<%def name="functions(stores, stored, piece_elements)" filter="trim">
 static inline uint address_of(const __local void *p)
 {
     return (uint)(size_t)p;
@@ -41,6 +44,21 @@ static inline void load_box(const uint to, const __global ulong *map, const int 
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
         : : "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(barrier) : "memory");
 }
+
+// Copies the same box by a warpgroup's work-items, 16 bytes each at a time, without a map.
+static inline void load_box_by_items(const uint to, const __global ${stored} *matrix, const long pitch, const extent inner, const extent outer, const extent width, const extent height, const int rows, const int item)
+{
+    const int piece = item % 8;
+    const extent first = inner + piece * ${piece_elements};
+    const int inside = max(min(width - first, (extent)${piece_elements}), (extent)0) * ${16 // piece_elements};
+    #pragma unroll 4
+    for (int row = item / 8; row < rows; row += 16) {
+        const int bytes = outer + row < height ? inside : 0;
+        const __global ${stored} *source = matrix + (bytes ? (outer + row) * pitch + first : 0);
+        const uint at = to + row * 128 + (piece ^ (row & 7)) * 16;
+        ${async_copy.copy("at", "source", 16, "bytes")}
+    }
+}
 % if stores:
 
 // Copies a box from local memory to a matrix; what lies outside is not written.
@@ -55,20 +73,9 @@ static inline void store_box(const uint from, const __global ulong *map, const i
 // lower half; `row_bytes` from one row of the matrix to the next.
 static inline ulong map_word(const int i, const ulong address, const ulong format, const ulong row_bytes, const ulong extents, const ulong box, const ulong rows)
 {
-    switch (i) {
-    case 0:
-        return address;
-    case 1:
-        return format | row_bytes >> 4 << 32;
-    case 4:
-        return extents;
-    case 6:
-        return box;
-    case 7:
-        return rows;
-    default:
-        return 0;
-    }
+    const ulong low = i == 0 ? address : format | row_bytes >> 4 << 32;
+    const ulong high = i == 4 ? extents : i == 6 ? box : i == 7 ? rows : 0;
+    return i < 2 ? low : high;
 }
 
 // What this work-group wrote to a map is what its copies read.
