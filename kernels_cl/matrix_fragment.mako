@@ -76,27 +76,29 @@ static inline void multiply_accumulate(sums *c, const ${unit.register} *a, const
 
 ## The fragments of so many instructions as are loaded for at once, of all rows (a) or columns (b)
 ## of the sub-group's tile.
-<%def name="load(slab)" filter="trim">
+##
+## They go to `buffer`, and start at depth `p`.
+<%def name="load(slab, buffer, p)" filter="trim">
 % if fragments.way == "ldmatrix":
-${load_matrices(slab)}
+${load_matrices(slab, buffer, p)}
 % elif fragments.way == "vectors":
-${load_vectors(slab)}
+${load_vectors(slab, buffer, p)}
 % else:
-${load_elements(slab)}
+${load_elements(slab, buffer, p)}
 % endif
 </%def>
 
-<%def name="load_matrices(slab)" filter="trim">
+<%def name="load_matrices(slab, buffer, p)" filter="trim">
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_LOADS; ++i) {
-        load_${slab.name}(${slab.name}_fragments[0] + 4 * i, ${slab.name}_slab + ${slab.name.upper()}_PLACE(${slab.name}_first + 16 * i + ${slab.matrix_position}, p + ${slab.matrix_depth}));
+        load_${slab.name}(${slab.name}_fragments${buffer}[0] + 4 * i, ${slab.name}_slab + ${slab.name.upper()}_PLACE(${slab.name}_first + 16 * i + ${slab.matrix_position}, ${p} + ${slab.matrix_depth}));
     }
 </%def>
 
-<%def name="load_vectors(slab)" filter="trim">
+<%def name="load_vectors(slab, buffer, p)" filter="trim">
 <%
     depths = unit.places.run * fragments.steps
-    depth = f"p + {unit.places.piece} * {depths}" if unit.places.piece else "p"
+    depth = f"{p} + {unit.places.piece} * {depths}" if unit.places.piece else p
     registers = depths // unit.word
     width = registers // fragments.vectors
     lane = lambda one: f"loaded{one // width}" + (f".s{one % width}" if width > 1 else "")
@@ -110,14 +112,14 @@ ${load_elements(slab)}
             const ${fragments.vector} loaded${one} = from[${one}];
             % endfor
             % for register in range(registers):
-            ${slab.name}_fragments[${part}][${registers} * i + ${register}] = ${lane(register)};
+            ${slab.name}_fragments${buffer}[${part}][${registers} * i + ${register}] = ${lane(register)};
             % endfor
         }
         % endfor
     }
 </%def>
 
-<%def name="load_elements(slab)" filter="trim">
+<%def name="load_elements(slab, buffer, p)" filter="trim">
 <%
     groups = slab.extent // unit.places.positions
     place = lambda depth_group, group: f"{groups * unit.depth_groups} * i + {groups * depth_group + group}"
@@ -129,11 +131,11 @@ ${load_elements(slab)}
         % for group in range(groups):
         {
             const int position = ${slab.name}_first + ${slab.extent} * i + ${f"{unit.places.positions * group} + " if group else ""}${unit.places.position};
-            const int depth = p + ${f"{unit.places.depths * depth_group} + " if depth_group else ""}${unit.places.piece}${f" * {unit.places.run}" if unit.places.run > 1 else ""};
+            const int depth = ${p} + ${f"{unit.places.depths * depth_group} + " if depth_group else ""}${unit.places.piece}${f" * {unit.places.run}" if unit.places.run > 1 else ""};
             % if as_stored:
-            ${slab.name}_fragments[0][${place(depth_group, group)}] = ${at(0)};
+            ${slab.name}_fragments${buffer}[0][${place(depth_group, group)}] = ${at(0)};
             % else:
-            ${to_registers(slab, place(depth_group, group), [at(step) for step in range(unit.word)])}
+            ${to_registers(slab, buffer, place(depth_group, group), [at(step) for step in range(unit.word)])}
             % endif
         }
         % endfor
@@ -142,7 +144,7 @@ ${load_elements(slab)}
 </%def>
 
 ## A register of each part from as many float32 as the parts of them fill.
-<%def name="to_registers(slab, place, elements)" filter="trim">
+<%def name="to_registers(slab, buffer, place, elements)" filter="trim">
     % for word, one in enumerate(elements):
     float x${word} = ${one};
     % endfor
@@ -152,9 +154,9 @@ ${load_elements(slab)}
         const float lead${word} = leading(x${word});
         % endfor
         % if unit.word == 1:
-        ${slab.name}_fragments[${part}][${place}] = as_uint(lead0);
+        ${slab.name}_fragments${buffer}[${part}][${place}] = as_uint(lead0);
         % else:
-        ${slab.name}_fragments[${part}][${place}] = as_uint(lead0) >> 16 | as_uint(lead1);
+        ${slab.name}_fragments${buffer}[${part}][${place}] = as_uint(lead0) >> 16 | as_uint(lead1);
         % endif
         % if part < parts - 1:
         % for word in range(unit.word):
@@ -165,14 +167,14 @@ ${load_elements(slab)}
     % endfor
 </%def>
 
-<%def name="multiply()" filter="trim">
+<%def name="multiply(buffer)" filter="trim">
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
         #pragma unroll
         for (int j = 0; j < B_FRAGMENTS; ++j) {
             % for step in range(fragments.steps):
             % for a_part, b_part in products:
-            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j], a_fragments[${a_part}] + ${share_of("i", step, unit.a_registers)}, b_fragments[${b_part}] + ${share_of("j", step, unit.b_registers)});
+            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j], a_fragments${buffer}[${a_part}] + ${share_of("i", step, unit.a_registers)}, b_fragments${buffer}[${b_part}] + ${share_of("j", step, unit.b_registers)});
             % endfor
             % endfor
         }

@@ -67,6 +67,23 @@ def _least_depth(dtype: str) -> int:
     return max(_FRAGMENT, _FRAGMENT_BYTES // ElementType(dtype, dtype).stored_bytes)
 
 
+def _depths_in_turn(dtype: str) -> int:
+    """Depths for which fragments are loaded two times, to registers that take turns."""
+    return 2 * (8 if dtype == "float64" else _least_depth(dtype))
+
+
+def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
+    """Whether a work-item's copies of a slab lie at the same steps for all work-items.
+
+    Rows lie along k where slabs pass through registers, else along k or a side of the tile.
+    """
+    items = _items(config, traits)
+    _, part = _staged_bytes(dtype, traits)
+    sides = () if traits is None or copies_through_registers(traits) else (config.MWG, config.NWG)
+    rows = {extent * part // COPY_BYTES for extent in (config.KWG, *sides)}
+    return all(pieces and max(items, pieces) % min(items, pieces) == 0 for pieces in rows)
+
+
 MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
     one_of("STAGES", _MATRIX, (1, 2, 3, 4)),
     Constraint(
@@ -103,6 +120,29 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: (
             f"{c.MWG} x {c.KWG} and {c.KWG} x {c.NWG} {dtype}, {_items(c, traits)} work-items"
         ),
+    ),
+    Constraint(
+        f"of the work-items and the pieces of {COPY_BYTES} bytes in a row of a slab, one must be a "
+        "multiple of the other",
+        _MATRIX,
+        lambda c, dtype, traits: dtype not in _DTYPES or _rows_are_shared(c, dtype, traits),
+        lambda c, dtype, traits: (
+            f"rows of {c.MWG}, {c.NWG} or {c.KWG} {dtype}, {_items(c, traits)} work-items"
+        ),
+    ),
+    one_of("FRAGMENTS", _MATRIX, (1, 2)),
+    Constraint(
+        "FRAGMENTS of 2 need slabs that are copied past the registers, and of twice the depth of "
+        "a fragment",
+        _MATRIX,
+        lambda c, dtype, traits: (
+            c.FRAGMENTS == 1
+            or (
+                not copies_through_registers(traits)
+                and (dtype not in _DTYPES or c.KWG % _depths_in_turn(dtype) == 0)
+            )
+        ),
+        lambda c, dtype, traits: f"FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
     ),
     within_work_group(_MATRIX, _items),
     Constraint(

@@ -49,8 +49,10 @@ class MatrixSlab:
         Rows of contiguous elements, of one part, and how many are in one.
     pitch : int
         Elements from one row to the next.
+    items : int
+        Work-items that copy.
     copies : int
-        Pieces of `COPY_BYTES` of a part that each work-item copies.
+        Pieces of `COPY_BYTES` of a part that each of them copies.
     extent : int
         Positions in a fragment.
     edges : "pieces" or "elements"
@@ -64,6 +66,7 @@ class MatrixSlab:
     rows: int
     length: int
     pitch: int
+    items: int
     copies: int
     extent: int
     edges: Literal["pieces", "elements"]
@@ -82,6 +85,18 @@ class MatrixSlab:
     def chunks(self) -> int:
         """Pieces of a row."""
         return self.length // self.width
+
+    def row_step(self, copy: str) -> str:
+        """Rows from a work-item's first copy to that number `copy`, in C; empty if none."""
+        if self.items >= self.chunks:
+            return f"{copy} * {self.items // self.chunks}"
+        return f"{copy} / {self.chunks // self.items}"
+
+    def within_step(self, copy: str) -> str:
+        """Elements along a row likewise."""
+        if self.items >= self.chunks:
+            return ""
+        return f"{copy} % {self.chunks // self.items} * {self.items * self.width}"
 
     @property
     def matrix_position(self) -> str:
@@ -212,6 +227,7 @@ def matrix_slabs(
             rows,
             length,
             pitch=length + padding_elements(unit, size, along_k),
+            items=items,
             copies=rows * length * size // (COPY_BYTES * items),
             extent=fragment,
             edges="pieces" if (name in packed and along_k) or end % width == 0 else "elements",

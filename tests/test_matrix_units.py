@@ -100,6 +100,8 @@ def test_sizes(units: None, queue: Any, sizes: Any) -> None:
         replace(CONFIG, STAGES=4, KWG=32),
         replace(CONFIG, MWG=96, NWG=48, SUBGROUPS_M=1, SUBGROUPS_N=3, GROUP_M=1),
         replace(CONFIG, MWG=64, NWG=64, SUBGROUPS_M=1, SUBGROUPS_N=2),
+        replace(CONFIG, KWG=32, FRAGMENTS=2),
+        replace(CONFIG, KWG=64, FRAGMENTS=2, STAGES=3),
     ],
     ids=str,
 )
