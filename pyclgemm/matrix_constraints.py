@@ -8,8 +8,7 @@ from .element import ElementType
 from .matrix_codegen import work_items
 from .matrix_configs import MatrixConfig
 from .matrix_slab import COPY_BYTES, most_padding
-from .matrix_units import sub_group_lanes
-from .matrix_units_amd import amd_unit
+from .matrix_units import sub_group_lanes, unit_multiplying
 
 _MATRIX = ("matrix",)
 
@@ -36,8 +35,8 @@ def copies_through_registers(traits: DeviceTraits | None) -> bool:
 def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
     """Bytes of an element in local memory with all its parts, and of its smallest part."""
     size = ElementType(dtype, dtype).stored_bytes
-    if dtype == "float32" and copies_through_registers(traits):
-        multiplied = [name for name in _PARTS_BYTES if traits and amd_unit(name, traits)]
+    if dtype == "float32" and traits:
+        multiplied = [name for name in _PARTS_BYTES if unit_multiplying(name, traits)]
         return max((_PARTS_BYTES[name] for name in multiplied), default=size), _PART_BYTES
     return size, size
 
