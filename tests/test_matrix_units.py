@@ -109,6 +109,21 @@ def test_tiles(units: None, queue: Any, config: MatrixConfig) -> None:
     check_gemm(queue, (70, 66, 90), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, config=config)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "precision", "depth"),
+    [
+        ("float64", "F64_F64_F64", 32),
+        ("float32", "TF32_TF32_F32_X3", 32),
+        ("int8", "I8_I8_I32", 64),
+    ],
+)
+def test_fragments_a_step_ahead(
+    units: None, queue: Any, dtype: str, precision: str, depth: int
+) -> None:
+    config = replace(CONFIG, KWG=depth, FRAGMENTS=2)
+    check_gemm(queue, (37, 33, 150), dtype, precision=precision, config=config)
+
+
 @pytest.mark.parametrize(("dtype", "out"), [("float16", ROW_ALIGNED), ("float64", STRIDED)])
 def test_epilogue(units: None, queue: Any, dtype: str, out: Any) -> None:
     check_gemm(
