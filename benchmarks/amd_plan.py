@@ -66,7 +66,7 @@ def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) ->
     Plan(registers=256, local_bytes=20480, waves=5)
     """
     unit = required_unit(problem.precision, traits)
-    load = fragment_load(unit, config, problem.dtype)
+    load = fragment_load(unit, config)
     packed = packed_operands(problem, unit)
     slabs = matrix_slabs(as_copied(problem, unit), packed, config, unit)
     items = work_items(config, unit.lanes)

@@ -18,6 +18,7 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fr
 #define NWG ${tiles.NWG}  // columns of it
 #define KWG ${tiles.KWG}  // depth of a slab
 #define STAGES ${tiles.STAGES}  // slabs of each operand in local memory
+#define STEP ${unit.k * fragments.steps}  // depth of the fragments that are loaded at once
 #define ITEMS ${work_items}  // work-items of a group
 #define SUBGROUP_M ${tiles.MWG // tiles.SUBGROUPS_M}  // rows of a sub-group's tile
 #define SUBGROUP_N ${tiles.NWG // tiles.SUBGROUPS_N}  // columns of it
@@ -59,6 +60,19 @@ ${prelude.epilogue()}
 
 ${fragment.functions()}
 
+## The registers of fragments; with FRAGMENTS 2, twice as many, which take turns.
+<%def name="declare_fragments()" filter="trim">
+<% buffers = "[2]" if tiles.FRAGMENTS == 2 else "" %>
+    ${unit.register} a_fragments${buffers}[${parts}][A_FRAGMENTS * ${unit.a_registers * fragments.steps}];
+    ${unit.register} b_fragments${buffers}[${parts}][B_FRAGMENTS * ${unit.b_registers * fragments.steps}];
+</%def>
+
+<%def name="load_fragments(buffer, p)" filter="trim">
+    ${fragment.load(slabs[0], buffer, p)}
+    ${fragment.load(slabs[1], buffer, p)}
+</%def>
+
+## The fragments of a depth are loaded, then multiplied.
 <%def name="multiply_slab()" filter="trim">
 % if past_registers:
     #pragma unroll
@@ -66,13 +80,47 @@ ${fragment.functions()}
     // Unrolled, the loads of all steps are moved to the front, and registers spill.
     #pragma unroll 1
 % endif
-    for (int p = 0; p < KWG; p += ${unit.k * fragments.steps}) {
-        ${unit.register} a_fragments[${parts}][A_FRAGMENTS * ${unit.a_registers * fragments.steps}];
-        ${unit.register} b_fragments[${parts}][B_FRAGMENTS * ${unit.b_registers * fragments.steps}];
-        ${fragment.load(slabs[0])}
-        ${fragment.load(slabs[1])}
-        ${fragment.multiply()}
+    for (int p = 0; p < KWG; p += STEP) {
+        ${declare_fragments()}
+        ${load_fragments("", "p")}
+        ${fragment.multiply("")}
     }
+</%def>
+
+## A slab that is copied past the registers.
+<%def name="start()" filter="trim">
+% if tiles.FRAGMENTS == 2:
+    ${declare_fragments()}
+    ${slab.meet(tiles.STAGES)}
+    ${slab.slab_pointers()}
+    ${load_fragments("[0]", "0")}
+% endif
+</%def>
+
+<%def name="meet_and_multiply_slab()" filter="trim">
+% if tiles.FRAGMENTS == 2:
+    // While fragments are multiplied, those of the next depth are loaded: at the end of a slab the
+    // first of the next one.
+    #pragma unroll
+    for (int p = 0; p < KWG; p += STEP) {
+        if (p + STEP == KWG) {
+            ${slab.meet(tiles.STAGES)}
+            ${slab.next_stage()}
+            ${slab.move_slab_pointers()}
+        }
+        ${load_fragments("[(p / STEP + 1) % 2]", "(p + STEP) % KWG")}
+        if (p == 0) {
+            ${slab.copy_next()}
+        }
+        ${fragment.multiply("[p / STEP % 2]")}
+    }
+% else:
+    ${slab.meet(tiles.STAGES)}
+    ${slab.copy_next()}
+    ${slab.slab_pointers()}
+    ${multiply_slab()}
+    ${slab.next_stage()}
+% endif
 </%def>
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
@@ -110,7 +158,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     }
 
 % if past_registers:
-    ${slab.walk_past_registers(tiles.STAGES, multiply_slab)}
+    ${slab.walk_past_registers(tiles.STAGES, start, meet_and_multiply_slab)}
 % else:
     ${slab.walk_through_registers(tiles.STAGES, multiply_slab)}
 % endif

@@ -1,10 +1,8 @@
 ## The fragments of a sub-group: from local memory into registers, and multiplied.
 ##
-## Context: unit (a MatrixUnit), slabs (MatrixSlab), fragments (a FragmentLoad), as_stored (whether
-## elements are multiplied as they lie in memory), parts (how many parts an element is split into),
-## products (the pairs of parts that are multiplied, small ones first), split (their PartType).
-
-<%namespace name="parts_of" file="parts.mako"/>
+## Context: unit (a MatrixUnit), slabs (MatrixSlab), fragments (a FragmentLoad), products (the pairs
+## of parts that are multiplied, small ones first).
+<%! part_at = lambda slab, part: f"{part} * {slab.name.upper()}_PART + " if part else "" %>
 
 <%def name="functions()" filter="trim">
 % if fragments.way == "ldmatrix":
@@ -18,10 +16,6 @@ static inline void load_${slab.name}(uint *to, const __local stored *row)
         : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((uint)(size_t)row) : "memory");
 }
 % endfor
-% endif
-% if not as_stored:
-
-${parts_of.functions(split, parts > 1)}
 % endif
 
 % if unit.spelling == "ptx":
@@ -76,27 +70,31 @@ static inline void multiply_accumulate(sums *c, const ${unit.register} *a, const
 
 ## The fragments of so many instructions as are loaded for at once, of all rows (a) or columns (b)
 ## of the sub-group's tile.
-<%def name="load(slab)" filter="trim">
+##
+## They go to `buffer`, and start at depth `p`.
+<%def name="load(slab, buffer, p)" filter="trim">
 % if fragments.way == "ldmatrix":
-${load_matrices(slab)}
+${load_matrices(slab, buffer, p)}
 % elif fragments.way == "vectors":
-${load_vectors(slab)}
+${load_vectors(slab, buffer, p)}
 % else:
-${load_elements(slab)}
+${load_elements(slab, buffer, p)}
 % endif
 </%def>
 
-<%def name="load_matrices(slab)" filter="trim">
+<%def name="load_matrices(slab, buffer, p)" filter="trim">
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_LOADS; ++i) {
-        load_${slab.name}(${slab.name}_fragments[0] + 4 * i, ${slab.name}_slab + ${slab.name.upper()}_PLACE(${slab.name}_first + 16 * i + ${slab.matrix_position}, p + ${slab.matrix_depth}));
+        % for part in range(slab.parts):
+        load_${slab.name}(${slab.name}_fragments${buffer}[${part}] + 4 * i, ${slab.name}_slab + ${part_at(slab, part)}${slab.name.upper()}_PLACE(${slab.name}_first + 16 * i + ${slab.matrix_position}, ${p} + ${slab.matrix_depth}));
+        % endfor
     }
 </%def>
 
-<%def name="load_vectors(slab)" filter="trim">
+<%def name="load_vectors(slab, buffer, p)" filter="trim">
 <%
     depths = unit.places.run * fragments.steps
-    depth = f"p + {unit.places.piece} * {depths}" if unit.places.piece else "p"
+    depth = f"{p} + {unit.places.piece} * {depths}" if unit.places.piece else p
     registers = depths // unit.word
     width = registers // fragments.vectors
     lane = lambda one: f"loaded{one // width}" + (f".s{one % width}" if width > 1 else "")
@@ -105,23 +103,22 @@ ${load_elements(slab)}
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
         % for part in range(slab.parts):
         {
-            const __local ${fragments.vector} *from = (const __local ${fragments.vector} *)(${slab.name}_slab + ${f"{part} * {slab.name.upper()}_PART + " if part else ""}${slab.name.upper()}_PLACE(${slab.name}_first + ${slab.extent} * i + ${unit.places.position}, ${depth}));
+            const __local ${fragments.vector} *from = (const __local ${fragments.vector} *)(${slab.name}_slab + ${part_at(slab, part)}${slab.name.upper()}_PLACE(${slab.name}_first + ${slab.extent} * i + ${unit.places.position}, ${depth}));
             % for one in range(fragments.vectors):
             const ${fragments.vector} loaded${one} = from[${one}];
             % endfor
             % for register in range(registers):
-            ${slab.name}_fragments[${part}][${registers} * i + ${register}] = ${lane(register)};
+            ${slab.name}_fragments${buffer}[${part}][${registers} * i + ${register}] = ${lane(register)};
             % endfor
         }
         % endfor
     }
 </%def>
 
-<%def name="load_elements(slab)" filter="trim">
+<%def name="load_elements(slab, buffer, p)" filter="trim">
 <%
     groups = slab.extent // unit.places.positions
     place = lambda depth_group, group: f"{groups * unit.depth_groups} * i + {groups * depth_group + group}"
-    at = lambda step: f"{slab.name}_slab[{slab.name.upper()}_PLACE(position, depth{f' + {step}' if step else ''})]"
 %>
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
@@ -129,50 +126,22 @@ ${load_elements(slab)}
         % for group in range(groups):
         {
             const int position = ${slab.name}_first + ${slab.extent} * i + ${f"{unit.places.positions * group} + " if group else ""}${unit.places.position};
-            const int depth = p + ${f"{unit.places.depths * depth_group} + " if depth_group else ""}${unit.places.piece}${f" * {unit.places.run}" if unit.places.run > 1 else ""};
-            % if as_stored:
-            ${slab.name}_fragments[0][${place(depth_group, group)}] = ${at(0)};
-            % else:
-            ${to_registers(slab, place(depth_group, group), [at(step) for step in range(unit.word)])}
-            % endif
+            const int depth = ${p} + ${f"{unit.places.depths * depth_group} + " if depth_group else ""}${unit.places.piece};
+            ${slab.name}_fragments${buffer}[0][${place(depth_group, group)}] = ${slab.name}_slab[${slab.name.upper()}_PLACE(position, depth)];
         }
         % endfor
         % endfor
     }
 </%def>
 
-## A register of each part from as many float32 as the parts of them fill.
-<%def name="to_registers(slab, place, elements)" filter="trim">
-    % for word, one in enumerate(elements):
-    float x${word} = ${one};
-    % endfor
-    % for part in range(parts):
-    {
-        % for word in range(unit.word):
-        const float lead${word} = leading(x${word});
-        % endfor
-        % if unit.word == 1:
-        ${slab.name}_fragments[${part}][${place}] = as_uint(lead0);
-        % else:
-        ${slab.name}_fragments[${part}][${place}] = as_uint(lead0) >> 16 | as_uint(lead1);
-        % endif
-        % if part < parts - 1:
-        % for word in range(unit.word):
-        x${word} = rest(x${word}, lead${word});
-        % endfor
-        % endif
-    }
-    % endfor
-</%def>
-
-<%def name="multiply()" filter="trim">
+<%def name="multiply(buffer)" filter="trim">
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
         #pragma unroll
         for (int j = 0; j < B_FRAGMENTS; ++j) {
             % for step in range(fragments.steps):
             % for a_part, b_part in products:
-            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j], a_fragments[${a_part}] + ${share_of("i", step, unit.a_registers)}, b_fragments[${b_part}] + ${share_of("j", step, unit.b_registers)});
+            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j], a_fragments${buffer}[${a_part}] + ${share_of("i", step, unit.a_registers)}, b_fragments${buffer}[${b_part}] + ${share_of("j", step, unit.b_registers)});
             % endfor
             % endfor
         }

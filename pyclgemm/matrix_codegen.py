@@ -13,7 +13,7 @@ from .matrix_configs import MatrixConfig
 from .matrix_slab import COPY_BYTES, as_copied, matrix_slabs, packed_form, packed_operands
 from .matrix_unit import MatrixUnit
 from .matrix_units import required_unit
-from .parts import PART_TYPES, PRODUCTS, parts_of
+from .parts import PRODUCTS, parts_of
 from .problem import GemmProblem
 
 #: C types of as many bytes in registers.
@@ -50,7 +50,7 @@ class FragmentLoad:
     vectors: int = 0
 
 
-def fragment_load(unit: MatrixUnit, config: MatrixConfig, dtype: str) -> FragmentLoad:
+def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     """Choose how fragments are loaded.
 
     Parameters
@@ -59,8 +59,6 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig, dtype: str) -> Fragmen
         What multiplies.
     config : MatrixConfig
         A valid configuration.
-    dtype : str
-        NumPy name of the type of A and B.
 
     Examples
     --------
@@ -68,12 +66,11 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig, dtype: str) -> Fragmen
     >>> from pyclgemm.typical import typical_traits
     >>> unit = amd_unit("float16", typical_traits("gfx90a"))
     >>> config = MatrixConfig(64, 64, 32, 1, 1, STAGES=2)
-    >>> fragment_load(unit, config, "float16")
+    >>> fragment_load(unit, config)
     FragmentLoad(way='vectors', steps=2, vector='uint4', vectors=1)
     """
     if unit.spelling == "ptx":
-        as_stored = dtype == unit.operand and unit.operand_bytes <= 2
-        return FragmentLoad("ldmatrix" if as_stored else "elements")
+        return FragmentLoad("elements" if unit.operand == "float64" else "ldmatrix")
     run_bytes = unit.places.run * unit.operand_bytes
     steps = math.gcd(max(1, COPY_BYTES // run_bytes), config.KWG // unit.k)
     loaded = min(COPY_BYTES, steps * run_bytes)
@@ -125,14 +122,12 @@ def generate_matrix(
         tiles=config,
         unit=unit,
         slabs=slabs,
-        fragments=fragment_load(unit, config, problem.dtype),
+        fragments=fragment_load(unit, config),
         past_registers=unit.spelling == "ptx",
         stored=stored,
         piece=f"{stored}{COPY_BYTES // element.stored_bytes}",
-        as_stored=form.split is not None or problem.dtype == unit.operand,
         whole=whole if reads_whole else None,
         constraints=_CONSTRAINTS.get(unit.operand, "fr"),
         parts=parts_of(terms),
         products=PRODUCTS[terms],
-        split=PART_TYPES.get(unit.operand),
     )

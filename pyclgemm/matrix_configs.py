@@ -22,6 +22,9 @@ class MatrixConfig(BaseConfig):
         Slabs of each operand in local memory, of which all but one are on their way.
     GROUP_M : int
         Tile rows that are walked together, column by column, for the cache.
+    FRAGMENTS : int
+        2 loads the fragments of the next depth while those of one are multiplied, across the
+        end of a slab too.
     """
 
     MWG: int
@@ -31,6 +34,7 @@ class MatrixConfig(BaseConfig):
     SUBGROUPS_N: int
     STAGES: int = 3
     GROUP_M: int = 8
+    FRAGMENTS: int = 1
 
     family: ClassVar[str] = "matrix"
 

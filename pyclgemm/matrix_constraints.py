@@ -8,8 +8,7 @@ from .element import ElementType
 from .matrix_codegen import work_items
 from .matrix_configs import MatrixConfig
 from .matrix_slab import COPY_BYTES, most_padding
-from .matrix_units import sub_group_lanes
-from .matrix_units_amd import amd_unit
+from .matrix_units import sub_group_lanes, unit_multiplying
 
 _MATRIX = ("matrix",)
 
@@ -36,8 +35,8 @@ def copies_through_registers(traits: DeviceTraits | None) -> bool:
 def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
     """Bytes of an element in local memory with all its parts, and of its smallest part."""
     size = ElementType(dtype, dtype).stored_bytes
-    if dtype == "float32" and copies_through_registers(traits):
-        multiplied = [name for name in _PARTS_BYTES if traits and amd_unit(name, traits)]
+    if dtype == "float32" and traits:
+        multiplied = [name for name in _PARTS_BYTES if unit_multiplying(name, traits)]
         return max((_PARTS_BYTES[name] for name in multiplied), default=size), _PART_BYTES
     return size, size
 
@@ -65,6 +64,23 @@ def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) ->
 
 def _least_depth(dtype: str) -> int:
     return max(_FRAGMENT, _FRAGMENT_BYTES // ElementType(dtype, dtype).stored_bytes)
+
+
+def _depths_in_turn(dtype: str) -> int:
+    """Depths for which fragments are loaded two times, to registers that take turns."""
+    return 2 * (8 if dtype == "float64" else _least_depth(dtype))
+
+
+def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
+    """Whether a work-item's copies of a slab lie at the same steps for all work-items.
+
+    Rows lie along k where slabs pass through registers, else along k or a side of the tile.
+    """
+    items = _items(config, traits)
+    _, part = _staged_bytes(dtype, traits)
+    sides = () if traits is None or copies_through_registers(traits) else (config.MWG, config.NWG)
+    rows = {extent * part // COPY_BYTES for extent in (config.KWG, *sides)}
+    return all(pieces and max(items, pieces) % min(items, pieces) == 0 for pieces in rows)
 
 
 MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
@@ -103,6 +119,29 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: (
             f"{c.MWG} x {c.KWG} and {c.KWG} x {c.NWG} {dtype}, {_items(c, traits)} work-items"
         ),
+    ),
+    Constraint(
+        f"of the work-items and the pieces of {COPY_BYTES} bytes in a row of a slab, one must be a "
+        "multiple of the other",
+        _MATRIX,
+        lambda c, dtype, traits: dtype not in _DTYPES or _rows_are_shared(c, dtype, traits),
+        lambda c, dtype, traits: (
+            f"rows of {c.MWG}, {c.NWG} or {c.KWG} {dtype}, {_items(c, traits)} work-items"
+        ),
+    ),
+    one_of("FRAGMENTS", _MATRIX, (1, 2)),
+    Constraint(
+        "FRAGMENTS of 2 need slabs that are copied past the registers, and of twice the depth of "
+        "a fragment",
+        _MATRIX,
+        lambda c, dtype, traits: (
+            c.FRAGMENTS == 1
+            or (
+                not copies_through_registers(traits)
+                and (dtype not in _DTYPES or c.KWG % _depths_in_turn(dtype) == 0)
+            )
+        ),
+        lambda c, dtype, traits: f"FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
     ),
     within_work_group(_MATRIX, _items),
     Constraint(

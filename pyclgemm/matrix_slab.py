@@ -15,10 +15,10 @@ from .problem import OPERANDS, GemmProblem
 #: Bytes that are copied at once: the widest of cp.async and of AMD's loads, and a row of ldmatrix.
 COPY_BYTES = 16
 
-#: Elements between rows in local memory of a slab of float32 or float64 for NVIDIA's units, by
-#: what they multiply, where k is contiguous and where it is not: the lanes of a sub-group then
-#: read different banks. Elsewhere it is `COPY_BYTES`.
-_PADDING = {"tf32": (4, 8), "bfloat16": (8, 4), "float64": (4, 4)}
+#: Elements between rows in local memory of a slab of float64 for NVIDIA's units, which is loaded
+#: element by element: the lanes of a sub-group then read different banks. Elsewhere it is
+#: `COPY_BYTES`.
+_PADDING = 4
 
 #: Of ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in a piece of the
 #: slab of 16 positions and 32 bytes of depths, by operand and by whether k is contiguous.
@@ -49,8 +49,10 @@ class MatrixSlab:
         Rows of contiguous elements, of one part, and how many are in one.
     pitch : int
         Elements from one row to the next.
+    items : int
+        Work-items that copy.
     copies : int
-        Pieces of `COPY_BYTES` of a part that each work-item copies.
+        Pieces of `COPY_BYTES` of a part that each of them copies.
     extent : int
         Positions in a fragment.
     edges : "pieces" or "elements"
@@ -64,6 +66,7 @@ class MatrixSlab:
     rows: int
     length: int
     pitch: int
+    items: int
     copies: int
     extent: int
     edges: Literal["pieces", "elements"]
@@ -82,6 +85,18 @@ class MatrixSlab:
     def chunks(self) -> int:
         """Pieces of a row."""
         return self.length // self.width
+
+    def row_step(self, copy: str) -> str:
+        """Rows from a work-item's first copy to that number `copy`, in C; empty if none."""
+        if self.items >= self.chunks:
+            return f"{copy} * {self.items // self.chunks}"
+        return f"{copy} / {self.chunks // self.items}"
+
+    def within_step(self, copy: str) -> str:
+        """Elements along a row likewise."""
+        if self.items >= self.chunks:
+            return ""
+        return f"{copy} % {self.chunks // self.items} * {self.items * self.width}"
 
     @property
     def matrix_position(self) -> str:
@@ -105,13 +120,12 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
     for these k is contiguous. Other loads take what they find, and packing along the tile keeps
     the rows of a product with a small k long.
 
-    For builtins elements are split into parts on the way, once each: every sub-group that loads
-    them would take more time to split them than to multiply.
+    float32 is split into parts on the way, once each: every sub-group that loads them would take
+    more time to split them than to multiply.
     """
-    if unit.spelling == "builtin" and problem.dtype == "float32":
-        parts = parts_of(problem.precision.terms)
-        return PackedForm(along_k=True, split=PART_TYPES[unit.operand], parts=parts)
-    return PackedForm(along_k=unit.spelling == "builtin" or unit.operand == "int8")
+    split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
+    along_k = unit.spelling == "builtin" or unit.operand == "int8" or split is not None
+    return PackedForm(along_k, split=split, parts=parts_of(problem.precision.terms))
 
 
 def is_copied(name: Literal["a", "b"], problem: GemmProblem, unit: MatrixUnit) -> bool:
@@ -163,10 +177,10 @@ def as_copied(problem: GemmProblem, unit: MatrixUnit) -> GemmProblem:
     )
 
 
-def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
+def padding_elements(unit: MatrixUnit, stored_bytes: int) -> int:
     """Elements between the rows of a slab in local memory."""
-    if unit.spelling == "ptx" and stored_bytes >= 4:
-        return _PADDING[unit.operand][0 if along_k else 1]
+    if unit.spelling == "ptx" and unit.operand == "float64":
+        return _PADDING
     return COPY_BYTES // stored_bytes
 
 
@@ -211,7 +225,8 @@ def matrix_slabs(
             along_k,
             rows,
             length,
-            pitch=length + padding_elements(unit, size, along_k),
+            pitch=length + padding_elements(unit, size),
+            items=items,
             copies=rows * length * size // (COPY_BYTES * items),
             extent=fragment,
             edges="pieces" if (name in packed and along_k) or end % width == 0 else "elements",

@@ -34,10 +34,15 @@ def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None
     >>> matrix_unit(half, typical_traits("sm_70")) is None
     True
     """
-    vendor = _VENDORS.get(traits.vendor)
-    if precision.multiplied is None or vendor is None:
+    if precision.multiplied is None:
         return None
-    return vendor(precision.multiplied, traits)
+    return unit_multiplying(precision.multiplied, traits)
+
+
+def unit_multiplying(multiplied: str, traits: DeviceTraits) -> MatrixUnit | None:
+    """The unit of a device that multiplies a type; None if there is none."""
+    vendor = _VENDORS.get(traits.vendor)
+    return vendor(multiplied, traits) if vendor else None
 
 
 def required_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit:

@@ -45,10 +45,11 @@ _MATRIX_AXES: dict[str, tuple[int, ...]] = {
     "SUBGROUPS_N": (1, 2, 4),
     "STAGES": (2, 3, 4),
     "GROUP_M": (1, 4, 8, 16),
+    "FRAGMENTS": (1, 2),
 }
 
 #: Of units whose slabs are copied through registers.
-_MATRIX_AXES_THROUGH_REGISTERS = _MATRIX_AXES | {"STAGES": (1, 2)}
+_MATRIX_AXES_THROUGH_REGISTERS = _MATRIX_AXES | {"STAGES": (1, 2), "FRAGMENTS": (1,)}
 
 _WGMMA_AXES: dict[str, tuple[int, ...]] = {
     "MWG": (64, 128, 192, 256),

@@ -213,6 +213,8 @@ def _with_exchange(text: str, unit: MatrixUnit) -> str:
         rf"\1(exchange + item / {unit.lanes} * {unit.lanes}, ",
         text,
     )
+    # Intel's compiler may crash as it joins work-items to vectors here; joined they are no faster.
+    text = text.replace("__kernel ", "__kernel __attribute__((intel_vec_len_hint(1))) ")
     local = f"__local ulong exchange[ITEMS]{share};"
     return re.sub(r"(__kernel .*?\)\n\{)", rf"\1\n    {local}", text, count=1, flags=re.DOTALL)
 

@@ -223,7 +223,7 @@ def test_the_search_space_fits_the_lanes(architecture: str) -> None:
     assert space.axes["STAGES"] == (1, 2)
     point = {
         "MWG": 128, "NWG": 128, "KWG": 32, "SUBGROUPS_M": 4, "SUBGROUPS_N": 2, "STAGES": 1,
-        "GROUP_M": 8,
+        "GROUP_M": 8, "FRAGMENTS": 1,
     }  # fmt: skip
     fits = traits.max_work_group_size >= 8 * (64 if architecture.startswith("gfx9") else 32)
     assert (space.config(point) is not None) == fits

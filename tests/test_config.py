@@ -168,6 +168,12 @@ BROKEN = [
      "pieces of 16 bytes: 128 x 16 and 16 x 32 float16, 256 work-items"),
     (MATRIX, {"SUBGROUPS_M": 8, "MWG": 128}, "float16", "a work-group must not exceed the device's "
      "limit: 256 work-items, limit 128"),
+    (MATRIX, {"MWG": 96, "NWG": 96}, "float16", "of the work-items and the pieces of 16 bytes in a "
+     "row of a slab, one must be a multiple of the other: rows of 96, 96 or 16 float16, 64 "
+     "work-items"),
+    (MATRIX, {"FRAGMENTS": 3}, "float16", "FRAGMENTS must be one of 1, 2: FRAGMENTS is 3"),
+    (MATRIX, {"FRAGMENTS": 2}, "float16", "FRAGMENTS of 2 need slabs that are copied past the "
+     "registers, and of twice the depth of a fragment: FRAGMENTS is 2, KWG is 16 float16"),
     (WGMMA, {"NWG": 96}, "float16", "NWG must be one of 64, 128, 192, 256: NWG is 96"),
     (WGMMA, {"CONSUMERS": 4}, "float16", "CONSUMERS must be one of 1, 2, 3: CONSUMERS is 4"),
     (WGMMA, {"STAGES": 9}, "float16", "STAGES must be one of 2, 3, 4, 5, 6, 7, 8: STAGES is 9"),
@@ -187,7 +193,7 @@ BROKEN = [
     (WGMMA, {}, "float16", "the device must have warpgroup units: 'NVIDIA H100 "
      "80GB HBM3' has none"),
     (MATRIX, {"MWG": 128, "NWG": 128}, "float32", "the slabs of a work-group must fit the device's "
-     "local memory: 73728 bytes, limit 16384"),
+     "local memory: 147456 bytes, limit 16384"),
 ]  # fmt: skip
 
 OLDER = gpu(architecture="sm_75")

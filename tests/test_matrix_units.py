@@ -64,8 +64,8 @@ def units(queue):
         *(("float16", "F16_F16_F32", a, b) for a in ALIGNED for b in ALIGNED),
         # A and B are loaded by the same lines in these: two of the four show each twice.
         *(("float64", "F64_F64_F64", a, a) for a in ALIGNED),
-        *(("float32", "TF32_TF32_F32", a, a) for a in ALIGNED),
-        *(("float32", "BF16_BF16_F32_X3", a, a) for a in ALIGNED),
+        ("float32", "TF32_TF32_F32", ROW_ALIGNED, COLUMN_ALIGNED),
+        ("float32", "BF16_BF16_F32_X3", COLUMN_ALIGNED, ROW_ALIGNED),
         *(("bfloat16", "BF16_BF16_F32", a, a) for a in ALIGNED),
         ("int8", "I8_I8_I32", ROW_ALIGNED, COLUMN_ALIGNED),
         ("int8", "I8_I8_I32", COLUMN_ALIGNED, ROW_ALIGNED),  # packed: k must be contiguous
@@ -100,11 +100,28 @@ def test_sizes(units: None, queue: Any, sizes: Any) -> None:
         replace(CONFIG, STAGES=4, KWG=32),
         replace(CONFIG, MWG=96, NWG=48, SUBGROUPS_M=1, SUBGROUPS_N=3, GROUP_M=1),
         replace(CONFIG, MWG=64, NWG=64, SUBGROUPS_M=1, SUBGROUPS_N=2),
+        replace(CONFIG, KWG=32, FRAGMENTS=2),
+        replace(CONFIG, KWG=64, FRAGMENTS=2, STAGES=3),
     ],
     ids=str,
 )
 def test_tiles(units: None, queue: Any, config: MatrixConfig) -> None:
     check_gemm(queue, (70, 66, 90), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, config=config)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "depth"),
+    [
+        ("float64", "F64_F64_F64", 32),
+        ("float32", "TF32_TF32_F32_X3", 32),
+        ("int8", "I8_I8_I32", 64),
+    ],
+)
+def test_fragments_a_step_ahead(
+    units: None, queue: Any, dtype: str, precision: str, depth: int
+) -> None:
+    config = replace(CONFIG, KWG=depth, FRAGMENTS=2)
+    check_gemm(queue, (37, 33, 150), dtype, precision=precision, config=config)
 
 
 @pytest.mark.parametrize(("dtype", "out"), [("float16", ROW_ALIGNED), ("float64", STRIDED)])
@@ -198,7 +215,8 @@ def test_the_text_has_the_instruction_and_nothing_undecided(dtype: str, precisio
     assert text.count(unit.instruction) == 1
     assert text.count("multiply_accumulate(accumulators") == problem.precision.terms
     assert f"a_fragments[{parts}]" in text
-    assert ("ldmatrix" in text) == (dtype in ("float16", "bfloat16", "int8"))
+    assert ("ldmatrix" in text) == (dtype != "float64")
+    assert "leading(" not in text  # elements were split as they were packed
     assert ("sum = fma(" in text) == (problem.precision.terms > 1)
     assert not re.search(r"[^\w]if \((0|1|true|false)\)", text)
 
@@ -206,13 +224,13 @@ def test_the_text_has_the_instruction_and_nothing_undecided(dtype: str, precisio
 @pytest.mark.parametrize(
     ("dtype", "sizes", "layout", "packed"),
     [
-        ("float32", (32, 32, 32), "NN", []),
-        ("float32", (30, 32, 32), "NN", []),  # no row of A or B is that long
-        ("float32", (32, 32, 30), "NN", ["packed_a"]),
-        ("float32", (32, 30, 32), "NN", ["packed_b"]),
-        ("float32", (30, 32, 32), "TN", ["packed_a"]),
-        ("float32", (32, 32, 30), "NT", ["packed_a", "packed_b"]),
+        ("float16", (32, 32, 32), "NN", []),
+        ("float16", (28, 32, 32), "NN", []),  # no row of A or B is that long
         ("float16", (32, 32, 12), "NN", ["packed_a"]),
+        ("float16", (32, 28, 32), "NN", ["packed_b"]),
+        ("float16", (28, 32, 32), "TN", ["packed_a"]),
+        ("float16", (32, 32, 28), "NT", ["packed_a", "packed_b"]),
+        ("float32", (32, 32, 32), "NT", ["packed_a", "packed_b"]),  # in parts
         ("float64", (32, 32, 30), "NN", []),
     ],
 )

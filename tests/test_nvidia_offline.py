@@ -34,6 +34,15 @@ CASES = {
     "tf32 through registers": (WGMMA, {"precision": "TF32_TF32_F32", **WHOLE}),
     "split": (SPLIT, {"precision": "BF16_BF16_F32_X6", **WHOLE}),
     "mma.sync, float16": (MMA, {"dtype": "float16", **WHOLE}),
+    "mma.sync, float16, a step ahead": (
+        replace(MMA, NWG=256, SUBGROUPS_N=4, FRAGMENTS=2), {"dtype": "float16", **WHOLE},
+    ),
+    "mma.sync, tf32, a step ahead": (
+        replace(MMA, STAGES=2, FRAGMENTS=2), {"precision": "TF32_TF32_F32", **WHOLE},
+    ),
+    "mma.sync, split": (
+        replace(MMA, SUBGROUPS_N=4, STAGES=2), {"precision": "BF16_BF16_F32_X6", **WHOLE},
+    ),
     "mma.sync, float64": (DOUBLE, {"dtype": "float64", **WHOLE}),
 }  # fmt: skip
 
