@@ -45,18 +45,30 @@ static inline void load_box(const uint to, const __global ulong *map, const int 
         : : "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(barrier) : "memory");
 }
 
-// Copies the same box by a warpgroup's work-items, 16 bytes each at a time, without a map.
+// Copies the same box by a warpgroup's work-items, without a map: 16 bytes of each 16th row by each.
 static inline void load_box_by_items(const uint to, const __global ${stored} *matrix, const long pitch, const extent inner, const extent outer, const extent width, const extent height, const int rows, const int item)
 {
+    const int row = item / 8;
     const int piece = item % 8;
-    const extent first = inner + piece * ${piece_elements};
-    const int inside = max(min(width - first, (extent)${piece_elements}), (extent)0) * ${16 // piece_elements};
-    #pragma unroll 4
-    for (int row = item / 8; row < rows; row += 16) {
-        const int bytes = outer + row < height ? inside : 0;
-        const __global ${stored} *source = matrix + (bytes ? (outer + row) * pitch + first : 0);
-        const uint at = to + row * 128 + (piece ^ (row & 7)) * 16;
-        ${async_copy.copy("at", "source", 16, "bytes")}
+    const __global ${stored} *source = matrix + (outer + row) * pitch + inner + piece * ${piece_elements};
+    uint at = to + row * 128 + (piece ^ (row & 7)) * 16;
+    if (inner + ${8 * piece_elements} <= width && outer + rows <= height) {
+        #pragma unroll
+        for (int i = 0; i < rows / 16; ++i) {
+            ${async_copy.copy("at", "source", 16, 16)}
+            at += 16 * 128;
+            source += 16 * pitch;
+        }
+    } else {
+        const int inside = max(min(width - inner - piece * ${piece_elements}, (extent)${piece_elements}), (extent)0) * ${16 // piece_elements};
+        #pragma unroll 1
+        for (int i = 0; i < rows / 16; ++i) {
+            const int bytes = outer + row + 16 * i < height ? inside : 0;
+            const __global ${stored} *valid = bytes ? source : matrix;
+            ${async_copy.copy("at", "valid", 16, "bytes")}
+            at += 16 * 128;
+            source += 16 * pitch;
+        }
     }
 }
 % if stores:
