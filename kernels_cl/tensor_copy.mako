@@ -2,11 +2,8 @@
 ## that they are done: inline PTX for sm_90 (PTX ISA, "cp.async.bulk.tensor", "mbarrier").
 ## Addresses in local memory are plain numbers of 32 bits.
 
-<%namespace name="async_copy" file="async_copy.mako"/>
-
-## Functions around barriers and copies. `stores`: whether boxes are written to a matrix, too. `stored`:
-## type of an element, of which `piece_elements` are 16 bytes.
-<%def name="functions(stores, stored, piece_elements)" filter="trim">
+## Functions around barriers and copies. `stores`: whether boxes are written to a matrix, too.
+<%def name="functions(stores)" filter="trim">
 static inline uint address_of(const __local void *p)
 {
     return (uint)(size_t)p;
@@ -44,33 +41,6 @@ static inline void load_box(const uint to, const __global ulong *map, const int 
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
         : : "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(barrier) : "memory");
 }
-
-// Copies the same box by a warpgroup's work-items, without a map: 16 bytes of each 16th row by each.
-static inline void load_box_by_items(const uint to, const __global ${stored} *matrix, const long pitch, const extent inner, const extent outer, const extent width, const extent height, const int rows, const int item)
-{
-    const int row = item / 8;
-    const int piece = item % 8;
-    const __global ${stored} *source = matrix + (outer + row) * pitch + inner + piece * ${piece_elements};
-    uint at = to + row * 128 + (piece ^ (row & 7)) * 16;
-    if (inner + ${8 * piece_elements} <= width && outer + rows <= height) {
-        #pragma unroll
-        for (int i = 0; i < rows / 16; ++i) {
-            ${async_copy.copy("at", "source", 16, 16)}
-            at += 16 * 128;
-            source += 16 * pitch;
-        }
-    } else {
-        const int inside = max(min(width - inner - piece * ${piece_elements}, (extent)${piece_elements}), (extent)0) * ${16 // piece_elements};
-        #pragma unroll 1
-        for (int i = 0; i < rows / 16; ++i) {
-            const int bytes = outer + row + 16 * i < height ? inside : 0;
-            const __global ${stored} *valid = bytes ? source : matrix;
-            ${async_copy.copy("at", "valid", 16, "bytes")}
-            at += 16 * 128;
-            source += 16 * pitch;
-        }
-    }
-}
 % if stores:
 
 // Copies a box from local memory to a matrix; what lies outside is not written.
@@ -97,7 +67,29 @@ static inline void read_map_anew(const __global ulong *map)
 }
 </%def>
 
-## Writes word `i` of the map of a matrix. `map`: a TensorMap; `inner`, `outer`: its extents; `pitch`: elements.
-<%def name="write(to, i, map, pointer, inner, outer, pitch)" filter="trim">
-${to}[${i}] = map_word(${i}, (ulong)(${pointer}), ${f"{map.format_word:#x}"}, (ulong)(${pitch}) * ${map.element_bytes}, (ulong)(${inner} - 1) | (ulong)(${outer} - 1) << 32, ${f"{map.box_word:#x}"}, ${map.rows_word});
+## Writes the maps of matrices, which lie one behind the other: each by a sub-group, a word by each of
+## its first work-items. `matrices`: (TensorMap, pointer, extents inner and outer, pitch in elements).
+<%def name="write_maps(to, matrices, words)" filter="trim">
+<%
+    def of_each(values):
+        values = list(values)
+        if len(set(values)) == 1:
+            return values[0]
+        return " : ".join(f"which == {i} ? {value}" for i, value in enumerate(values[:-1])) + f" : {values[-1]}"
+%>
+    const int which = item / 32;
+    const int word = item % 32;
+    if (which < ${len(matrices)}) {
+        const ulong address = ${of_each(f"(ulong){one[1]}" for one in matrices)};
+        const ulong row_bytes = ${of_each(f"(ulong){one[4]} * {one[0].element_bytes}" for one in matrices)};
+        const ulong inner = ${of_each(f"(ulong){one[2]}" for one in matrices)};
+        const ulong outer = ${of_each(f"(ulong)({one[3]})" for one in matrices)};
+        const ulong format = ${of_each(f"{one[0].format_word:#x}" for one in matrices)};
+        const ulong box = ${of_each(f"{one[0].box_word:#x}" for one in matrices)};
+        const ulong rows = ${of_each(str(one[0].rows_word) for one in matrices)};
+        if (word < ${words}) {
+            ${to}[${words} * which + word] = map_word(word, address, format, row_bytes, (inner - 1) | (outer - 1) << 32, box, rows);
+        }
+        asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
+    }
 </%def>

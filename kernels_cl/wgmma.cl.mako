@@ -5,13 +5,18 @@
 ## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), staging (a Staging or None),
 ## terms (products of parts that make up a product), whole (layouts of the elements before they were
 ## split), and what all gemm templates see.
-<%namespace name="async_copy" file="async_copy.mako"/>
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="share" file="share.mako"/>
 <%namespace name="tensor_copy" file="tensor_copy.mako"/>
 <%namespace name="store" file="wgmma_store.mako"/>
 <%namespace name="tile" file="tile.mako"/>
 <%namespace name="warpgroup_unit" file="warpgroup_unit.mako"/>
+<%
+    maps_of = [(slab.map, slab.name, slab.inner, slab.outer, slab.pitch) for slab in operands]
+    if staging:
+        across, down, pitch = ("m", "n", "out_column_stride") if staging.turned else ("n", "m", "out_row_stride")
+        maps_of.append((staging.map, "out", across, down, pitch))
+%>
 ${prelude.types()}
 
 #define MWG ${tiles.MWG}  // rows of a work-group's tile
@@ -36,7 +41,7 @@ ${prelude.address("whole_b", whole[1])}
 
 ${prelude.epilogue(called=True)}
 
-${tensor_copy.functions(staging is not None, stored, slab_depth // 8)}
+${tensor_copy.functions(staging is not None)}
 % if tiles.FILL:
 
 ${share.defines()}
@@ -76,7 +81,8 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % if staging:
     __global ulong *out_map = a_map + ${2 * map_words};
 % endif
-    if (item == 0) {
+    ${tensor_copy.write_maps("a_map", maps_of, map_words)}
+    if (item == ${warpgroup}) {
         for (int stage = 0; stage < STAGES; ++stage) {
             make_barrier(full + 8 * stage, 1);
             make_barrier(empty + 8 * stage, ${tiles.CONSUMERS});
@@ -84,57 +90,28 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
         asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 
     const extent tiles_m = (m + MWG - 1) / MWG;
     const extent tiles_n = (n + NWG - 1) / NWG;
     % if terms > 1:
     const extent slabs_k = (k + KWG - 1) / KWG;
     % endif
+    int stage = 0;
     if (item < ${warpgroup}) {
-        ${load_first()}
         % if registers:
         asm volatile("${mark}setmaxnreg.dec.sync.aligned.u32 ${registers[0]};" : : : "memory");
         % endif
-        if (item < 32) {
-            ${await_maps()}
-        }
         if (item == 0) {
             ${produce()}
         }
     } else {
-        if (item < ${warpgroup + 32}) {
-            ${write_maps()}
-        }
-        ${await_maps()}
         % if registers:
         asm volatile("${mark}setmaxnreg.inc.sync.aligned.u32 ${registers[1]};" : : : "memory");
         % endif
         ${consume()}
     }
 }
-
-<%def name="write_maps()" filter="trim">
-            const int word = item - ${warpgroup};
-            if (word < ${map_words}) {
-                % for slab in operands:
-                ${tensor_copy.write(f"{slab.name}_map", "word", slab.map, slab.name, slab.inner, slab.outer, slab.pitch)}
-                % endfor
-                % if staging:
-                % if staging.turned:
-                ${tensor_copy.write("out_map", "word", staging.map, "out", "m", "n", "out_column_stride")}
-                % else:
-                ${tensor_copy.write("out_map", "word", staging.map, "out", "n", "m", "out_row_stride")}
-                % endif
-                % endif
-            }
-            asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
-</%def>
-
-## The sub-group that copies waits for the maps, and all that multiply, of whom some write them.
-<%def name="await_maps()" filter="trim">
-asm volatile("bar.sync ${tiles.CONSUMERS + 3}, ${32 + warpgroup * tiles.CONSUMERS};" : : : "memory");
-</%def>
 
 ## The loop over tiles, or parts of tiles, of this work-group: slabs `first` to `last` of `tile`.
 <%def name="begin_tile()" filter="trim">
@@ -162,24 +139,11 @@ asm volatile("bar.sync ${tiles.CONSUMERS + 3}, ${32 + warpgroup * tiles.CONSUMER
 <%def name="produce()" filter="trim">
             read_map_anew(a_map);
             read_map_anew(b_map);
-            int stage = 0;
             uint parity = 1;  // all stages are empty
             ${begin_tile()}
                 ${tile.place()}
                 #pragma unroll 1
                 for (extent slab = first; slab < last; ++slab) {
-                    if (copied > 0) {
-                        --copied;
-                    } else {
-                        ${load_slab()}
-                    }
-                    ${next_stage()}
-                }
-            }
-</%def>
-
-## Where a slab of the tile begins: `depth`, `a_from`, `b_from`.
-<%def name="place_slab()" filter="trim">
                     % if terms > 1:
                     // Small products come first: they would be lost in a large sum.
                     const extent pair = slab / slabs_k;
@@ -191,13 +155,9 @@ asm volatile("bar.sync ${tiles.CONSUMERS + 3}, ${32 + warpgroup * tiles.CONSUMER
                     const extent a_from = a_tile;
                     const extent b_from = b_tile;
                     % endif
+                    const uint filled = full + 8 * stage;
                     const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES);
                     const uint b_slab = a_slab + A_BYTES;
-</%def>
-
-<%def name="load_slab()" filter="trim">
-                    const uint filled = full + 8 * stage;
-                    ${place_slab()}
                     await(empty + 8 * stage, parity);
                     arrive_and_expect(filled, A_BYTES + B_BYTES);
                     % for slab in operands:
@@ -210,45 +170,9 @@ asm volatile("bar.sync ${tiles.CONSUMERS + 3}, ${32 + warpgroup * tiles.CONSUMER
                     }
                     % endif
                     % endfor
-</%def>
-
-## The first slabs are copied by all work-items, while the maps are being written.
-<%def name="load_first()" filter="trim">
-        int copied = 0;  // slabs of the group's first tile
-        ${begin_tile()}
-            ${tile.place()}
-            #pragma unroll 1
-            for (int stage = 0; stage < STAGES; ++stage) {
-                const extent slab = first + stage;
-                if (slab < last) {
-                    ${place_slab()}
-                    % for slab in operands:
-                    % if slab.along_k:
-                    load_box_by_items(${slab.name}_slab, ${slab.name}, ${slab.pitch}, depth, ${slab.name}_from, ${slab.inner}, ${slab.outer}, ${slab.map.rows}, item);
-                    % else:
-                    #pragma unroll 1
-                    for (int box = 0; box < ${slab.boxes}; ++box) {
-                        load_box_by_items(${slab.name}_slab + box * ${slab.map.bytes}, ${slab.name}, ${slab.pitch}, ${slab.name}_from + box * ${slab.map.elements}, depth, ${slab.inner}, ${slab.outer}, ${slab.map.rows}, item);
-                    }
-                    % endif
-                    % endfor
-                    ++copied;
+                    ${next_stage()}
                 }
-                ${async_copy.end_group()}
             }
-            break;
-        }
-        % for stage in range(tiles.STAGES):
-        if (copied > ${stage}) {
-            ${async_copy.wait(tiles.STAGES - 1 - stage)}
-            // What work-items copied is what the units read.
-            asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-            asm volatile("bar.sync ${tiles.CONSUMERS + 2}, ${warpgroup};" : : : "memory");
-            if (item == 0) {
-                arrive(full + 8 * ${stage});
-            }
-        }
-        % endfor
 </%def>
 
 <%def name="consume()" filter="trim">
@@ -258,7 +182,6 @@ asm volatile("bar.sync ${tiles.CONSUMERS + 3}, ${32 + warpgroup * tiles.CONSUMER
         % if tiles.FILL:
         const int sharer = item - ${warpgroup};
         % endif
-        int stage = 0;
         uint parity = 0;
         % if staging:
         if (thread == 0) {

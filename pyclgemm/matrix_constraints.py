@@ -84,9 +84,9 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
 
 
 MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
-    one_of("STAGES", _MATRIX, (1, 2, 3, 4)),
+    one_of("STAGES", _MATRIX, (1, 2, 3, 4, 6, 8)),
     Constraint(
-        "slabs that are copied past the registers need STAGES of 2 to 4, through them 1 or 2",
+        "slabs that are copied past the registers need STAGES of 2 to 8, through them 1 or 2",
         _MATRIX,
         lambda c, dtype, traits: (
             traits is None or (c.STAGES <= 2 if copies_through_registers(traits) else c.STAGES >= 2)

@@ -43,7 +43,7 @@ _MATRIX_AXES: dict[str, tuple[int, ...]] = {
     "KWG": (16, 32, 64),
     "SUBGROUPS_M": (1, 2, 4),
     "SUBGROUPS_N": (1, 2, 4),
-    "STAGES": (2, 3, 4),
+    "STAGES": (2, 3, 4, 6, 8),
     "GROUP_M": (1, 4, 8, 16),
     "FRAGMENTS": (1, 2),
 }
@@ -57,7 +57,7 @@ _WGMMA_AXES: dict[str, tuple[int, ...]] = {
     "CONSUMERS": (1, 2, 3),
     "STAGES": (2, 3, 4, 5, 6, 7, 8),
     "GROUP_M": (1, 4, 8, 16),
-    "PROMOTE": (0, 4, 8, 16),
+    "PROMOTE": (0, 4, 8, 12),
     "FILL": (0, 1),
 }
 

@@ -236,7 +236,6 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         ),
         a_parts=_encoded(pair[0] for pair in PRODUCTS[terms]),
         b_parts=_encoded(pair[1] for pair in PRODUCTS[terms]),
-        stored=unit.stored,
         slab_depth=slab_depth(unit),
         accumulators=config.NWG // 2,
         instruction=unit.instruction(config.NWG),

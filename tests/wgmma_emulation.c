@@ -177,12 +177,6 @@ long smaller_long(long a, long b)
     return a < b ? a : b;
 }
 
-long larger_long(long a, long b) __asm__("_Z3maxll");
-long larger_long(long a, long b)
-{
-    return a > b ? a : b;
-}
-
 int larger_int(int a, int b) __asm__("_Z3maxii");
 int larger_int(int a, int b)
 {
@@ -336,17 +330,6 @@ static void copy_box(int loads, uint address, const ulong *map, int inner, int o
                 }
             }
         }
-    }
-}
-
-void emulated_copy(uint to, ulong from, uint bytes)
-{
-    if (to % 16 || from % 16) {
-        blame(9);
-        return;
-    }
-    for (uint b = 0; b < 16; ++b) {
-        at(to)[b] = b < bytes ? ((const uchar *)from)[b] : 0;
     }
 }
 

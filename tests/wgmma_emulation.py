@@ -40,8 +40,7 @@ _KINDS = {"f16": 0, "bf16": 1, "tf32": 2, "s8": 3}
 #: What is not needed where each instruction is done when it is issued.
 _ORDERING = (
     "fence.", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "setmaxnreg",
-    "cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "cp.async.commit_group",
-    "cp.async.wait_group",
+    "cp.async.bulk.commit_group", "cp.async.bulk.wait_group",
 )  # fmt: skip
 
 _DECLARATIONS = """
@@ -54,7 +53,6 @@ void emulated_meet(uint, uint);
 void emulated_store_pair(uint, uint, uint);
 void emulated_store(uint, uint);
 void emulated_stmatrix(uint, uint, uint, uint, uint);
-void emulated_copy(uint, ulong, uint);
 void emulated_load_box(uint, ulong, int, int, uint);
 void emulated_store_box(uint, ulong, int, int);
 void emulated_wgmma(ulong, ulong, ulong, int, int, int, int);
@@ -96,7 +94,6 @@ def _call(match: re.Match[str]) -> str:
         "cp.async.bulk.tensor.2d.global": lambda: (
             f"emulated_store_box({given[0]}, (ulong){', '.join(given[1:])});"
         ),
-        "cp.async.cg": lambda: f"emulated_copy({given[0]}, (ulong){given[1]}, {given[2]});",
         "bar.sync": lambda: f"emulated_meet({text[9:-1].replace('%0', ''.join(given))});",
         "stmatrix": lambda: f"emulated_stmatrix({', '.join(given)});",
         "st.shared.v2": lambda: (
