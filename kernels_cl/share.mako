@@ -6,6 +6,8 @@
 ## Where work-items form slices, the first one has the sums.
 ##
 ## Of the tiles, `rounds` to each group are computed whole, and the rest are divided.
+##
+## Context: tiles and sharing (a Sharing, or None).
 
 <%namespace name="tile" file="tile.mako"/>
 <%def name="if_has_sums(sliced)" filter="trim">
@@ -19,7 +21,8 @@
 </%def>
 
 <%def name="defines()" filter="trim">
-#define FAN_IN ${fan_in}  // so many partial sums are joined at once; of more, the square root
+typedef ${sharing.counts} slab_count;  // slabs of all divided tiles, times work-groups
+#define FAN_IN ${sharing.fan_in}  // so many partial sums are joined at once; of more, the square root
 #define TILE_SUMS (MWG * NWG)  // elements of a tile's partial sums
 </%def>
 
@@ -31,7 +34,7 @@ static inline void device_fence()
 }
 
 // The work-group whose share contains a slab of the divided tiles.
-static inline int group_of(const long slab, const long divided, const int groups)
+static inline int group_of(const slab_count slab, const slab_count divided, const int groups)
 {
     return (int)(((slab + 1) * groups - 1) / divided);
 }
@@ -52,10 +55,10 @@ static inline long slot_of(const int group, const bool is_beginning)
     const int group = get_group_id(0);
     const int groups = get_num_groups(0);
     const extent slabs = ${slabs_of_tile};
-    const long whole_tiles = (long)rounds * groups;
-    const long divided = ((long)tiles_m * tiles_n - whole_tiles) * slabs;
-    long position = divided * group / groups;
-    const long end = divided * (group + 1) / groups;
+    const extent whole_tiles = (extent)rounds * groups;
+    const slab_count divided = (slab_count)(tiles_m * tiles_n - whole_tiles) * slabs;
+    slab_count position = divided * group / groups;
+    const slab_count end = divided * (group + 1) / groups;
     #pragma unroll 1
     for (int round = 0; round < rounds || position < end; ++round) {
         extent tile = round * groups + group;
@@ -64,7 +67,7 @@ static inline long slot_of(const int group, const bool is_beginning)
         if (round >= rounds) {
             tile = whole_tiles + position / slabs;
             first = position % slabs;
-            last = min((long)slabs, first + end - position);
+            last = min(slabs, (extent)(first + end - position));
             position += last - first;
         }
 % if depths:
@@ -84,16 +87,16 @@ static inline long slot_of(const int group, const bool is_beginning)
     own = "tile_item" if tiles.SLICES > 1 else "item"
     end = "barrier(CLK_LOCAL_MEM_FENCE);  // the one that ends a tile"
 %>
-${join_among("barrier(CLK_LOCAL_MEM_FENCE);", own, "item == 0", "(i * NWI + j) * TILE_ITEMS", "accumulators[i][j]", tile.each_sum, join_unrolling, tiles.SLICES > 1, end)}
+${join_among("barrier(CLK_LOCAL_MEM_FENCE);", own, "item == 0", "(i * NWI + j) * TILE_ITEMS", "accumulators[i][j]", tile.each_sum, tiles.SLICES > 1, end)}
 </%def>
 
 ## `meet`: waits for all work-items that have sums. `own`: the number of one among them; `is_first`:
-## whether it is the first. `place`, `sum`: of an element that `each_sum` walks over. `unrolling`: of
-## the loop over partial sums. `sliced`: whether only the first slice has sums. `end`: what is done before a tile is left to another group.
-<%def name="join_among(meet, own, is_first, place, sum, each_sum, unrolling, sliced=False, end='')" filter="trim">
+## whether it is the first. `place`, `sum`: of an element that `each_sum` walks over. `sliced`:
+## whether only the first slice has sums. `end`: what is done before a tile is left to another group.
+<%def name="join_among(meet, own, is_first, place, sum, each_sum, sliced=False, end='')" filter="trim">
     if (last - first < slabs) {
         // The groups that share this tile, and this group's number among them.
-        const long beginning = (tile - whole_tiles) * slabs;
+        const slab_count beginning = (slab_count)(tile - whole_tiles) * slabs;
         const int lowest = group_of(beginning, divided, groups);
         const int sharers = group_of(beginning + slabs - 1, divided, groups) - lowest + 1;
         int rank = group - lowest;
@@ -128,7 +131,7 @@ ${join_among("barrier(CLK_LOCAL_MEM_FENCE);", own, "item == 0", "(i * NWI + j) *
                 <%call expr="each_sum()">
                     ${sum} = (element)(0);
                 </%call>
-                #pragma unroll ${unrolling}
+                #pragma unroll ${sharing.unrolling}
                 for (int member = 0; member < members; ++member) {
                     const int from = leader + member * distance;
                     const __global element *sums = partial_sums + slot_of(lowest + from, from == 0) * TILE_SUMS + ${own};

@@ -213,7 +213,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             ${multiply_slabs("first", "last")}
             % endif
             % if tiles.FILL:
-            ${share.join_among(f"asm volatile(\"bar.sync {tiles.CONSUMERS + 1}, {warpgroup * tiles.CONSUMERS};\" : : : \"memory\");", "sharer", "sharer == 0", f"(f * {accumulators} + i) * {warpgroup * tiles.CONSUMERS}", f"{held}[f][i]", each_sum, 1)}
+            ${share.join_among(f"asm volatile(\"bar.sync {tiles.CONSUMERS + 1}, {warpgroup * tiles.CONSUMERS};\" : : : \"memory\");", "sharer", "sharer == 0", f"(f * {accumulators} + i) * {warpgroup * tiles.CONSUMERS}", f"{held}[f][i]", each_sum)}
             % endif
             #pragma unroll
             for (int f = 0; f < FRAGMENTS; ++f) {

@@ -11,6 +11,9 @@ FAN_IN = 8
 #: Fewest slabs of k that are worth a work-group of their own.
 _LEAST_SLABS = 2
 
+#: Partial sums that a work-item loads at once.
+_JOINED_SUMS = 128
+
 #: Part of the work-groups that must be busy for each tile to be divided into equal parts.
 _BUSY = 0.85
 
@@ -72,6 +75,47 @@ class Share:
             if sharers > neighbours:
                 written += math.ceil(sharers / neighbours)
         return written
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What kernels whose work-groups share tiles are written with.
+
+    Attributes
+    ----------
+    counts : "uint" or "ulong"
+        The C type that holds the slabs of all divided tiles, times work-groups. Divisions of 64
+        bits take many instructions, which a group waits for before its first load.
+    unrolling : int
+        Partial sums whose loads are under way at once while they are joined.
+    fan_in : int
+        `FAN_IN`.
+    """
+
+    counts: str
+    unrolling: int
+    fan_in: int = FAN_IN
+
+
+def sharing(slabs: int, groups: int, sums: int) -> Sharing:
+    """How kernels are written of which up to so many `groups` share tiles of `slabs` slabs.
+
+    Parameters
+    ----------
+    slabs : int
+        Slabs of a tile.
+    groups : int
+        Most work-groups.
+    sums : int
+        Sums of a work-item: with those of other groups they must fit its registers.
+
+    Examples
+    --------
+    >>> sharing(slabs=64, groups=132, sums=32)
+    Sharing(counts='uint', unrolling=4, fan_in=8)
+    """
+    most = 2 * groups * slabs * (groups + 1)  # fewer than two rounds of tiles are divided
+    return Sharing("uint" if most < 2**32 else "ulong", min(FAN_IN, max(1, _JOINED_SUMS // sums)))
 
 
 def divide(tiles: int, slabs: int, groups: int) -> Share:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from .pack_codegen import PackedForm
 from .parts import PART_TYPES, PRODUCTS, parts_of
 from .problem import OPERANDS, GemmProblem, Order
 from .ptx_step import MARK
-from .share import FAN_IN
+from .share import Sharing, sharing
 from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap
 from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit, required_wgmma_unit
 
@@ -249,8 +250,16 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         map_count=3 if staging else 2,
         map_words=WORDS,
         mark=MARK,
-        fan_in=FAN_IN,
+        sharing=_sharing(problem, config, unit, traits) if config.FILL else None,
     )
+
+
+def _sharing(
+    problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit, traits: DeviceTraits
+) -> Sharing:
+    slabs = max(1, problem.precision.terms * math.ceil(problem.k / slab_depth(unit)))
+    sums = config.MWG // config.CONSUMERS * config.NWG // WARPGROUP
+    return sharing(slabs, config.FILL * traits.compute_units, sums)
 
 
 def as_boxes(problem: GemmProblem, unit: WgmmaUnit) -> GemmProblem:

@@ -14,7 +14,7 @@ from .kernel_source import KernelSource, share_arguments
 from .pack_codegen import PACKED_A, PACKED_B
 from .probe import SHFL
 from .problem import GemmProblem
-from .share import FAN_IN
+from .share import Sharing, sharing
 from .slab_reader import slab_reader
 
 
@@ -55,14 +55,17 @@ def generate_xgemm(
         _options(tiles, traits),
         tiles=tiles,
         slabs=slabs,
-        fan_in=FAN_IN,
-        # Loads under way at once while sums are joined, as far as registers last.
-        join_unrolling=min(8, max(1, 128 // (tiles.MWI * tiles.NWI))),
+        sharing=_sharing(problem.k, tiles, traits) if tiles.FILL else None,
         attributes=_attributes(tiles, traits),
         fragments=(fragment_reader("a", tiles), fragment_reader("b", tiles)),
         shuffle_function=traits.shuffle,
     )
     return _without_unrolling(source) if traits.type == "cpu" else source
+
+
+def _sharing(k: int, tiles: XgemmConfig, traits: DeviceTraits) -> Sharing:
+    slabs = max(1, math.ceil(k / tiles.KWG))
+    return sharing(slabs, tiles.FILL * traits.compute_units, tiles.MWI * tiles.NWI)
 
 
 def _attributes(tiles: XgemmConfig, traits: DeviceTraits) -> str:

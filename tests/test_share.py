@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from share_model import SHAPES, SMALL_SHAPES, kernel_of
 
-from pyclgemm.share import Share, divide, tile_count
+from pyclgemm.share import Share, divide, sharing, tile_count
 
 
 @settings(max_examples=200)
@@ -87,3 +87,15 @@ def test_no_group_gets_much_more_than_its_share(tiles, slabs, groups):
 )
 def test_tiles_of_a_result(m, n, tiles):
     assert tile_count(m, n, rows=32, columns=16) == tiles
+
+
+@given(**SHAPES)
+def test_counts_of_32_bits_are_used_where_all_products_fit(tiles, slabs, groups):
+    kernel = kernel_of(tiles, slabs, divide(tiles, slabs, groups))
+    largest = kernel.divided * kernel.groups + kernel.groups
+    assert largest < 2**32 or sharing(slabs, groups, 64).counts == "ulong"
+
+
+def test_counts_of_long_products_have_64_bits():
+    assert sharing(slabs=64, groups=132, sums=64).counts == "uint"
+    assert sharing(slabs=10**6, groups=132, sums=64).counts == "ulong"

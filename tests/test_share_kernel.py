@@ -64,7 +64,7 @@ def test_a_problem_of_no_fill_has_no_workspaces():
 
 def _in_python(expression: str) -> str:
     """A C expression of non-negative integers."""
-    expression = re.sub(r"\((?:int|long|extent|float)\)", "", expression)
+    expression = re.sub(r"\((?:int|long|extent|float|slab_count)\)", "", expression)
     return re.sub(r"(?<=\d)L\b", "", expression).replace("/", "//")
 
 
@@ -111,7 +111,7 @@ def test_the_kernels_text_computes_the_same(config, tiles, slabs, groups, slab, 
     if divided:
         found = value(_returned(text, "group_of"), slab=slab % divided)
         assert found == kernel.group_of(slab % divided)
-        position = value(_initial_value(text, "long position"))
+        position = value(_initial_value(text, "slab_count position"))
         end = value(_initial_value(text, "end"))
         assert (position, end) == (
             divided * (group % groups) // groups,
