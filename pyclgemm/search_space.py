@@ -172,7 +172,7 @@ def suits(family: str, m: int, n: int) -> bool:
     return family != "gemv" or min(m, n) <= _FEW
 
 
-def search_space(family: str, dtype: str, traits: DeviceTraits) -> SearchSpace:
+def search_space(family: str, dtype: str, traits: DeviceTraits, terms: int = 1) -> SearchSpace:
     """Lay out the space of a family.
 
     Parameters
@@ -183,6 +183,8 @@ def search_space(family: str, dtype: str, traits: DeviceTraits) -> SearchSpace:
         NumPy name of the element type.
     traits : DeviceTraits
         The device.
+    terms : int
+        Products of parts that make up a product, of the precision.
 
     Raises
     ------
@@ -200,7 +202,7 @@ def search_space(family: str, dtype: str, traits: DeviceTraits) -> SearchSpace:
     """
     if family not in FAMILIES:
         raise ArgumentError(f"family is {family!r}; known are {', '.join(FAMILIES)}")
-    return SearchSpace(family, dtype, traits, family_axes(family, dtype, traits))
+    return SearchSpace(family, dtype, traits, family_axes(family, dtype, traits, terms))
 
 
 def _log(value: int) -> float:

@@ -103,7 +103,7 @@ def dry_run_tables(
     for name in ("points", "of them valid"):
         spaces.add_column(name, justify="right", no_wrap=True)
     for family in families:
-        space = search_space(family, dtype, traits)
+        space = search_space(family, dtype, traits, algorithm.terms)
         count = space.count()
         axes = ", ".join(f"{name} {_values(values)}" for name, values in space.axes.items())
         valid = f"{count.valid:,}" if count.exact else f"about {count.valid:.2g}"
