@@ -61,7 +61,7 @@ def test_a_device_of_every_file_has_a_configuration_for_every_product(file):
     traits = device_of(file)
     for dtype, (m, n, k) in itertools.product(DTYPES, SHAPES):
         choice = select(problem(m, n, k, dtype), traits, load_database())
-        assert choice.path in ("direct", "indirect", "gemv", "matrix")
+        assert choice.path in ("direct", "indirect", "gemv", "matrix", "wgmma")
         assert violations(choice.config, dtype, traits) == []
 
 
