@@ -69,13 +69,15 @@ class LaunchSequence:
     ----------
     state : QueueState
         The queue, its lock and its workspaces.
-    product : Product
-        What the launches compute.
+    product : Product or None
+        What the launches compute, if they were made for one.
     schedule : Schedule or None
         The launches; None where the result has no elements.
     """
 
-    def __init__(self, state: QueueState, product: Product, schedule: Schedule | None) -> None:
+    def __init__(
+        self, state: QueueState, product: Product | None, schedule: Schedule | None
+    ) -> None:
         queue = state.queue
         self._state = state
         self._queue = queue
@@ -89,7 +91,7 @@ class LaunchSequence:
         # On an in-order queue only the first launch has anything to wait for.
         self._chained = not state.in_order
         # The kernel's a is the caller's b, if they were swapped.
-        self._swapped = product.swapped
+        self._swapped = product is not None and product.swapped
         self._numbers: list[Any] = []
 
     def enqueue(
