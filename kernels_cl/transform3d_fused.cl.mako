@@ -121,7 +121,7 @@ ${transform.signature(config.ITEMS)}
             % endfor
         }
         % if aligned and vw > 1:
-        #pragma unroll ${unroll}
+        #pragma unroll ${max(1, unroll // vw)}
         for (int depth = 0; depth < K; depth += ${vw}) {
             % for r in range(config.ROWS):
             const vector x${r} = ${held_load(f"place{r} + depth")};

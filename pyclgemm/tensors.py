@@ -77,6 +77,11 @@ class TensorStack:
             self.strides == (k**3, k * k, k, 1), last == 1, math.gcd(_MOST_ALIGNMENT, self.offset, *outer)
         )
 
+    @property
+    def rows_alignment(self) -> int:
+        """Elements of which the start of every tensor is a multiple, as `TensorLayout.alignment`."""
+        return math.gcd(_MOST_ALIGNMENT, self.offset, self.strides[0])
+
 
 def contiguous_stack(count: int, extent: int) -> TensorStack:
     """Tensors one behind the other, in C order, from the start of a buffer."""

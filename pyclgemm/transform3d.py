@@ -29,7 +29,7 @@ from .prepare import choose, describe_product
 from .schedule import make_schedule as make_gemm_schedule
 from .schedule import oriented
 from .signature import ArraySignature
-from .tensors import check_tensor_dtype, check_writable, contiguous_stack, stack_of
+from .tensors import TensorStack, check_tensor_dtype, check_writable, contiguous_stack, stack_of
 from .transfer import check_array, check_queue
 from .transform3d_choice import TransformChoice, check_level, choose_transform
 from .transform3d_schedule import Transform, make_kronecker_schedule, make_schedule
@@ -243,9 +243,9 @@ def plan_transform3d(
             array.shape, array.strides, array.dtype, alignment * array.dtype.itemsize
         )
         for name, array, alignment in (
-            ("tensors", tensors, transform.tensors.layout.alignment),
+            ("tensors", tensors, _alignment(transform.tensors, choice)),
             ("matrix", matrix, 1),
-            ("out", tensors if out is None else out, transform.out.layout.alignment),
+            ("out", tensors if out is None else out, _alignment(transform.out, choice)),
         )
     }
     if out is None:
@@ -306,10 +306,11 @@ def build_transform(
         return LaunchSequence(state, None, None)
     if choice.technique != "kronecker":
         return LaunchSequence(state, None, make_schedule(transform, choice, traits))
-    rows, size = transform.tensors.count, transform.tensors.extent**3
+    dtype = transform.dtype
+    size = transform.tensors.extent**3
+    kronecker = TensorStack(size, transform.tensors.extent, transform.tensors.strides)
     product = describe_product(
-        *(_Rows((rows, size), transform.dtype), _Rows((size, size), transform.dtype)), None,
-        _Rows((rows, size), transform.dtype),
+        _Rows(transform.tensors, dtype), _Rows(kronecker, dtype), None, _Rows(transform.out, dtype),
         trans_a=False, trans_b=False, epilogue=None, precision=None, reads_product=True,
     )  # fmt: skip
     gemm_choice = choose(queue, product, None)
@@ -319,14 +320,19 @@ def build_transform(
     return LaunchSequence(state, product, schedule)
 
 
-class _Rows:
-    """What `describe_product` asks of an array: a C-ordered matrix at the start of its buffer."""
+def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
+    """Elements of which the offset of an array must be a multiple for its kernels."""
+    return stack.rows_alignment if choice.technique == "kronecker" else stack.layout.alignment
 
-    def __init__(self, shape: tuple[int, int], dtype: str) -> None:
-        self.shape = shape
+
+class _Rows:
+    """What `describe_product` asks of an array: contiguous tensors, each a row of a matrix."""
+
+    def __init__(self, stack: TensorStack, dtype: str) -> None:
+        self.shape = (stack.count, stack.extent**3)
         self.dtype = np.dtype(dtype)
-        self.strides = (shape[1] * self.dtype.itemsize, self.dtype.itemsize)
-        self.offset = 0
+        self.strides = (self.shape[1] * self.dtype.itemsize, self.dtype.itemsize)
+        self.offset = stack.offset * self.dtype.itemsize
 
 
 def _facts(array: Any) -> tuple[Any, ...]:

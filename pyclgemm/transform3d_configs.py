@@ -15,6 +15,9 @@ from .device import DeviceTraits
 #: Bytes that local memory reads and writes at a time: 32 banks of 4.
 _BANKS_BYTES = 128
 
+#: From this extent on CPUs take their widest vectors.
+_WIDE_FROM = 24
+
 
 @dataclass(frozen=True)
 class FusedConfig:
@@ -141,10 +144,12 @@ def fused_config(extent: int, element_bytes: int, traits: DeviceTraits) -> Fused
     >>> fused_config(16, 4, typical_traits("gfx1100"))
     FusedConfig(VW=4, TENSORS=2, PARTS=1, ITEMS=128, ROWS=2)
     >>> fused_config(10, 8, typical_traits("x86-64-v4"))
-    FusedConfig(VW=8, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
+    FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
     """
     if traits.type == "cpu":
-        width = min(traits.vector_bytes // element_bytes, 1 << (extent.bit_length() - 1), 16)
+        # Vectors of 32 bytes were as fast as wider ones, or faster: the last of a row overlaps less.
+        vector_bytes = min(traits.vector_bytes, 32 if extent < _WIDE_FROM else 64)
+        width = min(vector_bytes // element_bytes, 1 << (extent.bit_length() - 1))
         return _divided(FusedConfig(width, 1, 1, 1, 1), extent, element_bytes, traits, share=1)
     width = math.gcd(extent, 16 // element_bytes)
     units = extent * math.ceil(extent / width)
@@ -256,9 +261,12 @@ def fused_unit_config(extent: int, traits: DeviceTraits) -> FusedUnitConfig | No
     # A group works on some 32 KB, and the eight groups or fewer that run side by side overlap.
     tensors = max(1, min(8, round(4096 / extent**3)))
     slices = max(1, min(4, 16 // (depths * tiles)))
-    for parts in range(1, tiles + 1):
+    fitting = []
+    for parts in range(1, 8 * tiles // unit_m + 1):
         config = FusedUnitConfig(unit_m, unit_k, tensors, parts, 8, slices)
         used = 8 * tensors * extent * unit_tiles(extent, config).slice
-        if 2 * used <= traits.local_memory_bytes or (parts == tiles and used <= traits.local_memory_bytes):
+        if 2 * used <= traits.local_memory_bytes:
             return config
-    return None
+        if used <= traits.local_memory_bytes:
+            fitting.append(config)
+    return fitting[0] if fitting else None
