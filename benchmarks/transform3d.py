@@ -4,11 +4,11 @@
     python benchmarks/transform3d.py --sweep
 
 Every level is checked against L1 first. A repetition is some tasks: transforms of all functions,
-each of tensors of its own until the sets that a cache does not hold are used up, then from the start.
-Levels and rivals take turns. Inside the clock: the launches of a repetition and the wait for the last;
-on a GPU, where tasks are shorter than 200 us and there are at least two, without the host's time, behind
-a kernel that holds the queue. Beside each time stands what memory alone would allow: each tensor read
-once and written once at the bandwidth of a large copy, measured in the same run.
+each of tensors of its own; on a GPU they rotate among as many as its cache does not hold. Levels
+and rivals take turns. Inside the clock: the launches of a repetition and the wait for the last; on
+a GPU, where tasks are shorter than 200 us and there are at least two, without the host's time,
+behind a kernel that holds the queue. Beside each time stands what memory alone would allow: each
+tensor read once and written once at the bandwidth of a large copy, measured in the same run.
 """
 
 from __future__ import annotations

@@ -161,8 +161,8 @@ def disagreements(data: Data, levels: Sequence[str]) -> Iterator[str]:
             error = difference(result, reference)
             if not error <= tolerance:  # a NaN is wrong, too
                 yield (
-                    f"{level} is off by {error:.2g} of {name}'s largest element, K = {size.extent}, "
-                    f"{size.dtype}; up to {tolerance:.0e} is right"
+                    f"{level} is off by {error:.2g} of {name}'s largest element for "
+                    f"K = {size.extent}, {size.dtype}; up to {tolerance:.0e} is right"
                 )
 
 

@@ -1,4 +1,4 @@
-"""What was measured of transforms: lines, a table, a CSV file and a plot, with the roofline beside."""
+"""What was measured of transforms, beside the roofline: lines, a table, a CSV file and a plot."""
 
 from __future__ import annotations
 

@@ -73,13 +73,12 @@ class TensorStack:
         """
         k = self.extent
         *outer, last = self.strides
-        return TensorLayout(
-            self.strides == (k**3, k * k, k, 1), last == 1, math.gcd(_MOST_ALIGNMENT, self.offset, *outer)
-        )
+        alignment = math.gcd(_MOST_ALIGNMENT, self.offset, *outer)
+        return TensorLayout(self.strides == (k**3, k * k, k, 1), last == 1, alignment)
 
     @property
     def rows_alignment(self) -> int:
-        """Elements of which the start of every tensor is a multiple, as `TensorLayout.alignment`."""
+        """Elements of which every tensor's start is a multiple: a power of two, up to 16."""
         return math.gcd(_MOST_ALIGNMENT, self.offset, self.strides[0])
 
 
@@ -110,7 +109,9 @@ def stack_of(name: str, array: Any) -> TensorStack:
     check_tensor_dtype(name, array.dtype)
     shape = tuple(int(extent) for extent in array.shape)
     if len(shape) != 4:
-        raise ShapeError(f"{name} is {len(shape)}-D with shape {shape}; (nfuncs, K, K, K) is wanted")
+        raise ShapeError(
+            f"{name} is {len(shape)}-D with shape {shape}; (nfuncs, K, K, K) is wanted"
+        )
     if len(set(shape[1:])) != 1:
         raise ShapeError(
             f"{name} is {shape}; its last three dimensions must be equal: (nfuncs, K, K, K)"
@@ -126,10 +127,13 @@ def stack_of(name: str, array: Any) -> TensorStack:
             f"{name} has strides {array.strides} and offset {offset} in bytes; they must be "
             f"multiples of its element size, {size}"
         )
-    strides = tuple(int(stride) // size for stride in array.strides)
-    if shape[0] <= 1:
-        strides = (shape[1] ** 3, *strides[1:])  # which no second tensor uses
-    return TensorStack(shape[0], shape[1], strides, offset // size)  # type: ignore[arg-type]
+    count, k = shape[:2]
+    if not count:
+        return contiguous_stack(count, k)
+    each, first, second, third = (int(stride) // size for stride in array.strides)
+    # One that no second tensor uses may be what suits.
+    strides = (k**3 if count == 1 else each, first, second, third)
+    return TensorStack(count, k, strides, offset // size)
 
 
 def check_tensor_dtype(name: str, dtype: Any) -> None:

@@ -2,12 +2,12 @@
 
 Codes of multiresolution analysis spend most of their time here (R. Harrison, G. Fann, T. Yanai,
 Z. Gan and G. Beylkin, "Multiresolution quantum chemistry: Basic theory and initial applications",
-Journal of Chemical Physics 121, 2004): a function is many small tensors of coefficients, and a change
-of basis contracts every dimension of each with the same matrix.
+Journal of Chemical Physics 121, 2004): a function is many small tensors of coefficients, and a
+change of basis contracts every dimension of each with the same matrix.
 
-A contraction is ``C(i, j) = sum over k of A(k, i) B(k, j)``, of a tensor seen as a K x K^2 matrix A; C,
-which is K^2 x K, seen as a tensor again has its dimensions rotated. Three in a row contract all
-three and bring them back in order. What the levels do is listed in
+A contraction is ``C(i, j) = sum over k of A(k, i) B(k, j)``, of a tensor seen as a K x K^2 matrix
+A; C, which is K^2 x K, seen as a tensor again has its dimensions rotated. Three in a row contract
+all three and bring them back in order. What the levels do is listed in
 `pyclgemm.transform3d_choice.LEVELS`.
 """
 
@@ -34,6 +34,9 @@ from .transfer import check_array, check_queue
 from .transform3d_choice import TransformChoice, check_level, choose_transform
 from .transform3d_schedule import Transform, make_kronecker_schedule, make_schedule
 from .workspace import queue_state
+
+#: The launches know the arrays by other names.
+_NAMES = {"a": "tensors", "b": "matrix"}
 
 #: Prepared calls by all that they depend on, the oldest dropped first.
 _MAX_PREPARED = 256
@@ -70,8 +73,8 @@ def transform3d(
         (K, K), of the same element type. Any strides and offset.
     level : str, optional
         "L1" to "L6": the technique, as listed in `pyclgemm.transform3d_choice.LEVELS`. None takes
-        the fastest known. "L4" uses matrix units for float64, where the device has them, and is "L3"
-        elsewhere. "L6" takes contiguous tensors, and K^6 elements of memory.
+        the fastest known. "L4" uses matrix units for float64, where the device has them, and is
+        "L3" elsewhere. "L6" takes contiguous tensors, and K^6 elements of memory.
     out : pyopencl.array.Array or numpy.ndarray, optional
         Destination, of the shape and element type of `tensors`, any strides. None allocates one,
         in C order, with `allocator`. It must not share memory with `tensors` or `matrix`.
@@ -303,9 +306,9 @@ def build_transform(
     """Generate and build what `choice` says, for one queue."""
     traits, state = traits_of(queue.device), queue_state(queue)
     if not transform.tensors.count:
-        return LaunchSequence(state, None, None)
+        return LaunchSequence(state, None, None, _NAMES)
     if choice.technique != "kronecker":
-        return LaunchSequence(state, None, make_schedule(transform, choice, traits))
+        return LaunchSequence(state, None, make_schedule(transform, choice, traits), _NAMES)
     dtype = transform.dtype
     size = transform.tensors.extent**3
     kronecker = TensorStack(size, transform.tensors.extent, transform.tensors.strides)
@@ -317,7 +320,7 @@ def build_transform(
     product = oriented(product, gemm_choice.config)
     gemm = make_gemm_schedule(product, gemm_choice.config, traits)
     schedule = make_kronecker_schedule(transform, product, gemm, traits)
-    return LaunchSequence(state, product, schedule)
+    return LaunchSequence(state, product, schedule, _NAMES)
 
 
 def _alignment(stack: TensorStack, choice: TransformChoice) -> int:

@@ -5,7 +5,7 @@ Pure: from a `TransformProblem` and `DeviceTraits` to a `TransformChoice`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,8 @@ LEVELS = {
     "L6": "the Kronecker product of three matrices, and one gemm",
 }
 
-#: What is fastest wherever it was measured.
-_FASTEST = "L5"
+#: Up to so many parts, each of which reads the tensor, one launch moves fewer bytes than three.
+_MOST_PARTS = 3
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,30 @@ def choose_transform(
         raise UnsupportedError(
             f"tensors are float64; {traits.name!r} has no float64 arithmetic, float32 is wanted"
         )
-    chosen = level or _FASTEST
-    asked = "asked for" if level else "the fastest level known"
-    if chosen == "L4":
-        return _by_units(problem, traits, asked)
-    if chosen == "L5":
-        return _fused(problem, traits, asked)
-    if chosen == "L6":
+    if level is None:
+        return _fastest(problem, traits)
+    if level == "L4":
+        return _by_units(problem, traits, "asked for")
+    if level == "L5":
+        return _fused(problem, traits)
+    if level == "L6":
         _check_kronecker(problem, traits)
-    technique = {"L1": "column", "L2": "staged column", "L3": "row", "L6": "kronecker"}[chosen]
-    return TransformChoice(chosen, technique, asked)
+    technique = {"L1": "column", "L2": "staged column", "L3": "row", "L6": "kronecker"}[level]
+    return TransformChoice(level, technique, "asked for")
+
+
+def _fastest(problem: TransformProblem, traits: DeviceTraits) -> TransformChoice:
+    """L5 wherever it was measured; what moves the fewest bytes elsewhere."""
+    try:
+        fused = _fused(problem, traits)
+    except UnsupportedError as error:
+        return _by_units(problem, traits, str(error))
+    assert fused.config is not None
+    if fused.config.PARTS > _MOST_PARTS:
+        return _by_units(
+            problem, traits, f"in one launch, {fused.config.PARTS} work-groups would read a tensor"
+        )
+    return replace(fused, reason="the fastest level known")
 
 
 def _unit(problem: TransformProblem, traits: DeviceTraits) -> MatrixUnit | None:
@@ -162,28 +176,28 @@ def _unit(problem: TransformProblem, traits: DeviceTraits) -> MatrixUnit | None:
     return nvidia_double_unit(8, 4) if unit and traits.vendor == "nvidia" else unit
 
 
-def _by_units(problem: TransformProblem, traits: DeviceTraits, asked: str) -> TransformChoice:
+def _by_units(problem: TransformProblem, traits: DeviceTraits, reason: str) -> TransformChoice:
     unit = _unit(problem, traits)
     if unit is None:
         lacking = f"{traits.name!r} has no matrix units for {problem.dtype}: as L3"
-        return TransformChoice("L4", "row", f"{asked}; {lacking}")
-    return TransformChoice("L4", "unit row", asked, unit=unit)
+        return TransformChoice("L4", "row", f"{reason}; {lacking}")
+    return TransformChoice("L4", "unit row", reason, unit=unit)
 
 
-def _fused(problem: TransformProblem, traits: DeviceTraits, asked: str) -> TransformChoice:
+def _fused(problem: TransformProblem, traits: DeviceTraits) -> TransformChoice:
     k, size = problem.extent, problem.element_bytes
     if traits.vendor == "nvidia" and _unit(problem, traits) is not None:
         by_units = fused_unit_config(k, traits)
         if by_units is not None:
             unit = nvidia_double_unit(by_units.UNIT_M, by_units.UNIT_K)
-            return TransformChoice("L5", "fused unit", asked, by_units, unit)
+            return TransformChoice("L5", "fused unit", "asked for", by_units, unit)
     config = fused_config(k, size, traits)
     if config is None:
         raise UnsupportedError(
             f"level is 'L5', and K = {k} in {problem.dtype} needs more than the "
             f"{traits.local_memory_bytes} bytes of local memory of {traits.name!r}"
         )
-    return TransformChoice("L5", "fused", asked, config)
+    return TransformChoice("L5", "fused", "asked for", config)
 
 
 def _check_kronecker(problem: TransformProblem, traits: DeviceTraits) -> None:
@@ -191,8 +205,8 @@ def _check_kronecker(problem: TransformProblem, traits: DeviceTraits) -> None:
     wanted = rows**2 * problem.element_bytes
     if wanted > traits.max_allocation_bytes:
         raise UnsupportedError(
-            f"level is 'L6' and K is {problem.extent}: its matrix of {rows} x {rows} elements takes "
-            f"{wanted / 1e9:.3g} GB; {traits.name!r} allocates at most "
+            f"level is 'L6' and K is {problem.extent}: its matrix of {rows} x {rows} elements "
+            f"takes {wanted / 1e9:.3g} GB; {traits.name!r} allocates at most "
             f"{traits.max_allocation_bytes / 1e9:.3g} GB at once"
         )
     for name, layout in (("tensors", problem.tensors), ("out", problem.out)):

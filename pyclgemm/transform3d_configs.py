@@ -8,12 +8,19 @@ the second dimension, which is contracted first, and reads the whole tensor.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from .device import DeviceTraits
+from .matrix_units import sub_group_lanes
 
 #: Bytes that local memory reads and writes at a time: 32 banks of 4.
 _BANKS_BYTES = 128
+
+#: Sub-groups of a work-group by matrix units, and elements of its tensors, about: 32 KB.
+_SUB_GROUPS = 8
+_GROUP_ELEMENTS = 4096
 
 #: From this extent on CPUs take their widest vectors.
 _WIDE_FROM = 24
@@ -68,6 +75,9 @@ class FusedUnitConfig:
     PARTS: int
     SUBGROUPS: int
     SLICES: int
+
+
+_Fused = TypeVar("_Fused", FusedConfig, FusedUnitConfig)
 
 
 @dataclass(frozen=True)
@@ -147,16 +157,17 @@ def fused_config(extent: int, element_bytes: int, traits: DeviceTraits) -> Fused
     FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
     """
     if traits.type == "cpu":
-        # Vectors of 32 bytes were as fast as wider ones, or faster: the last of a row overlaps less.
+        # Vectors of 32 bytes were as fast as wider ones: the last of a row overlaps less.
         vector_bytes = min(traits.vector_bytes, 32 if extent < _WIDE_FROM else 64)
         width = min(vector_bytes // element_bytes, 1 << (extent.bit_length() - 1))
-        return _divided(FusedConfig(width, 1, 1, 1, 1), extent, element_bytes, traits, share=1)
+        return _divided(FusedConfig(width, 1, 1, 1, 1), extent, element_bytes, traits)
     width = math.gcd(extent, 16 // element_bytes)
     units = extent * math.ceil(extent / width)
     most = min(256, traits.max_work_group_size)
+    lanes = sub_group_lanes(traits)
 
     def config(tensors: int) -> FusedConfig:
-        items = min(most, math.ceil(tensors * units / 32) * 32)
+        items = min(most, math.ceil(tensors * units / lanes) * lanes)
         return FusedConfig(width, tensors, 1, items, 2 if extent % 2 == 0 else 1)
 
     def idle(tensors: int) -> float:
@@ -174,23 +185,35 @@ def fused_config(extent: int, element_bytes: int, traits: DeviceTraits) -> Fused
         )
     ]
     enough = [tensors for tensors in fitting if tensors * units >= most // 2] or fitting[-1:]
-    return _divided(config(min(enough, key=idle)), extent, element_bytes, traits, share=2)
+    return _divided(config(min(enough, key=idle)), extent, element_bytes, traits)
 
 
 def _divided(
-    config: FusedConfig, extent: int, element_bytes: int, traits: DeviceTraits, share: int
+    config: FusedConfig, extent: int, element_bytes: int, traits: DeviceTraits
 ) -> FusedConfig | None:
-    """The same with as few parts as let `share` work-groups fit into local memory, or one."""
-    for groups in range(share, 0, -1):
-        for parts in range(1, extent + 1 if config.TENSORS == 1 else 2):
-            divided = FusedConfig(config.VW, config.TENSORS, parts, config.ITEMS, config.ROWS)
-            rows = math.ceil(extent / parts)
-            if rows % config.ROWS and config.ROWS > 1:
-                continue
-            local_bytes = _local_bytes(extent, element_bytes, divided)
-            if groups * local_bytes <= traits.local_memory_bytes:
-                return divided
-    return None
+    """The same in parts that local memory holds; None if it does not hold the smallest."""
+    most = extent if config.TENSORS == 1 else 1
+    return _fewest_parts(
+        [
+            (divided, _local_bytes(extent, element_bytes, divided))
+            for divided in (replace(config, PARTS=parts) for parts in range(1, most + 1))
+            if math.ceil(extent / divided.PARTS) % config.ROWS == 0
+        ],
+        traits,
+    )
+
+
+def _fewest_parts(configs: Sequence[tuple[_Fused, int]], traits: DeviceTraits) -> _Fused | None:
+    """The first configuration that fits, of those by rising PARTS with their bytes.
+
+    On a GPU two work-groups that run side by side hide each other's waits: half of the memory may
+    be worth a second part, but no third, for each part reads the whole tensor.
+    """
+    groups = 1 if traits.type == "cpu" else 2
+    for config, local_bytes in configs:
+        if groups >= config.PARTS and groups * local_bytes <= traits.local_memory_bytes:
+            return config
+    return next((one for one, used in configs if used <= traits.local_memory_bytes), None)
 
 
 # --------------------------------------------------------------------------------------
@@ -242,7 +265,8 @@ def unit_tiles(extent: int, config: FusedUnitConfig) -> UnitTiles:
     rows = extent if config.PARTS == 1 else 8 * row_tiles
     size = rows * extent
     size += min((wanted - size) % 16 for wanted in (4, 12))
-    return UnitTiles(depths, row_tiles, math.ceil(max(math.ceil(extent / 8), depths / 2)), rows, size)
+    column_tiles = math.ceil(max(extent / 8, depths / 2))
+    return UnitTiles(depths, row_tiles, column_tiles, rows, size)
 
 
 def fused_unit_config(extent: int, traits: DeviceTraits) -> FusedUnitConfig | None:
@@ -258,15 +282,17 @@ def fused_unit_config(extent: int, traits: DeviceTraits) -> FusedUnitConfig | No
     has_large = int(traits.architecture.removeprefix("sm_")) >= 90
     unit_m = 16 if has_large and tiles % 2 == 0 else 8
     unit_k = 4 * math.gcd(depths, 4) if unit_m == 16 else 4
-    # A group works on some 32 KB, and the eight groups or fewer that run side by side overlap.
-    tensors = max(1, min(8, round(4096 / extent**3)))
     slices = max(1, min(4, 16 // (depths * tiles)))
-    fitting = []
-    for parts in range(1, 8 * tiles // unit_m + 1):
-        config = FusedUnitConfig(unit_m, unit_k, tensors, parts, 8, slices)
-        used = 8 * tensors * extent * unit_tiles(extent, config).slice
-        if 2 * used <= traits.local_memory_bytes:
-            return config
-        if used <= traits.local_memory_bytes:
-            fitting.append(config)
-    return fitting[0] if fitting else None
+
+    def config(tensors: int, parts: int) -> FusedUnitConfig:
+        return FusedUnitConfig(unit_m, unit_k, tensors, parts, _SUB_GROUPS, slices)
+
+    def local_bytes(one: FusedUnitConfig) -> int:
+        return 8 * one.TENSORS * extent * unit_tiles(extent, one).slice
+
+    tensors = max(1, min(_SUB_GROUPS, round(_GROUP_ELEMENTS / extent**3)))
+    while tensors > 1 and 2 * local_bytes(config(tensors, 1)) > traits.local_memory_bytes:
+        tensors -= 1
+    most = 8 * tiles // unit_m if tensors == 1 else 1
+    configs = [config(tensors, parts) for parts in range(1, most + 1)]
+    return _fewest_parts([(one, local_bytes(one)) for one in configs], traits)

@@ -53,9 +53,7 @@ class Transform:
     def problem(self) -> TransformProblem:
         """What the choice of the kernels depends on."""
         one = self.tensors
-        return TransformProblem(
-            one.count, one.extent, self.dtype, one.layout, self.out.layout
-        )
+        return TransformProblem(one.count, one.extent, self.dtype, one.layout, self.out.layout)
 
 
 def make_schedule(transform: Transform, choice: TransformChoice, traits: DeviceTraits) -> Schedule:
@@ -177,8 +175,6 @@ def _redirected(launch: Launch, role: str) -> Launch:
     return replace(
         launch,
         values={**launch.values, **zero},
-        buffers={
-            name: _KRONECKER if one == role else one for name, one in launch.buffers.items()
-        },
+        buffers={name: _KRONECKER if one == role else one for name, one in launch.buffers.items()},
         offsets={name: one for name, one in launch.offsets.items() if one != role},
     )

@@ -12,11 +12,12 @@ import nvidia_compile
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from buffers import GuardedArray
 from matrix_emulation import without_units
-from test_transform3d import assert_transformed
+from tensor_reference import assert_transformed
 
 from pyclgemm import transform3d_codegen, transform3d_schedule
-from pyclgemm.device import DeviceTraits, traits_of
+from pyclgemm.device import traits_of
 from pyclgemm.kernel_source import KernelSource
 from pyclgemm.launch_sequence import LaunchSequence
 from pyclgemm.matrix_units_nvidia import nvidia_double_unit
@@ -28,9 +29,8 @@ from pyclgemm.transform3d_schedule import make_schedule
 from pyclgemm.typical import typical_traits
 from pyclgemm.workspace import queue_state
 
+#: Calls of the kernels, whose definition the emulation has changed.
 CALL = re.compile(r"multiply_accumulate\((?=y\d|sums\[|z,|&?c,)")
-
-H100 = typical_traits("sm_90")
 
 
 def emulated(source: KernelSource, choice: TransformChoice) -> KernelSource:
@@ -42,27 +42,25 @@ def emulated(source: KernelSource, choice: TransformChoice) -> KernelSource:
     return replace(plain, text=f"#define ITEMS {choice.unit.lanes}\n{text}")
 
 
-def run(
+def check(
     queue: Any, monkeypatch: Any, architecture: str, shape: tuple[int, int],
-    config: FusedUnitConfig | None, *, strided: bool = False, seed: int = 0,
+    config: FusedUnitConfig | None, *, strided: bool = False,
 ) -> None:  # fmt: skip
-    """Transform random tensors by emulated units of an architecture, and check them."""
+    """Transform random tensors by emulated units of an architecture, and check the result."""
     if queue.device.type != cl.device_type.CPU:
         pytest.skip("the emulation is for CPUs")
     if 32 not in traits_of(queue.device).sub_group_sizes:
         pytest.skip("the emulation's barriers take this runtime seconds to compile")
     count, k = shape
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     host = rng.standard_normal((count, k, k, k)), rng.standard_normal((k, k))
     tensors, matrix = (cl_array.to_device(queue, array) for array in host)
-    out = cl_array.empty(queue, (count, k, k, 2 * k) if strided else host[0].shape, np.float64)
-    out.fill(np.nan)
-    out = out[..., ::2] if strided else out
-    transform = describe_transform(tensors, matrix, out)
-    traits = typical_traits(architecture)
-    if config is None:
-        choice = choose_transform(transform.problem, traits, "L4")
-    else:
+    step = 2 if strided else 1
+    strides = (step * k**3, step * k * k, step * k, step)
+    out = GuardedArray(queue, host[0].shape, "float64", strides)
+    transform = describe_transform(tensors, matrix, out.array)
+    choice = choose_transform(transform.problem, typical_traits(architecture), "L4")
+    if config is not None:
         unit = nvidia_double_unit(config.UNIT_M, config.UNIT_K)
         choice = TransformChoice("L5", "fused unit", "", config, unit)
     for name in ("generate_fused", "generate_contraction"):
@@ -73,33 +71,49 @@ def run(
         )  # fmt: skip
     for module in (transform3d_codegen, transform3d_schedule):
         monkeypatch.setattr(module, "UNIT_SUB_GROUPS", 1)
-    schedule = make_schedule(transform, choice, traits)
+    schedule = make_schedule(transform, choice, typical_traits(architecture))
     sequence = LaunchSequence(queue_state(queue), None, schedule)
-    sequence.enqueue(tensors, matrix, out, None, None, 1.0, 0.0, None)
-    got = out.base_data and cl_array.Array(queue, (count, k, k, 2 * k), np.float64, data=out.base_data).get()[..., ::2] if strided else out.get()
-    assert_transformed(got, *host)
+    sequence.enqueue(tensors, matrix, out.array, None, None, 1.0, 0.0, None)
+    assert_transformed(out.get(), *host)
 
 
 @pytest.mark.parametrize(("architecture", "k"), [("sm_80", 6), ("sm_90", 9), ("gfx90a", 10)])
-def test_contractions_by_units(
-    queue: Any, monkeypatch: Any, architecture: str, k: int
-) -> None:
-    run(queue, monkeypatch, architecture, (2, k), None)
+def test_contractions(queue: Any, monkeypatch: Any, architecture: str, k: int) -> None:
+    check(queue, monkeypatch, architecture, (2, k), None)
+
+
+def fused(m: int, depth: int, tensors: int, parts: int, slices: int) -> FusedUnitConfig:
+    return FusedUnitConfig(m, depth, tensors, parts, SUBGROUPS=1, SLICES=slices)
 
 
 @pytest.mark.parametrize(
     ("k", "config", "strided"),
     [
-        (8, FusedUnitConfig(8, 4, TENSORS=2, PARTS=1, SUBGROUPS=1, SLICES=3), False),
-        (10, FusedUnitConfig(16, 4, TENSORS=1, PARTS=1, SUBGROUPS=1, SLICES=2), False),
-        (7, FusedUnitConfig(8, 4, TENSORS=2, PARTS=1, SUBGROUPS=1, SLICES=1), True),
-        (16, FusedUnitConfig(16, 16, TENSORS=1, PARTS=1, SUBGROUPS=1, SLICES=1), False),
-        (13, FusedUnitConfig(16, 8, TENSORS=1, PARTS=1, SUBGROUPS=1, SLICES=2), False),
-        (20, FusedUnitConfig(8, 4, TENSORS=1, PARTS=3, SUBGROUPS=1, SLICES=1), False),
-        (18, FusedUnitConfig(16, 4, TENSORS=1, PARTS=2, SUBGROUPS=1, SLICES=1), True),
+        (8, fused(8, 4, tensors=2, parts=1, slices=3), False),
+        (10, fused(16, 4, tensors=1, parts=1, slices=2), False),
+        (7, fused(8, 4, tensors=2, parts=1, slices=1), True),
+        (16, fused(16, 16, tensors=1, parts=1, slices=1), False),
+        (13, fused(16, 8, tensors=1, parts=1, slices=2), False),
+        (20, fused(8, 4, tensors=1, parts=3, slices=1), False),
+        (18, fused(16, 4, tensors=1, parts=2, slices=1), True),
     ],
 )  # fmt: skip
-def test_fused_by_units(
+def test_fused(
     queue: Any, monkeypatch: Any, k: int, config: FusedUnitConfig, strided: bool
 ) -> None:
-    run(queue, monkeypatch, "sm_90", (3, k), config, strided=strided)
+    check(queue, monkeypatch, "sm_90", (3, k), config, strided=strided)
+
+
+@pytest.mark.parametrize(("k", "dtype"), [(8, "float64"), (16, "float64"), (16, "float32")])
+def test_nvidias_assembler_spills_nothing(k: int, dtype: str, tmp_path: Path) -> None:
+    if missing := nvidia_compile.missing():
+        pytest.skip(missing)
+    traits = typical_traits("sm_90")
+    layout = contiguous_stack(2048, k).layout
+    problem = TransformProblem(2048, k, dtype, layout, layout)
+    source = transform3d_codegen.generate_fused(problem, choose_transform(problem, traits), traits)
+    assembled = nvidia_compile.assemble(source, tmp_path)
+    assert assembled.spilled == 0
+    # Two groups at least run side by side.
+    assert 2 * assembled.registers * source.local_size[0] <= 64 * 1024
+    assert 2 * assembled.local_bytes <= traits.local_memory_bytes
