@@ -19,11 +19,14 @@ import pyopencl.array as cl_array
 from async_emulation import emulated_async_copies
 from checks import packed
 from reference import assert_close, expected_gemm, random_array
+from tensor_reference import assert_transformed
 from test_families import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 
 import pyclgemm
 from pyclgemm import device
 from pyclgemm.problem import PackedLayout
+from pyclgemm.tensors import contiguous_stack
+from pyclgemm.transform3d_choice import TransformProblem, choose_transform
 
 CONFIGS = {
     "indirect": INDIRECT_CONFIGS,
@@ -99,8 +102,25 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
     assert_close(out.get(), expected)
 
 
+def transform(queue: cl.CommandQueue, level: str, k: int) -> None:
+    """Tensors of one extent by one level, one more than a work-group takes."""
+    rng = np.random.default_rng(0)
+    count = choose_transform(
+        TransformProblem(1, k, "float32", *[contiguous_stack(1, k).layout] * 2),
+        device.traits_of(queue.device), "L5",
+    ).config.TENSORS + 1  # fmt: skip
+    tensors = random_array(rng, (count, k, k, k), "float32")
+    matrix = random_array(rng, (k, k), "float32")
+    arrays = [exact(queue, array) for array in (tensors, matrix, tensors)]
+    _kept.extend([queue, *arrays])
+    pyclgemm.transform3d(queue, *arrays[:2], out=arrays[2], level=level)
+    assert_transformed(arrays[2].get(), tensors, matrix)
+
+
 def main() -> None:
-    """Arguments: Oclgrind's log, and after it family/configuration's name/case of each product."""
+    """Arguments: Oclgrind's log, and after it family/configuration's name/case of each product, or
+    transform/level/K.
+    """
     log = Path(sys.argv[1])
     simulated = next(
         one
@@ -115,6 +135,9 @@ def main() -> None:
         print(product, log.stat().st_size, sep="\t", flush=True)
         # A queue of its own: workspaces are the queue's, and not what another case left.
         queue = cl.CommandQueue(context)
+        if family == "transform":
+            transform(queue, name, int(case))
+            continue
         with ExitStack() as stack:
             config = CONFIGS[family][name]
             if getattr(config, "FILL", 0):
