@@ -152,7 +152,7 @@ def fused_config(extent: int, element_bytes: int, traits: DeviceTraits) -> Fused
     --------
     >>> from pyclgemm.typical import typical_traits
     >>> fused_config(16, 4, typical_traits("gfx1100"))
-    FusedConfig(VW=4, TENSORS=2, PARTS=1, ITEMS=128, ROWS=2)
+    FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=64, ROWS=2)
     >>> fused_config(10, 8, typical_traits("x86-64-v4"))
     FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
     """

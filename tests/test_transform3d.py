@@ -17,7 +17,9 @@ from tensor_reference import assert_transformed
 
 import pyclgemm
 from pyclgemm.device import traits_of
-from pyclgemm.transform3d_choice import LEVELS
+from pyclgemm.transform3d import build_transform, describe_transform
+from pyclgemm.transform3d_choice import LEVELS, TransformChoice
+from pyclgemm.transform3d_configs import FusedConfig
 
 SEPARATE = [level for level in LEVELS if level != "L6"]
 
@@ -127,6 +129,34 @@ def test_any_offset(queue: Any, lead: int) -> None:
 def test_more_tensors_than_a_group_has(queue: Any) -> None:
     for count in (1, 14, 15, 57):  # 14 is a group's share on GPUs
         check(queue, count, 6, "float32", "L5")
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize(
+    ("k", "dtype", "config"),
+    [
+        (6, "float32", FusedConfig(VW=2, TENSORS=3, PARTS=1, ITEMS=32, ROWS=2)),
+        (8, "float32", FusedConfig(VW=4, TENSORS=2, PARTS=1, ITEMS=16, ROWS=1)),
+        (8, "float64", FusedConfig(VW=2, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)),
+        (5, "float32", FusedConfig(VW=1, TENSORS=1, PARTS=2, ITEMS=16, ROWS=1)),  # 6 rows for 5
+        (7, "float64", FusedConfig(VW=4, TENSORS=1, PARTS=3, ITEMS=1, ROWS=1)),  # as CPUs do
+    ],
+)
+@pytest.mark.parametrize("kinds", [("contiguous", "contiguous"), ("padded", "every other")])
+def test_configurations_of_other_devices(
+    queue: Any, require: Any, k: int, dtype: str, config: FusedConfig, kinds: tuple[str, str]
+) -> None:
+    require(dtype)
+    rng = np.random.default_rng(0)
+    values, square = (rng.uniform(-1, 1, shape).astype(dtype) for shape in ((4, k, k, k), (k, k)))
+    source = guarded(queue, 4, k, dtype, kinds[0], values=values)
+    result = guarded(queue, 4, k, dtype, kinds[1])
+    matrix = cl_array.to_device(queue, square)
+    transform = describe_transform(source.array, matrix, result.array)
+    choice = TransformChoice("L5", "fused", "", config)
+    sequence = build_transform(queue, transform, choice)
+    sequence.enqueue(source.array, matrix, result.array, None, None, 1.0, 0.0, None)
+    assert_transformed(result.get(), values, square)
 
 
 @pytest.mark.parametrize("level", [None, *LEVELS])

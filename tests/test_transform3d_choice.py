@@ -10,8 +10,13 @@ import pytest
 from facts import cpu, gpu
 
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.tensors import contiguous_stack
-from pyclgemm.transform3d_choice import LEVELS, TransformProblem, choose_transform
+from pyclgemm.tensors import TensorLayout, contiguous_stack
+from pyclgemm.transform3d_choice import (
+    LEVELS,
+    TransformChoice,
+    TransformProblem,
+    choose_transform,
+)
 from pyclgemm.transform3d_codegen import generate_fused
 from pyclgemm.transform3d_configs import (
     FusedConfig,
@@ -155,3 +160,17 @@ def test_a_cpu_has_no_padding() -> None:
 def test_choices_are_readable(level: Any) -> None:
     choice = choose_transform(problem(10), typical_traits("sm_90"), level)
     assert str(choice).startswith("L5 (fused unit): ")
+
+
+@pytest.mark.parametrize(("alignment", "aligned"), [(2, True), (1, False)])
+def test_vectors_are_read_as_they_are_aligned(alignment: int, aligned: bool) -> None:
+    layout = TensorLayout(is_contiguous=True, has_rows=True, alignment=alignment)
+    one = TransformProblem(9, 8, "float64", layout, layout)
+    config = FusedConfig(VW=2, TENSORS=1, PARTS=1, ITEMS=32, ROWS=1)
+    choice = TransformChoice("L5", "fused", "", config)
+    text = generate_fused(one, choice, typical_traits("gfx90a")).text
+    assert ("*(const __global double2 *)(from" in text) == aligned
+    assert ("vload2(0, (const __global double *)(from" in text) != aligned
+    assert ("*(__global double2 *)(to" in text) == aligned
+    by_units = generate_fused(one, choose_transform(one, typical_traits("sm_90")), gpu()).text
+    assert ("*(__global double2 *)(to" in by_units) == aligned

@@ -94,6 +94,8 @@ def fused(m: int, depth: int, tensors: int, parts: int, slices: int) -> FusedUni
         (7, fused(8, 4, tensors=2, parts=1, slices=1), True),
         (16, fused(16, 16, tensors=1, parts=1, slices=1), False),
         (13, fused(16, 8, tensors=1, parts=1, slices=2), False),
+        (12, fused(16, 16, tensors=1, parts=1, slices=1), False),  # depths are padded
+        (20, fused(16, 8, tensors=1, parts=1, slices=1), False),  # rows are padded
         (20, fused(8, 4, tensors=1, parts=3, slices=1), False),
         (18, fused(16, 4, tensors=1, parts=2, slices=1), True),
     ],
