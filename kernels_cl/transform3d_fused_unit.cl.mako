@@ -18,6 +18,7 @@
     steps, high = config.UNIT_K // 4, config.UNIT_M // 8
     column_group = max(1, steps // 2)  # tiles of columns whose products fill an instruction's depth
     instructions = 2 * column_group // steps  # along the depth of so many tiles
+    rows = "rows" if config.SLICES > 1 else "ROWS"
     all_rows = max(tiles.row_tiles * config.PARTS, tiles.column_tiles)
     whole = tiles.rows * config.PARTS == extent
 %>
@@ -34,6 +35,7 @@ typedef real element;
 #define COLUMN_TILES ${tiles.column_tiles}  // tiles of 8 columns of a slice
 #define ROW_TILES ${tiles.row_tiles}  // tiles of 8 rows that the group holds
 #define SLICE ${tiles.slice}  // elements from a slice to the next, in local memory
+#define HELD_TILES ((ROWS * K + 7) / 8)  // tiles of 8 neighbours in a slice
 
 ${transform.address("tensors")}
 ${transform.address("out")}
@@ -103,11 +105,6 @@ ${transform.signature(32 * config.SUBGROUPS)}
         }
         #pragma unroll
         for (int s = 0; s < SLICES; ++s) {
-            % if config.SLICES > 1:
-            if (slice + s >= present * K) {
-                break;
-            }
-            % endif
             real sums[ROW_TILES / ${high}][COLUMN_TILES][${2 * high}] = {{{0}}};
             % for first_tile in range(0, tiles.column_tiles, column_group):
             ## A tile of columns of B^T X, and its share of the product with B.
@@ -140,6 +137,9 @@ ${transform.signature(32 * config.SUBGROUPS)}
             % endfor
             % endfor
             __local real *to = held + (slice + s) * SLICE;
+            % if config.SLICES > 1:
+            const int rows = slice + s < present * K ? ROWS : 0;
+            % endif
             #pragma unroll
             for (int i = 0; i < ROW_TILES; ++i) {
                 #pragma unroll
@@ -147,14 +147,14 @@ ${transform.signature(32 * config.SUBGROUPS)}
                     const int second = 8 * i + group;
                     const int third = 8 * j + 2 * place;
                     % if pairs[0]:
-                    if (second < ROWS && third < K) {
+                    if (second < ${rows} && third < K) {
                         *(__local double2 *)(to + second * K + third) = (double2)(sums[i / ${high}][j][i % ${high} * 2], sums[i / ${high}][j][i % ${high} * 2 + 1]);
                     }
                     % else:
-                    if (second < ROWS && third < K) {
+                    if (second < ${rows} && third < K) {
                         to[second * K + third] = sums[i / ${high}][j][i % ${high} * 2];
                     }
-                    if (second < ROWS && third + 1 < K) {
+                    if (second < ${rows} && third + 1 < K) {
                         to[second * K + third + 1] = sums[i / ${high}][j][i % ${high} * 2 + 1];
                     }
                     % endif
@@ -165,7 +165,6 @@ ${transform.signature(32 * config.SUBGROUPS)}
     barrier(CLK_LOCAL_MEM_FENCE);
 
     // The first dimension, for tiles of 8 neighbours in the second and third.
-    #define HELD_TILES ((ROWS * K + 7) / 8)
     for (int tile = sub_group; tile < present * HELD_TILES; tile += SUB_GROUPS) {
         const int tensor = tile / HELD_TILES;
         const int first_place = tile % HELD_TILES * 8;
