@@ -187,11 +187,11 @@ def _by_units(problem: TransformProblem, traits: DeviceTraits, reason: str) -> T
 def _fused(problem: TransformProblem, traits: DeviceTraits) -> TransformChoice:
     k, size = problem.extent, problem.element_bytes
     if traits.vendor == "nvidia" and _unit(problem, traits) is not None:
-        by_units = fused_unit_config(k, traits)
+        by_units = fused_unit_config(k, problem.count, traits)
         if by_units is not None:
             unit = nvidia_double_unit(by_units.UNIT_M, by_units.UNIT_K)
             return TransformChoice("L5", "fused unit", "asked for", by_units, unit)
-    config = fused_config(k, size, traits)
+    config = fused_config(k, problem.count, size, traits)
     if config is None:
         raise UnsupportedError(
             f"level is 'L5', and K = {k} in {problem.dtype} needs more than the "

@@ -18,9 +18,11 @@ from .matrix_units import sub_group_lanes
 #: Bytes that local memory reads and writes at a time: 32 banks of 4.
 _BANKS_BYTES = 128
 
-#: Sub-groups of a work-group by matrix units, and elements of its tensors, about: 32 KB.
-_SUB_GROUPS = 8
+#: By matrix units: elements of a work-group's tensors, about (32 KB), and tensors at most.
 _GROUP_ELEMENTS = 4096
+_MOST_TENSORS = 8
+#: Sub-groups of a work-group.
+_SUB_GROUPS = range(10, 4, -1)
 
 #: From this extent on CPUs take their widest vectors.
 _WIDE_FROM = 24
@@ -136,13 +138,15 @@ def _local_bytes(extent: int, element_bytes: int, config: FusedConfig) -> int:
     return (held + extent * matrix_row(extent, element_bytes, config)) * element_bytes
 
 
-def fused_config(extent: int, element_bytes: int, traits: DeviceTraits) -> FusedConfig | None:
+def fused_config(
+    extent: int, count: int, element_bytes: int, traits: DeviceTraits
+) -> FusedConfig | None:
     """The configuration for tensors of an extent; None if local memory does not hold any part.
 
     Parameters
     ----------
-    extent : int
-        K.
+    extent, count : int
+        K, and how many tensors there are.
     element_bytes : int
         Bytes of an element.
     traits : DeviceTraits
@@ -151,9 +155,9 @@ def fused_config(extent: int, element_bytes: int, traits: DeviceTraits) -> Fused
     Examples
     --------
     >>> from pyclgemm.typical import typical_traits
-    >>> fused_config(16, 4, typical_traits("gfx1100"))
+    >>> fused_config(16, 2048, 4, typical_traits("gfx1100"))
     FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=64, ROWS=2)
-    >>> fused_config(10, 8, typical_traits("x86-64-v4"))
+    >>> fused_config(10, 2048, 8, typical_traits("x86-64-v4"))
     FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
     """
     if traits.type == "cpu":
@@ -176,7 +180,7 @@ def fused_config(extent: int, element_bytes: int, traits: DeviceTraits) -> Fused
 
     fitting = [
         tensors
-        for tensors in range(1, 2 * most)
+        for tensors in range(1, _share(count, traits) + 1)
         if tensors == 1
         or (
             tensors * units <= most
@@ -186,6 +190,11 @@ def fused_config(extent: int, element_bytes: int, traits: DeviceTraits) -> Fused
     ]
     enough = [tensors for tensors in fitting if tensors * units >= most // 2] or fitting[-1:]
     return _divided(config(min(enough, key=idle)), extent, element_bytes, traits)
+
+
+def _share(count: int, traits: DeviceTraits) -> int:
+    """Tensors that a work-group may take while every compute unit has work."""
+    return max(1, count // traits.compute_units)
 
 
 def _divided(
@@ -269,13 +278,33 @@ def unit_tiles(extent: int, config: FusedUnitConfig) -> UnitTiles:
     return UnitTiles(depths, row_tiles, column_tiles, rows, size)
 
 
-def fused_unit_config(extent: int, traits: DeviceTraits) -> FusedUnitConfig | None:
+def _sub_groups(slices: int) -> int:
+    """So many sub-groups that the fewest of them idle while the last slices are multiplied.
+
+    Examples
+    --------
+    >>> [_sub_groups(slices) for slices in (16, 20, 25)]
+    [8, 10, 5]
+    """
+    return min(_SUB_GROUPS, key=lambda groups: math.ceil(slices / groups) * groups)
+
+
+#: The fastest on an H100, of 2048 tensors (``benchmarks/transform3d.py``).
+_MEASURED = {
+    8: FusedUnitConfig(8, 4, TENSORS=4, PARTS=1, SUBGROUPS=16, SLICES=1),
+    10: FusedUnitConfig(16, 4, TENSORS=8, PARTS=1, SUBGROUPS=16, SLICES=1),
+    12: FusedUnitConfig(8, 4, TENSORS=1, PARTS=1, SUBGROUPS=4, SLICES=1),
+    16: FusedUnitConfig(16, 16, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=2),
+}
+
+
+def fused_unit_config(extent: int, count: int, traits: DeviceTraits) -> FusedUnitConfig | None:
     """The configuration for float64 tensors of an extent; None if local memory is too small.
 
     Examples
     --------
     >>> from pyclgemm.typical import typical_traits
-    >>> fused_unit_config(16, typical_traits("sm_90"))
+    >>> fused_unit_config(16, 2048, typical_traits("sm_90"))
     FusedUnitConfig(UNIT_M=16, UNIT_K=16, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=2)
     """
     depths, tiles = math.ceil(extent / 4), math.ceil(extent / 8)
@@ -283,16 +312,20 @@ def fused_unit_config(extent: int, traits: DeviceTraits) -> FusedUnitConfig | No
     unit_m = 16 if has_large and tiles % 2 == 0 else 8
     unit_k = 4 * math.gcd(depths, 4) if unit_m == 16 else 4
     slices = max(1, min(4, 16 // (depths * tiles)))
+    wanted = max(1, min(_MOST_TENSORS, round(_GROUP_ELEMENTS / extent**3)))
+    base = FusedUnitConfig(unit_m, unit_k, wanted, 1, _sub_groups(wanted * extent), slices)
+    if has_large:
+        base = _MEASURED.get(extent, base)
 
     def config(tensors: int, parts: int) -> FusedUnitConfig:
-        return FusedUnitConfig(unit_m, unit_k, tensors, parts, _SUB_GROUPS, slices)
+        return replace(base, TENSORS=tensors, PARTS=parts)
 
     def local_bytes(one: FusedUnitConfig) -> int:
         return 8 * one.TENSORS * extent * unit_tiles(extent, one).slice
 
-    tensors = max(1, min(_SUB_GROUPS, round(_GROUP_ELEMENTS / extent**3)))
+    tensors = min(base.TENSORS, _share(count, traits))
     while tensors > 1 and 2 * local_bytes(config(tensors, 1)) > traits.local_memory_bytes:
         tensors -= 1
-    most = 8 * tiles // unit_m if tensors == 1 else 1
+    most = 8 * tiles // base.UNIT_M if tensors == 1 else 1
     configs = [config(tensors, parts) for parts in range(1, most + 1)]
     return _fewest_parts([(one, local_bytes(one)) for one in configs], traits)

@@ -129,7 +129,7 @@ def conflicts(addresses: list[int], width: int) -> int:
 @pytest.mark.parametrize("size", [4, 8])
 @pytest.mark.parametrize("k", [6, 8, 10, 12, 16, 20])
 def test_rows_lie_in_all_banks(k: int, size: int) -> None:
-    config = fused_config(k, size, typical_traits("sm_90"))
+    config = fused_config(k, 2048, size, typical_traits("sm_90"))
     assert config is not None
     held, width = held_tensor(k, size, config), config.VW * size
     rows = [size * held.row * row for row in range(held.rows)]
@@ -150,8 +150,17 @@ def test_fragments_lie_in_all_banks(k: int) -> None:
     assert conflicts(lanes, 8) == 1
 
 
+def test_few_tensors_are_spread_over_the_device() -> None:
+    traits = typical_traits("sm_90")
+    for dtype in ("float32", "float64"):
+        for count in (1, 132, 500, 2048):
+            config = choose_transform(problem(8, dtype, count), traits).config
+            assert config is not None
+            assert config.TENSORS == 1 or math.ceil(count / config.TENSORS) >= traits.compute_units
+
+
 def test_a_cpu_has_no_padding() -> None:
-    config = fused_config(10, 8, typical_traits("x86-64-v4"))
+    config = fused_config(10, 2048, 8, typical_traits("x86-64-v4"))
     assert config == FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
     assert held_tensor(10, 8, config).size == 1000
 
