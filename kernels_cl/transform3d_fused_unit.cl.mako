@@ -17,7 +17,6 @@
 <%
     steps, high = config.UNIT_K // 4, config.UNIT_M // 8
     column_group = max(1, steps // 2)  # tiles of columns whose products fill an instruction's depth
-    instructions = 2 * column_group // steps  # along the depth of so many tiles
     rows = "rows" if config.SLICES > 1 else "ROWS"
     all_rows = max(tiles.row_tiles * config.PARTS, tiles.column_tiles)
     whole = tiles.rows * config.PARTS == extent
@@ -29,11 +28,11 @@ typedef real element;
 #define TENSORS ${config.TENSORS}  // tensors of a work-group
 #define SUB_GROUPS ${config.SUBGROUPS}  // sub-groups of it
 #define SLICES ${config.SLICES}  // slices that a sub-group loads before it multiplies
+#define STEP (SUB_GROUPS * SLICES)  // from the slices of a sub-group to its next
 #define ROWS ${tiles.rows}  // entries of the second dimension that the group holds
 #define DEPTHS ${tiles.depths}  // steps of 4 rows of the matrix
 #define TILES ${all_rows}  // tiles of 8 columns of it
 #define COLUMN_TILES ${tiles.column_tiles}  // tiles of 8 columns of a slice
-#define ROW_TILES ${tiles.row_tiles}  // tiles of 8 rows that the group holds
 #define SLICE ${tiles.slice}  // elements from a slice to the next, in local memory
 #define HELD_TILES ((ROWS * K + 7) / 8)  // tiles of 8 neighbours in a slice
 
@@ -41,6 +40,24 @@ ${transform.address("tensors")}
 ${transform.address("out")}
 
 ${fragment.multiply_by_ptx()}
+
+## The fragments of slices, from `slice` on; of what is beyond the last one, of that.
+<%def name="load(to, slice)" filter="trim">
+        #pragma unroll
+        for (int s = 0; s < SLICES; ++s) {
+            const int one = min(${slice} + s, present * K - 1);
+            const __global real *from = tensors + TENSORS_START(one / K) + TENSORS_AT(one % K, 0, 0);
+            #pragma unroll
+            for (int t = 0; t < COLUMN_TILES; ++t) {
+                #pragma unroll
+                for (int d = 0; d < DEPTHS; ++d) {
+                    const int second = 4 * d + place;
+                    const int third = 8 * t + group / 2 + group % 2 * 4;
+                    ${to}[s][t][d] = second < K && third < K ? from[TENSORS_AT(0, second, third)] : 0;
+                }
+            }
+        }
+</%def>
 
 ${transform.signature(32 * config.SUBGROUPS)}
 {
@@ -74,11 +91,11 @@ ${transform.signature(32 * config.SUBGROUPS)}
         }
     }
     % if config.PARTS > 1:
-    real own[DEPTHS][ROW_TILES];  // the columns that become the rows of this group
+    real own[DEPTHS][${tiles.row_tiles}];  // the columns that become the rows of this group
     #pragma unroll
     for (int d = 0; d < DEPTHS; ++d) {
         #pragma unroll
-        for (int i = 0; i < ROW_TILES; ++i) {
+        for (int i = 0; i < ${tiles.row_tiles}; ++i) {
             const int row = 4 * d + place;
             const int column = first_row + 8 * i + group;
             own[d][i] = row < K && column < K ? matrix[row * matrix_row_stride + column * matrix_column_stride] : 0;
@@ -87,31 +104,32 @@ ${transform.signature(32 * config.SUBGROUPS)}
     % endif
 
     // The second dimension and the third, slice by slice.
-    for (int slice = sub_group * SLICES; slice < present * K; slice += SUB_GROUPS * SLICES) {
-        real x[SLICES][COLUMN_TILES][DEPTHS];
-        #pragma unroll
-        for (int s = 0; s < SLICES; ++s) {
-            ${"const int one = min(slice + s, present * K - 1);" if config.SLICES > 1 else "const int one = slice;"}
-            const __global real *from = tensors + TENSORS_START(one / K) + TENSORS_AT(one % K, 0, 0);
-            #pragma unroll
-            for (int t = 0; t < COLUMN_TILES; ++t) {
-                #pragma unroll
-                for (int d = 0; d < DEPTHS; ++d) {
-                    const int second = 4 * d + place;
-                    const int third = 8 * t + group / 2 + group % 2 * 4;
-                    x[s][t][d] = second < K && third < K ? from[TENSORS_AT(0, second, third)] : 0;
-                }
-            }
+    % if config.STAGES > 1:
+    real x[SLICES][COLUMN_TILES][DEPTHS];
+    ${load("x", "sub_group * SLICES")}
+    % endif
+    for (int slice = sub_group * SLICES; slice < present * K; slice += STEP) {
+        % if config.STAGES > 1:
+        real ahead[SLICES][COLUMN_TILES][DEPTHS];
+        if (slice + STEP < present * K) {
+            ${load("ahead", "slice + STEP")}
         }
+        % else:
+        real x[SLICES][COLUMN_TILES][DEPTHS];
+        ${load("x", "slice")}
+        % endif
         #pragma unroll
         for (int s = 0; s < SLICES; ++s) {
-            real sums[ROW_TILES / ${high}][COLUMN_TILES][${2 * high}] = {{{0}}};
-            % for first_tile in range(0, tiles.column_tiles, column_group):
-            ## A tile of columns of B^T X, and its share of the product with B.
-            <% group_tiles = [t for t in range(first_tile, first_tile + column_group) if t < tiles.column_tiles] %>
+            __local real *to = held + (slice + s) * SLICE;
+            % if config.SLICES > 1:
+            const int rows = slice + s < present * K ? ROWS : 0;
+            % endif
             % for row_tile in range(0, tiles.row_tiles, high):
             {
-                % for t in group_tiles:
+                real sums[COLUMN_TILES][${2 * high}] = {{0}};
+                % for first_tile in range(0, tiles.column_tiles, column_group):
+                ## Tiles of columns of B^T X, and their share of the product with B.
+                % for t in range(first_tile, min(first_tile + column_group, tiles.column_tiles)):
                 real y${t}[${2 * high}] = {0};
                 % for d in range(0, tiles.depths, steps):
                 {
@@ -121,46 +139,53 @@ ${transform.signature(32 * config.SUBGROUPS)}
                 }
                 % endfor
                 % endfor
-                % for first_step in range(2 * first_tile, 2 * (first_tile + column_group), steps):
-                % if first_step < tiles.depths:
+                % for first_step in range(2 * first_tile, min(2 * (first_tile + column_group), tiles.depths), steps):
                 {
                     const real fragment_a[] = {${", ".join(f"y{(first_step + q) // 2}[{2 * r + (first_step + q) % 2}]" for q in range(steps) for r in range(high))}};
                     #pragma unroll
                     for (int j = 0; j < COLUMN_TILES; ++j) {
                         const real fragment_b[] = {${", ".join(f"b[{first_step + q}][j]" for q in range(steps))}};
-                        multiply_accumulate(sums[${row_tile // high}][j], fragment_a, fragment_b);
+                        multiply_accumulate(sums[j], fragment_a, fragment_b);
                     }
                 }
-                % endif
                 % endfor
-            }
-            % endfor
-            % endfor
-            __local real *to = held + (slice + s) * SLICE;
-            % if config.SLICES > 1:
-            const int rows = slice + s < present * K ? ROWS : 0;
-            % endif
-            #pragma unroll
-            for (int i = 0; i < ROW_TILES; ++i) {
+                % endfor
                 #pragma unroll
                 for (int j = 0; j < COLUMN_TILES; ++j) {
-                    const int second = 8 * i + group;
                     const int third = 8 * j + 2 * place;
-                    % if pairs[0]:
-                    if (second < ${rows} && third < K) {
-                        *(__local double2 *)(to + second * K + third) = (double2)(sums[i / ${high}][j][i % ${high} * 2], sums[i / ${high}][j][i % ${high} * 2 + 1]);
+                    % for r in range(high):
+                    {
+                        const int second = ${8 * (row_tile + r)} + group;
+                        % if pairs[0]:
+                        if (second < ${rows} && third < K) {
+                            *(__local double2 *)(to + second * K + third) = (double2)(sums[j][${2 * r}], sums[j][${2 * r + 1}]);
+                        }
+                        % else:
+                        if (second < ${rows} && third < K) {
+                            to[second * K + third] = sums[j][${2 * r}];
+                        }
+                        if (second < ${rows} && third + 1 < K) {
+                            to[second * K + third + 1] = sums[j][${2 * r + 1}];
+                        }
+                        % endif
                     }
-                    % else:
-                    if (second < ${rows} && third < K) {
-                        to[second * K + third] = sums[i / ${high}][j][i % ${high} * 2];
-                    }
-                    if (second < ${rows} && third + 1 < K) {
-                        to[second * K + third + 1] = sums[i / ${high}][j][i % ${high} * 2 + 1];
-                    }
-                    % endif
+                    % endfor
+                }
+            }
+            % endfor
+        }
+        % if config.STAGES > 1:
+        #pragma unroll
+        for (int s = 0; s < SLICES; ++s) {
+            #pragma unroll
+            for (int t = 0; t < COLUMN_TILES; ++t) {
+                #pragma unroll
+                for (int d = 0; d < DEPTHS; ++d) {
+                    x[s][t][d] = ahead[s][t][d];
                 }
             }
         }
+        % endif
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 

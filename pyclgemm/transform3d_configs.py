@@ -22,7 +22,7 @@ _BANKS_BYTES = 128
 _GROUP_ELEMENTS = 4096
 _MOST_TENSORS = 8
 #: Sub-groups of a work-group.
-_SUB_GROUPS = range(10, 4, -1)
+_SUB_GROUPS = range(8, 3, -1)
 
 #: From this extent on CPUs take their widest vectors.
 _WIDE_FROM = 24
@@ -69,6 +69,8 @@ class FusedUnitConfig:
         Sub-groups of a work-group.
     SLICES : int
         Slices of a tensor that a sub-group loads before it multiplies.
+    STAGES : int
+        2 loads the next slices before those are multiplied that were loaded before; 1 does not.
     """
 
     UNIT_M: int
@@ -77,6 +79,7 @@ class FusedUnitConfig:
     PARTS: int
     SUBGROUPS: int
     SLICES: int
+    STAGES: int = 1
 
 
 _Fused = TypeVar("_Fused", FusedConfig, FusedUnitConfig)
@@ -284,7 +287,7 @@ def _sub_groups(slices: int) -> int:
     Examples
     --------
     >>> [_sub_groups(slices) for slices in (16, 20, 25)]
-    [8, 10, 5]
+    [8, 5, 5]
     """
     return min(_SUB_GROUPS, key=lambda groups: math.ceil(slices / groups) * groups)
 
@@ -305,7 +308,7 @@ def fused_unit_config(extent: int, count: int, traits: DeviceTraits) -> FusedUni
     --------
     >>> from pyclgemm.typical import typical_traits
     >>> fused_unit_config(16, 2048, typical_traits("sm_90"))
-    FusedUnitConfig(UNIT_M=16, UNIT_K=16, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=2)
+    FusedUnitConfig(UNIT_M=16, UNIT_K=16, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=2, STAGES=1)
     """
     depths, tiles = math.ceil(extent / 4), math.ceil(extent / 8)
     has_large = int(traits.architecture.removeprefix("sm_")) >= 90

@@ -82,8 +82,10 @@ def test_contractions(queue: Any, monkeypatch: Any, architecture: str, k: int) -
     check(queue, monkeypatch, architecture, (2, k), None)
 
 
-def fused(m: int, depth: int, tensors: int, parts: int, slices: int) -> FusedUnitConfig:
-    return FusedUnitConfig(m, depth, tensors, parts, SUBGROUPS=1, SLICES=slices)
+def fused(
+    m: int, depth: int, tensors: int, parts: int, slices: int, stages: int = 1
+) -> FusedUnitConfig:
+    return FusedUnitConfig(m, depth, tensors, parts, SUBGROUPS=1, SLICES=slices, STAGES=stages)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,8 @@ def fused(m: int, depth: int, tensors: int, parts: int, slices: int) -> FusedUni
         (12, fused(16, 16, tensors=1, parts=1, slices=1), False),  # depths are padded
         (20, fused(16, 8, tensors=1, parts=1, slices=1), False),  # rows are padded
         (20, fused(8, 4, tensors=1, parts=3, slices=1), False),
+        (10, fused(16, 4, tensors=2, parts=1, slices=1, stages=2), False),
+        (9, fused(16, 4, tensors=2, parts=1, slices=4, stages=2), False),  # 18 slices by fours
         (18, fused(16, 4, tensors=1, parts=2, slices=1), True),
     ],
 )  # fmt: skip
