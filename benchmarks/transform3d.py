@@ -43,7 +43,10 @@ from pyclgemm.transform3d_choice import LEVELS
 EXTENTS = (6, 8, 10, 12, 16, 20, 32)
 
 #: In a sweep L6 is left out where it computes more than so many operations.
-_MOST_OPERATIONS = {True: 3e11, False: 2e13}  # on a CPU, elsewhere
+_MOST_OPERATIONS = {True: 1e10, False: 1e12}  # on a CPU, elsewhere
+
+#: Transforms of a repetition, likewise.
+_TASKS = {True: 2, False: 20}
 
 #: Pause after a repetition, in repetitions: machines that throttle recover.
 _PAUSE = 2
@@ -142,8 +145,8 @@ def runnable(
     help="Functions: tensors of a task.",
 )  # fmt: skip
 @click.option(
-    "--tasks", type=click.IntRange(1), default=20, show_default=True,
-    help="Transforms of a repetition.",
+    "--tasks", type=click.IntRange(1),
+    help="Transforms of a repetition. [default: 20; on a CPU 2]",
 )  # fmt: skip
 @click.option("--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @click.option(
@@ -163,7 +166,7 @@ def main(
     device: str | None,
     extents: tuple[int, ...],
     nfuncs: int,
-    tasks: int,
+    tasks: int | None,
     repetitions: int,
     levels: tuple[str, ...],
     dtypes: tuple[str, ...],
@@ -202,8 +205,8 @@ def main(
             wrong += found
             if not found:
                 measured += measure(
-                    data, kept, tasks=tasks, repetitions=repetitions, blocker=blocker,
-                    console=console, bandwidth=bandwidth,
+                    data, kept, tasks=tasks or _TASKS[on_cpu], repetitions=repetitions,
+                    blocker=blocker, console=console, bandwidth=bandwidth,
                 )  # fmt: skip
     except PyclgemmError as error:
         wrong.append(str(error))

@@ -75,10 +75,10 @@ def _torch_rivals(torch: Any, index: int, data: Data) -> dict[str, Work]:
         return torch.einsum(_EINSUM, tensors, matrix, matrix, matrix)
 
     def matmul(tensors: Any) -> Any:
-        """No element is moved: each dimension is contracted where it lies."""
-        tensors = torch.matmul(tensors.view(-1, k), matrix)
-        tensors = torch.matmul(matrix.T, tensors.view(n * k, k, k))
-        return torch.matmul(matrix.T, tensors.view(n, k, k * k))
+        """Three times A^T B, which was faster on an H100 than contracting each where it lies."""
+        for _ in range(3):
+            tensors = torch.matmul(tensors.view(n, k, k * k).transpose(1, 2), matrix)
+        return tensors
 
     found: dict[str, Work] = {}
     with torch.cuda.device(index):
