@@ -31,6 +31,7 @@ from .packed_matrix import PackedMatrix  # noqa: E402
 from .packing import pack  # noqa: E402
 from .plan import GemmPlan  # noqa: E402
 from .select import Choice  # noqa: E402
+from .transform3d import TransformPlan, plan_transform3d, transform3d  # noqa: E402
 
 __all__ = [
     "ArgumentError",
@@ -48,6 +49,7 @@ __all__ = [
     "PackedMatrix",
     "PyclgemmError",
     "ShapeError",
+    "TransformPlan",
     "UnsupportedError",
     "WgmmaConfig",
     "XgemmConfig",
@@ -57,4 +59,6 @@ __all__ = [
     "matmul",
     "pack",
     "plan",
+    "plan_transform3d",
+    "transform3d",
 ]

@@ -6,7 +6,7 @@ only when they differ from the call before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,13 +69,21 @@ class LaunchSequence:
     ----------
     state : QueueState
         The queue, its lock and its workspaces.
-    product : Product
-        What the launches compute.
+    product : Product or None
+        What the launches compute, if they were made for one.
     schedule : Schedule or None
         The launches; None where the result has no elements.
+    names : mapping of str to str, optional
+        What messages call the operands that the caller does not know as a and b.
     """
 
-    def __init__(self, state: QueueState, product: Product, schedule: Schedule | None) -> None:
+    def __init__(
+        self,
+        state: QueueState,
+        product: Product | None,
+        schedule: Schedule | None,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
         queue = state.queue
         self._state = state
         self._queue = queue
@@ -89,8 +97,9 @@ class LaunchSequence:
         # On an in-order queue only the first launch has anything to wait for.
         self._chained = not state.in_order
         # The kernel's a is the caller's b, if they were swapped.
-        self._swapped = product.swapped
+        self._swapped = product is not None and product.swapped
         self._numbers: list[Any] = []
+        self._names = names or {}
 
     def enqueue(
         self,
@@ -186,12 +195,13 @@ class LaunchSequence:
 
     def _check(self, name: str, array: Any, out: Any) -> None:
         """Raise unless an array is of the queue's context, and apart from what is written."""
+        shown = self._names.get(name, name)
         if array.context != self._context:
             raise ArgumentError(
-                f"{name} belongs to another context than queue; it must be made in the same"
+                f"{shown} belongs to another context than queue; it must be made in the same"
             )
         if array is not out or name in ("a", "b"):
-            _check_apart(name, array, out)
+            _check_apart(shown, array, out)
 
 
 def _check_apart(name: str, array: Any, out: Any) -> None:

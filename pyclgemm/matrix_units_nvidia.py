@@ -55,3 +55,19 @@ def nvidia_unit(multiplied: str, traits: DeviceTraits) -> MatrixUnit | None:
     if multiplied == "float64" and int(traits.architecture[3:]) >= 90:
         return _DOUBLES
     return _UNITS.get(multiplied)
+
+
+def nvidia_double_unit(m: int, k: int) -> MatrixUnit:
+    """The unit for float64 of so many rows and depths, which lanes hold as those of any other.
+
+    Parameters
+    ----------
+    m, k : int
+        8 and 4 from compute capability 8.0 on; 16 and 4, 8 or 16 from 9.0 on.
+
+    Examples
+    --------
+    >>> nvidia_double_unit(8, 4).instruction
+    'mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64'
+    """
+    return _mma("f64.f64.f64.f64", "float64", m=m, k=k, word=1)

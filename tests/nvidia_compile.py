@@ -96,7 +96,7 @@ def assemble(source: KernelSource, folder: Path) -> Assembled:
     return Assembled(
         registers=int(_only(r"Used (\d+) registers", said)),
         spilled=sum(map(int, re.findall(r"(\d+) bytes spill", said))),
-        local_bytes=int(_only(r"(\d+) bytes smem", said)),
+        local_bytes=sum(map(int, re.findall(r"(\d+) bytes smem", said))),
         complaints=tuple(re.findall(r"Potential Performance Loss: (.*)", said)),
     )
 

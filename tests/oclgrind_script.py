@@ -19,6 +19,7 @@ import pyopencl.array as cl_array
 from async_emulation import emulated_async_copies
 from checks import packed
 from reference import assert_close, expected_gemm, random_array
+from tensor_reference import assert_transformed
 from test_families import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 
 import pyclgemm
@@ -99,8 +100,22 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
     assert_close(out.get(), expected)
 
 
+def transform(queue: cl.CommandQueue, level: str, k: int) -> None:
+    """Some tensors of one extent by one level."""
+    rng = np.random.default_rng(0)
+    count = 15  # more than a work-group takes, and no multiple of that
+    tensors = random_array(rng, (count, k, k, k), "float32")
+    matrix = random_array(rng, (k, k), "float32")
+    arrays = [exact(queue, array) for array in (tensors, matrix, tensors)]
+    _kept.extend([queue, *arrays])
+    pyclgemm.transform3d(queue, *arrays[:2], out=arrays[2], level=level)
+    assert_transformed(arrays[2].get(), tensors, matrix)
+
+
 def main() -> None:
-    """Arguments: Oclgrind's log, and after it family/configuration's name/case of each product."""
+    """Arguments: Oclgrind's log, and after it family/configuration's name/case of each product, or
+    transform/level/K.
+    """
     log = Path(sys.argv[1])
     simulated = next(
         one
@@ -115,6 +130,9 @@ def main() -> None:
         print(product, log.stat().st_size, sep="\t", flush=True)
         # A queue of its own: workspaces are the queue's, and not what another case left.
         queue = cl.CommandQueue(context)
+        if family == "transform":
+            transform(queue, name, int(case))
+            continue
         with ExitStack() as stack:
             config = CONFIGS[family][name]
             if getattr(config, "FILL", 0):

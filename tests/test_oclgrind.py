@@ -55,6 +55,9 @@ CASES = [
     ("cpu", "B where it lies", ["odd", "turned"]),
     ("cpu", "scalars", ["odd"]),
     ("cpu", "KC no power of two", ["odd"]),
+    ("transform", "L2", ["5"]),
+    ("transform", "L3", ["6"]),
+    ("transform", "L5", ["6", "5"]),
 ]
 
 

@@ -1,0 +1,224 @@
+"""Measure the transform of tensors (MRA) at each level, and what torch or NumPy make of it.
+
+    python benchmarks/transform3d.py --k 10 --level L5
+    python benchmarks/transform3d.py --sweep
+
+Every level is checked against L1 first. A repetition is some tasks: transforms of all functions,
+each of tensors of its own; on a GPU they rotate among as many as its cache does not hold. Levels
+and rivals take turns. Inside the clock: the launches of a repetition and the wait for the last; on
+a GPU, where tasks are shorter than 200 us and there are at least two, without the host's time,
+behind a kernel that holds the queue. Beside each time stands what memory alone would allow: each
+tensor read once and written once at the bandwidth of a large copy, measured in the same run.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import pyopencl as cl
+from rich.console import Console
+from rich.progress import track
+
+# The checkout need not be installed.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.environment import describe
+from benchmarks.transform3d_cases import Data, Size, copy_bandwidth, disagreements, elapsed
+from benchmarks.transform3d_report import Repetition, speed_table, write_results
+from benchmarks.transform3d_rivals import rivals
+from pyclgemm.discovery import choose_device
+from pyclgemm.errors import PyclgemmError, UnsupportedError
+from pyclgemm.queue_blocker import Blocker, QueueBlocker
+from pyclgemm.tensors import MOST_EXTENT
+from pyclgemm.timing import Work
+from pyclgemm.transform3d import plan_transform3d
+from pyclgemm.transform3d_choice import LEVELS
+
+#: What is tuned.
+EXTENTS = (6, 8, 10, 12, 16, 20, 32)
+
+#: In a sweep L6 is left out where it computes more than so many operations.
+_MOST_OPERATIONS = {True: 1e10, False: 1e12}  # on a CPU, elsewhere
+
+#: Transforms of a repetition, likewise.
+_TASKS = {True: 2, False: 20}
+
+#: Pause after a repetition, in repetitions: machines that throttle recover.
+_PAUSE = 2
+_LONGEST_PAUSE = 0.5
+
+_RESULTS = Path(__file__).resolve().parent / "results"
+
+_EXAMPLES = """\b
+Examples:
+  python benchmarks/transform3d.py                               # K = 10, the fastest level
+  python benchmarks/transform3d.py --k 16 --nfuncs 4096 --level L4 --level L5
+  python benchmarks/transform3d.py --k 8 --tasks 50 --repetitions 10 --dtype float32
+  python benchmarks/transform3d.py --sweep --output results      # all levels and K, table and plot
+"""
+
+
+def measure(
+    data: Data,
+    levels: Sequence[str],
+    *,
+    tasks: int,
+    repetitions: int,
+    blocker: Blocker | None,
+    console: Console,
+    bandwidth: float,
+) -> list[Repetition]:
+    """Time levels and rivals of one size in turn, and print a line for each repetition.
+
+    Parameters
+    ----------
+    data : Data
+        Tensors and matrix.
+    levels : sequence of str
+        Those that this device can run.
+    tasks, repetitions : int
+        Transforms in a repetition, and repetitions of each.
+    blocker : Blocker or None
+        Holds the queue of a GPU.
+    console : Console
+        Where lines go.
+    bandwidth : float
+        Bytes a second that the device copies.
+    """
+    tensors, out = data.sets[0]
+    works: dict[str, Work] = {level: data.work(level, blocker) for level in levels}
+    techniques = {
+        level: plan_transform3d(
+            data.queue, tensors, data.matrix, level=level, out=out
+        ).choice.technique
+        for level in levels
+    }
+    for name, work in rivals(data, lambda text: console.print(text, style="yellow")).items():
+        works[name], techniques[name] = work, name
+    for work in works.values():  # whatever is built or found out at first use
+        work(1)
+        work(tasks)
+    measured = []
+    for number in range(repetitions):
+        for name, work in works.items():
+            seconds = elapsed(work, tasks)
+            one = Repetition(name, techniques[name], data.size, number, seconds / tasks)
+            console.print(one.line(bandwidth), highlight=False, soft_wrap=True)
+            measured.append(one)
+            time.sleep(min(_PAUSE * seconds, _LONGEST_PAUSE))
+    return measured
+
+
+def runnable(
+    data: Data, levels: Sequence[str], most_operations: float, console: Console
+) -> list[str]:
+    """The levels that the device can run within so many operations; says why it leaves one out."""
+    tensors, out = data.sets[0]
+    kept = []
+    for level in levels:
+        try:
+            if data.size.computed(level) > most_operations:
+                raise UnsupportedError(
+                    f"level is {level!r} and K is {data.size.extent}: "
+                    f"{data.size.computed(level):.1e} operations are too many for a sweep"
+                )
+            plan_transform3d(data.queue, tensors, data.matrix, level=level, out=out)
+            kept.append(level)
+        except UnsupportedError as error:
+            console.print(f"left out: {error}", style="yellow", highlight=False, soft_wrap=True)
+    return kept
+
+
+@click.command(help=(__doc__ or "").partition("\n\n")[0], epilog=_EXAMPLES)
+@click.option("--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists.")
+@click.option(
+    "--k", "extents", type=click.IntRange(1, MOST_EXTENT), multiple=True,
+    help="Extent of each dimension; may be given several times. [default: 10]",
+)  # fmt: skip
+@click.option(
+    "--nfuncs", type=click.IntRange(1), default=2048, show_default=True,
+    help="Functions: tensors of a task.",
+)  # fmt: skip
+@click.option(
+    "--tasks", type=click.IntRange(1),
+    help="Transforms of a repetition. [default: 20; on a CPU 2]",
+)  # fmt: skip
+@click.option("--repetitions", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "--level", "levels", type=click.Choice(tuple(LEVELS)), multiple=True,
+    help="Technique; may be given several times. [default: the fastest known]",
+)  # fmt: skip
+@click.option(
+    "--dtype", "dtypes", type=click.Choice(("float64", "float32")), multiple=True,
+    help="Element type; may be given several times. [default: float64]",
+)  # fmt: skip
+@click.option("--sweep", is_flag=True, help=f"All levels, and K = {', '.join(map(str, EXTENTS))}.")
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
+    help="Folder for the CSV file and the plot. [default: benchmarks/results]",
+)  # fmt: skip
+def main(
+    device: str | None,
+    extents: tuple[int, ...],
+    nfuncs: int,
+    tasks: int | None,
+    repetitions: int,
+    levels: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    sweep: bool,
+    output: Path,
+) -> None:
+    """Run the benchmark from the command line."""
+    console = Console()
+    try:
+        chosen = choose_device(device).device
+    except PyclgemmError as error:
+        raise click.ClickException(str(error)) from None
+    assert chosen is not None
+    # Held by name: on Intel's runtime a queue does not keep its context alive.
+    context = cl.Context([chosen])
+    queue = cl.CommandQueue(context)
+    on_cpu = bool(chosen.type & cl.device_type.CPU)
+    blocker = None if on_cpu else QueueBlocker(queue)
+    extents = extents or (EXTENTS if sweep else (10,))
+    levels = levels or (tuple(LEVELS) if sweep else ("L5",))
+    bandwidth = copy_bandwidth(queue)
+    facts = describe(chosen)
+    facts["copy"] = f"{bandwidth / 1e9:.0f} GB/s, read and written"
+    facts["command"] = shlex.join(["python", "benchmarks/transform3d.py", *sys.argv[1:]])
+    for name, value in facts.items():
+        console.print(f"[bold]{name:>13}[/]  {value}", highlight=False, soft_wrap=True)
+    sizes = [Size(nfuncs, k, dtype) for dtype in dtypes or ("float64",) for k in extents]
+    measured: list[Repetition] = []
+    wrong: list[str] = []
+    try:
+        for size in track(sizes, "measuring", console=console, disable=len(sizes) == 1):
+            data = Data(queue, size)
+            most = _MOST_OPERATIONS[on_cpu] if sweep else float("inf")
+            kept = runnable(data, levels, most, console)
+            found = list(disagreements(data, kept))
+            wrong += found
+            if not found:
+                measured += measure(
+                    data, kept, tasks=tasks or _TASKS[on_cpu], repetitions=repetitions,
+                    blocker=blocker, console=console, bandwidth=bandwidth,
+                )  # fmt: skip
+    except PyclgemmError as error:
+        wrong.append(str(error))
+    except KeyboardInterrupt:
+        console.print("Interrupted: what was measured so far follows.", style="yellow")
+    if measured:
+        console.print(speed_table(measured, bandwidth))
+        for path in write_results(measured, bandwidth, facts, output):
+            console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    if wrong or not measured:
+        raise click.ClickException("\n".join(wrong or ["nothing was measured"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""From arrays to stacks of cubic tensors: validation, and what of their layout kernels depend on.
+
+Pure geometry, as `pyclgemm.operands` is for matrices: buffers and events stay with the arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import DtypeError, ShapeError, UnsupportedError
+
+#: Element types of tensors.
+TENSOR_DTYPES = ("float32", "float64")
+
+#: The largest extent of a dimension.
+MOST_EXTENT = 32
+
+
+#: Alignment is tracked up to the widest vector of OpenCL C.
+_MOST_ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """What of a stack of tensors a kernel's text depends on.
+
+    Attributes
+    ----------
+    is_contiguous : bool
+        Whether the tensors lie one behind the other in C order: then strides are constants.
+    has_rows : bool
+        Whether neighbours along the last dimension are neighbours in memory.
+    alignment : int
+        Elements of which the start of every such row is a multiple: a power of two, up to 16.
+    """
+
+    is_contiguous: bool
+    has_rows: bool
+    alignment: int
+
+
+@dataclass(frozen=True)
+class TensorStack:
+    """Cubic tensors in a buffer. Strides and offset are in elements and may be negative.
+
+    Attributes
+    ----------
+    count : int
+        Tensors.
+    extent : int
+        Of each of the three dimensions.
+    strides : tuple of int
+        From a tensor to the next, and along the three dimensions.
+    offset : int
+        From the start of the buffer to the first element.
+    """
+
+    count: int
+    extent: int
+    strides: tuple[int, int, int, int]
+    offset: int = 0
+
+    @property
+    def layout(self) -> TensorLayout:
+        """What a kernel's text depends on.
+
+        Examples
+        --------
+        >>> TensorStack(5, 6, (216, 36, 6, 1)).layout
+        TensorLayout(is_contiguous=True, has_rows=True, alignment=2)
+        """
+        k = self.extent
+        *outer, last = self.strides
+        alignment = math.gcd(_MOST_ALIGNMENT, self.offset, *outer)
+        return TensorLayout(self.strides == (k**3, k * k, k, 1), last == 1, alignment)
+
+    @property
+    def rows_alignment(self) -> int:
+        """Elements of which every tensor's start is a multiple: a power of two, up to 16."""
+        return math.gcd(_MOST_ALIGNMENT, self.offset, self.strides[0])
+
+
+def contiguous_stack(count: int, extent: int) -> TensorStack:
+    """Tensors one behind the other, in C order, from the start of a buffer."""
+    return TensorStack(count, extent, (extent**3, extent**2, extent, 1))
+
+
+def stack_of(name: str, array: Any) -> TensorStack:
+    """Describe an array of cubic tensors.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for messages.
+    array : pyopencl.array.Array or numpy.ndarray
+        (count, K, K, K), any strides and offset.
+
+    Raises
+    ------
+    DtypeError
+        If its elements are neither float32 nor float64.
+    ShapeError
+        If it is not of that shape, or its strides are no multiple of its elements.
+    UnsupportedError
+        If K is above `MOST_EXTENT`.
+    """
+    check_tensor_dtype(name, array.dtype)
+    shape = tuple(int(extent) for extent in array.shape)
+    if len(shape) != 4:
+        raise ShapeError(
+            f"{name} is {len(shape)}-D with shape {shape}; (nfuncs, K, K, K) is wanted"
+        )
+    if len(set(shape[1:])) != 1:
+        raise ShapeError(
+            f"{name} is {shape}; its last three dimensions must be equal: (nfuncs, K, K, K)"
+        )
+    if shape[1] == 0:
+        raise ShapeError(f"{name} is {shape}; K is 0, and at least 1 is wanted")
+    if shape[1] > MOST_EXTENT:
+        raise UnsupportedError(f"{name} is {shape}; K is {shape[1]}, up to {MOST_EXTENT} is taken")
+    size = array.dtype.itemsize
+    offset = getattr(array, "offset", 0)
+    if offset % size or any(stride % size for stride in array.strides):
+        raise ShapeError(
+            f"{name} has strides {array.strides} and offset {offset} in bytes; they must be "
+            f"multiples of its element size, {size}"
+        )
+    count, k = shape[:2]
+    if not count:
+        return contiguous_stack(count, k)
+    each, first, second, third = (int(stride) // size for stride in array.strides)
+    # One that no second tensor uses may be what suits.
+    strides = (k**3 if count == 1 else each, first, second, third)
+    return TensorStack(count, k, strides, offset // size)
+
+
+def check_tensor_dtype(name: str, dtype: Any) -> None:
+    """Raise `DtypeError` unless tensors may have elements of `dtype`."""
+    if not dtype.isnative:
+        raise DtypeError(f"{name} has byte order {dtype.byteorder!r}; native byte order is wanted")
+    if dtype.name not in TENSOR_DTYPES:
+        raise DtypeError(f"{name} is {dtype.name}; element types taken are float32 and float64")
+
+
+def check_writable(stack: TensorStack) -> None:
+    """Raise `ShapeError` unless each stride steps over all that smaller ones reach.
+
+    So no two elements share memory. That holds for every slice and transposition of a C-ordered
+    array; dimensions that interleave in other ways are refused, too.
+    """
+    extents = (stack.count, *(stack.extent,) * 3)
+    reach = 0
+    for stride, extent in sorted(
+        (abs(stride), extent)
+        for stride, extent in zip(stack.strides, extents, strict=True)
+        if extent > 1
+    ):
+        if stride <= reach:
+            raise ShapeError(
+                f"out has strides {stack.strides} in elements for shape {extents}: two of its "
+                "entries may share memory"
+            )
+        reach += stride * (extent - 1)

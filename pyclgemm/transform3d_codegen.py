@@ -1,0 +1,221 @@
+"""From a transform and its choice to OpenCL C: pure functions, no device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from .device import DeviceTraits
+from .element import ElementType
+from .gemm_parts import fma_is_fast
+from .kernel_source import Argument, KernelSource, render
+from .tensors import MOST_EXTENT, TensorLayout
+from .transform3d_choice import TransformChoice, TransformProblem
+from .transform3d_configs import (
+    FusedConfig,
+    FusedUnitConfig,
+    held_tensor,
+    matrix_row,
+    unit_tiles,
+)
+
+#: Work-items of a group of the kernels that hold no tensor.
+ITEMS = 128
+
+#: Sub-groups of a group of the kernel by matrix units, and tiles of rows of a sub-group.
+UNIT_SUB_GROUPS = 4
+UNIT_TILES = 4
+
+#: Depths that are unrolled, where all of them would fill the instruction cache.
+_UNROLL = 4
+
+
+def generate_contraction(
+    problem: TransformProblem, choice: TransformChoice, traits: DeviceTraits
+) -> KernelSource:
+    """Write the kernel that contracts one dimension: tensors -> out, the dimensions rotated.
+
+    Parameters
+    ----------
+    problem : TransformProblem
+        The tensors; `tensors` and `out` are the layouts that this contraction meets.
+    choice : TransformChoice
+        Of a technique of three launches.
+    traits : DeviceTraits
+        The device.
+    """
+    if choice.technique in ("column", "staged column"):
+        staged = choice.technique != "column"
+        # What the compiler is not told is an argument.
+        unknown = TensorLayout(is_contiguous=False, has_rows=False, alignment=1)
+        problem = replace(problem, tensors=unknown, out=unknown)
+        return _source(
+            f"transform3d_{'staged_' if staged else ''}column", "transform3d_column.cl.mako",
+            problem, traits, ITEMS, (Argument("k", "int"),), staged=staged, most_extent=MOST_EXTENT,
+        )  # fmt: skip
+    if choice.technique == "unit row":
+        unit = choice.unit
+        assert unit is not None
+        return _source(
+            "transform3d_unit_row", "transform3d_unit_row.cl.mako", problem, traits,
+            UNIT_SUB_GROUPS * unit.lanes, unit=unit, constraints="dd", sub_groups=UNIT_SUB_GROUPS,
+            tiles=UNIT_TILES,
+        )  # fmt: skip
+    return _source(
+        "transform3d_row", "transform3d_row.cl.mako", problem, traits, ITEMS, unroll=_UNROLL
+    )
+
+
+def generate_fused(
+    problem: TransformProblem, choice: TransformChoice, traits: DeviceTraits
+) -> KernelSource:
+    """Write the kernel that contracts all three dimensions.
+
+    Parameters
+    ----------
+    problem : TransformProblem
+        The tensors.
+    choice : TransformChoice
+        Of a fused technique.
+    traits : DeviceTraits
+        The device.
+    """
+    config = choice.config
+    if isinstance(config, FusedUnitConfig):
+        even = problem.extent % 2 == 0
+        return _source(
+            "transform3d_fused_unit", "transform3d_fused_unit.cl.mako", problem, traits,
+            32 * config.SUBGROUPS, config=config, unit=choice.unit, constraints="dd",
+            tiles=unit_tiles(problem.extent, config), in_a_row=problem.out.is_contiguous,
+            pairs=(even, even and problem.out.has_rows and problem.out.alignment >= 2),
+        )  # fmt: skip
+    assert isinstance(config, FusedConfig)
+    on_gpu = config.ITEMS > 1
+    size = problem.element_bytes
+    k, width = problem.extent, config.VW
+    return _source(
+        "transform3d_fused", "transform3d_fused.cl.mako", problem, traits, config.ITEMS,
+        config=config,
+        held=held_tensor(k, size, config),
+        matrix_row=matrix_row(k, size, config),
+        starts=tuple(min(width * i, k - width) for i in range(math.ceil(k / width))),
+        aligned=on_gpu,
+        # A CPU reads one element and spreads it over a vector.
+        width=16 // size if on_gpu else 1,
+        unroll=_UNROLL if on_gpu else 1,
+        load=_load(problem, problem.tensors, config),
+        store=_store(problem, problem.out, config),
+    )  # fmt: skip
+
+
+def generate_kronecker(problem: TransformProblem, traits: DeviceTraits) -> KernelSource:
+    """Write the kernel that forms the Kronecker product of three matrices."""
+    real = _element(problem).real
+    arguments = (*_matrix_arguments(real), Argument("kronecker", "output", real))
+    return _source(
+        "transform3d_kronecker", "transform3d_kronecker.cl.mako", problem, traits, ITEMS,
+        replaced=arguments,
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------
+
+
+def _element(problem: TransformProblem) -> ElementType:
+    return ElementType(problem.dtype, problem.dtype)
+
+
+def _matrix_arguments(real: str) -> tuple[Argument, ...]:
+    return (
+        Argument("matrix", "input", real),
+        Argument("matrix_offset", "long"),
+        Argument("matrix_row_stride", "long"),
+        Argument("matrix_column_stride", "long"),
+    )
+
+
+def _tensor_arguments(
+    name: str, kind: str, layout: TensorLayout, real: str
+) -> tuple[Argument, ...]:
+    strides = () if layout.is_contiguous else range(3 if layout.has_rows else 4)
+    return (
+        Argument(name, kind, real),
+        Argument(f"{name}_offset", "long"),
+        *(Argument(f"{name}_stride_{i}", "long") for i in strides),
+    )
+
+
+def _strides(name: str, layout: TensorLayout, k: int) -> tuple[str, ...]:
+    """C expressions of the strides."""
+    if layout.is_contiguous:
+        return (str(k**3), str(k * k), str(k), "1")
+    last = "1" if layout.has_rows else f"{name}_stride_3"
+    return (*(f"{name}_stride_{i}" for i in range(3)), last)
+
+
+def _source(
+    name: str,
+    template: str,
+    problem: TransformProblem,
+    traits: DeviceTraits,
+    items: int,
+    more: tuple[Argument, ...] = (),
+    replaced: tuple[Argument, ...] = (),
+    **context: Any,
+) -> KernelSource:
+    k, real = problem.extent, _element(problem).real
+    arguments = replaced or (
+        Argument("count", "long"),
+        *more,
+        *_tensor_arguments("tensors", "input", problem.tensors, real),
+        *_matrix_arguments(real),
+        *_tensor_arguments("out", "output", problem.out, real),
+    )
+    fast = fma_is_fast(problem.dtype, traits)
+    text = render(
+        template,
+        kernel_name=name,
+        real=real,
+        extent=k,
+        items=items,
+        arguments=arguments,
+        multiply_add_of=lambda a, b, c: f"fma({a}, {b}, {c})" if fast else f"{a} * {b} + {c}",
+        strides={
+            "tensors": _strides("tensors", problem.tensors, k),
+            "out": _strides("out", problem.out, k),
+        },
+        **context,
+    )
+    header = f"// K = {k}, {problem.dtype}.\n\n"
+    return KernelSource(name, header + text, arguments, (items,))
+
+
+def _load(problem: TransformProblem, layout: TensorLayout, config: FusedConfig) -> Any:
+    """Spell the load of a vector of the last dimension."""
+    element, width = _element(problem), config.VW
+    if layout.has_rows or width == 1:
+        aligned = _aligned(layout, config)
+        return lambda pointer: element.load(pointer, width, aligned=aligned)
+
+    def gather(pointer: str) -> str:
+        places = (f"({pointer})[TENSORS_AT(0, 0, {i})]" for i in range(width))
+        return f"(vector)({', '.join(places)})"
+
+    return gather
+
+
+def _store(problem: TransformProblem, layout: TensorLayout, config: FusedConfig) -> Any:
+    """Spell the store of a vector of the last dimension."""
+    element, width = _element(problem), config.VW
+    if layout.has_rows or width == 1:
+        aligned = _aligned(layout, config)
+        return lambda value, pointer: element.store(value, pointer, width, aligned=aligned)
+    return lambda value, pointer: "\n".join(
+        f"({pointer})[OUT_AT(0, 0, {i})] = {value}{element.lane(i, width)};" for i in range(width)
+    )
+
+
+def _aligned(layout: TensorLayout, config: FusedConfig) -> bool:
+    """Whether all vectors start at multiples of their width: those of a CPU may overlap."""
+    return config.ITEMS > 1 and layout.alignment >= config.VW
