@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,10 +110,37 @@ def share_arguments(sums: str) -> tuple[Argument, ...]:
     )
 
 
-def matrix_arguments(name: str, layout: MatrixLayout, kind: str, stored: str) -> list[Argument]:
-    """A matrix as kernels take it: buffer, offset of entry (0, 0), strides."""
-    return [
+def batch_argument(name: str, layout: MatrixLayout) -> Argument:
+    """By what a kernel finds the matrices of a batch: see `pyclgemm.problem.MatrixLayout`."""
+    if layout.scattered:
+        return Argument(f"{name}_offsets", "input", "long")
+    return Argument(f"{name}_batch_stride", "long")
+
+
+def matrix_arguments(
+    name: str, layout: MatrixLayout, kind: str, stored: str, *, batched: bool = False
+) -> list[Argument]:
+    """A matrix as kernels take it: buffer, offset of entry (0, 0), strides, that of a batch last."""
+    arguments = [
         Argument(name, kind, stored),
         Argument(f"{name}_offset", "long"),
         *stride_arguments(name, layout),
+    ]
+    return [*arguments, batch_argument(name, layout)] if batched else arguments
+
+
+def moved_matrices(arguments: Iterable[Argument]) -> list[tuple[str, bool]]:
+    """The matrices that differ from product to product of a batch, and which are scattered.
+
+    Examples
+    --------
+    >>> moved_matrices([Argument("a_batch_stride", "long"), Argument("b_offsets", "input", "long")])
+    [('a', False), ('b', True)]
+    """
+    ends = {"_batch_stride": False, "_offsets": True}
+    return [
+        (argument.name.removesuffix(end), scattered)
+        for argument in arguments
+        for end, scattered in ends.items()
+        if argument.name.endswith(end)
     ]

@@ -82,7 +82,7 @@ def _share(
     problem: GemmProblem, config: XgemmConfig | XgemmDirectConfig, traits: DeviceTraits
 ) -> _Shared:
     tiles = config.tiles
-    count = tile_count(problem.m, problem.n, tiles.MWG, tiles.NWG)
+    count = tile_count(problem.m, problem.n, tiles.MWG, tiles.NWG) * problem.products
     if not tiles.FILL:
         return _Shared(count, {}, {})
     slabs = max(1, math.ceil(problem.k / tiles.KWG))
@@ -117,7 +117,7 @@ def _schedule_direct(product: Product, config: XgemmDirectConfig, traits: Device
 def _schedule_gemv(product: Product, config: GemvConfig, traits: DeviceTraits) -> Schedule:
     strips = math.ceil(product.problem.n / (config.LANES_N * config.VW))
     # In one dimension: NVIDIA's limit of the second is 65535.
-    groups = strips * math.ceil(product.problem.m / config.MR)
+    groups = strips * math.ceil(product.problem.m / config.MR) * product.problem.products
     return Schedule((gemm_launch(product, config, traits, (groups,), {}, {}),))
 
 
@@ -188,6 +188,6 @@ def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTrait
         if name in packed_operands(problem, unit)
     }
     packed = pack_operands(product, sizes, traits, form)
-    groups = tile_count(problem.m, problem.n, config.MWG, config.NWG)
+    groups = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products
     gemm = gemm_launch(product, config, traits, (groups,), packed.strides, packed.moved)
     return Schedule((*packed.launches, gemm), packed.workspaces)
