@@ -6,6 +6,7 @@ from .runtimes import register_runtimes
 register_runtimes()
 
 from .api import explain, gemm, plan  # noqa: E402
+from .batched import gemm_batched  # noqa: E402
 from .config import (  # noqa: E402
     CpuConfig,
     GemvConfig,
@@ -56,6 +57,7 @@ __all__ = [
     "XgemmDirectConfig",
     "explain",
     "gemm",
+    "gemm_batched",
     "matmul",
     "pack",
     "plan",

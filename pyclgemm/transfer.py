@@ -8,6 +8,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from .array_sequence import ArraySequence
 from .errors import ArgumentError, DtypeError, ShapeError
 from .operands import check_dtype
 from .packed_matrix import PackedMatrix
@@ -15,7 +16,7 @@ from .packed_matrix import PackedMatrix
 
 def is_on_device(array: Any) -> bool:
     """Whether an operand, an addend, a destination or a bias needs no transfer."""
-    return array is None or isinstance(array, (cl_array.Array, PackedMatrix))
+    return array is None or isinstance(array, (cl_array.Array, PackedMatrix, ArraySequence))
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
