@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl.array as cl_array
 
 from .errors import DtypeError, ShapeError
-from .matrix_sequence import MatrixSequence
+from .matrix_sequence import MatrixSequence, overlapping_members, sequences_overlap
 
 
 class ArraySequence(list[Any]):
@@ -90,6 +90,27 @@ def launches_of(operands: Sequence[Any], count: int) -> list[tuple[list[Any], ra
     if len(parts) < 2:
         return [([_whole(one) for one in operands], range(count))]
     return [([at(one, numbers) for one in operands], numbers) for numbers in parts.values()]
+
+
+def check_apart(name: str, sequence: ArraySequence) -> None:
+    """Raise `ShapeError` if two matrices of a destination share memory."""
+    kinds: dict[Any, list[int]] = {}
+    for number, member in enumerate(sequence):
+        kinds.setdefault((_buffer(member), member.strides), []).append(number)
+    parts = [(buffer, numbers) for (buffer, _), numbers in kinds.items() if buffer]
+    for buffer, numbers in parts:
+        matrices = at(sequence, numbers)
+        if pair := overlapping_members(matrices):
+            first, second = (numbers[one] for one in pair)
+            raise ShapeError(f"{name}[{first}] and {name}[{second}] share memory")
+        for other_buffer, others in parts:
+            if buffer != other_buffer or numbers >= others:
+                continue
+            if sequences_overlap(matrices, at(sequence, others)):
+                raise ShapeError(
+                    f"matrices of {name} share memory, {name}[{numbers[0]}] and "
+                    f"{name}[{others[0]}] or others of their strides"
+                )
 
 
 def at(operand: Any, numbers: Sequence[int]) -> Any:

@@ -10,7 +10,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from .api import allocate_result, prepare_call, prepared_call, run_from_host
-from .array_sequence import ArraySequence, at, checked_sequence, launches_of
+from .array_sequence import ArraySequence, at, check_apart, checked_sequence, launches_of
 from .batch import common_count
 from .call_arguments import check_scalars, does_read_c, facts_of
 from .config import Config, as_config
@@ -151,6 +151,8 @@ def _run_sequences(
     for name, operand, wanted in (("c", c, (1, count)), ("out", out, (count,))):
         if operand is not None:
             check_count(name, operand, _count(operand), wanted)
+    if isinstance(out, ArraySequence):
+        check_apart("out", out)
     parts = launches_of((a, b, c, out), count)
     if out is None and len(parts) > 1:
         out = _allocate(queue, a, b, c, count, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,17 +87,20 @@ class MatrixSequence:
 
     def members(self) -> list[Any]:
         """A stand-in for each matrix, with what tells which bytes it takes."""
-        return [_Member(self, int(place)) for place in self.places]
+        matrix = (self.shape[1:], self.strides[1:], self.dtype)
+        return [_Member(*matrix, int(place)) for place in self.places]
 
 
 class _Member:
     """A matrix of a sequence, as far as its place in memory goes."""
 
-    def __init__(self, sequence: MatrixSequence, offset: int) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, offset: int
+    ) -> None:
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
         self.offset = offset
-        self.shape = sequence.shape[1:]
-        self.strides = sequence.strides[1:]
-        self.dtype = sequence.dtype
 
 
 def _ends(array: Any) -> tuple[int, int]:
@@ -130,6 +134,32 @@ def sequences_overlap(first: Any, second: Any) -> bool:
                 return True
             last -= 1
     return False
+
+
+def overlapping_members(sequence: MatrixSequence) -> tuple[int, int] | None:
+    """The numbers of two matrices of a sequence that have an element in common, if any have."""
+    key = (sequence.offsets.tobytes(), sequence.shape, sequence.strides, sequence.dtype)
+    return _overlapping(*key)
+
+
+@functools.lru_cache(maxsize=256)
+def _overlapping(
+    offsets: bytes, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
+) -> tuple[int, int] | None:
+    """Kept: matrices side by side, whose ends overlap, are compared pair by pair."""
+    places = np.frombuffer(offsets, np.int64) * dtype.itemsize
+    first = _Member(shape[1:], strides[1:], dtype, 0)
+    low, high = _ends(first)
+    order = np.argsort(places, kind="stable")
+    starts = places[order]
+    for place in range(1, len(starts)):
+        other = place - 1
+        while other >= 0 and starts[place] - starts[other] < high - low:
+            apart = _Member(shape[1:], strides[1:], dtype, int(starts[place] - starts[other]))
+            if entries_overlap(first, apart):
+                return tuple(sorted((int(order[other]), int(order[place]))))  # type: ignore[return-value]
+            other -= 1
+    return None
 
 
 def _by_place(operand: Any) -> list[tuple[int, Any]]:
