@@ -13,6 +13,8 @@ from .config import (
     CpuConfig,
     GemvConfig,
     MatrixConfig,
+    SmallConfig,
+    SmallCpuConfig,
     WgmmaConfig,
     XgemmConfig,
     XgemmDirectConfig,
@@ -28,10 +30,14 @@ from .pack_codegen import PackedForm
 from .problem import OPERANDS, GemmProblem
 from .product import Product
 from .share import divide, tile_count
+from .small_codegen import small_tiling
 from .wgmma_schedule import oriented_wgmma, schedule_wgmma
 
 #: Elements to which rows of operands are padded that matrix units read after packing.
 _PACKED_WIDTH = 16
+
+#: Parts of a batch for each core of a CPU: one that is late costs a part of its share.
+_PARTS_PER_CORE = 4
 
 
 def oriented(product: Product, config: Config) -> Product:
@@ -64,6 +70,10 @@ def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Sch
         return _schedule_matrix(product, config, traits)
     if isinstance(config, WgmmaConfig):
         return schedule_wgmma(product, config, traits)
+    if isinstance(config, SmallConfig):
+        return _schedule_small(product, config, traits)
+    if isinstance(config, SmallCpuConfig):
+        return _schedule_small_cpu(product, config, traits)
     if isinstance(config, CpuConfig):
         return schedule_cpu(product, config, traits)
     return _schedule_direct(product, config, traits)
@@ -118,6 +128,23 @@ def _schedule_gemv(product: Product, config: GemvConfig, traits: DeviceTraits) -
     strips = math.ceil(product.problem.n / (config.LANES_N * config.VW))
     # In one dimension: NVIDIA's limit of the second is 65535.
     groups = strips * math.ceil(product.problem.m / config.MR) * product.problem.products
+    return Schedule((gemm_launch(product, config, traits, (groups,), {}, {}),))
+
+
+# --------------------------------------------------------------------------------------
+# Batches of small products
+# --------------------------------------------------------------------------------------
+
+
+def _schedule_small(product: Product, config: SmallConfig, traits: DeviceTraits) -> Schedule:
+    problem = product.problem
+    element = operand_type(problem.dtype, problem.precision.arithmetic)
+    groups = math.ceil(problem.products / small_tiling(problem, config, element).products)
+    return Schedule((gemm_launch(product, config, traits, (groups,), {}, {}),))
+
+
+def _schedule_small_cpu(product: Product, config: SmallCpuConfig, traits: DeviceTraits) -> Schedule:
+    groups = min(product.problem.products, _PARTS_PER_CORE * traits.compute_units)
     return Schedule((gemm_launch(product, config, traits, (groups,), {}, {}),))
 
 

@@ -18,12 +18,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
 
-from .config import Config, CpuConfig, GemvConfig, MatrixConfig, WgmmaConfig, XgemmConfig
+from .config import (
+    Config,
+    CpuConfig,
+    GemvConfig,
+    MatrixConfig,
+    SmallConfig,
+    SmallCpuConfig,
+    WgmmaConfig,
+    XgemmConfig,
+)
 from .gemm_shape import Layout
 from .problem import GemmProblem, MatrixLayout, Order
 from .records import ALIGNED, Record
@@ -69,6 +78,8 @@ class ProductTraits:
         The least alignment of rows of a, b and out, in elements; `ALIGNED` from `widest` on.
     widest : int
         Elements of the widest access.
+    products : int
+        How many such products a batch has.
     """
 
     sizes: tuple[int, int, int]
@@ -76,6 +87,7 @@ class ProductTraits:
     order_b: Order | None = "row"
     alignment: int = ALIGNED
     widest: int = ALIGNED
+    products: int = field(default=1, repr=False)
 
 
 def traits_of_problem(problem: GemmProblem) -> ProductTraits:
@@ -92,7 +104,12 @@ def traits_of_problem(problem: GemmProblem) -> ProductTraits:
     widest = max(1, _WIDEST_BYTES // np.dtype(problem.dtype).itemsize)
     alignment = ALIGNED if alignment >= widest else alignment
     return ProductTraits(
-        (m, n, k), _order(problem.a, m, k), _order(problem.b, k, n), alignment, widest
+        (m, n, k),
+        _order(problem.a, m, k),
+        _order(problem.b, k, n),
+        alignment,
+        widest,
+        max(1, problem.products),
     )
 
 
@@ -197,7 +214,7 @@ def by_distance(records: Iterable[Record], wanted: ProductTraits, units: int = 0
     1
     """
     # Many records have the same configuration.
-    here = functools.cache(lambda config: excess_octaves(config, wanted.sizes, units))
+    here = functools.cache(lambda config: excess_octaves(config, wanted.sizes, units, wanted.products))
 
     def key(record: Record) -> float:
         octaves = distance(wanted, traits_of_record(record), record.config)
@@ -227,6 +244,8 @@ def vector_width(config: Config | None) -> int:
         return ALIGNED
     if isinstance(config, (CpuConfig, GemvConfig)):
         return config.VW
+    if isinstance(config, (SmallConfig, SmallCpuConfig)):
+        return 1  # vectors as wide as can be are found for each product
     if isinstance(config, (MatrixConfig, WgmmaConfig)):
         return 2  # stores: operands that cannot be copied by vectors are packed
     if isinstance(config, XgemmConfig):
