@@ -18,7 +18,14 @@ from gates import is_complete
 from reference import DTYPES, assert_close, expected_gemm, random_array
 
 import pyclgemm
-from pyclgemm import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm import (
+    CpuConfig,
+    GemvConfig,
+    SmallConfig,
+    SmallCpuConfig,
+    XgemmConfig,
+    XgemmDirectConfig,
+)
 from pyclgemm.launch_sequence import LaunchSequence
 
 INDIRECT = XgemmConfig(
@@ -34,6 +41,9 @@ CONFIGS = {
     "direct, slabs divided": replace(DIRECT, FILL=2, GROUP_M=2),
     "gemv": GemvConfig(MR=2, WGS=16, LANES_N=4, VW=2),
     "cpu": CpuConfig(MR=3, NR=16, KC=32, VW=8),
+    "small": SmallConfig(MWI=4, NWI=4, WGS=64),
+    "small, wide tiles": SmallConfig(MWI=8, NWI=2, WGS=32, KWI=1),
+    "small_cpu": SmallCpuConfig(MR=3, NR=16, VW=8),
     "cpu, B in place": CpuConfig(MR=3, NR=16, KC=32, VW=8, PACKB=0),
 }
 SIZES = (37, 41, 45)
@@ -109,6 +119,71 @@ def test_shared_b_is_one_product(queue: Any, rng: Any) -> None:
     out = pyclgemm.gemm_batched(queue, a, b)
     for number in range(6):
         assert_close(out[number], expected_gemm(a[number], b))
+
+
+# Small products
+
+SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("b", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
+@pytest.mark.parametrize("a", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
+def test_layouts_of_small_products(queue: Any, a: Layout, b: Layout) -> None:
+    # More products than the work-groups take without a rest; sums over vectors and over elements.
+    for sizes in ((8, 8, 8), (7, 10, 6)):
+        check_batch(queue, 21, sizes, a=a, b=b, out=ROW_ALIGNED, config=SMALL)
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)], ids=str)
+@pytest.mark.parametrize("config", [SMALL, SmallCpuConfig(MR=6, NR=32, VW=16)], ids=["gpu", "cpu"])
+def test_sizes_of_small_products(queue: Any, config: Any, sizes: Any) -> None:
+    check_batch(queue, 5, sizes, config=config, alpha=-0.5, beta=2.0, c=COLUMN, bias=True,
+                activation="relu")  # fmt: skip
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("dtype", [*DTYPES, "float16 by half"])
+def test_types_of_small_products(queue: Any, require: Any, dtype: str) -> None:
+    dtype, _, by = dtype.partition(" ")
+    precision = "F16_F16_F16" if by else None
+    require(dtype, precision)
+    conjugated = "C" if dtype.startswith("complex") else "T"
+    check_batch(queue, 9, (6, 12, 10), dtype, config=SMALL, precision=precision)
+    check_batch(queue, 9, (6, 12, 8), dtype, config=SMALL, precision=precision, a=ROW_ALIGNED,
+                trans_b=conjugated, in_place=True, beta=0.5)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_many_small_products_take_kernels_of_their_own(queue: Any, traits: Any, dtype: str) -> None:
+    many, few = np.ones((64, 8, 8), dtype), np.ones((8, 8, 8), dtype)
+    small = "small_cpu" if traits.type == "cpu" else "small"
+    choice = pyclgemm.explain(queue, many, many)
+    assert (choice.path == small) == (small == "small" or dtype == "float32")
+    if choice.path == small:
+        assert "64 products of at most 64 rows, columns and depths" in choice.reason
+    assert pyclgemm.explain(queue, few, few).path not in ("small", "small_cpu")
+    check_batch(queue, 64, (8, 8, 8), dtype)
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes", "config", "message"),
+    [
+        (1, (8, 8, 8), SMALL, "it computes batches, and this is a single product"),
+        (3, (8, 65, 8), SMALL, "at most 64 rows, columns and depths, not (8, 65, 8)"),
+        (3, (64, 64, 64), SmallConfig(1, 1, 64), "4096 work-items, and a group has"),
+    ],
+)
+def test_what_small_kernels_cannot(
+    queue: Any, traits: Any, count: int, sizes: Any, config: Any, message: str
+) -> None:
+    if "work-items" in message and traits.max_work_group_size >= 4096:
+        pytest.skip("the device's groups are as large")
+    m, n, k = sizes
+    a, b = np.ones((count, m, k), np.float32), np.ones((count, k, n), np.float32)
+    with pytest.raises(pyclgemm.ConfigError, match=re.escape(message)):
+        pyclgemm.gemm_batched(queue, a, b, config=config)
 
 
 # Sequences
