@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mako.lookup import TemplateLookup
@@ -144,3 +144,14 @@ def moved_matrices(arguments: Iterable[Argument]) -> list[tuple[str, bool]]:
         for end, scattered in ends.items()
         if argument.name.endswith(end)
     ]
+
+
+def without_unrolling(source: KernelSource) -> KernelSource:
+    """Drop the unrolling that keeps a GPU's private arrays in registers.
+
+    On a CPU they are memory in any case, and the longer code takes longer to compile (and
+    is compiled wrongly by pocl 5.0).
+    """
+    lines = source.text.splitlines()
+    kept = [line for line in lines if not line.strip().startswith("#pragma unroll")]
+    return replace(source, text="\n".join(kept) + "\n")

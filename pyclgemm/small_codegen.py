@@ -12,7 +12,7 @@ from typing import Literal
 
 from .element import ElementType
 from .gemm_parts import GemmParts
-from .kernel_source import KernelSource
+from .kernel_source import KernelSource, without_unrolling
 from .problem import GemmProblem, MatrixLayout
 from .small_configs import SmallConfig, SmallCpuConfig
 
@@ -162,7 +162,7 @@ def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
     store_width = tiling.b.group
     if problem.out.order != "row" or problem.out.alignment < store_width:
         store_width = 1
-    return parts.source(
+    source = parts.source(
         "gemm_small",
         "small.cl.mako",
         tiling.work_items,
@@ -173,6 +173,7 @@ def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
         edge_m=tiling.items_m * config.MWI > problem.m,
         edge_n=tiling.items_n * config.NWI > problem.n,
     )
+    return without_unrolling(source) if parts.traits.type == "cpu" else source
 
 
 def pieces_of(columns: int, widest: int, most: int) -> list[list[int]]:
