@@ -107,9 +107,7 @@ def _ends(array: Any) -> tuple[int, int]:
     """The first byte and the one behind the last; equal without elements."""
     if 0 in array.shape:
         return array.offset, array.offset
-    reach = [
-        (size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)
-    ]
+    reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
     low = array.offset + sum(min(0, step) for step in reach)
     return low, array.offset + sum(max(0, step) for step in reach) + array.dtype.itemsize
 

@@ -36,7 +36,6 @@ from .select import Choice, select
 from .transfer import check_queue
 from .workspace import queue_state
 
-
 #: An operand by name: its matrix, or the first of several, and how many there are.
 Described = Callable[[str, Any], tuple[Matrix, int]]
 

@@ -214,7 +214,9 @@ def by_distance(records: Iterable[Record], wanted: ProductTraits, units: int = 0
     1
     """
     # Many records have the same configuration.
-    here = functools.cache(lambda config: excess_octaves(config, wanted.sizes, units, wanted.products))
+    here = functools.cache(
+        lambda config: excess_octaves(config, wanted.sizes, units, wanted.products)
+    )
 
     def key(record: Record) -> float:
         octaves = distance(wanted, traits_of_record(record), record.config)

@@ -8,8 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from .constraints import violations
 from .config import SMALL_FAMILIES
+from .constraints import violations
 from .database import Database, read_file, user_database_folder
 from .database import save_file as save_database_file
 from .errors import ArgumentError, UnsupportedError

@@ -136,7 +136,9 @@ def test_layouts_of_small_products(queue: Any, a: Layout, b: Layout) -> None:
 
 
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)], ids=str
+)
 @pytest.mark.parametrize("config", [SMALL, SmallCpuConfig(MR=6, NR=32, VW=16)], ids=["gpu", "cpu"])
 def test_sizes_of_small_products(queue: Any, config: Any, sizes: Any) -> None:
     check_batch(queue, 5, sizes, config=config, alpha=-0.5, beta=2.0, c=COLUMN, bias=True,
@@ -319,9 +321,7 @@ def test_plan_and_explain_take_stacks(queue: Any, rng: Any) -> None:
 def test_waits_and_events(fresh_queue: Any, gate: Any, rng: Any) -> None:
     a, host = _matrices(fresh_queue, rng, 3, (4, 4), True)
     fresh_queue.finish()
-    out, event = pyclgemm.gemm_batched(
-        fresh_queue, a, a, wait_for=[gate.event], return_event=True
-    )
+    out, event = pyclgemm.gemm_batched(fresh_queue, a, a, wait_for=[gate.event], return_event=True)
     assert not is_complete(event)
     assert out.events == [event]
     again = pyclgemm.gemm_batched(fresh_queue, out, a)
@@ -392,8 +392,6 @@ def test_destination_that_overlaps(queue: Any) -> None:
         pyclgemm.gemm_batched(queue, whole[5], [whole[4], whole[1], whole[2]], out=scattered)
     with pytest.raises(pyclgemm.ShapeError, match=r"out\[0\] and out\[2\] share memory"):
         pyclgemm.gemm_batched(queue, whole[3:], whole[4], out=[whole[0], whole[1], whole[0]])
-    flat = cl_array.Array(
-        queue, (2, 4, 4), np.float32, strides=(16, 16, 4), data=whole.base_data
-    )
+    flat = cl_array.Array(queue, (2, 4, 4), np.float32, strides=(16, 16, 4), data=whole.base_data)
     with pytest.raises(pyclgemm.ShapeError, match="two of its matrices share memory"):
         pyclgemm.gemm_batched(queue, whole[4:], whole[4:], out=flat)
