@@ -173,8 +173,8 @@ def plan(
     """Choose, generate and build a product once, to run it many times.
 
     Parameters are those of `gemm`, or of `gemm_batched` but for sequences. The arrays lend their
-    shapes, strides and element type; ``plan(a, b, c, out=...)`` then takes any arrays that agree in these. alpha, beta and
-    the epilogue are fixed.
+    shapes, strides and element type; ``plan(a, b, c, out=...)`` then takes any arrays that agree
+    in these. alpha, beta and the epilogue are fixed.
 
     Returns
     -------

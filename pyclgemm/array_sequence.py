@@ -47,8 +47,8 @@ def checked_sequence(name: str, members: Sequence[Any]) -> Any:
             )
         if len(member.shape) != 2 or member.shape != first.shape:
             raise ShapeError(
-                f"{name}[{number}] is {member.shape} and {name}[0] is {first.shape}; matrices (2-D) "
-                "of one shape are wanted"
+                f"{name}[{number}] is {member.shape} and {name}[0] is {first.shape}; matrices "
+                "(2-D) of one shape are wanted"
             )
         if member.dtype != first.dtype or isinstance(member, np.ndarray) != isinstance(
             first, np.ndarray

@@ -10,7 +10,7 @@ from .operands import Matrix
 
 
 def common_count(counts: Mapping[str, int]) -> int:
-    """How many products there are: as many as there are matrices of each operand, or of all but one.
+    """How many products there are: as many as there are matrices of each operand, or one.
 
     Parameters
     ----------

@@ -120,7 +120,7 @@ def batch_argument(name: str, layout: MatrixLayout) -> Argument:
 def matrix_arguments(
     name: str, layout: MatrixLayout, kind: str, stored: str, *, batched: bool = False
 ) -> list[Argument]:
-    """A matrix as kernels take it: buffer, offset of entry (0, 0), strides, that of a batch last."""
+    """A matrix as kernels take it: buffer, offset of entry (0, 0), strides; of a batch one more."""
     arguments = [
         Argument(name, kind, stored),
         Argument(f"{name}_offset", "long"),

@@ -207,7 +207,7 @@ class LaunchSequence:
             self._numbers = numbers
 
     def _offset_buffer(self, role: str, sequence: MatrixSequence) -> cl.Buffer:
-        """The offsets of scattered matrices on the device; uploaded where they differ from before."""
+        """The offsets of scattered matrices, on the device; uploaded where they have changed."""
         held = self._offsets.get(role)
         if held is None or not np.array_equal(held[0], sequence.offsets):
             # A buffer of their own: launches on their way may still read the one before.

@@ -18,8 +18,8 @@ Hits = list[tuple[DatabaseFile, Entry]]
 #: The paths that compete where they were measured against each other.
 _GPU_PATHS = tuple(family for family in FAMILIES if family not in ("cpu", *SMALL_FAMILIES))
 
-#: Fewest products of a batch for which kernels of small products are written: one for each size, while
-#: those of other families serve all sizes.
+#: Fewest products of a batch for which kernels of small products are written: one for each size,
+#: while those of other families serve all sizes.
 _LEAST_PRODUCTS = 32
 
 

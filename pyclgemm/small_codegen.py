@@ -22,7 +22,7 @@ _WIDEST_BYTES = 16
 
 @dataclass(frozen=True)
 class SmallOperand:
-    """A of B of a product in local memory, line by line as it lies in global memory.
+    """A or B of a product in local memory, line by line as it lies in global memory.
 
     Attributes
     ----------
@@ -135,8 +135,8 @@ def _operand(
     aligned = 1 if layout.order == "strided" else min(layout.alignment, widest)
     width = math.gcd(aligned, length)
     group = 1 if along_k else math.gcd(tile, widest)
-    # What is read at once keeps its alignment; beyond that lines, and products, are an odd number of
-    # vectors apart, lest work-items that read side by side meet in one bank.
+    # What is read at once keeps its alignment; beyond that lines, and products, are an odd number
+    # of vectors apart, lest work-items that read side by side meet in one bank.
     vector = step if along_k else widest
     pitch = math.ceil((depth if along_k else padded) / vector) * vector
     if along_k and pitch // vector % 2 == 0:

@@ -32,7 +32,7 @@ class SmallConfig(BaseConfig):
 
 @dataclass(frozen=True)
 class SmallCpuConfig(BaseConfig):
-    """Batches of small products on CPUs: a work-item computes one product after the other, unpacked.
+    """Batches of small products on CPUs: a work-item computes one after the other, unpacked.
 
     Attributes
     ----------

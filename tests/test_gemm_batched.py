@@ -55,7 +55,7 @@ def test_every_family(queue: Any, config: Any) -> None:
     check_batch(queue, 5, SIZES, config=config, beta=0.5, c=STRIDED, bias=True)
 
 
-@pytest.mark.any_runtime
+@pytest.mark.first_runtime
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
 def test_steps_of_every_family(queue: Any, config: Any) -> None:
     steps = "backwards shared interleaved matrix"
@@ -63,15 +63,20 @@ def test_steps_of_every_family(queue: Any, config: Any) -> None:
 
 
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("step_b", STEPS)
-@pytest.mark.parametrize("step_a", STEPS[:-1])
-def test_how_matrices_follow_one_another(queue: Any, step_a: str, step_b: str) -> None:
-    if {step_a, step_b} <= {"one", "matrix"}:
-        pytest.skip("a batch of one: another test's")
-    check_batch(queue, 3, (9, 12, 10), steps=f"{step_a} {step_b} apart apart")
+@pytest.mark.parametrize(
+    "steps",
+    [
+        *(f"{step} apart" for step in STEPS),
+        *(f"apart {step}" for step in STEPS[1:]),
+        "backwards interleaved",
+        "shared shared",
+    ],
+)
+def test_how_matrices_follow_one_another(queue: Any, steps: str) -> None:
+    check_batch(queue, 3, (9, 12, 10), steps=f"{steps} apart apart")
 
 
-@pytest.mark.any_runtime
+@pytest.mark.first_runtime
 @pytest.mark.parametrize("trans_b", ["N", "T"])
 @pytest.mark.parametrize("trans_a", ["N", "T", "C"])
 def test_transposed_complex_stacks(queue: Any, trans_a: str, trans_b: str) -> None:
@@ -80,20 +85,19 @@ def test_transposed_complex_stacks(queue: Any, trans_a: str, trans_b: str) -> No
 
 
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("out", [COLUMN, COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True)])
+@pytest.mark.parametrize("out", [COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True)])
 def test_destinations(queue: Any, out: Layout) -> None:
-    check_batch(queue, 3, (9, 16, 11), out=out, bias=True, activation="gelu")
-    check_batch(queue, 3, (9, 16, 11), out=out, in_place=True, beta=0.5)
+    check_batch(queue, 3, (9, 16, 11), out=out, in_place=True, beta=0.5, bias=True)
 
 
 @pytest.mark.any_runtime
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_type(queue: Any, require: Any, dtype: str) -> None:
     require(dtype)
-    check_batch(queue, 5, (24, 32, 16), dtype, a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED)
     check_batch(queue, 3, (7, 5, 600), dtype)
 
 
+@pytest.mark.any_runtime
 @pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3), (4, 5, 0)], ids=str)
 def test_zero_sizes(queue: Any, sizes: Any) -> None:
     check_batch(queue, 3, sizes, beta=0.5, c=ROW)
@@ -113,6 +117,7 @@ def test_alpha_of_zero_reads_no_operand(queue: Any) -> None:
     check_batch(queue, 3, (6, 7, 8), alpha=0, beta=2.0, c=ROW)
 
 
+@pytest.mark.any_runtime
 def test_shared_b_is_one_product(queue: Any, rng: Any) -> None:
     a, b = random_array(rng, (6, 8, 10), "float32"), random_array(rng, (10, 12), "float32")
     assert "48" not in str(pyclgemm.explain(queue, a, b).reason)  # it names the record's sizes
@@ -126,7 +131,7 @@ def test_shared_b_is_one_product(queue: Any, rng: Any) -> None:
 SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
 
 
-@pytest.mark.any_runtime
+@pytest.mark.first_runtime
 @pytest.mark.parametrize("b", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
 @pytest.mark.parametrize("a", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
 def test_layouts_of_small_products(queue: Any, a: Layout, b: Layout) -> None:
@@ -135,7 +140,7 @@ def test_layouts_of_small_products(queue: Any, a: Layout, b: Layout) -> None:
     check_batch(queue, 21, sizes, a=a, b=b, out=ROW_ALIGNED, config=SMALL)
 
 
-@pytest.mark.any_runtime
+@pytest.mark.first_runtime
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)], ids=str
 )
@@ -145,7 +150,7 @@ def test_sizes_of_small_products(queue: Any, config: Any, sizes: Any) -> None:
                 activation="relu")  # fmt: skip
 
 
-@pytest.mark.any_runtime
+@pytest.mark.first_runtime
 @pytest.mark.parametrize("dtype", [*DTYPES, "float16 by half"])
 def test_types_of_small_products(queue: Any, require: Any, dtype: str) -> None:
     dtype, _, by = dtype.partition(" ")
@@ -191,7 +196,7 @@ def test_what_small_kernels_cannot(
 
 
 def _matrices(queue: Any, rng: Any, count: int, shape: tuple[int, int], scattered: bool) -> Any:
-    """Matrices on the device, in one buffer in no order or in buffers of their own, and on the host."""
+    """Matrices on the device, in one buffer in no order or in buffers of their own, and here."""
     host = random_array(rng, (count, *shape), "float32")
     if not scattered:
         return [cl_array.to_device(queue, one) for one in host], host
@@ -211,7 +216,7 @@ def _launches() -> Any:
 
 
 @pytest.mark.parametrize("config", [None, INDIRECT, replace(DIRECT, FILL=2), CONFIGS["gemv"]])
-@pytest.mark.any_runtime
+@pytest.mark.first_runtime
 def test_slices_of_one_buffer_go_into_one_launch(queue: Any, rng: Any, config: Any) -> None:
     count = 7
     a, host_a = _matrices(queue, rng, count, (20, 16), True)
@@ -294,6 +299,7 @@ def test_numpy_in_numpy_out(queue: Any, rng: Any) -> None:
         assert_close(out[number], expected_gemm(a[number], b[number], c, beta=1.0))
 
 
+@pytest.mark.any_runtime
 def test_packed_b(queue: Any, rng: Any) -> None:
     a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (5, 6), "float32")
     packed = pyclgemm.pack(queue, b)
@@ -327,8 +333,8 @@ def test_waits_and_events(fresh_queue: Any, gate: Any, rng: Any) -> None:
     again = pyclgemm.gemm_batched(fresh_queue, out, a)
     gate.open()
     for number, got in enumerate(again.get()):
-        product = expected_gemm(host[number], host[number]).value.astype(np.float32)
-        np.testing.assert_allclose(got, product @ host[number], rtol=1e-4, atol=1e-5)
+        cube = np.linalg.matrix_power(host[number].astype(np.float64), 3)
+        np.testing.assert_allclose(got, cube, rtol=1e-4, atol=1e-5)
 
 
 def test_event_goes_to_every_destination(queue: Any, rng: Any) -> None:
@@ -358,9 +364,9 @@ ONES = np.ones((3, 4, 4), np.float32)
     [
         ((ONES, ONES[:2]), {}, "a has 3 and b has 2 matrices: a batch needs as many of each"),
         ((ONES, ONES[:, :3]), {}, "a is (4, 4) and b is (3, 4): a's columns (4) must equal"),
-        ((ONES, ONES), {"out": ONES[:2].copy()}, "out is (2, 4, 4), 2 matrices; the batch of a and b has 3"),
-        ((ONES, ONES), {"out": ONES[0].copy()}, "out is (4, 4), 1 matrices; the batch of a and b has 3"),
-        ((ONES, ONES), {"out": ONES[:, :, :3].copy()}, "out is (4, 3); the product of a and b is (4, 4)"),
+        ((ONES, ONES), {"out": ONES[:2].copy()}, "out is (2, 4, 4), 2 matrices; the batch of a"),
+        ((ONES, ONES), {"out": ONES[0].copy()}, "out is (4, 4), 1 matrices; the batch of a and"),
+        ((ONES, ONES), {"out": ONES[:, :, :3].copy()}, "out is (4, 3); the product of a and b"),
         ((ONES, ONES, ONES[:2]), {"beta": 1.0}, "c is (2, 4, 4), 2 matrices"),
         ((ONES[np.newaxis], ONES), {}, "a is 4-D with shape (1, 3, 4, 4)"),
         (([ONES[0], ONES[0, :2]], ONES[:2]), {}, "a[1] is (2, 4) and a[0] is (4, 4)"),
