@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 
-from .errors import DtypeError, ShapeError
+from .errors import ArgumentError, DtypeError, ShapeError
 from .matrix_sequence import MatrixSequence, overlapping_members, sequences_overlap
+
+#: What is said where a destination shares elements with an operand.
+SHARED = (
+    "out shares memory with {name}: elements of {name} would be overwritten before they are read; "
+    "give out memory of its own"
+)
 
 
 class ArraySequence(list[Any]):
@@ -92,25 +98,44 @@ def launches_of(operands: Sequence[Any], count: int) -> list[tuple[list[Any], ra
     return [([at(one, numbers) for one in operands], numbers) for numbers in parts.values()]
 
 
-def check_apart(name: str, sequence: ArraySequence) -> None:
+def check_members_apart(name: str, sequence: ArraySequence) -> None:
     """Raise `ShapeError` if two matrices of a destination share memory."""
-    kinds: dict[Any, list[int]] = {}
-    for number, member in enumerate(sequence):
-        kinds.setdefault((_buffer(member), member.strides), []).append(number)
-    parts = [(buffer, numbers) for (buffer, _), numbers in kinds.items() if buffer]
-    for buffer, numbers in parts:
-        matrices = at(sequence, numbers)
+    parts = _by_buffer(sequence)
+    for place, (buffer, numbers, matrices) in enumerate(parts):
         if pair := overlapping_members(matrices):
             first, second = (numbers[one] for one in pair)
             raise ShapeError(f"{name}[{first}] and {name}[{second}] share memory")
-        for other_buffer, others in parts:
-            if buffer != other_buffer or numbers >= others:
-                continue
-            if sequences_overlap(matrices, at(sequence, others)):
+        for other_buffer, others, other_matrices in parts[place + 1 :]:
+            if buffer == other_buffer and sequences_overlap(matrices, other_matrices):
                 raise ShapeError(
                     f"matrices of {name} share memory, {name}[{numbers[0]}] and "
                     f"{name}[{others[0]}] or others of their strides"
                 )
+
+
+def check_apart(name: str, operand: Any, out: Any) -> None:
+    """Raise `ArgumentError` if an operand shares elements with a destination, in any launch."""
+    for buffer, numbers, matrices in _by_buffer(operand):
+        for other_buffer, others, other_matrices in _by_buffer(out):
+            in_place = name == "c" and numbers == others
+            if buffer == other_buffer and sequences_overlap(
+                matrices, other_matrices, in_place=in_place
+            ):
+                raise ArgumentError(SHARED.format(name=name))
+
+
+def _by_buffer(operand: Any) -> list[tuple[int, Sequence[int], Any]]:
+    """The matrices in each buffer and of each pair of strides: buffer, numbers, sequence."""
+    if not isinstance(operand, ArraySequence):
+        return [(_buffer(operand), range(1), operand)] if operand.base_data is not None else []
+    kinds: dict[Any, list[int]] = {}
+    for number, member in enumerate(operand):
+        kinds.setdefault((_buffer(member), member.strides), []).append(number)
+    return [
+        (buffer, numbers, MatrixSequence.of([operand[number] for number in numbers]))
+        for (buffer, _), numbers in kinds.items()
+        if buffer
+    ]
 
 
 def at(operand: Any, numbers: Sequence[int]) -> Any:

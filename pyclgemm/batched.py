@@ -10,7 +10,14 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from .api import allocate_result, prepare_call, prepared_call, run_from_host
-from .array_sequence import ArraySequence, at, check_apart, checked_sequence, launches_of
+from .array_sequence import (
+    ArraySequence,
+    at,
+    check_apart,
+    check_members_apart,
+    checked_sequence,
+    launches_of,
+)
 from .batch import common_count
 from .call_arguments import check_scalars, does_read_c, facts_of
 from .config import Config, as_config
@@ -92,12 +99,15 @@ def gemm_batched(
         "alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b,
         "precision": precision, "config": config, "allocator": allocator, "wait_for": wait_for,
     }  # fmt: skip
+    bias = None if epilogue is None else epilogue.bias
+    if all(one is None or one.__class__ is cl_array.Array for one in (a, b, c, out, bias)):
+        out, event = _run(queue, a, b, c, out, epilogue=epilogue, **options)
+        return (out, event) if return_event else out
     given_out = out
     a, b, c, out = (
         checked_sequence(name, one) if one.__class__ in (list, tuple) else one
         for name, one in (("a", a), ("b", b), ("c", c), ("out", out))
     )
-    bias = None if epilogue is None else epilogue.bias
     for array in (a, b, c, out, bias):
         if not is_on_device(array):
             result, event = run_from_host(
@@ -122,7 +132,9 @@ def _run(
     precision: Any, config: Any, allocator: Any, wait_for: Any,
 ) -> tuple[Any, cl.Event | None]:  # fmt: skip
     """One launch, of operands on the device: arrays, or sequences each in one buffer."""
-    alpha, beta = check_scalars(alpha, beta, a.dtype.name)
+    plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
+    if not plain or a.dtype.kind == "i":
+        alpha, beta = check_scalars(alpha, beta, a.dtype.name)
     reads_c = does_read_c(c, beta)
     if config is not None:
         config = as_config(config)
@@ -152,8 +164,12 @@ def _run_sequences(
         if operand is not None:
             check_count(name, operand, _count(operand), wanted)
     if isinstance(out, ArraySequence):
-        check_apart("out", out)
+        check_members_apart("out", out)
     parts = launches_of((a, b, c, out), count)
+    if out is not None and len(parts) > 1:  # within a launch it is checked there
+        for name, operand in (("a", a), ("b", b), ("c", c)):
+            if operand is not None:
+                check_apart(name, operand, out)
     if out is None and len(parts) > 1:
         out = _allocate(queue, a, b, c, count, **options)
         parts = [([*operands[:3], at(out, numbers)], numbers) for operands, numbers in parts]

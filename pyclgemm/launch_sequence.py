@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from .array_sequence import SHARED
 from .build import build_kernel
 from .enqueue import KernelLaunch
 from .errors import ArgumentError
@@ -232,14 +233,11 @@ def _check_apart(name: str, array: Any, out: Any) -> None:
     if array.base_data is None or array.base_data != out.base_data:
         return
     if MatrixSequence in (array.__class__, out.__class__):
-        overlap = sequences_overlap(array, out)
+        overlap = sequences_overlap(array, out, in_place=name == "c")
     else:
         same_view = (
             array.offset == out.offset and array.shape == out.shape and array.strides == out.strides
         )
         overlap = not (name == "c" and same_view) and entries_overlap(array, out)
     if overlap:
-        raise ArgumentError(
-            f"out shares memory with {name}: elements of {name} would be overwritten before "
-            "they are read; give out memory of its own"
-        )
+        raise ArgumentError(SHARED.format(name=name))

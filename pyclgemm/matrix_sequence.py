@@ -112,13 +112,12 @@ def _ends(array: Any) -> tuple[int, int]:
     return low, array.offset + sum(max(0, step) for step in reach) + array.dtype.itemsize
 
 
-def sequences_overlap(first: Any, second: Any) -> bool:
+def sequences_overlap(first: Any, second: Any, *, in_place: bool = False) -> bool:
     """Whether two operands in one buffer, arrays or sequences, have an element in common.
 
-    Where both are the same matrices, those with themselves are left out: are two of them in each
-    other's place?
+    `in_place` leaves out each matrix with itself, where both are the same matrices.
     """
-    same = _are_same(first, second)
+    same = in_place and _are_same(first, second)
     ours, theirs = (_by_place(operand) for operand in (first, second))
     ends = np.array([_ends(member) for _, member in theirs], np.int64).reshape(-1, 2)
     furthest = np.maximum.accumulate(ends[:, 1]) if len(ends) else ends[:, 1]

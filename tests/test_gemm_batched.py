@@ -398,6 +398,14 @@ def test_destination_that_overlaps(queue: Any) -> None:
         pyclgemm.gemm_batched(queue, whole[5], [whole[4], whole[1], whole[2]], out=scattered)
     with pytest.raises(pyclgemm.ShapeError, match=r"out\[0\] and out\[2\] share memory"):
         pyclgemm.gemm_batched(queue, whole[3:], whole[4], out=[whole[0], whole[1], whole[0]])
+    with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with a"):
+        pyclgemm.gemm_batched(queue, scattered, whole[5], out=scattered)
+    other = cl_array.zeros(queue, (4, 4), np.float32)
+    with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with a"):
+        # The first launch would write what the second one reads.
+        pyclgemm.gemm_batched(queue, [whole[0], other], whole[5], out=[other, whole[1]])
+    in_place = [whole[0], other.copy(), whole[2]]
+    pyclgemm.gemm_batched(queue, whole[3:], whole[4], in_place, beta=1.0, out=in_place)
     flat = cl_array.Array(queue, (2, 4, 4), np.float32, strides=(16, 16, 4), data=whole.base_data)
     with pytest.raises(pyclgemm.ShapeError, match="two of its matrices share memory"):
         pyclgemm.gemm_batched(queue, whole[4:], whole[4:], out=flat)
