@@ -60,8 +60,15 @@ _WIDER = 1.0
 #: compute units beyond what it lost at its record.
 _EXCESS = 0.5
 
+#: Rows or columns from which on a tile does not hold them all.
+_MANY = 64
+
 #: Bytes of the widest access of a work-item on GPUs: more alignment than that is no use.
 _WIDEST_BYTES = 16
+
+
+#: Configurations whose work-items, or groups, take whole products of a batch.
+_WITHIN_A_PRODUCT = (CpuConfig, SmallConfig, SmallCpuConfig)
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,23 @@ class ProductTraits:
     alignment: int = ALIGNED
     widest: int = ALIGNED
     products: int = field(default=1, repr=False)
+
+    @property
+    def filling_sizes(self) -> tuple[float, float, float]:
+        """The sizes of a single product that fills a device as the batch does.
+
+        A batch has as many tiles as a product of more rows and columns, of those that are not few,
+        and as deep: what is fast for that is fast for the batch. (Not measured.)
+
+        Examples
+        --------
+        >>> ProductTraits((128, 128, 64), products=16).filling_sizes
+        (512.0, 512.0, 64)
+        """
+        m, n, k = self.sizes
+        many = [size >= _MANY for size in (m, n)]
+        factor = self.products ** (1 / max(1, sum(many)))
+        return m * factor if many[0] else m, n * factor if many[1] else n, k
 
 
 def traits_of_problem(problem: GemmProblem) -> ProductTraits:
@@ -170,7 +194,9 @@ def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None 
     >>> distance(square, ProductTraits((64, 64, 64), "row", "column"))
     1.5
     """
-    pairs = zip(known.sizes, wanted.sizes, strict=True)
+    fills = wanted.products > 1 and not isinstance(config, _WITHIN_A_PRODUCT)
+    sizes = wanted.filling_sizes if fills else wanted.sizes
+    pairs = zip(known.sizes, sizes, strict=True)
     octaves = math.dist((0, 0, 0), [math.log2(max(a, 1)) - math.log2(max(b, 1)) for a, b in pairs])
     packs = isinstance(config, (XgemmConfig, MatrixConfig, WgmmaConfig, CpuConfig))
     for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
