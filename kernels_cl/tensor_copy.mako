@@ -78,11 +78,12 @@ static inline void read_map_anew(const __global ulong *map)
             return values[0]
         return " : ".join(f"which == {i} ? {value}" for i, value in enumerate(values[:-1])) + f" : {values[-1]}"
 %>
-    const int word = item % 32;
     % if each:
+    const int word = item % 32;
     ${each}
     % else:
     const int which = item / 32;
+    const int word = item % 32;
     if (which < ${len(matrices)}) {
     % endif
         const ulong address = ${of_each(f"(ulong){one[1]}" for one in matrices)};
