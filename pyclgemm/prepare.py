@@ -21,18 +21,17 @@ from .operands import (
     Transposition,
     check_product_shapes,
     check_result_shape,
-    check_stack_writable,
     check_writable,
     matrix_of,
     parse_transposition,
     result_dtype,
-    stack_of,
 )
 from .packed_matrix import PackedMatrix
 from .precision import UNIT_DTYPES, Precision, is_complex, resolve_precision
 from .product import Product, make_product
 from .schedule import make_schedule, oriented
 from .select import Choice, select
+from .stacks import check_stack_writable, stack_of
 from .transfer import check_queue
 from .workspace import queue_state
 
