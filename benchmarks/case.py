@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from pyclgemm.gemm_shape import WANTED, GemmShape
+
+_BATCH = re.compile(r"[1-9]\d{0,8}")
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class Case:
         Elements between the end of a row and the start of the next, in all three matrices.
     dense : bool
         Whether it stands for a dense layer: constant second operand, bias and activation.
+    batch : int or None
+        So many products are computed by one call, of matrices one behind the other.
     """
 
     m: int
@@ -35,13 +41,16 @@ class Case:
     trans_b: bool = False
     padding: int = 0
     dense: bool = False
+    batch: int | None = None
 
     @property
     def label(self) -> str:
         """How tables and `parse_shapes` write it."""
         layout = self.layout
         suffix = "" if layout == "NN" else f":{layout}"
-        return f"{self.m}x{self.n}x{self.k}{suffix}" + (f"+{self.padding}" if self.padding else "")
+        padding = f"+{self.padding}" if self.padding else ""
+        batch = "" if self.batch is None else f"*{self.batch}"
+        return f"{self.m}x{self.n}x{self.k}{suffix}{padding}{batch}"
 
     @property
     def layout(self) -> str:
@@ -49,30 +58,35 @@ class Case:
         return "NT"[self.trans_a] + "NT"[self.trans_b]
 
     @property
-    def shape_a(self) -> tuple[int, int]:
+    def shape_a(self) -> tuple[int, ...]:
         """Shape of a as it is stored."""
-        return (self.k, self.m) if self.trans_a else (self.m, self.k)
+        return self._stack + ((self.k, self.m) if self.trans_a else (self.m, self.k))
 
     @property
-    def shape_b(self) -> tuple[int, int]:
+    def shape_b(self) -> tuple[int, ...]:
         """Shape of b as it is stored."""
-        return (self.n, self.k) if self.trans_b else (self.k, self.n)
+        return self._stack + ((self.n, self.k) if self.trans_b else (self.k, self.n))
 
     @property
-    def shape_out(self) -> tuple[int, int]:
+    def shape_out(self) -> tuple[int, ...]:
         """Shape of the result."""
-        return (self.m, self.n)
+        return (*self._stack, self.m, self.n)
+
+    @property
+    def _stack(self) -> tuple[int, ...]:
+        return () if self.batch is None else (self.batch,)
 
     def flops(self, dtype: str) -> int:
-        """Floating-point operations: 2 m n k, four times as many for a complex type."""
-        return (8 if dtype.startswith("complex") else 2) * self.m * self.n * self.k
+        """Floating-point operations: 2 m n k a product, four times as many for a complex type."""
+        one = (8 if dtype.startswith("complex") else 2) * self.m * self.n * self.k
+        return one * (1 if self.batch is None else self.batch)
 
     def bytes(self, dtype: str, result_dtype: str | None = None) -> int:
         """Bytes that the three matrices take, padding included."""
         types = (dtype, dtype, result_dtype or dtype)
         return sum(
-            rows * (columns + self.padding) * np.dtype(one).itemsize
-            for (rows, columns), one in zip(
+            math.prod(rows) * (columns + self.padding) * np.dtype(one).itemsize
+            for (*rows, columns), one in zip(
                 (self.shape_a, self.shape_b, self.shape_out), types, strict=True
             )
         )
@@ -85,7 +99,8 @@ def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> li
     ----------
     text : str
         MxNxK separated by commas; ``:NT`` says which operands lie transposed, ``+7`` puts
-        7 elements between rows: as `pyclgemm.gemm_shape.GemmShape.parse` reads them.
+        7 elements between rows: as `pyclgemm.gemm_shape.GemmShape.parse` reads them. ``*100``
+        behind it makes a batch of 100.
     dense : bool
         Measure them as dense layers too.
     suite : str
@@ -98,16 +113,18 @@ def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> li
 
     Examples
     --------
-    >>> [case.label for case in parse_shapes("64x3072x768:NT,1000x1000x1000+7")]
-    ['64x3072x768:NT', '1000x1000x1000+7']
+    >>> [case.label for case in parse_shapes("64x3072x768:NT,1000x1000x1000+7,8x8x8*100")]
+    ['64x3072x768:NT', '1000x1000x1000+7', '8x8x8*100']
     """
     cases = []
     for item in filter(None, (part.strip() for part in text.split(","))):
-        shape = GemmShape.parse(item)
-        if shape is None:
-            raise ValueError(f"shape is {item!r}; wanted {WANTED}")
+        text_of_one, star, batch = item.partition("*")
+        shape = GemmShape.parse(text_of_one)
+        if shape is None or (star and not _BATCH.fullmatch(batch)):
+            raise ValueError(f"shape is {item!r}; wanted {WANTED}, and *100 for a batch of 100")
         trans_a, trans_b = (letter == "T" for letter in shape.layout)
-        cases.append(Case(*shape.sizes, suite, trans_a, trans_b, shape.padding, dense))
+        count = int(batch) if star else None
+        cases.append(Case(*shape.sizes, suite, trans_a, trans_b, shape.padding, dense, count))
     if not cases:
         raise ValueError("shapes is empty; wanted MxNxK separated by commas")
     return cases

@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.case import Case
-from benchmarks.operands import Operands
+from benchmarks.operands import Operands, turned
 from pyclgemm.precision import Precision, real_part_name
 
 #: Multiply-adds that a reference may cost; a larger product is compared in some rows.
 _MOST_WORK = 1 << 35
+
+#: Products of a batch that are compared, at most: NumPy multiplies small matrices slowly.
+_MOST_PRODUCTS = 2000
 
 
 #: From 1 to the next number of a type; sums of integers are exact.
@@ -33,7 +36,8 @@ class Reference:
         Length of the sums.
     rows : ndarray
         Rows of the result that are compared: all, or of a large one the first, the last
-        and one at random out of each run of neighbours, so that no wrong tile escapes.
+        and one at random out of each run of neighbours, so that no wrong tile escapes. Of a
+        batch the products, in the same way.
     expected : ndarray
         These rows of the product, in float64.
     magnitude : ndarray
@@ -56,10 +60,15 @@ def _magnitude(matrix: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def sampled_rows(case: Case, rng: np.random.Generator) -> NDArray[Any]:
-    """Pick the rows to compare: all, unless that is too much work."""
-    rows = max(1, min(case.m, _MOST_WORK // (case.n * case.k)))
-    edges = np.linspace(0, case.m, rows + 1).astype(int)
-    return np.unique([0, case.m - 1, *rng.integers(edges[:-1], edges[1:])])
+    """Pick the rows, or of a batch the products, to compare: all, unless that is too much work."""
+    count, work = case.m, case.n * case.k
+    if case.batch is not None:
+        count, work = case.batch, case.m * work
+    picked = max(1, min(count, _MOST_WORK // work))
+    if case.batch is not None:
+        picked = min(picked, _MOST_PRODUCTS)
+    edges = np.linspace(0, count, picked + 1).astype(int)
+    return np.unique([0, count - 1, *rng.integers(edges[:-1], edges[1:])])
 
 
 def make_reference(operands: Operands, rng: np.random.Generator) -> Reference:
@@ -73,10 +82,12 @@ def make_reference(operands: Operands, rng: np.random.Generator) -> Reference:
         Picks rows of a large case.
     """
     case, first = operands.case, operands.sets[0]
-    a = first.a.host.T if case.trans_a else first.a.host
-    b = first.b.host.T if case.trans_b else first.b.host
+    a = turned(first.a.host, case.trans_a)
+    b = turned(first.b.host, case.trans_b)
     rows = sampled_rows(case, rng)
     a = a[rows]
+    if case.batch is not None:
+        b = b[rows]
     # A sum of positive numbers is exact enough in float32 for a bound.
     magnitude = _magnitude(a) @ _magnitude(b)
     return Reference(case.k, rows, _wide(a) @ _wide(b), magnitude)

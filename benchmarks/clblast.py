@@ -91,31 +91,33 @@ _ROUTINES = {
 }
 
 
-def _argument_types(scalar: type[Any]) -> list[type[Any]]:
-    """Types of layout, transposes, sizes, alpha, A, B, beta, C, queue and event."""
-    matrix = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
+def _argument_types(scalar: type[Any], *, batched: bool) -> list[type[Any]]:
+    """Types of layout, transposes, sizes, alpha, A, B, beta, C, batch, queue and event."""
+    matrix = [ctypes.c_void_p, *[ctypes.c_size_t] * (3 if batched else 2)]
     return [
         *[ctypes.c_int] * 3,
         *[ctypes.c_size_t] * 3,
         scalar, *matrix, *matrix,
         scalar, *matrix,
+        *[ctypes.c_size_t] * batched,
         ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_void_p),
     ]  # fmt: skip
 
 
-def _matrix_arguments(name: str, array: Any) -> tuple[Any, Any, Any]:
-    """Buffer handle, offset and leading dimension of a row-major array, in elements."""
+def _matrix_arguments(name: str, array: Any) -> tuple[Any, ...]:
+    """Buffer, offset and leading dimension of a row-major array; and elements between matrices."""
     itemsize = array.dtype.itemsize
-    if array.ndim != 2:
-        raise ValueError(f"{name} has {array.ndim} dimensions; CLBlast's GEMM takes 2")
-    rows, columns = array.shape
-    if columns > 1 and array.strides[1] != itemsize:
+    if array.ndim not in (2, 3):
+        raise ValueError(f"{name} has {array.ndim} dimensions; CLBlast's GEMM takes 2, or 3")
+    rows, columns = array.shape[-2:]
+    row_bytes, column_bytes = array.strides[-2:]
+    if columns > 1 and column_bytes != itemsize:
         raise ValueError(
             f"{name} has strides {array.strides}; CLBlast needs neighbours in a row "
             f"{itemsize} bytes apart"
         )
-    leading = array.strides[0] // itemsize if rows > 1 else columns
-    if leading < columns or array.strides[0] % itemsize or array.offset % itemsize:
+    leading = row_bytes // itemsize if rows > 1 else columns
+    if leading < columns or row_bytes % itemsize or array.offset % itemsize:
         raise ValueError(
             f"{name} has shape {array.shape}, strides {array.strides} and offset {array.offset}; "
             f"CLBlast needs rows apart by a multiple of {itemsize} bytes, and not overlapping"
@@ -124,6 +126,7 @@ def _matrix_arguments(name: str, array: Any) -> tuple[Any, Any, Any]:
         ctypes.c_void_p(array.base_data.int_ptr),
         ctypes.c_size_t(array.offset // itemsize),
         ctypes.c_size_t(leading),
+        *(ctypes.c_size_t(stride // itemsize) for stride in array.strides[:-2]),
     )
 
 
@@ -171,7 +174,8 @@ class CLBlast:
         queue : pyopencl.CommandQueue
             The queue that the call will use.
         a, b, out : pyopencl.array.Array
-            Row-major matrices of one dtype; rows may be further apart than their length.
+            Row-major matrices of one dtype; rows may be further apart than their length. Where
+            all three have three dimensions, a batch of products.
         trans_a, trans_b : bool
             Whether the operand is stored transposed.
         alpha, beta : complex
@@ -188,15 +192,18 @@ class CLBlast:
                 f"a, b and out are {a.dtype}, {b.dtype} and {out.dtype}; "
                 f"CLBlast needs one of {', '.join(_ROUTINES)} for all three"
             )
-        inner_a, rows = a.shape if trans_a else a.shape[::-1]
-        columns, inner_b = b.shape if trans_b else b.shape[::-1]
-        if inner_a != inner_b or out.shape != (rows, columns):
+        inner_a, rows = a.shape[-2:] if trans_a else a.shape[:-3:-1]
+        columns, inner_b = b.shape[-2:] if trans_b else b.shape[:-3:-1]
+        batch = out.shape[:-2]
+        together = a.shape[:-2] == b.shape[:-2] == batch
+        if inner_a != inner_b or out.shape[-2:] != (rows, columns) or not together:
             raise ValueError(
                 f"op(a) is {(rows, inner_a)}, op(b) is {(inner_b, columns)}, out is {out.shape}; "
                 "they do not fit"
             )
-        function = getattr(self._library, routine.name)
-        function.argtypes = _argument_types(routine.scalar)
+        name = routine.name + ("StridedBatched" if batch else "")
+        function = getattr(self._library, name)
+        function.argtypes = _argument_types(routine.scalar, batched=bool(batch))
         function.restype = ctypes.c_int
         arguments = (
             _ROW_MAJOR, _TRANSPOSE[trans_a], _TRANSPOSE[trans_b],
@@ -206,6 +213,7 @@ class CLBlast:
             *_matrix_arguments("b", b),
             routine.convert(complex(beta)),
             *_matrix_arguments("out", out),
+            *(ctypes.c_size_t(count) for count in batch),
             ctypes.byref(ctypes.c_void_p(queue.int_ptr)), None,
         )  # fmt: skip
         keep_alive = (queue, a, b, out)
@@ -213,7 +221,7 @@ class CLBlast:
         def call(_alive: object = keep_alive) -> None:
             status = function(*arguments)
             if status:
-                raise CLBlastError(routine.name, status)
+                raise CLBlastError(name, status)
 
         return call
 

@@ -8,6 +8,7 @@
     python benchmarks/compare_clblast.py --suite dense --dtype float16 --result-dtype float32
     python benchmarks/compare_clblast.py --suite square --precision TF32_TF32_F32
     python benchmarks/compare_clblast.py --suite matrix
+    python benchmarks/compare_clblast.py --suite batched
 
 The suite ``matrix`` has types and precisions of its own; its last table says what was reached of
 what matrix units must reach. cuBLAS computes in the same precision: where float32 is split into

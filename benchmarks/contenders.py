@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import pyclgemm
 from benchmarks.burst import Contender
 from benchmarks.clblast import CLBlast
-from benchmarks.operands import Operands, OperandSet
+from benchmarks.operands import Operands, OperandSet, turned
 from pyclgemm.config import Config
 from pyclgemm.database import load_database
 from pyclgemm.device import traits_of
@@ -170,6 +170,7 @@ def mma_contender(operands: Operands) -> DeviceContender:
     ArgumentError
         If no database has a configuration of them for the product.
     """
+    _refuse_batch(MMA, operands)
     case, arithmetic = operands.case, operands.arithmetic
     inquiry = Inquiry(
         case.m, case.n, case.k, arithmetic.dtype, "NT"[case.trans_a], "NT"[case.trans_b],
@@ -184,9 +185,11 @@ def gemm_contender(operands: Operands) -> DeviceContender:
     """Call ``pyclgemm.gemm`` with the result's array given, the host's time included."""
     case = operands.case
 
+    function = pyclgemm.gemm if case.batch is None else pyclgemm.gemm_batched
+
     def call(one: OperandSet) -> Callable[[], object]:
         return functools.partial(
-            pyclgemm.gemm, operands.queue, one.device_a, one.device_b, out=one.device_out,
+            function, operands.queue, one.device_a, one.device_b, out=one.device_out,
             trans_a=case.trans_a, trans_b=case.trans_b,
             precision=operands.arithmetic.precision.name,
         )  # fmt: skip
@@ -196,6 +199,7 @@ def gemm_contender(operands: Operands) -> DeviceContender:
 
 def packed_contender(operands: Operands) -> DeviceContender:
     """Call a plan with the second operand packed before, for each set its own."""
+    _refuse_batch(PACKED, operands)
     queue, first = operands.queue, operands.sets[0]
     precision = operands.arithmetic.precision.name
     packed = [
@@ -217,6 +221,7 @@ def packed_contender(operands: Operands) -> DeviceContender:
 
 def layer_contender(operands: Operands) -> DeviceContender:
     """Call a `DenseLayer` with bias and ReLU, for each set its own weight."""
+    _refuse_batch(LAYER, operands)
     bias = operands.bias.device.reshape(operands.case.n)
 
     def call(one: OperandSet) -> Callable[[], object]:
@@ -231,6 +236,11 @@ def layer_contender(operands: Operands) -> DeviceContender:
         LAYER, operands, [call(one) for one in operands.sets], bias=operands.bias.host[0],
         launches=_OWN_LAUNCHES,
     )  # fmt: skip
+
+
+def _refuse_batch(name: str, operands: Operands) -> None:
+    if operands.case.batch is not None:
+        raise ValueError(f"{name} is for single products")
 
 
 def _weight(operands: Operands, one: OperandSet) -> Any:
@@ -278,9 +288,9 @@ class NumpyContender:
         self.bias: NDArray[Any] | None = None
         self._products = [
             (
-                one.a.host.T if case.trans_a else one.a.host,
-                one.b.host.T if case.trans_b else one.b.host,
-                np.empty_like(one.out.host_base)[:, : case.n],
+                turned(one.a.host, case.trans_a),
+                turned(one.b.host, case.trans_b),
+                np.empty_like(one.out.host_base)[..., : case.n],
             )
             for one in operands.sets
         ]

@@ -119,6 +119,9 @@ class CublasContender:
         self._torch, self._index = torch, index
         case, arithmetic = operands.case, operands.arithmetic
         check_sizes(arithmetic, case.m, case.n, case.k)
+        plain = arithmetic.dtype == arithmetic.result_dtype
+        if case.batch is not None and (layer or not plain):
+            raise ValueError(f"torch has no batch of {arithmetic}{' with bias and ReLU' * layer}")
         if layer:
             check_layer(arithmetic)
         self._how = torch_arithmetic(arithmetic)
@@ -137,15 +140,15 @@ class CublasContender:
             else:
                 tensor = to_torch(torch, matrix.host_base, device)
                 copied[number] = tensor
-            return tensor[:, : matrix.columns]
+            return tensor[..., : matrix.columns]
 
         self._products = []
         for one in operands.sets:
             a, b = copy(one.a), copy(one.b)
-            b = b.T if case.trans_b else b
+            b = b.mT if case.trans_b else b
             if self._how.b_in_columns:
                 b = b.T.contiguous().T
-            self._products.append((a.T if case.trans_a else a, b, copy(one.out)))
+            self._products.append((a.mT if case.trans_a else a, b, copy(one.out)))
         set_flags(torch, self._how)
         with torch.cuda.device(index):
             self._graph = self._capture()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,14 +37,14 @@ class Matrix:
     @property
     def host(self) -> NDArray[Any]:
         """The matrix without its padding, a view."""
-        return self.host_base[:, : self.columns]
+        return self.host_base[..., : self.columns]
 
     @property
     def device(self) -> cl_array.Array:
         """The matrix without its padding, a view."""
-        if self.columns == self.host_base.shape[1]:
+        if self.columns == self.host_base.shape[-1]:
             return self.device_base
-        return self.device_base[:, : self.columns]
+        return self.device_base[..., : self.columns]
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,12 @@ class Operands:
         """Copy the result of the first set to the host."""
         out = self.sets[0].out
         base: NDArray[Any] = out.device_base.get(self.queue)
-        return base[:, : out.columns]
+        return base[..., : out.columns]
+
+
+def turned(matrix: NDArray[Any], transposed: bool) -> NDArray[Any]:
+    """The matrix, or each matrix of a batch, transposed if it is stored so."""
+    return matrix.swapaxes(-1, -2) if transposed else matrix
 
 
 def memory_shortage(case: Case, arithmetic: Arithmetic, device: cl.Device) -> str | None:
@@ -108,8 +114,8 @@ def memory_shortage(case: Case, arithmetic: Arithmetic, device: cl.Device) -> st
     types = (arithmetic.dtype, arithmetic.dtype, arithmetic.result_dtype)
     shapes = (case.shape_a, case.shape_b, case.shape_out)
     largest = max(
-        rows * (columns + case.padding) * np.dtype(dtype).itemsize
-        for (rows, columns), dtype in zip(shapes, types, strict=True)
+        math.prod(rows) * (columns + case.padding) * np.dtype(dtype).itemsize
+        for (*rows, columns), dtype in zip(shapes, types, strict=True)
     )
     if largest > device.max_mem_alloc_size:
         return f"a matrix of {largest >> 20} MB exceeds the largest buffer of this device"
@@ -137,9 +143,9 @@ def make_operands(
     """
     dtype, result_dtype = arithmetic.dtype, arithmetic.result_dtype
 
-    def matrix(shape: tuple[int, int], dtype: str) -> Matrix:
-        rows, columns = shape
-        base = uniform(rng, (rows, columns + case.padding), dtype)
+    def matrix(shape: tuple[int, ...], dtype: str) -> Matrix:
+        *rows, columns = shape
+        base = uniform(rng, (*rows, columns + case.padding), dtype)
         return Matrix(base, cl_array.to_device(queue, base), columns)
 
     def copy(matrix: Matrix) -> Matrix:

@@ -8,10 +8,10 @@ from benchmarks.case import Case
 from benchmarks.limit import limit_targets
 from pyclgemm.suites import SUITES as TUNED
 
-#: Suites that `all` stands for; `limit` and `random` are asked for by name.
+#: Suites that `all` stands for; the others are asked for by name.
 SUITES = ("square", "dense", "skinny", "odd")
 #: Every name that `suite_cases` knows.
-SUITE_NAMES = (*SUITES, "limit", "random", "all")
+SUITE_NAMES = (*SUITES, "batched", "limit", "random", "all")
 
 
 def _square() -> list[Case]:
@@ -47,6 +47,15 @@ def _odd() -> list[Case]:
         Case(35, 8457, 2560, "odd"),
         Case(5124, 700, 2048, "odd"),
         Case(4097, 4097, 4097, "odd"),
+    ]
+
+
+def _batched() -> list[Case]:
+    """Batches of small squares, which are bound by memory, and of larger ones."""
+    small = [(size, 10000) for size in (8, 16, 32, 64)]
+    return [
+        Case(size, size, size, "batched", batch=count)
+        for size, count in (*small, (128, 256), (512, 256))
     ]
 
 
@@ -88,7 +97,7 @@ def suite_cases(name: str, *, count: int = 200, seed: int = 0) -> list[Case]:
     """
     makers = {
         "square": _square, "dense": _dense, "skinny": _skinny, "odd": _odd,
-        "limit": lambda: list(limit_targets()),
+        "limit": lambda: list(limit_targets()), "batched": _batched,
     }  # fmt: skip
     if name == "all":
         return [case for suite in SUITES for case in makers[suite]()]

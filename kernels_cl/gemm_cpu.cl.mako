@@ -33,6 +33,7 @@
     # Sums that hide the latency of a multiply-add, and fit AVX2's registers.
     at_once = max(j for j in range(1, cpu.NR + 1) if cpu.NR % j == 0 and j * cpu.MR * len(sums) <= 12 or j == 1)
     prefetches_b = cpu.PREFETCHB and problem.b.order == "row" and not (problem.packed or in_place)
+    own_group = "own_group" if moved else "group"
     a_by_column = problem.a.order == "column" and not by_dots
 %>
 ${prelude.types()}
@@ -126,10 +127,14 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
 
     // The part of the result that this work-item computes.
     const extent group = get_group_id(0);
+% if moved:
+    const extent own_groups = (m + rows_per_group - 1) / rows_per_group * ((n + columns_per_group - 1) / columns_per_group);
+    const extent own_group = group % own_groups;
+% endif
     const extent groups_n = (n + columns_per_group - 1) / columns_per_group;
-    const extent group_begin = group / groups_n * rows_per_group;
+    const extent group_begin = ${own_group} / groups_n * rows_per_group;
     const extent group_end = min(group_begin + rows_per_group, m);
-    const extent column_begin = group % groups_n * columns_per_group;
+    const extent column_begin = ${own_group} % groups_n * columns_per_group;
     const extent column_end = min(column_begin + columns_per_group, n);
 
     // Its own workspace: KC columns of a block of rows of A${"" if problem.packed or by_dots else ", then one panel of B"}.
@@ -138,6 +143,17 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     __global element *panel = a_block + (rows_per_block + MR - 1) / MR * MR * KC;
     % endif
 
+    % if moved:
+    // Of the products of the batch every so many-th.
+    const long sets = get_num_groups(0) / own_groups;
+    % if wide.converts:
+    partial += group / own_groups * (long)m * n;
+    % endif
+    long product = 0;
+    for (long next = group / own_groups; next < batch; next += sets) {
+        ${prelude.move_on("next", "product")}
+        product = next;
+    % endif
     for (extent row_begin = group_begin; row_begin < group_end; row_begin += rows_per_block) {
         const extent row_end = min(row_begin + rows_per_block, group_end);
         // One round even where k is 0: the result is still beta C, bias and activation.
@@ -188,4 +204,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
             first_depth += KC;
         } while (first_depth < k);
     }
+    % if moved:
+    }
+    % endif
 }

@@ -118,7 +118,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({gemv.WGS}, 1
     const int lane_k = item / LANES_N;
     % endif
     const extent strips = (n + LANES_N * VW - 1) / (LANES_N * VW);
-    const extent group = get_group_id(0);
+    ${prelude.own_group("group", "strips * ((m + MR - 1) / MR)")}
     const extent first_row = group / strips * MR;
     const extent column = (group % strips * LANES_N + lane_n) * VW;
 

@@ -130,11 +130,11 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % endfor
     ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if whole else ()))}
 
-% if tiles.GROUP_M > 1:
+% if tiles.GROUP_M > 1 or moved:
     const extent tiles_m = (m + MWG - 1) / MWG;
 % endif
     const extent tiles_n = (n + NWG - 1) / NWG;
-    const extent tile = get_group_id(0);
+    ${prelude.own_group("tile", "tiles_m * tiles_n")}
     ${tile.place()}
     const int item = get_local_id(0);
     const int lane = item % ${unit.lanes};

@@ -23,7 +23,12 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tile}, {rows
     destination += destination_offset;
     const int x = get_local_id(0);
     const int y = get_local_id(1);
+    % if moved:
+    ${prelude.own_group("block_column", "({} + TILE - 1) / TILE".format({"depth": "padded_k", "position": "padded_positions"}[inner]))}
+    const extent first_${inner} = block_column * TILE;
+    % else:
     const extent first_${inner} = get_group_id(0) * TILE;
+    % endif
     const extent first_${outer} = get_group_id(1) * TILE;
 % if turned:
     for (int row = y; row < TILE; row += ROWS) {

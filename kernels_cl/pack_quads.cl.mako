@@ -18,7 +18,12 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({blocks}, {ro
     destination += destination_offset;
     const int x = get_local_id(0);
     const int y = get_local_id(1);
+    % if moved:
+    ${prelude.own_group("block_column", "({} + 4 * BLOCKS - 1) / (4 * BLOCKS)".format({"depth": "padded_k", "position": "padded_positions"}[inner]))}
+    const extent first_${inner} = block_column * (4 * BLOCKS);
+    % else:
     const extent first_${inner} = get_group_id(0) * (4 * BLOCKS);
+    % endif
     const extent first_${outer} = get_group_id(1) * (4 * BLOCKS);
     for (int block = y; block < BLOCKS; block += ROWS) {
         quad lines[4];

@@ -1,6 +1,7 @@
 ## Shared by all gemm kernels: element types, arithmetic, addressing and the argument list.
 ##
-## Context: element, wide (ElementType), problem, extent_type, multiply_add_of, activation_of.
+## Context: element, wide (ElementType), problem, extent_type, multiply_add_of, activation_of, moved (the
+## matrices that differ from product to product of a batch; empty for a single one).
 
 <%def name="types()" filter="trim">
 % if "half" in (element.real, wide.real):
@@ -106,5 +107,31 @@ ${kind} void ${name}(
 % endif
 % if problem.bias:
     bias += bias_offset;
+% endif
+</%def>
+
+## In a batch: pointers go on from the matrices of product number `product`, of 0 if there is none, to
+## those of product `next`.
+<%def name="move_on(next, product='')" filter="trim">
+% for name, scattered in moved:
+% if scattered:
+    ${name} += ${name}_offsets[${next}]${f" - {name}_offsets[{product}]" if product else ""};
+% else:
+    ${name} += ${f"({next} - {product})" if product else next} * ${name}_batch_stride;
+% endif
+% endfor
+</%def>
+
+## The number of this work-group among those of its product, of which there are `count`.
+<%def name="own_group(number, count)" filter="trim">
+% if moved:
+    // Work-groups are numbered through all products of the batch.
+    const extent own_groups = ${count};
+    const extent in_batch = get_group_id(0);
+    const extent ${number} = in_batch % own_groups;
+    const long product = in_batch / own_groups;
+    ${move_on("product")}
+% else:
+    const extent ${number} = get_group_id(0);
 % endif
 </%def>

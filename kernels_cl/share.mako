@@ -5,10 +5,12 @@
 ##
 ## Where work-items form slices, the first one has the sums.
 ##
-## Of the tiles, `rounds` to each group are computed whole, and the rest are divided.
+## Of the tiles, `rounds` to each group are computed whole, and the rest are divided. In a batch the
+## tiles of all products are numbered through.
 ##
 ## Context: tiles and sharing (a Sharing, or None).
 
+<%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="tile" file="tile.mako"/>
 <%def name="if_has_sums(sliced)" filter="trim">
 % if sliced:
@@ -56,9 +58,12 @@ static inline long slot_of(const int group, const bool is_beginning)
     const int groups = get_num_groups(0);
     const extent slabs = ${slabs_of_tile};
     const extent whole_tiles = (extent)rounds * groups;
-    const slab_count divided = (slab_count)(tiles_m * tiles_n - whole_tiles) * slabs;
+    const slab_count divided = (slab_count)(tiles_m * tiles_n${" * batch" if moved else ""} - whole_tiles) * slabs;
     slab_count position = divided * group / groups;
     const slab_count end = divided * (group + 1) / groups;
+% if moved:
+    long product = 0;
+% endif
     #pragma unroll 1
     for (int round = 0; round < rounds || position < end; ++round) {
         extent tile = round * groups + group;
@@ -70,10 +75,24 @@ static inline long slot_of(const int group, const bool is_beginning)
             last = min(slabs, (extent)(first + end - position));
             position += last - first;
         }
+% if moved:
+${next_product()}
+% endif
 % if depths:
         const extent first_depth = first * KWG;
         const extent last_depth = min(last * KWG, k);
 % endif
+</%def>
+
+## Where tiles are numbered through a batch: the number of one among those of its product, on to whose
+## matrices the pointers go.
+<%def name="next_product()" filter="trim">
+        const extent own_tile = tile % (tiles_m * tiles_n);
+        const long next = tile / (tiles_m * tiles_n);
+        if (next != product) {
+            ${prelude.move_on("next", "product")}
+            product = next;
+        }
 </%def>
 
 ## Nobody may overwrite local memory for the next tile while another still reads it.

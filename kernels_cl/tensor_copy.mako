@@ -69,7 +69,8 @@ static inline void read_map_anew(const __global ulong *map)
 
 ## Writes the maps of matrices, which lie one behind the other: each by a sub-group, a word by each of
 ## its first work-items. `matrices`: (TensorMap, pointer, extents inner and outer, pitch in elements).
-<%def name="write_maps(to, matrices, words)" filter="trim">
+## `each`: the loop over numbers of maps, where there are more than matrices, and `which`, the matrix of one.
+<%def name="write_maps(to, matrices, words, each='')" filter="trim">
 <%
     def of_each(values):
         values = list(values)
@@ -77,9 +78,14 @@ static inline void read_map_anew(const __global ulong *map)
             return values[0]
         return " : ".join(f"which == {i} ? {value}" for i, value in enumerate(values[:-1])) + f" : {values[-1]}"
 %>
+    % if each:
+    const int word = item % 32;
+    ${each}
+    % else:
     const int which = item / 32;
     const int word = item % 32;
     if (which < ${len(matrices)}) {
+    % endif
         const ulong address = ${of_each(f"(ulong){one[1]}" for one in matrices)};
         const ulong row_bytes = ${of_each(f"(ulong){one[4]} * {one[0].element_bytes}" for one in matrices)};
         const ulong inner = ${of_each(f"(ulong){one[2]}" for one in matrices)};
@@ -88,7 +94,7 @@ static inline void read_map_anew(const __global ulong *map)
         const ulong box = ${of_each(f"{one[0].box_word:#x}" for one in matrices)};
         const ulong rows = ${of_each(str(one[0].rows_word) for one in matrices)};
         if (word < ${words}) {
-            ${to}[${words} * which + word] = map_word(word, address, format, row_bytes, (inner - 1) | (outer - 1) << 32, box, rows);
+            ${to}[${words} * ${"number" if each else "which"} + word] = map_word(word, address, format, row_bytes, (inner - 1) | (outer - 1) << 32, box, rows);
         }
         asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
     }

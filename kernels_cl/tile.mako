@@ -76,19 +76,19 @@
 % endfor
 </%def>
 
-## The first row and the first column of number `tile` of the result's tiles.
-<%def name="place()" filter="trim">
+## The first row and the first column of one of the result's tiles, by its number.
+<%def name="place(tile='tile')" filter="trim">
 % if tiles.GROUP_M > 1:
     // Tiles are walked in bands of ${tiles.GROUP_M} tile rows, column by column: groups that run at the
     // same time then share rows of A and columns of B in the cache.
-    const extent band = tile / (${tiles.GROUP_M} * tiles_n);
+    const extent band = ${tile} / (${tiles.GROUP_M} * tiles_n);
     const extent band_rows = min(tiles_m - band * ${tiles.GROUP_M}, (extent)${tiles.GROUP_M});
-    const extent place = tile - band * ${tiles.GROUP_M} * tiles_n;
+    const extent place = ${tile} - band * ${tiles.GROUP_M} * tiles_n;
     const extent a_tile = (band * ${tiles.GROUP_M} + place % band_rows) * MWG;
     const extent b_tile = place / band_rows * NWG;
 % else:
-    const extent a_tile = tile / tiles_n * MWG;
-    const extent b_tile = tile % tiles_n * NWG;
+    const extent a_tile = ${tile} / tiles_n * MWG;
+    const extent b_tile = ${tile} % tiles_n * NWG;
 % endif
 </%def>
 

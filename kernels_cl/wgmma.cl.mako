@@ -5,6 +5,10 @@
 ## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), staging (a Staging or None),
 ## terms (products of parts that make up a product), whole (layouts of the elements before they were
 ## split), and what all gemm templates see.
+##
+## In a batch the tiles of all products are numbered through, and a map is told where the matrices of
+## another product begin. Copies read a map while they run, so there is one map more than stages for each
+## operand: the oldest was last read for a slab that has been multiplied.
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="share" file="share.mako"/>
 <%namespace name="tensor_copy" file="tensor_copy.mako"/>
@@ -16,6 +20,7 @@
     if staging:
         across, down, pitch = ("m", "n", "out_column_stride") if staging.turned else ("n", "m", "out_row_stride")
         maps_of.append((staging.map, "out", across, down, pitch))
+    own_tile = "own_tile" if moved else "tile"
 %>
 ${prelude.types()}
 
@@ -76,12 +81,18 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     const uint slab_memory = address_of(memory);
     const uint full = address_of(barriers);  // of stage 0; phases end when its slabs have come
     const uint empty = full + 8 * STAGES;  // when all have multiplied them
+% if moved:
+    // Maps of A and of B by turns, behind them a map of the result for each warpgroup.
+    __global ulong *own_maps = maps + get_group_id(0) * ${map_words * map_count};
+    ${tensor_copy.write_maps("own_maps", maps_of, map_words, capture(each_map))}
+% else:
     __global ulong *a_map = maps + get_group_id(0) * ${map_words * map_count};
     __global ulong *b_map = a_map + ${map_words};
 % if staging:
     __global ulong *out_map = a_map + ${2 * map_words};
 % endif
     ${tensor_copy.write_maps("a_map", maps_of, map_words)}
+% endif
     if (item == ${warpgroup}) {
         for (int stage = 0; stage < STAGES; ++stage) {
             make_barrier(full + 8 * stage, 1);
@@ -113,6 +124,11 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     }
 }
 
+<%def name="each_map()" filter="trim">
+    for (int number = item / 32; number < 2 * (STAGES + 1)${f" + {tiles.CONSUMERS}" if staging else ""}; number += ${work_items // 32}) {
+        const int which = ${"number >= 2 * (STAGES + 1) ? 2 : " if staging else ""}number % 2;
+</%def>
+
 ## The loop over tiles, or parts of tiles, of this work-group: slabs `first` to `last` of `tile`.
 <%def name="begin_tile()" filter="trim">
 <% count = f"{terms} * slabs_k" if terms > 1 else "(k + KWG - 1) / KWG" %>
@@ -120,8 +136,14 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         ${share.begin(count, depths=False)}
 % else:
         const extent last = ${count};
-        for (extent tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
+        % if moved:
+        long product = 0;
+        % endif
+        for (extent tile = get_group_id(0); tile < tiles_m * tiles_n${" * batch" if moved else ""}; tile += get_num_groups(0)) {
             const extent first = 0;
+            % if moved:
+            ${share.next_product()}
+            % endif
 % endif
 </%def>
 
@@ -137,11 +159,30 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 </%def>
 
 <%def name="produce()" filter="trim">
+            % if moved:
+            __global ulong *a_map, *b_map;
+            long mapped = -1;  // the product of which they tell
+            int slot = 0;
+            % else:
             read_map_anew(a_map);
             read_map_anew(b_map);
+            % endif
             uint parity = 1;  // all stages are empty
             ${begin_tile()}
-                ${tile.place()}
+                % if moved:
+                if (product != mapped) {
+                    mapped = product;
+                    slot = slot == STAGES ? 0 : slot + 1;
+                    a_map = own_maps + slot * ${2 * map_words};
+                    b_map = a_map + ${map_words};
+                    a_map[0] = (ulong)a;
+                    b_map[0] = (ulong)b;
+                    asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
+                    read_map_anew(a_map);
+                    read_map_anew(b_map);
+                }
+                % endif
+                ${tile.place(own_tile)}
                 #pragma unroll 1
                 for (extent slab = first; slab < last; ++slab) {
                     % if terms > 1:
@@ -183,13 +224,16 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         const int sharer = item - ${warpgroup};
         % endif
         uint parity = 0;
-        % if staging:
+        % if staging and moved:
+        __global ulong *out_map = own_maps + (2 * (STAGES + 1) + consumer) * ${map_words};
+        long mapped = -1;  // the product of which it tells
+        % elif staging:
         if (thread == 0) {
             read_map_anew(out_map);
         }
         % endif
         ${begin_tile()}
-            ${tile.place()}
+            ${tile.place(own_tile)}
             element accumulators[FRAGMENTS][${accumulators}];
             % if tiles.PROMOTE:
             element totals[FRAGMENTS][${accumulators}];
@@ -214,6 +258,16 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             % endif
             % if tiles.FILL:
             ${share.join_among(f"asm volatile(\"bar.sync {tiles.CONSUMERS + 1}, {warpgroup * tiles.CONSUMERS};\" : : : \"memory\");", "sharer", "sharer == 0", f"(f * {accumulators} + i) * {warpgroup * tiles.CONSUMERS}", f"{held}[f][i]", each_sum)}
+            % endif
+            % if staging and moved:
+            if (thread == 0 && product != mapped) {
+                // Results that were copied by the map have been written.
+                asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
+                mapped = product;
+                out_map[0] = (ulong)out;
+                asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
+                read_map_anew(out_map);
+            }
             % endif
             #pragma unroll
             for (int f = 0; f < FRAGMENTS; ++f) {

@@ -38,7 +38,7 @@ ${share.locals()}
 % endif
 ${prelude.offsets("a", "b", "out")}
 
-% if tiles.GROUP_M > 1 or tiles.FILL:
+% if tiles.GROUP_M > 1 or tiles.FILL or moved:
     const extent tiles_m = (m + MWG - 1) / MWG;
 % endif
     const extent tiles_n = (n + NWG - 1) / NWG;
@@ -51,11 +51,11 @@ ${slab.declare(one)}
 % if tiles.FILL:
 ${share.begin()}
 % else:
-    const extent tile = get_group_id(0);
+${prelude.own_group("tile", "tiles_m * tiles_n")}
     const extent first_depth = 0;
     const extent last_depth = k;
 % endif
-${tile.place()}
+${tile.place("own_tile" if tiles.FILL and moved else "tile")}
 % for one in slabs:
 % if one.edges == "elements" and not one.past_registers:
     const bool ${one.name}_inside = ${one.name}_tile + ${"MWG <= m" if one.name == "a" else "NWG <= n"};

@@ -6,10 +6,13 @@ from .runtimes import register_runtimes
 register_runtimes()
 
 from .api import explain, gemm, plan  # noqa: E402
+from .batched import gemm_batched  # noqa: E402
 from .config import (  # noqa: E402
     CpuConfig,
     GemvConfig,
     MatrixConfig,
+    SmallConfig,
+    SmallCpuConfig,
     WgmmaConfig,
     XgemmConfig,
     XgemmDirectConfig,
@@ -49,6 +52,8 @@ __all__ = [
     "PackedMatrix",
     "PyclgemmError",
     "ShapeError",
+    "SmallConfig",
+    "SmallCpuConfig",
     "TransformPlan",
     "UnsupportedError",
     "WgmmaConfig",
@@ -56,6 +61,7 @@ __all__ = [
     "XgemmDirectConfig",
     "explain",
     "gemm",
+    "gemm_batched",
     "matmul",
     "pack",
     "plan",

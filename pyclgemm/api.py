@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from .array_sequence import ArraySequence
+from .call_arguments import check_scalars, does_read_c, facts_of, on_device
 from .config import Config, as_config
 from .epilogue import Epilogue
 from .errors import ArgumentError
 from .launch_sequence import LaunchSequence
-from .operands import check_dtype, check_scalar
-from .packed_matrix import PackedMatrix
+from .operands import check_dtype
 from .plan import GemmPlan
-from .prepare import build_sequence, choose, describe_product
+from .prepare import build_sequence, choose, describe_product, result_shape
 from .product import Product
 from .select import Choice
 from .signature import ArraySignature
-from .transfer import is_on_device, to_device
+from .transfer import is_on_device
 
 #: Prepared calls by all that they depend on, the oldest dropped first.
 _MAX_PREPARED = 1024
@@ -123,35 +124,32 @@ def gemm(
     bias = None if epilogue is None else epilogue.bias
     for array in (a, b, c, out, bias):
         if array.__class__ is not cl_array.Array and not is_on_device(array):
-            return _gemm_from_host(
-                queue, a, b, c, out, epilogue, return_event,
+            return run_from_host(
+                gemm, queue, a, b, c, out, epilogue, return_event,
                 alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, precision=precision,
                 config=config, allocator=allocator, wait_for=wait_for,
             )  # fmt: skip
     plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
     if not plain or a.dtype.kind == "i":
-        alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
-    reads_c = _reads_c(c, beta)
+        alpha, beta = check_scalars(alpha, beta, a.dtype.name)
+    reads_c = does_read_c(c, beta)
     if config is not None:
         config = as_config(config)
     key = (
-        queue, _facts(a), _facts(b), None if c is None else _facts(c), reads_c,
-        None if out is None else _facts(out), None if bias is None else _facts(bias),
+        queue, facts_of(a), facts_of(b), None if c is None else facts_of(c), reads_c,
+        None if out is None else facts_of(out), None if bias is None else facts_of(bias),
         None if epilogue is None else epilogue.activation,
         trans_a, trans_b, alpha == 0, precision, config,
     )  # fmt: skip
-    try:
-        prepared = _prepared.get(key)
-    except TypeError:  # an argument that cannot be hashed, which _prepare refuses by its name
-        prepared = None
+    prepared = prepared_call(key)
     if prepared is None:
-        prepared = _prepare(
+        prepared = prepare_call(
             key, queue, a, b, c, out, alpha, reads_c=reads_c,
             trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision, config=config,
         )  # fmt: skip
     product, sequence = prepared
     if out is None:
-        out = _allocate_result(queue, product, allocator)
+        out = allocate_result(queue, product, allocator)
     event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
     return (out, event) if return_event else out
 
@@ -174,9 +172,9 @@ def plan(
 ) -> GemmPlan:
     """Choose, generate and build a product once, to run it many times.
 
-    Parameters are those of `gemm`. The arrays lend their shapes, strides and element type;
-    ``plan(a, b, c, out=...)`` then takes any arrays that agree in these. alpha, beta and
-    the epilogue are fixed.
+    Parameters are those of `gemm`, or of `gemm_batched` but for sequences. The arrays lend their
+    shapes, strides and element type; ``plan(a, b, c, out=...)`` then takes any arrays that agree
+    in these. alpha, beta and the epilogue are fixed.
 
     Returns
     -------
@@ -197,13 +195,15 @@ def plan(
     array([[4., 4.],
            [4., 4.]], dtype=float32)
     """
-    a, b, c, out, epilogue = _on_device(queue, a, b, c, out, epilogue)
-    alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
-    reads_c = _reads_c(c, beta)
+    a, b, c, out, epilogue = on_device(queue, a, b, c, out, epilogue)
+    alpha, beta = check_scalars(alpha, beta, a.dtype.name)
+    reads_c = does_read_c(c, beta)
     product = describe_product(
         a, b, c, out, trans_a=trans_a, trans_b=trans_b, epilogue=epilogue,
         precision=precision, reads_product=alpha != 0, reads_c=reads_c,
+        batched=_has_batch(a, b, c, out),
     )  # fmt: skip
+    shape = result_shape(a, b, trans_a, trans_b) if _has_batch(a, b, c, out) else None
     choice = choose(queue, product, config)
     alignment = {
         role: getattr(product.problem, role).alignment for role in ("a", "b", "out", "c")
@@ -212,7 +212,7 @@ def plan(
     if product.swapped:
         alignment["a"], alignment["b"] = alignment["b"], alignment["a"]
     if out is None:
-        out = _allocate_result(queue, product, allocator)
+        out = allocate_result(queue, product, allocator, shape)
     signatures = {
         name: ArraySignature(
             array.shape, array.strides, array.dtype, alignment[name] * array.dtype.itemsize
@@ -229,7 +229,7 @@ def plan(
         bias=epilogue.bias if epilogue is not None else None,
         alpha=alpha,
         beta=beta if reads_c else 0.0,
-        allocate=lambda: _allocate_result(queue, product, allocator),
+        allocate=lambda: allocate_result(queue, product, allocator, shape),
     )
 
 
@@ -250,6 +250,8 @@ def explain(
 ) -> Choice:
     """Say which kernel `gemm` would run with these arguments, and why. Nothing is built.
 
+    Where an operand is three-dimensional, it is the kernel that `gemm_batched` would run.
+
     Returns
     -------
     Choice
@@ -267,11 +269,12 @@ def explain(
     >>> explain(queue, a, a).path in ("direct", "indirect", "cpu")
     True
     """
-    a, b, c, out, epilogue = _on_device(queue, a, b, c, out, epilogue)
-    alpha, beta = _check_scalars(alpha, beta, a.dtype.name)
+    a, b, c, out, epilogue = on_device(queue, a, b, c, out, epilogue)
+    alpha, beta = check_scalars(alpha, beta, a.dtype.name)
     product = describe_product(
         a, b, c, out, trans_a=trans_a, trans_b=trans_b, epilogue=epilogue,
-        precision=precision, reads_product=alpha != 0, reads_c=_reads_c(c, beta),
+        precision=precision, reads_product=alpha != 0, reads_c=does_read_c(c, beta),
+        batched=_has_batch(a, b, c, out),
     )  # fmt: skip
     return choose(queue, product, config)
 
@@ -279,36 +282,19 @@ def explain(
 # --------------------------------------------------------------------------------------
 
 
-def _check_scalars(alpha: Any, beta: Any, dtype: str) -> tuple[Any, Any]:
-    """Alpha and beta as Python numbers."""
-    return (
-        check_scalar("alpha", alpha, dtype),
-        None if beta is None else check_scalar("beta", beta, dtype),
-    )
+def prepared_call(key: Any) -> tuple[Product, LaunchSequence] | None:
+    """What `prepare_call` kept, if it did."""
+    try:
+        return _prepared.get(key)
+    except TypeError:  # an argument that cannot be hashed, which is refused by its name
+        return None
 
 
-def _reads_c(c: Any, beta: Any) -> bool:
-    """Whether the addend takes part; raise where c and beta contradict each other."""
-    if c is None:
-        if beta is None or beta == 0:
-            return False
-        raise ArgumentError(f"beta is {beta!r} without c; give c, or leave beta out")
-    if beta is None:
-        raise ArgumentError("c is given without beta; give beta, or leave c out")
-    return bool(beta != 0)
-
-
-def _facts(array: Any) -> tuple[Any, ...]:
-    """What of an array a prepared call depends on: not its offset, but its alignment."""
-    if array.__class__ is PackedMatrix:
-        return array.shape, array.dtype, array.precision, array.layout
-    return array.shape, array.strides, array.offset & 255, array.dtype
-
-
-def _prepare(
+def prepare_call(
     key: Any, queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, alpha: Any,
     *, config: Any, **described: Any,
 ) -> tuple[Product, LaunchSequence]:  # fmt: skip
+    """Describe a product, choose and build its kernels, and keep them for later calls."""
     product = describe_product(a, b, c, out, reads_product=alpha != 0, **described)
     sequence = build_sequence(queue, product, choose(queue, product, config))
     with _prepared_lock:  # another thread's entry would end the search for the oldest one
@@ -318,44 +304,38 @@ def _prepare(
     return product, sequence
 
 
-def _allocate_result(queue: cl.CommandQueue, product: Product, allocator: Any) -> Any:
+def allocate_result(
+    queue: cl.CommandQueue, product: Product, allocator: Any, shape: tuple[int, ...] | None = None
+) -> Any:
+    """The array of a result, of that shape if it is a batch's."""
     problem = product.problem
-    shape = (problem.n, problem.m) if product.swapped else (problem.m, problem.n)
+    if shape is None:
+        shape = (problem.n, problem.m) if product.swapped else (problem.m, problem.n)
     return cl_array.empty(queue, shape, np.dtype(problem.result_dtype), allocator=allocator)
 
 
-def _on_device(
-    queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, epilogue: Epilogue | None
-) -> tuple[Any, Any, Any, Any, Epilogue | None]:
-    """Copy what is on the host; `out` lends only its layout."""
-    bias = None if epilogue is None else epilogue.bias
-    if not is_on_device(bias):
-        epilogue = Epilogue(to_device(queue, "bias", bias), epilogue.activation)  # type: ignore[union-attr]
-    a, b, c, out = (
-        to_device(queue, name, array)
-        for name, array in (("a", a), ("b", b), ("c", c), ("out", out))
-    )
-    return a, b, c, out, epilogue
+def _has_batch(*arrays: Any) -> bool:
+    return any(len(array.shape) > 2 for array in arrays if array is not None)
 
 
-def _gemm_from_host(
-    queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, epilogue: Epilogue | None,
-    return_event: bool, **options: Any,
+def run_from_host(
+    function: Callable[..., Any], queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any,
+    epilogue: Epilogue | None, return_event: bool, **options: Any,
 ) -> Any:  # fmt: skip
-    """Run `gemm` on copies of NumPy arrays, and bring back a NumPy result."""
+    """Run `gemm`, or what takes its arguments, on copies of NumPy arrays; bring the result back."""
     device_out = out
     if isinstance(out, np.ndarray):
         device_out = None
         if not out.flags.writeable:
             raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
     on_host = out is None and not any(
-        isinstance(array, cl_array.Array) for array in (a, b, c) if array is not None
+        isinstance(array, (cl_array.Array, ArraySequence)) for array in (a, b, c)
     )
-    a, b, c, device_out, epilogue = _on_device(queue, a, b, c, device_out, epilogue)
+    a, b, c, device_out, epilogue = on_device(queue, a, b, c, device_out, epilogue)
     if isinstance(out, np.ndarray):
         check_dtype("out", out.dtype)
         device_out = cl_array.empty(queue, out.shape, out.dtype, allocator=options["allocator"])
-    result, event = gemm(
+    result, event = function(
         queue, a, b, c, out=device_out, epilogue=epilogue, return_event=True, **options
     )
     if isinstance(out, np.ndarray):

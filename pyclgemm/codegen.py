@@ -7,7 +7,15 @@ from top to bottom like the C that it becomes.
 
 from __future__ import annotations
 
-from .config import Config, CpuConfig, GemvConfig, MatrixConfig, WgmmaConfig
+from .config import (
+    Config,
+    CpuConfig,
+    GemvConfig,
+    MatrixConfig,
+    SmallConfig,
+    SmallCpuConfig,
+    WgmmaConfig,
+)
 from .cpu_codegen import generate_cpu
 from .device import DeviceTraits
 from .gemm_parts import gemm_parts
@@ -15,6 +23,7 @@ from .gemv_codegen import generate_gemv
 from .kernel_source import KernelSource
 from .matrix_codegen import generate_matrix
 from .problem import GemmProblem
+from .small_codegen import generate_small, generate_small_cpu
 from .wgmma_codegen import generate_wgmma
 from .xgemm_codegen import generate_xgemm
 
@@ -45,6 +54,10 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         return generate_cpu(gemm_parts(problem, config, traits), config)
     if isinstance(config, GemvConfig):
         return generate_gemv(gemm_parts(problem, config, traits), config)
+    if isinstance(config, SmallConfig):
+        return generate_small(gemm_parts(problem, config, traits), config)
+    if isinstance(config, SmallCpuConfig):
+        return generate_small_cpu(gemm_parts(problem, config, traits), config)
     if isinstance(config, MatrixConfig):
         return generate_matrix(problem, config, traits)
     if isinstance(config, WgmmaConfig):

@@ -14,14 +14,18 @@ from .kernel_configs import (
     XgemmDirectConfig,
 )
 from .matrix_configs import MatrixConfig, WgmmaConfig
+from .small_configs import SmallConfig, SmallCpuConfig
 
 __all__ = [
     "FAMILIES",
+    "SMALL_FAMILIES",
     "UNIT_FAMILIES",
     "Config",
     "CpuConfig",
     "GemvConfig",
     "MatrixConfig",
+    "SmallConfig",
+    "SmallCpuConfig",
     "WgmmaConfig",
     "XgemmConfig",
     "XgemmDirectConfig",
@@ -31,7 +35,8 @@ __all__ = [
 
 Config: TypeAlias = (
     XgemmConfig | XgemmDirectConfig | GemvConfig | MatrixConfig | WgmmaConfig | CpuConfig
-)
+    | SmallConfig | SmallCpuConfig
+)  # fmt: skip
 
 #: The configuration class of each path.
 FAMILIES: dict[str, type[Any]] = {
@@ -43,8 +48,13 @@ FAMILIES: dict[str, type[Any]] = {
         MatrixConfig,
         WgmmaConfig,
         CpuConfig,
+        SmallConfig,
+        SmallCpuConfig,
     )  # fmt: skip
 }
+
+#: The families for batches of small products, on GPUs and on CPUs.
+SMALL_FAMILIES = (SmallConfig.family, SmallCpuConfig.family)
 
 #: The families that multiply by matrix units.
 UNIT_FAMILIES = (WgmmaConfig.family, MatrixConfig.family)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .config import GemvConfig, XgemmConfig
+from .config import SMALL_FAMILIES, GemvConfig, XgemmConfig
 from .constraint_forms import (
     GPU,
     Constraint,
@@ -18,6 +18,7 @@ from .device import DeviceTraits, has_async_copy, has_register_caps
 from .fragment_reader import part_width
 from .matrix_constraints import MATRIX_CONSTRAINTS
 from .precision import is_complex
+from .small_constraints import SMALL_CONSTRAINTS
 from .tiling import slab_copy
 from .wgmma_constraints import WGMMA_CONSTRAINTS
 
@@ -70,7 +71,7 @@ def _is_pocl_5_0(traits: DeviceTraits | None) -> bool:
     )
 
 
-_ALL = ("indirect", "direct", "gemv", "matrix", "wgmma", "cpu")
+_ALL = ("indirect", "direct", "gemv", "matrix", "wgmma", "cpu", *SMALL_FAMILIES)
 _VECTORS = (1, 2, 4, 8, 16)
 
 
@@ -300,6 +301,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     within_work_group(GPU, lambda c, traits: c.tiles.work_items),
     within_local_memory("the staged slabs", GPU, lambda c, dtype: local_bytes(c.tiles, dtype)),
+    *SMALL_CONSTRAINTS,
     *MATRIX_CONSTRAINTS,
     *WGMMA_CONSTRAINTS,
 )

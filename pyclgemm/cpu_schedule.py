@@ -9,6 +9,7 @@ from .config import CpuConfig
 from .device import DeviceTraits
 from .element import epilogue_type, operand_type
 from .launch import Schedule, gemm_launch
+from .problem import GemmProblem
 from .product import Product
 
 #: Bytes to which parts of a workspace are aligned: the widest vector of OpenCL C.
@@ -79,7 +80,15 @@ def schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> S
     problem = product.problem
     element = operand_type(problem.dtype, problem.precision.arithmetic)
     wide = epilogue_type(problem.result_dtype, problem.precision.arithmetic)
-    grid = cpu_grid(problem.m, problem.n, traits.compute_units, config)
+    # The products of a batch come first: each takes as many cores as are left for it.
+    sets = min(problem.products, _BLOCKS_PER_CORE * traits.compute_units)
+    units = math.ceil(traits.compute_units / sets)
+    grid = (
+        cpu_grid(problem.m, problem.n, units, config)
+        if problem.batch is None or sets < traits.compute_units
+        else _whole_product(problem, config)
+    )
+    groups = sets * grid.groups
     # A tall A goes through the workspace block by block; B is then packed once a block.
     blocks = max(1, round(grid.rows_per_group / config.MC))
     rows_per_block = math.ceil(grid.rows_per_group / blocks / config.MR) * config.MR
@@ -91,10 +100,19 @@ def schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> S
         "columns_per_group": grid.columns_per_group,
         "workspace_per_group": group_bytes // element.real_bytes,
     }
-    workspaces = {"workspace": group_bytes * grid.groups}
+    workspaces = {"workspace": group_bytes * groups}
     if wide.converts:
         # Sums wait there between blocks of k; with one block it stays unused.
         partials = problem.m * problem.n if problem.k > config.KC else 1
-        workspaces["partial"] = partials * wide.bytes
-    launch = gemm_launch(product, config, traits, (grid.groups,), values, {})
+        workspaces["partial"] = sets * partials * wide.bytes
+    launch = gemm_launch(product, config, traits, (groups,), values, {})
     return Schedule((launch,), workspaces)
+
+
+def _whole_product(problem: GemmProblem, config: CpuConfig) -> CpuGrid:
+    """A product that one work-item computes."""
+    rows, columns = (
+        math.ceil(extent / tile) * tile
+        for extent, tile in ((problem.m, config.MR), (problem.n, config.NR))
+    )
+    return CpuGrid(1, rows, columns)

@@ -10,7 +10,14 @@ from .config import Config
 from .device import DeviceTraits
 from .element import ElementType, epilogue_type, operand_type
 from .epilogue import activation_expression
-from .kernel_source import Argument, KernelSource, extent_type, matrix_arguments, render
+from .kernel_source import (
+    Argument,
+    KernelSource,
+    extent_type,
+    matrix_arguments,
+    moved_matrices,
+    render,
+)
 from .problem import GemmProblem, MatrixLayout
 
 
@@ -47,6 +54,11 @@ class GemmParts:
         """C type of m, n, k and positions within them."""
         return extent_type(self.problem.m, self.problem.n, self.problem.k)
 
+    @property
+    def batched(self) -> bool:
+        """Whether one launch computes many products."""
+        return self.problem.batch is not None
+
     def adding(self, *arguments: Argument) -> GemmParts:
         """The same with more arguments."""
         return replace(self, arguments=self.arguments + arguments)
@@ -66,7 +78,9 @@ class GemmParts:
             *(
                 argument
                 for name, layout in matrices
-                for argument in matrix_arguments(name, layout, "input", self.element.stored)
+                for argument in matrix_arguments(
+                    name, layout, "input", self.element.stored, batched=self.batched
+                )
             )
         )
 
@@ -106,6 +120,7 @@ class GemmParts:
             multiply_add_of=_multiply_add(fma_is_fast(arithmetic, self.traits)),
             activation_of=functools.partial(activation_expression, problem.activation or ""),
             arguments=self.arguments,
+            moved=moved_matrices(self.arguments),
             work_items=work_items,
             **context,
         )
@@ -153,16 +168,19 @@ def _arguments(
     """The arguments that every gemm kernel starts with."""
     arguments = [Argument(size, position_type) for size in ("m", "n", "k")]
     arguments.append(Argument("alpha", wide.vector(1)))
-    arguments += matrix_arguments("a", problem.a, "input", element.stored)
+    if problem.batch is not None:
+        arguments.append(Argument("batch", position_type))
+    matrix = functools.partial(matrix_arguments, batched=problem.batch is not None)
+    arguments += matrix("a", problem.a, "input", element.stored)
     if problem.packed and problem.packed.family == "cpu":
         arguments += [Argument("b", "input", "element"), Argument("b_offset", "long")]
     else:
-        arguments += matrix_arguments("b", problem.b, "input", element.stored)
-    arguments += matrix_arguments("out", problem.out, "output", wide.stored)
+        arguments += matrix("b", problem.b, "input", element.stored)
+    arguments += matrix("out", problem.out, "output", wide.stored)
     if problem.c:
         arguments.append(Argument("beta", wide.vector(1)))
         # c may be the very memory of out, so neither is restrict.
-        arguments += matrix_arguments("c", problem.c, "aliased input", wide.stored)
+        arguments += matrix("c", problem.c, "aliased input", wide.stored)
     if problem.bias:
         arguments += [
             Argument("bias", "input", wide.stored),
@@ -196,9 +214,10 @@ def _header(problem: GemmProblem, config: Config) -> str:
     terms += ["beta C"] if problem.c else []
     terms += [f"bias of each {problem.bias}"] if problem.bias else []
     formula = " + ".join(terms)
+    each = "" if problem.batch is None else " for each product of a batch"
     if problem.activation:
         formula = f"{problem.activation}({formula})"
     return (
-        f"// out = {formula}; {problem.types}, {problem.precision.name}.\n"
+        f"// out = {formula}{each}; {problem.types}, {problem.precision.name}.\n"
         f"// {config.family}: {config}\n\n"
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mako.lookup import TemplateLookup
@@ -109,10 +110,48 @@ def share_arguments(sums: str) -> tuple[Argument, ...]:
     )
 
 
-def matrix_arguments(name: str, layout: MatrixLayout, kind: str, stored: str) -> list[Argument]:
-    """A matrix as kernels take it: buffer, offset of entry (0, 0), strides."""
-    return [
+def batch_argument(name: str, layout: MatrixLayout) -> Argument:
+    """By what a kernel finds the matrices of a batch: see `pyclgemm.problem.MatrixLayout`."""
+    if layout.scattered:
+        return Argument(f"{name}_offsets", "input", "long")
+    return Argument(f"{name}_batch_stride", "long")
+
+
+def matrix_arguments(
+    name: str, layout: MatrixLayout, kind: str, stored: str, *, batched: bool = False
+) -> list[Argument]:
+    """A matrix as kernels take it: buffer, offset of entry (0, 0), strides; of a batch one more."""
+    arguments = [
         Argument(name, kind, stored),
         Argument(f"{name}_offset", "long"),
         *stride_arguments(name, layout),
     ]
+    return [*arguments, batch_argument(name, layout)] if batched else arguments
+
+
+def moved_matrices(arguments: Iterable[Argument]) -> list[tuple[str, bool]]:
+    """The matrices that differ from product to product of a batch, and which are scattered.
+
+    Examples
+    --------
+    >>> moved_matrices([Argument("a_batch_stride", "long"), Argument("b_offsets", "input", "long")])
+    [('a', False), ('b', True)]
+    """
+    ends = {"_batch_stride": False, "_offsets": True}
+    return [
+        (argument.name.removesuffix(end), scattered)
+        for argument in arguments
+        for end, scattered in ends.items()
+        if argument.name.endswith(end)
+    ]
+
+
+def without_unrolling(source: KernelSource) -> KernelSource:
+    """Drop the unrolling that keeps a GPU's private arrays in registers.
+
+    On a CPU they are memory in any case, and the longer code takes longer to compile (and
+    is compiled wrongly by pocl 5.0).
+    """
+    lines = source.text.splitlines()
+    kept = [line for line in lines if not line.strip().startswith("#pragma unroll")]
+    return replace(source, text="\n".join(kept) + "\n")

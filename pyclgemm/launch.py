@@ -94,12 +94,15 @@ def gemm_launch(
     problem = product.problem
     source = generate_gemm(problem, config, traits)
     known: dict[str, int] = {"m": problem.m, "n": problem.n, "k": problem.k}
+    known["batch"] = problem.products
     buffers: dict[str, str] = {}
     offsets: dict[str, str] = {}
     for role in ("a", "b", "out", "c", "bias"):
         matrix = getattr(product, role, None)
         if isinstance(matrix, Matrix):
             known.update(stride_values(role, matrix, getattr(problem, role)))
+            known[f"{role}_batch_stride"] = matrix.batch_stride
+            buffers[f"{role}_offsets"] = f"{role}_offsets"
         buffers[role] = moved.get(role, role)
         if role in moved:
             known[f"{role}_offset"] = 0
@@ -108,6 +111,8 @@ def gemm_launch(
     for role in ("a", "b"):
         # The elements themselves, beside the parts into which they were split.
         whole = f"whole_{role}"
+        known[f"{whole}_batch_stride"] = getattr(product, role).batch_stride
+        buffers[f"{whole}_offsets"] = f"{role}_offsets"
         known.update(stride_values(whole, getattr(product, role), getattr(problem, role)))
         buffers[whole] = role
         offsets[f"{whole}_offset"] = role

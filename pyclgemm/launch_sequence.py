@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from .array_sequence import SHARED
 from .build import build_kernel
 from .enqueue import KernelLaunch
 from .errors import ArgumentError
 from .launch import Launch, Schedule
+from .matrix_sequence import MatrixSequence, sequences_overlap
 from .operands import entries_overlap
 from .product import Product
 from .workspace import QueueState
@@ -31,8 +33,8 @@ _SCALARS: dict[str, Any] = {
 }
 
 
-#: Roles of the buffers of a product, in the order in which they are passed around; the
-#: workspaces of a schedule come behind them.
+#: Roles of the buffers of a product, in the order in which they are passed around; offsets of
+#: scattered matrices and the workspaces of a schedule come behind them.
 _ROLES = ("a", "b", "out", "c", "bias")
 
 
@@ -90,8 +92,15 @@ class LaunchSequence:
         self._context = queue.context
         workspaces = schedule.workspaces if schedule else {}
         self._workspaces = tuple(workspaces.items())
+        self._scattered = tuple(
+            role for role in ("a", "b", "out", "c") if getattr(product, role, None)
+            and getattr(product, role).scattered
+        )  # fmt: skip
+        #: For each scattered operand the offsets of the call before, and their buffer.
+        self._offsets: dict[str, tuple[Any, cl.Buffer]] = {}
+        offset_roles = [f"{role}_offsets" for role in self._scattered]
         self._kernels = [
-            _BoundKernel(queue, launch, (*_ROLES, *workspaces))
+            _BoundKernel(queue, launch, (*_ROLES, *offset_roles, *workspaces))
             for launch in (schedule.launches if schedule else ())
         ]
         # On an in-order queue only the first launch has anything to wait for.
@@ -140,7 +149,10 @@ class LaunchSequence:
                 state.last_use = event
         if event is not None:
             # It comes after all that the array waited for before: it replaces them.
-            out.events[:] = [event]
+            if out.__class__ is MatrixSequence:
+                out.now_at(event)
+            else:
+                out.events[:] = [event]
         return event
 
     def _launch(self, events: list[cl.Event] | None, with_event: bool) -> cl.Event | None:
@@ -175,6 +187,8 @@ class LaunchSequence:
         if bias is not None:
             buffers[4] = bias.base_data or data
             numbers.append(bias.offset)
+        for role in self._scattered:
+            buffers.append(self._offset_buffer(role, {"a": a, "b": b, "out": out, "c": c}[role]))
         for name, size in self._workspaces:
             buffers.append(self._state.buffer(name, size))
         for kernel in self._kernels:
@@ -193,6 +207,16 @@ class LaunchSequence:
                     kernel.kernel.set_arg(number, scalar(values[name]))
             self._numbers = numbers
 
+    def _offset_buffer(self, role: str, sequence: MatrixSequence) -> cl.Buffer:
+        """The offsets of scattered matrices, on the device; uploaded where they have changed."""
+        held = self._offsets.get(role)
+        if held is None or not np.array_equal(held[0], sequence.offsets):
+            # A buffer of their own: launches on their way may still read the one before.
+            flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+            buffer = cl.Buffer(self._context, flags, hostbuf=sequence.offsets)
+            held = self._offsets[role] = sequence.offsets, buffer
+        return held[1]
+
     def _check(self, name: str, array: Any, out: Any) -> None:
         """Raise unless an array is of the queue's context, and apart from what is written."""
         shown = self._names.get(name, name)
@@ -208,13 +232,12 @@ def _check_apart(name: str, array: Any, out: Any) -> None:
     """Raise `ArgumentError` if `array` shares elements with `out`, which is written."""
     if array.base_data is None or array.base_data != out.base_data:
         return
-    same_view = (
-        array.offset == out.offset and array.shape == out.shape and array.strides == out.strides
-    )
-    if name == "c" and same_view:
-        return
-    if entries_overlap(array, out):
-        raise ArgumentError(
-            f"out shares memory with {name}: elements of {name} would be overwritten before "
-            "they are read; give out memory of its own"
+    if MatrixSequence in (array.__class__, out.__class__):
+        overlap = sequences_overlap(array, out, in_place=name == "c")
+    else:
+        same_view = (
+            array.offset == out.offset and array.shape == out.shape and array.strides == out.strides
         )
+        overlap = not (name == "c" and same_view) and entries_overlap(array, out)
+    if overlap:
+        raise ArgumentError(SHARED.format(name=name))

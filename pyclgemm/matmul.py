@@ -1,8 +1,9 @@
-"""`matmul`: numpy.matmul's rules of shape on top of `gemm`."""
+"""`matmul`: numpy.matmul's rules of shape on top of `gemm` and `gemm_batched`."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,10 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from .api import gemm
+from .batched import gemm_batched
 from .discovery import default_device
 from .errors import ArgumentError, DtypeError, ShapeError
+from .matrix_sequence import MatrixSequence
 from .operands import result_dtype
 from .transfer import check_host_destination, is_on_device, to_device
 
@@ -33,7 +36,7 @@ def matmul(
     ----------
     a, b : pyopencl.array.Array or numpy.ndarray
         A vector counts as a row on the left and as a column on the right; leading
-        dimensions broadcast. Each product of a stack is a launch of its own.
+        dimensions broadcast. One launch computes all products of a stack, as `gemm_batched` does.
     queue : pyopencl.CommandQueue, optional
         None takes the queue of a device array, else one on the best device found.
     out : pyopencl.array.Array or numpy.ndarray, optional
@@ -129,7 +132,7 @@ def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 def _multiply(
     queue: cl.CommandQueue, a: Any, b: Any, out: Any, precision: str | None, wait_for: Any
 ) -> None:
-    """Run one `gemm` for each matrix of the stack."""
+    """Run one `gemm`, or one batch of all matrices of the stack."""
     if a.dtype != b.dtype:
         raise DtypeError(f"b is {b.dtype} and a is {a.dtype}; they must be the same")
     as_row, as_column = len(a.shape) == 1, len(b.shape) == 1
@@ -138,11 +141,11 @@ def _multiply(
     if as_column:
         b, out = b[:, np.newaxis], _with_axis(out, -1)
     stack = out.shape[:-2]
-    for index in np.ndindex(*stack):
-        gemm(
-            queue, _matrix_at(a, index), _matrix_at(b, index), out=out[index] if index else out,
-            precision=precision, wait_for=wait_for,
-        )  # fmt: skip
+    if not stack:
+        gemm(queue, a, b, out=out, precision=precision, wait_for=wait_for)
+    elif 0 not in stack:
+        a, b, out = (_as_batch(array, stack) for array in (a, b, out))
+        gemm_batched(queue, a, b, out=out, precision=precision, wait_for=wait_for)
 
 
 def _with_axis(array: Any, axis: int) -> Any:
@@ -151,10 +154,16 @@ def _with_axis(array: Any, axis: int) -> Any:
     return array[(slice(None),) * position + (np.newaxis,)]
 
 
-def _matrix_at(array: Any, index: tuple[int, ...]) -> Any:
-    """The matrix of a stack that broadcasts to position `index`."""
+def _as_batch(array: Any, stack: tuple[int, ...]) -> Any:
+    """The matrices of an array for each place of a stack: as a batch, or one for all."""
     leading = array.shape[:-2]
-    if not leading:
-        return array
-    aligned = index[len(index) - len(leading) :]
-    return array[tuple(0 if extent == 1 else i for i, extent in zip(aligned, leading, strict=True))]
+    if math.prod(leading) == 1:
+        return array[(0,) * len(leading)]
+    extents = (1,) * (len(stack) - len(leading)) + leading
+    strides = (0,) * (len(stack) - len(leading)) + array.strides[:-2]
+    places = np.zeros(stack, np.int64) + array.offset
+    for axis, (extent, stride) in enumerate(zip(extents, strides, strict=True)):
+        if extent > 1:
+            steps = stride * np.arange(extent, dtype=np.int64)
+            places += steps.reshape([-1 if other == axis else 1 for other in range(len(stack))])
+    return MatrixSequence(array[(0,) * len(leading)], places.ravel(), [array.events])

@@ -19,6 +19,7 @@ _PLAIN = PackedForm()
 def pack_launch(
     role: str, destination: str, matrix: Matrix, name: Literal["a", "b"], dtype: str,
     padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
+    batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
     """The launch that packs `matrix`, in the role of `name`.
 
@@ -38,12 +39,16 @@ def pack_launch(
         The device.
     form : PackedForm
         How it lies then.
+    batch : tuple of int, optional
+        Matrices of a batch, and elements from one that is packed to the next.
     """
     positions, depth = (
         (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
     )
     layout = matrix.layout
-    source, tile = generate_pack(layout, name, dtype, padded, traits, form)
+    source, tile = generate_pack(
+        layout, name, dtype, padded, traits, form, batched=batch is not None
+    )
     values = {
         "positions": positions,
         "k": depth,
@@ -52,12 +57,20 @@ def pack_launch(
         "destination_offset": 0,
         **stride_values("source", matrix, layout),
     }
+    buffers = {"source": role, "destination": destination}
+    matrices = 1
+    if batch is not None:
+        matrices, values["destination_batch_stride"] = batch
+        if layout.scattered:
+            buffers["source_offsets"] = f"{role}_offsets"
+        else:
+            values["source_batch_stride"] = matrix.batch_stride
     inner, outer = reversed(padded) if form.along_k else padded
     return Launch(
         source,
-        (math.ceil(inner / tile), math.ceil(outer / tile)),
+        (math.ceil(inner / tile) * matrices, math.ceil(outer / tile)),
         values,
-        {"source": role, "destination": destination},
+        buffers,
         {"source_offset": role},
     )
 
@@ -86,15 +99,20 @@ def pack_operands(
     strides: dict[str, int] = {}
     moved: dict[str, str] = {name: f"packed_{name}" for name in sizes}
     for name, padded in sizes.items():
-        launches.append(
-            pack_launch(
-                name, moved[name], getattr(product, name), name, problem.dtype, padded, traits,
-                form,
-            )
-        )  # fmt: skip
+        matrix = getattr(product, name)
         inner, outer = reversed(padded) if form.along_k else padded
         leading_dimension = inner + form.padding
-        workspaces[moved[name]] = size * form.parts * leading_dimension * outer
+        elements = form.parts * leading_dimension * outer
+        batch = None
+        if matrix.scattered or matrix.batch_stride:  # else all products share the packed one
+            batch = (problem.products, elements)
+        launches.append(
+            pack_launch(
+                name, moved[name], matrix, name, problem.dtype, padded, traits, form, batch
+            )
+        )  # fmt: skip
+        workspaces[moved[name]] = size * elements * (batch[0] if batch else 1)
         stride = f"{name}_{form.layout(name).order}_stride"
         strides[stride] = leading_dimension
+        strides[f"{name}_batch_stride"] = batch[1] if batch else 0
     return PackedOperands(tuple(launches), workspaces, moved, strides)

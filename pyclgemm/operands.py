@@ -62,6 +62,11 @@ class Matrix:
         Elements from the start of the buffer to entry (0, 0).
     conjugate : bool
         Whether entries are conjugated as they are read.
+    batch_stride : int
+        Elements from a matrix of a batch to the next; 0 where all products read the same.
+    scattered : bool
+        Whether the matrices of a batch lie anywhere. `offset` then is one whose alignment they
+        all have.
     """
 
     rows: int
@@ -70,6 +75,8 @@ class Matrix:
     column_stride: int
     offset: int
     conjugate: bool = False
+    batch_stride: int = 0
+    scattered: bool = False
 
     @property
     def transposed(self) -> Matrix:
@@ -106,12 +113,13 @@ class Matrix:
         elif self.rows <= 1:
             order = "column"
         else:
-            return MatrixLayout("strided", 1, self.conjugate)
+            return MatrixLayout("strided", 1, self.conjugate, self.scattered)
         if order == "row":
             lead = self.row_stride if self.rows > 1 else 0
         else:
             lead = self.column_stride if self.columns > 1 else 0
-        return MatrixLayout(order, _alignment(self.offset, lead), self.conjugate)
+        alignment = _alignment(self.offset, lead, self.batch_stride)
+        return MatrixLayout(order, alignment, self.conjugate, self.scattered)
 
 
 def _alignment(*counts: int) -> int:

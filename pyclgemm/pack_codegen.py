@@ -11,8 +11,10 @@ from .element import ElementType, operand_type, stored_bytes
 from .kernel_source import (
     Argument,
     KernelSource,
+    batch_argument,
     extent_type,
     matrix_arguments,
+    moved_matrices,
     render,
     stride_arguments,
 )
@@ -71,6 +73,8 @@ def generate_pack(
     sizes: tuple[int, int],
     traits: DeviceTraits,
     form: PackedForm = PackedForm(),  # noqa: B008 - frozen
+    *,
+    batched: bool = False,
 ) -> tuple[KernelSource, int]:
     """Write the kernel that packs an operand for a GPU.
 
@@ -88,6 +92,8 @@ def generate_pack(
         The device.
     form : PackedForm
         How it lies then.
+    batched : bool
+        Whether one launch packs the matrices of a batch.
 
     Returns
     -------
@@ -109,7 +115,7 @@ def generate_pack(
     leading_dimension = "padded_k" if form.along_k else "padded_positions"
     if form.padding:
         leading_dimension = f"({leading_dimension} + {form.padding})"
-    arguments = (
+    arguments: tuple[Argument, ...] = (
         Argument("positions", position_type),
         Argument("k", position_type),
         Argument("padded_positions", position_type),
@@ -120,11 +126,15 @@ def generate_pack(
         Argument("destination", "output", form.split.stored if form.split else stored),
         Argument("destination_offset", "long"),
     )
+    if batched:
+        arguments += (
+            batch_argument("source", layout), Argument("destination_batch_stride", "long"),
+        )  # fmt: skip
     turned = contiguous == outer
     common = {
         "name": f"pack_{name}", "stored": stored, "extent_type": position_type, "rows": rows,
         "arguments": arguments, "inner": inner, "outer": outer,
-        "leading_dimension": leading_dimension,
+        "leading_dimension": leading_dimension, "moved": moved_matrices(arguments),
     }  # fmt: skip
     row_length = (sizes[1] if form.along_k else sizes[0]) + form.padding
     size = stored_bytes(dtype)

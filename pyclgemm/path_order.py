@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from .config import FAMILIES, UNIT_FAMILIES
+from .batch_refusal import MOST_SMALL
+from .config import FAMILIES, SMALL_FAMILIES, UNIT_FAMILIES, SmallConfig, SmallCpuConfig
 from .device import DeviceTraits
 from .errors import UnsupportedError
 from .matrix_units import matrix_unit
@@ -15,7 +16,11 @@ from .records import DatabaseFile, Entry, Threshold
 Hits = list[tuple[DatabaseFile, Entry]]
 
 #: The paths that compete where they were measured against each other.
-_GPU_PATHS = tuple(family for family in FAMILIES if family != "cpu")
+_GPU_PATHS = tuple(family for family in FAMILIES if family not in ("cpu", *SMALL_FAMILIES))
+
+#: Fewest products of a batch for which kernels of small products are written: one for each size,
+#: while those of other families serve all sizes.
+_LEAST_PRODUCTS = 32
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,8 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
             raise UnsupportedError(
                 f"b was packed for a GPU, and {traits.name!r} is a CPU: pack it with its queue"
             )
-        return [Attempt(("cpu",), hits, "a CPU takes the cpu path")]
+        small = _small_attempt(SmallCpuConfig.family, problem, hits)
+        return [*small, Attempt(("cpu",), hits, "a CPU takes the cpu path")]
     if packed == "cpu":
         raise UnsupportedError(
             f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
@@ -74,7 +80,7 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         return [Attempt(UNIT_FAMILIES, hits, f"only matrix units compute {name}")]
     if 0 in (m, n, k):
         return _in_order("direct", hits, f"m, n, k = {m}, {n}, {k} needs no products")
-    attempts = []
+    attempts = _small_attempt(SmallConfig.family, problem, hits)
     compared = list(itertools.takewhile(lambda hit: _compares_paths(*hit), hits))
     if compared:
         reason = "the paths were timed against each other by shape"
@@ -89,6 +95,20 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         first = "indirect" if threshold.reached(m, n, k) else "direct"
         attempts += _in_order(first, hits, _compare(threshold, m, n, k))
     return attempts
+
+
+def _small_attempt(family: str, problem: GemmProblem, hits: Hits) -> list[Attempt]:
+    """The kernels for batches of small products, where there are enough of them."""
+    sizes = (problem.m, problem.n, problem.k)
+    if problem.products < _LEAST_PRODUCTS or max(sizes) > MOST_SMALL or 0 in sizes:
+        return []
+    known = [
+        (file, entry)
+        for file, entry in hits
+        if any(record.config.family == family for record in entry.records)
+    ]
+    reason = f"{problem.products} products of at most {MOST_SMALL} rows, columns and depths"
+    return [Attempt((family,), known, reason)] if known and not problem.packed else []
 
 
 def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Attempt | None:

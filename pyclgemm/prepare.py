@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyopencl as cl
 
+from .batch import common_count, folded
 from .config import Config
 from .database import load_database
 from .device import DeviceTraits, traits_of
@@ -30,8 +31,12 @@ from .precision import UNIT_DTYPES, Precision, is_complex, resolve_precision
 from .product import Product, make_product
 from .schedule import make_schedule, oriented
 from .select import Choice, select
+from .stacks import check_stack_writable, stack_of
 from .transfer import check_queue
 from .workspace import queue_state
+
+#: An operand by name: its matrix, or the first of several, and how many there are.
+Described = Callable[[str, Any], tuple[Matrix, int]]
 
 
 def describe_product(
@@ -46,6 +51,7 @@ def describe_product(
     precision: str | None,
     reads_product: bool,
     reads_c: bool = True,
+    batched: bool = False,
 ) -> Product:
     """Check the arrays of a call against each other and describe the product.
 
@@ -64,6 +70,10 @@ def describe_product(
         False where alpha is zero: then, as in BLAS, A and B are not read.
     reads_c : bool
         False where beta is zero: of `c`, if there is one, only the element type counts then.
+    batched : bool
+        Whether operands may be three-dimensional, or sequences of matrices. A batch that is one
+        product in truth becomes one: a single matrix, or rows of A and of the result that follow
+        one another through the whole batch while B is the same.
 
     Raises
     ------
@@ -74,16 +84,17 @@ def describe_product(
         if isinstance(array, PackedMatrix):
             raise DtypeError(f"{name} is a PackedMatrix; only b may be packed")
     dtype = a.dtype.name
-    matrix_a = _operand("a", a, parse_transposition("trans_a", trans_a))
+    described = stack_of if batched else _single
+    matrix_a, count_a = _operand("a", a, parse_transposition("trans_a", trans_a), described)
     letter_b = parse_transposition("trans_b", trans_b)
     if isinstance(b, PackedMatrix):
         if letter_b != "N":
             raise ArgumentError(
                 f"trans_b is {trans_b!r} and b is packed; give the transposition to pack instead"
             )
-        matrix_b = b.matrix
+        matrix_b, count_b = b.matrix, 1
     else:
-        matrix_b = _operand("b", b, letter_b)
+        matrix_b, count_b = _operand("b", b, letter_b, described)
     if b.dtype != a.dtype:
         raise DtypeError(f"b is {b.dtype} and a is {a.dtype}; they must be the same")
     bias = None if epilogue is None else epilogue.bias
@@ -93,18 +104,27 @@ def describe_product(
         raise ArgumentError(f"precision is {algorithm.name}; b was packed for {b.precision.name}")
     check_product_shapes(matrix_a, matrix_b)
     m, n = matrix_a.rows, matrix_b.columns
+    count = common_count({"a": count_a, "b": count_b})
     matrix_c = None
     if c is not None and reads_c:
-        matrix_c = matrix_of("c", c)
+        matrix_c, count_c = described("c", c)
         check_result_shape("c", matrix_c, m, n)
+        check_count("c", c, count_c, (1, count))
     if out is None:
-        matrix_out = Matrix(m, n, n, 1, 0)
+        matrix_out = Matrix(m, n, n, 1, 0, batch_stride=m * n if count > 1 else 0)
     else:
-        matrix_out = matrix_of("out", out)
+        matrix_out, count_out = described("out", out)
         check_result_shape("out", matrix_out, m, n)
+        check_count("out", out, count_out, (count,))
         check_writable(matrix_out)
+        if batched:
+            check_stack_writable(out)
     if not reads_product:
         matrix_a, matrix_b = replace(matrix_a, columns=0), replace(matrix_b, rows=0)
+    batch = None if count == 1 else count
+    if batch and (one := folded(matrix_a, matrix_b, matrix_out, matrix_c, batch)):
+        matrix_a, matrix_b, matrix_out, matrix_c = one
+        batch = None
     return make_product(
         matrix_a,
         matrix_b,
@@ -116,12 +136,44 @@ def describe_product(
         activation=_activation(epilogue, dtype),
         packed=b.layout if isinstance(b, PackedMatrix) else None,
         result_dtype=result,
+        batch=batch,
     )
 
 
-def _operand(name: str, array: Any, transposition: Transposition) -> Matrix:
-    matrix = matrix_of(name, array)
-    return matrix.operated(transposition, is_complex=is_complex(array.dtype.name))
+def _operand(
+    name: str, array: Any, transposition: Transposition, described: Described
+) -> tuple[Matrix, int]:
+    matrix, count = described(name, array)
+    return matrix.operated(transposition, is_complex=is_complex(array.dtype.name)), count
+
+
+def _single(name: str, array: Any) -> tuple[Matrix, int]:
+    return matrix_of(name, array), 1
+
+
+def check_count(name: str, array: Any, count: int, wanted: tuple[int, ...]) -> None:
+    """Raise `ShapeError` unless c or out has as many matrices as the batch has products."""
+    if count not in wanted:
+        raise ShapeError(
+            f"{name} is {tuple(array.shape)}, {count} matrices; the batch of a and b has "
+            f"{wanted[-1]} products"
+        )
+
+
+def result_shape(a: Any, b: Any, trans_a: Any, trans_b: Any) -> tuple[int, ...]:
+    """The shape of a batch's result, of operands that fit together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a, b = np.ones((5, 3, 4)), np.ones((2, 4))
+    >>> result_shape(a, b, False, True)
+    (5, 3, 2)
+    """
+    rows = a.shape[-1 if parse_transposition("trans_a", trans_a) != "N" else -2]
+    columns = b.shape[-2 if parse_transposition("trans_b", trans_b) != "N" else -1]
+    counts = [array.shape[0] for array in (a, b) if len(array.shape) == 3]
+    return next((count for count in counts if count != 1), 1), rows, columns
 
 
 def _bias_stride(bias: Any, n: int) -> int | None:
@@ -191,6 +243,6 @@ def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> 
     """Generate and build what `choice` says, for one queue."""
     product = oriented(product, choice.config)
     schedule = None
-    if product.problem.m and product.problem.n:
+    if product.problem.m and product.problem.n and product.problem.products:
         schedule = make_schedule(product, choice.config, traits_of(queue.device))
     return LaunchSequence(queue_state(queue), product, schedule)

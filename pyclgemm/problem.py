@@ -33,11 +33,15 @@ class MatrixLayout:
         elements. Vectors up to this width may be read by an aligned access.
     conjugate : bool
         Whether elements are conjugated as they are read.
+    scattered : bool
+        Whether the matrices of a batch are found by offsets in a buffer; else they are equally
+        far apart.
     """
 
     order: Order
     alignment: int = 1
     conjugate: bool = False
+    scattered: bool = False
 
     def in_pieces(self, piece_bytes: int, stored_bytes: int) -> bool:
         """Whether whole pieces of so many bytes can be copied as they are, along either index.
@@ -102,6 +106,9 @@ class GemmProblem:
     result_dtype : str
         NumPy name of the element type of C, the bias and the result; the one that `dtype` gives
         by itself, if it is left out.
+    batch : int or None
+        Products of one kind that one launch computes; None for a single one, whose kernels know
+        of no batch. As of the sizes, kernels depend on it as little as they can.
     """
 
     m: int
@@ -117,6 +124,7 @@ class GemmProblem:
     activation: str | None = None
     packed: PackedLayout | None = None
     result_dtype: str = ""
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         if not self.result_dtype:
@@ -137,6 +145,11 @@ class GemmProblem:
         return f"{self.dtype} -> {self.result_dtype}"
 
     @property
+    def products(self) -> int:
+        """How many products there are: those of the batch, or one."""
+        return 1 if self.batch is None else self.batch
+
+    @property
     def complex(self) -> bool:
         """Whether the elements are complex."""
         return is_complex(self.dtype)
@@ -148,5 +161,5 @@ class GemmProblem:
 
     @property
     def flops(self) -> int:
-        """Useful floating-point operations: 2 m n k, and four times that if complex."""
-        return (8 if self.complex else 2) * self.m * self.n * self.k
+        """Useful floating-point operations: 2 m n k a product, four times that if complex."""
+        return (8 if self.complex else 2) * self.m * self.n * self.k * self.products

@@ -74,6 +74,7 @@ def make_product(
     activation: str | None = None,
     packed: PackedLayout | None = None,
     result_dtype: str = "",
+    batch: int | None = None,
 ) -> Product:
     """Bring ``out = activation(alpha A B + beta C + bias)`` into canonical form.
 
@@ -97,6 +98,8 @@ def make_product(
     result_dtype : str, optional
         NumPy name of the element type of `out`, `c` and the bias, where it is another than
         `dtype` gives by itself.
+    batch : int, optional
+        How many such products there are, if it is a batch.
     """
     problem = GemmProblem(
         m=a.rows,
@@ -112,6 +115,7 @@ def make_product(
         activation=activation,
         packed=packed,
         result_dtype=result_dtype,
+        batch=batch,
     )
     product = Product(problem, a, b, out, c, bias_stride or 0, swapped=False)
     return product.transposed if packed is None and out.layout.order == "column" else product

@@ -13,6 +13,8 @@ from .config import (
     CpuConfig,
     GemvConfig,
     MatrixConfig,
+    SmallConfig,
+    SmallCpuConfig,
     WgmmaConfig,
     XgemmConfig,
     XgemmDirectConfig,
@@ -28,10 +30,14 @@ from .pack_codegen import PackedForm
 from .problem import OPERANDS, GemmProblem
 from .product import Product
 from .share import divide, tile_count
+from .small_codegen import small_tiling
 from .wgmma_schedule import oriented_wgmma, schedule_wgmma
 
 #: Elements to which rows of operands are padded that matrix units read after packing.
 _PACKED_WIDTH = 16
+
+#: Parts of a batch for each core of a CPU: one that is late costs a part of its share.
+_PARTS_PER_CORE = 4
 
 
 def oriented(product: Product, config: Config) -> Product:
@@ -64,6 +70,10 @@ def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Sch
         return _schedule_matrix(product, config, traits)
     if isinstance(config, WgmmaConfig):
         return schedule_wgmma(product, config, traits)
+    if isinstance(config, SmallConfig):
+        return _schedule_small(product, config, traits)
+    if isinstance(config, SmallCpuConfig):
+        return _schedule_small_cpu(product, config, traits)
     if isinstance(config, CpuConfig):
         return schedule_cpu(product, config, traits)
     return _schedule_direct(product, config, traits)
@@ -82,7 +92,7 @@ def _share(
     problem: GemmProblem, config: XgemmConfig | XgemmDirectConfig, traits: DeviceTraits
 ) -> _Shared:
     tiles = config.tiles
-    count = tile_count(problem.m, problem.n, tiles.MWG, tiles.NWG)
+    count = tile_count(problem.m, problem.n, tiles.MWG, tiles.NWG) * problem.products
     if not tiles.FILL:
         return _Shared(count, {}, {})
     slabs = max(1, math.ceil(problem.k / tiles.KWG))
@@ -117,7 +127,24 @@ def _schedule_direct(product: Product, config: XgemmDirectConfig, traits: Device
 def _schedule_gemv(product: Product, config: GemvConfig, traits: DeviceTraits) -> Schedule:
     strips = math.ceil(product.problem.n / (config.LANES_N * config.VW))
     # In one dimension: NVIDIA's limit of the second is 65535.
-    groups = strips * math.ceil(product.problem.m / config.MR)
+    groups = strips * math.ceil(product.problem.m / config.MR) * product.problem.products
+    return Schedule((gemm_launch(product, config, traits, (groups,), {}, {}),))
+
+
+# --------------------------------------------------------------------------------------
+# Batches of small products
+# --------------------------------------------------------------------------------------
+
+
+def _schedule_small(product: Product, config: SmallConfig, traits: DeviceTraits) -> Schedule:
+    problem = product.problem
+    element = operand_type(problem.dtype, problem.precision.arithmetic)
+    groups = math.ceil(problem.products / small_tiling(problem, config, element).products)
+    return Schedule((gemm_launch(product, config, traits, (groups,), {}, {}),))
+
+
+def _schedule_small_cpu(product: Product, config: SmallCpuConfig, traits: DeviceTraits) -> Schedule:
+    groups = min(product.problem.products, _PARTS_PER_CORE * traits.compute_units)
     return Schedule((gemm_launch(product, config, traits, (groups,), {}, {}),))
 
 
@@ -188,6 +215,6 @@ def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTrait
         if name in packed_operands(problem, unit)
     }
     packed = pack_operands(product, sizes, traits, form)
-    groups = tile_count(problem.m, problem.n, config.MWG, config.NWG)
+    groups = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products
     gemm = gemm_launch(product, config, traits, (groups,), packed.strides, packed.moved)
     return Schedule((*packed.launches, gemm), packed.workspaces)

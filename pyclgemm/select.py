@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .batch_refusal import batch_refusal
 from .config import (
     UNIT_FAMILIES,
     Config,
     CpuConfig,
     GemvConfig,
     MatrixConfig,
+    SmallConfig,
+    SmallCpuConfig,
     WgmmaConfig,
     XgemmConfig,
     as_config,
@@ -112,8 +115,9 @@ def select(
             ):
                 path = candidate.family
                 broken = violations(candidate, problem.dtype, traits)
-                if refusal := unit_refusal(candidate, problem, traits):
-                    broken.append(refusal)
+                for refusal in (unit_refusal, batch_refusal):
+                    if stated := refusal(candidate, problem, traits):
+                        broken.append(stated)
                 if broken:
                     passed_over.add(f"{file.match}'s {path}", str(record), "; ".join(broken))
                     continue
@@ -249,6 +253,10 @@ def _candidates(
 def _tile_size(config: Config) -> int:
     if isinstance(config, CpuConfig):
         return config.MR * config.NR
+    if isinstance(config, SmallConfig):
+        return config.MWI * config.NWI
+    if isinstance(config, SmallCpuConfig):
+        return config.MR * config.NR
     if isinstance(config, GemvConfig):
         return config.MR * config.LANES_N * config.VW
     if isinstance(config, (MatrixConfig, WgmmaConfig)):
@@ -275,8 +283,9 @@ def _callers_choice(
             f"config is {config.family} {config}; precision is {problem.precision.name}, which "
             "only matrix units compute: a MatrixConfig or a WgmmaConfig is wanted"
         )
-    if refusal := unit_refusal(config, problem, traits):
-        raise ConfigError(f"config is {config.family} {config}; {refusal}")
+    for refusal in (unit_refusal, batch_refusal):
+        if stated := refusal(config, problem, traits):
+            raise ConfigError(f"config is {config.family} {config}; {stated}")
     if not _reads(config, problem.packed):
         raise ConfigError(
             f"config is {config.family} {config}, which cannot read b as it was packed: "

@@ -18,12 +18,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
 
-from .config import Config, CpuConfig, GemvConfig, MatrixConfig, WgmmaConfig, XgemmConfig
+from .config import (
+    Config,
+    CpuConfig,
+    GemvConfig,
+    MatrixConfig,
+    SmallConfig,
+    SmallCpuConfig,
+    WgmmaConfig,
+    XgemmConfig,
+)
 from .gemm_shape import Layout
 from .problem import GemmProblem, MatrixLayout, Order
 from .records import ALIGNED, Record
@@ -51,8 +60,15 @@ _WIDER = 1.0
 #: compute units beyond what it lost at its record.
 _EXCESS = 0.5
 
+#: Rows or columns from which on a tile does not hold them all.
+_MANY = 64
+
 #: Bytes of the widest access of a work-item on GPUs: more alignment than that is no use.
 _WIDEST_BYTES = 16
+
+
+#: Configurations whose work-items, or groups, take whole products of a batch.
+_WITHIN_A_PRODUCT = (CpuConfig, SmallConfig, SmallCpuConfig)
 
 
 @dataclass(frozen=True)
@@ -69,6 +85,8 @@ class ProductTraits:
         The least alignment of rows of a, b and out, in elements; `ALIGNED` from `widest` on.
     widest : int
         Elements of the widest access.
+    products : int
+        How many such products a batch has.
     """
 
     sizes: tuple[int, int, int]
@@ -76,6 +94,24 @@ class ProductTraits:
     order_b: Order | None = "row"
     alignment: int = ALIGNED
     widest: int = ALIGNED
+    products: int = field(default=1, repr=False)
+
+    @property
+    def filling_sizes(self) -> tuple[float, float, float]:
+        """The sizes of a single product that fills a device as the batch does.
+
+        A batch has as many tiles as a product of more rows and columns, of those that are not few,
+        and as deep: what is fast for that is fast for the batch. (Not measured.)
+
+        Examples
+        --------
+        >>> ProductTraits((128, 128, 64), products=16).filling_sizes
+        (512.0, 512.0, 64)
+        """
+        m, n, k = self.sizes
+        many = [size >= _MANY for size in (m, n)]
+        factor = self.products ** (1 / max(1, sum(many)))
+        return m * factor if many[0] else m, n * factor if many[1] else n, k
 
 
 def traits_of_problem(problem: GemmProblem) -> ProductTraits:
@@ -92,7 +128,12 @@ def traits_of_problem(problem: GemmProblem) -> ProductTraits:
     widest = max(1, _WIDEST_BYTES // np.dtype(problem.dtype).itemsize)
     alignment = ALIGNED if alignment >= widest else alignment
     return ProductTraits(
-        (m, n, k), _order(problem.a, m, k), _order(problem.b, k, n), alignment, widest
+        (m, n, k),
+        _order(problem.a, m, k),
+        _order(problem.b, k, n),
+        alignment,
+        widest,
+        max(1, problem.products),
     )
 
 
@@ -153,7 +194,9 @@ def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None 
     >>> distance(square, ProductTraits((64, 64, 64), "row", "column"))
     1.5
     """
-    pairs = zip(known.sizes, wanted.sizes, strict=True)
+    fills = wanted.products > 1 and not isinstance(config, _WITHIN_A_PRODUCT)
+    sizes = wanted.filling_sizes if fills else wanted.sizes
+    pairs = zip(known.sizes, sizes, strict=True)
     octaves = math.dist((0, 0, 0), [math.log2(max(a, 1)) - math.log2(max(b, 1)) for a, b in pairs])
     packs = isinstance(config, (XgemmConfig, MatrixConfig, WgmmaConfig, CpuConfig))
     for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
@@ -197,7 +240,9 @@ def by_distance(records: Iterable[Record], wanted: ProductTraits, units: int = 0
     1
     """
     # Many records have the same configuration.
-    here = functools.cache(lambda config: excess_octaves(config, wanted.sizes, units))
+    here = functools.cache(
+        lambda config: excess_octaves(config, wanted.sizes, units, wanted.products)
+    )
 
     def key(record: Record) -> float:
         octaves = distance(wanted, traits_of_record(record), record.config)
@@ -227,6 +272,8 @@ def vector_width(config: Config | None) -> int:
         return ALIGNED
     if isinstance(config, (CpuConfig, GemvConfig)):
         return config.VW
+    if isinstance(config, (SmallConfig, SmallCpuConfig)):
+        return 1  # vectors as wide as can be are found for each product
     if isinstance(config, (MatrixConfig, WgmmaConfig)):
         return 2  # stores: operands that cannot be copied by vectors are packed
     if isinstance(config, XgemmConfig):

@@ -9,21 +9,34 @@ from __future__ import annotations
 
 import math
 
-from .config import Config, CpuConfig, GemvConfig, MatrixConfig, WgmmaConfig
+from .config import (
+    Config,
+    CpuConfig,
+    GemvConfig,
+    MatrixConfig,
+    SmallConfig,
+    SmallCpuConfig,
+    WgmmaConfig,
+)
 from .share import divide, tile_count
 
 
-def excess_octaves(config: Config, sizes: tuple[int, int, int], units: int) -> float:
+def excess_octaves(
+    config: Config, sizes: tuple[int, int, int], units: int, products: int = 1
+) -> float:
     """Time that is lost to edges and idle compute units, in octaves.
 
     Parameters
     ----------
     config : Config
-        Of any family. One of a CPU, whose tiles are small and many, loses nothing.
+        Of any family. One of a CPU, whose tiles are small and many, loses nothing, nor does one
+        for small products.
     sizes : tuple of int
         m, n, k of a product; a size of 0 counts as 1.
     units : int
         Compute units of the device.
+    products : int
+        As many such products are computed at once.
 
     Returns
     -------
@@ -40,7 +53,7 @@ def excess_octaves(config: Config, sizes: tuple[int, int, int], units: int) -> f
     >>> excess_octaves(config, (128, 128, 64), 16), excess_octaves(config, (128, 32, 64), 16)
     (0.0, 2.0)
     """
-    if isinstance(config, CpuConfig):
+    if isinstance(config, (CpuConfig, SmallConfig, SmallCpuConfig)):
         return 0.0
     m, n, k = (max(1, size) for size in sizes)
     shared = 0
@@ -55,9 +68,9 @@ def excess_octaves(config: Config, sizes: tuple[int, int, int], units: int) -> f
     else:
         tiling = config.tiles
         rows, columns, depth, shared = tiling.MWG, tiling.NWG, tiling.KWG, tiling.FILL
-    tiles, slabs = tile_count(m, n, rows, columns), math.ceil(k / depth)
+    tiles, slabs = products * tile_count(m, n, rows, columns), math.ceil(k / depth)
     done = tiles * rows * columns * slabs * depth
-    return math.log2(done / (m * n * k)) + math.log2(_idle(tiles, slabs, shared, units))
+    return math.log2(done / (products * m * n * k)) + math.log2(_idle(tiles, slabs, shared, units))
 
 
 def _idle(tiles: int, slabs: int, shared: int, units: int) -> float:

@@ -8,14 +8,18 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from .array_sequence import ArraySequence
 from .errors import ArgumentError, DtypeError, ShapeError
+from .matrix_sequence import MatrixSequence
 from .operands import check_dtype
 from .packed_matrix import PackedMatrix
+
+_ON_DEVICE = (cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence)
 
 
 def is_on_device(array: Any) -> bool:
     """Whether an operand, an addend, a destination or a bias needs no transfer."""
-    return array is None or isinstance(array, (cl_array.Array, PackedMatrix))
+    return array is None or isinstance(array, _ON_DEVICE)
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from .config import FAMILIES, Config, CpuConfig, XgemmConfig, XgemmDirectConfig
+from .config import FAMILIES, Config, CpuConfig, SmallCpuConfig, XgemmConfig, XgemmDirectConfig
 from .device import DeviceTraits, has_async_copy
 from .matrix_units import sub_group_lanes
 from .tiling import slab_copy
@@ -34,6 +34,13 @@ _GEMV_AXES: dict[str, tuple[int, ...]] = {
     "WGS": (32, 64, 128, 256, 512),
     "LANES_N": (1, 2, 4, 8, 16, 32, 64),
     "VW": (1, 2, 4, 8),
+    "KWI": (1, 2, 4, 8),
+}
+
+_SMALL_AXES: dict[str, tuple[int, ...]] = {
+    "MWI": (1, 2, 4, 8, 16),
+    "NWI": (1, 2, 4, 8, 16),
+    "WGS": (32, 64, 128, 256, 512),
     "KWI": (1, 2, 4, 8),
 }
 
@@ -91,6 +98,11 @@ def family_axes(
     """
     if family == "cpu":
         return _cpu_axes(dtype, traits)
+    if family == "small":
+        return _SMALL_AXES
+    if family == "small_cpu":
+        axes = _cpu_axes(dtype, traits)
+        return {name: axes[name] for name in ("MR", "VECTORS", "VW")}
     if family == "wgmma":
         return _WGMMA_AXES | (_SPLIT_AXES if terms > 1 else {})
     if family == "matrix":
@@ -191,6 +203,11 @@ def parameters_at(family: str, point: Point, bounds: Bounds) -> dict[str, int] |
         sums, items = point["MR"] * point["VW"], point["WGS"]
         fits = sums <= bounds.most_sums and items >= bounds.least_items
         return dict(point) if fits else None
+    if family == "small_cpu":
+        vectors, width = point["VECTORS"], point["VW"]
+        return {"MR": point["MR"], "NR": vectors * width, "VW": width}
+    if family == "small":
+        return dict(point) if point["MWI"] * point["NWI"] <= bounds.most_sums else None
     if family == "wgmma":
         return dict(point)
     if family == "matrix":
@@ -255,7 +272,7 @@ def _copiers(extent: int, depth: int, items: int, width: int) -> list[int]:
 def coordinates_of(config: Config) -> dict[str, int]:
     """The coordinates of a configuration, as far as they can be told."""
     values = config.as_dict()
-    if isinstance(config, CpuConfig):
+    if isinstance(config, (CpuConfig, SmallCpuConfig)):
         return values | {"VECTORS": config.NR // config.VW}
     if not isinstance(config, (XgemmConfig, XgemmDirectConfig)):
         return values

@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
+from .config import SMALL_FAMILIES
 from .constraints import violations
 from .database import Database, read_file, user_database_folder
 from .database import save_file as save_database_file
@@ -73,6 +74,8 @@ def kept_records(
     tuned = [traits_of_problem(_problem_of(record, result)) for record in tuned_records(result)]
 
     def superseded(record: Record) -> bool:
+        if record.config.family in SMALL_FAMILIES:
+            return False  # it is for batches, which were not tuned
         wanted = traits_of_problem(_problem_of(record, result))
         return any(distance(wanted, known) <= _SAME_CLASS for known in tuned)
 
@@ -81,6 +84,8 @@ def kept_records(
         for record in entry.records:
             if _place(record) in kept or superseded(record):
                 continue
+            if record.config.family in SMALL_FAMILIES:
+                continue  # found where it stands
             if violations(record.config, result.dtype, result.traits):
                 continue
             try:

@@ -247,7 +247,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         needs_column=problem.c or problem.bias == "column" or terms > 1,
         warpgroup=WARPGROUP,
         registers=REGISTERS.get(config.CONSUMERS),
-        map_count=3 if staging else 2,
+        map_count=batch_maps(config) if parts.batched else 3 if staging else 2,
         map_words=WORDS,
         mark=MARK,
         sharing=_sharing(problem, config, unit, traits) if config.FILL else None,
@@ -272,9 +272,14 @@ def as_boxes(problem: GemmProblem, unit: WgmmaUnit) -> GemmProblem:
     )
 
 
-def map_bytes(groups: int) -> int:
+def batch_maps(config: WgmmaConfig) -> int:
+    """Maps of a work-group where products of a batch have maps of their own, in turn."""
+    return 2 * (config.STAGES + 1) + config.CONSUMERS
+
+
+def map_bytes(groups: int, config: WgmmaConfig, *, batched: bool) -> int:
     """Bytes of the maps of so many work-groups."""
-    return groups * 3 * WORDS * 8
+    return groups * (batch_maps(config) if batched else 3) * WORDS * 8
 
 
 def _operand(

@@ -52,7 +52,7 @@ def schedule_wgmma(product: Product, config: WgmmaConfig, traits: DeviceTraits) 
         traits,
         forms["a"] or forms["b"] or PackedForm(),
     )
-    tiles = tile_count(problem.m, problem.n, config.MWG, config.NWG)
+    tiles = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products
     slabs = problem.precision.terms * math.ceil(problem.k / slab_depth(unit))
     groups = min(tiles, traits.compute_units)
     values = dict(packed.strides)
@@ -63,7 +63,7 @@ def schedule_wgmma(product: Product, config: WgmmaConfig, traits: DeviceTraits) 
         values["rounds"] = share.rounds
         workspaces["partial_sums"] = share.slots * config.MWG * config.NWG * _SUM_BYTES
         workspaces["counters"] = 4 * share.counters
-    workspaces["maps"] = map_bytes(groups)
+    workspaces["maps"] = map_bytes(groups, config, batched=problem.batch is not None)
     gemm = gemm_launch(product, config, traits, (groups,), values, packed.moved)
     return Schedule((*packed.launches, gemm), workspaces)
 

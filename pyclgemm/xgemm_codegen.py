@@ -10,7 +10,7 @@ from .config import XgemmConfig, XgemmDirectConfig
 from .device import DeviceTraits
 from .fragment_reader import fragment_reader
 from .gemm_parts import gemm_parts
-from .kernel_source import KernelSource, share_arguments
+from .kernel_source import KernelSource, share_arguments, without_unrolling
 from .pack_codegen import PACKED_A, PACKED_B
 from .probe import SHFL
 from .problem import GemmProblem
@@ -60,7 +60,7 @@ def generate_xgemm(
         fragments=(fragment_reader("a", tiles), fragment_reader("b", tiles)),
         shuffle_function=traits.shuffle,
     )
-    return _without_unrolling(source) if traits.type == "cpu" else source
+    return without_unrolling(source) if traits.type == "cpu" else source
 
 
 def _sharing(k: int, tiles: XgemmConfig, traits: DeviceTraits) -> Sharing:
@@ -103,14 +103,3 @@ def _padded(problem: GemmProblem, tiles: XgemmConfig) -> GemmProblem:
         n=whole(problem.n, tiles.NWG),
         k=whole(problem.k, tiles.KWG),
     )
-
-
-def _without_unrolling(source: KernelSource) -> KernelSource:
-    """Drop the unrolling that keeps a GPU's private arrays in registers.
-
-    On a CPU they are memory in any case, and the longer code takes longer to compile (and
-    is compiled wrongly by pocl 5.0).
-    """
-    lines = source.text.splitlines()
-    kept = [line for line in lines if not line.strip().startswith("#pragma unroll")]
-    return replace(source, text="\n".join(kept) + "\n")

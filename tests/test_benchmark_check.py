@@ -12,6 +12,7 @@ from benchmarks import check
 from benchmarks.arithmetic import arithmetic_of
 from benchmarks.case import Case
 from benchmarks.check import error_ratio, make_reference
+from benchmarks.contenders import NumpyContender, gemm_contender, plan_contender
 from benchmarks.operands import make_operands
 
 
@@ -60,6 +61,30 @@ def test_the_check_adds_bias_and_relu(queue: Any, rng: np.random.Generator) -> N
         < 1
     )
     assert error_ratio(product + bias, reference, arithmetic_of("float32").precision, bias) > 1
+
+
+def test_a_wrong_product_of_a_batch_is_found(
+    queue: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operands = make_operands(
+        Case(4, 5, 6, trans_b=True, padding=1, batch=50), arithmetic_of("float32"), queue, rng
+    )
+    one = operands.sets[0]
+    right = one.a.host @ one.b.host.swapaxes(1, 2)
+    precision = arithmetic_of("float32").precision
+    wrong = right.copy()
+    wrong[17, 2, 3] += 1
+    reference = make_reference(operands, rng)
+    assert error_ratio(right, reference, precision) < 1 < error_ratio(wrong, reference, precision)
+    monkeypatch.setattr(check, "_MOST_PRODUCTS", 10)
+    reference = make_reference(operands, rng)
+    assert len(reference.rows) <= 12 and error_ratio(right, reference, precision) < 1
+    contenders = [plan_contender(operands), gemm_contender(operands), NumpyContender(operands)]
+    for contender in contenders:
+        contender.poison()
+        contender.enqueue(1)
+        contender.finish()
+        assert error_ratio(contender.result(), reference, precision) < 1
 
 
 def test_the_result_is_poisoned_before_a_check(queue: Any, rng: np.random.Generator) -> None:

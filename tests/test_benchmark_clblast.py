@@ -80,6 +80,18 @@ def _check_clblast(
     np.testing.assert_array_equal(after[:, n:], before[:, n:])
 
 
+@pytest.mark.first_runtime
+def test_clblast_takes_batches(library: clblast.CLBlast, queue: Any, rng: Any) -> None:
+    a, b = (uniform(rng, (3, *shape), "float32") for shape in ((7, 11), (5, 11)))
+    out = cl_array.zeros(queue, (3, 7, 5), np.float32)
+    library.gemm(
+        queue, cl_array.to_device(queue, a), cl_array.to_device(queue, b), out, trans_b=True
+    )
+    np.testing.assert_allclose(out.get(), a @ b.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="do not fit"):
+        library.prepare(queue, out, out[0], out)
+
+
 def test_clblast_refuses_what_it_cannot_express(library: clblast.CLBlast, queue: Any) -> None:
     square = cl_array.zeros(queue, (4, 4), np.float32)
     with pytest.raises(ValueError, match="4 bytes apart"):

@@ -56,6 +56,19 @@ def test_stored_shapes_and_work_of_a_case() -> None:
     assert (case.flops("float32"), case.flops("complex64")) == (60, 240)
 
 
+def test_a_batch_is_a_case() -> None:
+    (case,) = parse_shapes("2x3x5:TN+4*7")
+    assert (case.shape_a, case.shape_b, case.shape_out) == ((7, 5, 2), (7, 5, 3), (7, 2, 3))
+    assert case.bytes("float64") == 7 * 8 * (5 * 6 + 5 * 7 + 2 * 7)
+    assert case.flops("float32") == 7 * 60
+    for text in ("2x3x5*", "2x3x5*0", "2x3x5*x"):
+        with pytest.raises(ValueError, match="wanted MxNxK.*for a batch of 100"):
+            parse_shapes(text)
+    suite = suite_cases("batched")
+    again = parse_shapes(",".join(case.label for case in suite), suite="batched")
+    assert again == suite and {case.batch for case in suite} == {256, 10000}
+
+
 def test_what_is_tuned_for_is_measured() -> None:
     for suite in ("dense", "skinny"):
         measured = {(case.m, case.n, case.k) for case in suite_cases(suite)}

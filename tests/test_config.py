@@ -13,6 +13,8 @@ from pyclgemm.config import (
     CpuConfig,
     GemvConfig,
     MatrixConfig,
+    SmallConfig,
+    SmallCpuConfig,
     WgmmaConfig,
     XgemmConfig,
     XgemmDirectConfig,
@@ -33,6 +35,8 @@ WGMMA = WgmmaConfig(MWG=128, NWG=128)
 MATRIX = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1)
 GEMV = GemvConfig(MR=2, WGS=64, LANES_N=8, VW=4, KWI=2)
 CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
+SMALL = SmallConfig(MWI=4, NWI=4, WGS=128)
+SMALL_CPU = SmallCpuConfig(MR=6, NR=64, VW=16)
 BASES = pytest.mark.parametrize(
     "config", [INDIRECT, DIRECT, GEMV, CPU], ids=lambda config: config.family
 )
@@ -192,6 +196,17 @@ BROKEN = [
     (WGMMA, {"FILL": 1}, "float16", "between them: FILL is 1, the compiler has no such fence"),
     (WGMMA, {}, "float16", "the device must have warpgroup units: 'NVIDIA H100 "
      "80GB HBM3' has none"),
+    (SMALL, {"MWI": 3}, "float32", "MWI must be one of 1, 2, 4, 8, 16: MWI is 3"),
+    (SMALL, {"NWI": 32}, "float32", "NWI must be one of 1, 2, 4, 8, 16: NWI is 32"),
+    (SMALL, {"MWI": 16, "NWI": 16}, "float32", "a tile must not have more than 128 sums: MWI is "
+     "16, NWI is 16"),
+    (SMALL, {}, "int8", "kernels for small products multiply without matrix units: the operands "
+     "are int8"),
+    (SMALL_CPU, {"NR": 24}, "float32", "NR must be a multiple of VW: NR is 24, VW is 16"),
+    (SMALL_CPU, {"MR": 12, "NR": 64}, "float32", "a tile must not have more than 32 vectors of "
+     "sums: MR is 12, NR is 64, VW is 16"),
+    (SMALL_CPU, {}, "complex64", "those of CPUs multiply real elements: the operands are "
+     "complex64"),
     (MATRIX, {"MWG": 128, "NWG": 128}, "float32", "the slabs of a work-group must fit the device's "
      "local memory: 147456 bytes, limit 16384"),
 ]  # fmt: skip

@@ -89,8 +89,8 @@ def test_a_built_in_file_is_valid_and_names_what_it_holds(path):
     for entry in file.entries:
         assert resolve_precision(entry.precision, entry.dtype).name == entry.precision
         assert entry.records
-        gpu = {"indirect", "direct", "gemv", *UNIT_FAMILIES}
-        expected = {"cpu"} if file.match.type == "cpu" else gpu
+        gpu = {"indirect", "direct", "gemv", "small", *UNIT_FAMILIES}
+        expected = {"cpu", "small_cpu"} if file.match.type == "cpu" else gpu
         assert {record.config.family for record in entry.records} <= expected
 
 
@@ -105,7 +105,7 @@ def test_generic_entries_run_on_the_smallest_device(dtype, precision):
     [(file, entry)] = database.lookup(smallest_gpu(), dtype, precision)
     assert str(file.match) == "generic/gpu"
     assert entry.indirect_from is not None
-    assert {record.config.family for record in entry.records} == {"indirect", "direct"}
+    assert {record.config.family for record in entry.records} == {"indirect", "direct", "small"}
     for record in entry.records:
         assert violations(record.config, dtype, smallest_gpu()) == []
 
@@ -116,7 +116,8 @@ def test_every_cpu_has_an_entry_for_every_type(architecture, dtype, precision):
     database = Database(load_database().groups[-1:])
     file, entry = database.lookup(cpu(architecture=architecture), dtype, precision)[0]
     assert file.match.architecture == (architecture or None)
-    assert {record.config.family for record in entry.records} == {"cpu"}
+    small = set() if dtype.startswith("complex") else {"small_cpu"}
+    assert {record.config.family for record in entry.records} == {"cpu"} | small
 
 
 def test_the_published_values_for_gfx1012():

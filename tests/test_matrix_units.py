@@ -12,6 +12,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from batch_checks import check_batch
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from matrix_emulation import emulated_units
 from reference import assert_close, expected_gemm
@@ -308,3 +309,16 @@ def test_the_documented_error_is_the_bound_of_the_tests(name: str) -> None:
 
     precision = resolve_precision(name, "float32")
     assert (precision.terms, precision.product_error) == pytest.approx(_PARTS[name])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "b", "steps"),
+    [
+        ("float16", "F16_F16_F32", COLUMN_ALIGNED, "apart apart apart apart"),
+        # Packed first, and the elements themselves read where a sum is not finite.
+        ("float32", "BF16_BF16_F32_X3", STRIDED, "backwards interleaved apart matrix"),
+    ],
+)
+def test_batches(units, queue, dtype, precision, b, steps):
+    check_batch(queue, 3, (40, 34, 24), dtype, a=ROW_ALIGNED, b=b, out=ROW_ALIGNED, c=ROW,
+                beta=0.5, steps=steps, precision=precision, config=CONFIG)  # fmt: skip

@@ -217,3 +217,14 @@ def test_b_that_a_cpu_reads_in_place_the_other_way_is_another_kernel():
     assert by_distance([packed, far], by_columns)[0] is packed
     # A vector lies one way as well as the other.
     assert distance(traits("4x1x900"), traits("4x1x900:NT"), in_place) == 0
+
+
+def test_a_batch_is_near_what_fills_a_device_as_it_does():
+    alone, filling = Record((128, 128, 128), DIRECT), Record((2048, 2048, 128), INDIRECT)
+    assert by_distance([filling, alone], ProductTraits((128, 128, 128)))[0] is alone
+    batch = ProductTraits((128, 128, 128), products=256)
+    assert by_distance([alone, filling], batch)[0] is filling
+    assert ProductTraits((1, 512, 512), products=16).filling_sizes == (1, 8192, 512)
+    # A CPU's core computes one product after the other.
+    small, large = Record((128, 128, 128), TILE), Record((2048, 2048, 128), TILE)
+    assert by_distance([large, small], batch)[0] is small

@@ -54,3 +54,9 @@ def test_a_record_is_not_blamed_for_what_it_lost_already():
     record = Record((40, 40, 40), TILE)
     other = Record((160, 160, 160), replace(TILE, WGD=16, VWMD=2))
     assert by_distance([other, record], ProductTraits((40, 40, 40)), units=64)[0] == record
+
+
+def test_the_tiles_of_a_batch_fill_the_device_together():
+    alone = excess_octaves(TILE, (64, 64, 64), 16)
+    assert excess_octaves(TILE, (64, 64, 64), 16, products=64) < alone
+    assert excess_octaves(TILE, (64, 64, 64), 16, products=1) == alone

@@ -11,6 +11,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from batch_checks import check_batch
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from reference import assert_close, expected_gemm
 from wgmma_emulation import emulated_warpgroups, missing_compiler
@@ -282,3 +283,24 @@ def test_a_driver_that_refuses_leaves_the_product_to_mma_sync() -> None:
         "wgmma for 1024x1024x1024 and 1 more (the device must have warpgroup units: "
         "'typical sm_90' has none: the driver said no" in choice.reason
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "sizes", "steps"),
+    [
+        # More products than maps, a slab each; results copied out.
+        (CONFIG, (70, 64, 60), "apart apart apart apart"),
+        (replace(CONFIG, FILL=1, STAGES=3), (70, 64, 200), "apart shared apart matrix"),
+        (replace(CONFIG, MWG=128, CONSUMERS=2), (70, 66, 60), "backwards apart interleaved one"),
+    ],
+    ids=["maps in turn", "slabs divided", "packed"],
+)
+def test_batches(units: None, queue: Any, config: Any, sizes: Any, steps: str) -> None:
+    b = STRIDED if "backwards" in steps else ROW_ALIGNED
+    check_batch(queue, 9 if config is CONFIG else 3, sizes, "float16", a=ROW_ALIGNED, b=b,
+                out=ROW_ALIGNED, c=ROW, beta=0.5, steps=steps, config=config)  # fmt: skip
+
+
+def test_batch_of_parts(units: None, queue: Any) -> None:
+    check_batch(queue, 3, (65, 40, 40), precision="BF16_BF16_F32_X3", out=ROW_ALIGNED,
+                config=CONFIG)  # fmt: skip

@@ -1,0 +1,44 @@
+"""What makes a configuration for batches of small products valid: its part of the one list."""
+
+from __future__ import annotations
+
+from .constraint_forms import Constraint, multiple, one_of
+from .precision import is_complex
+
+_SMALL = ("small",)
+_SMALL_CPU = ("small_cpu",)
+
+#: Vectors of sums of a register tile: more are spilled by any CPU's compiler.
+_MOST_VECTORS = 32
+
+_UNITS_ONLY = ("bfloat16", "int8")
+
+SMALL_CONSTRAINTS: tuple[Constraint, ...] = (
+    *(one_of(name, _SMALL, (1, 2, 4, 8, 16)) for name in ("MWI", "NWI")),
+    one_of("VW", _SMALL_CPU, (1, 2, 4, 8, 16)),
+    multiple("NR", "VW", _SMALL_CPU),
+    Constraint(
+        "a tile must not have more than 128 sums",
+        _SMALL,
+        lambda c, dtype, traits: c.MWI * c.NWI <= 128,
+        lambda c, dtype, traits: f"MWI is {c.MWI}, NWI is {c.NWI}",
+    ),
+    Constraint(
+        f"a tile must not have more than {_MOST_VECTORS} vectors of sums",
+        _SMALL_CPU,
+        lambda c, dtype, traits: c.MR * (c.NR // c.VW) <= _MOST_VECTORS,
+        lambda c, dtype, traits: f"MR is {c.MR}, NR is {c.NR}, VW is {c.VW}",
+    ),
+    Constraint(
+        "kernels for small products multiply without matrix units",
+        (*_SMALL, *_SMALL_CPU),
+        lambda c, dtype, traits: dtype not in _UNITS_ONLY,
+        lambda c, dtype, traits: f"the operands are {dtype}",
+    ),
+    Constraint(
+        "those of CPUs multiply real elements",
+        _SMALL_CPU,
+        lambda c, dtype, traits: not is_complex(dtype),
+        lambda c, dtype, traits: f"the operands are {dtype}",
+    ),
+)
