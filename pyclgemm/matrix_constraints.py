@@ -23,6 +23,9 @@ _FRAGMENT = 16
 _PARTS_BYTES = {"bfloat16": 6, "tf32": 8}
 _PART_BYTES = 2
 
+#: Depth of NVIDIA's units for float64.
+_DOUBLES_DEPTH = 4
+
 #: Bytes of depth that ldmatrix loads at once: at 1 byte more than `_FRAGMENT` elements.
 _FRAGMENT_BYTES = 32
 
@@ -68,7 +71,7 @@ def _least_depth(dtype: str) -> int:
 
 def _depths_in_turn(dtype: str) -> int:
     """Depths for which fragments are loaded two times, to registers that take turns."""
-    return 2 * (8 if dtype == "float64" else _least_depth(dtype))
+    return 2 * (_DOUBLES_DEPTH if dtype == "float64" else _least_depth(dtype))
 
 
 def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:

@@ -25,8 +25,10 @@ def _mma(types: str, operand: Multiplied, m: int, k: int, word: int) -> MatrixUn
     )
 
 
-#: The one for float64 from compute capability 9.0 on, which does 8 times the work of the older one.
-_DOUBLES = _mma("f64.f64.f64.f64", "float64", m=16, k=16, word=1)
+#: The one for float64 from compute capability 9.0 on, which does twice the work of the older one.
+#: It is the least deep: registers then hold the fragments of two depths, and those of the next are
+#: loaded while one is multiplied.
+_DOUBLES = _mma("f64.f64.f64.f64", "float64", m=16, k=4, word=1)
 
 #: By what they multiply.
 _UNITS: dict[str, MatrixUnit] = {

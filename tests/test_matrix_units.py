@@ -113,7 +113,7 @@ def test_tiles(units: None, queue: Any, config: MatrixConfig) -> None:
 @pytest.mark.parametrize(
     ("dtype", "precision", "depth"),
     [
-        ("float64", "F64_F64_F64", 32),
+        ("float64", "F64_F64_F64", 16),
         ("float32", "TF32_TF32_F32_X3", 32),
         ("int8", "I8_I8_I32", 64),
     ],

@@ -44,6 +44,9 @@ CASES = {
         replace(MMA, SUBGROUPS_N=4, STAGES=2), {"precision": "BF16_BF16_F32_X6", **WHOLE},
     ),
     "mma.sync, float64": (DOUBLE, {"dtype": "float64", **WHOLE}),
+    "mma.sync, float64, a step ahead": (
+        replace(DOUBLE, STAGES=4, FRAGMENTS=2), {"dtype": "float64", **WHOLE},
+    ),
 }  # fmt: skip
 
 
