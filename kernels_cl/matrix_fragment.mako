@@ -16,6 +16,16 @@ static inline void load_${slab.name}(uint *to, const __local stored *row)
         : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((uint)(size_t)row) : "memory");
 }
 % endfor
+% elif fragments.way == "elements" and slabs:
+
+// A plain load of the next depth's elements is moved down by the compiler to where they are multiplied,
+// behind the barrier, and nothing hides its latency.
+static inline double load_element(const __local double *from)
+{
+    double loaded;
+    asm volatile("ld.shared.f64 %0, [%1];" : "=d"(loaded) : "r"((uint)(size_t)from) : "memory");
+    return loaded;
+}
 % endif
 
 % if unit.spelling == "ptx":
@@ -127,7 +137,7 @@ ${load_elements(slab, buffer, p)}
         {
             const int position = ${slab.name}_first + ${slab.extent} * i + ${f"{unit.places.positions * group} + " if group else ""}${unit.places.position};
             const int depth = ${p} + ${f"{unit.places.depths * depth_group} + " if depth_group else ""}${unit.places.piece};
-            ${slab.name}_fragments${buffer}[0][${place(depth_group, group)}] = ${slab.name}_slab[${slab.name.upper()}_PLACE(position, depth)];
+            ${slab.name}_fragments${buffer}[0][${place(depth_group, group)}] = load_element(${slab.name}_slab + ${slab.name.upper()}_PLACE(position, depth));
         }
         % endfor
         % endfor
