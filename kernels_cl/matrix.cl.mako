@@ -3,8 +3,8 @@
 <%namespace name="fragment" file="matrix_fragment.mako"/>
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="slab" file="matrix_slab.mako"/>
+<%namespace name="store" file="matrix_store.mako"/>
 <%namespace name="tile" file="tile.mako"/>
-<%! column_of = lambda part: f"column + {part}" if part else "column" %>
 ${prelude.types()}
 typedef ${stored} stored;  // an element of A or B in local memory
 % if not past_registers:
@@ -27,6 +27,10 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fr
 % if fragments.way == "ldmatrix":
 #define A_LOADS (SUBGROUP_M / 16)  // of 16 rows or columns, and 32 bytes deep
 #define B_LOADS (SUBGROUP_N / 16)
+% endif
+% if collected:
+#define COLLECTED_PITCH (SUBGROUP_N + ${collected.padding})  // results from one row to the next in local memory
+#define ROW_PIECES (SUBGROUP_N / ${collected.width})  // of 16 bytes in a row of a sub-group's results
 % endif
 % for one in slabs:
 
@@ -163,101 +167,5 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${slab.walk_through_registers(tiles.STAGES, multiply_slab)}
 % endif
 
-    #pragma unroll
-    for (int i = 0; i < A_FRAGMENTS; ++i) {
-% if unit.result.groups > 1:
-        #pragma unroll
-        for (int group = 0; group < ${unit.result.groups}; ++group) {
-            ${store_group()}
-        }
-% else:
-        ${store_group()}
-% endif
-    }
+    ${store.results()}
 }
-
-## A lane's elements of one row of a fragment, in all fragments side by side.
-<%def name="store_group()" filter="trim">
-<% steps = lambda step: f"{step} * group + " if step and unit.result.groups > 1 else "" %>
-    const extent row = a_tile + a_first + ${unit.m} * i + ${steps(unit.result.row_step)}${unit.result.row};
-    #pragma unroll
-    for (int j = 0; j < B_FRAGMENTS; ++j) {
-        const extent column = b_tile + b_first + ${unit.n} * j + ${steps(unit.result.column_step)}${unit.result.column};
-        % if parts > 1:
-        ${sum_again()}
-        % endif
-        ${store()}
-    }
-</%def>
-
-## Element `part` of a lane's elements side by side.
-<%def name="sum_at(part)" filter="trim">
-<%
-    width = unit.result.width
-    first = (f"{width} * group" if width > 1 else "group") if unit.result.groups > 1 else ""
-    index = " + ".join(one for one in (first, "" if first and part == 0 else str(part)) if one)
-%>
-accumulators[i][j][${index}]
-</%def>
-
-## An infinity times the second part of a number may be NaN, or of the wrong sign.
-<%def name="sum_again()" filter="trim">
-    // Where a sum is not finite, it is formed again from the elements themselves.
-    #pragma unroll
-    for (int r = 0; r < ${unit.result.width}; ++r) {
-        if (row < m && column + r < n && !isfinite(${sum_at("r")})) {
-            element sum = 0;
-            #pragma unroll 1
-            for (extent p = 0; p < k; ++p) {
-                % if whole:
-                sum = fma(whole_a[WHOLE_A_AT(row, p)], whole_b[WHOLE_B_AT(p, column + r)], sum);
-                % else:
-                sum = fma(a[A_AT(row, p)], b[B_AT(p, column + r)], sum);
-                % endif
-            }
-            ${sum_at("r")} = sum;
-        }
-    }
-</%def>
-
-<%def name="store()" filter="trim">
-<% whole = min(unit.result.width, problem.out.alignment) if problem.out.order == "row" else 1 %>
-% for first in range(0, unit.result.width, whole):
-% if whole > 1:
-    if (row < m && ${column_of(first)} + ${whole} <= n) {
-        ${wide.vector(whole)} results;
-        % for part in range(whole):
-        {
-            ${finish_one(first + part)}
-            results${wide.lane(part, whole)} = value;
-        }
-        % endfor
-        ${wide.store("results", f"out + OUT_AT(row, {column_of(first)})", whole)}
-    } else {
-        % for part in range(whole - 1):
-        ${store_one(first + part)}
-        % endfor
-    }
-% else:
-    ${store_one(first)}
-% endif
-% endfor
-</%def>
-
-<%def name="store_one(part)" filter="trim">
-    if (row < m && ${column_of(part)} < n) {
-        ${finish_one(part)}
-        ${wide.store("value", f"out + OUT_AT(row, {column_of(part)})", 1)}
-    }
-</%def>
-
-## The result in column `part` of a lane's elements side by side, in `value`.
-<%def name="finish_one(part)" filter="trim">
-<%
-    column = column_of(part)
-    bias_at = {"row": "row", "column": column}.get(problem.bias, "")
-    bias = wide.load(f"bias + ({bias_at}) * bias_stride", 1)
-    addend = wide.load(f"c + C_AT(row, {column})", 1)
-%>
-${prelude.finish(capture(sum_at, part).strip(), addend, bias)}
-</%def>

@@ -10,6 +10,7 @@ needs the function `bfloat16_of` of ``prelude.mako``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from .precision import is_complex, real_part_name
 
@@ -19,6 +20,9 @@ _C_NAME = {
 }  # fmt: skip
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int32": 4}
 _DIGITS = "0123456789abcdef"
+
+#: Where elements lie.
+Space = Literal["__global", "__local"]
 
 
 @dataclass(frozen=True)
@@ -110,8 +114,10 @@ class ElementType:
         """
         return f" * ({self.vector(width)})({', '.join(['1', '-1'] * width)})"
 
-    def load(self, pointer: str, width: int, *, aligned: bool = True) -> str:
-        """Expression for `width` elements at a ``__global`` `pointer` to stored elements."""
+    def load(
+        self, pointer: str, width: int, *, aligned: bool = True, space: Space = "__global"
+    ) -> str:
+        """Expression for `width` elements at a `pointer` to stored elements in `space`."""
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vload_half(0, {pointer})"
@@ -120,9 +126,9 @@ class ElementType:
         if width == 1:
             stored = f"*({pointer})"
         elif aligned:
-            stored = f"*(const __global {self.stored_real}{count} *)({pointer})"
+            stored = f"*(const {space} {self.stored_real}{count} *)({pointer})"
         else:
-            stored = f"vload{count}(0, (const __global {self.stored_real} *)({pointer}))"
+            stored = f"vload{count}(0, (const {space} {self.stored_real} *)({pointer}))"
         if not self.converts:
             return stored
         lanes = "" if count == 1 else str(count)
@@ -131,8 +137,16 @@ class ElementType:
             return f"as_float{lanes}({wide} << 16)"
         return f"convert_{self.real}{lanes}({stored})"
 
-    def store(self, value: str, pointer: str, width: int, *, aligned: bool = True) -> str:
-        """Statement that stores `width` elements at a ``__global`` `pointer`.
+    def store(
+        self,
+        value: str,
+        pointer: str,
+        width: int,
+        *,
+        aligned: bool = True,
+        space: Space = "__global",
+    ) -> str:
+        """Statement that stores `width` elements at a `pointer` in `space`.
 
         `value` is a name where a vector of bfloat16 is stored: each lane is rounded by itself.
 
@@ -140,6 +154,8 @@ class ElementType:
         --------
         >>> ElementType("bfloat16", "float32").store("x", "p", 2)
         '*(__global ushort2 *)(p) = (ushort2)(bfloat16_of(x.s0), bfloat16_of(x.s1));'
+        >>> ElementType("float32", "float32").store("x", "p", 4, space="__local")
+        '*(__local float4 *)(p) = x;'
         """
         if self.stored_real == "half" and self.converts:
             if width == 1:
@@ -152,8 +168,8 @@ class ElementType:
         if width == 1:
             return f"*({pointer}) = {value};"
         if aligned:
-            return f"*(__global {self.stored_real}{count} *)({pointer}) = {value};"
-        return f"vstore{count}({value}, 0, (__global {self.stored_real} *)({pointer}));"
+            return f"*({space} {self.stored_real}{count} *)({pointer}) = {value};"
+        return f"vstore{count}({value}, 0, ({space} {self.stored_real} *)({pointer}));"
 
 
 def stored_bytes(dtype: str) -> int:

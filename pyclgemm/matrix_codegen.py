@@ -10,6 +10,7 @@ from .device import DeviceTraits
 from .gemm_parts import gemm_parts
 from .kernel_source import KernelSource
 from .matrix_configs import MatrixConfig
+from .matrix_results import collected_results
 from .matrix_slab import COPY_BYTES, as_copied, matrix_slabs, packed_form, packed_operands
 from .matrix_unit import MatrixUnit
 from .matrix_units import required_unit
@@ -123,6 +124,7 @@ def generate_matrix(
         unit=unit,
         slabs=slabs,
         fragments=fragment_load(unit, config),
+        collected=collected_results(problem, parts.wide, config, unit, slabs),
         past_registers=unit.spelling == "ptx",
         stored=stored,
         piece=f"{stored}{COPY_BYTES // element.stored_bytes}",

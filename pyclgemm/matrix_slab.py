@@ -86,6 +86,11 @@ class MatrixSlab:
         """Pieces of a row."""
         return self.length // self.width
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of all parts."""
+        return self.parts * self.rows * self.pitch * self.element.stored_bytes
+
     def row_step(self, copy: str) -> str:
         """Rows from a work-item's first copy to that number `copy`, in C; empty if none."""
         if self.items >= self.chunks:

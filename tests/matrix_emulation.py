@@ -28,6 +28,7 @@ LOAD = re.compile(
     re.DOTALL,
 )
 LOAD_ELEMENT = re.compile(r'asm volatile\("ld\.shared\.f64.*?"memory"\);')
+MEET = 'asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");'
 UNROLLING = re.compile(r"#pragma unroll.*")
 MULTIPLY = re.compile(r'asm\("mma\.sync.*?\);|\*c = __builtin_amdgcn_.*?;', re.DOTALL)
 
@@ -164,7 +165,7 @@ static inline float half_of(const uint bits)
 def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
     """A kernel for a matrix unit, with plain C in the place of each instruction."""
     text = LOAD.sub(lambda load: _COLUMNS if load["trans"] else _ROWS, source.text)
-    text = LOAD_ELEMENT.sub("loaded = *from;", text)
+    text = LOAD_ELEMENT.sub("loaded = *from;", text).replace(MEET, _MEET)
     call = MULTIPLY.search(text)
     assert call
     builtin = unit.spelling == "builtin"

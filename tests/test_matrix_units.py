@@ -13,6 +13,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from batch_checks import check_batch
+from buffers import Layout
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from matrix_emulation import emulated_units
 from reference import assert_close, expected_gemm
@@ -23,7 +24,7 @@ from pyclgemm.database import Database
 from pyclgemm.device import has_async_copy, traits_of
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.inquiry import Inquiry, product_of
+from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.launch import generate_gemm
 from pyclgemm.matrix_units import required_unit
 from pyclgemm.parts import parts_of
@@ -107,7 +108,9 @@ def test_sizes(units: None, queue: Any, sizes: Any) -> None:
     ids=str,
 )
 def test_tiles(units: None, queue: Any, config: MatrixConfig) -> None:
-    check_gemm(queue, (70, 66, 90), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, config=config)
+    check_gemm(
+        queue, (70, 66, 90), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED, config=config
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,6 +137,26 @@ def test_epilogue(units: None, queue: Any, dtype: str, out: Any) -> None:
     check_gemm(queue, (37, 33, 40), dtype, out=out, in_place=True, beta=2.0, config=CONFIG)
     # Without an addend, so that what is written beside the result is no NaN, as what lies there.
     check_gemm(queue, (37, 33, 40), dtype, out=out, config=CONFIG)
+
+
+@pytest.mark.parametrize("c", [ROW_ALIGNED, ROW, COLUMN, None], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "result", "out", "n"),
+    [
+        ("float16", "float16", Layout(alignment=8), 40),
+        ("float16", "float32", ROW_ALIGNED, 33),
+        ("bfloat16", "bfloat16", ROW_ALIGNED, 39),
+        ("int8", "int32", Layout(alignment=4), 36),
+    ],
+)
+def test_results_in_pieces(
+    units: None, queue: Any, dtype: str, result: str, out: Layout, n: int, c: Layout | None
+) -> None:
+    """Rows end within a piece or between two; without another addend there is that in place."""
+    check_gemm(
+        queue, (45, n, 40), dtype, out=out, c=c, in_place=c is None, result=result, bias=True,
+        activation="relu", alpha=3, beta=-2, config=replace(CONFIG, KWG=32, STAGES=4),
+    )  # fmt: skip
 
 
 # -------------------------------------------------------------------------- hard numbers
@@ -244,6 +267,35 @@ def test_only_rows_of_16_bytes_are_copied_where_they_lie(
         trans_a=layout[0], trans_b=layout[1],
     )  # fmt: skip
     assert list(make_schedule(product_of(inquiry), CONFIG, H100).workspaces) == packed
+
+
+@pytest.mark.parametrize(
+    ("inquiry", "pieces_of"),
+    [
+        ({"dtype": "float16"}, ("out",)),
+        ({"dtype": "float16", "reads_c": True}, ("c", "out")),
+        ({"dtype": "float16", "n": 36}, ()),  # rows do not begin at 16 bytes
+        ({"dtype": "int8", "n": 36}, ("out",)),
+        ({"precision": "BF16_BF16_F32_X3"}, ("out",)),
+        ({"dtype": "float64"}, ()),  # two neighbours are 16 bytes
+    ],
+)
+def test_results_leave_in_pieces_of_16_bytes(inquiry: Any, pieces_of: tuple[str, ...]) -> None:
+    inquiry = {"m": 64, "n": 64, "k": 64, **inquiry}
+    config = replace(CONFIG, KWG=32, STAGES=4)
+    *_, source = kernel_sources(product_of(Inquiry(**inquiry)), config, H100)
+    there = tuple(re.findall(r"\*there = \(.*global \w+ \*\)(\w+) \+", source.text))
+    assert there == pieces_of
+
+
+def test_results_that_slabs_leave_no_room_for_are_stored_directly() -> None:
+    problem = GemmShape(128, 128, 128).problem("float16")
+    config = MatrixConfig(MWG=128, NWG=128, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2, STAGES=2)
+    text = generate_gemm(problem, config, H100).text
+    # The barriers of the emulation's last multiplication would hide that this one is missing.
+    assert re.search(r"\n    barrier\(CLK_LOCAL_MEM_FENCE\);\n    __local \w+ \*collected", text)
+    crowded = replace(config, KWG=16, SUBGROUPS_M=8, SUBGROUPS_N=1)
+    assert "collected" not in generate_gemm(problem, crowded, H100).text
 
 
 def database_of(*configs: Any, dtype: str = "float32", precision: str = "TF32_TF32_F32") -> Any:
