@@ -60,7 +60,9 @@ ${prelude.address("out", problem.out)}
 ${prelude.address("c", problem.c)}
 % endif
 
-${prelude.epilogue()}
+## In line, an activation of many instructions keeps NVIDIA's compiler from unrolling the loops over the
+## accumulators, which then lie in memory.
+${prelude.epilogue(called=unit.spelling == "ptx" and problem.activation != "relu")}
 
 ${fragment.functions()}
 

@@ -36,6 +36,8 @@ class Assembled:
         Of a work-item, at the start.
     spilled : int
         Bytes of registers that are stored and loaded again, in all functions.
+    stack_bytes : int
+        Private memory of a work-item, in all functions: arrays that are not in registers.
     local_bytes : int
         Local memory of a work-group.
     complaints : tuple of str
@@ -44,6 +46,7 @@ class Assembled:
 
     registers: int
     spilled: int
+    stack_bytes: int
     local_bytes: int
     complaints: tuple[str, ...]
 
@@ -96,6 +99,7 @@ def assemble(source: KernelSource, folder: Path) -> Assembled:
     return Assembled(
         registers=int(_only(r"Used (\d+) registers", said)),
         spilled=sum(map(int, re.findall(r"(\d+) bytes spill", said))),
+        stack_bytes=sum(map(int, re.findall(r"(\d+) bytes stack frame", said))),
         local_bytes=sum(map(int, re.findall(r"(\d+) bytes smem", said))),
         complaints=tuple(re.findall(r"Potential Performance Loss: (.*)", said)),
     )

@@ -20,7 +20,8 @@ WHOLE: dict[str, Any] = {"reads_c": True, "bias": True, "activation": "gelu"}
 WGMMA = WgmmaConfig(MWG=128, NWG=256, CONSUMERS=2, STAGES=4)
 SPLIT = WgmmaConfig(MWG=128, NWG=192, CONSUMERS=2, STAGES=4, PROMOTE=2)
 MMA = MatrixConfig(MWG=128, NWG=128, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
-DOUBLE = MatrixConfig(MWG=128, NWG=128, KWG=16, SUBGROUPS_M=4, SUBGROUPS_N=2, STAGES=4)
+AHEAD = replace(MMA, NWG=256, SUBGROUPS_N=4, STAGES=4, FRAGMENTS=2)
+DOUBLE = MatrixConfig(MWG=128, NWG=128, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=4, STAGES=3)
 
 CASES = {
     "float16": (WGMMA, {"dtype": "float16", **WHOLE}),
@@ -34,8 +35,14 @@ CASES = {
     "tf32 through registers": (WGMMA, {"precision": "TF32_TF32_F32", **WHOLE}),
     "split": (SPLIT, {"precision": "BF16_BF16_F32_X6", **WHOLE}),
     "mma.sync, float16": (MMA, {"dtype": "float16", **WHOLE}),
-    "mma.sync, float16, a step ahead": (
-        replace(MMA, NWG=256, SUBGROUPS_N=4, FRAGMENTS=2), {"dtype": "float16", **WHOLE},
+    "mma.sync, float16, a step ahead": (AHEAD, {"dtype": "float16", **WHOLE}),
+    "mma.sync, float16, k contiguous": (AHEAD, {"dtype": "float16", "trans_b": "T", "n": 4104}),
+    "mma.sync, float16, odd": (AHEAD, {"dtype": "float16", "n": 4095, **WHOLE}),
+    "mma.sync, bfloat16, a step ahead": (
+        AHEAD, {"dtype": "bfloat16", "trans_b": "T", "reads_c": True, "bias": True},
+    ),
+    "mma.sync, float16, relu": (
+        AHEAD, {"dtype": "float16", "reads_c": True, "bias": True, "activation": "relu"},
     ),
     "mma.sync, tf32, a step ahead": (
         replace(MMA, STAGES=2, FRAGMENTS=2), {"precision": "TF32_TF32_F32", **WHOLE},
@@ -45,7 +52,7 @@ CASES = {
     ),
     "mma.sync, float64": (DOUBLE, {"dtype": "float64", **WHOLE}),
     "mma.sync, float64, a step ahead": (
-        replace(DOUBLE, STAGES=4, FRAGMENTS=2), {"dtype": "float64", **WHOLE},
+        replace(DOUBLE, FRAGMENTS=2), {"dtype": "float64", **WHOLE},
     ),
 }  # fmt: skip
 
@@ -59,6 +66,7 @@ def test_no_register_is_spilled_and_no_instruction_waits(case: str, tmp_path: Pa
     *_, source = kernel_sources(product_of(inquiry), config, H100)
     assembled = nvidia_compile.assemble(source, tmp_path)
     assert assembled.spilled == 0
+    assert assembled.stack_bytes == 0
     # It says so where it makes warpgroup instructions wait for each other, or ignores `setmaxnreg`.
     assert assembled.complaints == ()
     assert assembled.registers * source.local_size[0] <= 64 * 1024
