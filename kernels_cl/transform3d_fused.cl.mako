@@ -4,19 +4,20 @@
 ## memory. Neighbouring work-items read and write neighbouring vectors there.
 ##
 ## Context: also extent, config (a FusedConfig), held (a HeldTensor), matrix_row, vector, starts (the
-## first element of each vector of a row; the last vector may overlap the one before), aligned, width (of
-## vectors of a row of the matrix), load, store (of vectors in global memory).
+## first element of each vector of a row; the last vector may overlap the one before), aligned, width
+## and part_width (of vectors of a row of the matrix, from its start and from `first_row`), load, store
+## (of vectors in global memory).
 <%namespace name="transform" file="transform3d.mako"/>
 <%
     k, rows, vw = extent, held.rows, config.VW
     lanes = "0123456789abcdef"
     vectors = len(starts)
+    vector_of = lambda lanes: "real" if lanes == 1 else f"{real}{lanes}"
     is_even = starts[-1] == vw * (vectors - 1)
     start_of = (lambda index: f"{vw} * ({index})") if is_even else (lambda index: f"min({vw} * ({index}), {starts[-1]})")
     spread = lambda value: value if vw == 1 else f"(vector)({value})"
     whole = held.rows * config.PARTS == k
-    lane_of = lambda i: "" if vw == 1 else f".s{lanes[i]}"
-    mlane = lambda i: "" if width == 1 else f".s{lanes[i]}"
+    factor_of = lambda i, width: "b" if width == 1 else f"b.s{lanes[i]}"
     held_load = lambda place: f"held[{place}]" if vw == 1 else (f"*(const __local vector *)(held + {place})" if aligned else f"vload{vw}(0, held + {place})")
     held_store = lambda value, place: f"held[{place}] = {value};" if vw == 1 else (f"*(__local vector *)(held + {place}) = {value};" if aligned else f"vstore{vw}({value}, 0, held + {place});")
     units = lambda count: f"for (int unit = item; unit < {count}; unit += ITEMS)" if config.ITEMS > 1 else f"for (int unit = 0; unit < {count}; ++unit)"
@@ -26,11 +27,6 @@ ${transform.types()}
 typedef ${real}${vw} vector;
 % else:
 typedef real vector;
-% endif
-% if width > 1:
-typedef ${real}${width} factors;  // neighbours in a row of the matrix
-% else:
-typedef real factors;
 % endif
 
 #define K ${k}
@@ -44,13 +40,13 @@ typedef real factors;
 ${transform.address("tensors")}
 ${transform.address("out")}
 
-## sums[j] += x * B(depth, j + column) for all j < count
-<%def name="multiply_add(count, column)" filter="trim">
+## sums[j] += x * B(depth, j + column) for all j < count, by vectors of a row of B.
+<%def name="multiply_add(count, column, width)" filter="trim">
         % for group in range(-(-count // width)):
         {
-            const factors b = *(const __local factors *)(matrix_held + depth * MATRIX_ROW + ${f"{column} + " if column else ""}${width * group});
+            const ${vector_of(width)} b = *(const __local ${vector_of(width)} *)(matrix_held + depth * MATRIX_ROW + ${f"{column} + " if column else ""}${width * group});
             % for i in range(min(width, count - width * group)):
-            sums[${width * group + i}] = ${multiply_add_of("x", spread("b" + mlane(i)), f"sums[{width * group + i}]")};
+            sums[${width * group + i}] = ${multiply_add_of("x", spread(factor_of(i, width)), f"sums[{width * group + i}]")};
             % endfor
         }
         % endfor
@@ -98,7 +94,7 @@ ${transform.signature(config.ITEMS)}
         #pragma unroll ${unroll}
         for (int depth = 0; depth < K; ++depth) {
             const vector x = ${load("from + TENSORS_AT(0, depth, 0)")};
-            ${multiply_add(rows, "first_row" if config.PARTS > 1 else "")}
+            ${multiply_add(rows, "first_row" if config.PARTS > 1 else "", part_width)}
         }
         #pragma unroll
         for (int j = 0; j < ROWS; ++j) {
@@ -175,7 +171,7 @@ ${transform.signature(config.ITEMS)}
         #pragma unroll ${unroll}
         for (int depth = 0; depth < K; ++depth) {
             const vector x = ${held_load("HELD_AT(tensor, depth, second, third)")};
-            ${multiply_add(k, "")}
+            ${multiply_add(k, "", width)}
         }
         __global real *to = out + OUT_START(tensor) + OUT_AT(0, ${"first_row + second" if config.PARTS > 1 else "second"}, third);
         #pragma unroll

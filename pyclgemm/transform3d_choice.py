@@ -17,7 +17,8 @@ from .matrix_units import matrix_unit
 from .matrix_units_nvidia import nvidia_double_unit
 from .precision import resolve_precision
 from .tensors import TensorLayout
-from .transform3d_configs import FusedConfig, FusedUnitConfig, fused_config, fused_unit_config
+from .transform3d_configs import fused_config, fused_unit_config
+from .transform3d_layout import FusedConfig, FusedUnitConfig
 
 #: The levels, and what each adds.
 LEVELS = {

@@ -12,13 +12,8 @@ from .gemm_parts import fma_is_fast
 from .kernel_source import Argument, KernelSource, render
 from .tensors import MOST_EXTENT, TensorLayout
 from .transform3d_choice import TransformChoice, TransformProblem
-from .transform3d_configs import (
-    FusedConfig,
-    FusedUnitConfig,
-    held_tensor,
-    matrix_row,
-    unit_tiles,
-)
+from .transform3d_constraints import check_fused
+from .transform3d_layout import FusedConfig, FusedUnitConfig, held_tensor, matrix_row, unit_tiles
 
 #: Work-items of a group of the kernels that hold no tensor.
 ITEMS = 128
@@ -80,8 +75,15 @@ def generate_fused(
         Of a fused technique.
     traits : DeviceTraits
         The device.
+
+    Raises
+    ------
+    ConfigError
+        If the configuration cannot run there.
     """
     config = choice.config
+    assert config is not None
+    check_fused(problem.extent, problem.element_bytes, config, traits)
     if isinstance(config, FusedUnitConfig):
         even = problem.extent % 2 == 0
         return _source(
@@ -94,15 +96,19 @@ def generate_fused(
     on_gpu = config.ITEMS > 1
     size = problem.element_bytes
     k, width = problem.extent, config.VW
+    held = held_tensor(k, size, config)
+    # A CPU reads one element of the matrix and spreads it over a vector.
+    matrix_width = 16 // size if on_gpu else 1
     return _source(
         "transform3d_fused", "transform3d_fused.cl.mako", problem, traits, config.ITEMS,
         config=config,
-        held=held_tensor(k, size, config),
+        held=held,
         matrix_row=matrix_row(k, size, config),
         starts=tuple(min(width * i, k - width) for i in range(math.ceil(k / width))),
         aligned=on_gpu,
-        # A CPU reads one element and spreads it over a vector.
-        width=16 // size if on_gpu else 1,
+        width=matrix_width,
+        # A part starts at a multiple of its rows, and its vectors at multiples of their width.
+        part_width=math.gcd(held.rows, matrix_width) if config.PARTS > 1 else matrix_width,
         unroll=_UNROLL if on_gpu else 1,
         load=_load(problem, problem.tensors, config),
         store=_store(problem, problem.out, config),

@@ -25,6 +25,9 @@ from test_families import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CO
 import pyclgemm
 from pyclgemm import device
 from pyclgemm.problem import PackedLayout
+from pyclgemm.transform3d import build_transform, describe_transform
+from pyclgemm.transform3d_choice import TransformChoice
+from pyclgemm.transform3d_layout import FusedConfig
 
 CONFIGS = {
     "indirect": INDIRECT_CONFIGS,
@@ -32,6 +35,9 @@ CONFIGS = {
     "gemv": GEMV_CONFIGS,
     "cpu": CPU_CONFIGS,
 }
+
+#: Of a fused transform, two work-groups a tensor.
+PARTS = FusedConfig(VW=4, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)
 
 #: Oclgrind has no OpenCL C 2.0. It runs one work-item after the other, up to a barrier: a fence
 #: of one work-item is as good there as one of the device.
@@ -101,14 +107,19 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
 
 
 def transform(queue: cl.CommandQueue, level: str, k: int) -> None:
-    """Some tensors of one extent by one level."""
+    """Some tensors of one extent by one level, or by work-groups that share a tensor."""
     rng = np.random.default_rng(0)
-    count = 15  # more than a work-group takes, and no multiple of that
+    count = 1 if level == "parts" else 15  # more than a work-group takes, and no multiple of that
     tensors = random_array(rng, (count, k, k, k), "float32")
     matrix = random_array(rng, (k, k), "float32")
     arrays = [exact(queue, array) for array in (tensors, matrix, tensors)]
     _kept.extend([queue, *arrays])
-    pyclgemm.transform3d(queue, *arrays[:2], out=arrays[2], level=level)
+    if level == "parts":
+        described = describe_transform(*arrays)
+        sequence = build_transform(queue, described, TransformChoice("L5", "fused", "", PARTS))
+        sequence.enqueue(*arrays, None, None, 1.0, 0.0, None)
+    else:
+        pyclgemm.transform3d(queue, *arrays[:2], out=arrays[2], level=level)
     assert_transformed(arrays[2].get(), tensors, matrix)
 
 

@@ -58,6 +58,7 @@ CASES = [
     ("transform", "L2", ["5"]),
     ("transform", "L3", ["6"]),
     ("transform", "L5", ["6", "5"]),
+    ("transform", "parts", ["12"]),  # the second starts at a column that is no multiple of 4
 ]
 
 

@@ -19,7 +19,7 @@ import pyclgemm
 from pyclgemm.device import traits_of
 from pyclgemm.transform3d import build_transform, describe_transform
 from pyclgemm.transform3d_choice import LEVELS, TransformChoice
-from pyclgemm.transform3d_configs import FusedConfig
+from pyclgemm.transform3d_layout import FusedConfig
 
 SEPARATE = [level for level in LEVELS if level != "L6"]
 
@@ -139,6 +139,7 @@ def test_more_tensors_than_a_group_has(queue: Any) -> None:
         (8, "float32", FusedConfig(VW=4, TENSORS=2, PARTS=1, ITEMS=16, ROWS=1)),
         (8, "float64", FusedConfig(VW=2, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)),
         (5, "float32", FusedConfig(VW=1, TENSORS=1, PARTS=2, ITEMS=16, ROWS=1)),  # 6 rows for 5
+        (12, "float32", FusedConfig(VW=4, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)),
         (7, "float64", FusedConfig(VW=4, TENSORS=1, PARTS=3, ITEMS=1, ROWS=1)),  # as CPUs do
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from facts import cpu, gpu
 
-from pyclgemm.errors import UnsupportedError
+from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.tensors import TensorLayout, contiguous_stack
 from pyclgemm.transform3d_choice import (
     LEVELS,
@@ -18,13 +18,8 @@ from pyclgemm.transform3d_choice import (
     choose_transform,
 )
 from pyclgemm.transform3d_codegen import generate_fused
-from pyclgemm.transform3d_configs import (
-    FusedConfig,
-    FusedUnitConfig,
-    fused_config,
-    held_tensor,
-    unit_tiles,
-)
+from pyclgemm.transform3d_configs import fused_config
+from pyclgemm.transform3d_layout import FusedConfig, FusedUnitConfig, held_tensor, unit_tiles
 from pyclgemm.typical import typical_traits
 
 ARCHITECTURES = (
@@ -60,6 +55,16 @@ def test_something_runs_everywhere_and_local_memory_holds_it(architecture: str, 
         assert math.prod(source.local_size) <= traits.max_work_group_size
         assert local_bytes(source.text, dtype) <= traits.local_memory_bytes
         assert choice.config.PARTS == 1 or choice.config.TENSORS == 1
+        assert_parts_are_aligned(source.text)
+
+
+def assert_parts_are_aligned(text: str) -> None:
+    """Vectors of the matrix, read from where a part's columns start, start at their multiples."""
+    rows = int(re.findall(r"#define ROWS (\d+)", text)[0])
+    reads = re.findall(r"(?:float|double)(\d+) \*\)\(matrix_held.*first_row \+ (\d+)\)", text)
+    for width, column in reads:
+        assert rows % int(width) == 0 and int(column) % int(width) == 0
+        assert int(column) + int(width) <= rows
 
 
 def local_bytes(text: str, dtype: str) -> int:
@@ -148,6 +153,29 @@ def test_fragments_lie_in_all_banks(k: int) -> None:
     pitch = unit_tiles(k, choice.config).slice
     lanes = [8 * (pitch * (lane % 4) + lane // 4) for lane in range(32)]
     assert conflicts(lanes, 8) == 1
+
+
+@pytest.mark.parametrize(
+    ("k", "config", "message"),
+    [
+        (32, FusedConfig(4, 1, 1, 64, 2), "takes 151552 bytes of local memory.*has 49152"),
+        (8, FusedConfig(4, 1, 1, 2048, 2), "2048 work-items.*allows 1024"),
+        (8, FusedConfig(4, 2, 2, 64, 2), "TENSORS is 2 and PARTS is 2"),
+        (6, FusedConfig(4, 1, 1, 64, 2), "VW must divide K: VW is 4, K is 6"),
+        (2, FusedConfig(4, 1, 1, 1, 1), "VW is 4, more than K = 2"),
+        (8, FusedConfig(8, 1, 1, 64, 2), "a vector has 32 bytes, more than 16"),
+        (5, FusedConfig(1, 1, 1, 64, 2), "ROWS must divide.*ROWS is 2, K is 5"),
+        (8, FusedConfig(4, 1, 0, 64, 2), "PARTS is 0"),
+        (32, FusedUnitConfig(16, 16, 1, 1, 8, 1), "bytes of local memory"),
+        (8, FusedUnitConfig(8, 4, 1, 1, 33, 1), "1056 work-items"),
+    ],
+)
+def test_what_cannot_run_is_refused(
+    k: int, config: FusedConfig | FusedUnitConfig, message: str
+) -> None:
+    choice = TransformChoice("L5", "fused", "", config)
+    with pytest.raises(ConfigError, match=f"K = {k}: .*{message}"):
+        generate_fused(problem(k, "float32"), choice, typical_traits("sm_80"))
 
 
 def test_few_tensors_are_spread_over_the_device() -> None:
