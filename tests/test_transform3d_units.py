@@ -102,6 +102,8 @@ def fused(
         (10, fused(16, 4, tensors=2, parts=1, slices=1, stages=2), False),
         (9, fused(16, 4, tensors=2, parts=1, slices=4, stages=2), False),  # 18 slices by fours
         (18, fused(16, 4, tensors=1, parts=2, slices=1), True),
+        (16, fused(8, 4, tensors=1, parts=1, slices=1, stages=2), False),
+        (20, fused(16, 4, tensors=1, parts=1, slices=1), False),
     ],
 )  # fmt: skip
 def test_fused(
