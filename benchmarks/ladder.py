@@ -35,7 +35,8 @@ from benchmarks.ladder_compiled import Figures, compile_ladder
 from benchmarks.ladder_frame import OWN_RIVALS, ladder_frame
 from benchmarks.ladder_report import ladder_table, legend, write_report
 from benchmarks.ladder_rivals import rival_factories
-from benchmarks.ladder_steps import Step, ladder_steps
+from benchmarks.ladder_step import Step
+from benchmarks.ladder_steps import ladder_steps
 from benchmarks.report import Record, file_stem
 from benchmarks.session import Factory, Session
 from pyclgemm.device import traits_of
@@ -47,6 +48,8 @@ from pyclgemm.typical import typical_traits
 ALPHA, BETA = 1.5, 0.5
 
 _SIZES = {True: 1024, False: 4096}  # on a CPU, elsewhere
+
+_FILE_WIDTH = 130
 
 _RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -156,7 +159,10 @@ def _measure(
     "--architecture", default="gfx1100", show_default=True, metavar="NAME",
     callback=_read_architecture, help="AMD's GPU for which the steps are compiled.",
 )  # fmt: skip
-@click.option("--compile/--no-compile", "compiles", default=True, help="For that GPU, offline.")
+@click.option(
+    "--compile/--no-compile", "compiles", default=None,
+    help="For that GPU, offline; on a CPU, whose steps are others, it goes with --no-measure only.",
+)  # fmt: skip
 @click.option("--measure/--no-measure", "measures", default=True, help="On a device.")
 @click.option(
     "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
@@ -170,13 +176,13 @@ def main(
     seconds: float,
     clblast_path: str | None,
     architecture: str,
-    compiles: bool,
+    compiles: bool | None,
     measures: bool,
     output: Path,
     stem: str | None,
 ) -> None:
     """Run the benchmark from the command line."""
-    if not (compiles or measures):
+    if compiles is False and not measures:
         raise click.UsageError("--no-compile and --no-measure leave nothing to do")
     console = Console()
     chosen, traits = None, typical_traits(architecture)
@@ -189,9 +195,11 @@ def main(
         traits = traits_of(chosen)
     facts = describe(chosen) if chosen else {"device": architecture, "date": now()}
     size = size or _SIZES[traits.type == "cpu"]
-    steps = ladder_steps(traits)
+    steps = ladder_steps(size, traits)
     figures: dict[str, Figures] = {}
-    if compiles:
+    if compiles and traits.type == "cpu":
+        raise click.UsageError("the steps of a CPU are not those of a GPU: add --no-measure")
+    if compiles or (compiles is None and traits.type != "cpu"):
         figures = _compile(architecture, size, facts, console, required=not measures)
     facts["command"] = shlex.join(["python", "benchmarks/ladder.py", *sys.argv[1:]])
     for name, value in facts.items():
@@ -208,7 +216,8 @@ def main(
         if not records:
             raise click.ClickException("\n".join(["nothing was measured", *failures]))
     frame = ladder_frame(steps, beside, records, figures)
-    console.print(ladder_table(frame, title))
+    # A file has no width of its own, for which rich takes 80 columns.
+    console.print(ladder_table(frame, title), width=None if console.is_terminal else _FILE_WIDTH)
     console.print(legend(frame, architecture), highlight=False)
     stem = stem or file_stem({"platform": "compiled", **facts}, "ladder")
     for path in write_report(frame, steps, title, architecture, facts, output, stem):

@@ -48,6 +48,6 @@ def compile_ladder(
             step.name: figures_of(
                 compile_row(compiler, architecture, variant, product, step.config)
             )
-            for step in ladder_steps(typical_traits(architecture))
+            for step in ladder_steps(size, typical_traits(architecture))
         }
         return figures, compiler.version()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from benchmarks.contenders import CLBLAST, CUBLAS, NUMPY
-from benchmarks.ladder_steps import Step
+from benchmarks.ladder_step import Step
 from benchmarks.report import Record
 
 #: Names of rows beside the steps.
@@ -76,6 +76,7 @@ def ladder_frame(
     for name, figures in compiled.items():
         for column in COMPILED:
             frame.loc[name, column] = figures[column]
+        frame.loc[name, "compiled_config"] = figures["config"]
     frame.index.name = "step"
     return frame
 

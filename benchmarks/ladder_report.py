@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from benchmarks.ladder_frame import compiled_columns, measured_columns, vendor_of
-from benchmarks.ladder_steps import Step, changed_parameters
+from benchmarks.ladder_step import Step, changed_parameters
 
 _STEP_COLOUR, _BESIDE_COLOUR = "#0072B2", "#7F7F7F"
 
@@ -38,8 +38,8 @@ def _columns(frame: pd.DataFrame) -> dict[str, tuple[str, Callable[[float], str]
         shown["vgprs"] = ("VGPRs", _number("{:.0f}"))
         shown["spilled_vgprs"] = ("spills", _number("{:.0f}"))
         shown["lds_bytes"] = ("LDS B", _number("{:.0f}"))
-        shown["waves_per_simd"] = ("waves/SIMD", _number("{:.0f}"))
-        shown["dual_share"] = ("dual FMAs %", lambda value: _number("{:.0f}")(100 * value))
+        shown["waves_per_simd"] = ("waves", _number("{:.0f}"))
+        shown["dual_share"] = ("dual %", lambda value: _number("{:.0f}")(100 * value))
         shown["fmas_per_slot"] = ("FMAs/slot", _number("{:.2f}"))
     return shown
 
@@ -56,7 +56,7 @@ def ladder_table(frame: pd.DataFrame, title: str) -> Table:
     """
     table = Table(title=title, title_justify="left")
     table.add_column("step", no_wrap=True)
-    table.add_column("")
+    table.add_column("", min_width=28)
     columns = _columns(frame)
     for heading, _ in columns.values():
         table.add_column(heading, justify="right", no_wrap=True)
@@ -155,16 +155,21 @@ def _report(
     yield from ("", legend(frame, architecture), "", f"![{title}]({chart})")
     for before, step in zip((None, *steps), steps, strict=False):
         yield from ("", f"## Step {step.name}: {step.title}", "", step.what, step.why, "")
-        if before is None:
-            yield f"Parameters: `{step.config}`"
-        else:
-            changes = changed_parameters(before, step).items()
-            yield "Parameters: " + ", ".join(
-                f"`{one}` {old} → {new}" for one, (old, new) in changes
-            )
-        told = _told(frame.loc[step.name], columns)
-        if told:
+        yield "Parameters: " + _parameters(before, step)
+        row = frame.loc[step.name]
+        if "compiled_config" in row and row["compiled_config"] != row["config"]:
+            yield from ("", f"Compiled for {architecture} as: `{row['compiled_config']}`")
+        if told := _told(row, columns):
             yield from ("", told)
+
+
+def _parameters(before: Step | None, step: Step) -> str:
+    """Those that changed, or all where the family did."""
+    if before is None or before.config.family != step.config.family:
+        return f"`{step.config}` of the {step.config.family} family"
+    return ", ".join(
+        f"`{name}` {old} → {new}" for name, (old, new) in changed_parameters(before, step).items()
+    )
 
 
 def _told(row: pd.Series, columns: Mapping[str, tuple[str, Callable[[float], str]]]) -> str:

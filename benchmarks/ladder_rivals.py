@@ -10,23 +10,15 @@ import pyopencl as cl
 from benchmarks import contenders
 from benchmarks.factories import make_factories
 from benchmarks.ladder_frame import CHOICE, UNITS, VENDORS
-from benchmarks.ladder_steps import Step
+from benchmarks.ladder_step import Step
+from benchmarks.ladder_steps import choice_of
 from benchmarks.session import Factory
-from pyclgemm.database import load_database
 from pyclgemm.device import DeviceTraits
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.inquiry import Inquiry, choose, product_of
 from pyclgemm.precision import resolve_precision
-from pyclgemm.select import Choice
 
 #: Of matrix units, the first algorithm that a device can run.
 _UNIT_PRECISIONS = ("TF32_TF32_F32_X3", "BF16_BF16_F32_X6")
-
-
-def choice_of(size: int, traits: DeviceTraits, precision: str | None = None) -> Choice:
-    """What the library takes by itself for the ladder's product."""
-    inquiry = Inquiry(size, size, size, reads_c=True, precision=precision)
-    return choose(product_of(inquiry).problem, traits, load_database())
 
 
 def unit_precision(size: int, traits: DeviceTraits) -> str | None:

@@ -1,228 +1,45 @@
-"""The eight steps from a naive kernel to the best one, as configurations of the indirect family.
-
-Each step keeps what the one before has, except where its text says so. Every step packs its
-operands k-major first where they are not, within its time. The order is that of "Deep Dive into
-Matrix Optimization on AMD GPUs" (seb-v.github.io, 2025), about RDNA3; S. Boehm, "How to Optimize
-a CUDA Matmul Kernel" (2022), climbs similarly.
-"""
+"""The eight steps from a naive kernel to the best one, on a device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-
-from pyclgemm.config import XgemmConfig
-from pyclgemm.constraints import violations
-from pyclgemm.device import DeviceTraits, has_async_copy
-
-_DTYPE = "float32"
-
-#: Work-items of a group that some devices (AMD's drivers) do not allow.
-_MANY = 1024
+from benchmarks.ladder_cpu import cpu_steps
+from benchmarks.ladder_gpu import gpu_steps
+from benchmarks.ladder_step import Step
+from pyclgemm.config import CpuConfig
+from pyclgemm.database import load_database
+from pyclgemm.device import DeviceTraits
+from pyclgemm.inquiry import Inquiry, choose, product_of
+from pyclgemm.select import Choice
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step of the ladder.
-
-    Attributes
-    ----------
-    name : str
-        A number, with a letter where a step has two parts.
-    title : str
-        What it is, in a few words.
-    what, why : str
-        What changed, and why it helps: a sentence each.
-    config : XgemmConfig
-        The kernel.
-    """
-
-    name: str
-    title: str
-    what: str
-    why: str
-    config: XgemmConfig
+def choice_of(
+    size: int, traits: DeviceTraits, precision: str | None = None, path: str | None = None
+) -> Choice:
+    """What the library takes by itself for the ladder's product, or of a path."""
+    inquiry = Inquiry(size, size, size, reads_c=True, precision=precision)
+    return choose(product_of(inquiry).problem, traits, load_database(), path)
 
 
-def changed_parameters(before: Step, step: Step) -> dict[str, tuple[int, int]]:
-    """The parameters in which a step differs from the one before: old and new values.
-
-    Examples
-    --------
-    >>> from pyclgemm.typical import typical_traits
-    >>> steps = ladder_steps(typical_traits("sm_90"))
-    >>> changed_parameters(steps[3], steps[4])
-    {'STAGES': (1, 2)}
-    """
-    old, new = before.config.as_dict(), step.config.as_dict()
-    return {name: (old[name], new[name]) for name in new if old[name] != new[name]}
-
-
-def ladder_steps(traits: DeviceTraits) -> tuple[Step, ...]:
+def ladder_steps(size: int, traits: DeviceTraits) -> tuple[Step, ...]:
     """The steps on a device, of which some depend on its limits and on what it has.
 
     Parameters
     ----------
+    size : int
+        m, n and k of the product.
     traits : DeviceTraits
         The device.
 
     Examples
     --------
     >>> from pyclgemm.typical import typical_traits
-    >>> [step.name for step in ladder_steps(typical_traits("gfx1100"))]
+    >>> [step.name for step in ladder_steps(4096, typical_traits("gfx1100"))]
     ['1', '2', '3a', '3b', '4', '5a', '5b', '6', '7', '8']
+    >>> ladder_steps(4096, typical_traits("sm_90"))[-1].config.ASYNC
+    1
     """
-    return tuple(_steps(traits))
-
-
-def _steps(traits: DeviceTraits) -> Iterator[Step]:
-    naive = XgemmConfig(
-        MWG=16, NWG=16, KWG=16, MDIMC=16, NDIMC=16, MDIMA=16, NDIMB=16, KWI=1, VWM=1, VWN=1,
-        SA=0, SB=0, LANES_M=1, LANES_N=16,
-    )  # fmt: skip
-    yield Step(
-        "1", "naive",
-        "Each work-item computes one element of the result and reads a row of A and a column of B "
-        "for it, both from global memory.",
-        "It is where to begin: two loads for each multiply-add leave it to the caches, and "
-        "neighbouring work-items at least read neighbouring columns.",
-        naive,
-    )  # fmt: skip
-    tiled = _local_tiles(naive, traits)
-    yield _local_tiles_step(tiled)
-    small = _small_register_tiles(tiled, traits)
-    yield Step(
-        "3a", "register tiles of 4 x 4",
-        "Each work-item computes 4 x 4 neighbouring elements, whose sums stay in registers, of a "
-        f"tile of {small.MWG} x {small.NWG}; slabs are 8 deep.",
-        "Eight reads of local memory serve 16 multiply-adds, which before took two reads for "
-        "each sum and row.",
-        small,
-    )  # fmt: skip
-    large = replace(small, MWG=128, NWG=128, MDIMC=16, NDIMC=16, MDIMA=128, NDIMB=128)
-    yield Step(
-        "3b", "register tiles of 8 x 8",
-        "Each of 256 work-items computes 8 x 8 neighbouring elements of a tile of 128 x 128.",
-        "Sixteen reads of local memory serve 64 multiply-adds, and a multiply-add finds more "
-        "others beside it that do not wait for its sum.",
-        large,
-    )  # fmt: skip
-    double = replace(large, STAGES=2)
-    yield Step(
-        "4", "double buffering of global memory",
-        "The next slab is loaded from global memory into registers while this one is multiplied, "
-        "and then written to a second half of local memory.",
-        "The time that global memory takes passes behind multiply-adds, and one barrier a slab "
-        "is enough instead of two.",
-        double,
-    )  # fmt: skip
-    yield Step(
-        "5a", "local memory: padding",
-        "Four elements are added to each row of the slabs in local memory.",
-        "It would spread accesses at a distance of a whole row over the banks; k-major slabs are "
-        "written and read along their rows, so that nothing is to be gained here.",
-        replace(double, PADA=4, PADB=4),
-    )  # fmt: skip
-    local = replace(
-        double, NWG=256, MDIMA=32, NDIMB=64, VWM=4, VWN=4, STRM=1, STRN=1, LANES_M=8, LANES_N=4
-    )
-    yield Step(
-        "5b", "local memory: tiles of 16 x 8 by vectors",
-        "A work-item has 16 columns and 8 rows in vectors of 4, which it takes in turn with its "
-        "neighbours, 8 x 4 of which form a sub-group; the padding is gone.",
-        "24 reads serve 128 multiply-adds, a vector is one instruction, and a sub-group reads "
-        "side by side, without bank conflicts and with few different addresses.",
-        local,
-    )  # fmt: skip
-    busy = _busy_units_step(local, traits)
-    yield busy
-    unrolled = replace(busy.config, KWI=8)
-    yield Step(
-        "7", "inner loop unrolled",
-        "The loop over a slab is unrolled wholly: 8 rows, 1024 multiply-adds a work-item.",
-        "Counters and jumps disappear, addresses in local memory become constants within the "
-        "instructions, and loads can move far ahead of their use.",
-        unrolled,
-    )  # fmt: skip
-    yield _batched_loads_step(unrolled, traits)
-
-
-def _local_tiles(naive: XgemmConfig, traits: DeviceTraits) -> XgemmConfig:
-    """One element a work-item, where a group may have so many of them."""
-    tiled = replace(naive, MWG=32, NWG=32, KWG=32, MDIMA=32, NDIMB=32, SA=1, SB=1)
-    if traits.max_work_group_size < _MANY:
-        return tiled
-    return replace(tiled, MDIMC=32, NDIMC=32, LANES_N=32)
-
-
-def _local_tiles_step(tiled: XgemmConfig) -> Step:
-    elements = tiled.MWI * tiled.NWI
-    share = "one element" if elements == 1 else f"{elements} elements, as groups are limited,"
-    return Step(
-        "2", "tiles of 32 x 32 in local memory",
-        "A work-group copies slabs of A and B of 32 x 32 into local memory, and its "
-        f"{tiled.work_items} work-items compute {share} each from there.",
-        "An element that was loaded from global memory serves 32 multiply-adds instead of one.",
-        tiled,
-    )  # fmt: skip
-
-
-def _small_register_tiles(tiled: XgemmConfig, traits: DeviceTraits) -> XgemmConfig:
-    edge = 128 if traits.max_work_group_size >= _MANY else 64
-    return replace(
-        tiled, MWG=edge, NWG=edge, KWG=8, MDIMC=edge // 4, NDIMC=edge // 4, MDIMA=edge,
-        NDIMB=edge, STRM=0, STRN=0, LANES_N=16,
-    )  # fmt: skip
-
-
-def _busy_units_step(local: XgemmConfig, traits: DeviceTraits) -> Step:
-    title = "arithmetic units kept busy"
-    if traits.vendor == "amd":
-        return Step(
-            "6", title,
-            "A pass of the loop multiplies two rows of a slab instead of one.",
-            "What is no multiply-add takes a smaller share of the issue slots, so that on RDNA3 "
-            "nearly each slot holds a v_dual_fmac_f32, two multiply-adds at once.",
-            replace(local, KWI=2),
-        )  # fmt: skip
-    return Step(
-        "6", title,
-        "The elements of the next row of a slab come into a second set of registers while a row "
-        "is multiplied, two rows a pass of the loop.",
-        "Multiply-adds need not wait for local memory, not at the start of a slab either; the "
-        "units are still those of true float32.",
-        replace(local, FRAGMENTS=2, KWI=2),
-    )  # fmt: skip
-
-
-def _batched_loads_step(unrolled: XgemmConfig, traits: DeviceTraits) -> Step:
-    title = "global loads in batches, addresses computed before"
-    banded = replace(unrolled, GROUP_M=8)
-    bands = "work-groups walk the tiles in bands of 8 tile rows"
-    past = replace(banded, KWG=16, ASYNC=1, STAGES=3)
-    if has_async_copy(traits) and not violations(past, _DTYPE, traits):
-        return Step(
-            "8", title,
-            "Slabs twice as deep are copied past the registers (cp.async), two on their way while "
-            f"a third is multiplied, from a pointer that only advances; {bands}.",
-            "Many loads are under way at once, long before their data are needed, without a "
-            "register for them or arithmetic for their addresses, and neighbours share the L2 "
-            "cache.",
-            past,
-        )  # fmt: skip
-    deeper = replace(banded, KWG=16)
-    if not violations(deeper, _DTYPE, traits):
-        return Step(
-            "8", title,
-            "Slabs are twice as deep, so that twice as many loads go out at once, from a pointer "
-            f"that only advances; {bands}.",
-            "A batch of loads waits once, pointers, barriers and branches come half as often, and "
-            "neighbours share the L2 cache.",
-            deeper,
-        )  # fmt: skip
-    return Step(
-        "8", title,
-        f"As local memory holds no deeper slabs, the loads stay as they are, but {bands}.",
-        "Work-groups that run at the same time share rows of A and columns of B in the L2 cache.",
-        banded,
-    )  # fmt: skip
+    if traits.type != "cpu":
+        return tuple(gpu_steps(traits))
+    best = choice_of(size, traits, path="cpu").config
+    assert isinstance(best, CpuConfig)
+    return tuple(cpu_steps(traits, best))
