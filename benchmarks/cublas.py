@@ -183,7 +183,8 @@ class CublasContender:
         for index in range(calls):
             a, b, out = self._products[index % len(self._products)]
             if self._case.is_scaled:
-                out.addmm_(a, b, alpha=self._case.alpha, beta=self._case.beta)
+                factors = {"alpha": self._case.alpha, "beta": self._case.beta}
+                self._torch.addmm(out, a, b, **factors, out=out)
             elif self._bias is None:
                 self._how.multiply(self._torch, a, b, out)
             else:
@@ -211,5 +212,13 @@ class CublasContender:
         out.fill_(-1 if self._result_dtype == "int32" else float("nan"))
 
     def result(self) -> NDArray[Any]:
-        """Copy the result of the first set to the host."""
+        """Copy the result of the first set to the host.
+
+        Where a graph adds to the result several times, that of a single call outside it.
+        """
+        if self._case.beta and self.step > 1:
+            self.poison()
+            with self._torch.cuda.device(self._index):
+                self._run(1)
+            self.finish()
         return from_torch(self._torch, self._products[0][2], self._result_dtype)

@@ -31,7 +31,7 @@ from benchmarks.arithmetic import arithmetic_of
 from benchmarks.burst import Pace
 from benchmarks.case import Case
 from benchmarks.environment import describe, now
-from benchmarks.ladder_compiled import Figures, compile_ladder
+from benchmarks.ladder_compiled import Figures, compile_ladder, read_compiled
 from benchmarks.ladder_frame import OWN_RIVALS, ladder_frame
 from benchmarks.ladder_report import ladder_table, legend, write_report
 from benchmarks.ladder_rivals import rival_factories
@@ -72,18 +72,30 @@ def _read_architecture(context: click.Context, parameter: click.Parameter, value
 
 
 def _compile(
-    architecture: str, size: int, facts: dict[str, str], console: Console, *, required: bool
+    architecture: str,
+    size: int,
+    compiled: Path | None,
+    facts: dict[str, str],
+    console: Console,
+    *,
+    required: bool,
 ) -> dict[str, Figures]:
-    """Figures of the compiler; without one none, which is said, or an error where required."""
+    """Figures of the compiler, or of a file; if there are none it is said, or where required,
+    an error.
+    """
     try:
+        if compiled is not None:
+            figures, read = read_compiled(compiled)
+            facts |= read
+            return figures
         with console.status(f"compiling for {architecture}"):
             figures, facts["compiler"] = compile_ladder(architecture, size)
     except CompilerError as error:
-        if required:
+        if required or compiled is not None:
             raise click.ClickException(str(error)) from None
         console.print(
-            f"What {architecture}'s compiler makes of it is left out: {error}", style="yellow",
-            markup=False, soft_wrap=True,
+            f"What clang makes of the steps for {architecture} is left out: {error}",
+            style="yellow", markup=False, soft_wrap=True,
         )  # fmt: skip
         return {}
     facts["compiled for"] = f"{architecture}, {next(iter(figures.values()))['mode']} mode"
@@ -163,6 +175,10 @@ def _measure(
     "--compile/--no-compile", "compiles", default=None,
     help="For that GPU, offline; on a CPU, whose steps are others, it goes with --no-measure only.",
 )  # fmt: skip
+@click.option(
+    "--compiled", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The CSV file of a run with --no-measure, instead of a compiler.",
+)  # fmt: skip
 @click.option("--measure/--no-measure", "measures", default=True, help="On a device.")
 @click.option(
     "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
@@ -177,6 +193,7 @@ def main(
     clblast_path: str | None,
     architecture: str,
     compiles: bool | None,
+    compiled: Path | None,
     measures: bool,
     output: Path,
     stem: str | None,
@@ -184,7 +201,8 @@ def main(
     """Run the benchmark from the command line."""
     if compiles is False and not measures:
         raise click.UsageError("--no-compile and --no-measure leave nothing to do")
-    console = Console()
+    # A file has no width of its own, for which rich takes 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
     chosen, traits = None, typical_traits(architecture)
     if measures:
         try:
@@ -200,7 +218,7 @@ def main(
     if compiles and traits.type == "cpu":
         raise click.UsageError("the steps of a CPU are not those of a GPU: add --no-measure")
     if compiles or (compiles is None and traits.type != "cpu"):
-        figures = _compile(architecture, size, facts, console, required=not measures)
+        figures = _compile(architecture, size, compiled, facts, console, required=not measures)
     facts["command"] = shlex.join(["python", "benchmarks/ladder.py", *sys.argv[1:]])
     for name, value in facts.items():
         console.print(f"[bold]{name:>13}[/]  {value}", highlight=False, soft_wrap=True)
@@ -216,8 +234,7 @@ def main(
         if not records:
             raise click.ClickException("\n".join(["nothing was measured", *failures]))
     frame = ladder_frame(steps, beside, records, figures)
-    # A file has no width of its own, for which rich takes 80 columns.
-    console.print(ladder_table(frame, title), width=None if console.is_terminal else _FILE_WIDTH)
+    console.print(ladder_table(frame, title))
     console.print(legend(frame, architecture), highlight=False)
     stem = stem or file_stem({"platform": "compiled", **facts}, "ladder")
     for path in write_report(frame, steps, title, architecture, facts, output, stem):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from benchmarks.contenders import CLBLAST, CUBLAS, NUMPY
+from benchmarks.ladder_compiled import COLUMNS
 from benchmarks.ladder_step import Step
 from benchmarks.report import Record
 
@@ -17,12 +18,6 @@ OWN_RIVALS = (CHOICE, UNITS)
 
 #: The vendor's library is the first of these that took part.
 VENDORS = (CUBLAS, NUMPY, CLBLAST)
-
-#: Columns about the compiler's work, by the names that `benchmarks.amd_report` gives them.
-COMPILED = (
-    "vgprs", "spilled_vgprs", "scratch_bytes", "lds_bytes", "waves_per_simd", "dual_share",
-    "fmas_per_slot",
-)  # fmt: skip
 
 
 def ladder_frame(
@@ -50,7 +45,8 @@ def ladder_frame(
     DataFrame
         Indexed by name: title, seconds, gflops, percent (of the vendor's library), speedup (over
         the step before; of the library's choice over the last step), error (as a part of what
-        rounding allows), precision, config, and `COMPILED`. What is not known is missing.
+        rounding allows), config, and `benchmarks.ladder_compiled.COLUMNS`. What is not known is
+        missing.
     """
     titles = {step.name: step.title for step in steps} | dict(beside)
     frame = pd.DataFrame({"title": titles})
@@ -63,7 +59,7 @@ def ladder_frame(
         frame.loc[name, "seconds_75"] = record.timing.quantile(0.75)
         frame.loc[name, "bursts"] = len(record.timing.samples)
         frame.loc[name, "error"] = record.error
-    for column in ("seconds", "gflops", "percent", "speedup", *COMPILED):
+    for column in ("seconds", "gflops", "percent", "speedup", "vgprs"):
         if column not in frame:
             frame[column] = float("nan")
     if (vendor := vendor_of(frame)) is not None:
@@ -74,9 +70,8 @@ def ladder_frame(
     for step in steps:
         frame.loc[step.name, "config"] = str(step.config)
     for name, figures in compiled.items():
-        for column in COMPILED:
-            frame.loc[name, column] = figures[column]
-        frame.loc[name, "compiled_config"] = figures["config"]
+        for one, column in COLUMNS.items():
+            frame.loc[name, column] = figures[one]
     frame.index.name = "step"
     return frame
 

@@ -161,16 +161,19 @@ def _batched_loads_step(unrolled: XgemmConfig, traits: DeviceTraits) -> Step:
     title = "global loads in batches, addresses computed before"
     banded = replace(unrolled, GROUP_M=8)
     bands = "work-groups walk the tiles in bands of 8 tile rows"
-    past = replace(banded, KWG=16, ASYNC=1, STAGES=3)
-    if has_async_copy(traits) and not violations(past, _DTYPE, traits):
+    if has_async_copy(traits):
+        past = replace(banded, ASYNC=1, STAGES=3)
+        deeper, depth = replace(past, KWG=16), ", twice as deep,"
+        if violations(deeper, _DTYPE, traits):
+            deeper, depth = past, ""
         return Step(
             "8", title,
-            "Slabs twice as deep are copied past the registers (cp.async), two on their way while "
-            f"a third is multiplied, from a pointer that only advances; {bands}.",
+            f"Slabs{depth} are copied past the registers (cp.async), two on their way while a "
+            f"third is multiplied, from a pointer that only advances; {bands}.",
             "Many loads are under way at once, long before their data are needed, without a "
             "register for them or arithmetic for their addresses, and neighbours share the L2 "
             "cache.",
-            past,
+            deeper,
         )  # fmt: skip
     deeper = replace(banded, KWG=16)
     if not violations(deeper, _DTYPE, traits):
