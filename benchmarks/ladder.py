@@ -149,6 +149,7 @@ def _measure(
             )
         except KeyboardInterrupt:
             console.print("Interrupted: what was measured so far follows.", style="yellow")
+            facts["interrupted"] = "the user ended the run: bursts are fewer"
     return session, titles
 
 
