@@ -98,7 +98,8 @@ def _compile(
             style="yellow", markup=False, soft_wrap=True,
         )  # fmt: skip
         return {}
-    facts["compiled for"] = f"{architecture}, {next(iter(figures.values()))['mode']} mode"
+    first = next(iter(figures.values()))
+    facts["compiled for"] = f"{architecture}, {first['mode']} mode, {first['shape']}"
     return figures
 
 
@@ -216,10 +217,12 @@ def main(
     size = size or _SIZES[traits.type == "cpu"]
     steps = ladder_steps(size, traits)
     figures: dict[str, Figures] = {}
-    if compiles and traits.type == "cpu":
+    if (compiles or compiled) and traits.type == "cpu":
         raise click.UsageError("the steps of a CPU are not those of a GPU: add --no-measure")
     if compiles or (compiles is None and traits.type != "cpu"):
         figures = _compile(architecture, size, compiled, facts, console, required=not measures)
+        # A file tells it itself.
+        architecture = facts.get("compiled for", architecture).partition(",")[0]
     facts["command"] = shlex.join(["python", "benchmarks/ladder.py", *sys.argv[1:]])
     for name, value in facts.items():
         console.print(f"[bold]{name:>13}[/]  {value}", highlight=False, soft_wrap=True)
