@@ -49,7 +49,7 @@ ALPHA, BETA = 1.5, 0.5
 
 _SIZES = {True: 1024, False: 4096}  # on a CPU, elsewhere
 
-_FILE_WIDTH = 130
+_FILE_WIDTH = 140
 
 _RESULTS = Path(__file__).resolve().parent / "results"
 

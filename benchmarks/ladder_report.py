@@ -56,7 +56,7 @@ def ladder_table(frame: pd.DataFrame, title: str) -> Table:
     """
     table = Table(title=title, title_justify="left")
     table.add_column("step", no_wrap=True)
-    table.add_column("", min_width=28)
+    table.add_column("", min_width=24)
     columns = _columns(frame)
     for heading, _ in columns.values():
         table.add_column(heading, justify="right", no_wrap=True)
