@@ -55,9 +55,8 @@ class Case:
 
     def __post_init__(self) -> None:
         if (self.dense or self.batch is not None) and self.is_scaled:
-            raise ValueError(
-                f"alpha is {self.alpha} and beta is {self.beta}; a dense layer or a batch has 1 and 0"
-            )
+            kind = "a dense layer" if self.dense else "a batch"
+            raise ValueError(f"alpha is {self.alpha} and beta is {self.beta}; {kind} has 1 and 0")
 
     @property
     def is_scaled(self) -> bool:

@@ -157,6 +157,10 @@ class FakeTensor:
     def T(self) -> FakeTensor:  # noqa: N802 - torch's name
         return FakeTensor(self.array.T)
 
+    @property
+    def mT(self) -> FakeTensor:  # noqa: N802 - torch's name
+        return FakeTensor(self.array.swapaxes(-2, -1))
+
     def to(self, device: str) -> FakeTensor:
         return FakeTensor(self.array.copy())
 

@@ -148,9 +148,11 @@ def test_contenders_scale_and_add_in_place(queue: Any, rng: np.random.Generator)
     assert error_ratio(wrong, reference, made.arithmetic.precision) > 1.0
 
 
-def test_a_dense_layer_has_no_factors() -> None:
+def test_dense_layers_and_batches_have_no_factors() -> None:
     with pytest.raises(ValueError, match=r"alpha is 2\.0 and beta is 0\.0"):
         Case(1, 2, 3, dense=True, alpha=2.0)
+    with pytest.raises(ValueError, match=r"alpha is 1\.0 and beta is 0\.5"):
+        Case(1, 2, 3, batch=4, beta=0.5)
 
 
 def test_an_interrupt_keeps_what_was_measured() -> None:
