@@ -42,6 +42,8 @@ class Loop:
         What they bring a lane.
     global_loads : int
         Loads of a lane from global memory.
+    dual_fmas : int
+        Those of `fmas` that are half of a dual-issue pair.
     """
 
     matrix: int
@@ -50,6 +52,7 @@ class Loop:
     lds_reads: dict[str, int]
     lds_bytes: int
     global_loads: int
+    dual_fmas: int = 0
 
 
 @dataclass(frozen=True)
@@ -272,7 +275,7 @@ def main_loop(loops: Mapping[str, Sequence[str]]) -> Loop:
     Examples
     --------
     >>> main_loop({"BB0_1": ["ds_read_b128 v[0:3], v9", "v_fmac_f32_e32 v4, v0, v1"]})
-    Loop(matrix=0, fmas=1, valu=1, lds_reads={'128': 1}, lds_bytes=16, global_loads=0)
+    Loop(matrix=0, fmas=1, valu=1, lds_reads={'128': 1}, lds_bytes=16, global_loads=0, dual_fmas=0)
     """
     counted = map(_count, loops.values())
     best = max(counted, key=lambda loop: (loop.matrix, loop.fmas), default=None)
@@ -289,11 +292,13 @@ def _count(lines: Sequence[str]) -> Loop:
             times, bits = int(read[1] or 1), int(read[2])
             reads[f"{times}x{bits}" if times > 1 else str(bits)] += 1
             lds_bytes += times * bits // 8
+    fmas = [found[1] for line in lines for found in _FMA.finditer(line)]
     return Loop(
         matrix=sum(bool(_MATRIX.match(line)) for line in lines),
-        fmas=sum(2 if found[1] == "pk_" else 1 for line in lines for found in _FMA.finditer(line)),
+        fmas=len(fmas) + fmas.count("pk_"),
         valu=sum(line.startswith("v_") for line in lines),
         lds_reads=dict(reads),
         lds_bytes=lds_bytes,
         global_loads=sum(bool(re.match(r"(?:global|flat|buffer)_load", line)) for line in lines),
+        dual_fmas=fmas.count("dual_"),
     )

@@ -42,6 +42,7 @@ from benchmarks.amd_compile import (
 )
 from benchmarks.amd_plan import Plan, plan_of
 from pyclgemm.cli_product import parameters_option, parse_shape
+from pyclgemm.config import Config
 from pyclgemm.database import load_database
 from pyclgemm.device import DeviceTraits
 from pyclgemm.errors import PyclgemmError
@@ -49,6 +50,7 @@ from pyclgemm.inquiry import Inquiry, choose, kernel_sources, product_of
 from pyclgemm.matrix_configs import MatrixConfig
 from pyclgemm.matrix_units import matrix_unit, sub_group_lanes
 from pyclgemm.precision import DTYPES, PRECISIONS
+from pyclgemm.product import Product
 from pyclgemm.typical import typical_traits
 
 ARCHITECTURES = ("gfx1012", "gfx1030", "gfx1100", "gfx1200", "gfx90a", "gfx942")
@@ -175,20 +177,45 @@ def make_rows(
         for shape, (element, algorithm) in itertools.product(shapes, asked):
             product = product_of(Inquiry(*shape, dtype=element, precision=algorithm))
             choice = choose(product.problem, traits, load_database(), path, parameters)
-            gemm = kernel_sources(product, choice.config, traits)[-1]
             unit = isinstance(choice.config, MatrixConfig)
-            plan = plan_of(product.problem, choice.config, traits) if unit else None
             for variant in variants_of(architecture):
                 if unit and variant.wave != sub_group_lanes(traits):
                     continue
-                compiled = compiler.compile(gemm.text, gemm.name, architecture, variant.options)
-                rows.append(
-                    Row(
-                        architecture, variant, shape, element, product.problem.precision.name,
-                        gemm.name, str(choice.config), compiled, plan,
-                    )
-                )  # fmt: skip
+                rows.append(compile_row(compiler, architecture, variant, product, choice.config))
     return rows
+
+
+def compile_row(
+    compiler: Compiler, architecture: str, variant: Variant, product: Product, config: Config
+) -> Row:
+    """Compile the kernel that a configuration gives, in one way.
+
+    Parameters
+    ----------
+    compiler : Compiler
+        clang with its libraries.
+    architecture : str
+        Such as "gfx1100".
+    variant : Variant
+        One of `variants_of` it.
+    product : Product
+        What is computed.
+    config : Config
+        A valid configuration.
+
+    Raises
+    ------
+    CompilerError
+        If the compiler refuses the kernel.
+    """
+    traits, problem = typical_traits(architecture), product.problem
+    gemm = kernel_sources(product, config, traits)[-1]
+    plan = plan_of(problem, config, traits) if isinstance(config, MatrixConfig) else None
+    compiled = compiler.compile(gemm.text, gemm.name, architecture, variant.options)
+    return Row(
+        architecture, variant, (problem.m, problem.n, problem.k), problem.dtype,
+        problem.precision.name, gemm.name, str(config), compiled, plan,
+    )  # fmt: skip
 
 
 def figures_of(row: Row) -> dict[str, str | int | float]:
@@ -206,6 +233,7 @@ def figures_of(row: Row) -> dict[str, str | int | float]:
         "vgprs": resources["VGPRs"],
         "agprs": resources.get("AGPRs", 0),
         "sgprs": resources["SGPRs"],
+        "spilled_vgprs": resources.get("VGPRs Spill", 0),
         "scratch_bytes": resources["ScratchSize"],
         "lds_bytes": resources["LDS Size"],
         "waves_per_simd": resources["Occupancy"],
@@ -216,6 +244,7 @@ def figures_of(row: Row) -> dict[str, str | int | float]:
         "loop_issue_slots": loop.valu,
         "matrix_per_slot": round(loop.matrix / loop.valu, 3),
         "fmas_per_slot": round(loop.fmas / loop.valu, 3),
+        "dual_share": round(loop.dual_fmas / loop.fmas, 3) if loop.fmas else "",
         "lds_reads": reads,
         "lds_bytes_per_fma": round(loop.lds_bytes / loop.fmas, 3) if loop.fmas else "",
         "global_loads": loop.global_loads,

@@ -15,7 +15,7 @@ _BATCH = re.compile(r"[1-9]\d{0,8}")
 
 @dataclass(frozen=True)
 class Case:
-    """One product ``out = op(a) op(b)``, row-major, out (m, n).
+    """One product ``out = alpha op(a) op(b) + beta out``, row-major, out (m, n).
 
     Attributes
     ----------
@@ -31,6 +31,14 @@ class Case:
         Whether it stands for a dense layer: constant second operand, bias and activation.
     batch : int or None
         So many products are computed by one call, of matrices one behind the other.
+    alpha, beta : float
+        Factors. With beta the result is added to in place, as BLAS has it: below 1 repeated
+        calls converge. Neither a dense layer nor a batch has them.
+
+    Raises
+    ------
+    ValueError
+        If a dense layer or a batch is given a factor.
     """
 
     m: int
@@ -42,6 +50,18 @@ class Case:
     padding: int = 0
     dense: bool = False
     batch: int | None = None
+    alpha: float = 1.0
+    beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.dense or self.batch is not None) and self.is_scaled:
+            kind = "a dense layer" if self.dense else "a batch"
+            raise ValueError(f"alpha is {self.alpha} and beta is {self.beta}; {kind} has 1 and 0")
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether it is more than the product of two matrices."""
+        return (self.alpha, self.beta) != (1.0, 0.0)
 
     @property
     def label(self) -> str:

@@ -39,9 +39,9 @@ class Reference:
         and one at random out of each run of neighbours, so that no wrong tile escapes. Of a
         batch the products, in the same way.
     expected : ndarray
-        These rows of the product, in float64.
+        These rows of ``alpha A B + beta C``, in float64.
     magnitude : ndarray
-        These rows of ``|A| |B|``, to which an error is compared.
+        These rows of ``|alpha| |A| |B| + |beta| |C|``, to which an error is compared.
     """
 
     k: int
@@ -90,7 +90,12 @@ def make_reference(operands: Operands, rng: np.random.Generator) -> Reference:
         b = b[rows]
     # A sum of positive numbers is exact enough in float32 for a bound.
     magnitude = _magnitude(a) @ _magnitude(b)
-    return Reference(case.k, rows, _wide(a) @ _wide(b), magnitude)
+    expected = _wide(a) @ _wide(b)
+    if case.is_scaled:
+        c = first.out.host[rows]
+        expected = case.alpha * expected + case.beta * _wide(c)
+        magnitude = abs(case.alpha) * magnitude + abs(case.beta) * _magnitude(c)
+    return Reference(case.k, rows, expected, magnitude)
 
 
 def error_ratio(

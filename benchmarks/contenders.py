@@ -130,8 +130,18 @@ class DeviceContender:
         return self._operands.result()
 
 
+def _scaling(operands: Operands, one: OperandSet) -> dict[str, Any]:
+    """Arguments of this library's functions for ``alpha A B + beta C``, in place."""
+    case = operands.case
+    addend = {"c": one.device_out, "beta": case.beta} if case.beta else {}
+    return {"alpha": case.alpha, **addend}
+
+
 def plan_contender(
-    operands: Operands, name: str = PLAN, config: Config | None = None
+    operands: Operands,
+    name: str = PLAN,
+    config: Config | None = None,
+    precision: Precision | None = None,
 ) -> DeviceContender:
     """Call a plan that was made before, without events, as a CUDA graph launches cuBLAS.
 
@@ -140,24 +150,29 @@ def plan_contender(
     operands : Operands
         What the calls work on.
     name : str
-        One of `NAMES`.
+        Column in tables.
     config : Config, optional
         Instead of what the library takes.
+    precision : Precision, optional
+        Instead of that of `operands`.
     """
     case, first = operands.case, operands.sets[0]
+    precision = precision or operands.arithmetic.precision
     plan = pyclgemm.plan(
         operands.queue, first.device_a, first.device_b, out=first.device_out,
         trans_a=case.trans_a, trans_b=case.trans_b,
-        precision=operands.arithmetic.precision.name, config=config,
+        precision=precision.name, config=config, **_scaling(operands, first),
     )  # fmt: skip
     return DeviceContender(
         name, operands,
         [
             functools.partial(
-                plan, one.device_a, one.device_b, out=one.device_out, add_event=False
+                plan, one.device_a, one.device_b, one.device_out if case.beta else None,
+                out=one.device_out, add_event=False,
             )
             for one in operands.sets
         ],
+        precision=precision,
         launches=_OWN_LAUNCHES,
     )  # fmt: skip
 
@@ -191,7 +206,7 @@ def gemm_contender(operands: Operands) -> DeviceContender:
         return functools.partial(
             function, operands.queue, one.device_a, one.device_b, out=one.device_out,
             trans_a=case.trans_a, trans_b=case.trans_b,
-            precision=operands.arithmetic.precision.name,
+            precision=operands.arithmetic.precision.name, **_scaling(operands, one),
         )  # fmt: skip
 
     return DeviceContender(GEMM, operands, [call(one) for one in operands.sets])
@@ -253,7 +268,7 @@ def clblast_contender(library: CLBlast, operands: Operands) -> DeviceContender:
     calls = [
         library.prepare(
             operands.queue, one.device_a, one.device_b, one.device_out,
-            trans_a=case.trans_a, trans_b=case.trans_b,
+            trans_a=case.trans_a, trans_b=case.trans_b, alpha=case.alpha, beta=case.beta,
         )
         for one in operands.sets
     ]  # fmt: skip
@@ -266,6 +281,8 @@ def clblast_contender(library: CLBlast, operands: Operands) -> DeviceContender:
 
 class NumpyContender:
     """``numpy.matmul`` into an array of its own, with the BLAS that NumPy came with.
+
+    It has no alpha and beta: the product alone is timed, and `result` adds what is missing.
 
     Parameters
     ----------
@@ -283,7 +300,8 @@ class NumpyContender:
         dtype = operands.arithmetic.dtype
         if dtype in ("float16", "bfloat16", "int8"):
             raise ValueError(f"NumPy multiplies {dtype} without a BLAS")
-        case = operands.case
+        self._case = case = operands.case
+        self._addend = operands.sets[0].out.host
         self.precision = operands.arithmetic.plain
         self.bias: NDArray[Any] | None = None
         self._products = [
@@ -309,4 +327,7 @@ class NumpyContender:
 
     def result(self) -> NDArray[Any]:
         """Give the result of the first set."""
-        return self._products[0][2]
+        product = self._products[0][2]
+        if not self._case.is_scaled:
+            return product
+        return np.asarray(self._case.alpha * product + self._case.beta * self._addend)

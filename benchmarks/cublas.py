@@ -14,6 +14,7 @@ from benchmarks.contenders import CUBLAS, CUBLAS_LAYER
 from benchmarks.operands import Matrix, Operands
 from benchmarks.torch_arithmetic import (
     check_layer,
+    check_scaling,
     check_sizes,
     from_torch,
     set_flags,
@@ -124,6 +125,10 @@ class CublasContender:
             raise ValueError(f"torch has no batch of {arithmetic}{' with bias and ReLU' * layer}")
         if layer:
             check_layer(arithmetic)
+        if case.is_scaled:
+            check_scaling(arithmetic)
+        self._case = case
+        self._addend = operands.sets[0].out.host_base
         self._how = torch_arithmetic(arithmetic)
         self._result_dtype = arithmetic.result_dtype
         self.precision = self._how.precision
@@ -177,7 +182,10 @@ class CublasContender:
     def _run(self, calls: int) -> None:
         for index in range(calls):
             a, b, out = self._products[index % len(self._products)]
-            if self._bias is None:
+            if self._case.is_scaled:
+                factors = {"alpha": self._case.alpha, "beta": self._case.beta}
+                self._torch.addmm(out, a, b, **factors, out=out)
+            elif self._bias is None:
                 self._how.multiply(self._torch, a, b, out)
             else:
                 self._torch._addmm_activation(self._bias, a, b, out=out)
@@ -192,9 +200,25 @@ class CublasContender:
         self._torch.cuda.synchronize(self._index)
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN, or of integers with -1."""
-        self._products[0][2].fill_(-1 if self._result_dtype == "int32" else float("nan"))
+        """Fill the result of the first set with NaN, or of integers with -1.
+
+        A result that is added to gets the numbers again that it had at first.
+        """
+        out = self._products[0][2]
+        if self._case.beta:
+            addend = to_torch(self._torch, self._addend, f"cuda:{self._index}")
+            out.copy_(addend[:, : self._case.n])
+            return
+        out.fill_(-1 if self._result_dtype == "int32" else float("nan"))
 
     def result(self) -> NDArray[Any]:
-        """Copy the result of the first set to the host."""
+        """Copy the result of the first set to the host.
+
+        Where a graph adds to the result several times, that of a single call outside it.
+        """
+        if self._case.beta and self.step > 1:
+            self.poison()
+            with self._torch.cuda.device(self._index):
+                self._run(1)
+            self.finish()
         return from_torch(self._torch, self._products[0][2], self._result_dtype)

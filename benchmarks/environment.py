@@ -28,13 +28,18 @@ def describe(device: cl.Device) -> dict[str, str]:
         "runtime": device.platform.version.strip(),
         "driver": device.driver_version.strip(),
         "compute_units": str(device.max_compute_units),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": now(),
         "host": f"{_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "load": _load(),
         "pyclgemm": _own_version(),
         "pyopencl": importlib.metadata.version("pyopencl"),
         "numpy": f"{importlib.metadata.version('numpy')}, {numpy_blas()}",
     }
+
+
+def now() -> str:
+    """The date and time in UTC, to the second."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def numpy_blas() -> str:

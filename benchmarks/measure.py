@@ -54,6 +54,14 @@ class Timing:
         return (self.quantile(0.75) - self.quantile(0.25)) / (2 * self.median)
 
 
+class MeasurementInterrupted(KeyboardInterrupt):  # noqa: N818 - no error, as its base is none
+    """The user stopped the rounds; what was measured until then is in `timings`."""
+
+    def __init__(self, timings: Mapping[str, Timing]) -> None:
+        super().__init__()
+        self.timings = timings
+
+
 def prepare_burst(
     contender: Contender, pace: Pace, blocker: Blocker | None, clock: Clock
 ) -> tuple[Burst, Sample]:
@@ -109,6 +117,11 @@ def measure_in_turn(
         Source of time.
     progress : callable
         Told after each burst which part of the work it was.
+
+    Raises
+    ------
+    MeasurementInterrupted
+        If the user stops the rounds, with the timings of contenders that had a burst.
     """
     clock = clock or Clock()
     pace = pace.shortened(len(contenders))
@@ -120,6 +133,31 @@ def measure_in_turn(
         clock.sleep(pace.rest_after(first.worked, contender.unrest))
     rounds = pace.rounds_for(firsts)
     samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+
+    def timings() -> dict[str, Timing]:
+        return {
+            burst.contender.name: Timing(burst.calls, tuple(taken), burst.clock_name)
+            for burst in bursts
+            if (taken := samples[burst.contender.name])
+        }
+
+    try:
+        _take_turns(bursts, samples, rounds, pace, rng, clock, progress)
+    except KeyboardInterrupt:
+        raise MeasurementInterrupted(timings()) from None
+    return timings()
+
+
+def _take_turns(
+    bursts: list[Burst],
+    samples: Mapping[str, list[float]],
+    rounds: int,
+    pace: Pace,
+    rng: np.random.Generator,
+    clock: Clock,
+    progress: Callable[[float], None],
+) -> None:
+    """Add to the samples of each contender, round by round; may replace bursts."""
     for _ in range(rounds):
         for index in rng.permutation(len(bursts)):
             burst = bursts[index]
@@ -136,9 +174,3 @@ def measure_in_turn(
                 taken.append(sample.seconds)
                 clock.sleep(pace.rest_after(sample.worked, burst.contender.unrest))
             progress(1 / (rounds * len(bursts)))
-    return {
-        burst.contender.name: Timing(
-            burst.calls, tuple(samples[burst.contender.name]), burst.clock_name
-        )
-        for burst in bursts
-    }

@@ -93,8 +93,15 @@ class Operands:
     bias: Matrix
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN (of integers: with -1), on the device."""
-        base = self.sets[0].out.device_base
+        """Fill the result of the first set with NaN (of integers: with -1), on the device.
+
+        A result that is added to gets the numbers again that it had at first.
+        """
+        out = self.sets[0].out
+        base = out.device_base
+        if self.case.beta:
+            base.set(out.host_base, self.queue)
+            return
         cl.enqueue_fill_buffer(self.queue, base.base_data, np.uint8(255), 0, base.nbytes)
 
     def result(self) -> NDArray[Any]:

@@ -21,7 +21,7 @@ from benchmarks.contenders import (
     PLAN,
     CheckedContender,
 )
-from benchmarks.measure import measure_in_turn
+from benchmarks.measure import MeasurementInterrupted, Timing, measure_in_turn
 from benchmarks.operands import Operands, make_operands, memory_shortage
 from benchmarks.report import Record
 from pyclgemm.ahead_timing import LONGEST_PRODUCT
@@ -56,6 +56,8 @@ class Session:
         Holds `queue` while short products are enqueued; None times all on the host.
     clock : Clock or None
         Another source of time than the host's clock.
+    own : collection of str
+        Contenders of this library, which must not fail.
     records : list of Record
         What was measured so far.
     failures : list of str
@@ -70,6 +72,7 @@ class Session:
     blocker: Blocker | None = None
     clock: Clock | None = None
     seed: int = 0
+    own: Collection[str] = OWN
     records: list[Record] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     _best: dict[tuple[str, Arithmetic], float] = field(default_factory=dict)
@@ -131,15 +134,32 @@ class Session:
                 contenders.append(contender)
         if not contenders:
             return
-        timings = measure_in_turn(
-            contenders,
-            self.pace,
-            rng,
-            blocker=self.blocker,
-            clock=self.clock,
-            progress=progress,
-        )
+        try:
+            timings = measure_in_turn(
+                contenders,
+                self.pace,
+                rng,
+                blocker=self.blocker,
+                clock=self.clock,
+                progress=progress,
+            )
+        except MeasurementInterrupted as interrupt:
+            self._record(contenders, interrupt.timings, operands, errors)
+            raise
+        self._record(contenders, timings, operands, errors)
+
+    def _record(
+        self,
+        contenders: Sequence[CheckedContender],
+        timings: Mapping[str, Timing],
+        operands: Operands,
+        errors: Mapping[str, tuple[float, float]],
+    ) -> None:
+        """Keep what was measured; of an interrupted case that is not every contender."""
+        case, arithmetic = operands.case, operands.arithmetic
         for contender in contenders:
+            if contender.name not in timings:
+                continue
             name, timing = contender.name, timings[contender.name]
             by_host = timing.clock_name == HostBurst.clock_name
             if self.blocker and contender.launches and by_host and timing.median < LONGEST_PRODUCT:
@@ -171,7 +191,7 @@ class Session:
             f"one product would take longer than {self.longest_product:g} s "
             "(--max-seconds allows it)"
         )
-        if any(name in OWN for name in names) and not any(name in OWN for name in fit):
+        if any(name in self.own for name in names) and not any(name in self.own for name in fit):
             self.say(f"{case.label} is skipped: {', '.join(slow)}, {reason}.")
             return []
         self.say(f"{case.label} goes without {', '.join(slow)}: {reason}.")
@@ -194,7 +214,7 @@ class Session:
             result = contender.result()
         except Exception as error:  # other libraries raise what they like; the run goes on
             self._say_once(f"{name} is left out of {operands.arithmetic}", case, str(error))
-            if name in OWN and not isinstance(error, UnsupportedError):
+            if name in self.own and not isinstance(error, UnsupportedError):
                 self.failures.append(
                     f"{name} raised for {case.label} {operands.arithmetic}: {error!r}"
                 )
@@ -207,7 +227,7 @@ class Session:
                 "not timed"
             )
             self.say(message + ".")
-            if name in OWN:
+            if name in self.own:
                 self.failures.append(message)
             return None
         errors[name] = ratio, relative_error(result, reference, contender.bias)

@@ -78,6 +78,12 @@ def check_layer(arithmetic: Arithmetic) -> None:
         raise ValueError(f"torch has no bias and ReLU in the product of {arithmetic}")
 
 
+def check_scaling(arithmetic: Arithmetic) -> None:
+    """Raise ValueError if torch has no ``alpha A B + beta C`` in place in an arithmetic."""
+    if arithmetic.result_dtype != arithmetic.dtype:
+        raise ValueError(f"torch has no alpha and beta in the product of {arithmetic}")
+
+
 def check_sizes(arithmetic: Arithmetic, m: int, n: int, k: int) -> None:
     """Raise ValueError if torch does not multiply matrices of these sizes."""
     if arithmetic.dtype == "int8" and (m <= _INT8_ROWS or n % _INT8_STEP or k % _INT8_STEP):

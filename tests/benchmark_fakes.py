@@ -157,6 +157,10 @@ class FakeTensor:
     def T(self) -> FakeTensor:  # noqa: N802 - torch's name
         return FakeTensor(self.array.T)
 
+    @property
+    def mT(self) -> FakeTensor:  # noqa: N802 - torch's name
+        return FakeTensor(self.array.swapaxes(-2, -1))
+
     def to(self, device: str) -> FakeTensor:
         return FakeTensor(self.array.copy())
 
@@ -179,6 +183,9 @@ class FakeTensor:
 
     def fill_(self, value: float) -> None:
         self.array.fill(value)
+
+    def copy_(self, other: FakeTensor) -> None:
+        self.array[...] = other.array
 
 
 class _Nothing:
@@ -255,18 +262,32 @@ class FakeTorch:
         assert b.array.flags.f_contiguous
         self._multiply("_int_mm", a, b, out)
 
+    def addmm(
+        self, c: FakeTensor, a: FakeTensor, b: FakeTensor, *, out: FakeTensor, **factors: float
+    ) -> None:
+        assert c is out
+        self._multiply("addmm", a, b, out, factors=(factors["alpha"], factors["beta"]))
+
     def _addmm_activation(
         self, bias: FakeTensor, a: FakeTensor, b: FakeTensor, out: FakeTensor
     ) -> None:
         self._multiply("_addmm_activation", a, b, out, bias)
 
     def _multiply(
-        self, name: str, a: FakeTensor, b: FakeTensor, out: FakeTensor, bias: Any = None
+        self,
+        name: str,
+        a: FakeTensor,
+        b: FakeTensor,
+        out: FakeTensor,
+        bias: Any = None,
+        factors: tuple[float, float] = (1.0, 0.0),
     ) -> None:
         self.called.append(name)
 
         def product() -> None:
             value = a.array.astype(float) @ b.array.astype(float)
+            if factors != (1.0, 0.0):
+                value = factors[0] * value + factors[1] * out.array.astype(float)
             if bias is not None:
                 value = np.maximum(value + bias.array.astype(float), 0)
             out.array[...] = value.astype(out.array.dtype)
