@@ -235,7 +235,7 @@ def packed_contender(operands: Operands) -> DeviceContender:
 
 
 def layer_contender(operands: Operands) -> DeviceContender:
-    """Call a `DenseLayer` with bias and ReLU, for each set its own weight."""
+    """Call the plan of a `DenseLayer` with bias and ReLU, for each set its own weight."""
     _refuse_batch(LAYER, operands)
     bias = operands.bias.device.reshape(operands.case.n)
 
@@ -245,7 +245,8 @@ def layer_contender(operands: Operands) -> DeviceContender:
             precision=operands.arithmetic.precision.name,
         )  # fmt: skip
         x = one.device_a.T if operands.case.trans_a else one.device_a
-        return functools.partial(layer, x, out=one.device_out)
+        ready = layer.plan(x, out=one.device_out)
+        return functools.partial(ready, x, layer.weight, out=one.device_out, add_event=False)
 
     return DeviceContender(
         LAYER, operands, [call(one) for one in operands.sets], bias=operands.bias.host[0],

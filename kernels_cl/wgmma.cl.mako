@@ -44,7 +44,7 @@ ${prelude.address("whole_a", whole[0])}
 ${prelude.address("whole_b", whole[1])}
 % endif
 
-${prelude.epilogue(called=True)}
+${prelude.epilogue(called=problem.activation != "relu")}
 
 ${tensor_copy.functions(staging is not None)}
 % if tiles.FILL:

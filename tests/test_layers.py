@@ -10,6 +10,7 @@ import pytest
 from reference import ACTIVATIONS, assert_close, expected_gemm, random_array
 
 import pyclgemm
+from pyclgemm.errors import ShapeError
 
 pytestmark = pytest.mark.any_runtime
 
@@ -167,3 +168,17 @@ def test_wrong_destination_is_refused(queue: Any, rng: Any) -> None:
     layer = pyclgemm.DenseLayer(queue, *_parameters(rng))
     with pytest.raises(pyclgemm.ShapeError, match=r"out.*\(3, 34\).*\(3, 35\)"):
         layer(np.zeros((3, INPUTS), np.float32), out=np.zeros((3, 34), np.float32))
+
+
+def test_a_plan_of_a_layer_runs_it_without_events(queue: Any, rng: Any) -> None:
+    weight, bias = rng.standard_normal((6, 4), np.float32), rng.standard_normal(4, np.float32)
+    layer = pyclgemm.DenseLayer(queue, weight, bias, "relu")
+    x = cl_array.to_device(queue, rng.standard_normal((3, 6), np.float32))
+    out = cl_array.empty(queue, (3, 4), np.float32)
+    ready = layer.plan(x, out=out)
+    out.events.clear()
+    assert ready(x, layer.weight, out=out, add_event=False) is out
+    assert out.events == []
+    np.testing.assert_array_equal(out.get(), layer(x).get())
+    with pytest.raises(ShapeError, match=r"x is \(3, 5\); weight is \(6, 4\)"):
+        layer.plan(x[:, :5])
