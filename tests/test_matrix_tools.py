@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 import pytest
 from checks import check_gemm
 from matrix_emulation import emulated_units
@@ -251,10 +252,7 @@ def test_a_layer_by_name_packs_for_the_units(units: None, queue: Any, rng: Any) 
     expected = expected_gemm(x, weight, bias=bias, activation="relu", precision="TF32_TF32_F32")
     assert ACTIVATIONS["relu"].lipschitz == 1
     assert_close(layer(x), expected)
-    plain = pyclgemm.plan(
-        queue, *(pyclgemm.api.to_device(queue, "x", one) for one in (x,)), layer.weight,
-        precision="TF32_TF32_F32",
-    )  # fmt: skip
+    plain = layer.plan(cl_array.to_device(queue, x))
     assert plain.choice.path == "matrix"
 
 
