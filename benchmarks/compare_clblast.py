@@ -52,6 +52,7 @@ from benchmarks.burst import Pace
 from benchmarks.case import Case, parse_shapes
 from benchmarks.environment import describe
 from benchmarks.factories import default_names, describe_clocks, make_factories
+from benchmarks.interruption import end_as_by_hand
 from benchmarks.matrix_suite import SUITE as MATRIX
 from benchmarks.matrix_suite import Run, matrix_runs
 from benchmarks.results import print_tables, write_results
@@ -242,4 +243,5 @@ def main(
 
 
 if __name__ == "__main__":
+    end_as_by_hand()
     main()

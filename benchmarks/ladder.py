@@ -31,6 +31,7 @@ from benchmarks.arithmetic import arithmetic_of
 from benchmarks.burst import Pace
 from benchmarks.case import Case
 from benchmarks.environment import describe, now
+from benchmarks.interruption import end_as_by_hand
 from benchmarks.ladder_compiled import Figures, compile_ladder, read_compiled
 from benchmarks.ladder_frame import OWN_RIVALS, ladder_frame
 from benchmarks.ladder_report import ladder_table, legend, write_report
@@ -248,4 +249,5 @@ def main(
 
 
 if __name__ == "__main__":
+    end_as_by_hand()
     main()

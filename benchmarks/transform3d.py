@@ -28,6 +28,7 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.environment import describe
+from benchmarks.interruption import end_as_by_hand
 from benchmarks.transform3d_cases import Data, Size, copy_bandwidth, disagreements, elapsed
 from benchmarks.transform3d_report import Repetition, speed_table, write_results
 from benchmarks.transform3d_rivals import rivals
@@ -36,8 +37,8 @@ from pyclgemm.errors import PyclgemmError, UnsupportedError
 from pyclgemm.queue_blocker import Blocker, QueueBlocker
 from pyclgemm.tensors import MOST_EXTENT
 from pyclgemm.timing import Work
-from pyclgemm.transform3d import plan_transform3d
 from pyclgemm.transform3d_choice import LEVELS
+from pyclgemm.transform3d_plan import plan_transform3d
 
 #: What is tuned.
 EXTENTS = (6, 8, 10, 12, 16, 20, 32)
@@ -221,4 +222,5 @@ def main(
 
 
 if __name__ == "__main__":
+    end_as_by_hand()
     main()

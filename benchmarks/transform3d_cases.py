@@ -17,7 +17,7 @@ from pyclgemm.ahead_timing import timed_work
 from pyclgemm.queue_blocker import Blocker
 from pyclgemm.rotation import rotated_sets
 from pyclgemm.timing import Work
-from pyclgemm.transform3d import plan_transform3d
+from pyclgemm.transform3d_plan import plan_transform3d
 
 #: Bytes of a buffer that is copied to find the bandwidth; no cache holds it.
 _COPIED_BYTES = {True: 1 << 27, False: 1 << 30}  # on a CPU, elsewhere

@@ -34,7 +34,8 @@ from .packed_matrix import PackedMatrix  # noqa: E402
 from .packing import pack  # noqa: E402
 from .plan import GemmPlan  # noqa: E402
 from .select import Choice  # noqa: E402
-from .transform3d import TransformPlan, plan_transform3d, transform3d  # noqa: E402
+from .transform3d import transform3d  # noqa: E402
+from .transform3d_plan import TransformPlan, plan_transform3d  # noqa: E402
 
 __all__ = [
     "ArgumentError",

@@ -25,9 +25,9 @@ from test_families import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CO
 import pyclgemm
 from pyclgemm import device
 from pyclgemm.problem import PackedLayout
-from pyclgemm.transform3d import build_transform, describe_transform
 from pyclgemm.transform3d_choice import TransformChoice
 from pyclgemm.transform3d_layout import FusedConfig
+from pyclgemm.transform3d_plan import build_transform, describe_transform
 
 CONFIGS = {
     "indirect": INDIRECT_CONFIGS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from dataclasses import replace
 from typing import Any
@@ -16,10 +15,11 @@ from gates import is_complete
 from tensor_reference import assert_transformed
 
 import pyclgemm
+from pyclgemm import transform3d_plan
 from pyclgemm.device import traits_of
-from pyclgemm.transform3d import build_transform, describe_transform
 from pyclgemm.transform3d_choice import LEVELS, TransformChoice
 from pyclgemm.transform3d_layout import FusedConfig
+from pyclgemm.transform3d_plan import build_transform, describe_transform
 
 SEPARATE = [level for level in LEVELS if level != "L6"]
 
@@ -346,8 +346,7 @@ def test_no_queue() -> None:
 
 def test_kronecker_past_memory_and_strides(queue: Any, monkeypatch: Any) -> None:
     small = replace(traits_of(queue.device), max_allocation_bytes=4 * 4**6 - 1)
-    module = importlib.import_module("pyclgemm.transform3d")  # the package has the function's name
-    monkeypatch.setattr(module, "traits_of", lambda device: small)
+    monkeypatch.setattr(transform3d_plan, "traits_of", lambda device: small)
     words = ("level is 'L6'", "K is 4", "64 x 64", "GB")
     pattern = "(?s)" + "".join(f"(?=.*{re.escape(word)})" for word in words)
     tensors, matrix = (cl_array.to_device(queue, x) for x in (ONES[:1], SQUARE))

@@ -22,9 +22,9 @@ from pyclgemm.kernel_source import KernelSource
 from pyclgemm.launch_sequence import LaunchSequence
 from pyclgemm.matrix_units_nvidia import nvidia_double_unit
 from pyclgemm.tensors import contiguous_stack
-from pyclgemm.transform3d import describe_transform
 from pyclgemm.transform3d_choice import TransformChoice, TransformProblem, choose_transform
 from pyclgemm.transform3d_layout import FusedUnitConfig
+from pyclgemm.transform3d_plan import describe_transform
 from pyclgemm.transform3d_schedule import make_schedule
 from pyclgemm.typical import typical_traits
 from pyclgemm.workspace import queue_state
