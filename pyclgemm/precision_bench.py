@@ -174,6 +174,7 @@ class PrecisionBench:
 
 
 def _line(error: BaseException) -> str:
-    """The first line of what an error says."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else ""
+    """The first line of what an error says, and of what a compiler complains of."""
+    first, *others = str(error).strip().splitlines() or [""]
+    complaint = next((line.strip() for line in others if "error" in line.lower()), "")
+    return f"{first}: {complaint}" if complaint else first

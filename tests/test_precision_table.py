@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pyclgemm import discovery, precision_bench
 from pyclgemm.cli import main
-from pyclgemm.errors import ArgumentError, PyclgemmError
+from pyclgemm.errors import ArgumentError, KernelBuildError, PyclgemmError
 from pyclgemm.precision import resolve_precision
 from pyclgemm.precision_bench import PrecisionBench
 from pyclgemm.precision_data import (
@@ -272,3 +272,13 @@ def test_an_exceeded_bound_ends_with_an_error(device: Any, monkeypatch: pytest.M
 def test_wrong_use_is_named(given: list[str], message: str) -> None:
     result = CliRunner().invoke(main, ["precision", *given])
     assert result.exit_code == 2 and message in result.output
+
+
+def test_a_refusal_says_what_the_compiler_complained_of() -> None:
+    log = "warning: unused\n<kernel>:3:1: error: use of undeclared identifier 'x'\nnote: here"
+    error = KernelBuildError("the compiler of 'A' refused kernel 'xgemm'", log=log)
+    assert precision_bench._line(error) == (
+        "the compiler of 'A' refused kernel 'xgemm': "
+        "<kernel>:3:1: error: use of undeclared identifier 'x'"
+    )
+    assert precision_bench._line(KernelBuildError("it refused")) == "it refused"
