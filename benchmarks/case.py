@@ -141,7 +141,7 @@ def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> li
         text_of_one, star, batch = item.partition("*")
         shape = GemmShape.parse(text_of_one)
         if shape is None or (star and not _BATCH.fullmatch(batch)):
-            raise ValueError(f"shape is {item!r}; wanted {WANTED}, and *100 for a batch of 100")
+            raise ValueError(f"shape is {item!r}; wanted {WANTED}")
         trans_a, trans_b = (letter == "T" for letter in shape.layout)
         count = int(batch) if star else None
         cases.append(Case(*shape.sizes, suite, trans_a, trans_b, shape.padding, dense, count))

@@ -1,9 +1,9 @@
-"""Sizes of a product together with how its matrices are stored, and both as text."""
+"""Sizes of a product, or of each of a batch, and how its matrices are stored; both as text."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 from .errors import ArgumentError
@@ -18,17 +18,18 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 #: What `GemmShape.parse` reads, in words.
 WANTED = (
-    "MxNxK with sizes of at least 1, optionally with :NT (layout) and +7 (padding), "
-    "such as 64x3072x768:NT"
+    "MxNxK with sizes of at least 1, optionally with :NT (layout), +7 (padding) and *100 (a batch "
+    "of 2 or more), such as 64x3072x768:NT"
 )
 
 _SIZE = r"([1-9]\d{0,9})"
-_TEXT = re.compile(rf"{_SIZE}x{_SIZE}x{_SIZE}(?::([NT]{{2}}))?(?:\+(\d{{1,9}}))?")
+_BATCH = r"(?:\*([2-9]|[1-9]\d{1,8}))?"
+_TEXT = re.compile(rf"{_SIZE}x{_SIZE}x{_SIZE}(?::([NT]{{2}}))?(?:\+(\d{{1,9}}))?{_BATCH}")
 
 
 @dataclass(frozen=True)
 class GemmShape:
-    """A product ``out = op(a) op(b)`` of row-major matrices, out (m, n).
+    """A product ``out = op(a) op(b)`` of row-major matrices, out (m, n), or a batch of them.
 
     Attributes
     ----------
@@ -38,12 +39,16 @@ class GemmShape:
         How a and b are stored, a letter each: "N" as (m, k) and (k, n), "T" transposed.
     padding : int
         Elements between the end of a row and the start of the next, in all three matrices.
+    batch : int or None
+        So many products are computed at once, of matrices one behind the other; None for a
+        single product.
 
     Raises
     ------
     ArgumentError
-        If a size is no integer of at least 1, the layout is not one of `LAYOUTS`, or the
-        padding is no integer of at least 0.
+        If a size is no integer of at least 1, the layout is not one of `LAYOUTS`, the
+        padding is no integer of at least 0, or the batch is neither None nor an integer of at
+        least 2.
 
     Examples
     --------
@@ -51,6 +56,8 @@ class GemmShape:
     (3072, 768)
     >>> str(GemmShape(1000, 1000, 1000, "TN", padding=7))
     '1000x1000x1000:TN+7'
+    >>> str(GemmShape(8, 8, 8, batch=10000))
+    '8x8x8*10000'
     """
 
     m: int
@@ -58,6 +65,7 @@ class GemmShape:
     k: int
     layout: Layout = "NN"
     padding: int = 0
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         for name, size in zip("mnk", self.sizes, strict=True):
@@ -69,6 +77,11 @@ class GemmShape:
             raise ArgumentError(
                 f"padding is {self.padding!r}; an integer of at least 0 is wanted, in elements"
             )
+        if self.batch is not None and (not isinstance(self.batch, int) or self.batch < 2):
+            raise ArgumentError(
+                f"batch is {self.batch!r}; an integer of at least 2 is wanted, or None for a "
+                "single product"
+            )
 
     @classmethod
     def parse(cls, text: str) -> GemmShape | None:
@@ -77,7 +90,7 @@ class GemmShape:
         Examples
         --------
         >>> GemmShape.parse("64x3072x768:NT+7")
-        GemmShape(m=64, n=3072, k=768, layout='NT', padding=7)
+        GemmShape(m=64, n=3072, k=768, layout='NT', padding=7, batch=None)
         >>> GemmShape.parse("64x3072") is None
         True
         """
@@ -85,7 +98,8 @@ class GemmShape:
         if found is None:
             return None
         m, n, k = map(int, found.group(1, 2, 3))
-        return cls(m, n, k, cast(Layout, found[4] or "NN"), int(found[5] or 0))
+        batch = int(found[6]) if found[6] else None
+        return cls(m, n, k, cast(Layout, found[4] or "NN"), int(found[5] or 0), batch)
 
     @classmethod
     def of(cls, shape: Any) -> GemmShape:
@@ -109,21 +123,21 @@ class GemmShape:
 
     @property
     def plain(self) -> bool:
-        """Whether the matrices are contiguous and not transposed."""
-        return self.layout == "NN" and not self.padding
+        """Whether it is a single product of contiguous matrices that are not transposed."""
+        return self.layout == "NN" and not self.padding and self.batch is None
 
     @property
     def stored_a(self) -> tuple[int, int]:
-        """Rows and columns of a as it is stored."""
+        """Rows and columns of a as it is stored, or of each of the batch."""
         return (self.m, self.k) if self.layout[0] == "N" else (self.k, self.m)
 
     @property
     def stored_b(self) -> tuple[int, int]:
-        """Rows and columns of b as it is stored."""
+        """Rows and columns of b as it is stored, or of each of the batch."""
         return (self.k, self.n) if self.layout[1] == "N" else (self.n, self.k)
 
     def problem(self, dtype: str, precision: str | None = None) -> GemmProblem:
-        """The product as the functions that take arrays describe it.
+        """The product, or the batch, as the functions that take arrays describe it.
 
         Parameters
         ----------
@@ -152,15 +166,20 @@ class GemmShape:
         )
         out = self._stored((self.m, self.n))
         algorithm = resolve_precision(precision, dtype)
-        return make_product(a, b, out, None, dtype=dtype, precision=algorithm).problem
+        return make_product(
+            a, b, out, None, dtype=dtype, precision=algorithm, batch=self.batch
+        ).problem
 
     def _stored(self, shape: tuple[int, int]) -> Matrix:
         rows, columns = shape
-        return Matrix(rows, columns, row_stride=columns + self.padding, column_stride=1, offset=0)
+        row_stride = columns + self.padding
+        matrix = Matrix(rows, columns, row_stride=row_stride, column_stride=1, offset=0)
+        return replace(matrix, batch_stride=rows * row_stride if self.batch else 0)
 
     def __str__(self) -> str:
         padding = f"+{self.padding}" if self.padding else ""
-        return f"{shape_text(self.sizes, self.layout)}{padding}"
+        batch = "" if self.batch is None else f"*{self.batch}"
+        return f"{shape_text(self.sizes, self.layout)}{padding}{batch}"
 
 
 def shape_text(sizes: tuple[int, int, int], layout: str = "NN") -> str:

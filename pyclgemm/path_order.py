@@ -97,10 +97,23 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
     return attempts
 
 
+def is_small_batch(problem: GemmProblem) -> bool:
+    """Whether a problem is a batch that kernels for small products are written for.
+
+    Examples
+    --------
+    >>> from pyclgemm.gemm_shape import GemmShape
+    >>> shapes = GemmShape(8, 8, 8, batch=100), GemmShape(8, 8, 8), GemmShape(65, 8, 8, batch=100)
+    >>> [is_small_batch(shape.problem("float32")) for shape in shapes]
+    [True, False, False]
+    """
+    sizes = (problem.m, problem.n, problem.k)
+    return problem.products >= _LEAST_PRODUCTS and max(sizes) <= MOST_SMALL and 0 not in sizes
+
+
 def _small_attempt(family: str, problem: GemmProblem, hits: Hits) -> list[Attempt]:
     """The kernels for batches of small products, where there are enough of them."""
-    sizes = (problem.m, problem.n, problem.k)
-    if problem.products < _LEAST_PRODUCTS or max(sizes) > MOST_SMALL or 0 in sizes:
+    if not is_small_batch(problem):
         return []
     known = [
         (file, entry)

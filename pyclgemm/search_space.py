@@ -8,15 +8,24 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .config import FAMILIES, Config, config_from_dict
+from .config import (
+    FAMILIES,
+    SMALL_FAMILIES,
+    Config,
+    SmallConfig,
+    SmallCpuConfig,
+    config_from_dict,
+)
 from .constraints import violations
 from .device import DeviceTraits
 from .errors import ArgumentError
 from .matrix_units import matrix_unit
+from .path_order import is_small_batch
 from .precision import Precision, is_complex
+from .problem import GemmProblem
 from .tuning_axes import Point, bounds_of, coordinates_of, family_axes, parameters_at
 from .wgmma_units import wgmma_unit
 
@@ -142,7 +151,7 @@ class SearchSpace:
 
 
 def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple[str, ...]:
-    """The families that `pyclgemm.select` may choose on a device, for a type and a precision.
+    """The families that `pyclgemm.select` may choose for single products on a device.
 
     Examples
     --------
@@ -161,15 +170,66 @@ def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple
     return units if precision.needs_matrix_unit else ("indirect", "direct", "gemv", *units)
 
 
-def suits(family: str, m: int, n: int) -> bool:
-    """Whether a family is worth trying on a product of so many rows and columns.
+def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
+    """The family for batches of small products, where the library takes it before any other.
 
     Examples
     --------
-    >>> suits("gemv", 4096, 1), suits("gemv", 512, 512), suits("direct", 512, 512)
+    >>> from pyclgemm.gemm_shape import GemmShape
+    >>> from pyclgemm.typical import typical_traits
+    >>> batch = GemmShape(8, 8, 8, batch=100)
+    >>> small_family(batch.problem("float32"), typical_traits("sm_90"))
+    'small'
+    >>> small_family(batch.problem("complex64"), typical_traits("x86-64-v3")) is None
+    True
+    """
+    if not is_small_batch(problem) or problem.precision.needs_matrix_unit:
+        return None
+    if traits.type != "cpu":
+        return SmallConfig.family
+    return None if problem.complex else SmallCpuConfig.family
+
+
+def families_for(problems: Iterable[GemmProblem], traits: DeviceTraits) -> tuple[str, ...]:
+    """The families that `pyclgemm.select` may choose for some problems of one type and precision.
+
+    Examples
+    --------
+    >>> from pyclgemm.gemm_shape import GemmShape
+    >>> from pyclgemm.typical import typical_traits
+    >>> problems = [GemmShape(8, 8, 8, batch=batch).problem("float32") for batch in (None, 100)]
+    >>> families_for(problems, typical_traits("x86-64-v3"))
+    ('cpu', 'small_cpu')
+    """
+    families: dict[str, None] = {}
+    small: dict[str, None] = {}
+    for problem in problems:
+        families |= dict.fromkeys(families_of(traits, problem.dtype, problem.precision))
+        if found := small_family(problem, traits):
+            small[found] = None
+    return (*families, *small)
+
+
+def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
+    """Whether a family is worth trying on a product or a batch.
+
+    Where the library takes kernels for small products, no others are: their records would not be
+    asked.
+
+    Examples
+    --------
+    >>> from pyclgemm.gemm_shape import GemmShape
+    >>> from pyclgemm.typical import typical_traits
+    >>> column = GemmShape(4096, 1, 512).problem("float32")
+    >>> square = GemmShape(512, 512, 512).problem("float32")
+    >>> h100 = typical_traits("sm_90")
+    >>> suits("gemv", column, h100), suits("gemv", square, h100), suits("direct", square, h100)
     (True, False, True)
     """
-    return family != "gemv" or min(m, n) <= _FEW
+    small = small_family(problem, traits)
+    if small is not None or family in SMALL_FAMILIES:
+        return family == small
+    return family != "gemv" or min(problem.m, problem.n) <= _FEW
 
 
 def search_space(family: str, dtype: str, traits: DeviceTraits, terms: int = 1) -> SearchSpace:

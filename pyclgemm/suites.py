@@ -58,6 +58,11 @@ def _layouts() -> tuple[GemmShape, ...]:
     return (*transposed, *others)
 
 
+def _batched() -> tuple[GemmShape, ...]:
+    """Batches of small squares, each enough to fill a device."""
+    return tuple(GemmShape(size, size, size, batch=10_000) for size in (8, 16, 32, 64))
+
+
 def _spread(count: int = 192, largest: int = 8192) -> tuple[GemmShape, ...]:
     """Sizes evenly spread over the cube of their logarithms, the layouts in turn.
 
@@ -80,6 +85,7 @@ SUITES: dict[str, tuple[GemmShape, ...]] = {
     "skinny": _skinny(),
     "layouts": _layouts(),
     "spread": _spread(),
+    "batched": _batched(),
 }
 
 
@@ -89,9 +95,10 @@ def parse_products(text: str) -> list[GemmShape]:
     Parameters
     ----------
     text : str
-        Names of `SUITES`, shapes in the form MxNxK with a layout (:NT) and padding (+7) as
-        `GemmShape.parse` takes them, and files, separated by commas. A file has shapes or names
-        of suites separated by white space or commas; what follows ``#`` in a line is a comment.
+        Names of `SUITES`, shapes in the form MxNxK with a layout (:NT), padding (+7) and a batch
+        (*100) as `GemmShape.parse` takes them, and files, separated by commas. A file has shapes
+        or names of suites separated by white space or commas; what follows ``#`` in a line is a
+        comment.
         A shape that occurs twice is taken once, at its first place.
 
     Returns
@@ -147,7 +154,7 @@ def parse_suite(text: str) -> list[Shape]:
     Raises
     ------
     ArgumentError
-        As `parse_products`, and if a product has transposed operands or padding.
+        As `parse_products`, and if a product has transposed operands or padding, or is a batch.
 
     Examples
     --------
@@ -158,8 +165,8 @@ def parse_suite(text: str) -> list[Shape]:
     for product in products:
         if not product.plain:
             raise ArgumentError(
-                f"shapes has {str(product)!r}; only contiguous matrices that are not transposed "
-                f"are taken here: {shape_text(product.sizes)}"
+                f"shapes has {str(product)!r}; only contiguous matrices that are not transposed, "
+                f"and no batches, are taken here: {shape_text(product.sizes)}"
             )
     return [product.sizes for product in products]
 

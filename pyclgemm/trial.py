@@ -29,7 +29,7 @@ class Trial:
     Attributes
     ----------
     shape : GemmShape
-        Sizes, and how the matrices are stored.
+        Sizes, how the matrices are stored, and how many products there are.
     config : Config
         What is tried.
     rival : Config or None
@@ -50,7 +50,7 @@ class Outcome:
     status : str
         A key of `OUTCOMES`.
     seconds : float or None
-        Median time of one product; None unless the trial is fine.
+        Median time of one product, or of one batch; None unless the trial is fine.
     rival_seconds : float or None
         That of the rival, in turn with it.
     reason : str

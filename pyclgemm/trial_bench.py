@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from .rotation import rotated_sets
 from .trial import FINE, Outcome, Trial
 from .trial_timing import CPU_PACE, GPU_PACE, Work, time_in_turn
 from .uniform import uniform
-from .verification import Part, reference_parts
+from .verification import Part, batch_parts, reference_parts
 
 #: Bytes of operands, of all shapes together, that are kept on the device.
 _KEPT_BYTES = 12 << 30
@@ -160,7 +161,7 @@ class TrialBench:
         try:
             described = describe_product(
                 a, b, None, out, trans_a=False, trans_b=False, epilogue=None,
-                precision=self._precision.name, reads_product=True,
+                precision=self._precision.name, reads_product=True, batched=len(out.shape) == 3,
             )  # fmt: skip
             return kernel_sources(described, config, self._traits)
         except PyclgemmError:
@@ -201,29 +202,33 @@ class TrialBench:
 
     def _read(self, out: Any, part: Part) -> Any:
         """The rows or columns of a result that a part is about."""
-        rows, columns = out.shape
-        if len(part.indices) == out.shape[part.axis]:
-            return self._rectangle(out, 0, 0, rows, columns)
+        rows, columns = out.shape[-2:]
+        first = (part.product or 0) * rows
+        if len(part.indices) == (rows, columns)[part.axis]:
+            return self._rectangle(out, first, 0, rows, columns)
         pieces = [
-            self._rectangle(out, index, 0, 1, columns)
+            self._rectangle(out, first + index, 0, 1, columns)
             if part.axis == 0
-            else self._rectangle(out, 0, index, rows, 1)
+            else self._rectangle(out, first, index, rows, 1)
             for index in map(int, part.indices)
         ]
         return np.concatenate(pieces, part.axis)
 
     def _padding_written(self, out: Any) -> bool:
         """Whether anything between the rows of a result is no longer as it was filled."""
-        rows, columns = out.shape
-        padding = out.strides[0] // out.dtype.itemsize - columns
+        *rows, columns = out.shape
+        padding = out.strides[-2] // out.dtype.itemsize - columns
         if not padding:
             return False
-        between = self._rectangle(out, 0, columns, rows, padding)
+        between = self._rectangle(out, 0, columns, math.prod(rows), padding)
         return bool((between.view(np.uint8) != 255).any())
 
     def _rectangle(self, out: Any, row: int, column: int, rows: int, columns: int) -> Any:
-        """Copy a part of the buffer of a result, whose rows may be padded."""
-        size, pitch = out.dtype.itemsize, out.strides[0]
+        """Copy a part of the buffer of a result, whose rows may be padded.
+
+        Rows are counted through a batch: one product's follow those of the one before.
+        """
+        size, pitch = out.dtype.itemsize, out.strides[-2]
         got = np.empty((rows, columns), out.dtype)
         cl.enqueue_copy(
             self._queue, got, out.base_data,
@@ -243,40 +248,45 @@ class TrialBench:
 
     def _make_product(self, shape: GemmShape) -> _Product:
         rng = np.random.default_rng(shape.m * shape.n + shape.k)
+        stack = () if shape.batch is None else (shape.batch,)
         stored_a, stored_b = (
-            uniform(rng, one, self._dtype) for one in (shape.stored_a, shape.stored_b)
+            uniform(rng, (*stack, *one), self._dtype) for one in (shape.stored_a, shape.stored_b)
         )
         turns = [letter == "T" for letter in shape.layout]
-        a, b = (x.T if turn else x for x, turn in zip((stored_a, stored_b), turns, strict=True))
-        parts = reference_parts(a, b, self._precision, rng)
-        out = np.empty((shape.m, shape.n), self._result_dtype)
+        a, b = (
+            _transposed(x) if turn else x
+            for x, turn in zip((stored_a, stored_b), turns, strict=True)
+        )
+        parts = (batch_parts if stack else reference_parts)(a, b, self._precision, rng)
+        out = np.empty((*stack, shape.m, shape.n), self._result_dtype)
         set_bytes = sum(
-            len(x) * (x.shape[1] + shape.padding) * x.itemsize for x in (stored_a, stored_b, out)
+            math.prod(x.shape[:-1]) * (x.shape[-1] + shape.padding) * x.itemsize
+            for x in (stored_a, stored_b, out)
         )
         sets = []
         for _ in range(rotated_sets(set_bytes, self._queue.device)):
             on_device = [self._stored(x, shape.padding) for x in (stored_a, stored_b)]
             device_a, device_b = (
-                x.T if turn else x for x, turn in zip(on_device, turns, strict=True)
+                _transposed(x) if turn else x for x, turn in zip(on_device, turns, strict=True)
             )
             sets.append((device_a, device_b, self._empty(out.shape, shape.padding)))
         return _Product(tuple(sets), parts)
 
     def _stored(self, matrix: Any, padding: int) -> Any:
-        """A matrix on the device, with NaN or -1 between its rows: not the kernel's to use."""
+        """Matrices on the device, with NaN or -1 between rows: not the kernel's to use."""
         if not padding:
             return cl_array.to_device(self._queue, matrix)
-        rows, columns = matrix.shape
-        filled = np.full((rows, (columns + padding) * matrix.itemsize), 255, np.uint8)
+        *rows, columns = matrix.shape
+        filled = np.full((*rows, (columns + padding) * matrix.itemsize), 255, np.uint8)
         padded = filled.view(matrix.dtype)
-        padded[:, :columns] = matrix
-        return cl_array.to_device(self._queue, padded)[:, :columns]
+        padded[..., :columns] = matrix
+        return cl_array.to_device(self._queue, padded)[..., :columns]
 
-    def _empty(self, shape: tuple[int, int], padding: int) -> Any:
+    def _empty(self, shape: tuple[int, ...], padding: int) -> Any:
         """Room for a result."""
-        rows, columns = shape
-        whole = cl_array.empty(self._queue, (rows, columns + padding), self._result_dtype)
-        return whole[:, :columns]
+        *rows, columns = shape
+        whole = cl_array.empty(self._queue, (*rows, columns + padding), self._result_dtype)
+        return whole[..., :columns]
 
     def _require_device(self) -> None:
         """Raise unless the device still works: one fault can spoil a whole context."""
@@ -291,6 +301,12 @@ class TrialBench:
 
 class _WrongError(Exception):
     """The result differs from the reference."""
+
+
+def _transposed(array: Any) -> Any:
+    """Each matrix of an array transposed."""
+    *stack, rows, columns = range(len(array.shape))
+    return array.transpose((*stack, columns, rows))
 
 
 def _line(error: object) -> str:

@@ -27,7 +27,7 @@ from .device import DeviceTraits
 from .errors import ArgumentError
 from .gemm_shape import GemmShape
 from .precision import resolve_precision
-from .search_space import families_of
+from .search_space import families_for
 from .trial_process import TrialProcess
 from .tuning_log import TuningLog, user_log
 from .tuning_session import Progress, TuningSession
@@ -93,8 +93,8 @@ def tune(
     Parameters
     ----------
     shapes : sequence of GemmShape or tuple of int
-        Products with a row-major result. m, n, k alone stand for contiguous operands that are
-        not transposed.
+        Products with a row-major result, or batches of them. m, n, k alone stand for one of
+        contiguous operands that are not transposed.
     device : str, optional
         As for `pyclgemm.discovery.choose_device`.
     dtype : str
@@ -104,7 +104,8 @@ def tune(
     budget : float
         Seconds, compiling and all else included.
     families : sequence of str, optional
-        Kernel families; None takes those that the library may choose on the device.
+        Kernel families; None takes those that the library may choose on the device. A batch
+        for which it takes kernels for small products is searched among these alone.
     database : Database, optional
         What is known; None takes what `pyclgemm.gemm` uses.
     log_folder : pathlib.Path, optional
@@ -149,7 +150,7 @@ def tune(
         session = TuningSession(
             process,
             standings,
-            tuple(families or families_of(process.traits, dtype, algorithm)),
+            tuple(families or families_for([one.problem for one in standings], process.traits)),
             start,
             budget,
             TuningLog(user_log(process.traits, dtype, algorithm.name, log_folder)),

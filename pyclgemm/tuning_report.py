@@ -11,11 +11,12 @@ from .config import Config
 from .errors import UnsupportedError
 from .gemm_shape import GemmShape
 from .precision import resolve_precision
-from .search_space import families_of, search_space
+from .search_space import families_for, search_space, suits
 from .trial import FINE, OUTCOMES
 from .trial_process import TrialProcess
 from .tuner import TuningResult
 from .tuning_progress import speed_text
+from .tuning_result import is_recorded
 from .tuning_stages import LAST_AT_LEAST, start_part
 
 
@@ -59,7 +60,7 @@ def short_text(config: Config) -> str:
 
 
 def outcome_lines(result: TuningResult) -> list[str]:
-    """How the trials came out, the reasons of those that failed, and remarks."""
+    """How the trials came out, the reasons of those that failed, what makes no record, remarks."""
     trials = sum(result.outcomes.values())
     fine = result.outcomes.get(FINE, 0)
     ended = "Ctrl-C ended the run after" if result.interrupted else "Done in"
@@ -71,6 +72,12 @@ def outcome_lines(result: TuningResult) -> list[str]:
     ]
     if any(standing.gain is not None for standing in result.standings):
         lines.append("The gain is over what the library took before, timed in turn at the end.")
+    unsaved = [one.shape for one in result.standings if one.best and not is_recorded(one)]
+    if unsaved:
+        lines.append(
+            f"Not saved: {', '.join(map(str, unsaved))}. Of batches only kernels for small ones "
+            "have records; those of others would serve single products, which were not timed."
+        )
     return [*lines, *result.remarks]
 
 
@@ -91,7 +98,8 @@ def dry_run_tables(
     with TrialProcess(device, dtype, precision) as process:
         traits = process.traits
     algorithm = resolve_precision(precision, dtype)
-    families = families_of(traits, dtype, algorithm)
+    problems = [shape.problem(dtype, precision) for shape in shapes]
+    families = families_for(problems, traits)
     if not families:
         raise UnsupportedError(
             f"precision is {algorithm.name}, which no kernel computes on {traits.name!r}"
@@ -103,6 +111,9 @@ def dry_run_tables(
     for name in ("points", "of them valid"):
         spaces.add_column(name, justify="right", no_wrap=True)
     for family in families:
+        # A batch may leave families out; a single product shows all that the device has.
+        if not any(one.batch is None or suits(family, one, traits) for one in problems):
+            continue
         space = search_space(family, dtype, traits, algorithm.terms)
         count = space.count()
         axes = ", ".join(f"{name} {_values(values)}" for name, values in space.axes.items())

@@ -1,4 +1,10 @@
-"""From what the tuner found to a database file: records by shape, and what must not be lost."""
+"""From what the tuner found to a database file: records by shape, and what must not be lost.
+
+A batch of small products leaves a record of the product's own sizes: the kernels for such batches
+compute nothing else, so no single product takes it. A larger batch leaves none. It takes the
+records of single products that fill a device as it does (`pyclgemm.shape_distance`), and a record
+of it would be theirs too, though nobody timed them with it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from .config import SMALL_FAMILIES
+from .config import SMALL_FAMILIES, Config
 from .constraints import violations
 from .database import Database, read_file, user_database_folder
 from .database import save_file as save_database_file
@@ -26,10 +32,13 @@ from .shape_distance import (
 )
 from .tuner import TuningResult
 from .tuning_log import device_slug
+from .tuning_state import Standing
 
 #: A known record this close, in octaves, to a product that was tuned is superseded: only one of
 #: the same layout and alignment is.
 _SAME_CLASS = 0.5
+#: Products of a batch for which a record of kernels for small products is looked up.
+_MANY = 10_000
 
 
 def user_file(result: TuningResult) -> Path:
@@ -37,21 +46,34 @@ def user_file(result: TuningResult) -> Path:
     return user_database_folder() / f"{device_slug(result.traits)}.json"
 
 
+def is_recorded(standing: Standing) -> bool:
+    """Whether what is best on a shape makes a record."""
+    if standing.best is None or standing.gflops is None:
+        return False
+    return standing.shape.batch is None or _is_small(standing.best)
+
+
 def tuned_records(result: TuningResult) -> list[Record]:
-    """A record for each product on which something was measured.
+    """A record for each product on which something was measured, but for large batches.
 
     Of shapes that are one product in canonical form, such as 9x1x8 and 1x9x8:NT, the faster
-    counts.
+    counts; so it does of batches of the same products.
     """
-    found: dict[ProductTraits, Record] = {}
+    found: dict[tuple[bool, ProductTraits], Record] = {}
     for standing in result.standings:
-        if standing.best is None or standing.gflops is None:
+        if not is_recorded(standing) or standing.best is None or standing.gflops is None:
             continue
-        traits = traits_of_problem(standing.problem)
-        known = found.get(traits)
+        traits = replace(traits_of_problem(standing.problem), products=1)
+        place = _is_small(standing.best), traits
+        known = found.get(place)
         if known is None or standing.gflops > (known.gflops or 0.0):
-            found[traits] = record_for(traits, standing.best, _rounded(standing.gflops))
+            found[place] = record_for(traits, standing.best, _rounded(standing.gflops))
     return list(found.values())
+
+
+def _is_small(config: Config) -> bool:
+    """Whether it computes batches of small products, and nothing else."""
+    return config.family in SMALL_FAMILIES
 
 
 def kept_records(
@@ -60,7 +82,9 @@ def kept_records(
     """Records for shapes that were not tuned: of the file itself, and what the library uses today.
 
     A file of the device's own hides those of its architecture and all below, so what these say
-    about other shapes is carried over, without its speed, which was measured elsewhere.
+    about other shapes is carried over, without its speed, which was measured elsewhere. Kernels
+    for batches of small products are looked up by themselves: their records are carried over if
+    such batches were tuned, those of other kernels if other products were.
 
     Parameters
     ----------
@@ -71,20 +95,21 @@ def kept_records(
     own : sequence of Record
         What stands in the file that is to be written.
     """
-    tuned = [traits_of_problem(_problem_of(record, result)) for record in tuned_records(result)]
+    tuned: dict[bool, list[ProductTraits]] = {}
+    for record in tuned_records(result):
+        tuned.setdefault(_is_small(record.config), []).append(_traits_of(record, result))
 
     def superseded(record: Record) -> bool:
-        if record.config.family in SMALL_FAMILIES:
-            return False  # it is for batches, which were not tuned
-        wanted = traits_of_problem(_problem_of(record, result))
-        return any(distance(wanted, known) <= _SAME_CLASS for known in tuned)
+        wanted = _traits_of(record, result)
+        alike = tuned.get(_is_small(record.config), [])
+        return any(distance(wanted, known) <= _SAME_CLASS for known in alike)
 
     kept = {_place(record): record for record in own if not superseded(record)}
     for file, entry in database.lookup(result.traits, result.dtype, result.precision):
         for record in entry.records:
             if _place(record) in kept or superseded(record):
                 continue
-            if record.config.family in SMALL_FAMILIES:
+            if _is_small(record.config) not in tuned:
                 continue  # found where it stands
             if violations(record.config, result.dtype, result.traits):
                 continue
@@ -103,7 +128,9 @@ def kept_records(
 
 def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
     """The product for which a record stands; without an alignment, of contiguous matrices."""
-    problem = GemmShape(*record.shape, record.layout).problem(result.dtype, result.precision)
+    batch = _MANY if _is_small(record.config) else None
+    shape = GemmShape(*record.shape, record.layout, batch=batch)
+    problem = shape.problem(result.dtype, result.precision)
     if record.alignment is None:
         return problem
     a, b, out = (
@@ -113,14 +140,20 @@ def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
     return replace(problem, a=a, b=b, out=out)
 
 
+def _traits_of(record: Record, result: TuningResult) -> ProductTraits:
+    """What decides how near a record is to others of its kind: the number of products does not."""
+    return replace(traits_of_problem(_problem_of(record, result)), products=1)
+
+
 def _rounded(gflops: float) -> float:
     """Four digits: the product of three small matrices may run at 0.01 GFLOPS."""
     return float(f"{gflops:.4g}")
 
 
-def _place(record: Record) -> tuple[tuple[int, int, int], str, int]:
-    """What tells records apart, and their order in a file."""
-    return record.shape, record.layout, traits_of_record(record).alignment
+def _place(record: Record) -> tuple[bool, tuple[int, int, int], str, int]:
+    """What tells records apart, and their order in a file: those of batches come last."""
+    alignment = traits_of_record(record).alignment
+    return _is_small(record.config), record.shape, record.layout, alignment
 
 
 def make_file(
@@ -145,13 +178,13 @@ def make_file(
     Raises
     ------
     ArgumentError
-        If nothing was measured.
+        If nothing was measured of which a record is made.
     DatabaseError
         If the file that is there cannot be used.
     """
     records = tuned_records(result)
     if not records:
-        raise ArgumentError("nothing was measured, so there is nothing to save")
+        raise ArgumentError("nothing was measured that makes a record: there is nothing to save")
     traits = result.traits
     kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
     if level == "architecture" and traits.architecture:
@@ -163,11 +196,17 @@ def make_file(
     here = [entry for entry in standing if _names(entry) == (result.dtype, result.precision)]
     own = [record for entry in here for record in entry.records if _is_taken(record, entry)]
     kept = kept_records(result, database, own)
+    threshold = None
+    if all(_is_small(record.config) for record in records):
+        # No paths were compared: what is known of single products stays as it is.
+        threshold = next((entry.indirect_from for entry in here if entry.indirect_from), None)
+        others = [one for entry in here for one in entry.records if not _is_small(one.config)]
+        kept = [*others, *(record for record in kept if _is_small(record.config))]
     records = sorted([*records, *kept], key=_place)
     text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
         text += "; records without a speed are older ones"
-    entries = [Entry(result.dtype, result.precision, tuple(records))]
+    entries = [Entry(result.dtype, result.precision, tuple(records), threshold)]
     entries += [entry for entry in standing if entry not in here]
     return DatabaseFile.make(path, match, Source("measured", text), entries)
 
@@ -175,7 +214,7 @@ def make_file(
 def _is_taken(record: Record, entry: Entry) -> bool:
     """Whether a record's path is the one that its entry's threshold, if any, takes there."""
     threshold = entry.indirect_from
-    if threshold is None:
+    if threshold is None or _is_small(record.config):
         return True
     return (record.config.family == "indirect") == threshold.reached(*record.shape)
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from .batch_refusal import batch_refusal
 from .config import Config
 from .constraints import violations
 from .gemm_shape import GemmShape
@@ -129,7 +130,7 @@ class TuningSession:
             (standing.shape, space.family): Search(space, seed + 1000 * number)
             for number, standing in enumerate(self.standings)
             for space in spaces
-            if suits(space.family, standing.shape.m, standing.shape.n)
+            if suits(space.family, standing.problem, process.traits)
         }
 
     @property
@@ -211,10 +212,12 @@ class TuningSession:
 
     def may_run(self, standing: Standing, config: Config) -> bool:
         """Whether a configuration can run on the device, suits the shape and is new to it."""
-        shape = standing.shape
-        if config in standing.scores or not suits(config.family, shape.m, shape.n):
+        traits = self.process.traits
+        if config in standing.scores or not suits(config.family, standing.problem, traits):
             return False
-        return not violations(config, self._dtype, self.process.traits)
+        if violations(config, self._dtype, traits):
+            return False
+        return not batch_refusal(config, standing.problem, traits)
 
     def resume(self) -> dict[GemmShape, list[Config]]:
         """Take in what earlier runs measured; returns the best of each shape, to measure anew."""

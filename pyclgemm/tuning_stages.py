@@ -8,11 +8,12 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from .config import Config
+from .config import SMALL_FAMILIES, Config
 from .database import Database
 from .errors import UnsupportedError
 from .gemm_shape import GemmShape
 from .problem import GemmProblem
+from .search_space import small_family
 from .select import select
 from .shape_distance import by_distance, traits_of_problem
 from .trial import FINE, Outcome
@@ -136,12 +137,14 @@ class TuningStages:
         """The configurations that the databases have for the device, the nearest shapes first."""
         session = self._session
         wanted = traits_of_problem(problem)
+        small = small_family(problem, session.process.traits)
         hits = self._database.lookup(session.process.traits, problem.dtype, problem.precision.name)
         configs = [
             record.config
             for _, entry in hits
             for record in by_distance(entry.records, wanted, session.process.traits.compute_units)
             if record.config.family in session.families
+            and (record.config.family in SMALL_FAMILIES) == (small is not None)
         ]
         return list(dict.fromkeys(configs))
 

@@ -11,7 +11,7 @@ rounded to parts, the error of a product (`pyclgemm.precision.Precision.product_
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ _LAMBDA = 10.0
 _WHOLE = 1 << 27
 #: Rows, and columns, that are checked then: the first, the last, and random ones.
 _SAMPLED = 6
+#: Products of a batch that are checked, at most; of large ones as few as `_SAMPLED`.
+_MOST_PRODUCTS = 64
 #: Columns of B that are widened to float64 at a time.
 _BLOCK = 1024
 
@@ -114,12 +116,15 @@ class Part:
     value, bound : numpy.ndarray
         In float64 or complex128, as ``result.take(indices, axis)`` must be, and how far from
         it each element may lie.
+    product : int or None
+        Of a batch: of which product.
     """
 
     axis: int
     indices: NDArray[np.intp]
     value: NDArray[Any]
     bound: NDArray[np.float64]
+    product: int | None = None
 
     def fault(self, got: NDArray[Any]) -> str | None:
         """Say what is wrong with these rows or columns; None if nothing is.
@@ -136,6 +141,8 @@ class Part:
         first = tuple(int(index) for index in np.argwhere(wrong)[0])
         where = list(first)
         where[self.axis] = int(self.indices[first[self.axis]])
+        if self.product is not None:
+            where.insert(0, self.product)
         return (
             f"{int(wrong.sum())} of {wrong.size} elements that were checked; at {tuple(where)} it "
             f"is {got[first]:.6g}, {self.value[first]:.6g} within {self.bound[first]:.1g} is right"
@@ -188,6 +195,42 @@ def reference_parts(
     )
 
 
+def batch_parts(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    precision: Precision,
+    rng: np.random.Generator,
+    result_dtype: str | None = None,
+) -> tuple[Part, ...]:
+    """Compute what some products of a batch must be: the first, the last, and random ones.
+
+    Parameters
+    ----------
+    a, b : numpy.ndarray
+        (batch, m, k) and (batch, k, n).
+    precision, rng, result_dtype
+        As for `reference_parts`, which tells what is computed of each product.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyclgemm.precision import resolve_precision
+    >>> ones = np.ones((3, 2, 2), np.float32)
+    >>> parts = batch_parts(
+    ...     ones, ones, resolve_precision(None, "float32"), np.random.default_rng(0)
+    ... )
+    >>> parts[-1].product, parts[-1].fault(ones[2] @ ones[2]) is None
+    (2, True)
+    """
+    work = a.shape[1] * a.shape[2] * b.shape[2]
+    count = min(_MOST_PRODUCTS, max(_SAMPLED, _WHOLE // work))
+    return tuple(
+        replace(part, product=product)
+        for product in map(int, _sample(len(a), rng, count))
+        for part in reference_parts(a[product], b[product], precision, rng, result_dtype)
+    )
+
+
 def _part(
     left: NDArray[Any],
     right: NDArray[Any],
@@ -206,6 +249,6 @@ def _part(
     return Part(axis, indices, np.concatenate(values, 1), np.concatenate(bounds, 1))
 
 
-def _sample(extent: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    drawn = rng.integers(0, extent, _SAMPLED - 2)
+def _sample(extent: int, rng: np.random.Generator, count: int = _SAMPLED) -> NDArray[np.intp]:
+    drawn = rng.integers(0, extent, count - 2)
     return np.unique(np.concatenate([[0, extent - 1], drawn])).astype(np.intp)

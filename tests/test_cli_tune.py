@@ -97,15 +97,26 @@ def test_a_dry_run_counts_and_measures_nothing(home):
     assert not list(home.rglob("*.json*"))
 
 
+def test_a_dry_run_shows_the_families_of_batches(home):
+    result = run("--dry-run", "--shapes", "8x8x8*100,batched")
+    assert result.exit_code == 0, result.output
+    assert "8x8x8*100" in result.output and "64x64x64*10000" in result.output
+    families = {line.split("│")[1].strip() for line in result.output.splitlines() if "│" in line}
+    assert families & {"small", "small_cpu"}
+    assert not families & {"cpu", "indirect", "direct"}
+
+
 def test_what_is_found_is_saved_and_used(home, few_trials, device, traits):
     rank = traits.platform
-    result = run("--device", rank, "--shapes", "48x48x48,7x64x66:NT", "--budget", "300")
+    shapes = "48x48x48,7x64x66:NT,8x8x8*400"
+    result = run("--device", rank, "--shapes", shapes, "--budget", "300")
     assert result.exit_code == 0, result.output
     (path,) = home.rglob("databases/*.json")
     assert f"saved in {path}" in result.output.replace("\n", "")
     file = read_file(path)
     shapes = {str(record) for record in file.entries[0].records if record.gflops}
-    assert shapes == {"48x48x48", "7x64x66:NT"}
+    assert shapes == {"48x48x48", "7x64x66:NT", "8x8x8"}
+    assert "8x8x8*400" in result.output
     assert file.match.device == traits.name
     assert "48x48x48" in result.output
     assert "right and timed" in result.output

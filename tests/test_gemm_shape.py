@@ -10,13 +10,41 @@ from pyclgemm.gemm_shape import LAYOUTS, GemmShape
 from pyclgemm.inquiry import Inquiry, product_of
 
 
-@pytest.mark.parametrize("text", ["1x2x3", "64x3072x768:NT", "9x9x9:TT+7", "9x9x9+1", "1x1x1:TN"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1x2x3",
+        "64x3072x768:NT",
+        "9x9x9:TT+7",
+        "9x9x9+1",
+        "1x1x1:TN",
+        "8x8x8*2",
+        "8x9x10:NT+3*10000",
+    ],
+)
 def test_a_shape_is_written_as_it_is_read(text):
     assert str(GemmShape.parse(text)) == text
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1x2", "0x2x3", "1x2x3:N", "1x2x3:CN", "1x2x3+", "1x2x3+-1", "1x2x3x4", "1x2x3:nt"]
+    "text",
+    [
+        "",
+        "1x2",
+        "0x2x3",
+        "1x2x3:N",
+        "1x2x3:CN",
+        "1x2x3+",
+        "1x2x3+-1",
+        "1x2x3x4",
+        "1x2x3:nt",
+        "1x2x3*",
+        "1x2x3*0",
+        "1x2x3*1",
+        "1x2x3*-2",
+        "1x2x3*5+7",
+        "1x2x3*5*5",
+    ],
 )
 def test_another_form_is_no_shape(text):
     assert GemmShape.parse(text) is None
@@ -27,6 +55,7 @@ def test_nn_need_not_be_written():
     assert GemmShape(3, 4, 5).plain
     assert not GemmShape(3, 4, 5, "NT").plain
     assert not GemmShape(3, 4, 5, padding=1).plain
+    assert not GemmShape(3, 4, 5, batch=2).plain
 
 
 @pytest.mark.parametrize(
@@ -48,6 +77,8 @@ def test_what_is_no_shape_is_refused(shape, words):
     [
         ({"layout": "NC"}, "layout is 'NC'; one of NN, NT"),
         ({"padding": -1}, "padding is -1"),
+        ({"batch": 1}, "batch is 1; an integer of at least 2"),
+        ({"batch": 2.5}, "batch is 2.5"),
     ],
 )
 def test_bad_layouts_and_padding_are_refused(arguments, words):

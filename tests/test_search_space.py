@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from facts import cpu, gpu
+from facts import cpu, gpu, problem
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import DTYPES
@@ -15,7 +15,7 @@ from pyclgemm.constraints import violations
 from pyclgemm.database import load_database
 from pyclgemm.errors import ArgumentError
 from pyclgemm.precision import resolve_precision
-from pyclgemm.search_space import families_of, search_space, suits
+from pyclgemm.search_space import families_for, families_of, search_space, suits
 
 AMPERE = replace(gpu(), local_memory_bytes=227 * 1024, fence_options="")
 DEVICES = [AMPERE, gpu(vendor="amd", architecture="gfx1030", name="RX 6800"), cpu()]
@@ -92,10 +92,40 @@ def test_lanes_may_lie_all_along_n(family):
 
 
 def test_few_rows_or_columns_have_a_family_of_their_own():
-    assert suits("gemv", 1, 4096)
-    assert suits("gemv", 4096, 8)
-    assert not suits("gemv", 4096, 4096)
-    assert suits("indirect", 4096, 4096)
+    assert suits("gemv", problem(1, 4096, 64), gpu())
+    assert suits("gemv", problem(4096, 8, 64), gpu())
+    assert not suits("gemv", problem(4096, 4096, 64), gpu())
+    assert suits("indirect", problem(4096, 4096, 64), gpu())
+
+
+@pytest.mark.parametrize(("traits", "family"), [(gpu(), "small"), (cpu(), "small_cpu")])
+def test_batches_of_small_products_have_a_family_of_their_own(traits, family):
+    single, batch, few = (problem(64, 8, 8, batch=batch) for batch in (None, 32, 31))
+    large = problem(65, 8, 8, batch=10_000)
+    others = families_of(traits, "float32", batch.precision)
+    assert families_for([single, few, large], traits) == others
+    assert families_for([single, batch, large], traits) == (*others, family)
+    assert [one for one in (*others, "small", "small_cpu") if suits(one, batch, traits)] == [family]
+    for one in (single, few, large):
+        assert not suits("small", one, traits) and not suits("small_cpu", one, traits)
+        assert suits(others[0], one, traits)
+
+
+def test_where_kernels_for_small_products_do_not_multiply_others_do():
+    batch = problem(8, 8, 8, "complex64", batch=100)
+    assert suits("cpu", batch, cpu()) and not suits("small_cpu", batch, cpu())
+    assert suits("small", batch, gpu())
+    units = problem(8, 8, 8, batch=100, precision="TF32_TF32_F32")
+    assert suits("matrix", units, AMPERE) and not suits("small", units, AMPERE)
+
+
+@pytest.mark.parametrize(("traits", "family"), [(gpu(), "small"), (cpu(), "small_cpu")])
+def test_the_space_of_kernels_for_small_products_is_searched(traits, family):
+    space, rng = search_space(family, "float32", traits), random.Random(2)
+    for _ in range(20):
+        config = space.config(space.repaired(space.draw(rng), rng))
+        assert config.family == family
+        assert space.config(space.nearest_point(config)) == config
 
 
 def test_no_work_group_leaves_lanes_idle_on_nvidia():

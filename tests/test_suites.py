@@ -25,6 +25,7 @@ def test_suites_hold_what_their_names_say():
     assert all(shape.m == shape.n == shape.k for shape in SUITES["square"])
     assert all(min(shape.sizes) * 8 <= max(shape.sizes) for shape in SUITES["skinny"])
     assert GemmShape(64, 3072, 768) in SUITES["dense"]
+    assert all(shape.batch and max(shape.sizes) <= 64 for shape in SUITES["batched"])
     assert all(shape.plain for name in ("square", "dense", "skinny") for shape in SUITES[name])
 
 
@@ -60,8 +61,9 @@ def test_parts_are_joined_in_order_and_doubles_fall_out():
 
 
 def test_layouts_and_padding_tell_products_apart():
-    assert parse_products("3x2x1:NT,3x2x1,3x2x1+7,3x2x1:NN") == [
-        GemmShape(3, 2, 1, "NT"), GemmShape(3, 2, 1), GemmShape(3, 2, 1, padding=7)
+    assert parse_products("3x2x1:NT,3x2x1,3x2x1+7,3x2x1:NN,3x2x1*9") == [
+        GemmShape(3, 2, 1, "NT"), GemmShape(3, 2, 1), GemmShape(3, 2, 1, padding=7),
+        GemmShape(3, 2, 1, batch=9),
     ]  # fmt: skip
 
 
@@ -80,7 +82,7 @@ def test_what_is_no_shape_is_named(text):
     assert repr(text.strip(", ") or text) in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1"])
+@pytest.mark.parametrize("text", ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1", "3x4x5*6"])
 def test_where_only_plain_products_are_taken_others_are_named(text):
     named = text.split(",")[-1]
     with pytest.raises(ArgumentError, match="only contiguous matrices") as caught:

@@ -8,6 +8,7 @@ import pytest
 
 import pyclgemm
 from pyclgemm import CpuConfig, XgemmDirectConfig, trial_bench, verification
+from pyclgemm.config import SmallCpuConfig
 from pyclgemm.errors import KernelBuildError
 from pyclgemm.gemm_shape import LAYOUTS, GemmShape
 from pyclgemm.precision import resolve_precision
@@ -68,6 +69,64 @@ def test_operands_lie_as_the_shape_says(bench, monkeypatch, layout, padding, sam
     outcome = bench.run(Trial(shape, CONFIG))
     assert (outcome.status, outcome.reason) == ("fine", "")
     assert problems == [shape.problem("float32")]
+
+
+BATCH_CONFIG = SmallCpuConfig(MR=4, NR=16, VW=8)
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
+@pytest.mark.parametrize(("layout", "padding"), [("NN", 0), ("TN", 3), ("NT", 0), ("TT", 2)])
+@pytest.mark.parametrize("config", [CONFIG, BATCH_CONFIG], ids=lambda config: config.family)
+def test_operands_of_a_batch_lie_as_the_shape_says(
+    bench, monkeypatch, config, layout, padding, sampled
+):
+    if sampled:
+        monkeypatch.setattr(verification, "_WHOLE", 0)
+    problems = []
+
+    def plan(*arguments, **options):
+        ready = pyclgemm.plan(*arguments, **options)
+        problems.append(ready.product.problem)
+        return ready
+
+    monkeypatch.setattr(trial_bench, "plan", plan)
+    shape = GemmShape(9, 12, 10, layout, padding, batch=33)
+    bench.prepare([Trial(shape, config)])
+    outcome = bench.run(Trial(shape, config))
+    assert (outcome.status, outcome.reason) == ("fine", "")
+    assert outcome.seconds > 0
+    assert problems == [shape.problem("float32")]
+
+
+def test_a_single_product_is_no_batch(bench):
+    outcome = bench.run(Trial(SHAPE, BATCH_CONFIG))
+    assert outcome.status == "refused"
+    assert "this is a single product" in outcome.reason
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+@pytest.mark.parametrize("where", [(0, 8, 2), (32, 0, 11)])
+def test_a_wrong_element_of_a_batch(bench, monkeypatch, where, padding):
+    def spoil(out):
+        value = np.array([1000], np.float32)
+        place = sum(index * stride for index, stride in zip(where, out.strides, strict=True))
+        cl.enqueue_copy(out.queue, out.base_data, value, dst_offset=place)
+
+    spoil_plans(monkeypatch, CONFIG, spoil)
+    outcome = bench.run(Trial(GemmShape(9, 12, 10, padding=padding, batch=33), CONFIG))
+    assert outcome.status == "wrong"
+    assert f"at {where} it is 1000" in outcome.reason
+
+
+def test_a_kernel_that_writes_between_rows_of_the_last_product(bench, monkeypatch):
+    def spoil(out):
+        value = np.array([1], np.float32)
+        end = 33 * out.strides[0]
+        cl.enqueue_copy(out.queue, out.base_data, value, dst_offset=end - 4)
+
+    spoil_plans(monkeypatch, CONFIG, spoil)
+    outcome = bench.run(Trial(GemmShape(9, 12, 10, padding=3, batch=33), CONFIG))
+    assert "between two rows" in outcome.reason
 
 
 def test_with_a_rival_both_are_timed(bench):

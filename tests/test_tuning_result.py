@@ -8,6 +8,7 @@ import pytest
 from facts import cpu, gpu, problem
 
 from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuning_result
+from pyclgemm.config import SmallConfig, SmallCpuConfig
 from pyclgemm.database import Database, read_file, save_file
 from pyclgemm.errors import ArgumentError, DatabaseError
 from pyclgemm.gemm_shape import GemmShape
@@ -15,6 +16,7 @@ from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Thresho
 from pyclgemm.select import select
 from pyclgemm.trial import Outcome
 from pyclgemm.tuner import TuningResult
+from pyclgemm.tuning_report import outcome_lines
 from pyclgemm.tuning_result import make_file, save_result
 from pyclgemm.tuning_state import Standing
 
@@ -216,6 +218,75 @@ def test_a_file_with_a_threshold_is_brought_to_records_by_shape(tmp_path):
         (32, 32, 32): "direct",
         (8, 8, 8192): "indirect",
     }
+
+
+# ---------------------------------------------------------------------------- batches
+
+SMALL_BATCH = SmallCpuConfig(MR=6, NR=16, VW=8)
+BEST_BATCH = SmallCpuConfig(MR=4, NR=32, VW=16)
+SHIPPED_BOTH = Database(
+    ((file("cpu", [Record((1, 64, 1024), SMALL, 9.0), Record((512, 512, 512), LARGE, 99.0),
+                   Record((8, 8, 8), SMALL_BATCH, 1.0), Record((64, 64, 64), SMALL_BATCH, 9.0)]),),)
+)  # fmt: skip
+
+
+def used(made, text):
+    wanted = GemmShape.parse(text).problem("float32")
+    return select(wanted, cpu(), Database(((made,), *SHIPPED_BOTH.groups)))
+
+
+def test_a_batch_of_small_products_has_a_record_that_batches_alone_take(tmp_path):
+    made = make_file(laid_out("8x8x8*10000", BEST_BATCH), tmp_path / "mine.json", SHIPPED_BOTH)
+    assert [(record.shape, record.config, record.gflops) for record in made.entries[0].records] == [
+        ((8, 8, 8), BEST_BATCH, 10.24), ((64, 64, 64), SMALL_BATCH, None)
+    ]  # fmt: skip
+    assert used(made, "8x8x8*32").config == BEST_BATCH
+    assert used(made, "64x64x60*500").config == SMALL_BATCH
+    for text in ("8x8x8", "500x500x500", "2x64x1000", "8x8x8*31", "128x128x128*64"):
+        before = select(GemmShape.parse(text).problem("float32"), cpu(), SHIPPED_BOTH)
+        assert used(made, text).config == before.config
+
+
+def test_records_of_batches_and_of_single_products_do_not_displace_each_other(tmp_path):
+    path = tmp_path / "mine.json"
+    texts = [("8x8x8*10000", SMALL_BATCH), ("8x8x8", SMALL), ("512x512x512", LARGE)]
+    for text, config in [*texts, ("9x8x8*500", BEST_BATCH)]:
+        save_file(make_file(laid_out(text, config), path, SHIPPED))
+    kept = [(str(record), record.config) for record in read_file(path).entries[0].records]
+    assert kept == [
+        ("1x64x1024", SMALL), ("8x8x8", SMALL), ("512x512x512", LARGE), ("9x8x8", BEST_BATCH)
+    ]  # fmt: skip
+
+
+def test_of_two_batches_of_the_same_products_the_faster_counts(tmp_path):
+    parts = [laid_out("8x8x8*100", SMALL_BATCH), laid_out("8x8x8*10000", BEST_BATCH)]
+    both = TuningResult(cpu(), "float32", "F32_F32_F32", parts[0].standings + parts[1].standings)
+    made = make_file(both, tmp_path / "mine.json", Database(()))
+    assert [record.config for record in made.entries[0].records] == [BEST_BATCH]
+
+
+@pytest.mark.parametrize("text", ["512x512x512*64", "8x8x8*10000"])
+def test_a_batch_whose_best_kernel_serves_single_products_too_makes_no_record(tmp_path, text):
+    found = laid_out(text, LARGE)
+    with pytest.raises(ArgumentError, match="nothing was measured that makes a record"):
+        make_file(found, tmp_path / "mine.json", SHIPPED)
+    assert f"Not saved: {text}." in " ".join(outcome_lines(found))
+
+
+def test_batches_alone_leave_a_threshold_as_it_is(tmp_path):
+    path = tmp_path / "contributed.json"
+    shipped = [Record((1024, 1024, 1024), INDIRECT), Record((32, 32, 32), DIRECT),
+               Record((32, 32, 32), INDIRECT)]  # fmt: skip
+    match = Match("architecture", "gpu", "nvidia", "sm_90")
+    save_file(file("gpu", shipped, Threshold(mnk=10**6), match, path))
+    best = SmallConfig(4, 4, 128)
+    batch = GemmShape(16, 16, 16, batch=100)
+    save_result(result(best, batch, gpu()), Database(()), path)
+    (entry,) = read_file(path).entries
+    assert entry.indirect_from == Threshold(mnk=10**6)
+    assert {record.config for record in entry.records} == {INDIRECT, DIRECT, best}
+    save_result(result(INDIRECT, (8, 8, 8192), gpu()), Database(()), path)
+    assert best in {record.config for record in read_file(path).entries[0].records}
 
 
 def test_the_users_own_file(tmp_path, monkeypatch):
