@@ -100,3 +100,10 @@ def test_the_problem_is_that_of_the_arrays(layout, dtype):
 def test_padding_lowers_the_alignment_of_all_three():
     problem = GemmShape(16, 16, 16, "NT", padding=4).problem("float32")
     assert [problem.a.alignment, problem.b.alignment, problem.out.alignment] == [4, 4, 4]
+
+
+def test_a_batch_is_that_of_arrays_one_behind_the_other():
+    problem = GemmShape(1, 8, 9, batch=4).problem("float32")
+    assert (problem.batch, problem.flops) == (4, 4 * 2 * 8 * 9)
+    # The second a starts 9 elements behind the first, though a single row has no other below it.
+    assert (problem.a.alignment, problem.b.alignment) == (1, 8)
