@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,15 +18,13 @@ from .launch_sequence import LaunchSequence
 from .operands import check_dtype
 from .plan import GemmPlan
 from .prepare import build_sequence, choose, describe_product, result_shape
+from .prepared_calls import PreparedCalls
 from .product import Product
 from .select import Choice
 from .signature import ArraySignature
 from .transfer import is_on_device
 
-#: Prepared calls by all that they depend on, the oldest dropped first.
-_MAX_PREPARED = 1024
-_prepared: dict[Any, tuple[Product, LaunchSequence]] = {}
-_prepared_lock = threading.Lock()
+_prepared = PreparedCalls[tuple[Product, LaunchSequence]](1024)
 
 
 def gemm(
@@ -129,28 +126,10 @@ def gemm(
                 alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, precision=precision,
                 config=config, allocator=allocator, wait_for=wait_for,
             )  # fmt: skip
-    plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
-    if not plain or a.dtype.kind == "i":
-        alpha, beta = check_scalars(alpha, beta, a.dtype.name)
-    reads_c = does_read_c(c, beta)
-    if config is not None:
-        config = as_config(config)
-    key = (
-        queue, facts_of(a), facts_of(b), None if c is None else facts_of(c), reads_c,
-        None if out is None else facts_of(out), None if bias is None else facts_of(bias),
-        None if epilogue is None else epilogue.activation,
-        trans_a, trans_b, alpha == 0, precision, config,
+    out, event = run_on_device(
+        queue, a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config,
+        allocator, wait_for,
     )  # fmt: skip
-    prepared = prepared_call(key)
-    if prepared is None:
-        prepared = prepare_call(
-            key, queue, a, b, c, out, alpha, reads_c=reads_c,
-            trans_a=trans_a, trans_b=trans_b, epilogue=epilogue, precision=precision, config=config,
-        )  # fmt: skip
-    product, sequence = prepared
-    if out is None:
-        out = allocate_result(queue, product, allocator)
-    event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
     return (out, event) if return_event else out
 
 
@@ -282,26 +261,39 @@ def explain(
 # --------------------------------------------------------------------------------------
 
 
-def prepared_call(key: Any) -> tuple[Product, LaunchSequence] | None:
-    """What `prepare_call` kept, if it did."""
-    try:
-        return _prepared.get(key)
-    except TypeError:  # an argument that cannot be hashed, which is refused by its name
-        return None
-
-
-def prepare_call(
-    key: Any, queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, alpha: Any,
-    *, config: Any, **described: Any,
-) -> tuple[Product, LaunchSequence]:  # fmt: skip
-    """Describe a product, choose and build its kernels, and keep them for later calls."""
-    product = describe_product(a, b, c, out, reads_product=alpha != 0, **described)
-    sequence = build_sequence(queue, product, choose(queue, product, config))
-    with _prepared_lock:  # another thread's entry would end the search for the oldest one
-        if len(_prepared) >= _MAX_PREPARED:
-            _prepared.pop(next(iter(_prepared)))
-        _prepared[key] = product, sequence
-    return product, sequence
+def run_on_device(
+    queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, epilogue: Epilogue | None,
+    alpha: Any, beta: Any, trans_a: Any, trans_b: Any, precision: Any, config: Any,
+    allocator: Any, wait_for: Any, *, batched: bool = False,
+) -> tuple[Any, cl.Event | None]:  # fmt: skip
+    """One launch, of operands on the device; those of a batch are stacks or sequences."""
+    plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
+    if not plain or a.dtype.kind == "i":
+        alpha, beta = check_scalars(alpha, beta, a.dtype.name)
+    reads_c = does_read_c(c, beta)
+    if config is not None:
+        config = as_config(config)
+    bias = None if epilogue is None else epilogue.bias
+    key = (
+        batched, queue, facts_of(a), facts_of(b), None if c is None else facts_of(c), reads_c,
+        None if out is None else facts_of(out), None if bias is None else facts_of(bias),
+        None if epilogue is None else epilogue.activation,
+        trans_a, trans_b, alpha == 0, precision, config,
+    )  # fmt: skip
+    prepared = _prepared.get(key)
+    if prepared is None:
+        product = describe_product(
+            a, b, c, out, reads_product=alpha != 0, reads_c=reads_c, trans_a=trans_a,
+            trans_b=trans_b, epilogue=epilogue, precision=precision, batched=batched,
+        )  # fmt: skip
+        prepared = product, build_sequence(queue, product, choose(queue, product, config))
+        _prepared.keep(key, prepared)
+    product, sequence = prepared
+    if out is None:
+        shape = result_shape(a, b, trans_a, trans_b) if batched else None
+        out = allocate_result(queue, product, allocator, shape)
+    event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
+    return out, event
 
 
 def allocate_result(

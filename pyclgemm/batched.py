@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from .api import allocate_result, prepare_call, prepared_call, run_from_host
+from .api import run_from_host, run_on_device
 from .array_sequence import (
     ArraySequence,
     at,
@@ -19,8 +19,7 @@ from .array_sequence import (
     launches_of,
 )
 from .batch import common_count
-from .call_arguments import check_scalars, does_read_c, facts_of
-from .config import Config, as_config
+from .config import Config
 from .epilogue import Epilogue
 from .operands import result_dtype
 from .prepare import check_count, result_shape
@@ -101,7 +100,7 @@ def gemm_batched(
     }  # fmt: skip
     bias = None if epilogue is None else epilogue.bias
     if all(one is None or one.__class__ is cl_array.Array for one in (a, b, c, out, bias)):
-        out, event = _run(queue, a, b, c, out, epilogue=epilogue, **options)
+        out, event = run_on_device(queue, a, b, c, out, epilogue, batched=True, **options)
         return (out, event) if return_event else out
     given_out = out
     a, b, c, out = (
@@ -122,37 +121,8 @@ def gemm_batched(
         result, event = _run_sequences(queue, a, b, c, out, epilogue=epilogue, **options)
         result = result if given_out is None else given_out
     else:
-        result, event = _run(queue, a, b, c, out, epilogue=epilogue, **options)
+        result, event = run_on_device(queue, a, b, c, out, epilogue, batched=True, **options)
     return (result, event) if return_event else result
-
-
-def _run(
-    queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any,
-    *, alpha: Any, beta: Any, trans_a: Any, trans_b: Any, epilogue: Epilogue | None,
-    precision: Any, config: Any, allocator: Any, wait_for: Any,
-) -> tuple[Any, cl.Event | None]:  # fmt: skip
-    """One launch, of operands on the device: arrays, or sequences each in one buffer."""
-    plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
-    if not plain or a.dtype.kind == "i":
-        alpha, beta = check_scalars(alpha, beta, a.dtype.name)
-    reads_c = does_read_c(c, beta)
-    if config is not None:
-        config = as_config(config)
-    bias = None if epilogue is None else epilogue.bias
-    key = (
-        "batched", queue, facts_of(a), facts_of(b), None if c is None else facts_of(c), reads_c,
-        None if out is None else facts_of(out), None if bias is None else facts_of(bias),
-        None if epilogue is None else epilogue.activation,
-        trans_a, trans_b, alpha == 0, precision, config,
-    )  # fmt: skip
-    product, sequence = prepared_call(key) or prepare_call(
-        key, queue, a, b, c, out, alpha, reads_c=reads_c, trans_a=trans_a, trans_b=trans_b,
-        epilogue=epilogue, precision=precision, config=config, batched=True,
-    )  # fmt: skip
-    if out is None:
-        out = allocate_result(queue, product, allocator, result_shape(a, b, trans_a, trans_b))
-    event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
-    return out, event
 
 
 def _run_sequences(
@@ -173,7 +143,7 @@ def _run_sequences(
     if out is None and len(parts) > 1:
         out = _allocate(queue, a, b, c, count, **options)
         parts = [([*operands[:3], at(out, numbers)], numbers) for operands, numbers in parts]
-    ran = [_run(queue, *operands, **options) for operands, _ in parts]
+    ran = [run_on_device(queue, *operands, batched=True, **options) for operands, _ in parts]
     result, event = ran[-1]
     if len(ran) > 1:
         result = out

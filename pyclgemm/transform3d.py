@@ -13,7 +13,6 @@ all three and bring them back in order. What the levels do is listed in
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,15 +20,14 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from .call_arguments import facts_of
 from .errors import ArgumentError
+from .prepared_calls import PreparedCalls
 from .transfer import check_array, check_queue
 from .transform3d_choice import check_level
 from .transform3d_plan import TransformPlan, describe_transform, plan_transform3d
 
-#: Prepared calls by all that they depend on, the oldest dropped first.
-_MAX_PREPARED = 256
-_prepared: dict[Any, TransformPlan] = {}
-_prepared_lock = threading.Lock()
+_prepared = PreparedCalls[TransformPlan](256)
 
 
 def transform3d(
@@ -107,26 +105,21 @@ def transform3d(
             queue, tensors, matrix, out, return_event,
             level=level, allocator=allocator, wait_for=wait_for,
         )  # fmt: skip
-    key = (queue, level, _facts(tensors), _facts(matrix), None if out is None else _facts(out))
-    try:
-        plan = _prepared.get(key)
-    except TypeError:  # a level that cannot be hashed, which is refused by its name
-        plan = None
+    key = (
+        queue,
+        level,
+        facts_of(tensors),
+        facts_of(matrix),
+        None if out is None else facts_of(out),
+    )
+    plan = _prepared.get(key)
     if plan is None:
         plan = plan_transform3d(queue, tensors, matrix, level=level, out=out)
-        with _prepared_lock:
-            if len(_prepared) >= _MAX_PREPARED:
-                _prepared.pop(next(iter(_prepared)))
-            _prepared[key] = plan
+        _prepared.keep(key, plan)
     if out is None:
         out = cl_array.empty(queue, tensors.shape, tensors.dtype, allocator=allocator)
     event = plan.enqueue(tensors, matrix, out, wait_for)
     return (out, event) if return_event else out
-
-
-def _facts(array: Any) -> tuple[Any, ...]:
-    """What of an array a prepared call depends on: not its offset, but its alignment."""
-    return array.shape, array.strides, array.offset & 255, array.dtype
 
 
 def _from_host(

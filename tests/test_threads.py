@@ -15,6 +15,7 @@ import pytest
 from reference import assert_close, expected_gemm, random_array
 
 import pyclgemm
+from pyclgemm.prepared_calls import PreparedCalls
 
 THREADS = 4
 ROUNDS = 100
@@ -88,8 +89,9 @@ def test_threads_that_push_out_what_others_prepared(
 ) -> None:
     """With room for few prepared products, each call lets go of another thread's."""
     table = _SlowTable()
-    monkeypatch.setattr("pyclgemm.api._prepared", table)
-    monkeypatch.setattr("pyclgemm.api._MAX_PREPARED", 2)
+    prepared = PreparedCalls(2)
+    monkeypatch.setattr(prepared, "_calls", table)
+    monkeypatch.setattr("pyclgemm.api._prepared", prepared)
 
     def multiply(thread: int) -> None:
         rng = np.random.default_rng(thread)
