@@ -153,6 +153,13 @@ def matrix_of(name: str, array: Any) -> Matrix:
         raise ShapeError(
             f"{name} is {len(array.shape)}-D with shape {array.shape}; a matrix (2-D) is wanted"
         )
+    (row_stride, column_stride), offset = strides_and_offset(name, array)
+    rows, columns = (int(extent) for extent in array.shape)
+    return Matrix(rows, columns, row_stride, column_stride, offset)
+
+
+def strides_and_offset(name: str, array: Any) -> tuple[tuple[int, ...], int]:
+    """Strides and offset of an array in elements; raise `ShapeError` if they are not whole."""
     size = array.dtype.itemsize
     offset = getattr(array, "offset", 0)
     if offset % size or any(stride % size for stride in array.strides):
@@ -160,9 +167,7 @@ def matrix_of(name: str, array: Any) -> Matrix:
             f"{name} has strides {array.strides} and offset {offset} in bytes; they must be "
             f"multiples of its element size, {size}"
         )
-    rows, columns = (int(extent) for extent in array.shape)
-    row_stride, column_stride = (int(stride) // size for stride in array.strides)
-    return Matrix(rows, columns, row_stride, column_stride, offset // size)
+    return tuple(int(stride) // size for stride in array.strides), offset // size
 
 
 def check_dtype(name: str, dtype: Any) -> None:

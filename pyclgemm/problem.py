@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .precision import Precision, is_complex, real_part_name, result_dtypes
+from .precision import Precision, is_complex, result_dtypes
 
 #: Which index of a matrix steps through memory one element at a time.
 #: "row": the column index (C order). "column": the row index (Fortran order).
@@ -153,11 +153,6 @@ class GemmProblem:
     def complex(self) -> bool:
         """Whether the elements are complex."""
         return is_complex(self.dtype)
-
-    @property
-    def real_dtype(self) -> str:
-        """NumPy name of the type of an element's real part, as stored."""
-        return real_part_name(self.dtype)
 
     @property
     def flops(self) -> int:

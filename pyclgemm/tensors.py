@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import DtypeError, ShapeError, UnsupportedError
+from .operands import strides_and_offset
 
 #: Element types of tensors.
 TENSOR_DTYPES = ("float32", "float64")
@@ -120,20 +121,12 @@ def stack_of(name: str, array: Any) -> TensorStack:
         raise ShapeError(f"{name} is {shape}; K is 0, and at least 1 is wanted")
     if shape[1] > MOST_EXTENT:
         raise UnsupportedError(f"{name} is {shape}; K is {shape[1]}, up to {MOST_EXTENT} is taken")
-    size = array.dtype.itemsize
-    offset = getattr(array, "offset", 0)
-    if offset % size or any(stride % size for stride in array.strides):
-        raise ShapeError(
-            f"{name} has strides {array.strides} and offset {offset} in bytes; they must be "
-            f"multiples of its element size, {size}"
-        )
+    (each, first, second, third), offset = strides_and_offset(name, array)
     count, k = shape[:2]
     if not count:
         return contiguous_stack(count, k)
-    each, first, second, third = (int(stride) // size for stride in array.strides)
     # One that no second tensor uses may be what suits.
-    strides = (k**3 if count == 1 else each, first, second, third)
-    return TensorStack(count, k, strides, offset // size)
+    return TensorStack(count, k, (k**3 if count == 1 else each, first, second, third), offset)
 
 
 def check_tensor_dtype(name: str, dtype: Any) -> None:

@@ -167,6 +167,11 @@ def slab_depth(unit: WgmmaUnit) -> int:
     return ROW_BYTES // unit.element_bytes
 
 
+def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:
+    """Slabs of a tile, of all products of parts; of none there is one."""
+    return max(1, problem.precision.terms * math.ceil(problem.k / slab_depth(unit)))
+
+
 def work_items(config: WgmmaConfig) -> int:
     """Work-items of a group."""
     return WARPGROUP * (1 + config.CONSUMERS)
@@ -256,9 +261,8 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
 def _sharing(
     problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit, traits: DeviceTraits
 ) -> Sharing:
-    slabs = max(1, problem.precision.terms * math.ceil(problem.k / slab_depth(unit)))
     sums = config.MWG // config.CONSUMERS * config.NWG // WARPGROUP
-    return sharing(slabs, config.FILL * traits.compute_units, sums)
+    return sharing(slab_count(problem, unit), config.FILL * traits.compute_units, sums)
 
 
 def as_boxes(problem: GemmProblem, unit: WgmmaUnit) -> GemmProblem:

@@ -14,7 +14,7 @@ from .pack_codegen import PackedForm
 from .problem import OPERANDS, MatrixLayout
 from .product import Product
 from .share import divide, tile_count
-from .wgmma_codegen import boxed_form, map_bytes, slab_depth
+from .wgmma_codegen import boxed_form, map_bytes, slab_count
 from .wgmma_units import required_wgmma_unit
 
 #: Elements of which packed rows are multiples: 16 bytes of any type.
@@ -53,12 +53,11 @@ def schedule_wgmma(product: Product, config: WgmmaConfig, traits: DeviceTraits) 
         forms["a"] or forms["b"] or PackedForm(),
     )
     tiles = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products
-    slabs = problem.precision.terms * math.ceil(problem.k / slab_depth(unit))
     groups = min(tiles, traits.compute_units)
     values = dict(packed.strides)
     workspaces = dict(packed.workspaces)
     if config.FILL:
-        share = divide(tiles, max(1, slabs), config.FILL * traits.compute_units)
+        share = divide(tiles, slab_count(problem, unit), config.FILL * traits.compute_units)
         groups = share.groups
         values["rounds"] = share.rounds
         workspaces["partial_sums"] = share.slots * config.MWG * config.NWG * _SUM_BYTES
