@@ -219,25 +219,22 @@ class LaunchSequence:
 
     def _check(self, name: str, array: Any, out: Any) -> None:
         """Raise unless an array is of the queue's context, and apart from what is written."""
-        shown = self._names.get(name, name)
         if array.context != self._context:
+            shown = self._names.get(name, name)
             raise ArgumentError(
                 f"{shown} belongs to another context than queue; it must be made in the same"
             )
-        if array is not out or name in ("a", "b"):
-            _check_apart(shown, array, out)
+        if (array is not out or name in ("a", "b")) and _overlaps(name, array, out):
+            raise ArgumentError(SHARED.format(name=self._names.get(name, name)))
 
 
-def _check_apart(name: str, array: Any, out: Any) -> None:
-    """Raise `ArgumentError` if `array` shares elements with `out`, which is written."""
+def _overlaps(name: str, array: Any, out: Any) -> bool:
+    """Whether `array` shares elements with `out`, which is written."""
     if array.base_data is None or array.base_data != out.base_data:
-        return
+        return False
     if MatrixSequence in (array.__class__, out.__class__):
-        overlap = sequences_overlap(array, out, in_place=name == "c")
-    else:
-        same_view = (
-            array.offset == out.offset and array.shape == out.shape and array.strides == out.strides
-        )
-        overlap = not (name == "c" and same_view) and entries_overlap(array, out)
-    if overlap:
-        raise ArgumentError(SHARED.format(name=name))
+        return sequences_overlap(array, out, in_place=name == "c")
+    same_view = (
+        array.offset == out.offset and array.shape == out.shape and array.strides == out.strides
+    )
+    return not (name == "c" and same_view) and entries_overlap(array, out)
