@@ -234,8 +234,8 @@ def packed_contender(operands: Operands) -> DeviceContender:
     )  # fmt: skip
 
 
-def layer_contender(operands: Operands) -> DeviceContender:
-    """Call the plan of a `DenseLayer` with bias and ReLU, for each set its own weight."""
+def layer_contender(operands: Operands, planned: bool = True) -> DeviceContender:
+    """Call a `DenseLayer` with bias and ReLU, for each set its own weight: its plan, or itself."""
     _refuse_batch(LAYER, operands)
     bias = operands.bias.device.reshape(operands.case.n)
 
@@ -245,6 +245,8 @@ def layer_contender(operands: Operands) -> DeviceContender:
             precision=operands.arithmetic.precision.name,
         )  # fmt: skip
         x = one.device_a.T if operands.case.trans_a else one.device_a
+        if not planned:
+            return functools.partial(layer, x, out=one.device_out)
         ready = layer.plan(x, out=one.device_out)
         return functools.partial(ready, x, layer.weight, out=one.device_out, add_event=False)
 
