@@ -158,12 +158,26 @@ def gemm_parts(
         traits,
         element,
         wide,
-        _arguments(problem, element, wide, position_type),
+        _arguments(problem, element, wide, position_type, _operand_kind(element, traits)),
     )
 
 
+def _operand_kind(element: ElementType, traits: DeviceTraits) -> str:
+    """How A and B are declared.
+
+    What is const and restrict NVIDIA's compiler reads by ld.global.nc, of which it has none for
+    four halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
+    """
+    read_as_half = element.stored == "half" and not element.converts
+    return "unrestricted input" if read_as_half and traits.vendor == "nvidia" else "input"
+
+
 def _arguments(
-    problem: GemmProblem, element: ElementType, wide: ElementType, position_type: str
+    problem: GemmProblem,
+    element: ElementType,
+    wide: ElementType,
+    position_type: str,
+    operand_kind: str,
 ) -> tuple[Argument, ...]:
     """The arguments that every gemm kernel starts with."""
     arguments = [Argument(size, position_type) for size in ("m", "n", "k")]
@@ -171,16 +185,16 @@ def _arguments(
     if problem.batch is not None:
         arguments.append(Argument("batch", position_type))
     matrix = functools.partial(matrix_arguments, batched=problem.batch is not None)
-    arguments += matrix("a", problem.a, "input", element.stored)
+    arguments += matrix("a", problem.a, operand_kind, element.stored)
     if problem.packed and problem.packed.family == "cpu":
         arguments += [Argument("b", "input", "element"), Argument("b_offset", "long")]
     else:
-        arguments += matrix("b", problem.b, "input", element.stored)
+        arguments += matrix("b", problem.b, operand_kind, element.stored)
     arguments += matrix("out", problem.out, "output", wide.stored)
     if problem.c:
         arguments.append(Argument("beta", wide.vector(1)))
         # c may be the very memory of out, so neither is restrict.
-        arguments += matrix("c", problem.c, "aliased input", wide.stored)
+        arguments += matrix("c", problem.c, "unrestricted input", wide.stored)
     if problem.bias:
         arguments += [
             Argument("bias", "input", wide.stored),

@@ -26,7 +26,8 @@ class Argument:
     name : str
         Its name in the kernel; whoever launches the kernel finds the value by it.
     kind : str
-        C type of a scalar, or "input" and "output" for pointers to `type`.
+        C type of a scalar, or for pointers to `type` "input", "output" and "unrestricted input":
+        one that the compiler must not take for memory that nothing else writes.
     type : str
         C type of what a pointer points to; empty for scalars.
     """
@@ -40,7 +41,7 @@ class Argument:
         """The argument as it is declared."""
         if self.kind == "input":
             return f"const __global {self.type} *restrict {self.name}"
-        if self.kind == "aliased input":
+        if self.kind == "unrestricted input":
             return f"const __global {self.type} *{self.name}"
         if self.kind == "output":
             return f"__global {self.type} *{self.name}"

@@ -106,6 +106,14 @@ def test_generated_sources_name_both_types() -> None:
     assert "__global float *out" in text
 
 
+def test_nvidia_reads_halves_that_it_computes_with_as_any_memory() -> None:
+    """Its compiler has no read-only load of four halves."""
+    for precision, wanted in (("F16_F16_F16", "half *a"), ("F16_F16_F32", "half *restrict a")):
+        product = product_of(Inquiry(8, 8, 8, "float16", precision=precision))
+        text = generate_gemm(product.problem, BASES["direct"], typical_traits("sm_75")).text
+        assert f"const __global {wanted}" in text
+
+
 # ------------------------------------------------------------------------------- precisions
 
 
