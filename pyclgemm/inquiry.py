@@ -16,9 +16,10 @@ from .operands import Matrix, Transposition
 from .precision import is_complex, resolve_precision
 from .problem import GemmProblem
 from .product import Product, make_product
+from .product_traits import traits_of_problem
 from .schedule import make_schedule, oriented
 from .select import Choice, select
-from .shape_distance import by_distance, traits_of_problem
+from .shape_distance import by_distance
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,9 @@ from .errors import ConfigError, UnsupportedError
 from .path_order import path_order
 from .precision import Precision
 from .problem import GemmProblem, PackedLayout
+from .product_traits import ProductTraits, traits_of_problem
 from .records import ALIGNED, Entry, Record
-from .shape_distance import ProductTraits, by_distance, traits_of_problem
+from .shape_distance import by_distance
 from .unit_refusal import unit_refusal
 
 

@@ -21,15 +21,10 @@ from .database import save_file as save_database_file
 from .errors import ArgumentError, UnsupportedError
 from .gemm_shape import GemmShape
 from .problem import GemmProblem
+from .product_traits import ProductTraits, record_for, traits_of_problem, traits_of_record
 from .records import DatabaseFile, Entry, Match, Record, Source
 from .select import select
-from .shape_distance import (
-    ProductTraits,
-    distance,
-    record_for,
-    traits_of_problem,
-    traits_of_record,
-)
+from .shape_distance import distance
 from .tuner import TuningResult
 from .tuning_log import device_slug
 from .tuning_state import Standing

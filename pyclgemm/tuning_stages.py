@@ -13,9 +13,10 @@ from .database import Database
 from .errors import UnsupportedError
 from .gemm_shape import GemmShape
 from .problem import GemmProblem
+from .product_traits import traits_of_problem
 from .search_space import small_family
 from .select import select
-from .shape_distance import by_distance, traits_of_problem
+from .shape_distance import by_distance
 from .trial import FINE, Outcome
 from .tuning_session import BudgetSpentError, TuningSession
 from .tuning_state import Standing, nearest

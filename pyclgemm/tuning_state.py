@@ -9,7 +9,8 @@ from .config import Config
 from .gemm_shape import GemmShape
 from .path_order import is_small_batch
 from .problem import GemmProblem
-from .shape_distance import ProductTraits, distance, traits_of_problem
+from .product_traits import ProductTraits, traits_of_problem
+from .shape_distance import distance
 from .trial import FINE, Outcome
 
 #: A candidate this much faster than the best takes its place; less is noise.

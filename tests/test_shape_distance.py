@@ -13,15 +13,9 @@ from hypothesis import strategies as st
 from pyclgemm.config import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.gemm_shape import LAYOUTS, GemmShape
 from pyclgemm.problem import MatrixLayout
+from pyclgemm.product_traits import ProductTraits, record_for, traits_of_problem, traits_of_record
 from pyclgemm.records import ALIGNED, Record
-from pyclgemm.shape_distance import (
-    ProductTraits,
-    by_distance,
-    distance,
-    record_for,
-    traits_of_problem,
-    traits_of_record,
-)
+from pyclgemm.shape_distance import by_distance, distance
 
 TILE = CpuConfig(MR=4, NR=8, KC=256, VW=4)
 DIRECT = XgemmDirectConfig(

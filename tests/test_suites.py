@@ -9,7 +9,7 @@ import pytest
 
 from pyclgemm.errors import ArgumentError
 from pyclgemm.gemm_shape import LAYOUTS, GemmShape
-from pyclgemm.shape_distance import traits_of_problem
+from pyclgemm.product_traits import traits_of_problem
 from pyclgemm.suites import SUITES, parse_products, parse_suite, shape_text
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from pyclgemm import CpuConfig, XgemmDirectConfig
 from pyclgemm.config import GemvConfig
+from pyclgemm.product_traits import ProductTraits
 from pyclgemm.records import Record
-from pyclgemm.shape_distance import ProductTraits, by_distance
+from pyclgemm.shape_distance import by_distance
 from pyclgemm.tile_fit import excess_octaves
 
 TILE = XgemmDirectConfig(

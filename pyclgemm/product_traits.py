@@ -1,0 +1,136 @@
+"""What of a product decides which configuration is fast: of one that is wanted, and of a record."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+
+from .config import Config
+from .gemm_shape import Layout
+from .problem import GemmProblem, MatrixLayout, Order
+from .records import ALIGNED, Record
+
+#: Rows or columns from which on a tile does not hold them all.
+_MANY = 64
+
+#: Bytes of the widest access of a work-item on GPUs: more alignment than that is no use.
+_WIDEST_BYTES = 16
+
+
+@dataclass(frozen=True)
+class ProductTraits:
+    """What of a product in canonical form decides which configuration is fast.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        m, n, k.
+    order_a, order_b : Order or None
+        The unit-stride index of each operand; None for a vector, which has no other.
+    alignment : int
+        The least alignment of rows of a, b and out, in elements; `ALIGNED` from `widest` on.
+    widest : int
+        Elements of the widest access.
+    products : int
+        How many such products a batch has.
+    """
+
+    sizes: tuple[int, int, int]
+    order_a: Order | None = "row"
+    order_b: Order | None = "row"
+    alignment: int = ALIGNED
+    widest: int = ALIGNED
+    products: int = field(default=1, repr=False)
+
+    @property
+    def filling_sizes(self) -> tuple[float, float, float]:
+        """The sizes of a single product that fills a device as the batch does.
+
+        A batch has as many tiles as a product of more rows and columns, of those that are not few,
+        and as deep: what is fast for that is fast for the batch. (Not measured.)
+
+        Examples
+        --------
+        >>> ProductTraits((128, 128, 64), products=16).filling_sizes
+        (512.0, 512.0, 64)
+        """
+        m, n, k = self.sizes
+        many = [size >= _MANY for size in (m, n)]
+        factor = self.products ** (1 / max(1, sum(many)))
+        return m * factor if many[0] else m, n * factor if many[1] else n, k
+
+
+def traits_of_problem(problem: GemmProblem) -> ProductTraits:
+    """What of a problem decides which configuration is fast.
+
+    Examples
+    --------
+    >>> from pyclgemm.gemm_shape import GemmShape
+    >>> traits_of_problem(GemmShape(82, 6626, 1085, "NT").problem("float32"))
+    ProductTraits(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1, widest=4)
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    alignment = min(layout.alignment for layout in (problem.a, problem.b, problem.out))
+    widest = max(1, _WIDEST_BYTES // np.dtype(problem.dtype).itemsize)
+    alignment = ALIGNED if alignment >= widest else alignment
+    return ProductTraits(
+        (m, n, k),
+        _order(problem.a, m, k),
+        _order(problem.b, k, n),
+        alignment,
+        widest,
+        max(1, problem.products),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def traits_of_record(record: Record) -> ProductTraits:
+    """The product for which a record stands.
+
+    Examples
+    --------
+    >>> from pyclgemm.config import CpuConfig
+    >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
+    >>> traits_of_record(Record((82, 6626, 1085), config)).alignment
+    1
+    """
+    m, n, k = record.shape
+    a, b = (MatrixLayout("row" if letter == "N" else "column") for letter in record.layout)
+    alignment = record.alignment or _contiguous_alignment(record.shape, record.layout)
+    return ProductTraits(record.shape, _order(a, m, k), _order(b, k, n), alignment)
+
+
+def record_for(traits: ProductTraits, config: Config, gflops: float | None = None) -> Record:
+    """The record of what was measured on a product.
+
+    Examples
+    --------
+    >>> from pyclgemm.config import CpuConfig
+    >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
+    >>> print(record_for(ProductTraits((8, 8, 7), "row", "column", 1), config))
+    8x8x7:NT
+    >>> print(record_for(ProductTraits((8, 8, 8), "row", "column", 1), config))
+    8x8x8:NT with rows aligned to 1
+    """
+    letters = ("T" if order == "column" else "N" for order in (traits.order_a, traits.order_b))
+    layout = cast(Layout, "".join(letters))
+    contiguous = _contiguous_alignment(traits.sizes, layout)
+    told = traits.alignment == (ALIGNED if contiguous >= traits.widest else contiguous)
+    return Record(traits.sizes, config, gflops, layout, None if told else traits.alignment)
+
+
+def _order(layout: MatrixLayout, rows: int, columns: int) -> Order | None:
+    return None if 1 in (rows, columns) else layout.order
+
+
+def _contiguous_alignment(sizes: tuple[int, int, int], layout: str) -> int:
+    """The least alignment of rows of contiguous matrices, up to `ALIGNED` elements."""
+    m, n, k = sizes
+    a = (m, k) if layout[0] == "N" else (k, m)
+    b = (k, n) if layout[1] == "N" else (n, k)
+    # A vector has no second row to be aligned.
+    return math.gcd(ALIGNED, *(shape[1] for shape in (a, b, (m, n)) if 1 not in shape))
