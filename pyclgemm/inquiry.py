@@ -145,7 +145,11 @@ def _row_major(rows: int, columns: int) -> Matrix:
 
 def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, path: str) -> Config:
     for _, entry in database.lookup(traits, problem.dtype, problem.precision.name):
-        records = [record for record in entry.records if record.config.family == path]
+        records = [
+            record
+            for record in entry.records
+            if record.config.family == path and (record.kind != "batch" or problem.products > 1)
+        ]
         for record in by_distance(records, traits_of_problem(problem), traits.compute_units):
             if not violations(record.config, problem.dtype, traits):
                 return record.config

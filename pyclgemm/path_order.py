@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 from .batch_refusal import MOST_SMALL
@@ -11,7 +12,7 @@ from .device import DeviceTraits
 from .errors import UnsupportedError
 from .matrix_units import matrix_unit
 from .problem import GemmProblem
-from .records import DatabaseFile, Entry, Threshold
+from .records import DatabaseFile, Entry, Kind, Threshold
 
 Hits = list[tuple[DatabaseFile, Entry]]
 
@@ -21,6 +22,10 @@ _GPU_PATHS = tuple(family for family in FAMILIES if family not in ("cpu", *SMALL
 #: Fewest products of a batch for which kernels of small products are written: one for each size,
 #: while those of other families serve all sizes.
 _LEAST_PRODUCTS = 32
+
+#: Octaves to the record of a batch from which on those of single products, which are many, are asked:
+#: as much as an operand that is stored the other way costs where it is read in place.
+_NEAR_BATCH = 1.5
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,18 @@ class Attempt:
         Why these paths.
     instead_of : str
         The path that would have been better, if this is the second choice.
+    kind : Kind
+        What the records that are taken were measured on.
+    reach : float
+        Records so many octaves away or more are not taken.
     """
 
     paths: tuple[str, ...]
     hits: Hits
     reason: str
     instead_of: str = ""
+    kind: Kind = "single"
+    reach: float = math.inf
 
 
 def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:
@@ -69,18 +80,21 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
             raise UnsupportedError(
                 f"b was packed for a GPU, and {traits.name!r} is a CPU: pack it with its queue"
             )
-        small = _small_attempt(SmallCpuConfig.family, problem, hits)
-        return [*small, Attempt(("cpu",), hits, "a CPU takes the cpu path")]
+        attempts = _small_attempt(SmallCpuConfig.family, problem, hits)
+        attempts += _batch_attempt(("cpu",), problem, hits)
+        return [*attempts, Attempt(("cpu",), hits, "a CPU takes the cpu path")]
     if packed == "cpu":
         raise UnsupportedError(
             f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
         )
     if problem.precision.needs_matrix_unit:
-        name = problem.precision.name
-        return [Attempt(UNIT_FAMILIES, hits, f"only matrix units compute {name}")]
+        reason = f"only matrix units compute {problem.precision.name}"
+        attempts = _batch_attempt(UNIT_FAMILIES, problem, hits)
+        return [*attempts, Attempt(UNIT_FAMILIES, hits, reason)]
     if 0 in (m, n, k):
         return _in_order("direct", hits, f"m, n, k = {m}, {n}, {k} needs no products")
     attempts = _small_attempt(SmallConfig.family, problem, hits)
+    attempts += _batch_attempt(_GPU_PATHS, problem, hits)
     compared = list(itertools.takewhile(lambda hit: _compares_paths(*hit), hits))
     if compared:
         reason = "the paths were timed against each other by shape"
@@ -121,7 +135,23 @@ def _small_attempt(family: str, problem: GemmProblem, hits: Hits) -> list[Attemp
         if any(record.config.family == family for record in entry.records)
     ]
     reason = f"{problem.products} products of at most {MOST_SMALL} rows, columns and depths"
-    return [Attempt((family,), known, reason)] if known and not problem.packed else []
+    if not known or problem.packed:
+        return []
+    return [Attempt((family,), known, reason, kind="small")]
+
+
+def _batch_attempt(paths: tuple[str, ...], problem: GemmProblem, hits: Hits) -> list[Attempt]:
+    """The fastest of some paths for a batch, where one near it was measured."""
+    if problem.products < 2 or 0 in (problem.m, problem.n, problem.k):
+        return []
+    known = [
+        (file, entry)
+        for file, entry in hits
+        if any(record.kind == "batch" and record.config.family in paths for record in entry.records)
+    ]
+    if not known:
+        return []
+    return [Attempt(paths, known, "a batch near it was tuned", kind="batch", reach=_NEAR_BATCH)]
 
 
 def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Attempt | None:

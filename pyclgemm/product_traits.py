@@ -35,8 +35,9 @@ class ProductTraits:
         The least alignment of rows of a, b and out, in elements; `ALIGNED` from `widest` on.
     widest : int
         Elements of the widest access.
-    products : int
-        How many such products a batch has.
+    products : int or None
+        How many such products are computed at once, 1 for a single one; None where a record
+        stands for batches of any number.
     """
 
     sizes: tuple[int, int, int]
@@ -44,14 +45,19 @@ class ProductTraits:
     order_b: Order | None = "row"
     alignment: int = ALIGNED
     widest: int = ALIGNED
-    products: int = field(default=1, repr=False)
+    products: int | None = field(default=1, repr=False)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether several such products are computed at once."""
+        return self.products != 1
 
     @property
     def filling_sizes(self) -> tuple[float, float, float]:
         """The sizes of a single product that fills a device as the batch does.
 
         A batch has as many tiles as a product of more rows and columns, of those that are not few,
-        and as deep: what is fast for that is fast for the batch. (Not measured.)
+        and as deep: what is fast for that is nearly so for the batch.
 
         Examples
         --------
@@ -60,7 +66,7 @@ class ProductTraits:
         """
         m, n, k = self.sizes
         many = [size >= _MANY for size in (m, n)]
-        factor = self.products ** (1 / max(1, sum(many)))
+        factor = (self.products or 1) ** (1 / max(1, sum(many)))
         return m * factor if many[0] else m, n * factor if many[1] else n, k
 
 
@@ -101,7 +107,9 @@ def traits_of_record(record: Record) -> ProductTraits:
     m, n, k = record.shape
     a, b = (MatrixLayout("row" if letter == "N" else "column") for letter in record.layout)
     alignment = record.alignment or _contiguous_alignment(record.shape, record.layout)
-    return ProductTraits(record.shape, _order(a, m, k), _order(b, k, n), alignment)
+    products = None if record.kind == "small" and record.batch is None else record.batch or 1
+    orders = _order(a, m, k), _order(b, k, n)
+    return ProductTraits(record.shape, *orders, alignment, products=products)
 
 
 def record_for(traits: ProductTraits, config: Config, gflops: float | None = None) -> Record:
@@ -120,7 +128,9 @@ def record_for(traits: ProductTraits, config: Config, gflops: float | None = Non
     layout = cast(Layout, "".join(letters))
     contiguous = _contiguous_alignment(traits.sizes, layout)
     told = traits.alignment == (ALIGNED if contiguous >= traits.widest else contiguous)
-    return Record(traits.sizes, config, gflops, layout, None if told else traits.alignment)
+    alignment = None if told else traits.alignment
+    batch = traits.products if traits.is_batch else None
+    return Record(traits.sizes, config, gflops, layout, alignment, batch)
 
 
 def _order(layout: MatrixLayout, rows: int, columns: int) -> Order | None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from .config import Config, config_from_dict
+from .config import SMALL_FAMILIES, Config, config_from_dict
 from .constraints import violations
 from .device import DeviceTraits
 from .errors import ConfigError, DatabaseError
@@ -16,6 +16,10 @@ from .gemm_shape import Layout, shape_text
 
 #: From the most to the least specific.
 LEVELS = ("device", "architecture", "vendor", "generic")
+
+#: What a record was measured on. Each kind is looked up by itself: a single product takes no
+#: record of a batch, whose tiles need not fill a device.
+Kind = Literal["single", "batch", "small"]
 
 #: Alignment of rows, in elements, that suits every vector of OpenCL C.
 ALIGNED = 16
@@ -105,12 +109,17 @@ class Record:
     alignment : int or None
         A power of two: rows of the operands and of the result started at multiples of so many
         elements. None where the matrices were contiguous, so that the sizes tell.
+    batch : int or None
+        How many such products were computed at once; None for a single one, and for kernels of
+        small products, which compute nothing but batches, where any number of them is meant.
 
     Examples
     --------
     >>> from pyclgemm.config import CpuConfig
     >>> print(Record((8, 9, 7), CpuConfig(MR=4, NR=8, KC=128, VW=4), layout="NT", alignment=1))
     8x9x7:NT with rows aligned to 1
+    >>> print(Record((128, 128, 128), CpuConfig(MR=4, NR=8, KC=128, VW=4), batch=256))
+    128x128x128*256
     """
 
     shape: tuple[int, int, int]
@@ -118,10 +127,19 @@ class Record:
     gflops: float | None = None
     layout: Layout = "NN"
     alignment: int | None = None
+    batch: int | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What it was measured on: a single product, a batch, or a batch of small products."""
+        if self.config.family in SMALL_FAMILIES:
+            return "small"
+        return "single" if self.batch is None else "batch"
 
     def __str__(self) -> str:
+        batch = "" if self.batch is None else f"*{self.batch}"
         aligned = "" if self.alignment is None else f" with rows aligned to {self.alignment}"
-        return f"{shape_text(self.shape, self.layout)}{aligned}"
+        return f"{shape_text(self.shape, self.layout)}{batch}{aligned}"
 
 
 @dataclass(frozen=True)
@@ -216,6 +234,7 @@ def _make_record(document: dict[str, Any], dtype: str, place: str) -> Record:
         document.get("gflops"),
         document.get("layout", "NN"),
         document.get("alignment"),
+        document.get("batch"),
     )
 
 
@@ -237,6 +256,7 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
                         "shape": list(record.shape),
                         "layout": None if record.layout == "NN" else record.layout,
                         "alignment": record.alignment,
+                        "batch": record.batch,
                         "gflops": record.gflops,
                         "config": record.config.as_dict(),
                     }

@@ -23,7 +23,7 @@ from .constraints import check_config, violations
 from .database import Database
 from .device import DeviceTraits
 from .errors import ConfigError, UnsupportedError
-from .path_order import path_order
+from .path_order import Attempt, path_order
 from .precision import Precision
 from .problem import GemmProblem, PackedLayout
 from .product_traits import ProductTraits, traits_of_problem
@@ -75,7 +75,8 @@ def select(
     on, else the direct one. Of that path's records the one for the nearest product is taken that
     the device can run; if none fits, the next level's, and last the other path's. How near a
     record is, `pyclgemm.shape_distance` says: layout, alignment and how the tiles fit count beside
-    the sizes.
+    the sizes. Batches take records of batches before all others, where one is near, and single
+    products never do.
 
     Parameters
     ----------
@@ -111,9 +112,7 @@ def select(
     attempts = path_order(problem, traits, hits)
     for attempt in attempts:
         for file, entry in attempt.hits:
-            for record, candidate in _candidates(
-                entry, attempt.paths, problem, traits.compute_units
-            ):
+            for record, candidate in _candidates(entry, attempt, problem, traits.compute_units):
                 path = candidate.family
                 broken = violations(candidate, problem.dtype, traits)
                 for refusal in (unit_refusal, batch_refusal):
@@ -123,6 +122,8 @@ def select(
                     passed_over.add(f"{file.match}'s {path}", str(record), "; ".join(broken))
                     continue
                 reasons = [attempt.reason, f"the {rank} record is for {record}"]
+                if record.kind == "single" and problem.products > 1:
+                    reasons.append("a single product")
                 if attempt.instead_of:
                     reasons.append(f"no configuration of the {attempt.instead_of} path fits")
                 if passed_over.reasons:
@@ -192,7 +193,11 @@ def packed_layout(
     path = "cpu" if traits.type == "cpu" else "indirect"
     hits = database.lookup(traits, dtype, precision.name)
     for _, entry in hits:
-        records = [record for record in entry.records if record.config.family == path]
+        records = [
+            record
+            for record in entry.records
+            if record.config.family == path and record.kind == "single"
+        ]
         configs = [
             record.config
             for record in by_distance(records, ProductTraits((_MANY_ROWS, n, k)))
@@ -231,14 +236,18 @@ def _shared_block(sizes: list[int], extent: int) -> int:
 
 
 def _candidates(
-    entry: Entry, paths: tuple[str, ...], problem: GemmProblem, units: int
+    entry: Entry, attempt: Attempt, problem: GemmProblem, units: int
 ) -> Iterable[tuple[Record, Config]]:
-    """The records of some paths, best first, each with the configuration that it stands for."""
-    records = [record for record in entry.records if record.config.family in paths]
+    """The records of an attempt, best first, each with the configuration that it stands for."""
+    records = [
+        record
+        for record in entry.records
+        if record.config.family in attempt.paths and record.kind == attempt.kind
+    ]
     if 0 in (problem.m, problem.n, problem.k):
         records.sort(key=lambda record: _tile_size(record.config))
     else:
-        records = by_distance(records, traits_of_problem(problem), units)
+        records = by_distance(records, traits_of_problem(problem), units, attempt.reach)
     packed = problem.packed
     if packed is None or packed.family == "gpu":
         return [(record, record.config) for record in records]

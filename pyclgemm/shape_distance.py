@@ -6,6 +6,11 @@ that one order of records comes out. Differences are small against the range of 
 large against the steps of a tuner's suite: a record of the same layout and alignment wins
 where its sizes are within a factor of about 3.
 
+Between batches the number of products is a fourth size. What it decides is how many work-groups
+there are to fill the device, and once it is full more of them repeat what the others do: octaves
+beyond count little. A batch and a single product are compared by how they fill a device, and that
+they are of two kinds counts by itself.
+
 All that was tried on a table of 206 products (H100, float32; sizes log-uniform, all layouts) and
 some 50 configurations of each: a product was given the configuration of the nearest other one. Its
 time over that of the best in the table was 1.090 in the geometric mean and 1.02 in the median;
@@ -31,7 +36,7 @@ from .config import (
 )
 from .product_traits import ProductTraits, traits_of_record
 from .records import ALIGNED, Record
-from .tile_fit import excess_octaves
+from .tile_fit import excess_octaves, tiles_of
 
 #: Octaves for each operand whose unit-stride index is another than at the record. Where
 #: operands are read in place, neighbouring work-items then read far apart: float32 on an
@@ -51,6 +56,17 @@ _OTHER_TILE = 4.0
 #: Octaves where rows are aligned to more than at the record: it left out what vectors give.
 _WIDER = 1.0
 
+#: Octaves between a batch and a single product that fills a device as it does. On an H100
+#: (float32) 256 products of 128^3 and of 512^3 ran, by records of single products, at 0.97 and
+#: 0.89 of the best that was tried: a few per cent, as by a record for twice or half a size.
+_OTHER_KIND = 1.0
+#: Work-groups for each compute unit from which on a batch fills a device: a last round in which
+#: nearly all units are idle is then at most a fifth of the time. (Not measured.)
+_FULL = 4
+#: Octaves for each octave of products beyond those that fill the device: enough for the nearer of
+#: two such batches to be taken. (Not measured.)
+_BEYOND_FULL = 1 / 8
+
 #: Octaves of distance for each octave of time that a configuration loses to edges and idle
 #: compute units beyond what it lost at its record.
 _EXCESS = 0.5
@@ -60,7 +76,12 @@ _EXCESS = 0.5
 _WITHIN_A_PRODUCT = (CpuConfig, SmallConfig, SmallCpuConfig)
 
 
-def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None = None) -> float:
+def distance(
+    wanted: ProductTraits,
+    known: ProductTraits,
+    config: Config | None = None,
+    full: float = math.inf,
+) -> float:
     """Distance of a product from one that was measured, in octaves; a size of 0 counts as 1.
 
     Parameters
@@ -72,6 +93,8 @@ def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None 
     config : Config, optional
         With what; None stands for a path that reads operands in place by vectors as wide as
         the alignment.
+    full : float
+        Products from which on a batch fills the device, at least 1.
 
     Examples
     --------
@@ -80,11 +103,13 @@ def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None 
     1.0
     >>> distance(square, ProductTraits((64, 64, 64), "row", "column"))
     1.5
+    >>> few, many = (ProductTraits((64, 64, 64), products=products) for products in (64, 128))
+    >>> distance(few, many), distance(few, many, full=64)
+    (1.0, 0.125)
+    >>> distance(few, ProductTraits((512, 512, 64)))
+    1.0
     """
-    fills = wanted.products > 1 and not isinstance(config, _WITHIN_A_PRODUCT)
-    sizes = wanted.filling_sizes if fills else wanted.sizes
-    pairs = zip(known.sizes, sizes, strict=True)
-    octaves = math.dist((0, 0, 0), [math.log2(max(a, 1)) - math.log2(max(b, 1)) for a, b in pairs])
+    octaves = _octaves_of_sizes(wanted, known, config, full)
     packs = isinstance(config, (XgemmConfig, MatrixConfig, WgmmaConfig, CpuConfig))
     for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
         if one is not None and other is not None and one != other:
@@ -103,7 +128,34 @@ def distance(wanted: ProductTraits, known: ProductTraits, config: Config | None 
     return octaves
 
 
-def by_distance(records: Iterable[Record], wanted: ProductTraits, units: int = 0) -> list[Record]:
+def _octaves_of_sizes(
+    wanted: ProductTraits, known: ProductTraits, config: Config | None, full: float
+) -> float:
+    """Distance of sizes and of numbers of products."""
+    if wanted.is_batch != known.is_batch:
+        if isinstance(config, _WITHIN_A_PRODUCT):
+            return math.dist(_octaves(wanted.sizes), _octaves(known.sizes)) + _OTHER_KIND
+        sizes = wanted.filling_sizes, known.filling_sizes
+        return math.dist(*map(_octaves, sizes)) + _OTHER_KIND
+    products = 0.0
+    if wanted.products is not None and known.products is not None:
+        products = _filling(wanted.products, full) - _filling(known.products, full)
+    return math.hypot(math.dist(_octaves(wanted.sizes), _octaves(known.sizes)), products)
+
+
+def _octaves(sizes: Iterable[float]) -> list[float]:
+    return [math.log2(max(size, 1)) for size in sizes]
+
+
+def _filling(products: int, full: float) -> float:
+    """Octaves of a number of products; those beyond a full device count in part."""
+    octaves, most = math.log2(products), math.log2(full)
+    return min(octaves, most) + _BEYOND_FULL * max(0.0, octaves - most)
+
+
+def by_distance(
+    records: Iterable[Record], wanted: ProductTraits, units: int = 0, reach: float = math.inf
+) -> list[Record]:
     """Sort records by their distance from a product.
 
     Records at the same distance keep their order.
@@ -116,7 +168,10 @@ def by_distance(records: Iterable[Record], wanted: ProductTraits, units: int = 0
         The product that is to be computed.
     units : int
         Compute units of the device: a configuration whose tiles fit the product worse than
-        its record's counts as farther. 0 leaves that out.
+        its record's counts as farther, and batches that fill the device are near each other. 0
+        leaves that out.
+    reach : float
+        Records so many octaves away or more are left out.
 
     Examples
     --------
@@ -126,25 +181,30 @@ def by_distance(records: Iterable[Record], wanted: ProductTraits, units: int = 0
     >>> by_distance([square, row], ProductTraits((2, 700, 0)))[0].config.MR
     1
     """
-    # Many records have the same configuration.
-    here = functools.cache(
-        lambda config: excess_octaves(config, wanted.sizes, units, wanted.products)
-    )
+    products = wanted.products or 1
 
-    def key(record: Record) -> float:
-        octaves = distance(wanted, traits_of_record(record), record.config)
+    @functools.cache  # many records have the same configuration
+    def here(config: Config) -> tuple[float, float]:
+        full = max(1.0, _FULL * units / tiles_of(config, wanted.sizes))
+        return full, excess_octaves(config, wanted.sizes, units, products)
+
+    def octaves(record: Record) -> float:
+        known = traits_of_record(record)
         if not units:
-            return octaves
-        excess = here(record.config) - _own_excess(record.config, record.shape, units)
-        return octaves + _EXCESS * max(0.0, excess)
+            return distance(wanted, known, record.config)
+        full, excess = here(record.config)
+        lost = excess - _own_excess(record.config, record.shape, units, record.batch or 1)
+        return distance(wanted, known, record.config, full) + _EXCESS * max(0.0, lost)
 
-    return sorted(records, key=key)
+    distances = [(octaves(record), record) for record in records]
+    near = [pair for pair in distances if pair[0] < reach]
+    return [record for _, record in sorted(near, key=lambda pair: pair[0])]
 
 
 @functools.lru_cache(maxsize=4096)
-def _own_excess(config: Config, sizes: tuple[int, int, int], units: int) -> float:
+def _own_excess(config: Config, sizes: tuple[int, int, int], units: int, products: int) -> float:
     """Kept, since it is asked for anew with every product."""
-    return excess_octaves(config, sizes, units)
+    return excess_octaves(config, sizes, units, products)
 
 
 def vector_width(config: Config | None) -> int:

@@ -17,8 +17,13 @@ from .config import (
     SmallConfig,
     SmallCpuConfig,
     WgmmaConfig,
+    XgemmConfig,
+    XgemmDirectConfig,
 )
 from .share import divide, tile_count
+
+#: Configurations whose tiles a GPU's work-groups compute.
+_Tiled = GemvConfig | MatrixConfig | WgmmaConfig | XgemmConfig | XgemmDirectConfig
 
 
 def excess_octaves(
@@ -56,21 +61,46 @@ def excess_octaves(
     if isinstance(config, (CpuConfig, SmallConfig, SmallCpuConfig)):
         return 0.0
     m, n, k = (max(1, size) for size in sizes)
-    shared = 0
     if isinstance(config, GemvConfig):
-        m, n = min(m, n), max(m, n)  # as it is run
-        rows, columns, depth = config.MR, config.LANES_N * config.VW, 1
+        shared, depth = 0, 1
     elif isinstance(config, MatrixConfig):
-        rows, columns, depth = config.MWG, config.NWG, config.KWG
+        shared, depth = 0, config.KWG
     elif isinstance(config, WgmmaConfig):
-        rows, columns, depth = config.MWG, config.NWG, config.DEPTH
-        shared = config.FILL
+        shared, depth = config.FILL, config.DEPTH
     else:
-        tiling = config.tiles
-        rows, columns, depth, shared = tiling.MWG, tiling.NWG, tiling.KWG, tiling.FILL
-    tiles, slabs = products * tile_count(m, n, rows, columns), math.ceil(k / depth)
+        shared, depth = config.tiles.FILL, config.tiles.KWG
+    rows, columns = _tile(config)
+    tiles, slabs = products * tiles_of(config, sizes), math.ceil(k / depth)
     done = tiles * rows * columns * slabs * depth
     return math.log2(done / (products * m * n * k)) + math.log2(_idle(tiles, slabs, shared, units))
+
+
+def tiles_of(config: Config, sizes: tuple[int, int, int]) -> int:
+    """Tiles of a configuration that cover the result of one product, on a GPU.
+
+    One where a work-item, or a group, takes whole products of a batch.
+
+    Examples
+    --------
+    >>> from pyclgemm import GemvConfig
+    >>> tiles_of(GemvConfig(MR=2, WGS=64, LANES_N=8, VW=4), (100, 3, 50))
+    8
+    """
+    if isinstance(config, (CpuConfig, SmallConfig, SmallCpuConfig)):
+        return 1
+    m, n = (max(1, size) for size in sizes[:2])
+    if isinstance(config, GemvConfig):
+        m, n = min(m, n), max(m, n)  # as it is run
+    return tile_count(m, n, *_tile(config))
+
+
+def _tile(config: _Tiled) -> tuple[int, int]:
+    """Rows and columns of a tile."""
+    if isinstance(config, GemvConfig):
+        return config.MR, config.LANES_N * config.VW
+    if isinstance(config, (MatrixConfig, WgmmaConfig)):
+        return config.MWG, config.NWG
+    return config.tiles.MWG, config.tiles.NWG
 
 
 def _idle(tiles: int, slabs: int, shared: int, units: int) -> float:

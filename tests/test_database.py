@@ -157,6 +157,8 @@ def test_the_published_values_for_gfx1012():
          r"\$\.entries\[0\]\.records\[0\]\.shape is \[1, 2\]: \[1, 2\] is too short"),
         (with_record(layout="CN"), r"records\[0\]\.layout is 'CN': 'CN' is not one of \['NN'"),
         (with_record(alignment=3), r"records\[0\]\.alignment is 3: 3 is not one of \[1, 2, 4"),
+        (with_record(batch=1), r"records\[0\]\.batch is 1: 1 is less than the minimum of 2"),
+        (with_record(batch="all"), r"records\[0\]\.batch is 'all': 'all' is not of type 'integer'"),
         (with_record(path="fast"), r"records\[0\]\.path is 'fast': 'fast' is not one of"),
         (with_record(config={"MR": "6"}),
          r"records\[0\]\.config\.MR is '6': '6' is not of type 'integer'"),
@@ -332,9 +334,9 @@ def test_save_and_read_give_the_same_file(tmp_path):
     assert [path.name for path in file.path.parent.iterdir()] == ["mine.json"]
 
 
-def test_a_record_keeps_its_layout_and_alignment_and_plain_ones_do_not_mention_them(tmp_path):
+def test_a_record_keeps_its_layout_alignment_and_batch_and_plain_ones_do_not_mention_them(tmp_path):
     plain = Record((64, 64, 64), TILE, 2.0)
-    laid_out = Record((64, 64, 64), TILE, 1.0, "NT", 2)
+    laid_out = Record((64, 64, 64), TILE, 1.0, "NT", 2, batch=100)
     file = DatabaseFile.make(
         tmp_path / "mine.json",
         Match("generic", "cpu"),
@@ -346,9 +348,9 @@ def test_a_record_keeps_its_layout_and_alignment_and_plain_ones_do_not_mention_t
     assert entry.records == (plain, laid_out)
     first, second = file.document["entries"][0]["records"]
     assert first.keys() == {"path", "shape", "gflops", "config"}
-    assert (second["layout"], second["alignment"]) == ("NT", 2)
+    assert (second["layout"], second["alignment"], second["batch"]) == ("NT", 2, 100)
     assert [str(record) for record in entry.records] == [
-        "64x64x64", "64x64x64:NT with rows aligned to 2"
+        "64x64x64", "64x64x64:NT*100 with rows aligned to 2"
     ]  # fmt: skip
 
 

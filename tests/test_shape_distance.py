@@ -10,7 +10,7 @@ from facts import problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.config import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm.config import CpuConfig, GemvConfig, SmallConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.gemm_shape import LAYOUTS, GemmShape
 from pyclgemm.problem import MatrixLayout
 from pyclgemm.product_traits import ProductTraits, record_for, traits_of_problem, traits_of_record
@@ -213,12 +213,94 @@ def test_b_that_a_cpu_reads_in_place_the_other_way_is_another_kernel():
     assert distance(traits("4x1x900"), traits("4x1x900:NT"), in_place) == 0
 
 
+# -------------------------------------------------------------------------- batches
+
+
+def batch(size, products):
+    return ProductTraits((size, size, size), widest=4, products=products)
+
+
 def test_a_batch_is_near_what_fills_a_device_as_it_does():
     alone, filling = Record((128, 128, 128), DIRECT), Record((2048, 2048, 128), INDIRECT)
     assert by_distance([filling, alone], ProductTraits((128, 128, 128)))[0] is alone
-    batch = ProductTraits((128, 128, 128), products=256)
-    assert by_distance([alone, filling], batch)[0] is filling
+    assert by_distance([alone, filling], batch(128, 256))[0] is filling
     assert ProductTraits((1, 512, 512), products=16).filling_sizes == (1, 8192, 512)
     # A CPU's core computes one product after the other.
     small, large = Record((128, 128, 128), TILE), Record((2048, 2048, 128), TILE)
-    assert by_distance([large, small], batch)[0] is small
+    assert by_distance([large, small], batch(128, 256))[0] is small
+
+
+@given(shapes, shapes, st.integers(2, 10**6), st.integers(2, 10**6))
+def test_the_number_of_products_is_a_fourth_size(one, other, products, others):
+    wanted, known = ProductTraits(one, products=products), ProductTraits(other, products=others)
+    ends = [
+        [math.log2(max(1, size)) for size in sizes]
+        for sizes in ((*one, products), (*other, others))
+    ]
+    assert distance(wanted, known) == pytest.approx(math.dist(*ends))
+    assert distance(known, wanted) == pytest.approx(distance(wanted, known))
+    # A full device takes away from that, and nothing else.
+    plain = distance(ProductTraits(one), ProductTraits(other))
+    assert plain <= distance(wanted, known, full=100) <= distance(wanted, known) + 1e-9
+
+
+def test_batches_that_fill_the_device_are_near_each_other_and_the_nearer_one_wins():
+    """On 16 compute units, with tiles of 32 x 32: four products of 128^3 are 64 groups."""
+    records = [Record((128, 128, 128), DIRECT, batch=count) for count in (2, 64, 10_000)]
+    two, some, many = records
+    assert by_distance(records, batch(128, 10_000), units=16) == [many, some, two]
+    assert by_distance(records, batch(128, 256), units=16) == [some, many, two]
+    assert by_distance(records, batch(128, 10_000), units=16, reach=1.5) == [many, some]
+    # Without filling it, counts are as far apart as sizes.
+    assert by_distance(records, batch(128, 10_000), units=0, reach=1.0) == [many]
+    assert by_distance(records, batch(128, 64), units=2000, reach=1.0) == [some]
+    assert distance(batch(128, 64), batch(128, 4096), DIRECT, full=4) == pytest.approx(6 / 8)
+
+
+def test_the_size_of_a_batch_decides_before_its_count_does():
+    near, far = (
+        Record((128, 128, 128), DIRECT, batch=4096),
+        Record((64, 128, 128), DIRECT, batch=256),
+    )
+    assert by_distance([far, near], batch(128, 256), units=16)[0] is near
+
+
+def test_a_batch_and_a_single_product_of_its_sizes_are_of_two_kinds():
+    alone, filling, own = (
+        Record((128, 128, 128), DIRECT),
+        Record((2048, 2048, 128), DIRECT),
+        Record((128, 128, 128), DIRECT, batch=256),
+    )
+    for records in ([alone, filling, own], [own, filling, alone]):
+        assert by_distance(records, batch(128, 256), units=132) == [own, filling, alone]
+        assert by_distance(records, batch(128, 200), units=132)[0] is own
+        assert by_distance(records, batch(128, 1), units=132)[0] is alone
+        # What it fills, less than what it is.
+        assert by_distance(records, ProductTraits((2048, 2048, 128)), units=132) == [
+            filling, own, alone
+        ]  # fmt: skip
+    for sizes in ((128, 128, 128), (8, 8, 8), (1, 4096, 4096)):
+        single, several = ProductTraits(sizes), ProductTraits(sizes, products=2)
+        assert min(distance(single, several), distance(several, single)) >= 1.0
+        assert distance(single, several, TILE) == distance(several, single, TILE) == 1.0
+
+
+def test_a_record_for_batches_of_any_number():
+    """Those of small products, where the record tells none."""
+    small = SmallConfig(MWI=4, NWI=4, WGS=64)
+    any_number, told = Record((8, 8, 8), small), Record((8, 8, 8), small, batch=100)
+    for products in (32, 10_000, 10**6):
+        known = traits_of_record(any_number)
+        assert distance(batch(8, products), known, small) == 0.0
+    assert distance(batch(8, 200), traits_of_record(told), small) == 1.0
+    assert by_distance([told, any_number], batch(8, 100)) == [told, any_number]
+    assert by_distance([told, any_number], batch(8, 10_000)) == [any_number, told]
+
+
+@pytest.mark.parametrize("text", ["128x128x128*256", "1x64x64:NT*7", "100x90x70+3*2"])
+def test_the_record_of_a_batch_stands_for_that_batch(text):
+    product = traits(text)
+    record = record_for(product, DIRECT)
+    assert f"*{GemmShape.parse(text).batch}" in str(record)
+    assert distance(product, traits_of_record(record)) == 0.0
+    assert (record.kind, replace(record, batch=None).kind) == ("batch", "single")
