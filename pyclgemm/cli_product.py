@@ -17,6 +17,7 @@ from .database import load_database
 from .device import DeviceTraits
 from .discovery import choose_device
 from .epilogue import ACTIVATIONS
+from .gemm_shape import GemmShape
 from .inquiry import Inquiry, choose, kernel_sources, product_of
 from .operands import Transposition
 from .precision import DTYPES, result_dtypes
@@ -33,6 +34,22 @@ def parse_shape(text: str) -> tuple[int, int, int]:
         raise click.BadParameter(f"{text!r} is not of the form MxNxK, such as 1024x1024x512")
     m, n, k = map(int, found.groups())
     return m, n, k
+
+
+def parse_batch(text: str) -> GemmShape:
+    """Parse a product in the form MxNxK, or a batch of products, MxNxK*BATCH."""
+    shape = GemmShape.parse(text)
+    if shape is None or shape.layout != "NN" or shape.padding:
+        raise click.BadParameter(
+            f"{text!r} is not of the form MxNxK or MxNxK*BATCH, such as 1024x1024x512 or "
+            "128x128x128*256 (2 products or more)"
+        )
+    return shape
+
+
+def parse_single(text: str) -> GemmShape:
+    """Parse a product in the form MxNxK."""
+    return GemmShape(*parse_shape(text))
 
 
 def parse_parameter(text: str) -> tuple[str, int]:
@@ -59,7 +76,6 @@ parameters_option = click.option(
 )
 
 _OPTIONS = (
-    click.argument("shape", metavar="MxNxK", type=parse_shape),
     click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True),
     click.option("--trans-a", is_flag=True, help="A is stored (k, m)."),
     click.option("--trans-b", is_flag=True, help="B is stored (n, k)."),
@@ -86,7 +102,7 @@ _OPTIONS = (
 )
 
 
-def product_options(command: Callable[..., None]) -> Callable[..., None]:
+def product_options(command: Callable[..., None], *, batches: bool = False) -> Callable[..., None]:
     """Give a command the options that describe a product and how it is computed.
 
     Parameters
@@ -94,11 +110,18 @@ def product_options(command: Callable[..., None]) -> Callable[..., None]:
     command : callable
         Called with the `Inquiry`, the path that was asked for or None, a dict of parameters,
         and by name with ``device`` and the options that it has of its own.
+    batches : bool
+        Whether it takes batches, too.
     """
+    argument = (
+        click.argument("shape", metavar="MxNxK[*BATCH]", type=parse_batch)
+        if batches
+        else click.argument("shape", metavar="MxNxK", type=parse_single)
+    )
 
     @functools.wraps(command)
     def wrapped(
-        shape: tuple[int, int, int],
+        shape: GemmShape,
         dtype: str,
         trans_a: bool,
         trans_b: bool,
@@ -115,7 +138,7 @@ def product_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         _check_result(dtype, result_dtype)
         inquiry = Inquiry(
-            *shape,
+            *shape.sizes,
             dtype=dtype,
             trans_a=_transposition("a", trans_a, conjugate_a),
             trans_b=_transposition("b", trans_b, conjugate_b),
@@ -124,10 +147,11 @@ def product_options(command: Callable[..., None]) -> Callable[..., None]:
             activation=activation,
             precision=precision,
             result_dtype=result_dtype,
+            batch=shape.batch,
         )
         command(inquiry, None if path == "auto" else path, dict(parameters), **others)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed((argument, *_OPTIONS)):
         wrapped = option(wrapped)
     return wrapped
 
@@ -144,7 +168,7 @@ def _check_result(dtype: str, result_dtype: str | None) -> None:
 def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Callable[..., None]:
     """Give a command the options that describe a product, and call it with what was chosen."""
 
-    @product_options
+    @functools.partial(product_options, batches=True)
     @click.option(
         "--architecture",
         metavar="NAME",
@@ -192,9 +216,9 @@ Examples:
 def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     """Print the OpenCL C that computes a product.
 
-    It is the product of an (M, K) and a (K, N) matrix. All kernels are printed in the order
-    of their launches. Colours appear only on a terminal, so the output can be piped to a
-    compiler.
+    It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. All kernels are printed
+    in the order of their launches. Colours appear only on a terminal, so the output can be piped
+    to a compiler.
     """
     kernels = kernel_sources(product, choice.config, traits)
     text = "\n".join(kernel.text for kernel in kernels)
@@ -208,6 +232,7 @@ _EXPLAIN_EXAMPLES = """\b
 Examples:
   python -m pyclgemm explain 1024x1024x1024
   python -m pyclgemm explain 64x3072x768 --dtype float16 --architecture sm_90
+  python -m pyclgemm explain "128x128x128*256"
 """
 
 
@@ -216,13 +241,15 @@ Examples:
 def explain(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     """Say which kernels compute a product, and why.
 
-    It is the product of an (M, K) and a (K, N) matrix. `unit` is the matrix unit that
-    multiplies, or why none does; `packed` says which operands are laid out anew before, and why.
+    It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. `unit` is the matrix
+    unit that multiplies, or why none does; `packed` says which operands are laid out anew before,
+    and why.
     """
     problem = product.problem
+    batch = "" if problem.batch is None else f", {problem.batch} products"
     kernels = [kernel.name for kernel in kernel_sources(product, choice.config, traits)]
     lines = {
-        "product": f"{problem.m} x {problem.n} x {problem.k}, {problem.types}, "
+        "product": f"{problem.m} x {problem.n} x {problem.k}{batch}, {problem.types}, "
         f"{problem.precision.name}",
         "device": f"{traits.name} ({traits.architecture or 'unknown architecture'}), "
         f"{traits.platform} {traits.driver}",

@@ -19,7 +19,7 @@ Examples:
   python -m pyclgemm tune
   python -m pyclgemm tune --shapes dense,64x64x65536 --budget 300
   python -m pyclgemm tune --shapes layouts,82x6626x1085:NT,1000x1000x1000+7
-  python -m pyclgemm tune --shapes batched,24x24x24*5000
+  python -m pyclgemm tune --shapes batched,24x24x24*5000,512x512x512*256
   python -m pyclgemm tune --dtype float64 --device pocl --dry-run
   python -m pyclgemm tune --shapes shapes.txt --contribute databases/nvidia_sm_90.json
 """
@@ -83,7 +83,7 @@ def tune(
     from .tuner import tune as run_tuner
     from .tuning_progress import ShownProgress
     from .tuning_report import dry_run_tables, outcome_lines, result_table
-    from .tuning_result import save_result, tuned_records
+    from .tuning_result import save_result
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     if dry_run:
@@ -106,9 +106,6 @@ def tune(
         console.print(line)
     if not any(standing.best for standing in result.standings):
         raise click.ClickException("nothing was measured, so nothing was saved")
-    if not tuned_records(result):
-        console.print("Nothing was saved.")
-        return
     path = save_result(result, database, contribute)
     reload_database()
     console.print(f"saved in {path}")

@@ -24,7 +24,7 @@ from .shape_distance import by_distance
 
 @dataclass(frozen=True)
 class Inquiry:
-    """A product of contiguous row-major matrices.
+    """A product of contiguous row-major matrices, or a batch of them.
 
     Attributes
     ----------
@@ -44,6 +44,8 @@ class Inquiry:
         JAX's name of the arithmetic; None for the default of the type.
     result_dtype : str or None
         NumPy name of the element type of C, bias and result; None for the default of `dtype`.
+    batch : int or None
+        So many products, at least 2, of matrices one behind the other; None for a single one.
     """
 
     m: int
@@ -57,6 +59,7 @@ class Inquiry:
     activation: str | None = None
     precision: str | None = None
     result_dtype: str | None = None
+    batch: int | None = None
 
 
 def product_of(inquiry: Inquiry) -> Product:
@@ -71,12 +74,14 @@ def product_of(inquiry: Inquiry) -> Product:
     --------
     >>> product_of(Inquiry(8, 4, 2, trans_a="T")).problem.a.order
     'column'
+    >>> product_of(Inquiry(8, 4, 2, batch=100)).b.batch_stride
+    8
     """
-    m, n, k = inquiry.m, inquiry.n, inquiry.k
+    m, n, k, batch = inquiry.m, inquiry.n, inquiry.k, inquiry.batch
     has_imaginary = is_complex(inquiry.dtype)
-    a = _row_major(m, k) if inquiry.trans_a == "N" else _row_major(k, m)
-    b = _row_major(k, n) if inquiry.trans_b == "N" else _row_major(n, k)
-    out = _row_major(m, n)
+    a = _row_major(m, k, batch) if inquiry.trans_a == "N" else _row_major(k, m, batch)
+    b = _row_major(k, n, batch) if inquiry.trans_b == "N" else _row_major(n, k, batch)
+    out = _row_major(m, n, batch)
     return make_product(
         a.operated(inquiry.trans_a, is_complex=has_imaginary),
         b.operated(inquiry.trans_b, is_complex=has_imaginary),
@@ -87,6 +92,7 @@ def product_of(inquiry: Inquiry) -> Product:
         bias_stride=1 if inquiry.bias else None,
         activation=Epilogue(activation=inquiry.activation).activation,
         result_dtype=inquiry.result_dtype or "",
+        batch=batch,
     )
 
 
@@ -139,8 +145,9 @@ def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> li
     return [launch.source for launch in schedule.launches]
 
 
-def _row_major(rows: int, columns: int) -> Matrix:
-    return Matrix(rows, columns, row_stride=columns, column_stride=1, offset=0)
+def _row_major(rows: int, columns: int, batch: int | None) -> Matrix:
+    batch_stride = rows * columns if batch else 0
+    return Matrix(rows, columns, columns, column_stride=1, offset=0, batch_stride=batch_stride)
 
 
 def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, path: str) -> Config:

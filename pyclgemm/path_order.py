@@ -23,8 +23,8 @@ _GPU_PATHS = tuple(family for family in FAMILIES if family not in ("cpu", *SMALL
 #: while those of other families serve all sizes.
 _LEAST_PRODUCTS = 32
 
-#: Octaves to the record of a batch from which on those of single products, which are many, are asked:
-#: as much as an operand that is stored the other way costs where it is read in place.
+#: Octaves to the record of a batch from which on those of single products, which are many, are
+#: asked: as much as an operand that is stored the other way costs where it is read in place.
 _NEAR_BATCH = 1.5
 
 

@@ -16,7 +16,6 @@ from .trial import FINE, OUTCOMES
 from .trial_process import TrialProcess
 from .tuner import TuningResult
 from .tuning_progress import speed_text
-from .tuning_result import is_recorded
 from .tuning_stages import LAST_AT_LEAST, start_part
 
 
@@ -60,7 +59,7 @@ def short_text(config: Config) -> str:
 
 
 def outcome_lines(result: TuningResult) -> list[str]:
-    """How the trials came out, the reasons of those that failed, what makes no record, remarks."""
+    """How the trials came out, the reasons of those that failed, remarks."""
     trials = sum(result.outcomes.values())
     fine = result.outcomes.get(FINE, 0)
     ended = "Ctrl-C ended the run after" if result.interrupted else "Done in"
@@ -72,12 +71,6 @@ def outcome_lines(result: TuningResult) -> list[str]:
     ]
     if any(standing.gain is not None for standing in result.standings):
         lines.append("The gain is over what the library took before, timed in turn at the end.")
-    unsaved = [one.shape for one in result.standings if one.best and not is_recorded(one)]
-    if unsaved:
-        lines.append(
-            f"Not saved: {', '.join(map(str, unsaved))}. Of batches only kernels for small ones "
-            "have records; those of others would serve single products, which were not timed."
-        )
     return [*lines, *result.remarks]
 
 

@@ -1,9 +1,8 @@
 """From what the tuner found to a database file: records by shape, and what must not be lost.
 
-A batch of small products leaves a record of the product's own sizes: the kernels for such batches
-compute nothing else, so no single product takes it. A larger batch leaves none. It takes the
-records of single products that fill a device as it does (`pyclgemm.shape_distance`), and a record
-of it would be theirs too, though nobody timed them with it.
+Single products, batches, and batches of small products, which have kernels of their own, are
+looked up by themselves (`pyclgemm.path_order`): what was tuned of one kind leaves the others as
+they are.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from .config import SMALL_FAMILIES, Config
 from .constraints import violations
 from .database import Database, read_file, user_database_folder
 from .database import save_file as save_database_file
@@ -22,18 +20,19 @@ from .errors import ArgumentError, UnsupportedError
 from .gemm_shape import GemmShape
 from .problem import GemmProblem
 from .product_traits import ProductTraits, record_for, traits_of_problem, traits_of_record
-from .records import DatabaseFile, Entry, Match, Record, Source
+from .records import DatabaseFile, Entry, Kind, Match, Record, Source
 from .select import select
 from .shape_distance import distance
 from .tuner import TuningResult
 from .tuning_log import device_slug
-from .tuning_state import Standing
 
 #: A known record this close, in octaves, to a product that was tuned is superseded: only one of
 #: the same layout and alignment is.
 _SAME_CLASS = 0.5
-#: Products of a batch for which a record of kernels for small products is looked up.
+#: Products of a batch for which a record for batches of any number is looked up.
 _MANY = 10_000
+#: The order of records in a file.
+_KINDS: tuple[Kind, ...] = ("single", "batch", "small")
 
 
 def user_file(result: TuningResult) -> Path:
@@ -41,34 +40,21 @@ def user_file(result: TuningResult) -> Path:
     return user_database_folder() / f"{device_slug(result.traits)}.json"
 
 
-def is_recorded(standing: Standing) -> bool:
-    """Whether what is best on a shape makes a record."""
-    if standing.best is None or standing.gflops is None:
-        return False
-    return standing.shape.batch is None or _is_small(standing.best)
-
-
 def tuned_records(result: TuningResult) -> list[Record]:
-    """A record for each product on which something was measured, but for large batches.
+    """A record for each product or batch on which something was measured.
 
     Of shapes that are one product in canonical form, such as 9x1x8 and 1x9x8:NT, the faster
-    counts; so it does of batches of the same products.
+    counts.
     """
-    found: dict[tuple[bool, ProductTraits], Record] = {}
+    found: dict[ProductTraits, Record] = {}
     for standing in result.standings:
-        if not is_recorded(standing) or standing.best is None or standing.gflops is None:
+        if standing.best is None or standing.gflops is None:
             continue
-        traits = replace(traits_of_problem(standing.problem), products=1)
-        place = _is_small(standing.best), traits
-        known = found.get(place)
+        traits = traits_of_problem(standing.problem)
+        known = found.get(traits)
         if known is None or standing.gflops > (known.gflops or 0.0):
-            found[place] = record_for(traits, standing.best, _rounded(standing.gflops))
+            found[traits] = record_for(traits, standing.best, _rounded(standing.gflops))
     return list(found.values())
-
-
-def _is_small(config: Config) -> bool:
-    """Whether it computes batches of small products, and nothing else."""
-    return config.family in SMALL_FAMILIES
 
 
 def kept_records(
@@ -77,9 +63,8 @@ def kept_records(
     """Records for shapes that were not tuned: of the file itself, and what the library uses today.
 
     A file of the device's own hides those of its architecture and all below, so what these say
-    about other shapes is carried over, without its speed, which was measured elsewhere. Kernels
-    for batches of small products are looked up by themselves: their records are carried over if
-    such batches were tuned, those of other kernels if other products were.
+    about other shapes is carried over, without its speed, which was measured elsewhere; of the
+    kinds alone that were tuned, for each is looked up by itself.
 
     Parameters
     ----------
@@ -90,13 +75,13 @@ def kept_records(
     own : sequence of Record
         What stands in the file that is to be written.
     """
-    tuned: dict[bool, list[ProductTraits]] = {}
+    tuned: dict[Kind, list[ProductTraits]] = {}
     for record in tuned_records(result):
-        tuned.setdefault(_is_small(record.config), []).append(_traits_of(record, result))
+        tuned.setdefault(record.kind, []).append(_traits_of(record, result))
 
     def superseded(record: Record) -> bool:
         wanted = _traits_of(record, result)
-        alike = tuned.get(_is_small(record.config), [])
+        alike = tuned.get(record.kind, [])
         return any(distance(wanted, known) <= _SAME_CLASS for known in alike)
 
     kept = {_place(record): record for record in own if not superseded(record)}
@@ -104,7 +89,7 @@ def kept_records(
         for record in entry.records:
             if _place(record) in kept or superseded(record):
                 continue
-            if _is_small(record.config) not in tuned:
+            if record.kind not in tuned:
                 continue  # found where it stands
             if violations(record.config, result.dtype, result.traits):
                 continue
@@ -123,7 +108,7 @@ def kept_records(
 
 def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
     """The product for which a record stands; without an alignment, of contiguous matrices."""
-    batch = _MANY if _is_small(record.config) else None
+    batch = record.batch or (_MANY if record.kind == "small" else None)
     shape = GemmShape(*record.shape, record.layout, batch=batch)
     problem = shape.problem(result.dtype, result.precision)
     if record.alignment is None:
@@ -136,8 +121,9 @@ def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
 
 
 def _traits_of(record: Record, result: TuningResult) -> ProductTraits:
-    """What decides how near a record is to others of its kind: the number of products does not."""
-    return replace(traits_of_problem(_problem_of(record, result)), products=1)
+    """What decides how near a record is to others of its kind."""
+    traits = traits_of_problem(_problem_of(record, result))
+    return replace(traits, products=traits_of_record(record).products)
 
 
 def _rounded(gflops: float) -> float:
@@ -145,10 +131,11 @@ def _rounded(gflops: float) -> float:
     return float(f"{gflops:.4g}")
 
 
-def _place(record: Record) -> tuple[bool, tuple[int, int, int], str, int]:
-    """What tells records apart, and their order in a file: those of batches come last."""
+def _place(record: Record) -> tuple[int, tuple[int, int, int], str, int, int]:
+    """What tells records apart, and their order in a file."""
     alignment = traits_of_record(record).alignment
-    return _is_small(record.config), record.shape, record.layout, alignment
+    kind = _KINDS.index(record.kind)
+    return kind, record.shape, record.layout, alignment, record.batch or 0
 
 
 def make_file(
@@ -173,13 +160,13 @@ def make_file(
     Raises
     ------
     ArgumentError
-        If nothing was measured of which a record is made.
+        If nothing was measured.
     DatabaseError
         If the file that is there cannot be used.
     """
     records = tuned_records(result)
     if not records:
-        raise ArgumentError("nothing was measured that makes a record: there is nothing to save")
+        raise ArgumentError("nothing was measured: there is nothing to save")
     traits = result.traits
     kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
     if level == "architecture" and traits.architecture:
@@ -192,11 +179,11 @@ def make_file(
     own = [record for entry in here for record in entry.records if _is_taken(record, entry)]
     kept = kept_records(result, database, own)
     threshold = None
-    if all(_is_small(record.config) for record in records):
-        # No paths were compared: what is known of single products stays as it is.
+    if all(record.kind != "single" for record in records):
+        # Single products keep their threshold, with the records of both paths.
         threshold = next((entry.indirect_from for entry in here if entry.indirect_from), None)
-        others = [one for entry in here for one in entry.records if not _is_small(one.config)]
-        kept = [*others, *(record for record in kept if _is_small(record.config))]
+        singles = [one for entry in here for one in entry.records if one.kind == "single"]
+        kept = [*singles, *(record for record in kept if record.kind != "single")]
     records = sorted([*records, *kept], key=_place)
     text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
@@ -209,7 +196,7 @@ def make_file(
 def _is_taken(record: Record, entry: Entry) -> bool:
     """Whether a record's path is the one that its entry's threshold, if any, takes there."""
     threshold = entry.indirect_from
-    if threshold is None or _is_small(record.config):
+    if threshold is None or record.kind != "single":
         return True
     return (record.config.family == "indirect") == threshold.reached(*record.shape)
 

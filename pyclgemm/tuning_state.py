@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .config import Config
 from .gemm_shape import GemmShape
 from .path_order import is_small_batch
 from .problem import GemmProblem
-from .product_traits import ProductTraits, traits_of_problem
+from .product_traits import traits_of_problem
 from .shape_distance import distance
 from .trial import FINE, Outcome
 
@@ -138,23 +138,13 @@ class Standing:
 def nearest(standing: Standing, others: Iterable[Standing]) -> list[Standing]:
     """The other shapes, the nearest first, as `pyclgemm.shape_distance` has it.
 
-    Batches of small products, which have kernels of their own, are far from all else and as near
-    each other as their products.
+    Batches of small products, which have kernels of their own, are far from all else.
     """
     is_small = is_small_batch(standing.problem)
-    wanted = _as_single(standing.problem)
+    wanted = traits_of_problem(standing.problem)
 
     def far(other: Standing) -> tuple[bool, float]:
-        octaves = distance(wanted, _as_single(other.problem))
+        octaves = distance(wanted, traits_of_problem(other.problem))
         return is_small_batch(other.problem) != is_small, octaves
 
     return sorted((other for other in others if other is not standing), key=far)
-
-
-def _as_single(problem: GemmProblem) -> ProductTraits:
-    """The single product that stands for a batch: a small one of it, or one that fills as it."""
-    traits = traits_of_problem(problem)
-    if problem.batch is None or is_small_batch(problem):
-        return replace(traits, products=1)
-    m, n, k = map(round, traits.filling_sizes)
-    return replace(traits, sizes=(m, n, k), products=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from click.testing import CliRunner
 
@@ -10,6 +12,8 @@ from pyclgemm.cli import main
 from pyclgemm.device import traits_of
 from pyclgemm.discovery import FoundDevice
 from pyclgemm.errors import ArgumentError
+from pyclgemm.gemm_shape import LAYOUTS, GemmShape
+from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.typical import typical_traits
 
 
@@ -101,6 +105,33 @@ def test_explain_says_path_configuration_and_reason():
     assert "m*n*k" in output_of("explain", "4096x4096x4096", "--architecture", "sm_50")
 
 
+def test_explain_and_source_take_batches():
+    small = output_of("explain", "8x8x8*10000", "--architecture", "sm_90")
+    for part in ("8 x 8 x 8, 10000 products, float32", "path     small", "record is for 8x8x8"):
+        assert part in small
+    for path in ("auto", "direct"):
+        arguments = ("128x128x128*256", "--architecture", "sm_90", "--path", path)
+        assert "256 products" in output_of("explain", *arguments)
+        assert "in_batch" in output_of("source", *arguments)
+
+
+def test_a_batch_is_described_as_arrays_of_it_are():
+    for layout in LAYOUTS:
+        letters = dict(zip(("trans_a", "trans_b"), layout, strict=True))
+        inquiry = Inquiry(9, 8, 7, reads_c=True, batch=5, **letters)
+        product = product_of(inquiry)
+        assert product.problem == replace(
+            GemmShape(9, 8, 7, layout, batch=5).problem("float32"), c=product.problem.out
+        )
+        strides = [one.batch_stride for one in (product.a, product.b, product.out, product.c)]
+        assert strides == [63, 56, 72, 72]
+
+
+def test_a_batch_is_not_profiled():
+    result = run("profile", "8x8x8*5")
+    assert result.exit_code == 2 and "'8x8x8*5' is not of the form MxNxK" in result.output
+
+
 def test_explain_on_a_device(device):
     rank = [one.device for one in discovery.working_devices()].index(device)
     output = output_of("explain", "64x64x64", "--device", str(rank))
@@ -112,6 +143,8 @@ def test_explain_on_a_device(device):
     [
         (["12x3"], "'12x3' is not of the form MxNxK"),
         (["0x3x4"], "'0x3x4' is not of the form MxNxK"),
+        (["2x3x4*1"], "'2x3x4*1' is not of the form MxNxK or MxNxK*BATCH"),
+        (["2x3x4:NT"], "'2x3x4:NT' is not of the form MxNxK or MxNxK*BATCH"),
         (["2x3x4", "--config", "MWG"], "'MWG' is not of the form NAME=VALUE"),
         (["2x3x4", "--device", "0", "--architecture", "sm_90"], "exclude each other"),
         (["2x3x4", "--trans-a", "--conjugate-a"], "exclude each other"),

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import pyclgemm
 from pyclgemm import cli_tune, tuner
 from pyclgemm.cli import main
 from pyclgemm.cli_tune import parse_shapes
@@ -106,21 +108,29 @@ def test_a_dry_run_shows_the_families_of_batches(home):
     assert not families & {"cpu", "indirect", "direct"}
 
 
-def test_what_is_found_is_saved_and_used(home, few_trials, device, traits):
+def test_what_is_found_is_saved_and_used(home, few_trials, queue, traits):
     rank = traits.platform
-    shapes = "48x48x48,7x64x66:NT,8x8x8*400"
+    shapes = "48x48x48,7x64x66:NT,8x8x8*400,70x9x12*3"
     result = run("--device", rank, "--shapes", shapes, "--budget", "300")
     assert result.exit_code == 0, result.output
     (path,) = home.rglob("databases/*.json")
     assert f"saved in {path}" in result.output.replace("\n", "")
     file = read_file(path)
     shapes = {str(record) for record in file.entries[0].records if record.gflops}
-    assert shapes == {"48x48x48", "7x64x66:NT", "8x8x8"}
-    assert "8x8x8*400" in result.output
+    assert shapes == {"48x48x48", "7x64x66:NT", "8x8x8*400", "70x9x12*3"}
+    assert "70x9x12*3" in result.output
     assert file.match.device == traits.name
     assert "48x48x48" in result.output
     assert "right and timed" in result.output
     assert len(result.output.splitlines()) < 40
+    # Batches alone take the record of a batch.
+    a, b = (
+        np.arange(np.prod(sizes), dtype="f").reshape(sizes) for sizes in ((3, 70, 12), (3, 12, 9))
+    )
+    plans = pyclgemm.plan(queue, a, b), pyclgemm.plan(queue, a[0], b[0])
+    assert ["record is for 70x9x12*3" in one.choice.reason for one in plans] == [True, False]
+    np.testing.assert_allclose(pyclgemm.gemm_batched(queue, a, b), a @ b, rtol=1e-5)
+    np.testing.assert_allclose(pyclgemm.gemm(queue, a[0], b[0]), a[0] @ b[0], rtol=1e-5)
 
 
 def test_a_contribution_leaves_the_users_database_alone(home, few_trials, tmp_path):

@@ -434,9 +434,10 @@ def test_kernels_for_small_products_are_searched_for_batches_alone(run, tmp_path
         assert standing.baseline == SMALL_KNOWN
         assert standing.gain > 1.2
     made = make_file(found, tmp_path / "mine.json", database)
-    for standing in found.standings[:3]:
+    for standing in found.standings:
         choice = select(standing.problem, cpu(), Database(((made,), *database.groups)))
         assert choice.config == standing.best
+        assert choice.reason.endswith(f"the nearest record is for {standing.shape}")
 
 
 def test_the_nearest_of_batches_are_other_batches():
