@@ -15,12 +15,8 @@ from pyclgemm.config import XgemmDirectConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import load_database
 from pyclgemm.errors import ArgumentError
-from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.precision import resolve_precision
-from pyclgemm.product_traits import traits_of_problem
 from pyclgemm.search_space import families_for, families_of, search_space, suits
-from pyclgemm.shape_distance import by_distance
-from pyclgemm.typical import typical_traits
 
 AMPERE = replace(gpu(), local_memory_bytes=227 * 1024, fence_options="")
 DEVICES = [AMPERE, gpu(vendor="amd", architecture="gfx1030", name="RX 6800"), cpu()]
@@ -84,9 +80,8 @@ def test_what_was_measured_on_an_h100_lies_in_the_space():
     assert inside > 0.8 * len(configs)
 
 
-def test_what_was_the_fastest_on_batches_lies_in_the_space_and_is_tried_early():
+def test_what_was_the_fastest_on_batches_lies_in_the_space():
     """Trials on an H100: 256 products of 128^3 and of 512^3 in float32."""
-    traits = typical_traits("sm_90")
     middle = XgemmDirectConfig(
         WGD=64, MDIMCD=8, NDIMCD=8, MDIMAD=16, NDIMBD=16, KWID=8, VWMD=4, VWND=4, PADA=4, PADB=0,
         KWGD=16, STAGES=3, LANES_M=8, LANES_N=4, GROUP_M=8, ASYNC=1, FRAGMENTS=2, SLICES=2,
@@ -94,20 +89,9 @@ def test_what_was_the_fastest_on_batches_lies_in_the_space_and_is_tried_early():
     large = replace(
         middle, WGD=128, NWGD=256, MDIMCD=16, NDIMCD=16, MDIMAD=32, NDIMBD=64, KWGD=8, SLICES=1
     )
-    space = search_space("direct", "float32", traits)
-    records = [
-        record
-        for _, entry in load_database().lookup(traits, "float32", "F32_F32_F32")
-        for record in entry.records
-        if record.kind != "small"
-    ]
-    for size, config in ((128, middle), (512, large)):
+    space = search_space("direct", "float32", AMPERE)
+    for config in (middle, large):
         assert space.config(space.nearest_point(config)) == config
-        wanted = traits_of_problem(GemmShape(size, size, size, batch=256).problem("float32"))
-        known = by_distance(records, wanted, traits.compute_units)
-        first = list(dict.fromkeys(record.config for record in known))[:24]
-        assert config in first
-        assert any(one.family == "indirect" for one in first)
 
 
 @pytest.mark.parametrize("family", ["indirect", "direct"])
