@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import DTYPES
 
-from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm.config import CpuConfig, MatrixConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database, load_database
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
+from pyclgemm.inquiry import choose
 from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import PackedLayout
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
 from pyclgemm.select import packed_layout, select
+from pyclgemm.typical import typical_traits
 
 SMALL = XgemmDirectConfig(
     WGD=16, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
@@ -277,6 +279,29 @@ def test_a_cpus_batches_take_their_own_records_too():
     alone = select(problem(4, 1024, 1024, batch=40), cpu(), database)
     assert (alone.config, alone.level) == (ROWS, "generic")
     assert select(problem(0, 1024, 1024, batch=40), cpu(), database).config == ROWS
+
+
+def test_batches_by_matrix_units_and_by_a_path_that_is_asked_for():
+    single, several = MatrixConfig(64, 64, 32, 2, 2), MatrixConfig(64, 128, 32, 2, 2)
+    records = [
+        Record((256, 256, 256), single), Record((256, 256, 256), several, batch=99),
+        Record((16, 16, 16), DIRECT), Record((256, 256, 256), SMALL, batch=99),
+    ]  # fmt: skip
+    entries = [
+        Entry(
+            "float32",
+            precision,
+            tuple(record for record in records if record.config.family == path),
+        )
+        for precision, path in (("TF32_TF32_F32", "matrix"), ("F32_F32_F32", "direct"))
+    ]
+    own = DatabaseFile.make(Path("mine"), Match("generic", "gpu"), Source("default", "a"), entries)
+    database, traits = Database(((own,),)), typical_traits("sm_90")
+    one, batch = GemmShape(256, 256, 256), GemmShape(256, 256, 256, batch=50)
+    for shape, config, direct in ((one, single, DIRECT), (batch, several, SMALL)):
+        assert select(shape.problem("float32", "TF32_TF32_F32"), traits, database).config == config
+        plain = shape.problem("float32")
+        assert choose(plain, traits, database, "direct").config == direct
 
 
 def test_matrices_packed_for_single_products_know_of_no_batch():

@@ -257,6 +257,16 @@ def test_batches_that_fill_the_device_are_near_each_other_and_the_nearer_one_win
     assert distance(batch(128, 64), batch(128, 4096), DIRECT, full=4) == pytest.approx(6 / 8)
 
 
+def test_units_that_a_batch_leaves_idle_count_beyond_those_at_its_record():
+    """66 products of 16 tiles keep 132 units busy eight times; 9 of them twice, not quite."""
+    record = Record((128, 128, 128), DIRECT, batch=66)
+    full = 4 * 132 / 16
+    apart = math.log2(full) + math.log2(66 / full) / 8 - math.log2(9)
+    octaves = apart + math.log2(2 * 132 / (9 * 16)) / 2
+    for reach, found in ((octaves - 0.01, []), (octaves + 0.01, [record])):
+        assert by_distance([record], batch(128, 9), units=132, reach=reach) == found
+
+
 def test_the_size_of_a_batch_decides_before_its_count_does():
     near, far = (
         Record((128, 128, 128), DIRECT, batch=4096),

@@ -251,13 +251,20 @@ def test_records_of_batches_and_of_single_products_do_not_displace_each_other(tm
     path = tmp_path / "mine.json"
     texts = [("8x8x8*10000", SMALL_BATCH), ("8x8x8", SMALL), ("512x512x512", LARGE),
              ("500x512x512*60", BEST), ("512x512x512*256", SMALL)]  # fmt: skip
-    for text, config in [*texts, ("9x8x8*9000", BEST_BATCH), ("512x512x512*64", LARGE)]:
+    for text, config in [*texts, ("512x512x512*64", LARGE), ("9x8x8*9000", BEST_BATCH)]:
         save_file(make_file(laid_out(text, config), path, SHIPPED))
     kept = [(str(record), record.config) for record in read_file(path).entries[0].records]
     assert kept == [
         ("1x64x1024", SMALL), ("8x8x8", SMALL), ("512x512x512", LARGE),
         ("512x512x512*64", LARGE), ("512x512x512*256", SMALL), ("9x8x8*9000", BEST_BATCH),
     ]  # fmt: skip
+
+
+def test_records_of_different_kernels_for_one_batch_do_not_displace_each_other(tmp_path):
+    path = tmp_path / "mine.json"
+    for config in (BEST, BEST_BATCH):
+        save_file(make_file(laid_out("8x8x8*100", config), path, Database(())))
+    assert [record.config for record in read_file(path).entries[0].records] == [BEST, BEST_BATCH]
 
 
 def test_a_record_for_batches_of_any_number_is_superseded_by_one_that_tells_it(tmp_path):
