@@ -52,6 +52,16 @@ class ProductTraits:
         """Whether several such products are computed at once."""
         return self.products != 1
 
+    @functools.cached_property
+    def octaves(self) -> tuple[float, ...]:
+        """The sizes in log2; a size of 0 counts as 1."""
+        return tuple(math.log2(max(size, 1)) for size in self.sizes)
+
+    @functools.cached_property
+    def filling_octaves(self) -> tuple[float, ...]:
+        """`filling_sizes` in log2."""
+        return tuple(math.log2(max(size, 1)) for size in self.filling_sizes)
+
     @property
     def filling_sizes(self) -> tuple[float, float, float]:
         """The sizes of a single product that fills a device as the batch does.

@@ -134,17 +134,13 @@ def _octaves_of_sizes(
     """Distance of sizes and of numbers of products."""
     if wanted.is_batch != known.is_batch:
         if isinstance(config, _WITHIN_A_PRODUCT):
-            return math.dist(_octaves(wanted.sizes), _octaves(known.sizes)) + _OTHER_KIND
-        sizes = wanted.filling_sizes, known.filling_sizes
-        return math.dist(*map(_octaves, sizes)) + _OTHER_KIND
-    products = 0.0
-    if wanted.products is not None and known.products is not None:
-        products = _filling(wanted.products, full) - _filling(known.products, full)
-    return math.hypot(math.dist(_octaves(wanted.sizes), _octaves(known.sizes)), products)
-
-
-def _octaves(sizes: Iterable[float]) -> list[float]:
-    return [math.log2(max(size, 1)) for size in sizes]
+            return math.dist(wanted.octaves, known.octaves) + _OTHER_KIND
+        return math.dist(wanted.filling_octaves, known.filling_octaves) + _OTHER_KIND
+    octaves = math.dist(wanted.octaves, known.octaves)
+    products, measured = wanted.products, known.products
+    if products is None or measured is None or products == measured:
+        return octaves
+    return math.hypot(octaves, _filling(products, full) - _filling(measured, full))
 
 
 def _filling(products: int, full: float) -> float:

@@ -7,6 +7,7 @@ the work, 133 tiles on 132 compute units halve the speed ("tile and wave quantiz
 
 from __future__ import annotations
 
+import functools
 import math
 
 from .config import (
@@ -61,15 +62,7 @@ def excess_octaves(
     if isinstance(config, (CpuConfig, SmallConfig, SmallCpuConfig)):
         return 0.0
     m, n, k = (max(1, size) for size in sizes)
-    if isinstance(config, GemvConfig):
-        shared, depth = 0, 1
-    elif isinstance(config, MatrixConfig):
-        shared, depth = 0, config.KWG
-    elif isinstance(config, WgmmaConfig):
-        shared, depth = config.FILL, config.DEPTH
-    else:
-        shared, depth = config.tiles.FILL, config.tiles.KWG
-    rows, columns = _tile(config)
+    rows, columns, depth, shared = _tiling(config)
     tiles, slabs = products * tiles_of(config, sizes), math.ceil(k / depth)
     done = tiles * rows * columns * slabs * depth
     return math.log2(done / (products * m * n * k)) + math.log2(_idle(tiles, slabs, shared, units))
@@ -91,16 +84,21 @@ def tiles_of(config: Config, sizes: tuple[int, int, int]) -> int:
     m, n = (max(1, size) for size in sizes[:2])
     if isinstance(config, GemvConfig):
         m, n = min(m, n), max(m, n)  # as it is run
-    return tile_count(m, n, *_tile(config))
+    rows, columns, _, _ = _tiling(config)
+    return tile_count(m, n, rows, columns)
 
 
-def _tile(config: _Tiled) -> tuple[int, int]:
-    """Rows and columns of a tile."""
+@functools.lru_cache(maxsize=4096)
+def _tiling(config: _Tiled) -> tuple[int, int, int, int]:
+    """Rows, columns and depth of a tile, and FILL."""
     if isinstance(config, GemvConfig):
-        return config.MR, config.LANES_N * config.VW
-    if isinstance(config, (MatrixConfig, WgmmaConfig)):
-        return config.MWG, config.NWG
-    return config.tiles.MWG, config.tiles.NWG
+        return config.MR, config.LANES_N * config.VW, 1, 0
+    if isinstance(config, MatrixConfig):
+        return config.MWG, config.NWG, config.KWG, 0
+    if isinstance(config, WgmmaConfig):
+        return config.MWG, config.NWG, config.DEPTH, config.FILL
+    tiles = config.tiles
+    return tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL
 
 
 def _idle(tiles: int, slabs: int, shared: int, units: int) -> float:
