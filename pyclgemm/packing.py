@@ -16,12 +16,12 @@ from .launch_sequence import LaunchSequence
 from .operand_packing import pack_launch
 from .operands import Matrix, matrix_of, parse_transposition
 from .pack_codegen import PackedForm, generate_pack_panels
+from .packed_choice import packed_layout
 from .packed_matrix import PackedMatrix
 from .precision import is_complex, resolve_precision
 from .prepare import check_supported
 from .problem import GemmProblem, MatrixLayout, PackedLayout
 from .product import Product
-from .select import packed_layout
 from .transfer import to_device
 from .workspace import queue_state
 

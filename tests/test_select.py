@@ -17,10 +17,11 @@ from pyclgemm.database import Database, load_database
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import choose
+from pyclgemm.packed_choice import packed_layout
 from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import PackedLayout
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
-from pyclgemm.select import packed_layout, select
+from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
 
 SMALL = XgemmDirectConfig(
