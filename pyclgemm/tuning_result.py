@@ -75,14 +75,17 @@ def kept_records(
     own : sequence of Record
         What stands in the file that is to be written.
     """
-    tuned: dict[Kind, list[ProductTraits]] = {}
+    tuned: dict[Kind, list[tuple[Record, ProductTraits]]] = {}
     for record in tuned_records(result):
-        tuned.setdefault(record.kind, []).append(_traits_of(record, result))
+        tuned.setdefault(record.kind, []).append((record, _traits_of(record, result)))
 
     def superseded(record: Record) -> bool:
         wanted = _traits_of(record, result)
-        alike = tuned.get(record.kind, [])
-        return any(distance(wanted, known) <= _SAME_CLASS for known in alike)
+        return any(
+            distance(wanted, traits) <= _SAME_CLASS
+            for known, traits in tuned.get(record.kind, ())
+            if _may_be_refused(record) or not _may_be_refused(known)
+        )
 
     kept = {_place(record): record for record in own if not superseded(record)}
     for file, entry in database.lookup(result.traits, result.dtype, result.precision):
@@ -131,11 +134,17 @@ def _rounded(gflops: float) -> float:
     return float(f"{gflops:.4g}")
 
 
-def _place(record: Record) -> tuple[int, tuple[int, int, int], str, int, int]:
-    """What tells records apart, and their order in a file."""
+def _may_be_refused(record: Record) -> bool:
+    """Whether a driver may refuse the kernels, for which another record then stands in."""
+    return record.config.family == "wgmma"
+
+
+def _place(record: Record) -> tuple[int, tuple[int, int, int], str, int, int, bool]:
+    """What tells records apart, and their order in a file: what stands in for another is second."""
     alignment = traits_of_record(record).alignment
     kind = _KINDS.index(record.kind)
-    return kind, record.shape, record.layout, alignment, record.batch or 0
+    batch = record.batch or 0
+    return kind, record.shape, record.layout, alignment, batch, not _may_be_refused(record)
 
 
 def make_file(

@@ -9,7 +9,7 @@ import pytest
 from facts import cpu, gpu, problem
 
 from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuning_result
-from pyclgemm.config import SmallConfig, SmallCpuConfig
+from pyclgemm.config import MatrixConfig, SmallConfig, SmallCpuConfig, WgmmaConfig
 from pyclgemm.database import Database, read_file, save_file
 from pyclgemm.errors import ArgumentError, DatabaseError
 from pyclgemm.gemm_shape import GemmShape
@@ -19,6 +19,7 @@ from pyclgemm.trial import Outcome
 from pyclgemm.tuner import TuningResult
 from pyclgemm.tuning_result import make_file, save_result
 from pyclgemm.tuning_state import Standing
+from pyclgemm.typical import typical_traits
 
 SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)
 LARGE = CpuConfig(MR=6, NR=64, KC=512, VW=16)
@@ -161,6 +162,35 @@ def test_of_two_shapes_of_one_product_the_faster_counts(tmp_path):
         both = TuningResult(cpu(), "float32", "F32_F32_F32", standings)
         made = make_file(both, tmp_path / "mine.json", Database(()))
         assert [record.config for record in made.entries[0].records] == [SMALL]
+
+
+def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(tmp_path):
+    hopper, half = typical_traits("sm_90"), ("float16", "F16_F16_F32")
+    square = (4096, 4096, 4096)
+    older, stand_in = WgmmaConfig(128, 256, STAGES=3), MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
+    path = tmp_path / "sm_90.json"
+    entry = Entry(*half, (Record(square, stand_in), Record(square, older, 7e5)))
+    match = Match("architecture", "gpu", "nvidia", "sm_90")
+    save_file(DatabaseFile.make(path, match, Source("default", "a test"), [entry]))
+
+    def made(best):
+        standing = Standing(GemmShape(*square), GemmShape(*square).problem(*half))
+        standing.note(best, Outcome("fine", 1e-4))
+        found = TuningResult(hopper, *half, (standing,))
+        file = make_file(found, path, SHIPPED, "architecture")
+        database = Database(((file,),))
+        chosen = select(standing.problem, hopper, database).config
+        refused = replace(hopper, wgmma=False, wgmma_refusal="a test")
+        return (
+            chosen,
+            select(standing.problem, refused, database).config,
+            len(file.entries[0].records),
+        )
+
+    newer = replace(older, GROUP_M=4)
+    assert made(newer) == (newer, stand_in, 2)
+    faster = replace(stand_in, GROUP_M=4)
+    assert made(faster) == (faster, faster, 1)
 
 
 def test_other_entries_of_the_file_stay(tmp_path):
