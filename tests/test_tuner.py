@@ -498,7 +498,10 @@ def test_on_a_real_device(device, traits, tmp_path):
         [(64, 64, 64)], traits.platform, budget=300, log_folder=tmp_path, progress=stop_after_three
     )
     (standing,) = result.standings
-    assert result.traits == traits
+    # Pocl takes this limit from the memory that the system states as a process starts: of two
+    # processes each may be told another.
+    limit = result.traits.max_allocation_bytes
+    assert result.traits == replace(traits, max_allocation_bytes=limit)
     assert standing.best is not None
     assert standing.gflops > 0
     assert events[-1].trials == sum(result.outcomes.values())
