@@ -348,11 +348,17 @@ def test_every_parameter_that_may_be_zero_may_be_zero_and_no_other():
             assert any("must be at least 1" in one for one in stated) != allowed, name
 
 
-def test_a_runtime_that_miscompiles_a_family_is_refused():
-    (stated,) = violations(DIRECT, "float32", MISCOMPILING)
+@pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=["indirect", "direct"])
+def test_a_runtime_that_miscompiles_a_family_is_refused(config):
+    (stated,) = violations(config, "float32", MISCOMPILING)
     assert stated.endswith("the device's runtime is Portable Computing Language 5.0+debian")
-    assert violations(INDIRECT, "float32", MISCOMPILING) == []
-    assert violations(DIRECT, "float32", replace(MISCOMPILING, driver="3.1+debian")) == []
+    assert violations(config, "float32", replace(MISCOMPILING, driver="3.1+debian")) == []
+    assert violations(config, "float32", replace(MISCOMPILING, platform="Another")) == []
+
+
+@pytest.mark.parametrize("config", [GEMV, CPU, SMALL_CPU], ids=lambda config: config.family)
+def test_what_such_a_runtime_compiles_rightly_is_valid(config):
+    assert violations(config, "float32", MISCOMPILING) == []
 
 
 def test_without_traits_the_limits_of_a_device_are_not_checked():
