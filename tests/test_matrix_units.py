@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from batch_checks import check_batch
 from buffers import Layout
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from matrix_emulation import emulated_units
+from matrix_emulation import emulated_units, skip_without_emulation
 from reference import assert_close, expected_gemm
 
 import pyclgemm
@@ -51,10 +50,7 @@ def units(queue):
     if has_async_copy(traits_of(queue.device)):
         yield
         return
-    if queue.device.type != cl.device_type.CPU:
-        pytest.skip("the device has no such units, and the emulation is for CPUs")
-    if 32 not in traits_of(queue.device).sub_group_sizes:
-        pytest.skip("the emulation's barriers take this runtime seconds to compile")
+    skip_without_emulation(queue.device)
     with emulated_units():
         yield
 
