@@ -7,9 +7,17 @@ from dataclasses import replace
 
 import pytest
 from facts import cpu, gpu
-from tuner_fakes import CPU_DATABASE, GPU_DATABASE, Pretender, cpu_seconds, file, pretended_run
+from tuner_fakes import (
+    CPU_DATABASE,
+    GPU_DATABASE,
+    SHAPES,
+    Pretender,
+    cpu_seconds,
+    file,
+    pretended_run,
+)
 
-from pyclgemm import tuning_stages
+from pyclgemm import search, tuning_stages
 from pyclgemm.config import SmallCpuConfig
 from pyclgemm.database import Database
 from pyclgemm.gemm_shape import GemmShape
@@ -72,6 +80,15 @@ def test_candidates_for_a_gpu_are_built_side_by_side(run):
     built = [trial.config for batch in process.prepared for trial in batch]
     # Each of the two searches may end in the middle of a batch.
     assert len([config for config in built if config not in ran]) <= 2 * (tuning_stages._BATCH - 1)
+
+
+def test_a_family_that_the_device_cannot_run_is_named(run, monkeypatch):
+    monkeypatch.setattr(search, "_TRIES", 2)  # of many points, none of which can be repaired
+    wrong = cpu(platform="Portable Computing Language", driver="5.0+debian")
+    result = run(Pretender(wrong, cpu_seconds), SHAPES[:1], families=["indirect"])
+    assert not result.standings[0].scores
+    told = "256x256x256: no configuration of the indirect family fits the device"
+    assert result.remarks == (told,)
 
 
 # ---------------------------------------------------------------------------- batches
