@@ -40,6 +40,7 @@ from benchmarks.ladder_step import Step
 from benchmarks.ladder_steps import ladder_steps
 from benchmarks.report import Record, file_stem
 from benchmarks.session import Factory, Session
+from pyclgemm.constraints import violations
 from pyclgemm.device import traits_of
 from pyclgemm.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
@@ -122,13 +123,16 @@ def _measure(
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
     on_cpu = bool(device.type & cl.device_type.CPU)
-    climbing: dict[str, Factory] = {
-        step.name: functools.partial(contenders.plan_contender, name=step.name, config=step.config)
-        for step in steps
-    }
-    rivals, titles = rival_factories(
-        steps, size, traits_of(device), device, clblast_path, facts, say
-    )
+    traits = traits_of(device)
+    climbing: dict[str, Factory] = {}
+    for step in steps:
+        if broken := violations(step.config, "float32", traits):
+            say(f"step {step.name} is left out: {'; '.join(broken)}")
+            continue
+        climbing[step.name] = functools.partial(
+            contenders.plan_contender, name=step.name, config=step.config
+        )
+    rivals, titles = rival_factories(steps, size, traits, device, clblast_path, facts, say)
     session = Session(
         queue=queue,
         factories=climbing | rivals,

@@ -14,7 +14,7 @@ from .constraint_forms import (
     within_local_memory,
     within_work_group,
 )
-from .device import DeviceTraits, has_async_copy, has_register_caps
+from .device import has_async_copy, has_register_caps, miscompiles_tiles
 from .fragment_reader import part_width
 from .matrix_constraints import MATRIX_CONSTRAINTS
 from .precision import is_complex
@@ -61,14 +61,6 @@ def capped_registers(config: XgemmConfig) -> int:
 def gemv_local_bytes(config: GemvConfig, dtype: str) -> int:
     """Bytes of local memory in which a gemv's work-group adds its sums."""
     return max(1, config.WGS // 2) * config.MR * config.VW * STAGED_BYTES[dtype]
-
-
-def _is_pocl_5_0(traits: DeviceTraits | None) -> bool:
-    return (
-        traits is not None
-        and traits.platform == "Portable Computing Language"
-        and traits.driver.startswith("5.0")
-    )
 
 
 _ALL = ("indirect", "direct", "gemv", "matrix", "wgmma", "cpu", *SMALL_FAMILIES)
@@ -290,11 +282,10 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     # Rows of the packed A are KC apart, and the panel of B follows them: both are read by vectors.
     multiple("KC", "VW", ("cpu",)),
     Constraint(
-        # Seen on 5.0 (Ubuntu 24.04) with optimisation off, too; 3.1 is right. A CPU runs this
-        # family only where a caller asks for it.
+        # A CPU runs these only where a caller asks for them.
         "the runtime must compile the family rightly; pocl 5.0 does not compile this one so",
-        ("direct",),
-        lambda config, dtype, traits: not _is_pocl_5_0(traits),
+        GPU,
+        lambda config, dtype, traits: traits is None or not miscompiles_tiles(traits),
         lambda config, dtype, traits: (
             f"the device's runtime is {traits.platform} {traits.driver}" if traits else "no device"
         ),

@@ -152,6 +152,16 @@ def has_register_caps(traits: DeviceTraits) -> bool:
     return traits.type == "gpu" and traits.vendor in ("nvidia", "amd")
 
 
+def miscompiles_tiles(traits: DeviceTraits) -> bool:
+    """Whether the runtime is known to compile kernels wrongly that stage slabs between barriers.
+
+    pocl 5.0 (Ubuntu 24.04, an AVX-512 CPU) does, with optimisation off, too: some work-items lose
+    their place in the tile, and write far outside the result. pocl 3.1 is right, and so is 5.0 with
+    kernels whose barriers only surround a sum, as the gemv family's.
+    """
+    return traits.platform == "Portable Computing Language" and traits.driver.startswith("5.0")
+
+
 def type_of(device: cl.Device) -> str:
     """Tell "gpu", "cpu" or "accelerator"; a simulator that claims to be all of them is a GPU."""
     if device.type & cl.device_type.GPU:

@@ -21,9 +21,15 @@ __kernel void hold(__global float *state, const int steps)
     state[0] = value;
 }
 """
-#: Seconds that a launch takes from which the speed is read.
+#: Seconds that a launch takes at least from which the speed is read: so many times as long as one
+#: of a single step, which waits too where other processes have their turns on the device.
 _MEASURED = 0.004
+_TIMES_A_WAIT = 4
+#: Seconds that no wait makes it longer than, and steps.
+_LONGEST_MEASURED = 0.1
 _MOST_STEPS = 2**30
+#: Launches of a kind: a wait only adds to one, and does not strike all.
+_LAUNCHES = 3
 
 
 class Blocker(Protocol):
@@ -43,7 +49,7 @@ class QueueBlocker:
 
     Examples
     --------
-    >>> still_holding = QueueBlocker(queue).hold(0.02)
+    >>> still_holding = QueueBlocker(queue).hold(0.1)
     >>> still_holding()
     True
     >>> queue.finish()
@@ -62,11 +68,16 @@ class QueueBlocker:
         self._steps_per_second = self._measure()
 
     def _measure(self) -> float:
+        self._seconds(1)  # some runtimes make machine code at the first launch
+        wait = max(self._seconds(1) for _ in range(_LAUNCHES))
+        wanted = max(_MEASURED, min(_LONGEST_MEASURED, _TIMES_A_WAIT * wait))
         steps = 1024
-        self._seconds(steps)  # some runtimes make machine code at the first launch
-        while (elapsed := self._seconds(steps)) < _MEASURED and steps < _MOST_STEPS:
+        while (elapsed := self._fastest(steps)) < wanted and steps < _MOST_STEPS:
             steps *= 2
-        return steps / min(elapsed, self._seconds(steps))
+        return steps / elapsed
+
+    def _fastest(self, steps: int) -> float:
+        return min(self._seconds(steps) for _ in range(_LAUNCHES))
 
     def _seconds(self, steps: int) -> float:
         start = time.perf_counter()

@@ -174,6 +174,7 @@ class TuningStages:
             proposed = [config for config in asked if config is not None]
             if not proposed:
                 exhausted.add((standing.shape, family))
+                self._remark_unless_tried(standing, family)
             session.prepare(standing, proposed, until)
             for config in proposed:
                 outcome = session.trial(standing, config, until)
@@ -185,6 +186,12 @@ class TuningStages:
         session = self._session
         keys = [(standing.shape, family) for family in session.families]
         return [key[1] for key in keys if key in session.searches and key not in exhausted]
+
+    def _remark_unless_tried(self, standing: Standing, family: str) -> None:
+        remark = f"{standing.shape}: no configuration of the {family} family fits the device"
+        tried = any(config.family == family for config in standing.scores)
+        if not tried and remark not in self._session.remarks:
+            self._session.remarks.append(remark)
 
     def _promote(self, standing: Standing, config: Config, outcome: Outcome, limit: float) -> None:
         """Put a candidate up on the nearest shapes, if it is the best or close to it."""

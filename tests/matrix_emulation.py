@@ -16,9 +16,12 @@ from typing import Any
 from unittest.mock import patch
 
 import checks
+import pyopencl as cl
+import pytest
 from async_emulation import in_plain_c
 
 from pyclgemm import launch, prepare
+from pyclgemm.device import miscompiles_tiles, traits_of
 from pyclgemm.kernel_source import KernelSource
 from pyclgemm.matrix_unit import MatrixUnit
 from pyclgemm.matrix_units import required_unit
@@ -222,10 +225,21 @@ def _with_exchange(text: str, unit: MatrixUnit) -> str:
     return re.sub(r"(__kernel .*?\)\n\{)", rf"\1\n    {local}", text, count=1, flags=re.DOTALL)
 
 
+def skip_without_emulation(device: cl.Device, *, may_be_slow: bool = False) -> None:
+    """Skip a test where emulated kernels do not run, or compile for seconds."""
+    traits = traits_of(device)
+    if device.type != cl.device_type.CPU:
+        pytest.skip("the emulation is for CPUs")
+    if miscompiles_tiles(traits):
+        pytest.skip(f"{traits.platform} {traits.driver} compiles such kernels wrongly")
+    if not may_be_slow and 32 not in traits.sub_group_sizes:
+        pytest.skip("the emulation's barriers take this runtime seconds to compile")
+
+
 @contextmanager
 def emulated_units(architecture: str = "sm_90") -> Iterator[None]:
     """Let a device pass for another, and give it plain C instead of matrix instructions."""
-    generate, traits_of = launch.generate_gemm, prepare.traits_of
+    generate = launch.generate_gemm
 
     def generate_without(problem: Any, config: Any, traits: Any) -> KernelSource:
         source = generate(problem, config, traits)

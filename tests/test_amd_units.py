@@ -7,18 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from matrix_emulation import emulated_units
+from matrix_emulation import emulated_units, skip_without_emulation
 from reference import assert_close, expected_gemm
 
 import pyclgemm
 from pyclgemm.config import MatrixConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import load_database
-from pyclgemm.device import traits_of
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.launch import generate_gemm
@@ -54,11 +52,7 @@ def unit_of(architecture: str, dtype: str, name: str) -> MatrixUnit:
 def emulating(request: pytest.FixtureRequest) -> None:
     """Tests on a device run where the emulation compiles in well under a second."""
     if "queue" in request.fixturenames:
-        queue = request.getfixturevalue("queue")
-        if queue.device.type != cl.device_type.CPU:
-            pytest.skip("the emulation is for CPUs")
-        if 32 not in traits_of(queue.device).sub_group_sizes:
-            pytest.skip("the emulation's barriers take this runtime seconds to compile")
+        skip_without_emulation(request.getfixturevalue("queue").device)
 
 
 def config_for(architecture: str, **changes: int) -> MatrixConfig:

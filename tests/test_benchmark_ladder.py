@@ -30,8 +30,10 @@ from benchmarks.ladder_steps import choice_of, ladder_steps
 from benchmarks.measure import MeasurementInterrupted, Timing, measure_in_turn
 from benchmarks.operands import make_operands
 from benchmarks.report import Record
-from pyclgemm.config import CpuConfig
+from pyclgemm.config import Config, CpuConfig
 from pyclgemm.constraints import violations
+from pyclgemm.device import traits_of
+from pyclgemm.discovery import default_device
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.typical import typical_traits
 
@@ -248,7 +250,15 @@ def test_wrong_options_are_explained(arguments: list[str], message: str) -> None
 
 
 @pytest.mark.first_runtime
-def test_a_run_from_end_to_end(queue: Any, tmp_path: Path) -> None:
+def test_a_run_from_end_to_end(queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its first step, as on a runtime that compiles it wrongly."""
+    traits = traits_of(default_device())
+    first, *others = ladder_steps(48, traits)
+
+    def broken(config: Config, *facts: Any) -> list[str]:
+        return ["it is naive"] if config == first.config else violations(config, *facts)
+
+    monkeypatch.setattr(ladder, "violations", broken)
     result = run(
         "--size", "48", "--rounds", "1", "--seconds", "0.2", "--no-compile",
         "--output", str(tmp_path), "--stem", "run",
@@ -256,7 +266,13 @@ def test_a_run_from_end_to_end(queue: Any, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     frame = pd.read_csv(tmp_path / "run.csv", index_col="step")
     steps = frame[frame["config"].notna()]
-    assert len(steps) >= 9 and steps["gflops"].notna().all() and (steps["error"] <= 1).all()
+    assert len(steps) >= 9
+    measured = steps[steps["gflops"].notna()]
+    assert (measured["error"] <= 1).all()
+    assert list(measured.index) == [
+        step.name for step in others if not violations(step.config, "float32", traits)
+    ]
+    assert "step 1 is left out: it is naive" in result.output
     assert (tmp_path / "run.md").read_text().count("## Step") == len(steps)
 
 

@@ -11,9 +11,10 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from processes import tree_first
 
 import pyclgemm
-from pyclgemm import cli_tune, tuner
+from pyclgemm import tuner
 from pyclgemm.cli import main
 from pyclgemm.cli_tune import parse_shapes
 from pyclgemm.database import read_file, reload_database
@@ -143,12 +144,11 @@ def test_a_contribution_leaves_the_users_database_alone(home, few_trials, tmp_pa
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
 def test_ctrl_c_saves(home):
-    package = os.path.dirname(os.path.dirname(cli_tune.__file__))
     process = subprocess.Popen(
         [sys.executable, "-m", "pyclgemm", "tune", "--shapes", "48x48x48", "--budget", "500"],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": package},
+        env=tree_first(),
         start_new_session=True,
     )
     deadline = time.monotonic() + 60

@@ -13,7 +13,7 @@ import pyopencl.array as cl_array
 import pytest
 from batch_checks import STEPS, check_batch
 from buffers import Layout
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
+from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, skip_if_refused
 from gates import is_complete
 from reference import DTYPES, assert_close, expected_gemm, random_array
 
@@ -220,6 +220,7 @@ def _launches() -> Any:
 @pytest.mark.parametrize("config", [None, INDIRECT, replace(DIRECT, FILL=2), CONFIGS["gemv"]])
 @pytest.mark.first_runtime
 def test_slices_of_one_buffer_go_into_one_launch(queue: Any, rng: Any, config: Any) -> None:
+    skip_if_refused(queue, config)
     count = 7
     a, host_a = _matrices(queue, rng, count, (20, 16), True)
     b, host_b = _matrices(queue, rng, count, (16, 24), True)

@@ -15,7 +15,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from checks import check_gemm
-from matrix_emulation import emulated_units
+from matrix_emulation import emulated_units, skip_without_emulation
 from reference import ACTIVATIONS, assert_close, expected_gemm
 from rich.console import Console
 
@@ -25,7 +25,6 @@ from pyclgemm.bottleneck import Bound, judge
 from pyclgemm.ceilings import Ceilings, _units_of, _warpgroup_units_of
 from pyclgemm.config import MatrixConfig, WgmmaConfig, XgemmDirectConfig
 from pyclgemm.database import Database, read_file
-from pyclgemm.device import traits_of
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import Inquiry, product_of
@@ -76,10 +75,7 @@ _TIMING = ("precision_bench", "operand_pool")
 @pytest.fixture
 def units(queue: Any) -> Any:
     """A device that passes for an H100, and a database that knows its matrix units."""
-    if queue.device.type != cl.device_type.CPU:
-        pytest.skip("the emulation is for CPUs")
-    if 32 not in traits_of(queue.device).sub_group_sizes:
-        pytest.skip("the emulation needs sub-groups of 32 work-items that shuffle")
+    skip_without_emulation(queue.device)
     with ExitStack() as stack:
         stack.enter_context(emulated_units())
         imagined = replace(prepare.traits_of(queue.device), type="gpu")

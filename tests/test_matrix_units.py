@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from batch_checks import check_batch
 from buffers import Layout
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from matrix_emulation import emulated_units
+from matrix_emulation import emulated_units, skip_without_emulation
 from reference import assert_close, expected_gemm
 
 import pyclgemm
@@ -26,7 +24,7 @@ from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.launch import generate_gemm
-from pyclgemm.matrix_units import required_unit
+from pyclgemm.matrix_units import matrix_unit, required_unit
 from pyclgemm.parts import parts_of
 from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import PackedLayout
@@ -52,10 +50,7 @@ def units(queue):
     if has_async_copy(traits_of(queue.device)):
         yield
         return
-    if queue.device.type != cl.device_type.CPU:
-        pytest.skip("the device has no such units, and the emulation is for CPUs")
-    if 32 not in traits_of(queue.device).sub_group_sizes:
-        pytest.skip("the emulation's barriers take this runtime seconds to compile")
+    skip_without_emulation(queue.device)
     with emulated_units():
         yield
 
@@ -329,14 +324,14 @@ def test_records_of_units_are_passed_over_where_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("precision", FLOAT32)
-def test_a_device_without_units_says_so(queue: Any, precision: str) -> None:
-    a = np.ones((4, 4), np.float32)
-    expectation: Any = pytest.raises(UnsupportedError, match=f"{precision}, for which .* has no")
-    with contextlib.suppress(UnsupportedError):
-        required_unit(resolve_precision(precision, "float32"), traits_of(queue.device))
-        expectation = pytest.raises(UnsupportedError, match="no configuration")
-    with expectation:
-        pyclgemm.gemm(queue, a, a, precision=precision)
+def test_a_device_has_units_or_says_so(queue: Any, rng: Any, precision: str) -> None:
+    a, b = (rng.uniform(-1, 1, sizes).astype(np.float32) for sizes in ((20, 36), (36, 24)))
+    if matrix_unit(resolve_precision(precision, "float32"), traits_of(queue.device)):
+        got = pyclgemm.gemm(queue, a, b, precision=precision)
+        assert_close(got, expected_gemm(a, b, precision=precision))
+    else:
+        with pytest.raises(UnsupportedError, match=f"{precision}, for which .* has no"):
+            pyclgemm.gemm(queue, a, b, precision=precision)
 
 
 def test_complex_elements_are_refused(queue: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import tree_first
 
 HERE = Path(__file__).resolve().parent
 
@@ -76,10 +76,9 @@ def test_kernels_are_clean(tmp_path: Path, start: int) -> None:
     plainly = ["--build-options", "-cl-opt-disable"]
     checks = ["--data-races", "--uninitialized", "--max-errors", "100000", "--log", str(log)]
     script = [sys.executable, str(HERE / "oclgrind_script.py"), str(log), *products]
-    python_path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     run = subprocess.run(
         ["oclgrind", *plainly, *checks, *script],
-        env=os.environ | {"PYTHONPATH": python_path, "PYOPENCL_NO_CACHE": "1"},
+        env=tree_first() | {"PYOPENCL_NO_CACHE": "1"},
         capture_output=True,
         text=True,
         timeout=300,

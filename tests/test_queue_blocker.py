@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyopencl as cl
 import pytest
@@ -63,6 +65,14 @@ def test_the_speed_is_that_of_a_warm_kernel(fresh_queue, monkeypatch):
     monkeypatch.setattr(QueueBlocker, "_seconds", seconds)
     assert QueueBlocker(fresh_queue)._steps_per_second == pytest.approx(1e8)
     assert 1e-8 * launched[-1] >= queue_blocker._MEASURED
+
+
+@pytest.mark.parametrize("waits", [[0.005], [0.02, 0.0, 0.005, 0.011, 0.0]], ids=str)
+def test_the_speed_is_not_that_of_waiting_for_other_processes(fresh_queue, monkeypatch, waits):
+    """Launches wait for the device before they run, at 10 ns a step."""
+    turns = itertools.cycle(waits)
+    monkeypatch.setattr(QueueBlocker, "_seconds", lambda self, steps: next(turns) + 1e-8 * steps)
+    assert 0.7e8 < QueueBlocker(fresh_queue)._steps_per_second <= 1e8
 
 
 def test_the_kernel_does_every_step(fresh_queue):

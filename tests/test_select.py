@@ -11,18 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import DTYPES
 
-from pyclgemm.config import CpuConfig, MatrixConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database, load_database
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.inquiry import choose
-from pyclgemm.packed_choice import packed_layout
-from pyclgemm.precision import resolve_precision
-from pyclgemm.problem import PackedLayout
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
 from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
 
 SMALL = XgemmDirectConfig(
     WGD=16, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
@@ -225,96 +220,6 @@ def test_nothing_to_multiply_takes_the_smallest_direct_tile_in_a_compared_file_t
     assert (choice.path, choice.config) == ("direct", SMALL)
 
 
-# -------------------------------------------------------------------------- batches
-
-
-def test_a_batch_takes_the_record_of_a_batch_and_a_single_product_never_does():
-    """Whatever lies nearer, and in whichever order they stand."""
-    alone, own = Record((128, 128, 128), INDIRECT), Record((128, 128, 128), DIRECT, batch=256)
-    filling = Record((2048, 2048, 128), LARGE)
-    for records in ([alone, own, filling], [filling, own, alone]):
-        database = Database(((measured(records), GENERIC),))
-        single = select(problem(128, 128, 128), gpu(), database)
-        assert (single.config, "record is for 128x128x128" in single.reason) == (INDIRECT, True)
-        for count in (100, 256, 5000):
-            choice = select(problem(128, 128, 128, batch=count), gpu(), database)
-            assert choice.config == DIRECT
-            assert choice.reason == (
-                "a batch near it was tuned, the nearest record is for 128x128x128*256"
-            )
-        # A few of them fill no device, as 256 of them do.
-        few = select(problem(128, 128, 128, batch=2), gpu(), database)
-        assert few.config == INDIRECT
-        assert few.reason.endswith("the nearest record is for 128x128x128, a single product")
-        far = select(problem(600, 600, 600, batch=256), gpu(), database)
-        assert far.config == LARGE
-    only = Database(((measured([own]), GENERIC),))
-    assert select(problem(128, 128, 128), gpu(), only).level == "generic"
-
-
-def test_a_batch_of_another_layout_is_left_to_single_products_where_operands_are_read_in_place():
-    shape = GemmShape(128, 128, 128, "NT", batch=256).problem("float32")
-    for record, level in ((DIRECT, "generic"), (INDIRECT, "device")):
-        own = measured([Record((128, 128, 128), record, batch=256)])
-        assert select(shape, gpu(), Database(((own, GENERIC),))).level == level
-
-
-def test_a_batch_that_was_measured_needs_no_threshold_and_leaves_that_of_single_products():
-    own = measured(
-        [Record((64, 64, 64), LARGE), Record((128, 128, 128), LARGE, batch=256)],
-        Threshold(mnk=10**9),
-    )
-    database = Database(((own, GENERIC),))
-    assert select(problem(120, 128, 128, batch=256), gpu(), database).config == LARGE
-    assert select(problem(120, 128, 128), gpu(), database).path == "direct"
-
-
-def test_a_cpus_batches_take_their_own_records_too():
-    own = DatabaseFile.make(
-        Path("mine"), Match("device", "cpu", device=cpu().name), Source("measured", "tuned here"),
-        [Entry("float32", "F32_F32_F32", (Record((1024, 1024, 1024), NARROW, batch=50),))],
-    )  # fmt: skip
-    database = Database(((own, CPU_FILE),))
-    assert select(problem(1000, 1024, 1024, batch=40), cpu(), database).config == NARROW
-    assert select(problem(1024, 1024, 1024), cpu(), database).config == SQUARE
-    alone = select(problem(4, 1024, 1024, batch=40), cpu(), database)
-    assert (alone.config, alone.level) == (ROWS, "generic")
-    assert select(problem(0, 1024, 1024, batch=40), cpu(), database).config == ROWS
-
-
-def test_batches_by_matrix_units_and_by_a_path_that_is_asked_for():
-    single, several = MatrixConfig(64, 64, 32, 2, 2), MatrixConfig(64, 128, 32, 2, 2)
-    records = [
-        Record((256, 256, 256), single), Record((256, 256, 256), several, batch=99),
-        Record((16, 16, 16), DIRECT), Record((256, 256, 256), SMALL, batch=99),
-    ]  # fmt: skip
-    entries = [
-        Entry(
-            "float32",
-            precision,
-            tuple(record for record in records if record.config.family == path),
-        )
-        for precision, path in (("TF32_TF32_F32", "matrix"), ("F32_F32_F32", "direct"))
-    ]
-    own = DatabaseFile.make(Path("mine"), Match("generic", "gpu"), Source("default", "a"), entries)
-    database, traits = Database(((own,),)), typical_traits("sm_90")
-    one, batch = GemmShape(256, 256, 256), GemmShape(256, 256, 256, batch=50)
-    for shape, config, direct in ((one, single, DIRECT), (batch, several, SMALL)):
-        assert select(shape.problem("float32", "TF32_TF32_F32"), traits, database).config == config
-        plain = shape.problem("float32")
-        assert choose(plain, traits, database, "direct").config == direct
-
-
-def test_matrices_packed_for_single_products_know_of_no_batch():
-    own = measured([Record((4096, 64, 64), DIRECT), Record((4096, 64, 64), LARGE, batch=9)])
-    precision = resolve_precision(None, "float32")
-    layouts = [
-        packed_layout(64, 64, "float32", precision, gpu(), Database(groups))
-        for groups in (((GENERIC,),), ((own, GENERIC),))
-    ]
-    assert layouts[0] == layouts[1]
-
-
 # -------------------------------------------------------------------------- levels
 
 
@@ -375,82 +280,6 @@ def test_no_entry_for_the_type():
         select(problem(64, 64, 64, "float64"), cpu(), DATABASE)
 
 
-# -------------------------------------------------------------------------- packed B
-
-
-def packed(family, depth_block, width):
-    return PackedLayout(family, depth_block=depth_block, width=width)
-
-
-def test_a_packed_b_takes_the_nearest_record_that_reads_it():
-    wanted = problem(12, 1024, 1024, packed=packed("cpu", 512, 64))
-    assert select(wanted, cpu(), DATABASE).config == SQUARE
-    wanted = problem(12, 1024, 1024, packed=packed("cpu", 512, 32))
-    assert select(wanted, cpu(), DATABASE).config == NARROW
-
-
-def test_or_the_nearest_record_with_its_panels():
-    wanted = problem(1, 1024, 1024, packed=packed("cpu", 128, 48))
-    assert select(wanted, cpu(), DATABASE).config == CpuConfig(MR=1, NR=48, KC=128, VW=16)
-
-
-def test_or_such_a_record_where_the_tile_would_have_more_rows_than_there_are():
-    wanted = problem(1, 1024, 1024, packed=packed("cpu", 512, 64))
-    assert select(wanted, cpu(), DATABASE).config == CpuConfig(MR=1, NR=64, KC=512, VW=16)
-
-
-def test_panels_that_no_vector_divides():
-    with pytest.raises(UnsupportedError, match="NR must be a multiple of VW: NR is 40, VW is 16"):
-        select(problem(1, 9, 9, packed=packed("cpu", 128, 40)), cpu(), DATABASE)
-
-
-def test_every_gpu_configuration_reads_a_padded_b():
-    large = select(problem(4000, 4000, 4000, packed=packed("gpu", 16, 64)), gpu(), DATABASE)
-    small = select(problem(4, 4, 4, packed=packed("gpu", 16, 64)), gpu(), DATABASE)
-    assert (large.path, small.path) == ("indirect", "direct")
-
-
-@pytest.mark.parametrize(("traits", "family", "words"),
-                         [(cpu(), "gpu", "packed for a GPU, and 'AMD EPYC' is a CPU"),
-                          (gpu(), "cpu", "packed for a CPU, and 'NVIDIA H100")])  # fmt: skip
-def test_packed_for_another_type_of_device(traits, family, words):
-    with pytest.raises(UnsupportedError, match=words):
-        select(problem(9, 9, 9, packed=packed(family, 16, 64)), traits, DATABASE)
-
-
-def layout(n, k, traits, database=DATABASE):
-    return packed_layout(n, k, "float32", resolve_precision(None, "float32"), traits, database)
-
-
-def test_the_layout_for_a_cpu_is_that_of_many_rows():
-    assert layout(1024, 1024, cpu()) == packed("cpu", 512, 64)
-    assert layout(30, 1024, cpu()) == packed("cpu", 512, 32)
-
-
-@pytest.mark.parametrize(("n", "k", "depth", "width"), [
-    (4096, 4096, 32, 128), (1000, 1000, 32, 128), (64, 16, 16, 64), (10, 10, 16, 64),
-    (65, 33, 16, 128), (0, 0, 32, 128),
-])  # fmt: skip
-def test_the_layout_for_a_gpu_suits_all_tiles_where_padding_is_cheap(n, k, depth, width):
-    assert layout(n, k, gpu()) == packed("gpu", depth, width)
-
-
-def test_the_layout_leaves_out_what_the_device_cannot_run():
-    assert layout(4096, 4096, gpu(local_memory_bytes=16 * 1024)) == packed("gpu", 16, 64)
-
-
-def test_tiles_that_are_no_powers_of_two():
-    tile = replace(INDIRECT, NWG=96, NDIMB=8, KWG=24, MDIMA=8)
-    assert violations(tile, "float32") == []
-    odd = file(Match("generic", "gpu"), [Record((64, 64, 64), tile)])
-    assert layout(4096, 4096, gpu(), Database(((odd,),))) == packed("gpu", 24, 96)
-
-
-def test_no_layout_without_a_record():
-    with pytest.raises(UnsupportedError, match="no database has a record of the indirect path"):
-        layout(64, 64, gpu(), Database(((CPU_FILE,),)))
-
-
 # -------------------------------------------------------------------------- a caller's config
 
 
@@ -480,28 +309,6 @@ def test_a_callers_bad_configuration(config, message):
         select(problem(64, 64, 64), gpu(), DATABASE, config)
 
 
-@pytest.mark.parametrize(
-    ("config", "family", "message"),
-    [
-        (replace(SQUARE, NR=32), "cpu", "which cannot read b as it was packed: panels that want a "
-         "CpuConfig with NR=64 and KC=512"),
-        (LARGE, "cpu", "panels that want a CpuConfig"),
-        (SQUARE, "gpu", "a padded row-major matrix, which wants an XgemmConfig"),
-    ],
-)  # fmt: skip
-def test_a_callers_configuration_that_cannot_read_the_packed_b(config, family, message):
-    wanted = problem(64, 64, 64, packed=packed(family, 512, 64))
-    with pytest.raises(ConfigError, match=message):
-        select(wanted, cpu(), DATABASE, config)
-
-
-def test_a_callers_configuration_that_can():
-    wanted = problem(64, 64, 64, packed=packed("cpu", 512, 64))
-    assert select(wanted, cpu(), DATABASE, SQUARE).config == SQUARE
-    wanted = problem(64, 64, 64, packed=packed("gpu", 512, 64))
-    assert select(wanted, gpu(), DATABASE, DIRECT).config == DIRECT
-
-
 # -------------------------------------------------------------------------- what ships
 
 sizes = st.integers(0, 20_000)
@@ -518,21 +325,3 @@ def test_what_ships_gives_a_valid_choice_for_every_problem(m, n, k, dtype, trait
     assert violations(choice.config, dtype, traits) == []
     assert choice.path == choice.config.family
     assert (choice.path == "cpu") == (traits.type == "cpu")
-
-
-@given(st.integers(1, 20_000), sizes, sizes, st.sampled_from(DTYPES), devices)
-def test_what_is_packed_can_be_read_by_the_choice(m, n, k, dtype, traits):
-    database = Database(load_database().groups[-1:])
-    precision = resolve_precision(None, dtype)
-    ahead = packed_layout(n, k, dtype, precision, traits, database)
-    choice = select(problem(m, n, k, dtype, packed=ahead), traits, database)
-    if traits.type == "cpu":
-        assert ahead == PackedLayout("cpu", choice.config.KC, choice.config.NR)
-
-
-def test_few_rows_of_a_packed_b_take_a_small_register_tile():
-    database = Database(load_database().groups[-1:])
-    for m in (1, 2, 4):
-        ahead = layout(3072, 768, cpu(), database)
-        config = select(problem(m, 3072, 768, packed=ahead), cpu(), database).config
-        assert (m, ahead.width, ahead.depth_block) == (config.MR, config.NR, config.KC)

@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import nvidia_compile
-import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from buffers import GuardedArray
-from matrix_emulation import without_units
+from matrix_emulation import skip_without_emulation, without_units
 from tensor_reference import assert_transformed
 
 from pyclgemm import transform3d_codegen, transform3d_schedule
-from pyclgemm.device import traits_of
 from pyclgemm.kernel_source import KernelSource
 from pyclgemm.launch_sequence import LaunchSequence
 from pyclgemm.matrix_units_nvidia import nvidia_double_unit
@@ -47,10 +45,7 @@ def check(
     config: FusedUnitConfig | None, *, strided: bool = False,
 ) -> None:  # fmt: skip
     """Transform random tensors by emulated units of an architecture, and check the result."""
-    if queue.device.type != cl.device_type.CPU:
-        pytest.skip("the emulation is for CPUs")
-    if 32 not in traits_of(queue.device).sub_group_sizes:
-        pytest.skip("the emulation's barriers take this runtime seconds to compile")
+    skip_without_emulation(queue.device)
     count, k = shape
     rng = np.random.default_rng(0)
     host = rng.standard_normal((count, k, k, k)), rng.standard_normal((k, k))

@@ -8,8 +8,11 @@ import time
 import pytest
 
 from pyclgemm import CpuConfig
+from pyclgemm.discovery import working_devices
 from pyclgemm.errors import ArgumentError, DtypeError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
+from pyclgemm.matrix_units import matrix_unit
+from pyclgemm.precision import resolve_precision
 from pyclgemm.trial import Trial
 from pyclgemm.trial_process import TrialProcess
 
@@ -108,12 +111,22 @@ def test_what_a_compiler_prints_is_no_answer():
     [
         ({"device": "no such device"}, ArgumentError, "device is 'no such device'"),
         ({"precision": "F64_F64_F64"}, DtypeError, "the operands are float32"),
-        ({"precision": "TF32_TF32_F32"}, UnsupportedError, "matrix units"),
     ],
 )
 def test_the_devices_own_error_is_raised(arguments, error, message):
     with pytest.raises(error, match=message):
         start(**arguments)
+
+
+def test_a_device_without_units_says_so():
+    precision = resolve_precision("TF32_TF32_F32", "float32")
+    ranks = [
+        rank for rank, one in enumerate(working_devices()) if not matrix_unit(precision, one.traits)
+    ]
+    if not ranks:
+        pytest.skip(f"every device has matrix units for {precision.name}")
+    with pytest.raises(UnsupportedError, match="matrix units"):
+        start(device=str(ranks[0]), precision=precision.name)
 
 
 def test_a_process_that_cannot_start():

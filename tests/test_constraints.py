@@ -1,0 +1,357 @@
+"""What makes a configuration valid: one list, each entry of which is shown to fire."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from facts import cpu, gpu
+from test_config import BASES, CPU, DIRECT, GEMV, INDIRECT, MATRIX, SMALL, SMALL_CPU, WGMMA
+
+from pyclgemm.config import FAMILIES
+from pyclgemm.constraint_list import CONSTRAINTS, MAY_BE_ZERO, gemv_local_bytes
+from pyclgemm.constraints import check_config, violations
+from pyclgemm.errors import ConfigError
+
+# configuration, changes, element type, the sentence that is wanted
+BROKEN = [
+    (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA, PADB, "
+     "NWGD, ASYNC, FILL, REGISTERS, SHUFFLE, PADLD, PROMOTE, PACKB, PREFETCHB, PREFETCHC must "
+     "be at least 1: they are MWG=64"),
+    (DIRECT, {"WGD": -32}, "float32", "must be at least 1: they are WGD=-32"),
+    (CPU, {"MR": 0}, "float32", "must be at least 1: they are MR=0"),
+    (INDIRECT, {"SA": 2}, "float32", "SA must be one of 0, 1: SA is 2"),
+    (INDIRECT, {"SB": 3}, "float32", "SB must be one of 0, 1: SB is 3"),
+    (INDIRECT, {"STRM": 2}, "float32", "STRM must be one of 0, 1: STRM is 2"),
+    (INDIRECT, {"STRN": 2}, "float32", "STRN must be one of 0, 1: STRN is 2"),
+    (INDIRECT, {"VWM": 3}, "float32", "VWM must be one of 1, 2, 4, 8, 16: VWM is 3"),
+    (INDIRECT, {"VWN": 32}, "float32", "VWN must be one of 1, 2, 4, 8, 16: VWN is 32"),
+    (DIRECT, {"VWMD": 3}, "float32", "VWMD must be one of 1, 2, 4, 8, 16: VWMD is 3"),
+    (DIRECT, {"VWND": 5}, "float32", "VWND must be one of 1, 2, 4, 8, 16: VWND is 5"),
+    (CPU, {"VW": 32}, "float32", "VW must be one of 1, 2, 4, 8, 16: VW is 32"),
+    (INDIRECT, {"FILL": -1}, "float32", "must be at least 1: they are"),
+    (INDIRECT, {"SLICES": 0}, "float32", "must be at least 1: they are"),
+    (GEMV, {"MR": 0}, "float32", "must be at least 1: they are MR=0 WGS=64"),
+    (INDIRECT, {"STAGES": 5}, "float32", "STAGES must be one of 1, 2, 3, 4: STAGES is 5"),
+    (DIRECT, {"ASYNC": 2}, "float32", "ASYNC must be one of 0, 1: ASYNC is 2"),
+    (INDIRECT, {"SWIZZLE": 3}, "float32", "SWIZZLE must be one of 1, 2, 4, 8, 16: SWIZZLE is 3"),
+    (DIRECT, {"FRAGMENTS": 3}, "float32", "FRAGMENTS must be one of 1, 2: FRAGMENTS is 3"),
+    (INDIRECT, {"SWIZZLE": 16, "MWG": 32}, "float32", "the vectors of a staged row must divide "
+     "into groups of SWIZZLE: rows of 32 and 64 in vectors of 4 and 4, SWIZZLE 16"),
+    (DIRECT, {"SWIZZLE": 8, "NWGD": 48}, "float32", "the vectors of a staged row must divide "
+     "into groups of SWIZZLE: rows of 32 and 48 in vectors of 4 and 4, SWIZZLE 8"),
+    (INDIRECT, {"ASYNC": 1}, "float32", "copies past the registers move vectors of 4, 8 or 16 "
+     "bytes into two stages or more: float32, STAGES is 1, vectors of 4 and 4 elements"),
+    (INDIRECT, {"ASYNC": 1, "STAGES": 2, "VWN": 8}, "float32", "float32, STAGES is 2, vectors of "
+     "4 and 8 elements"),
+    (DIRECT, {"ASYNC": 1, "STAGES": 2}, "float64", "float64, STAGES is 2, vectors of 4 and 4"),
+    (DIRECT, {"ASYNC": 1, "STAGES": 2, "VWMD": 1, "VWND": 2}, "float16", "float16, STAGES is 2"),
+    (INDIRECT, {"STAGES": 3}, "float32", "more than two stages need ASYNC: STAGES is 3, ASYNC "
+     "is 0"),
+    (DIRECT, {"FRAGMENTS": 2}, "float32", "two fragments need two stages or more and an even "
+     "unrolling: FRAGMENTS is 2, STAGES is 1, the unrolling is 2"),
+    (INDIRECT, {"FRAGMENTS": 2, "STAGES": 2, "KWI": 1}, "float32", "FRAGMENTS is 2, STAGES is 2, "
+     "the unrolling is 1"),
+    (INDIRECT, {"FILL": 2}, "float32", "dividing a tile's slabs among work-groups needs a memory "
+     "fence between them: FILL is 2, the compiler has no such fence"),
+    (INDIRECT, {"REGISTERS": 23}, "float32", "a cap of registers must be 24 to 255 for a "
+     "work-item: REGISTERS is 23"),
+    (DIRECT, {"REGISTERS": 256}, "float32", "REGISTERS is 256"),
+    (DIRECT, {"REGISTERS": 255, "SLICES": 8}, "float32", "a work-group of capped registers must "
+     "fit NVIDIA's register file: 512 work-items of 255 registers, limit 65536"),
+    (GEMV, {"VW": 3}, "float32", "VW must be one of 1, 2, 4, 8, 16: VW is 3"),
+    (GEMV, {"WGS": 60}, "float32", "the work-items of a gemv must divide into LANES_N columns and "
+     "a power of two along k: WGS is 60, LANES_N is 8"),
+    (GEMV, {"WGS": 24}, "float32", "a power of two along k: WGS is 24, LANES_N is 8"),
+    (GEMV, {"VW": 16}, "complex64", "a vector of a complex type must fit OpenCL's 16 components: "
+     "complex64 with vector width 16"),
+    (GEMV, {"WGS": 256}, "float32", "a work-group must not exceed the device's limit: 256 "
+     "work-items, limit 128"),
+    (GEMV, {"MR": 16, "VW": 16}, "float32", "the partial sums of a work-group must fit the "
+     "device's local memory: 32768 bytes, limit 16384"),
+    (INDIRECT, {"VWM": 16}, "complex64", "a vector of a complex type must fit OpenCL's 16 "
+     "components: complex64 with vector widths 16 and 4"),
+    (CPU, {}, "complex128", "a vector of a complex type must fit OpenCL's 16 components: "
+     "complex128 with vector width 16"),
+    (INDIRECT, {"MWG": 48}, "float32", "the rows of the tile must divide among work-items and "
+     "vectors: 48 rows, 8 work-items, vectors of 4"),
+    (INDIRECT, {"NWG": 40}, "float32", "the columns of the tile must divide among work-items and "
+     "vectors: 40 columns, 8 work-items, vectors of 4"),
+    (DIRECT, {"WGD": 40}, "float32", "the rows of the tile must divide among work-items and "
+     "vectors: 40 rows, 8 work-items, vectors of 4"),
+    (DIRECT, {"NWGD": 40}, "float32", "the columns of the tile must divide among work-items and "
+     "vectors: 40 columns, 8 work-items, vectors of 4"),
+    (INDIRECT, {"KWI": 3}, "float32", "the slab's depth must be a multiple of the slices times the "
+     "unrolling: depth 16, slices 1, unrolling 3"),
+    (DIRECT, {"SLICES": 2, "KWID": 16}, "float32", "the slab's depth must be a multiple of the "
+     "slices times the unrolling: depth 16, slices 2, unrolling 16"),
+    (INDIRECT, {"MDIMA": 32}, "float32", "a slab of A must divide among the work-items that copy "
+     "it: 16 x 64 elements, 64 work-items, 32 of them along m, vectors of 4"),
+    (INDIRECT, {"NDIMB": 2}, "float32", "a slab of B must divide among the work-items that copy "
+     "it: 16 x 64 elements, 64 work-items, 2 of them along n, vectors of 4"),
+    (DIRECT, {"MDIMAD": 16}, "float32", "a slab of A must divide among the work-items that copy "
+     "it: 16 x 32 elements, 64 work-items, 16 of them along m"),
+    (DIRECT, {"KWGD": 1, "KWID": 1}, "float32", "a slab whose unit-stride index is k must divide "
+     "among the work-items: 32 x 1 and 32 x 1 elements, 64 work-items"),
+    (DIRECT, {"NWGD": 8, "KWGD": 4, "VWND": 1, "NDIMBD": 2}, "float32", "a slab whose unit-stride "
+     "index is k must divide among the work-items: 32 x 4 and 8 x 4 elements, 64 work-items"),
+    (INDIRECT, {"SLICES": 4, "MDIMA": 16, "KWG": 8}, "float32", "a slab of A must divide among the "
+     "work-items that copy it: 8 x 64 elements, 256 work-items, 16 of them along m"),
+    (INDIRECT, {"PADA": 2}, "float32", "padding must keep the vectors of a staged slab aligned: "
+     "PADA 2 with vectors of 4, PADB 0 with vectors of 4"),
+    (DIRECT, {"PADB": 1}, "float32", "padding must keep the vectors of a staged slab aligned: "
+     "PADA 4 with vectors of 4, PADB 1"),
+    (INDIRECT, {"PADLD": 2}, "float32", "padding must keep the vectors of a packed operand "
+     "aligned: PADLD 2 with vectors of 4 and 4"),
+    (INDIRECT, {"PADLD": 4, "VWN": 8}, "float32", "PADLD 4 with vectors of 4 and 8"),
+    (INDIRECT, {"LANES_M": 3}, "float32", "the work-items must divide into runs of LANES_M * "
+     "LANES_N: 8 x 8 work-items, runs of 3 x 1"),
+    (INDIRECT, {"SHUFFLE": 2}, "float32", "SHUFFLE must be one of 0, 1: SHUFFLE is 2"),
+    (INDIRECT, {"SHUFFLE": 1, "LANES_N": 4}, "float32", "passing fragments between work-items "
+     "needs shuffles within a sub-group of LANES_M * LANES_N work-items: 8 * 4, the device has "
+     "them in sub-groups of no size"),
+    (INDIRECT, {"SHUFFLE": 1}, "float32", "fragments must divide among the two work-items or more "
+     "that share each, into whole vectors or equal shares of one: 8 rows in vectors of 4 among "
+     "1, 8 columns in vectors of 4 among 8"),
+    (DIRECT, {"SHUFFLE": 1, "LANES_N": 4}, "float32", "4 rows in vectors of 4 among 4, 4 columns "
+     "in vectors of 4 among 8"),
+    (INDIRECT, {"STAGES": 2, "SB": 0}, "float32", "two stages need both operands in local memory: "
+     "STAGES is 2, SA is 1, SB is 0"),
+    (CPU, {"KC": 40}, "float32", "KC must be a multiple of VW: KC is 40, VW is 16"),
+    (CPU, {"NR": 40}, "float32", "NR must be a multiple of VW: NR is 40, VW is 16"),
+    (CPU, {"MC": 0}, "float32", "must be at least 1: they are MR=6 NR=64 KC=512 VW=16 MC=0"),
+    (CPU, {"PACKB": 2}, "float32", "PACKB must be one of 0, 1: PACKB is 2"),
+    (CPU, {"PREFETCHB": 2}, "float32", "PREFETCHB must be one of 0, 1: PREFETCHB is 2"),
+    (CPU, {"PREFETCHC": 2}, "float32", "PREFETCHC must be one of 0, 1: PREFETCHC is 2"),
+    (INDIRECT, {"MDIMC": 16, "NDIMC": 16}, "float32", "a work-group must not exceed the device's "
+     "limit: 256 work-items, limit 128"),
+    (INDIRECT, {"SLICES": 4}, "float32", "a work-group must not exceed the device's limit: 256 "
+     "work-items, limit 128"),
+    (INDIRECT, {"SLICES": 2, "MDIMA": 8, "NDIMB": 8}, "float32", "the staged slabs must fit the "
+     "device's local memory: 24576 bytes, limit 16384"),
+    (INDIRECT, {"STAGES": 2}, "float64", "the staged slabs must fit the device's local memory: "
+     "32768 bytes, limit 16384"),
+    (MATRIX, {"STAGES": 5}, "float16", "STAGES must be one of 1, 2, 3, 4, 6, 8: STAGES is 5"),
+    (MATRIX, {"STAGES": 1}, "float16", "slabs that are copied past the registers need STAGES of 2 "
+     "to 8, through them 1 or 2: STAGES is 1"),
+    (MATRIX, {}, "complex64", "matrix units multiply real elements of 1, 2, 4 or 8 bytes: they are "
+     "complex64"),
+    (MATRIX, {"MWG": 48}, "float16", "must be multiples of 16, the depth also of 32 bytes: 48 x 32 "
+     "among 2 x 1 sub-groups, KWG is 16"),
+    (MATRIX, {}, "int8", "the depth also of 32 bytes: 32 x 32 among 2 x 1 sub-groups, KWG is 16"),
+    (MATRIX, {"KWG": 24}, "float16", "KWG is 24"),
+    (MATRIX, {"SUBGROUPS_M": 8, "MWG": 128}, "float16", "slabs must divide among the work-items in "
+     "pieces of 16 bytes: 128 x 16 and 16 x 32 float16, 256 work-items"),
+    (MATRIX, {"SUBGROUPS_M": 8, "MWG": 128}, "float16", "a work-group must not exceed the device's "
+     "limit: 256 work-items, limit 128"),
+    (MATRIX, {"MWG": 96, "NWG": 96}, "float16", "of the work-items and the pieces of 16 bytes in a "
+     "row of a slab, one must be a multiple of the other: rows of 96, 96 or 16 float16, 64 "
+     "work-items"),
+    (MATRIX, {"FRAGMENTS": 3}, "float16", "FRAGMENTS must be one of 1, 2: FRAGMENTS is 3"),
+    (MATRIX, {"FRAGMENTS": 2}, "float16", "FRAGMENTS of 2 need slabs that are copied past the "
+     "registers, and of twice the depth of a fragment: FRAGMENTS is 2, KWG is 16 float16"),
+    (WGMMA, {"NWG": 96}, "float16", "NWG must be one of 64, 128, 192, 256: NWG is 96"),
+    (WGMMA, {"CONSUMERS": 4}, "float16", "CONSUMERS must be one of 1, 2, 3: CONSUMERS is 4"),
+    (WGMMA, {"STAGES": 9}, "float16", "STAGES must be one of 2, 3, 4, 5, 6, 7, 8: STAGES is 9"),
+    (WGMMA, {}, "float64", "warpgroup units multiply float16, bfloat16, float32, int8: the "
+     "operands are float64"),
+    (WGMMA, {"CONSUMERS": 3}, "float16", "MWG must be a multiple of 64 rows for each of CONSUMERS, "
+     "and at most 256: MWG is 128, CONSUMERS is 3"),
+    (WGMMA, {"PROMOTE": 2}, "int8", "PROMOTE must be 0 where sums are integers, which nothing is "
+     "cut off from: PROMOTE is 2, the operands are int8"),
+    (WGMMA, {"NWG": 256, "PROMOTE": 1}, "float32", "the sums of a work-item must fit its "
+     "registers: 256 sums, room for 200"),
+    (WGMMA, {}, "float16", "slabs and collected results must fit the device's local memory: 163904 "
+     "bytes, limit 16384"),
+    (WGMMA, {"CONSUMERS": 1}, "float16", "a work-group must not exceed the device's limit: 256 "
+     "work-items, limit 128"),
+    (WGMMA, {"FILL": 1}, "float16", "between them: FILL is 1, the compiler has no such fence"),
+    (WGMMA, {}, "float16", "the device must have warpgroup units: 'NVIDIA H100 "
+     "80GB HBM3' has none"),
+    (SMALL, {"MWI": 3}, "float32", "MWI must be one of 1, 2, 4, 8, 16: MWI is 3"),
+    (SMALL, {"NWI": 32}, "float32", "NWI must be one of 1, 2, 4, 8, 16: NWI is 32"),
+    (SMALL, {"MWI": 16, "NWI": 16}, "float32", "a tile must not have more than 128 sums: MWI is "
+     "16, NWI is 16"),
+    (SMALL, {}, "int8", "kernels for small products multiply without matrix units: the operands "
+     "are int8"),
+    (SMALL_CPU, {"NR": 24}, "float32", "NR must be a multiple of VW: NR is 24, VW is 16"),
+    (SMALL_CPU, {"MR": 12, "NR": 64}, "float32", "a tile must not have more than 32 vectors of "
+     "sums: MR is 12, NR is 64, VW is 16"),
+    (SMALL_CPU, {}, "complex64", "those of CPUs multiply real elements: the operands are "
+     "complex64"),
+    (MATRIX, {"MWG": 128, "NWG": 128}, "float32", "the slabs of a work-group must fit the device's "
+     "local memory: 147456 bytes, limit 16384"),
+]  # fmt: skip
+
+OLDER = gpu(architecture="sm_75")
+ASYNC = replace(INDIRECT, ASYNC=1, STAGES=2)
+MISCOMPILING = cpu(platform="Portable Computing Language", driver="5.0+debian")
+SMALL_DEVICE = gpu(max_work_group_size=128, local_memory_bytes=16 * 1024)
+
+
+@BASES
+def test_the_base_configurations_are_valid(config):
+    assert violations(config, "float32", SMALL_DEVICE) == []
+    check_config(config, "float32", SMALL_DEVICE)
+
+
+@pytest.mark.parametrize(("config", "changes", "dtype", "sentence"), BROKEN)
+def test_a_broken_constraint_is_stated_with_both_sides(config, changes, dtype, sentence):
+    broken = violations(replace(config, **changes), dtype, SMALL_DEVICE)
+    assert any(sentence in stated for stated in broken), broken
+    with pytest.raises(ConfigError) as caught:
+        check_config(replace(config, **changes), dtype, SMALL_DEVICE)
+    assert sentence in str(caught.value)
+    assert type(config).__name__ in str(caught.value)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_constraint_of_a_family_is_shown_to_fire_somewhere(family):
+    cases = [
+        (replace(config, **changes), dtype, SMALL_DEVICE) for config, changes, dtype, _ in BROKEN
+    ]
+    cases += [(DIRECT, "float32", MISCOMPILING), (ASYNC, "float32", OLDER)]
+    cases += [(replace(config, REGISTERS=64), "float32", cpu()) for config in (INDIRECT, DIRECT)]
+    fired = {
+        stated.partition(":")[0]
+        for config, dtype, traits in cases
+        for stated in violations(config, dtype, traits)
+    }
+    rules = {constraint.rule for constraint in CONSTRAINTS if family in constraint.families}
+    assert rules <= fired
+
+
+@pytest.mark.parametrize(
+    ("traits", "refused"),
+    [
+        (gpu(architecture="sm_80"), False),
+        (gpu(architecture="sm_120"), False),
+        (gpu(architecture="sm_75"), True),
+        (gpu(architecture=""), True),
+        (gpu(vendor="amd", architecture="gfx1100"), True),
+        (cpu(), True),
+        (None, False),
+    ],
+    ids=lambda value: value.architecture or "unknown" if hasattr(value, "architecture") else None,
+)
+def test_copies_past_the_registers_are_refused_where_the_device_has_none(traits, refused):
+    stated = [
+        f"copies past the registers need NVIDIA's compute capability 8.0: ASYNC is 1 on "
+        f"{traits.architecture}"
+    ] if refused else []  # fmt: skip
+    assert violations(ASYNC, "float32", traits) == stated
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width"), [("float32", 4), ("float64", 2), ("complex64", 2), ("complex128", 1)]
+)
+def test_copies_past_the_registers_take_vectors_of_up_to_16_bytes(dtype, width):
+    roomy = gpu(local_memory_bytes=2**17)
+    assert violations(replace(ASYNC, VWM=width, VWN=width), dtype, roomy) == []
+    (stated,) = violations(replace(ASYNC, VWM=2 * width, VWN=width, MDIMA=8), dtype, roomy)
+    assert stated.startswith("copies past the registers move vectors of 4, 8 or 16 bytes")
+
+
+@pytest.mark.parametrize("options", ["", "-cl-std=CL2.0"])
+def test_a_division_of_slabs_is_valid_where_there_is_a_fence(options):
+    assert violations(replace(INDIRECT, FILL=1), "float32", gpu(fence_options=options)) == []
+    assert violations(replace(DIRECT, FILL=3), "float32", gpu(fence_options=options)) == []
+
+
+@pytest.mark.parametrize(
+    ("traits", "refused"),
+    [
+        (gpu(), False),
+        (gpu(vendor="amd", architecture="gfx1100"), False),
+        (gpu(vendor="intel", architecture=""), True),
+        (cpu(), True),  # though its vendor is AMD
+        (None, False),
+    ],
+)
+def test_a_cap_of_registers_is_refused_where_the_compiler_takes_none(traits, refused):
+    stated = [
+        "a cap of registers needs NVIDIA's or AMD's compiler for GPUs: REGISTERS is 64 on a "
+        f"{traits.type} of {traits.vendor}"
+    ] if refused else []  # fmt: skip
+    assert violations(replace(INDIRECT, REGISTERS=64), "float32", traits) == stated
+    assert violations(INDIRECT, "float32", traits) == []
+
+
+def test_capped_registers_fill_the_register_file_in_steps_of_eight():
+    # 512 work-items of 128 registers are just what a multiprocessor has.
+    larger = replace(INDIRECT, SLICES=8, MDIMA=16, NDIMB=16, KWG=32)
+    roomy = gpu(local_memory_bytes=2**17)
+    assert violations(replace(larger, REGISTERS=128), "float32", roomy) == []
+    (stated,) = violations(replace(larger, REGISTERS=129), "float32", roomy)
+    assert stated.startswith("a work-group of capped registers must fit")
+    elsewhere = gpu(vendor="amd", architecture="gfx1100", local_memory_bytes=2**17)
+    assert violations(replace(larger, REGISTERS=129), "float32", elsewhere) == []
+
+
+@pytest.mark.parametrize(
+    ("lanes", "sizes", "valid"),
+    [
+        ((8, 4), (32,), True),
+        ((4, 8), (32,), True),
+        ((4, 4), (32,), False),
+        ((4, 4), (8, 16, 32), True),
+        ((2, 8), (8, 16, 32), True),
+        ((8, 8), (8, 16, 32), False),
+        ((8, 4), (), False),
+    ],
+)
+def test_shuffles_need_runs_as_long_as_a_sub_group(lanes, sizes, valid):
+    config = replace(INDIRECT, SHUFFLE=1, LANES_M=lanes[0], LANES_N=lanes[1])
+    stated = violations(config, "float32", gpu(sub_group_sizes=sizes))
+    assert (stated == []) == valid
+    assert len(stated) <= 1
+    if stated:
+        assert f": {lanes[0]} * {lanes[1]}, the device has them in sub-groups of" in stated[0]
+        assert stated[0].endswith(" or ".join(map(str, sizes)) or "no size")
+    assert violations(config, "float32") == []
+
+
+def test_every_parameter_that_may_be_zero_may_be_zero_and_no_other():
+    for config in (INDIRECT, DIRECT, GEMV, CPU):
+        for name in config.as_dict():
+            stated = violations(replace(config, **{name: 0}), "float32")
+            # 0 stands for another parameter's value there.
+            allowed = name in MAY_BE_ZERO or name in ("KWGD", "LANES_M")
+            assert any("must be at least 1" in one for one in stated) != allowed, name
+
+
+@pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=["indirect", "direct"])
+def test_a_runtime_that_miscompiles_a_family_is_refused(config):
+    (stated,) = violations(config, "float32", MISCOMPILING)
+    assert stated.endswith("the device's runtime is Portable Computing Language 5.0+debian")
+    assert violations(config, "float32", replace(MISCOMPILING, driver="3.1+debian")) == []
+    assert violations(config, "float32", replace(MISCOMPILING, platform="Another")) == []
+
+
+@pytest.mark.parametrize("config", [GEMV, CPU, SMALL_CPU], ids=lambda config: config.family)
+def test_what_such_a_runtime_compiles_rightly_is_valid(config):
+    assert violations(config, "float32", MISCOMPILING) == []
+
+
+def test_without_traits_the_limits_of_a_device_are_not_checked():
+    large = replace(INDIRECT, MWG=512, NWG=512, MDIMC=64, NDIMC=64, MDIMA=128, NDIMB=128,
+                    KWG=32)  # fmt: skip
+    assert violations(large, "complex128") == []
+    assert len(violations(large, "complex128", SMALL_DEVICE)) == 2
+
+
+@pytest.mark.parametrize(("stages", "sa", "sb", "slices", "elements"),
+                         [(1, 1, 1, 1, 16 * 128), (2, 1, 1, 1, 32 * 128), (1, 1, 0, 1, 16 * 64),
+                          (4, 1, 1, 1, 64 * 128), (1, 0, 0, 1, 0), (1, 0, 0, 2, 64 * 64),
+                          (2, 1, 1, 4, 32 * 128 + 64 * 64)])  # fmt: skip
+def test_local_memory_counts_what_is_staged(stages, sa, sb, slices, elements):
+    config = replace(INDIRECT, STAGES=stages, SA=sa, SB=sb, SLICES=slices)
+    assert config.local_elements() == elements
+
+
+@pytest.mark.parametrize(
+    ("wgs", "dtype", "size"),
+    [(64, "float32", 32 * 2 * 4 * 4), (1, "float32", 2 * 4 * 4), (8, "complex128", 4 * 8 * 16)],
+)
+def test_local_memory_of_a_gemv_holds_half_of_the_sums(wgs, dtype, size):
+    assert gemv_local_bytes(replace(GEMV, WGS=wgs), dtype) == size
