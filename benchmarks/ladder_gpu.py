@@ -56,9 +56,7 @@ def gpu_steps(traits: DeviceTraits) -> Iterator[Step]:
         "written and read along their rows, so that nothing is to be gained here.",
         replace(double, PADA=4, PADB=4),
     )  # fmt: skip
-    local = replace(
-        double, NWG=256, MDIMA=32, NDIMB=64, VWM=4, VWN=4, STRM=1, STRN=1, LANES_M=8, LANES_N=4
-    )
+    local = _wide_work_items(double, traits)
     yield Step(
         "5b", "local memory: tiles of 16 x 8 by vectors",
         "A work-item has 16 columns and 8 rows in vectors of 4, which it takes in turn with its "
@@ -132,6 +130,18 @@ def _register_tiles(traits: DeviceTraits) -> XgemmConfig:
     )  # fmt: skip
 
 
+def _wide_work_items(double: XgemmConfig, traits: DeviceTraits) -> XgemmConfig:
+    """Half as many work-items for a tile; on AMD's GPUs a tile twice as wide.
+
+    There a work-item would fetch so much of a slab by registers that the loop, once unrolled,
+    spills (gfx1100, clang 19).
+    """
+    wider = replace(double, MDIMA=32, NDIMB=32, VWM=4, VWN=4, STRM=1, STRN=1, LANES_M=8, LANES_N=4)
+    if traits.vendor == "amd":
+        return replace(wider, NWG=256, NDIMB=64)
+    return replace(wider, NDIMC=8)
+
+
 def _busy_units(local: XgemmConfig, traits: DeviceTraits) -> XgemmConfig:
     """On AMD's GPUs a second set of fragments costs waves, and no multiply-add waits less."""
     return replace(local, KWI=2, FRAGMENTS=1 if traits.vendor == "amd" else 2)
@@ -162,14 +172,18 @@ def _batched_loads_step(unrolled: XgemmConfig, traits: DeviceTraits) -> Step:
     banded = replace(unrolled, GROUP_M=8)
     bands = "work-groups walk the tiles in bands of 8 tile rows"
     if has_async_copy(traits):
-        past = replace(banded, ASYNC=1, STAGES=3)
-        deeper, depth = replace(past, KWG=16), ", twice as deep,"
-        if violations(deeper, _DTYPE, traits):
-            deeper, depth = past, ""
+        past = replace(banded, ASYNC=1)
+        depths = {
+            " four times as deep": replace(past, KWG=32),
+            " twice as deep": replace(past, KWG=16),
+        }
+        depth, deeper = next(
+            (one for one in depths.items() if not violations(one[1], _DTYPE, traits)), ("", past)
+        )
         return Step(
             "8", title,
-            f"Slabs{depth} are copied past the registers (cp.async), two on their way while a "
-            f"third is multiplied, from a pointer that only advances; {bands}.",
+            f"Slabs{depth} are copied past the registers (cp.async), the next while one is "
+            f"multiplied, from a pointer that only advances; {bands}.",
             "Many loads are under way at once, long before their data are needed, without a "
             "register for them or arithmetic for their addresses, and neighbours share the L2 "
             "cache.",

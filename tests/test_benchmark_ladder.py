@@ -92,18 +92,17 @@ def test_steps_of_a_gpu_change_what_they_say(architecture: str) -> None:
 
 
 def test_texts_tell_what_depends_on_the_device() -> None:
-    def what(architecture: str, name: str) -> str:
-        [step] = [
-            one for one in ladder_steps(4096, typical_traits(architecture)) if one.name == name
-        ]
+    def what(architecture: str, name: str, **changes: int) -> str:
+        traits = replace(typical_traits(architecture), **changes)
+        [step] = [one for one in ladder_steps(4096, traits) if one.name == name]
         return step.what + step.why
 
     assert "one element" in what("sm_90", "2") and "four elements" in what("gfx1100", "2")
     assert "128 x 128" in what("sm_90", "3a") and "64 x 64" in what("gfx1100", "3a")
     assert "v_dual_fmac" in what("gfx1100", "6") and "second set" in what("sm_90", "6")
-    assert "twice as deep, are" in what("sm_90", "8") and "Slabs are copied" in what("sm_80", "8")
+    assert "four times as deep are" in what("sm_90", "8") and "twice" in what("sm_80", "8")
     assert "cp.async" in what("sm_80", "8") and "cp.async" not in what("sm_75", "8")
-    assert "no deeper slabs" in what("apple_gpu", "8")
+    assert "no deeper slabs" in what("apple_gpu", "8", local_memory_bytes=2**14)
 
 
 def test_the_last_step_is_what_the_library_takes_where_it_was_tuned() -> None:
