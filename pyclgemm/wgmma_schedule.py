@@ -81,11 +81,14 @@ def with_describable_rows(product: Product) -> Product:
 
     The distance of rows of which there is one may be anything; it is made one that a map takes.
     """
-    (a, of_a), (b, of_b), (out, of_out) = (
-        _describable(matrix) for matrix in (product.a, product.b, product.out)
-    )
-    problem = replace(product.problem, a=of_a, b=of_b, out=of_out)
-    return replace(product, a=a, b=b, out=out, problem=problem)
+    described = {
+        role: _describable(matrix)
+        for role in ("a", "b", "out", "c")
+        if (matrix := getattr(product, role)) is not None
+    }
+    layouts = {role: layout for role, (_, layout) in described.items()}
+    matrices = {role: matrix for role, (matrix, _) in described.items()}
+    return replace(product, **matrices, problem=replace(product.problem, **layouts))
 
 
 def _describable(matrix: Matrix) -> tuple[Matrix, MatrixLayout]:
