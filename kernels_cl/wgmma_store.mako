@@ -28,13 +28,13 @@ static __attribute__((noinline)) element sum_of_products(const __global float *a
     return sum;
 }
 % endif
-% if staging and staging.packs:
+% if narrow:
 
 // Two results in a register, the first in its lower half${"; relu on the way" if relu else ""}.
 static inline uint packed(const wide2 results)
 {
     uint both;
-    asm("cvt.rn.${relu}${staging.packs}.f32 %0, %1, %2;" : "=r"(both) : "f"(results.y), "f"(results.x));
+    asm("cvt.rn.${relu}${results.packs}.f32 %0, %1, %2;" : "=r"(both) : "f"(results.y), "f"(results.x));
     return both;
 }
 % endif
@@ -235,19 +235,28 @@ ${activation.functions()}
 
 ## A pair goes where it belongs, by one store where that is one.
 <%def name="store_pair()" filter="trim">
-<% whole = problem.out.order == "row" and problem.out.alignment >= 2 %>
+<%
+    whole = problem.out.order == "row" and problem.out.alignment >= 2
+    narrow = wide.stored_bytes == 2
+    first, second = ("(ushort)both", "(ushort)(both >> 16)") if narrow else ("pair.x", "pair.y")
+    to = "(__global ushort *)out" if narrow else "out"
+    pairs = "(__global uint *)" if narrow else "(__global wide2 *)"
+%>
+                            % if narrow:
+                            const uint both = packed(pair);
+                            % endif
                             % if whole:
                             if (row < m && column + 2 <= n) {
-                                ${wide.store("pair", "out + OUT_AT(row, column)", 2)}
+                                *${pairs}(${to} + OUT_AT(row, column)) = ${"both" if narrow else "pair"};
                             } else if (row < m && column < n) {
-                                ${wide.store("pair.x", "out + OUT_AT(row, column)", 1)}
+                                (${to})[OUT_AT(row, column)] = ${first};
                             }
                             % else:
                             if (row < m && column < n) {
-                                ${wide.store("pair.x", "out + OUT_AT(row, column)", 1)}
+                                (${to})[OUT_AT(row, column)] = ${first};
                             }
                             if (row < m && column + 1 < n) {
-                                ${wide.store("pair.y", "out + OUT_AT(row, column + 1)", 1)}
+                                (${to})[OUT_AT(row, column + 1)] = ${second};
                             }
                             % endif
 </%def>
@@ -321,7 +330,7 @@ ${activation.functions()}
 <%def name="collect_piece()" filter="trim">
                         % if staging.turned:
                         ${finish_piece(collect_columns)}
-                        % elif staging.packs:
+                        % elif wide.stored_bytes == 2:
                         uint pairs[4][2];
                         ${finish_piece(collect_pairs)}
                         // Lane l tells where row l % 16 of group l / 16 begins (PTX ISA, "stmatrix").
@@ -352,9 +361,11 @@ ${activation.functions()}
 <%def name="collect_columns()" filter="trim">
                             const int box_column = thread / 32 * 16 + 8 * lower + lane / 4;
                             const int box_row = 32 * within + 8 * j + lane % 4 * 2;
-                            #pragma unroll
-                            for (int part = 0; part < 2; ++part) {
-                                const uint at = boxes + box_column / 32 * 8192 + (box_row + part) * 128 + ((box_column % 32 / 4) ^ ((box_row + part) & 7)) * 16 + box_column % 4 * 4;
-                                asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "${constraint}"(part ? pair.y : pair.x) : "memory");
+                            % for part, result in enumerate(("pair.x", "pair.y")):
+<% row = f"(box_row + {part})" if part else "box_row" %>
+                            {
+                                const uint at = boxes + box_column / 32 * 8192 + ${row} * 128 + ((box_column % 32 / 4) ^ (${row} & 7)) * 16 + box_column % 4 * 4;
+                                asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "${constraint}"(${result}) : "memory");
                             }
+                            % endfor
 </%def>

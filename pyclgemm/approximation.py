@@ -2,12 +2,13 @@
 
 ``kernels_cl/ptx_activation.mako`` has the formulas. They are in terms of ``t = |x|``:
 
-- gelu: ``log2(Phi(-t))``, Phi the normal distribution, is close to a polynomial. Its coefficients,
-  of t^0 first, are least-maximum fits of the error relative to ``1 + 2 t`` (results of 16 bits, t up
-  to 5) and to ``1 + t`` (of 32, t up to 6). Beyond, the polynomial keeps falling, and the result is
-  smaller than any error that matters.
-- silu, gelu_tanh, sigmoid: the logistic function of y is ``1 / (1 + 2^e)``, ``e = -y log2(e)``; y is
-  ``x``, or ``2 sqrt(2 / pi) (x + 0.044715 x^3)``. The numbers are the factors of x and of x^3.
+- gelu: ``log2(Phi(-t))``, Phi the normal distribution, is close to a polynomial. Its
+  coefficients, of t^0 first, make the largest error in proportion to ``1 + 2 t`` least (results of
+  16 bits, t up to 5), or to ``1 + t`` (of 32 bits, t up to 6). Beyond, the polynomial keeps
+  falling, and t Phi(-t) is below 2e-6.
+- silu, gelu_tanh, sigmoid: the logistic function of y is ``1 / (1 + exp(-y))``; y is ``x``, or
+  ``2 sqrt(2 / pi) (x + 0.044715 x^3)``. The numbers are the factors of x and of x^3 in the power
+  of 2 that ``exp(-y)`` is.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from .ptx_step import MARK
 from .share import Sharing, sharing
 from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap
 from .wgmma_results import BOX_BYTES, MOST_BOXES, wgmma_results
-from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit, required_wgmma_unit
+from .wgmma_units import WARPGROUP, WgmmaUnit, required_wgmma_unit
 
 #: The architecture that has the instructions.
 TARGET = "sm_90a"

@@ -41,8 +41,6 @@ class Staging:
         How often it does so for a fragment of 64 rows.
     bytes : int
         Local memory for all warpgroups.
-    packs : str
-        Type of two results in one register, in PTX; empty if a result fills one.
     turned : bool
         Whether columns of the result are contiguous: rows of a box are columns then.
     """
@@ -51,7 +49,6 @@ class Staging:
     boxes: int
     chunks: int
     bytes: int
-    packs: str
     turned: bool = False
 
     @property
@@ -73,8 +70,10 @@ class WgmmaResults:
     rolled : bool
         Whether pieces are finished by one code, in a loop: work-groups wait for long code to be
         fetched.
+    packs : str
+        Type of two results in one register, in PTX; empty if a result fills one.
     relu_packs : bool
-        Whether the instruction that packs two results applies the activation, relu.
+        Whether the instruction that packs results applies the activation, relu.
     c_in : "boxes", "pairs" or "elements"
         How an addend is read: copied into local memory as slabs are, behind the tile's last one;
         or from where it lies, two neighbours at a time or one.
@@ -86,6 +85,7 @@ class WgmmaResults:
 
     staging: Staging | None
     rolled: bool
+    packs: str
     relu_packs: bool
     c_in: Literal["boxes", "pairs", "elements"]
     c_chunks: int
@@ -114,12 +114,15 @@ def wgmma_results(problem: GemmProblem, result: ElementType, config: WgmmaConfig
     (2, 2, False)
     """
     staging = staging_of(config, result, problem.out.order) if copied_out(problem, result) else None
+    packs = _PACKED_TYPES.get(result.dtype, "")
     chunks = _c_chunks(problem, result, config, staging)
-    placed = staging is None or problem.precision.terms > 1 or (problem.c is not None and not chunks)
+    c_in_place = problem.c is not None and not chunks
+    placed = staging is None or problem.precision.terms > 1 or c_in_place
     return WgmmaResults(
         staging=staging,
         rolled=problem.activation not in (None, "relu"),
-        relu_packs=staging is not None and bool(staging.packs) and problem.activation == "relu",
+        packs=packs,
+        relu_packs=bool(packs) and problem.activation == "relu",
         c_in="boxes" if chunks else "pairs" if _c_in_pairs(problem) else "elements",
         c_chunks=chunks,
         needs_row=placed,
@@ -157,7 +160,7 @@ def staging_of(config: WgmmaConfig, result: ElementType, order: Order = "row") -
     if order == "column":
         boxes = FRAGMENT_ROWS // box.elements
         size = config.CONSUMERS * boxes * BOX_BYTES
-        return Staging(box, boxes, config.NWG // box.rows, size, "", turned=True)
+        return Staging(box, boxes, config.NWG // box.rows, size, turned=True)
     across = config.NWG // box.elements
     boxes = MOST_BOXES if across % MOST_BOXES == 0 else 1
     return Staging(
@@ -165,7 +168,6 @@ def staging_of(config: WgmmaConfig, result: ElementType, order: Order = "row") -
         boxes,
         across // boxes,
         config.CONSUMERS * boxes * BOX_BYTES,
-        _PACKED_TYPES.get(result.dtype, ""),
     )
 
 

@@ -81,14 +81,12 @@ def with_describable_rows(product: Product) -> Product:
 
     The distance of rows of which there is one may be anything; it is made one that a map takes.
     """
-    described = {
-        role: _describable(matrix)
-        for role in ("a", "b", "out", "c")
-        if (matrix := getattr(product, role)) is not None
-    }
-    layouts = {role: layout for role, (_, layout) in described.items()}
-    matrices = {role: matrix for role, (matrix, _) in described.items()}
-    return replace(product, **matrices, problem=replace(product.problem, **layouts))
+    (a, of_a), (b, of_b), (out, of_out) = (
+        _describable(matrix) for matrix in (product.a, product.b, product.out)
+    )
+    c, of_c = _describable(product.c) if product.c else (None, None)
+    problem = replace(product.problem, a=of_a, b=of_b, out=of_out, c=of_c)
+    return replace(product, a=a, b=b, out=out, c=c, problem=problem)
 
 
 def _describable(matrix: Matrix) -> tuple[Matrix, MatrixLayout]:

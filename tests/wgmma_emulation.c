@@ -159,6 +159,12 @@ int is_finite(float x)
     return x - x == 0;
 }
 
+int is_nan(float x) __asm__("_Z5isnanf");
+int is_nan(float x)
+{
+    return x != x;
+}
+
 float multiply_add(float a, float b, float c) __asm__("_Z3fmafff");
 float multiply_add(float a, float b, float c)
 {
