@@ -1,71 +1,61 @@
-## Activations of pairs of results by NVIDIA's approximate instructions: inline PTX (PTX ISA, "ex2",
-## "rcp", "tanh", "max"). Errors are within what the tests allow for each result.
+## Activations of results by NVIDIA's approximate instructions: inline PTX (PTX ISA, "ex2", "rcp", "tanh",
+## "max"; from compute capability 8.0 on). Errors are within what the tests allow for each result.
 ##
 ## silu, gelu and gelu_tanh are x W(x) with a weight W(x) = 1 - W(-x), thus max(x, 0) - |x| W(-|x|):
 ## nothing cancels, and nothing overflows.
 ##
-## Context: problem, wide, approximation (what the activation is made of; see approximation.py).
+## Context: problem, wide, approximation (pyclgemm/approximation.py).
 
-<%def name="functions()" filter="trim">
+## `activate` for a `wide2` if `pairs`, else for one result, as code of its own: in line, it would be there
+## for each of a work-item's results.
+<%def name="functions(pairs)" filter="trim">
 % if wide.real != "float":
 // ${problem.activation}
-static inline wide2 activate(const wide2 x)
+${head(pairs)}
 {
-    return ${activation_of("wide2")};
+    return ${activation_of("wide2" if pairs else "wide")};
 }
-% elif problem.activation == "tanh" and wide.stored_bytes == 2:
-// tanh(x), to 2^-11 of it.
-static inline float tanh_of(const float x)
-{
-    float y;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
+% elif problem.activation in ("silu", "gelu_tanh"):
+${positive()}
 
-static inline wide2 activate(const wide2 x)
-{
-    return (wide2)(tanh_of(x.x), tanh_of(x.y));
-}
-% elif problem.activation == "tanh":
-static inline wide2 activate(const wide2 x)
-{
-    return (wide2)(tanh(x.x), tanh(x.y));
-}
-% else:
-% if problem.activation != "sigmoid":
-// The larger of x and 0; NaN stays what it is.
-static inline float positive(const float x)
-{
-    float y;
-    asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
-    return y;
-}
-% endif
-% if problem.activation == "relu":
+${power_of_2()}
 
-static inline wide2 activate(const wide2 x)
-{
-    return (wide2)(positive(x.x), positive(x.y));
-}
+${reciprocal()}
+
+${by_odds(pairs)}
 % else:
-${weighted()}
+${single()}
+
+${head(pairs)}
+{
+% if pairs:
+    return (wide2)(${problem.activation}_of(x.x), ${problem.activation}_of(x.y));
+% else:
+    return ${problem.activation}_of(x);
 % endif
+}
 % endif
 </%def>
 
-<%def name="weighted()" filter="trim">
+<%def name="head(pairs)" filter="trim">
+% if pairs:
+static inline wide2 activate(const wide2 x)
+% else:
+static __attribute__((noinline)) wide activate(const wide x)
+% endif
+</%def>
 
-// 2^x, to 2^-22 of it; 0 where it would be below the normal numbers.
-static inline float power_of_2(const float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-% if problem.activation == "gelu":
+## The function of one result.
+<%def name="single()" filter="trim">
+% if problem.activation == "relu":
+${positive("relu_of")}
+% elif problem.activation == "gelu":
+${positive()}
+
+${power_of_2()}
 
 // log2 of the normal distribution's Phi(-t) is nearly a polynomial of t.
-static inline float gelu(const float x)
+static inline float gelu_of(const float x)
 {
     const float t = fmin(fabs(x), 1024.0f);
     float exponent = ${approximation[-1]}f;
@@ -74,33 +64,33 @@ static inline float gelu(const float x)
 % endfor
     return fma(-t, power_of_2(exponent), positive(x));
 }
+% elif problem.activation == "sigmoid":
+${power_of_2()}
 
-static inline wide2 activate(const wide2 x)
-{
-    return (wide2)(gelu(x.x), gelu(x.y));
-}
-% else:
+${reciprocal()}
 
-// 1 / x, to an ulp.
-static inline float reciprocal(const float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-% if problem.activation == "sigmoid":
-
-static inline float sigmoid(const float x)
+static inline float sigmoid_of(const float x)
 {
     return reciprocal(1.0f + power_of_2(${approximation[0]}f * x));
 }
-
-static inline wide2 activate(const wide2 x)
+% elif wide.stored_bytes == 2:
+// tanh(x), to 2^-11 of it.
+static inline float tanh_of(const float x)
 {
-    return (wide2)(sigmoid(x.x), sigmoid(x.y));
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 % else:
+static inline float tanh_of(const float x)
+{
+    return tanh(x);
+}
+% endif
+</%def>
 
+## Those whose weight is a logistic function.
+<%def name="by_odds(pairs)" filter="trim">
 // W(-t) : W(t).
 static inline float odds_of(const float t)
 {
@@ -111,8 +101,9 @@ static inline float odds_of(const float t)
 % endif
 }
 
+% if pairs:
 // One reciprocal does for both: such instructions are scarcer than multiplications.
-static inline wide2 activate(const wide2 x)
+${head(pairs)}
 {
     const wide2 t = (wide2)(fmin(fabs(x.x), 1024.0f), fmin(fabs(x.y), 1024.0f));
     const wide2 odds = (wide2)(odds_of(t.x), odds_of(t.y));
@@ -121,6 +112,42 @@ static inline wide2 activate(const wide2 x)
     const float both = reciprocal(sums.x * sums.y);
     return (wide2)(fma(-both, parts.x, positive(x.x)), fma(-both, parts.y, positive(x.y)));
 }
+% else:
+${head(pairs)}
+{
+    const float t = fmin(fabs(x), 1024.0f);
+    const float odds = odds_of(t);
+    return fma(-t * odds, reciprocal(1.0f + odds), positive(x));
+}
 % endif
-% endif
+</%def>
+
+<%def name="positive(name='positive')" filter="trim">
+// The larger of x and 0; NaN stays what it is.
+static inline float ${name}(const float x)
+{
+    float y;
+    asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+    return y;
+}
+</%def>
+
+<%def name="power_of_2()" filter="trim">
+// 2^x, to 2^-22 of it; 0 where it would be below the normal numbers.
+static inline float power_of_2(const float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+</%def>
+
+<%def name="reciprocal()" filter="trim">
+// 1 / x, to an ulp.
+static inline float reciprocal(const float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 </%def>

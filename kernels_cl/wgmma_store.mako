@@ -64,7 +64,7 @@ static inline uint held_by(const int lane, const uint own)
 % endif
 % if problem.activation and not results.relu_packs:
 
-${activation.functions()}
+${activation.functions(pairs=True)}
 % endif
 </%def>
 
