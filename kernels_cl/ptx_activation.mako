@@ -1,5 +1,5 @@
 ## Activations of results by NVIDIA's approximate instructions: inline PTX (PTX ISA, "ex2", "rcp", "tanh",
-## "max"; from compute capability 8.0 on). Errors are within what the tests allow for each result.
+## "max"; from compute capability 8.0 on). How far off they may be: tests/reference.py, 5.
 ##
 ## silu, gelu and gelu_tanh are x W(x) with a weight W(x) = 1 - W(-x), thus max(x, 0) - |x| W(-|x|):
 ## nothing cancels, and nothing overflows.

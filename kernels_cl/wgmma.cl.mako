@@ -2,9 +2,9 @@
 ## (TMA) and others that multiply them (wgmma). A slab is 128 bytes deep, one span of the swizzle.
 ## Instructions behind ${mark} are comments to the compiler (pyclgemm/ptx_step.py).
 ##
-## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), results (a WgmmaResults) and its
-## staging (a Staging or None), terms (products of parts that make up a product), whole (layouts of the elements before they were
-## split), and what all gemm templates see.
+## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), results (a WgmmaResults), staging
+## (its own, or None), terms (products of parts that make up a product), whole (layouts of the elements
+## before they were split), and what all gemm templates see.
 ##
 ## In a batch the tiles of all products are numbered through, and a map is told where the matrices of
 ## another product begin. Copies read a map while they run, so there is one map more than stages for each
