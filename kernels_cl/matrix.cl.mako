@@ -2,6 +2,7 @@
 ## are copied as they lie, past the registers or through them; sub-groups multiply fragments of them.
 <%namespace name="fragment" file="matrix_fragment.mako"/>
 <%namespace name="prelude" file="prelude.mako"/>
+<%namespace name="ptx_activation" file="ptx_activation.mako"/>
 <%namespace name="slab" file="matrix_slab.mako"/>
 <%namespace name="store" file="matrix_store.mako"/>
 <%namespace name="tile" file="tile.mako"/>
@@ -61,8 +62,14 @@ ${prelude.address("c", problem.c)}
 % endif
 
 ## In line, an activation of many instructions keeps NVIDIA's compiler from unrolling the loops over the
-## accumulators, which then lie in memory.
+## accumulators, which then lie in memory, or has it spill them.
+% if approximation:
+${prelude.scaling()}
+
+${ptx_activation.functions(pairs=False)}
+% else:
 ${prelude.epilogue(called=unit.spelling == "ptx" and problem.activation != "relu")}
+% endif
 
 ${fragment.functions()}
 

@@ -47,14 +47,7 @@ ${epilogue()}
 ## The functions by which a sum of products becomes the result. `called`: the activation is code of
 ## its own, since a kernel would hold it once for each of a work-item's many results.
 <%def name="epilogue(called=False)" filter="trim">
-static inline wide scale(const wide factor, const wide x)
-{
-% if problem.complex:
-    return (wide)(factor.x * x.x - factor.y * x.y, factor.x * x.y + factor.y * x.x);
-% else:
-    return factor * x;
-% endif
-}
+${scaling()}
 % if problem.activation:
 
 // ${problem.activation}
@@ -63,6 +56,17 @@ static ${"__attribute__((noinline))" if called else "inline"} wide activate(cons
     return ${activation_of(wide.vector(1))};
 }
 % endif
+</%def>
+
+<%def name="scaling()" filter="trim">
+static inline wide scale(const wide factor, const wide x)
+{
+% if problem.complex:
+    return (wide)(factor.x * x.x - factor.y * x.y, factor.x * x.y + factor.y * x.x);
+% else:
+    return factor * x;
+% endif
+}
 </%def>
 
 ## The statements that take a sum of products to the result, in `value`.

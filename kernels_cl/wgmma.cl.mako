@@ -2,9 +2,9 @@
 ## (TMA) and others that multiply them (wgmma). A slab is 128 bytes deep, one span of the swizzle.
 ## Instructions behind ${mark} are comments to the compiler (pyclgemm/ptx_step.py).
 ##
-## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), staging (a Staging or None),
-## terms (products of parts that make up a product), whole (layouts of the elements before they were
-## split), and what all gemm templates see.
+## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), results (a WgmmaResults), staging
+## (its own, or None), terms (products of parts that make up a product), whole (layouts of the elements
+## before they were split), and what all gemm templates see.
 ##
 ## In a batch the tiles of all products are numbered through, and a map is told where the matrices of
 ## another product begin. Copies read a map while they run, so there is one map more than stages for each
@@ -20,6 +20,10 @@
     if staging:
         across, down, pitch = ("m", "n", "out_column_stride") if staging.turned else ("n", "m", "out_row_stride")
         maps_of.append((staging.map, "out", across, down, pitch))
+    c_boxed = results.c_in == "boxes"
+    if c_boxed:
+        across, down, pitch = ("m", "n", "c_column_stride") if staging.turned else ("n", "m", "c_row_stride")
+        maps_of.append((staging.map, "c", across, down, pitch))
     own_tile = "own_tile" if moved else "tile"
 %>
 ${prelude.types()}
@@ -36,15 +40,13 @@ ${prelude.types()}
 % if not staging:
 ${prelude.address("out", problem.out)}
 % endif
-% if problem.c:
+% if problem.c and not c_boxed:
 ${prelude.address("c", problem.c)}
 % endif
 % if terms > 1:
 ${prelude.address("whole_a", whole[0])}
 ${prelude.address("whole_b", whole[1])}
 % endif
-
-${prelude.epilogue(called=problem.activation != "relu")}
 
 ${tensor_copy.functions(staging is not None)}
 % if tiles.FILL:
@@ -90,6 +92,9 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     __global ulong *b_map = a_map + ${map_words};
 % if staging:
     __global ulong *out_map = a_map + ${2 * map_words};
+% endif
+% if c_boxed:
+    __global ulong *c_map = a_map + ${3 * map_words};
 % endif
     ${tensor_copy.write_maps("a_map", maps_of, map_words)}
 % endif
@@ -167,6 +172,9 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             read_map_anew(a_map);
             read_map_anew(b_map);
             % endif
+            % if c_boxed:
+            read_map_anew(c_map);
+            % endif
             uint parity = 1;  // all stages are empty
             ${begin_tile()}
                 % if moved:
@@ -213,7 +221,40 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                     % endfor
                     ${next_stage()}
                 }
+                % if c_boxed:
+                ${produce_c()}
+                % endif
             }
+</%def>
+
+## Boxes of c, in the order in which the warpgroups finish their results.
+<%def name="produce_c()" filter="trim">
+<%
+    boxes = results.c_chunks * staging.boxes
+    across = staging.boxes * staging.chunks  # of a fragment
+    fragments = tiles.MWG // (64 * tiles.CONSUMERS)
+    fragment = f" + box / {across} * 64" if fragments > 1 else ""
+    within = f"box % {across}" if fragments > 1 else "box"
+    columns, rows = staging.map.elements, staging.map.rows
+%>
+                #pragma unroll 1
+                for (int first_box = 0; first_box < ${fragments * across}; first_box += ${boxes}) {
+                    const uint filled = full + 8 * stage;
+                    const uint c_boxes = slab_memory + stage * (A_BYTES + B_BYTES);
+                    await(empty + 8 * stage, parity);
+                    arrive_and_expect(filled, ${tiles.CONSUMERS * boxes * 8192});
+                    #pragma unroll
+                    for (int i = 0; i < ${tiles.CONSUMERS * boxes}; ++i) {
+                        const int box = first_box + i % ${boxes};
+                        const extent first_row = a_tile + i / ${boxes} * CONSUMER_M${fragment};
+                        % if staging.turned:
+                        load_box(c_boxes + i * 8192, c_map, first_row + ${within} % 2 * ${columns}, b_tile + ${within} / 2 * ${rows}, filled);
+                        % else:
+                        load_box(c_boxes + i * 8192, c_map, b_tile + ${within} * ${columns}, first_row, filled);
+                        % endif
+                    }
+                    ${next_stage()}
+                }
 </%def>
 
 <%def name="consume()" filter="trim">
@@ -234,6 +275,9 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         % endif
         ${begin_tile()}
             ${tile.place(own_tile)}
+            % if problem.bias:
+            ${store.hold_biases()}
+            % endif
             element accumulators[FRAGMENTS][${accumulators}];
             % if tiles.PROMOTE:
             element totals[FRAGMENTS][${accumulators}];
@@ -269,7 +313,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                 read_map_anew(out_map);
             }
             % endif
-            #pragma unroll
+            ${store.unrolling()}
             for (int f = 0; f < FRAGMENTS; ++f) {
                 const extent first_row = a_tile + consumer * CONSUMER_M + 64 * f;
                 ${store.finish()}

@@ -1,20 +1,20 @@
 ## The results of a warpgroup of Hopper's units, from the registers to where they belong: collected in
 ## boxes in local memory and copied from there, or directly where no tensor map describes the result.
 ##
-## Context: tiles (a WgmmaConfig), staging (a Staging or None), held (the sums in registers), terms,
-## whole_steps, accumulators, constraint, warpgroup, needs_place (whether the epilogue asks where a
-## result lies), and what all gemm templates see.
-<%namespace name="prelude" file="prelude.mako"/>
-<%!
-    def bias_of(kind, elements, half_fragment, group, part):
-        """Where the bias is held of a part of a pair of columns, in groups of 8 from the box's first."""
-        if kind == "row":
-            return f"biases[{half_fragment}]"
-        pair = f"{elements // 32} * q" if elements > 32 else "q"
-        return f"biases[{pair}{f' + {group}' if group else ''}][{part}]"
-%>
+## A piece is a work-item's 16 results in 32 columns of a fragment: in each of 4 groups of 8 columns a
+## pair of neighbours in a row, and a pair 8 rows below.
+##
+## Context: tiles (a WgmmaConfig), results (a WgmmaResults), staging (results.staging), held (the sums in
+## registers), terms, whole_steps, constraint, warpgroup, and what all gemm templates see.
+<%namespace name="activation" file="ptx_activation.mako"/>
 
 <%def name="functions()" filter="trim">
+<%
+    narrow = wide.stored_bytes == 2
+    relu = "relu." if results.relu_packs else ""
+%>
+typedef ${wide.vector(2)} wide2;  // two neighbours in a row
+#define PIECES (NWG / 32)  // of a work-item in a fragment
 % if terms > 1:
 
 // An infinity times the second part of a number may be NaN, or of the wrong sign: where a sum is not
@@ -28,15 +28,78 @@ static __attribute__((noinline)) element sum_of_products(const __global float *a
     return sum;
 }
 % endif
-% if staging and staging.packs:
+% if narrow:
 
-// Two results in a register, the first in its lower half.
-static inline uint packed(const wide first, const wide second)
+// Two results in a register, the first in its lower half${"; relu on the way" if relu else ""}.
+static inline uint packed(const wide2 results)
 {
     uint both;
-    asm("cvt.rn.${staging.packs}.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    asm("cvt.rn.${relu}${results.packs}.f32 %0, %1, %2;" : "=r"(both) : "f"(results.y), "f"(results.x));
     return both;
 }
+% endif
+% if narrow and (problem.bias == "column" or results.c_in != "elements"):
+
+// Two elements of a register, the first from its lower half.
+static inline wide2 unpacked(const uint both)
+{
+% if wide.dtype == "bfloat16":
+    return (wide2)(as_float(both << 16), as_float(both & 0xffff0000));
+% else:
+    float first, second;
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}" : "=f"(first), "=f"(second) : "r"(both));
+    return (wide2)(first, second);
+% endif
+}
+% endif
+% if problem.bias == "column":
+
+// What a lane of this sub-group holds.
+static inline uint held_by(const int lane, const uint own)
+{
+    uint held;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(held) : "r"(own), "r"(lane) : "memory");
+    return held;
+}
+% endif
+% if problem.activation and not results.relu_packs:
+
+${activation.functions(pairs=True)}
+% endif
+</%def>
+
+## Loads the biases of a tile, in time for its results; those beyond the last are 0. Those of
+## columns are spread over the lanes of a sub-group.
+<%def name="hold_biases()" filter="trim">
+% if problem.bias == "row":
+            wide row_biases[FRAGMENTS][2];
+            #pragma unroll
+            for (int f = 0; f < FRAGMENTS; ++f) {
+                #pragma unroll
+                for (int lower = 0; lower < 2; ++lower) {
+                    const extent row = min(a_tile + consumer * CONSUMER_M + 64 * f + thread / 32 * 16 + 8 * lower + lane / 4, m - 1);
+                    row_biases[f][lower] = ${wide.load("bias + row * bias_stride", 1)};
+                }
+            }
+% elif problem.bias == "column" and wide.stored_bytes == 2:
+            // Biases of two neighbouring columns in a register, of 64 columns in the sub-group's.
+            const __global ushort *biases_from = (const __global ushort *)bias + (long)(b_tile + 2 * lane) * bias_stride;
+            uint column_biases[(PIECES + 1) / 2];
+            #pragma unroll
+            for (int i = 0; i < (PIECES + 1) / 2; ++i) {
+                const extent column = b_tile + 64 * i + 2 * lane;
+                const uint first = column < n ? biases_from[64 * i * bias_stride] : 0;
+                const uint second = column + 1 < n ? biases_from[(64 * i + 1) * bias_stride] : 0;
+                column_biases[i] = first | second << 16;
+            }
+% elif problem.bias == "column":
+            // The bias of a column in a register, of 32 columns in the sub-group's.
+            const __global uint *biases_from = (const __global uint *)bias + (long)(b_tile + lane) * bias_stride;
+            uint column_biases[PIECES];
+            #pragma unroll
+            for (int i = 0; i < PIECES; ++i) {
+                column_biases[i] = b_tile + 32 * i + lane < n ? biases_from[32 * i * bias_stride] : 0;
+            }
 % endif
 </%def>
 
@@ -45,58 +108,157 @@ static inline uint packed(const wide first, const wide second)
                 % if staging:
                 ${finish_staged()}
                 % else:
-                ${finish_directly()}
+                ${unrolling()}
+                for (int piece = 0; piece < PIECES; ++piece) {
+                    ${finish_piece(store_pair)}
+                }
                 % endif
 </%def>
 
-## The result of element `place` of the sums, at `row` and `column`, in `value`. `held`: where its bias
-## is held. If `clamped`, results outside of the matrix are formed from other elements of c, without
-## a branch for each, and left out later.
-<%def name="finish_one(place, row, column, held_bias='', clamped=False)" filter="trim">
+## Code that is long for each result stands there once, in a loop.
+<%def name="unrolling()" filter="trim">#pragma unroll${" 1" if results.rolled else ""}</%def>
+
+## The sums of a piece, and what its biases are made of. Registers have no numbers that a loop could
+## count: where it is not unrolled, each piece is fetched by code of its own.
+<%def name="fetch_piece()" filter="trim">
 <%
-    bias_at = {"row": row, "column": column}.get(problem.bias, "")
-    bias = held_bias or wide.load(f"bias + ({bias_at}) * bias_stride", 1)
-    c_at = f"min({row}, m - 1), min((extent)({column}), n - 1)" if clamped else f"{row}, {column}"
-    addend = wide.load(f"c + C_AT({c_at})", 1)
+    pairs = wide.stored_bytes == 2
+    fragments = tiles.MWG // (64 * tiles.CONSUMERS)
+    pieces = tiles.NWG // 32
+    count = fragments * pieces
 %>
-% if terms > 1:
-if (!isfinite(${held}[f][${place}]) && ${row} < m && ${column} < n) {
-    ${held}[f][${place}] = sum_of_products(whole_a + WHOLE_A_AT(${row}, 0), ${whole_steps[0]}, whole_b + WHOLE_B_AT(0, ${column}), ${whole_steps[1]}, k);
-}
-% endif
-${prelude.finish(f"{held}[f][{place}]", addend, bias)}
+                    element sums[16];
+                    % if problem.bias == "row":
+                    wide piece_biases[2];
+                    % elif problem.bias == "column":
+                    uint piece_biases;
+                    % endif
+                    % if results.rolled:
+                    switch (${f"f * PIECES + piece" if fragments > 1 else "piece"}) {
+                    % for number in range(count):
+                    ${f"case {number}" if number < count - 1 else "default"}:
+                        ${fetch(number // pieces, number % pieces, number % pieces // 2 if pairs else number % pieces)}
+                        break;
+                    % endfor
+                    }
+                    % else:
+                    ${fetch("f", "piece", "piece / 2" if pairs else "piece")}
+                    % endif
 </%def>
 
-## Results go where they belong, two at a time where that is one store.
-<%def name="finish_directly()" filter="trim">
-<% whole = problem.out.order == "row" and problem.out.alignment >= 2 %>
-                #pragma unroll
-                for (int half_fragment = 0; half_fragment < 2; ++half_fragment) {
-                    const extent row = first_row + thread / 32 * 16 + 8 * half_fragment + lane / 4;
-                    #pragma unroll
-                    for (int j = 0; j < NWG / 8; ++j) {
-                        const extent column = b_tile + 8 * j + lane % 4 * 2;
-                        % if whole:
-                        if (row < m && column + 2 <= n) {
-                            ${wide.vector(2)} results;
-                            % for part in range(2):
-                            {
-                                ${finish_one(f"4 * j + 2 * half_fragment + {part}", "row", f"column + {part}" if part else "column")}
-                                results${wide.lane(part, 2)} = value;
-                            }
-                            % endfor
-                            ${wide.store("results", "out + OUT_AT(row, column)", 2)}
-                            continue;
+<%def name="fetch(f, piece, bias)" filter="trim">
+                        #pragma unroll
+                        for (int i = 0; i < 16; ++i) {
+                            sums[i] = ${held}[${f}][16 * ${piece} + i];
                         }
+                        % if problem.bias == "row":
+                        piece_biases[0] = row_biases[${f}][0];
+                        piece_biases[1] = row_biases[${f}][1];
+                        % elif problem.bias == "column":
+                        piece_biases = column_biases[${bias}];
                         % endif
-                        % for part in range(1 if whole else 2):
-                        if (row < m && column${f" + {part}" if part else ""} < n) {
-                            ${finish_one(f"4 * j + 2 * half_fragment + {part}", "row", f"column + {part}" if part else "column")}
-                            ${wide.store("value", f"out + OUT_AT(row, column{f' + {part}' if part else ''})", 1)}
+</%def>
+
+## Each pair of results of a piece, in `pair`, to `statements`: in group `j` of 8 columns, in the upper or
+## the `lower` row.
+<%def name="finish_piece(statements)" filter="trim">
+                    ${fetch_piece()}
+                    #pragma unroll
+                    for (int j = 0; j < 4; ++j) {
+                        % if results.needs_column:
+                        const extent column = b_tile + 32 * piece + 8 * j + lane % 4 * 2;
+                        % endif
+                        % if problem.bias == "column" and wide.stored_bytes == 2:
+                        const wide2 biases = unpacked(held_by(16 * (piece % 2) + 4 * j + lane % 4, piece_biases));
+                        % elif problem.bias == "column":
+                        const wide2 biases = (wide2)(as_${wide.real}(held_by(8 * j + lane % 4 * 2, piece_biases)), as_${wide.real}(held_by(8 * j + lane % 4 * 2 + 1, piece_biases)));
+                        % endif
+                        #pragma unroll
+                        for (int lower = 0; lower < 2; ++lower) {
+                            % if results.needs_row:
+                            const extent row = first_row + thread / 32 * 16 + 8 * lower + lane / 4;
+                            % endif
+                            ${finish_pair()}
+                            ${statements()}
                         }
-                        % endfor
                     }
-                }
+</%def>
+
+<%def name="finish_pair()" filter="trim">
+<%
+    sum_of = "alpha * (wide2)(sums[4 * j + 2 * lower], sums[4 * j + 2 * lower + 1])"
+    bias = {"row": "piece_biases[lower]", "column": "biases"}.get(problem.bias)
+    added = [one for one in ("beta * addends" if problem.c else None, bias) if one]
+    value = f"{sum_of} + {added[0]}" if len(added) == 1 else f"{sum_of} + ({' + '.join(added)})" if added else sum_of
+%>
+                            % if terms > 1:
+                            #pragma unroll
+                            for (int part = 0; part < 2; ++part) {
+                                if (!isfinite(sums[4 * j + 2 * lower + part]) && row < m && column + part < n) {
+                                    sums[4 * j + 2 * lower + part] = sum_of_products(whole_a + WHOLE_A_AT(row, 0), ${whole_steps[0]}, whole_b + WHOLE_B_AT(0, column + part), ${whole_steps[1]}, k);
+                                }
+                            }
+                            % endif
+                            % if problem.c:
+                            ${load_addends()}
+                            % endif
+                            % if problem.activation and not results.relu_packs:
+                            const wide2 pair = activate(${value});
+                            % else:
+                            const wide2 pair = ${value};
+                            % endif
+</%def>
+
+## Elements of c for a pair of results. Results outside of the matrix are formed from others, without
+## a branch for each, and left out later.
+<%def name="load_addends()" filter="trim">
+% if results.c_in == "boxes" and wide.stored_bytes == 2:
+                            const wide2 addends = unpacked(*(const __local uint *)(c_boxes + within / 2 * 8192 + (thread / 32 * 16 + 8 * lower + lane / 4) * 128 + ((within % 2 * 4 + j) ^ (lane / 4)) * 16 + lane % 4 * 4));
+% elif results.c_in == "boxes" and staging.turned:
+                            const int c_column = thread / 32 * 16 + 8 * lower + lane / 4;
+                            const int c_row = 32 * within + 8 * j + lane % 4 * 2;
+                            const __local uchar *c_place = c_boxes + c_column / 32 * 8192 + c_row * 128 + c_column % 4 * 4;
+                            const wide2 addends = (wide2)(*(const __local wide *)(c_place + ((c_column % 32 / 4) ^ (c_row & 7)) * 16), *(const __local wide *)(c_place + 128 + ((c_column % 32 / 4) ^ ((c_row + 1) & 7)) * 16));
+% elif results.c_in == "boxes":
+                            const wide2 addends = *(const __local wide2 *)(c_boxes + within * 8192 + (thread / 32 * 16 + 8 * lower + lane / 4) * 128 + ((2 * j + lane % 4 / 2) ^ (lane / 4)) * 16 + lane % 2 * 8);
+% elif results.c_in == "pairs":
+<% place = "C_AT(min(row, m - 1), min(column, n - 2))" %>
+% if wide.stored_bytes == 2:
+                            const wide2 addends = unpacked(*(const __global uint *)((const __global ushort *)c + ${place}));
+% else:
+                            const wide2 addends = *(const __global wide2 *)(c + ${place});
+% endif
+% else:
+                            const wide2 addends = (wide2)(${wide.load("c + C_AT(min(row, m - 1), min(column, n - 1))", 1)}, ${wide.load("c + C_AT(min(row, m - 1), min((extent)(column + 1), n - 1))", 1)});
+% endif
+</%def>
+
+## A pair goes where it belongs, by one store where that is one.
+<%def name="store_pair()" filter="trim">
+<%
+    whole = problem.out.order == "row" and problem.out.alignment >= 2
+    narrow = wide.stored_bytes == 2
+    first, second = ("(ushort)both", "(ushort)(both >> 16)") if narrow else ("pair.x", "pair.y")
+    to = "(__global ushort *)out" if narrow else "out"
+    pairs = "(__global uint *)" if narrow else "(__global wide2 *)"
+%>
+                            % if narrow:
+                            const uint both = packed(pair);
+                            % endif
+                            % if whole:
+                            if (row < m && column + 2 <= n) {
+                                *${pairs}(${to} + OUT_AT(row, column)) = ${"both" if narrow else "pair"};
+                            } else if (row < m && column < n) {
+                                (${to})[OUT_AT(row, column)] = ${first};
+                            }
+                            % else:
+                            if (row < m && column < n) {
+                                (${to})[OUT_AT(row, column)] = ${first};
+                            }
+                            if (row < m && column + 1 < n) {
+                                (${to})[OUT_AT(row, column + 1)] = ${second};
+                            }
+                            % endif
 </%def>
 
 ## Results are collected in local memory, and copied from there. Boxes are 64 rows by 128 bytes; where
@@ -108,26 +270,27 @@ ${prelude.finish(f"{held}[f][{place}]", addend, bias)}
         if staging.turned
         else f"b_tile + (chunk * {staging.boxes} + box) * {staging.map.elements}, first_row"
     )
+    boxed = results.c_in == "boxes"
+    turns = results.c_chunks if boxed else 1
+    number = f"(f * {staging.chunks} + chunk) % {turns}" if tiles.MWG > 64 * tiles.CONSUMERS else f"chunk % {turns}"
 %>
-                % if problem.bias == "row":
-                ${hold_row_biases()}
-                % endif
-                #pragma unroll
+                ${unrolling()}
                 for (int chunk = 0; chunk < ${staging.chunks}; ++chunk) {
-                    % if problem.bias == "column" and staging.turned:
-                    ${hold_column_biases(f"{staging.map.rows} * chunk", staging.map.rows)}
-                    % endif
                     const uint boxes = slab_memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * 8192};
+                    % if boxed:
+                    const __local uchar *c_boxes = memory + stage * (A_BYTES + B_BYTES) + ${f"(consumer * {turns} + {number})" if turns > 1 else "consumer"} * ${staging.boxes * 8192};
+                    await(full + 8 * stage, parity);
+                    % endif
                     // The boxes of the chunk before have been read.
                     if (thread == 0) {
                         asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
                     }
                     asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
-                    % if staging.turned:
-                    ${collect_columns()}
-                    % else:
-                    ${collect_rows()}
-                    % endif
+                    ${unrolling()}
+                    for (int within = 0; within < ${staging.chunk_pieces}; ++within) {
+                        const int piece = chunk * ${staging.chunk_pieces} + within;
+                        ${collect_piece()}
+                    }
                     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
                     asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
                     if (thread == 0) {
@@ -137,111 +300,72 @@ ${prelude.finish(f"{held}[f][{place}]", addend, bias)}
                         }
                         asm volatile("cp.async.bulk.commit_group;" : : : "memory");
                     }
+                    % if boxed:
+                    ${leave_boxes(number, turns)}
+                    % endif
                 }
 </%def>
 
-## Biases are loaded all at once, before the first is waited for; beyond the last any value will do.
-<%def name="hold_row_biases()" filter="trim">
-                wide biases[2];
-                #pragma unroll
-                for (int half_fragment = 0; half_fragment < 2; ++half_fragment) {
-                    const extent row = min(first_row + thread / 32 * 16 + 8 * half_fragment + lane / 4, m - 1);
-                    biases[half_fragment] = ${wide.load("bias + row * bias_stride", 1)};
-                }
+## All of the warpgroup have read the boxes of c in this stage.
+<%def name="leave_boxes(number, turns)" filter="trim">
+                    % if turns > 1:
+                    if (${number} == ${turns - 1}) {
+                        ${leave_stage()}
+                    }
+                    % else:
+                    ${leave_stage()}
+                    % endif
 </%def>
 
-## Of so many columns from `begin` on, of the tile.
-<%def name="hold_column_biases(begin, columns)" filter="trim">
-                    wide biases[${columns // 8}][2];
-                    #pragma unroll
-                    for (int pair = 0; pair < ${columns // 8}; ++pair) {
-                        #pragma unroll
-                        for (int part = 0; part < 2; ++part) {
-                            const extent column = min(b_tile + ${begin} + 8 * pair + lane % 4 * 2 + part, n - 1);
-                            biases[pair][part] = ${wide.load("bias + column * bias_stride", 1)};
-                        }
+<%def name="leave_stage()" filter="trim">
+                    if (thread == 0) {
+                        arrive(empty + 8 * stage);
+                    }
+                    if (++stage == STAGES) {
+                        stage = 0;
+                        parity ^= 1;
                     }
 </%def>
 
-<%def name="collect_rows()" filter="trim">
-                    #pragma unroll
-                    for (int box = 0; box < ${staging.boxes}; ++box) {
-                        % if problem.bias == "column":
-                        ${hold_column_biases(f"{staging.map.elements} * (chunk * {staging.boxes} + box)", staging.map.elements)}
+<%def name="collect_piece()" filter="trim">
+                        % if staging.turned:
+                        ${finish_piece(collect_columns)}
+                        % elif wide.stored_bytes == 2:
+                        uint pairs[4][2];
+                        ${finish_piece(collect_pairs)}
+                        // Lane l tells where row l % 16 of group l / 16 begins (PTX ISA, "stmatrix").
+                        const int box_row = thread / 32 * 16 + lane % 16;
+                        #pragma unroll
+                        for (int j = 0; j < 4; j += 2) {
+                            const uint at = boxes + within / 2 * 8192 + box_row * 128 + ((within % 2 * 4 + j + lane / 16) ^ (box_row & 7)) * 16;
+                            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};"
+                                : : "r"(at), "r"(pairs[j][0]), "r"(pairs[j][1]), "r"(pairs[j + 1][0]), "r"(pairs[j + 1][1]) : "memory");
+                        }
+                        % else:
+                        ${finish_piece(collect_words)}
                         % endif
-                        #pragma unroll
-                        for (int q = 0; q < 4; ++q) {
-                            const int j = (chunk * ${staging.boxes} + box) * ${staging.map.elements // 8} + q * ${staging.map.elements // 32};
-                            % if staging.packs:
-                            ${collect_halves()}
-                            % else:
-                            ${collect_words()}
-                            % endif
-                        }
-                    }
-</%def>
-
-<%def name="collect_columns()" filter="trim">
-                    #pragma unroll
-                    for (int q = 0; q < ${staging.map.rows // 8}; ++q) {
-                        #pragma unroll
-                        for (int i = 0; i < 4; ++i) {
-                            const int j = chunk * ${staging.map.rows // 8} + q;
-                            const int within = thread / 32 * 16 + i / 2 * 8 + lane / 4;
-                            const int box_row = 8 * q + lane % 4 * 2 + i % 2;
-                            % if needs_place:
-                            const extent row = first_row + within;
-                            const extent column = b_tile + ${staging.map.rows} * chunk + box_row;
-                            % endif
-                            ${finish_one("4 * j + i", "row", "column", "biases[q][i % 2]" if problem.bias == "column" else "biases[i / 2]", True)}
-                            const uint at = boxes + within / 32 * 8192 + box_row * 128 + ((within % 32 / 4) ^ (box_row & 7)) * 16 + within % 4 * 4;
-                            asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "${constraint}"(value) : "memory");
-                        }
-                    }
 </%def>
 
 ## Four 8 x 8 matrices of 16-bit results: rows 0-7 and 8-15 of two groups of 8 columns.
-<%def name="collect_halves()" filter="trim">
-                            uint pairs[4];
-                            % for quarter in range(4):
-                            {
-                                % if needs_place:
-                                const extent row = first_row + thread / 32 * 16 + ${f"{8 * (quarter % 2)} + " if quarter % 2 else ""}lane / 4;
-                                const extent column = b_tile + 8 * ${f"(j + {quarter // 2})" if quarter // 2 else "j"} + lane % 4 * 2;
-                                % endif
-                                wide left;
-                                {
-                                    ${finish_one(f"4 * j + {2 * quarter}", "row", "column", bias_of(problem.bias, staging.map.elements, quarter % 2, quarter // 2, 0), True)}
-                                    left = value;
-                                }
-                                ${finish_one(f"4 * j + {2 * quarter + 1}", "row", "column + 1", bias_of(problem.bias, staging.map.elements, quarter % 2, quarter // 2, 1), True)}
-                                pairs[${quarter}] = packed(left, value);
-                            }
-                            % endfor
-                            // Lane l tells where row l % 16 of group l / 16 begins (PTX ISA, "stmatrix").
-                            const int box_row = thread / 32 * 16 + lane % 16;
-                            const uint at = boxes + box * 8192 + box_row * 128 + ((2 * q + lane / 16) ^ (box_row & 7)) * 16;
-                            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};"
-                                : : "r"(at), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3]) : "memory");
+<%def name="collect_pairs()" filter="trim">
+                            pairs[j][lower] = packed(pair);
 </%def>
 
-## Two neighbouring results of 32 bits in each of two rows.
+## Two neighbouring results of 32 bits.
 <%def name="collect_words()" filter="trim">
-                            % for half_fragment in range(2):
+                            const int box_row = thread / 32 * 16 + 8 * lower + lane / 4;
+                            const uint at = boxes + within * 8192 + box_row * 128 + ((2 * j + lane % 4 / 2) ^ (box_row & 7)) * 16 + lane % 2 * 8;
+                            asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "${constraint}"(pair.x), "${constraint}"(pair.y) : "memory");
+</%def>
+
+<%def name="collect_columns()" filter="trim">
+                            const int box_column = thread / 32 * 16 + 8 * lower + lane / 4;
+                            const int box_row = 32 * within + 8 * j + lane % 4 * 2;
+                            % for part, result in enumerate(("pair.x", "pair.y")):
+<% row = f"(box_row + {part})" if part else "box_row" %>
                             {
-                                const int box_row = thread / 32 * 16 + ${f"{8 * half_fragment} + " if half_fragment else ""}lane / 4;
-                                % if needs_place:
-                                const extent row = first_row + box_row;
-                                const extent column = b_tile + 8 * j + lane % 4 * 2;
-                                % endif
-                                wide left;
-                                {
-                                    ${finish_one(f"4 * j + {2 * half_fragment}", "row", "column", bias_of(problem.bias, staging.map.elements, half_fragment, 0, 0), True)}
-                                    left = value;
-                                }
-                                ${finish_one(f"4 * j + {2 * half_fragment + 1}", "row", "column + 1", bias_of(problem.bias, staging.map.elements, half_fragment, 0, 1), True)}
-                                const uint at = boxes + box * 8192 + box_row * 128 + ((2 * q + lane % 4 / 2) ^ (box_row & 7)) * 16 + lane % 2 * 8;
-                                asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "${constraint}"(left), "${constraint}"(value) : "memory");
+                                const uint at = boxes + box_column / 32 * 8192 + ${row} * 128 + ((box_column % 32 / 4) ^ (${row} & 7)) * 16 + box_column % 4 * 4;
+                                asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "${constraint}"(${result}) : "memory");
                             }
                             % endfor
 </%def>

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from .approximation import approximation
 from .device import DeviceTraits
-from .gemm_parts import gemm_parts
+from .gemm_parts import GemmParts, gemm_parts
 from .kernel_source import KernelSource
 from .matrix_configs import MatrixConfig
 from .matrix_results import collected_results
@@ -132,4 +133,12 @@ def generate_matrix(
         constraints=_CONSTRAINTS.get(unit.operand, "fr"),
         parts=parts_of(terms),
         products=PRODUCTS[terms],
+        approximation=_approximation(parts, unit),
     )
+
+
+def _approximation(parts: GemmParts, unit: MatrixUnit) -> tuple[float, ...]:
+    """What the activation is made of where NVIDIA's units compute it in few instructions."""
+    if unit.spelling != "ptx" or parts.wide.real != "float":
+        return ()
+    return approximation(parts.problem.activation, parts.wide.stored_bytes)

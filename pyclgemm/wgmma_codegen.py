@@ -6,37 +6,30 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from .approximation import approximation
 from .device import DeviceTraits
-from .element import ElementType, stored_bytes
+from .element import stored_bytes
 from .gemm_parts import gemm_parts
 from .kernel_source import Argument, KernelSource, share_arguments
 from .matrix_configs import WgmmaConfig
 from .pack_codegen import PackedForm
 from .parts import PART_TYPES, PRODUCTS, parts_of
-from .problem import OPERANDS, GemmProblem, Order
+from .problem import OPERANDS, GemmProblem
 from .ptx_step import MARK
 from .share import Sharing, sharing
 from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap
-from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit, required_wgmma_unit
+from .wgmma_results import BOX_BYTES, MOST_BOXES, wgmma_results
+from .wgmma_units import WARPGROUP, WgmmaUnit, required_wgmma_unit
 
 #: The architecture that has the instructions.
 TARGET = "sm_90a"
-
-#: Bytes of a box of results: 64 rows.
-_BOX_BYTES = FRAGMENT_ROWS * ROW_BYTES
-
-#: Boxes of results that a warpgroup collects before they are copied out.
-_MOST_BOXES = 2
 
 #: Registers of a work-item that copies and of one that multiplies, by the number of warpgroups that
 #: do; together they are those of the work-group (CUTLASS 3 divides them so).
 REGISTERS = {2: (40, 232), 3: (32, 160)}
 
-#: Bytes of results that are collected where their columns are contiguous.
-_TURNED_BYTES = 4
-
-#: What `cvt` makes of two results that lie in one register.
-_PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
+#: Maps of a work-group: of A, of B, of the result, of C.
+_MAPS = 4
 
 
 @dataclass(frozen=True)
@@ -79,34 +72,6 @@ class WgmmaOperand:
         return 32 // 16 if self.along_k else 16 * ROW_BYTES // 16
 
 
-@dataclass(frozen=True)
-class Staging:
-    """How results are collected in local memory before they are copied out.
-
-    Attributes
-    ----------
-    map : TensorMap
-        Boxes of 64 rows.
-    boxes : int
-        Boxes that a warpgroup collects at a time.
-    chunks : int
-        How often it does so for a fragment of 64 rows.
-    bytes : int
-        Local memory for all warpgroups.
-    packs : str
-        Type of two results in one register, in PTX; empty if a result fills one.
-    turned : bool
-        Whether columns of the result are contiguous: rows of a box are columns then.
-    """
-
-    map: TensorMap
-    boxes: int
-    chunks: int
-    bytes: int
-    packs: str
-    turned: bool = False
-
-
 def descriptor(beside: int = 1) -> int:
     """How slabs lie, without an address (PTX ISA, "Matrix Descriptor Format").
 
@@ -121,45 +86,13 @@ def descriptor(beside: int = 1) -> int:
     return 1 << 62 | 8 * ROW_BYTES // 16 << 32 | beside << 16
 
 
-def staging_of(config: WgmmaConfig, result: ElementType, order: Order = "row") -> Staging:
-    """How results of a type are collected that lie in an order, where they can be copied out."""
-    box = TensorMap(result.stored_bytes, FRAGMENT_ROWS)
-    if order == "column":
-        boxes = FRAGMENT_ROWS // box.elements
-        size = config.CONSUMERS * boxes * _BOX_BYTES
-        return Staging(box, boxes, config.NWG // box.rows, size, "", turned=True)
-    across = config.NWG // box.elements
-    boxes = _MOST_BOXES if across % _MOST_BOXES == 0 else 1
-    return Staging(
-        box,
-        boxes,
-        across // boxes,
-        config.CONSUMERS * boxes * _BOX_BYTES,
-        _PACKED_TYPES.get(result.dtype, ""),
-    )
-
-
-def copied_out(problem: GemmProblem, result: ElementType) -> bool:
-    """Whether results can be copied out of local memory in boxes.
-
-    A copy to memory ends at a whole piece of 16 bytes: where a row of the result ends within one,
-    it writes over the end (seen on an H100; copies from memory do not read over it).
-    """
-    out = problem.out
-    if out.order == "column" and result.stored_bytes != _TURNED_BYTES:
-        return False
-    contiguous = problem.n if out.order == "row" else problem.m
-    whole = contiguous * result.stored_bytes % ALIGNMENT == 0
-    return whole and out.in_pieces(ALIGNMENT, result.stored_bytes)
-
-
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     """Bytes of local memory of a work-group, with results of so many bytes staged."""
-    boxes = min(_MOST_BOXES, config.NWG * result_bytes // ROW_BYTES)
+    boxes = min(MOST_BOXES, config.NWG * result_bytes // ROW_BYTES)
     slabs = config.STAGES * (config.MWG + config.NWG) * ROW_BYTES
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0
-    return slabs + config.CONSUMERS * boxes * _BOX_BYTES + barriers + arrivals
+    return slabs + config.CONSUMERS * boxes * BOX_BYTES + barriers + arrivals
 
 
 def slab_depth(unit: WgmmaUnit) -> int:
@@ -213,8 +146,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     terms = problem.precision.terms
     problem = as_boxes(problem, unit)
     parts = gemm_parts(problem, config, traits, whole).reading(unit.stored)
-    result = parts.wide
-    staging = staging_of(config, result, problem.out.order) if copied_out(problem, result) else None
+    results = wgmma_results(problem, parts.wide, config)
     operands = (
         _operand("a", problem.a.order == "row", config.MWG, unit, terms),
         _operand("b", problem.b.order == "column", config.NWG, unit, terms),
@@ -232,7 +164,9 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         TARGET,
         tiles=config,
         operands=operands,
-        staging=staging,
+        results=results,
+        staging=results.staging,
+        approximation=approximation(problem.activation, parts.wide.stored_bytes),
         a_in_registers=problem.a.order == "column" and unit.a_through_registers,
         terms=terms,
         whole=whole,
@@ -248,10 +182,9 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         modifiers=unit.modifiers(*(not operand.along_k for operand in operands)),
         constraint=unit.constraint,
         held="totals" if config.PROMOTE else "accumulators",
-        needs_place=problem.c or terms > 1,
         warpgroup=WARPGROUP,
         registers=REGISTERS.get(config.CONSUMERS),
-        map_count=batch_maps(config) if parts.batched else 3 if staging else 2,
+        map_count=batch_maps(config) if parts.batched else _MAPS,
         map_words=WORDS,
         mark=MARK,
         sharing=_sharing(problem, config, unit, traits) if config.FILL else None,
@@ -282,7 +215,7 @@ def batch_maps(config: WgmmaConfig) -> int:
 
 def map_bytes(groups: int, config: WgmmaConfig, *, batched: bool) -> int:
     """Bytes of the maps of so many work-groups."""
-    return groups * (batch_maps(config) if batched else 3) * WORDS * 8
+    return groups * (batch_maps(config) if batched else _MAPS) * WORDS * 8
 
 
 def _operand(

@@ -84,8 +84,9 @@ def with_describable_rows(product: Product) -> Product:
     (a, of_a), (b, of_b), (out, of_out) = (
         _describable(matrix) for matrix in (product.a, product.b, product.out)
     )
-    problem = replace(product.problem, a=of_a, b=of_b, out=of_out)
-    return replace(product, a=a, b=b, out=out, problem=problem)
+    c, of_c = _describable(product.c) if product.c else (None, None)
+    problem = replace(product.problem, a=of_a, b=of_b, out=of_out, c=of_c)
+    return replace(product, a=a, b=b, out=out, c=c, problem=problem)
 
 
 def _describable(matrix: Matrix) -> tuple[Matrix, MatrixLayout]:

@@ -33,6 +33,7 @@ LOAD = re.compile(
 LOAD_ELEMENT = re.compile(r'asm volatile\("ld\.shared\.f64.*?"memory"\);')
 MEET = 'asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");'
 UNROLLING = re.compile(r"#pragma unroll.*")
+APPROXIMATION = re.compile(r'asm\("(?P<name>ex2|rcp|max)\..*?\);')
 MULTIPLY = re.compile(r'asm\("mma\.sync.*?\);|\*c = __builtin_amdgcn_.*?;', re.DOTALL)
 
 #: What a lane knows of the others: `exchange` has what each of its sub-group handed out.
@@ -165,10 +166,14 @@ static inline float half_of(const uint bits)
 """
 
 
+_APPROXIMATED = {"ex2": "y = exp2(x);", "rcp": "y = 1 / x;", "max": "y = x < 0 ? 0 : x;"}
+
+
 def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
     """A kernel for a matrix unit, with plain C in the place of each instruction."""
     text = LOAD.sub(lambda load: _COLUMNS if load["trans"] else _ROWS, source.text)
     text = LOAD_ELEMENT.sub("loaded = *from;", text).replace(MEET, _MEET)
+    text = APPROXIMATION.sub(lambda asm: _APPROXIMATED[asm["name"]], text)
     call = MULTIPLY.search(text)
     assert call
     builtin = unit.spelling == "builtin"

@@ -19,6 +19,8 @@ the unit roundoff of the arithmetic and eps = 2 u; |X| takes absolute values per
 5. Activation f with Lipschitz constant L: an error e before it is at most L e after it.
    Its own evaluation adds at most 16 ulp of a factor below 1 (OpenCL allows ``erf`` 16,
    ``tanh`` 5, ``exp`` 3, a quotient 2.5), times |x| where f multiplies by x. `relu` adds none.
+   Kernels of NVIDIA's units approximate to less than that, but for results of 16 bits: to half of
+   what 7 allows for, since rounding to nearest takes the other half.
 6. A precision that rounds elements to parts (of 11 bits in TF32, 8 in BF16; u_p = 2^-11, 2^-8)
    and adds t products of parts for each product: the sum has t k terms, and each product of
    elements is off by ``2 u_p + u_p^2`` with one part (TF32 may cut it off instead of rounding,

@@ -123,6 +123,13 @@ def test_fragments_a_step_ahead(
     check_gemm(queue, (37, 33, 150), dtype, precision=precision, config=config)
 
 
+@pytest.mark.parametrize("activation", ["gelu_tanh", "silu", "sigmoid"])
+def test_approximated_activations(units: None, queue: Any, activation: str) -> None:
+    check_gemm(
+        queue, (37, 33, 40), "float16", bias=True, activation=activation, alpha=2.0, config=CONFIG
+    )
+
+
 @pytest.mark.parametrize(("dtype", "out"), [("float16", ROW_ALIGNED), ("float64", STRIDED)])
 def test_epilogue(units: None, queue: Any, dtype: str, out: Any) -> None:
     check_gemm(

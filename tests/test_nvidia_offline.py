@@ -25,6 +25,9 @@ DOUBLE = MatrixConfig(MWG=128, NWG=128, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=4, ST
 
 CASES = {
     "float16": (WGMMA, {"dtype": "float16", **WHOLE}),
+    "float16, an addend": (WGMMA, {"dtype": "float16", "reads_c": True, "bias": True}),
+    "float16, words": (WGMMA, {"dtype": "float16", "result_dtype": "float32", **WHOLE}),
+    "bfloat16, silu": (WGMMA, {"dtype": "bfloat16", **WHOLE, "activation": "silu"}),
     "float16, k contiguous": (WGMMA, {"dtype": "float16", "trans_b": "T"}),
     "float16, odd": (WGMMA, {"dtype": "float16", "n": 4095, **WHOLE}),
     "float16, three consumers": (

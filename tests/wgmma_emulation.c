@@ -159,6 +159,12 @@ int is_finite(float x)
     return x - x == 0;
 }
 
+int is_nan(float x) __asm__("_Z5isnanf");
+int is_nan(float x)
+{
+    return x != x;
+}
+
 float multiply_add(float a, float b, float c) __asm__("_Z3fmafff");
 float multiply_add(float a, float b, float c)
 {
@@ -498,6 +504,22 @@ uint emulated_nearest_tf32(float value)
     return value - value == 0 ? (x.bits + 0x1000) & 0xffffe000 : x.bits; // ties away from zero
 }
 
+float emulated_half(uint bits)
+{
+    return of_half(bits & 0xffff);
+}
+
+static uint relu_of(uint half)
+{
+    return half & 0x8000 && (half & 0x7fff) <= 0x7f80 ? 0 : half; // no infinity of either type is larger
+}
+
+// NaN, which the packing makes positive, stays what it is.
+uint emulated_relu(uint both)
+{
+    return relu_of(both & 0xffff) | relu_of(both >> 16) << 16;
+}
+
 typedef float float2 __attribute__((ext_vector_type(2)));
 
 float load_half(ulong offset, const ushort *p) __asm__("_Z10vload_halfmPU8CLglobalKDh");
@@ -524,4 +546,59 @@ float error_function(float x) __asm__("_Z3erff");
 float error_function(float x)
 {
     return erff(x);
+}
+
+float tanhf(float x);
+float hyperbolic_tangent(float x) __asm__("_Z4tanhf");
+float hyperbolic_tangent(float x)
+{
+    return tanhf(x);
+}
+
+float smaller_float(float a, float b) __asm__("_Z4fminff");
+float smaller_float(float a, float b)
+{
+    return a < b || b != b ? a : b;
+}
+
+float magnitude(float x) __asm__("_Z4fabsf");
+float magnitude(float x)
+{
+    return x < 0 ? -x : x;
+}
+
+// ------------------------------------ approximate instructions: as far off as the PTX ISA allows
+
+float exp2f(float x);
+float emulated_power_of_2(float x)
+{
+    const float y = exp2f(x) * (1 + 0x1p-22f);
+    return y < 0x1p-126f ? 0 : y;
+}
+
+float emulated_reciprocal(float x)
+{
+    const float y = 1 / x;
+    return (y < 0 ? -y : y) < 0x1p-126f ? 0 : y * (1 - 0x1p-23f);
+}
+
+float emulated_tanh(float x)
+{
+    return tanhf(x) * (1 - 0x1p-11f);
+}
+
+float emulated_positive(float x)
+{
+    return x < 0 ? 0 : x;
+}
+
+uint emulated_shuffle(uint own, uint from)
+{
+    const int warp = item / 32;
+    meet(SUB_GROUP + warp, 32);
+    exchanged[warp][item % 32][0] = own;
+    meet(SUB_GROUP + warp, 32);
+    const uint held = exchanged[warp][from % 32][0];
+    meet(SUB_GROUP + warp, 32);
+    return held;
 }

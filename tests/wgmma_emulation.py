@@ -59,6 +59,13 @@ void emulated_wgmma(ulong, ulong, ulong, int, int, int, int);
 void emulated_wgmma_of_registers(ulong, uint, uint, uint, uint, ulong, int);
 uint emulated_pack(int, float, float);
 uint emulated_nearest_tf32(float);
+uint emulated_relu(uint);
+float emulated_half(uint);
+uint emulated_shuffle(uint, uint);
+float emulated_power_of_2(float);
+float emulated_reciprocal(float);
+float emulated_tanh(float);
+float emulated_positive(float);
 """
 
 
@@ -101,6 +108,20 @@ def _call(match: re.Match[str]) -> str:
         ),
         "st.shared.b32": lambda: f"emulated_store({given[0]}, as_uint({given[1]}));",
         "cvt.rna.tf32": lambda: f"{given[0]} = emulated_nearest_tf32({given[1]});",
+        "mov.b32 {low, high}": lambda: (
+            f"{given[0]} = emulated_half({given[2]}); {given[1]} = emulated_half({given[2]} >> 16);"
+        ),
+        "shfl.sync.idx": lambda: f"{given[0]} = emulated_shuffle({given[1]}, {given[2]});",
+        "ex2.approx.ftz": lambda: f"{given[0]} = emulated_power_of_2({given[1]});",
+        "rcp.approx.ftz": lambda: f"{given[0]} = emulated_reciprocal({given[1]});",
+        "tanh.approx": lambda: f"{given[0]} = emulated_tanh({given[1]});",
+        "max.NaN": lambda: f"{given[0]} = emulated_positive({given[1]});",
+        "cvt.rn.relu.f16x2": lambda: (
+            f"{given[0]} = emulated_relu(emulated_pack(0, {given[2]}, {given[1]}));"
+        ),
+        "cvt.rn.relu.bf16x2": lambda: (
+            f"{given[0]} = emulated_relu(emulated_pack(1, {given[2]}, {given[1]}));"
+        ),
         "cvt.rn.f16x2": lambda: f"{given[0]} = emulated_pack(0, {given[2]}, {given[1]});",
         "cvt.rn.bf16x2": lambda: f"{given[0]} = emulated_pack(1, {given[2]}, {given[1]});",
     }
