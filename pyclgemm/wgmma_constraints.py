@@ -22,6 +22,11 @@ _MOST_ROWS = 256
 _MOST_REGISTERS = 255
 _OTHER_REGISTERS = 32
 
+#: ptxas first gives all work-items as many registers (C7602 "register allocation ... needs 154"),
+#: of which an instruction takes its sums and so many more.
+_ALL_REGISTERS = 64 * 1024
+_REGISTERS_OF_INSTRUCTION = 26
+
 
 def sums(config: WgmmaConfig) -> int:
     """Sums in the registers of a work-item that multiplies."""
@@ -33,6 +38,11 @@ def most_sums(config: WgmmaConfig) -> int:
     """Sums for which there are registers."""
     _, multiplying = REGISTERS.get(config.CONSUMERS, (0, _MOST_REGISTERS))
     return multiplying - _OTHER_REGISTERS
+
+
+def even_share(config: WgmmaConfig) -> int:
+    """Registers of a work-item before those that copy give theirs to those that multiply."""
+    return _ALL_REGISTERS // work_items(config)
 
 
 WGMMA_CONSTRAINTS: tuple[Constraint, ...] = (
@@ -63,6 +73,14 @@ WGMMA_CONSTRAINTS: tuple[Constraint, ...] = (
         _WGMMA,
         lambda c, dtype, traits: sums(c) <= most_sums(c),
         lambda c, dtype, traits: f"{sums(c)} sums, room for {most_sums(c)}",
+    ),
+    Constraint(
+        "the sums of an instruction must fit the registers that ptxas gives to every work-item",
+        _WGMMA,
+        lambda c, dtype, traits: even_share(c) >= c.NWG // 2 + _REGISTERS_OF_INSTRUCTION,
+        lambda c, dtype, traits: (
+            f"{c.NWG // 2} sums and {_REGISTERS_OF_INSTRUCTION} more, room for {even_share(c)}"
+        ),
     ),
     within_work_group(_WGMMA, lambda c, traits: work_items(c)),
     within_local_memory(

@@ -161,6 +161,8 @@ BROKEN = [
      "cut off from: PROMOTE is 2, the operands are int8"),
     (WGMMA, {"NWG": 256, "PROMOTE": 1}, "float32", "the sums of a work-item must fit its "
      "registers: 256 sums, room for 200"),
+    (WGMMA, {"MWG": 192, "NWG": 256, "CONSUMERS": 3}, "float16", "the sums of an instruction must "
+     "fit the registers that ptxas gives to every work-item: 128 sums and 26 more, room for 128"),
     (WGMMA, {}, "float16", "slabs and collected results must fit the device's local memory: 163904 "
      "bytes, limit 16384"),
     (WGMMA, {"CONSUMERS": 1}, "float16", "a work-group must not exceed the device's limit: 256 "
