@@ -137,11 +137,16 @@
     }
 </%def>
 
+## Every second row runs backwards. It begins with the column with which the row before ended, so
+## that each multiply-add takes one of its factors from the one before it: NVIDIA's units keep an
+## instruction's operands for the next, and need two registers at a time where they have two banks
+## (Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018).
 <%def name="multiply_fragments(a_from, b_from)" filter="trim">
     #pragma unroll
     for (int i = 0; i < MWI; ++i) {
         #pragma unroll
-        for (int j = 0; j < NWI; ++j) {
+        for (int step = 0; step < NWI; ++step) {
+            const int j = i % 2 ? NWI - 1 - step : step;
             accumulators[i][j] = multiply_add(${a_from}[i], ${b_from}[j], accumulators[i][j]);
         }
     }
