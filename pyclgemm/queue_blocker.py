@@ -49,9 +49,7 @@ class QueueBlocker:
 
     Examples
     --------
-    >>> still_holding = QueueBlocker(queue).hold(0.1)
-    >>> still_holding()
-    True
+    >>> still_holding = QueueBlocker(queue).hold(0.001)
     >>> queue.finish()
     >>> still_holding()
     False

@@ -231,8 +231,13 @@ def test_real_products_run_behind_a_real_blocker(queue: Any, rng: np.random.Gene
     contender.enqueue(2)
     contender.finish()
     contender.poison()
-    still_holding = QueueBlocker(queue).hold(0.3)
-    contender.enqueue_ahead(20)
+    blocker = QueueBlocker(queue)
+    for seconds in (0.1, 1.0, 10.0):  # other processes on the device may hide its speed
+        still_holding = blocker.hold(seconds)
+        contender.enqueue_ahead(20)
+        if still_holding():
+            break
+        contender.finish()
     assert still_holding()
     contender.finish()
     assert not still_holding()
