@@ -7,16 +7,20 @@ from typing import Any
 
 from .errors import ArgumentError
 
+#: Below, x times a weight is 0 in any type; at minus infinity the product would be NaN.
+_OR_ZERO = "x < ({real})(-1000) ? ({real})(0) : "
+
 #: Activations as OpenCL C expressions of ``x``. ``{real}`` is the type of x, a scalar or a
 #: vector; ``{f}`` is the suffix of its literals. ``x < 0 ? 0 : x`` keeps a NaN, fmax does not.
 #: The two forms of GELU: D. Hendrycks and K. Gimpel, arXiv:1606.08415, section 2.
 ACTIVATIONS: dict[str, str] = {
     "relu": "x < ({real})(0) ? ({real})(0) : x",
-    "gelu": "0.5{f} * x * (1.0{f} + erf(x * 0.70710678118654752440{f}))",
+    "gelu": _OR_ZERO + "0.5{f} * x * (1.0{f} + erf(x * 0.70710678118654752440{f}))",
     "gelu_tanh": (
-        "0.5{f} * x * (1.0{f} + tanh(0.79788456080286535588{f} * (x + 0.044715{f} * x * x * x)))"
+        _OR_ZERO
+        + "0.5{f} * x * (1.0{f} + tanh(0.79788456080286535588{f} * (x + 0.044715{f} * x * x * x)))"
     ),
-    "silu": "x / (1.0{f} + exp(-x))",
+    "silu": _OR_ZERO + "x / (1.0{f} + exp(-x))",
     "sigmoid": "1.0{f} / (1.0{f} + exp(-x))",
     "tanh": "tanh(x)",
 }
@@ -28,7 +32,7 @@ def activation_expression(name: str, real: str) -> str:
     Examples
     --------
     >>> activation_expression("silu", "float4")
-    'x / (1.0f + exp(-x))'
+    'x < (float4)(-1000) ? (float4)(0) : x / (1.0f + exp(-x))'
     """
     suffix = "" if real.startswith("double") else "f"
     return ACTIVATIONS[name].format(real=real, f=suffix)

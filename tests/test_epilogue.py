@@ -100,7 +100,12 @@ def test_nan_passes_every_activation(queue: Any, activation: str) -> None:
 
 @pytest.mark.parametrize(
     ("activation", "at_minus_infinity", "at_infinity"),
-    [("relu", 0, np.inf), ("sigmoid", 0, 1), ("tanh", -1, 1)],
+    [
+        ("relu", 0, np.inf),
+        ("sigmoid", 0, 1),
+        ("tanh", -1, 1),
+        *((name, 0, np.inf) for name in ("gelu", "gelu_tanh", "silu")),
+    ],
 )
 def test_limits_at_infinity(
     queue: Any, activation: str, at_minus_infinity: float, at_infinity: float
