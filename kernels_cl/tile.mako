@@ -137,16 +137,17 @@
     }
 </%def>
 
-## Every second row runs backwards. It begins with the column with which the row before ended, so
-## that each multiply-add takes one of its factors from the one before it: NVIDIA's units keep an
-## instruction's operands for the next, and need two registers at a time where they have two banks
-## (Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018).
+## Serpentine: every second row begins with the column with which the one before ended.
 <%def name="multiply_fragments(a_from, b_from)" filter="trim">
     #pragma unroll
     for (int i = 0; i < MWI; ++i) {
         #pragma unroll
+% if tiles.SERPENTINE:
         for (int step = 0; step < NWI; ++step) {
             const int j = i % 2 ? NWI - 1 - step : step;
+% else:
+        for (int j = 0; j < NWI; ++j) {
+% endif
             accumulators[i][j] = multiply_add(${a_from}[i], ${b_from}[j], accumulators[i][j]);
         }
     }

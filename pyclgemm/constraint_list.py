@@ -32,7 +32,7 @@ STAGED_BYTES = {
 #: Parameters that switch something off with 0.
 MAY_BE_ZERO = (
     *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL"),
-    *("REGISTERS", "SHUFFLE", "PADLD", "PROMOTE"),
+    *("REGISTERS", "SHUFFLE", "SERPENTINE", "PADLD", "PROMOTE"),
     *("PACKB", "PREFETCHB", "PREFETCHC"),
 )
 
@@ -244,6 +244,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         ),
     ),
     one_of("SHUFFLE", GPU, (0, 1)),
+    one_of("SERPENTINE", GPU, (0, 1)),
     on_tiles(
         "passing fragments between work-items needs shuffles within a sub-group of "
         "LANES_M * LANES_N work-items",

@@ -88,6 +88,11 @@ class XgemmConfig(BaseConfig):
         shares of a row together: each a part, which others take from its registers by
         shuffles. A sub-group then reads every element once (CLBlast shares A so in its
         Xgemm with ``GEMMK=1`` and ``SUBGROUP_SHUFFLING``, src/kernels/level3).
+    SERPENTINE : int
+        1 multiplies every second row of a work-item's tile backwards, so that a multiply-add
+        shares a factor with the one before it: NVIDIA's units keep operands for the next
+        instruction, and have two banks of registers (Z. Jia et al., "Dissecting the NVIDIA
+        Volta GPU Architecture via Microbenchmarking", 2018).
     PADLD : int
         Elements added to the leading dimension of an operand as it is packed, lest rows that
         are a power of two apart meet in the same sets of a cache (M. Lam, E. Rothberg and
@@ -123,6 +128,7 @@ class XgemmConfig(BaseConfig):
     REGISTERS: int = 0
     SHUFFLE: int = 0
     PADLD: int = 0
+    SERPENTINE: int = 0
 
     family: ClassVar[str] = "indirect"
 
@@ -183,7 +189,7 @@ class XgemmDirectConfig(BaseConfig):
         Elements added to a row of the staged slab, against local-memory bank conflicts.
     STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS, SLICES : int
         As for `XgemmConfig`.
-    REGISTERS, SHUFFLE : int
+    REGISTERS, SHUFFLE, SERPENTINE : int
         As for `XgemmConfig`.
     RUN_K : int
         Elements that neighbouring work-items read side by side where k is the unit-stride
@@ -216,6 +222,7 @@ class XgemmDirectConfig(BaseConfig):
     SLICES: int = 1
     REGISTERS: int = 0
     SHUFFLE: int = 0
+    SERPENTINE: int = 0
 
     family: ClassVar[str] = "direct"
 
@@ -235,7 +242,7 @@ class XgemmDirectConfig(BaseConfig):
             STAGES=self.STAGES, LANES_M=self.LANES_M, LANES_N=self.LANES_N,
             GROUP_M=self.GROUP_M, ASYNC=self.ASYNC, FILL=self.FILL, SWIZZLE=self.SWIZZLE,
             FRAGMENTS=self.FRAGMENTS, SLICES=self.SLICES, REGISTERS=self.REGISTERS,
-            SHUFFLE=self.SHUFFLE,
+            SHUFFLE=self.SHUFFLE, SERPENTINE=self.SERPENTINE,
         )  # fmt: skip
 
 

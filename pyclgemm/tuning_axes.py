@@ -82,6 +82,7 @@ _PLAIN_AXES: dict[str, tuple[int, ...]] = {
     "SWIZZLE": (1, 2, 4, 8),
     "FRAGMENTS": (1, 2),
     "SLICES": (1, 2, 4),
+    "SERPENTINE": (0, 1),
     "MC": (128, 256, 512, 1024, 4096),
     "PACKB": (0, 1),
     "PREFETCHB": (0, 1),
@@ -145,6 +146,8 @@ def _tiled_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tupl
         # are read as badly as they look; elsewhere either may win.
         axes |= {"STAGED": (0, 1), "STRIDED": (0, 1)}
     axes |= _plain_axes(family)
+    if traits.vendor != "nvidia":
+        axes |= {"SERPENTINE": (0,)}  # Clang makes the same of both for AMD
     # Values that no configuration can have on this device.
     if not has_async_copy(traits) or dtype == "float16":
         axes |= {"STAGES": (1, 2), "ASYNC": (0,)}

@@ -16,8 +16,8 @@ from pyclgemm.errors import ConfigError
 # configuration, changes, element type, the sentence that is wanted
 BROKEN = [
     (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA, PADB, "
-     "NWGD, ASYNC, FILL, REGISTERS, SHUFFLE, PADLD, PROMOTE, PACKB, PREFETCHB, PREFETCHC must "
-     "be at least 1: they are MWG=64"),
+     "NWGD, ASYNC, FILL, REGISTERS, SHUFFLE, SERPENTINE, PADLD, PROMOTE, PACKB, PREFETCHB, "
+     "PREFETCHC must be at least 1: they are MWG=64"),
     (DIRECT, {"WGD": -32}, "float32", "must be at least 1: they are WGD=-32"),
     (CPU, {"MR": 0}, "float32", "must be at least 1: they are MR=0"),
     (INDIRECT, {"SA": 2}, "float32", "SA must be one of 0, 1: SA is 2"),
@@ -107,6 +107,7 @@ BROKEN = [
     (INDIRECT, {"LANES_M": 3}, "float32", "the work-items must divide into runs of LANES_M * "
      "LANES_N: 8 x 8 work-items, runs of 3 x 1"),
     (INDIRECT, {"SHUFFLE": 2}, "float32", "SHUFFLE must be one of 0, 1: SHUFFLE is 2"),
+    (DIRECT, {"SERPENTINE": 2}, "float32", "SERPENTINE must be one of 0, 1: SERPENTINE is 2"),
     (INDIRECT, {"SHUFFLE": 1, "LANES_N": 4}, "float32", "passing fragments between work-items "
      "needs shuffles within a sub-group of LANES_M * LANES_N work-items: 8 * 4, the device has "
      "them in sub-groups of no size"),

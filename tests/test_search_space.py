@@ -161,7 +161,10 @@ def test_an_estimated_count_agrees_with_an_exact_one():
     small = replace(
         space,
         axes={name: values[:2] for name, values in space.axes.items()}
-        | {name: space.axes[name][-1:] for name in ("LANES", "SWIZZLE", "FILL", "PAD_A", "PAD_B")},
+        | {
+            name: space.axes[name][-1:]
+            for name in ("LANES", "SWIZZLE", "SERPENTINE", "FILL", "PAD_A", "PAD_B")
+        },
     )
     small = replace(small, axes=small.axes | {"KWI": (2, 4), "MDIMC": (8, 16), "NDIMC": (8, 16)})
     exact = small.count()
