@@ -1,6 +1,7 @@
 ## Matrix units: a work-group computes a MWG x NWG tile of the result, slab of k by slab of k. Slabs
 ## are copied as they lie, past the registers or through them; sub-groups multiply fragments of them.
 <%namespace name="fragment" file="matrix_fragment.mako"/>
+<%namespace name="half" file="ptx_half.mako"/>
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="ptx_activation" file="ptx_activation.mako"/>
 <%namespace name="slab" file="matrix_slab.mako"/>
@@ -72,6 +73,10 @@ ${prelude.epilogue(called=unit.spelling == "ptx" and problem.activation != "relu
 % endif
 
 ${fragment.functions()}
+% if unit.packed_sums:
+
+${half.unpacked("float2")}
+% endif
 
 ## The registers of fragments; with FRAGMENTS 2, twice as many, which take turns.
 <%def name="declare_fragments()" filter="trim">
@@ -157,14 +162,14 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % if unit.spelling == "builtin":
     sums accumulators[A_FRAGMENTS][B_FRAGMENTS];
 % else:
-    element accumulators[A_FRAGMENTS][B_FRAGMENTS][${unit.result_elements}];
+    ${"uint" if unit.packed_sums else "element"} accumulators[A_FRAGMENTS][B_FRAGMENTS][${unit.result_registers}];
 % endif
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
         #pragma unroll
         for (int j = 0; j < B_FRAGMENTS; ++j) {
             #pragma unroll
-            for (int r = 0; r < ${unit.result_elements}; ++r) {
+            for (int r = 0; r < ${unit.result_registers}; ++r) {
                 accumulators[i][j][r] = 0;
             }
         }

@@ -37,13 +37,14 @@ ${multiply_by_builtin()}
 
 <%def name="multiply_by_ptx()" filter="trim">
 // c += a b (PTX ISA, "mma").
-static inline void multiply_accumulate(element *c, const ${unit.register} *a, const ${unit.register} *b)
+static inline void multiply_accumulate(${"uint" if unit.packed_sums else "element"} *c, const ${unit.register} *a, const ${unit.register} *b)
 {
 <%
-    c_places = ", ".join(f"%{i}" for i in range(unit.result_elements))
-    a_places = ", ".join(f"%{unit.result_elements + i}" for i in range(unit.a_registers))
-    b_places = ", ".join(f"%{unit.result_elements + unit.a_registers + i}" for i in range(unit.b_registers))
-    results = ", ".join(f'"+{constraints[0]}"(c[{i}])' for i in range(unit.result_elements))
+    count = unit.result_registers
+    c_places = ", ".join(f"%{i}" for i in range(count))
+    a_places = ", ".join(f"%{count + i}" for i in range(unit.a_registers))
+    b_places = ", ".join(f"%{count + unit.a_registers + i}" for i in range(unit.b_registers))
+    results = ", ".join(f'"+{constraints[0]}"(c[{i}])' for i in range(count))
     operands = ", ".join([f'"{constraints[1]}"(a[{i}])' for i in range(unit.a_registers)] + [f'"{constraints[1]}"(b[{i}])' for i in range(unit.b_registers)])
 %>
     asm("${unit.instruction} {${c_places}}, {${a_places}}, {${b_places}}, {${c_places}};"

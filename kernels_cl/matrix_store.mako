@@ -142,12 +142,16 @@ ${there} = ${here};
 
 ## Element `part` of a lane's elements side by side.
 <%def name="sum_at(part)" filter="trim">
+% if unit.packed_sums:
+unpacked(accumulators[i][j][group]).s${part}
+% else:
 <%
     width = unit.result.width
     first = (f"{width} * group" if width > 1 else "group") if unit.result.groups > 1 else ""
     index = " + ".join(one for one in (first, "" if first and part == 0 else str(part)) if one)
 %>
 accumulators[i][j][${index}]
+% endif
 </%def>
 
 ## An infinity times the second part of a number may be NaN, or of the wrong sign.

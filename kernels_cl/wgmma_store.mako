@@ -7,6 +7,7 @@
 ## Context: tiles (a WgmmaConfig), results (a WgmmaResults), staging (results.staging), held (the sums in
 ## registers), terms, whole_steps, constraint, warpgroup, and what all gemm templates see.
 <%namespace name="activation" file="ptx_activation.mako"/>
+<%namespace name="half" file="ptx_half.mako"/>
 
 <%def name="functions()" filter="trim">
 <%
@@ -40,17 +41,15 @@ static inline uint packed(const wide2 results)
 % endif
 % if narrow and (problem.bias == "column" or results.c_in != "elements"):
 
+% if wide.dtype == "bfloat16":
 // Two elements of a register, the first from its lower half.
 static inline wide2 unpacked(const uint both)
 {
-% if wide.dtype == "bfloat16":
     return (wide2)(as_float(both << 16), as_float(both & 0xffff0000));
-% else:
-    float first, second;
-    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}" : "=f"(first), "=f"(second) : "r"(both));
-    return (wide2)(first, second);
-% endif
 }
+% else:
+${half.unpacked("wide2")}
+% endif
 % endif
 % if problem.bias == "column":
 

@@ -27,6 +27,7 @@ _BITS = {"half": "ushort"}
 
 #: Of inline PTX: the constraints of a register of the result, and of A and B.
 _CONSTRAINTS = {"float64": "dd", "int8": "rr"}
+_PACKED_CONSTRAINTS = "rr"
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,9 @@ def generate_matrix(
         stored=stored,
         piece=f"{stored}{COPY_BYTES // element.stored_bytes}",
         whole=whole if reads_whole else None,
-        constraints=_CONSTRAINTS.get(unit.operand, "fr"),
+        constraints=(
+            _PACKED_CONSTRAINTS if unit.packed_sums else _CONSTRAINTS.get(unit.operand, "fr")
+        ),
         parts=parts_of(terms),
         products=PRODUCTS[terms],
         approximation=_approximation(parts, unit),

@@ -103,6 +103,8 @@ class MatrixUnit:
         Which lane holds what of the result.
     vector : str
         Of a builtin: the C type of a lane's share of A, and of B.
+    packed_sums : bool
+        Whether a register of the result holds two neighbours, as halves.
     exchanged : bool
         Of a builtin whose fragments of A and B are alike: it is given B's in the place of A's,
         so that it forms the transposed product. `result` then says where that lies.
@@ -127,6 +129,7 @@ class MatrixUnit:
     places: OperandPlaces
     result: ResultPlaces
     vector: str = ""
+    packed_sums: bool = False
     exchanged: bool = False
 
     @property
@@ -168,3 +171,8 @@ class MatrixUnit:
     def result_elements(self) -> int:
         """Elements of the result in a lane."""
         return self.result.width * self.result.groups
+
+    @property
+    def result_registers(self) -> int:
+        """Registers of them."""
+        return self.result_elements // 2 if self.packed_sums else self.result_elements

@@ -36,6 +36,10 @@ def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None
     """
     if precision.multiplied is None:
         return None
+    if precision.arithmetic == "float16":
+        # AMD's sum in float16, too, but spread the sums over registers in other ways.
+        nvidia = traits.vendor == "nvidia"
+        return nvidia_unit(precision.multiplied, traits, half_sums=True) if nvidia else None
     return unit_multiplying(precision.multiplied, traits)
 
 

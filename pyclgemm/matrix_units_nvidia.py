@@ -11,7 +11,9 @@ from .device import DeviceTraits, has_async_copy
 from .matrix_unit import MatrixUnit, Multiplied, OperandPlaces, ResultPlaces
 
 
-def _mma(types: str, operand: Multiplied, m: int, k: int, word: int) -> MatrixUnit:
+def _mma(
+    types: str, operand: Multiplied, m: int, k: int, word: int, packed_sums: bool = False
+) -> MatrixUnit:
     return MatrixUnit(
         "ptx",
         f"mma.sync.aligned.m{m}n8k{k}.row.col.{types}",
@@ -22,6 +24,7 @@ def _mma(types: str, operand: Multiplied, m: int, k: int, word: int) -> MatrixUn
         32,
         OperandPlaces("lane / 4", "lane % 4", positions=8, runs=4, run=word),
         ResultPlaces("lane / 4", "lane % 4 * 2", width=2, groups=m // 8, row_step=8),
+        packed_sums=packed_sums,
     )
 
 
@@ -29,6 +32,9 @@ def _mma(types: str, operand: Multiplied, m: int, k: int, word: int) -> MatrixUn
 #: It is the least deep: registers then hold the fragments of two depths, and those of the next are
 #: loaded while one is multiplied.
 _DOUBLES = _mma("f64.f64.f64.f64", "float64", m=16, k=4, word=1)
+
+#: The one that sums in float16.
+_HALF_SUMS = _mma("f16.f16.f16.f16", "float16", m=16, k=16, word=2, packed_sums=True)
 
 #: By what they multiply.
 _UNITS: dict[str, MatrixUnit] = {
@@ -43,8 +49,19 @@ _UNITS: dict[str, MatrixUnit] = {
 }
 
 
-def nvidia_unit(multiplied: str, traits: DeviceTraits) -> MatrixUnit | None:
+def nvidia_unit(
+    multiplied: str, traits: DeviceTraits, half_sums: bool = False
+) -> MatrixUnit | None:
     """The unit of an NVIDIA device that multiplies a type; None if there is none.
+
+    Parameters
+    ----------
+    multiplied : str
+        The type.
+    traits : DeviceTraits
+        The device.
+    half_sums : bool
+        Whether it must sum in float16.
 
     Examples
     --------
@@ -54,6 +71,8 @@ def nvidia_unit(multiplied: str, traits: DeviceTraits) -> MatrixUnit | None:
     """
     if not has_async_copy(traits):
         return None  # both came with compute capability 8.0
+    if half_sums:
+        return _HALF_SUMS if multiplied == "float16" else None
     if multiplied == "float64" and int(traits.architecture[3:]) >= 90:
         return _DOUBLES
     return _UNITS.get(multiplied)

@@ -84,7 +84,7 @@ _PRECISIONS = {
     (precision.name, precision.operand): precision
     for precision in (
         Precision("F16_F16_F32", "float16", "float32", "float16"),
-        Precision("F16_F16_F16", "float16", "float16"),
+        Precision("F16_F16_F16", "float16", "float16", "float16"),
         Precision("F32_F32_F32", "float32", "float32"),
         Precision("F64_F64_F64", "float64", "float64", "float64"),
         Precision("TF32_TF32_F32", "float32", "float32", "tf32"),

@@ -112,6 +112,8 @@ def wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit | None:
     """
     if precision.multiplied is None or not traits.wgmma:
         return None
+    if precision.arithmetic == "float16":
+        return None  # sums in halves are left to mma.sync: they are no faster
     return UNITS.get(precision.multiplied)
 
 

@@ -34,6 +34,7 @@ LOAD_ELEMENT = re.compile(r'asm volatile\("ld\.shared\.f64.*?"memory"\);')
 MEET = 'asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");'
 UNROLLING = re.compile(r"#pragma unroll.*")
 APPROXIMATION = re.compile(r'asm\("(?P<name>ex2|rcp|max)\..*?\);')
+UNPACK = re.compile(r'asm\("\{.*?cvt\.f32\.f16.*?\);')
 MULTIPLY = re.compile(r'asm\("mma\.sync.*?\);|\*c = __builtin_amdgcn_.*?;', re.DOTALL)
 
 #: What a lane knows of the others: `exchange` has what each of its sub-group handed out.
@@ -143,7 +144,7 @@ _MULTIPLY = """
             }}
             sum += factors[0] * factors[1];
         }}
-        {result}[i] += sum;
+        {add}
     }}
     barrier(CLK_LOCAL_MEM_FENCE);"""
 
@@ -165,6 +166,21 @@ static inline float half_of(const uint bits)
 }
 """
 
+
+#: Nearest, ties to even; that of a NaN is not asked for.
+_BITS_OF = """
+static inline uint bits_of(const float x)
+{
+    const uint size = as_uint(fabs(x) * 0x1p-112f);
+    const uint rounded = fabs(x) < 65520 ? (size + 0xfff + (size >> 13 & 1)) >> 13 : 0x7c00;
+    return x < 0 ? rounded | 0x8000 : rounded;
+}
+"""
+
+_ADD = "{result}[i] += sum;"
+_ADD_PACKED = """const int shift = i % 2 * 16;
+        const uint added = bits_of(half_of({result}[i / 2] >> shift) + sum);
+        {result}[i / 2] = ({result}[i / 2] & ~(0xffffu << shift)) | added << shift;"""
 
 _APPROXIMATED = {"ex2": "y = exp2(x);", "rcp": "y = 1 / x;", "max": "y = x < 0 ? 0 : x;"}
 
@@ -202,12 +218,13 @@ def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
         of_bits="as_double" if is_double else "(uint)",
         lane=places.lane,
         value=_VALUE[unit.operand],
-        result="(*c)" if builtin else "c",
+        add=(_ADD_PACKED if unit.packed_sums else _ADD).format(result="(*c)" if builtin else "c"),
     )
     text, count = MULTIPLY.subn(lambda _: body, text)
     assert count == 1
     # Unrolled, the emulation compiles for seconds.
-    text = _HALF_OF + _with_exchange(UNROLLING.sub("#pragma unroll 1", text), unit)
+    text = UNPACK.sub("first = half_of(both); second = half_of(both >> 16);", text)
+    text = _HALF_OF + _BITS_OF + _with_exchange(UNROLLING.sub("#pragma unroll 1", text), unit)
     return replace(source, text=text if builtin else in_plain_c(text))
 
 
@@ -215,7 +232,7 @@ def _with_exchange(text: str, unit: MatrixUnit) -> str:
     """Give the functions of a kernel local memory in which the lanes of a sub-group meet."""
     share = f"[2][{unit.a_registers}]"
     text = re.sub(
-        r"(load_[ab]|multiply_accumulate)\((?=uint \*to|element \*c|sums \*c)",
+        r"(load_[ab]|multiply_accumulate)\((?=uint \*to|uint \*c|element \*c|sums \*c)",
         rf"\1(__local ulong (*exchange){share}, ",
         text,
     )

@@ -39,7 +39,8 @@ SPLIT = ("TF32_TF32_F32_X3", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_
 FLOAT32 = ("TF32_TF32_F32", "BF16_BF16_F32", *SPLIT)
 ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
 PRECISIONS = (
-    ("float16", "F16_F16_F32"), ("bfloat16", "BF16_BF16_F32"), ("int8", "I8_I8_I32"),
+    ("float16", "F16_F16_F32"), ("float16", "F16_F16_F16"), ("bfloat16", "BF16_BF16_F32"),
+    ("int8", "I8_I8_I32"),
     ("float64", "F64_F64_F64"), *(("float32", name) for name in FLOAT32),
 )  # fmt: skip
 
@@ -59,6 +60,7 @@ def units(queue):
     ("dtype", "precision", "a", "b"),
     [
         *(("float16", "F16_F16_F32", a, b) for a in ALIGNED for b in ALIGNED),
+        ("float16", "F16_F16_F16", ROW_ALIGNED, ROW_ALIGNED),
         # A and B are loaded by the same lines in these: two of the four show each twice.
         *(("float64", "F64_F64_F64", a, a) for a in ALIGNED),
         ("float32", "TF32_TF32_F32", ROW_ALIGNED, COLUMN_ALIGNED),

@@ -40,6 +40,9 @@ CASES = {
     "mma.sync, float16": (MMA, {"dtype": "float16", **WHOLE}),
     "mma.sync, float16, a step ahead": (AHEAD, {"dtype": "float16", **WHOLE}),
     "mma.sync, float16, k contiguous": (AHEAD, {"dtype": "float16", "trans_b": "T", "n": 4104}),
+    "mma.sync, float16, sums in halves": (
+        AHEAD, {"dtype": "float16", "precision": "F16_F16_F16", **WHOLE},
+    ),
     "mma.sync, float16, odd": (AHEAD, {"dtype": "float16", "n": 4095, **WHOLE}),
     "mma.sync, bfloat16, a step ahead": (
         AHEAD, {"dtype": "bfloat16", "trans_b": "T", "reads_c": True, "bias": True},
