@@ -8,6 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 
+#: Part of a burst from which on its length tells how many calls make up a whole one.
+_NEARLY = 0.8
+
+
 class Contender(Protocol):
     """One way to compute the product of a case.
 
@@ -186,9 +190,10 @@ def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, floa
     """
     step = contender.step
     calls, elapsed = step, time_burst(contender, step, clock)
-    # The wait at the end weighs in short bursts, so the count is approached from below.
-    while elapsed < pace.burst / 2:
-        growth = min(max(pace.burst / max(elapsed, 1e-9), 2.0), 16.0)
+    # The wait at the end weighs in short bursts, and so does the first call where threads wake up:
+    # the count is approached from below, and the last burst is nearly one that is wanted.
+    while elapsed < _NEARLY * pace.burst:
+        growth = min(max(pace.burst / max(elapsed, 1e-9), _NEARLY**-2), 16.0)
         calls = max(calls + step, round(calls * growth / step) * step)
         clock.sleep(pace.rest_after(elapsed))
         elapsed = time_burst(contender, calls, clock)

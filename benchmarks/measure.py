@@ -126,6 +126,8 @@ def measure_in_turn(
     clock = clock or Clock()
     pace = pace.shortened(len(contenders))
     bursts, firsts = [], []
+    # Each was called before, and threads of the last one may still be busy.
+    clock.sleep(max((contender.unrest for contender in contenders), default=0.0))
     for contender in contenders:
         burst, first = prepare_burst(contender, pace, blocker, clock)
         bursts.append(burst)
