@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-
 #: Part of a burst from which on its length tells how many calls make up a whole one.
 _NEARLY = 0.8
 
