@@ -224,9 +224,6 @@ def test_plan_and_explain_take_stacks(queue: Any, rng: Any) -> None:
         assert_close(out[number], expected_gemm(a[number], b[number]))
 
 
-# Events
-
-
 # Errors
 
 ONES = np.ones((3, 4, 4), np.float32)

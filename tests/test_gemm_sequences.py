@@ -112,6 +112,9 @@ def test_one_matrix_serves_all(queue: Any, rng: Any) -> None:
         assert_close(got, expected_gemm(host_a[number], host_b[0]))
 
 
+# Events
+
+
 def test_waits_and_events(fresh_queue: Any, gate: Any, rng: Any) -> None:
     a, host = _matrices(fresh_queue, rng, 3, (4, 4), True)
     fresh_queue.finish()
