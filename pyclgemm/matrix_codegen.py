@@ -67,7 +67,7 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     --------
     >>> from pyclgemm.matrix_units_amd import amd_unit
     >>> from pyclgemm.typical import typical_traits
-    >>> unit = amd_unit("float16", typical_traits("gfx90a"))
+    >>> unit = amd_unit("float16", "float32", typical_traits("gfx90a"))
     >>> config = MatrixConfig(64, 64, 32, 1, 1, STAGES=2)
     >>> fragment_load(unit, config)
     FragmentLoad(way='vectors', steps=2, vector='uint4', vectors=1)

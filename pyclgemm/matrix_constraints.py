@@ -39,7 +39,7 @@ def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
     """Bytes of an element in local memory with all its parts, and of its smallest part."""
     size = ElementType(dtype, dtype).stored_bytes
     if dtype == "float32" and traits:
-        multiplied = [name for name in _PARTS_BYTES if unit_multiplying(name, traits)]
+        multiplied = [name for name in _PARTS_BYTES if unit_multiplying(name, "float32", traits)]
         return max((_PARTS_BYTES[name] for name in multiplied), default=size), _PART_BYTES
     return size, size
 

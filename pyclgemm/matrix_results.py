@@ -78,7 +78,7 @@ def collected_results(
     >>> from pyclgemm.matrix_slab import matrix_slabs
     >>> from pyclgemm.matrix_units_nvidia import nvidia_unit
     >>> from pyclgemm.typical import typical_traits
-    >>> unit = nvidia_unit("float16", typical_traits("sm_90"))
+    >>> unit = nvidia_unit("float16", "float32", typical_traits("sm_90"))
     >>> config = MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
     >>> problem = GemmShape(4096, 4096, 4096).problem("float16")
     >>> slabs = matrix_slabs(problem, (), config, unit)

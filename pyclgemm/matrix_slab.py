@@ -152,7 +152,7 @@ def is_copied(name: Literal["a", "b"], problem: GemmProblem, unit: MatrixUnit) -
     >>> from pyclgemm.gemm_shape import GemmShape
     >>> from pyclgemm.matrix_units_amd import amd_unit
     >>> from pyclgemm.typical import typical_traits
-    >>> unit = amd_unit("float16", typical_traits("gfx1100"))
+    >>> unit = amd_unit("float16", "float32", typical_traits("gfx1100"))
     >>> problem = GemmShape(64, 64, 64).problem("float16")
     >>> problem.a.order, problem.b.order
     ('row', 'row')

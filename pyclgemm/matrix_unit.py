@@ -13,6 +13,9 @@ from typing import Literal
 #: What a unit multiplies; "tf32" is a float32 of which it reads the leading bits.
 Multiplied = Literal["int8", "float16", "bfloat16", "tf32", "float64"]
 
+#: What a unit sums in.
+Summed = Literal["int32", "float16", "float32", "float64"]
+
 _OPERAND_BYTES: dict[Multiplied, int] = {
     "int8": 1, "float16": 2, "bfloat16": 2, "tf32": 4, "float64": 8,
 }  # fmt: skip
@@ -103,8 +106,8 @@ class MatrixUnit:
         Which lane holds what of the result.
     vector : str
         Of a builtin: the C type of a lane's share of A, and of B.
-    packed_sums : bool
-        Whether a register of the result holds two neighbours, as halves.
+    sums : "int32", "float16", "float32" or "float64"
+        What it sums in.
     exchanged : bool
         Of a builtin whose fragments of A and B are alike: it is given B's in the place of A's,
         so that it forms the transposed product. `result` then says where that lies.
@@ -114,7 +117,7 @@ class MatrixUnit:
     >>> places = OperandPlaces("lane / 4", "lane % 4", positions=8, runs=4, run=1)
     >>> result = ResultPlaces("lane / 4", "lane % 4 * 2", width=2, groups=1)
     >>> name = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
-    >>> unit = MatrixUnit("ptx", name, "float64", 8, 8, 4, 32, places, result)
+    >>> unit = MatrixUnit("ptx", name, "float64", 8, 8, 4, 32, places, result, sums="float64")
     >>> unit.a_registers, unit.b_registers, unit.result_elements
     (1, 1, 2)
     """
@@ -129,7 +132,7 @@ class MatrixUnit:
     places: OperandPlaces
     result: ResultPlaces
     vector: str = ""
-    packed_sums: bool = False
+    sums: Summed = "float32"
     exchanged: bool = False
 
     @property
@@ -171,6 +174,11 @@ class MatrixUnit:
     def result_elements(self) -> int:
         """Elements of the result in a lane."""
         return self.result.width * self.result.groups
+
+    @property
+    def packed_sums(self) -> bool:
+        """Whether a register of the result holds two neighbours."""
+        return self.sums == "float16"
 
     @property
     def result_registers(self) -> int:

@@ -36,17 +36,13 @@ def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None
     """
     if precision.multiplied is None:
         return None
-    if precision.arithmetic == "float16":
-        # AMD's sum in float16, too, but spread the sums over registers in other ways.
-        nvidia = traits.vendor == "nvidia"
-        return nvidia_unit(precision.multiplied, traits, half_sums=True) if nvidia else None
-    return unit_multiplying(precision.multiplied, traits)
+    return unit_multiplying(precision.multiplied, precision.arithmetic, traits)
 
 
-def unit_multiplying(multiplied: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of a device that multiplies a type; None if there is none."""
+def unit_multiplying(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
+    """The unit of a device that multiplies and sums in given types; None if there is none."""
     vendor = _VENDORS.get(traits.vendor)
-    return vendor(multiplied, traits) if vendor else None
+    return vendor(multiplied, sums, traits) if vendor else None
 
 
 def required_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit:

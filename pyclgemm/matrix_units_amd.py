@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 
 from .device import DeviceTraits
-from .matrix_unit import MatrixUnit, Multiplied, OperandPlaces, ResultPlaces
+from .matrix_unit import MatrixUnit, Multiplied, OperandPlaces, ResultPlaces, Summed
 
 _WMMA = "__builtin_amdgcn_wmma"
 _MFMA = "__builtin_amdgcn_mfma"
@@ -34,12 +34,18 @@ _MFMA_RESULT = ResultPlaces("lane % 16", "lane / 16 * 4", width=4, groups=1)
 _MFMA_RESULT_F64 = ResultPlaces("lane / 16", "lane % 16", width=1, groups=4, row_step=4)
 
 
+#: What the units of a type sum in, where it is not float32. (WMMA of float16 in float16, which
+#: spreads its sums in other ways, is not driven.)
+_SUMS: dict[Multiplied, Summed] = {"int8": "int32", "float64": "float64"}
+
+
 def _rdna3(
     name: str, operand: Multiplied, vector: str, call: str = "({a}, {b}, {c})"
 ) -> MatrixUnit:
     return MatrixUnit(
         "builtin", f"{_WMMA}_{name}_w32{call}", operand,
         16, 16, 16, 32, _RDNA3_PLACES, _RDNA3_RESULT, vector,
+        _SUMS.get(operand, "float32"),
     )  # fmt: skip
 
 
@@ -48,7 +54,8 @@ def _rdna4(
 ) -> MatrixUnit:
     return MatrixUnit(
         "builtin", f"{_WMMA}_{name}_w32_gfx12{call}", operand,
-        16, 16, 16, 32, _RDNA4_PLACES, _RDNA4_RESULT, vector, exchanged=True,
+        16, 16, 16, 32, _RDNA4_PLACES, _RDNA4_RESULT, vector,
+        _SUMS.get(operand, "float32"), exchanged=True,
     )  # fmt: skip
 
 
@@ -57,7 +64,8 @@ def _mfma(name: str, operand: Multiplied, vector: str, k: int) -> MatrixUnit:
     return MatrixUnit(
         "builtin", f"{_MFMA}_{name}({{a}}, {{b}}, {{c}}, 0, 0, 0)", operand,
         16, 16, k, 64, OperandPlaces("lane % 16", "lane / 16", positions=16, runs=4, run=k // 4),
-        _MFMA_RESULT_F64 if is_double else _MFMA_RESULT, vector, exchanged=not is_double,
+        _MFMA_RESULT_F64 if is_double else _MFMA_RESULT, vector,
+        _SUMS.get(operand, "float32"), exchanged=not is_double,
     )  # fmt: skip
 
 
@@ -98,20 +106,21 @@ _UNITS = (
 _WITHOUT_BUILTINS = ("rusticl", "clover")
 
 
-def amd_unit(multiplied: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of an AMD device that multiplies a type; None if there is none.
+def amd_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
+    """The unit of an AMD device that multiplies and sums in given types; None if there is none.
 
     Examples
     --------
     >>> from pyclgemm.typical import typical_traits
-    >>> amd_unit("float64", typical_traits("gfx90a")).lanes
+    >>> amd_unit("float64", "float64", typical_traits("gfx90a")).lanes
     64
-    >>> amd_unit("float64", typical_traits("gfx1100")) is None
+    >>> amd_unit("float64", "float64", typical_traits("gfx1100")) is None
     True
     """
     if traits.platform.lower() in _WITHOUT_BUILTINS:
         return None
     for architecture, units in _UNITS:
         if re.fullmatch(architecture, traits.architecture):
-            return next((unit for unit in units if unit.operand == multiplied), None)
+            wanted = multiplied, sums
+            return next((unit for unit in units if (unit.operand, unit.sums) == wanted), None)
     return None

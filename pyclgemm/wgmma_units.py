@@ -70,6 +70,11 @@ class WgmmaUnit:
         return self.types.startswith("s32")
 
     @property
+    def sums(self) -> str:
+        """NumPy name of what it sums in."""
+        return "int32" if self.is_integer else "float32"
+
+    @property
     def constraint(self) -> str:
         """The letter of a register of the sums in inline PTX."""
         return "r" if self.is_integer else "f"
@@ -112,9 +117,8 @@ def wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit | None:
     """
     if precision.multiplied is None or not traits.wgmma:
         return None
-    if precision.arithmetic == "float16":
-        return None  # sums in halves are left to mma.sync: they are no faster
-    return UNITS.get(precision.multiplied)
+    unit = UNITS.get(precision.multiplied)
+    return unit if unit and unit.sums == precision.arithmetic else None
 
 
 def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit:
