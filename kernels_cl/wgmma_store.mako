@@ -8,6 +8,7 @@
 ## registers), terms, whole_steps, constraint, warpgroup, and what all gemm templates see.
 <%namespace name="activation" file="ptx_activation.mako"/>
 <%namespace name="half" file="ptx_half.mako"/>
+<%namespace name="slabs" file="wgmma_slab.mako"/>
 
 <%def name="functions()" filter="trim">
 <%
@@ -320,10 +321,7 @@ ${activation.functions(pairs=True)}
                     if (thread == 0) {
                         arrive(empty + 8 * stage);
                     }
-                    if (++stage == STAGES) {
-                        stage = 0;
-                        parity ^= 1;
-                    }
+                    ${slabs.next_stage()}
 </%def>
 
 <%def name="collect_piece()" filter="trim">
