@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 #: Up to so many partial sums of a tile are joined at once; more in two steps.
-FAN_IN = 8
+FAN_IN = 12
 
 #: Fewest slabs of k that are worth a work-group of their own.
 _LEAST_SLABS = 2
@@ -112,7 +112,7 @@ def sharing(slabs: int, groups: int, sums: int) -> Sharing:
     Examples
     --------
     >>> sharing(slabs=64, groups=132, sums=32)
-    Sharing(counts='uint', unrolling=4, fan_in=8)
+    Sharing(counts='uint', unrolling=4, fan_in=12)
     """
     most = 2 * groups * slabs * (groups + 1)  # fewer than two rounds of tiles are divided
     return Sharing("uint" if most < 2**32 else "ulong", min(FAN_IN, max(1, _JOINED_SUMS // sums)))
