@@ -45,9 +45,9 @@ _SMALL_AXES: dict[str, tuple[int, ...]] = {
 }
 
 _MATRIX_AXES: dict[str, tuple[int, ...]] = {
-    "MWG": (32, 64, 128, 256),
-    "NWG": (32, 64, 128, 256),
-    "KWG": (16, 32, 64),
+    "MWG": (16, 32, 64, 128, 256),
+    "NWG": (16, 32, 64, 128, 256),
+    "KWG": (16, 32, 64, 128),
     "SUBGROUPS_M": (1, 2, 4),
     "SUBGROUPS_N": (1, 2, 4),
     "STAGES": (2, 3, 4, 6, 8),
