@@ -114,14 +114,14 @@ class Pace:
     def shortened(self, contenders: int) -> Pace:
         """Make bursts so short that all rounds of so many contenders fit into `seconds`.
 
-        Finding the number of calls takes about as long as two rounds.
+        Finding the number of calls takes about as long as three rounds.
 
         Examples
         --------
-        >>> Pace(burst=0.015, rest=4.0, rounds=3, seconds=0.5).shortened(2).burst
+        >>> Pace(burst=0.015, rest=4.0, rounds=3, seconds=0.6).shortened(2).burst
         0.01
         """
-        fitting = self.seconds / (contenders * (1 + self.rest) * (self.rounds + 2))
+        fitting = self.seconds / (contenders * (1 + self.rest) * (self.rounds + 3))
         return replace(self, burst=min(self.burst, fitting))
 
     def rounds_for(self, samples: Sequence[Sample]) -> int:
@@ -168,6 +168,19 @@ class HostBurst:
         return Sample(elapsed / self.calls, elapsed, elapsed)
 
 
+def _shorter_of_two(contender: Contender, calls: int, pace: Pace, clock: Clock) -> float:
+    """Seconds of a burst; one that looks long enough is timed again.
+
+    The machine may have held it up, which seldom happens twice: a burst that is too short would
+    be taken for a whole one, and a short product for one that the host's clock can time.
+    """
+    elapsed = time_burst(contender, calls, clock)
+    if elapsed < _NEARLY * pace.burst:
+        return elapsed
+    clock.sleep(pace.rest_after(elapsed))
+    return min(elapsed, time_burst(contender, calls, clock))
+
+
 def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, float]:
     """Find how many calls make up a burst.
 
@@ -188,13 +201,13 @@ def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, floa
         How long that many take.
     """
     step = contender.step
-    calls, elapsed = step, time_burst(contender, step, clock)
+    calls, elapsed = step, _shorter_of_two(contender, step, pace, clock)
     # The wait at the end weighs in short bursts, and so does the first call where threads wake up:
     # the count is approached from below, and the last burst is nearly one that is wanted.
     while elapsed < _NEARLY * pace.burst:
         growth = min(max(pace.burst / max(elapsed, 1e-9), _NEARLY**-2), 16.0)
         calls = max(calls + step, round(calls * growth / step) * step)
         clock.sleep(pace.rest_after(elapsed))
-        elapsed = time_burst(contender, calls, clock)
+        elapsed = _shorter_of_two(contender, calls, pace, clock)
     wanted = max(step, round(calls * pace.burst / elapsed / step) * step)
     return wanted, elapsed * wanted / calls

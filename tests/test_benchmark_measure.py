@@ -33,6 +33,19 @@ def test_a_burst_takes_about_15_ms_or_is_one_step(seconds: float, step: int) -> 
     assert elapsed == pytest.approx(calls * seconds, rel=0.1)
 
 
+@pytest.mark.parametrize("held_up", [0, 1, 2])
+def test_a_burst_that_the_machine_held_up_is_not_taken_for_a_whole_one(held_up: int) -> None:
+    time = FakeTime()
+
+    class HeldUp(FakeContender):
+        def finish(self) -> None:
+            time.seconds += 0.02 if len(self.bursts) == held_up + 1 else 1e-5
+
+    calls, elapsed = calibrate(HeldUp("x", time, 1e-5), Pace(), time.clock())
+    assert elapsed == pytest.approx(calls * 1e-5, rel=0.1)
+    assert 0.012 <= elapsed <= 0.03
+
+
 def test_contenders_take_turns_and_rest_four_times_as_long() -> None:
     time = FakeTime()
     order: list[str] = []
