@@ -7,7 +7,6 @@ All OpenCL contenders of a case read and write the same buffers. cuBLAS is in
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -24,6 +23,7 @@ from pyclgemm.database import load_database
 from pyclgemm.device import traits_of
 from pyclgemm.inquiry import Inquiry, choose, product_of
 from pyclgemm.precision import Precision, resolve_precision
+from pyclgemm.rotation import in_turn
 
 #: Names as they stand in tables, in the order of its columns.
 PLAN = "pyclgemm"
@@ -57,7 +57,7 @@ class CheckedContender(Contender, Protocol):
     bias: NDArray[Any] | None
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN."""
+        """Fill the result of the first set with NaN; the next call is for it."""
 
     def result(self) -> NDArray[Any]:
         """Copy the result of the first set to the host."""
@@ -101,12 +101,13 @@ class DeviceContender:
         self.bias = bias
         self._operands = operands
         self._calls = tuple(calls)
+        self._next_calls = in_turn(self._calls)
         # On a CPU NumPy is the contender, each of whose calls ends with the result in hand.
         self.waits_for_each = bool(operands.queue.device.type & cl.device_type.CPU)
 
     def enqueue(self, calls: int) -> None:
         """Enqueue so many products; on a CPU device, wait for each before the next."""
-        for call in itertools.islice(itertools.cycle(self._calls), calls):
+        for call in self._next_calls(calls):
             call()
             if self.waits_for_each:
                 # Not finish(), in which Intel's runtime puts the caller to work, too.
@@ -114,7 +115,7 @@ class DeviceContender:
 
     def enqueue_ahead(self, calls: int) -> None:
         """Enqueue so many products, without any wait."""
-        for call in itertools.islice(itertools.cycle(self._calls), calls):
+        for call in self._next_calls(calls):
             call()
 
     def finish(self) -> None:
@@ -122,8 +123,9 @@ class DeviceContender:
         self._operands.queue.finish()
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN."""
+        """Fill the result of the first set with NaN; the next call is for it."""
         self._operands.poison()
+        self._next_calls = in_turn(self._calls)
 
     def result(self) -> NDArray[Any]:
         """Copy the result of the first set to the host."""
@@ -315,18 +317,20 @@ class NumpyContender:
             )
             for one in operands.sets
         ]
+        self._next_products = in_turn(self._products)
 
     def enqueue(self, calls: int) -> None:
         """Compute so many products."""
-        for a, b, out in itertools.islice(itertools.cycle(self._products), calls):
+        for a, b, out in self._next_products(calls):
             np.matmul(a, b, out=out)
 
     def finish(self) -> None:
         """Nothing to wait for."""
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN."""
+        """Fill the result of the first set with NaN; the next call is for it."""
         self._products[0][2].fill(np.nan)
+        self._next_products = in_turn(self._products)
 
     def result(self) -> NDArray[Any]:
         """Give the result of the first set."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pyclgemm.ahead_timing import timed_work
 from pyclgemm.queue_blocker import Blocker
-from pyclgemm.rotation import rotated_sets
+from pyclgemm.rotation import in_turn, rotated_sets
 from pyclgemm.timing import Work
 from pyclgemm.transform3d_plan import plan_transform3d
 
@@ -117,8 +117,10 @@ class Data:
         for array in itertools.chain(*self.sets, (self.matrix,)):
             array.finish()  # events of the past, which every launch would wait for again
 
+        next_sets = in_turn(self.sets)
+
         def enqueue(count: int) -> None:
-            for one, other in itertools.islice(itertools.cycle(self.sets), count):
+            for one, other in next_sets(count):
                 plan(one, self.matrix, out=other, add_event=False)
 
         return timed_work(enqueue, self.queue.finish, blocker)

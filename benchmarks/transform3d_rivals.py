@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ import pyopencl as cl
 
 from benchmarks.cublas import CublasUnavailableError, find_torch_device
 from benchmarks.transform3d_cases import Data, difference
+from pyclgemm.rotation import in_turn
 from pyclgemm.timing import Work
 
 _EINSUM = "nabc,ax,by,cz->nxyz"
@@ -101,7 +101,7 @@ def _replayed(torch: Any, index: int, function: Callable[[Any], Any], sets: list
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for tensors in itertools.islice(itertools.cycle(sets), calls):
+        for tensors in in_turn(sets)(calls):
             function(tensors)
 
     def work(count: int) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .queue_blocker import Blocker
+from .rotation import in_turn
 from .timing import Work
 
 #: Products longer than this, in seconds, hide the host's time by themselves.
@@ -69,8 +70,10 @@ def timed_product(
     for array in itertools.chain.from_iterable(sets):
         array.finish()  # events of the past, which every launch would wait for again
 
+    next_sets = in_turn(sets)
+
     def enqueue(count: int) -> None:
-        for a, b, out in itertools.islice(itertools.cycle(sets), count):
+        for a, b, out in next_sets(count):
             ready(a, b, out=out, add_event=False)
 
     return timed_work(enqueue, finish, blocker)

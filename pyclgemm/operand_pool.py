@@ -26,7 +26,7 @@ from .errors import UnsupportedError
 from .inquiry import Inquiry
 from .precision import resolve_precision, result_dtypes
 from .queue_blocker import QueueBlocker
-from .rotation import rotated_sets
+from .rotation import in_turn, rotated_sets
 from .timing import Work
 from .uniform import uniform
 from .verification import Part, reference_parts
@@ -156,8 +156,10 @@ class OperandPool:
         for array in (*itertools.chain.from_iterable(sets), *([] if c is None else [c])):
             array.finish()  # events of the past, which every launch would wait for again
 
+        next_sets = in_turn(sets)
+
         def enqueue(count: int) -> None:
-            for a, b, out in itertools.islice(itertools.cycle(sets), count):
+            for a, b, out in next_sets(count):
                 ready(a, b, c, out=out, add_event=False)
 
         return enqueue

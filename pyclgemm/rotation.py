@@ -1,8 +1,14 @@
-"""How many sets of operands to rotate among, so that a GPU's cache does not hold them all."""
+"""Sets of operands to rotate among, so that a GPU's cache does not hold them all."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
 import pyopencl as cl
+
+T = TypeVar("T")
 
 #: Rotated sets together are to exceed so many bytes: the largest cache of a GPU, and more.
 _LEAST_BYTES = 128 << 20
@@ -31,3 +37,18 @@ def rotated_sets(set_bytes: int, device: cl.Device) -> int:
         return 1
     wanted = max(_LEAST_BYTES, 2 * device.global_mem_cache_size)
     return int(min(_MOST_SETS, max(1, -(-wanted // max(1, set_bytes)))))
+
+
+def in_turn(sets: Iterable[T]) -> Callable[[int], Iterator[T]]:
+    """Hand out sets in turn; each call goes on where the one before stopped.
+
+    Bursts shorter than a turn would find their operands in the cache if each began with the first.
+
+    Examples
+    --------
+    >>> next_sets = in_turn(["first", "second", "third"])
+    >>> list(next_sets(2)), list(next_sets(2))
+    (['first', 'second'], ['third', 'first'])
+    """
+    turn = itertools.cycle(sets)
+    return lambda count: itertools.islice(turn, count)

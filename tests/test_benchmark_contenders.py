@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import benchmark_fakes  # noqa: F401 - first: it finds the benchmarks, or skips
@@ -56,6 +57,21 @@ def test_every_set_has_buffers_of_its_own_and_gets_its_product(
             for one in made.sets:
                 result = one.out.device_base.get(queue)[:, : case.n]
                 np.testing.assert_allclose(result, one.a.host @ one.b.host, rtol=1e-4, atol=1e-5)
+
+
+def test_a_burst_goes_on_among_the_sets_where_the_one_before_stopped(
+    queue: Any, rng: np.random.Generator
+) -> None:
+    made = make_operands(Case(5, 6, 7), arithmetic_of("float32"), queue, rng)
+    order: list[int] = []
+    calls = [functools.partial(order.append, index) for index in range(3)]
+    contender = contenders.DeviceContender("x", made, calls)
+    contender.enqueue(2)
+    contender.enqueue_ahead(2)
+    assert order == [0, 1, 2, 0]
+    contender.poison()
+    contender.enqueue(1)
+    assert order[4:] == [0]
 
 
 def test_only_what_may_run_ahead_tells_its_launches(queue: Any, rng: np.random.Generator) -> None:
