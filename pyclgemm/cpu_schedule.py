@@ -35,8 +35,10 @@ class CpuGrid:
     columns_per_group: int
 
 
-def cpu_grid(m: int, n: int, units: int, config: CpuConfig) -> CpuGrid:
-    """Divide an m x n result among the `units` cores of a device.
+def cpu_grid(
+    m: int, n: int, units: int, config: CpuConfig, per_core: int = _BLOCKS_PER_CORE
+) -> CpuGrid:
+    """Divide an m x n result among the `units` cores of a device, at most `per_core` blocks each.
 
     How long a product takes is decided by the core that gets most: how many of the largest
     blocks, with their multiply-adds and the packing of the rows of A and the columns of B
@@ -64,7 +66,7 @@ def cpu_grid(m: int, n: int, units: int, config: CpuConfig) -> CpuGrid:
         block = rows * columns + _PACKING_COST * (rows + columns)
         return (math.ceil(grid.groups / units) + _LATE_BLOCKS) * block
 
-    items = _BLOCKS_PER_CORE * units
+    items = per_core * units
     return min(
         (
             grid(by_m, by_n)
@@ -83,8 +85,10 @@ def schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> S
     # The products of a batch come first: each takes as many cores as are left for it.
     sets = min(problem.products, _BLOCKS_PER_CORE * traits.compute_units)
     units = math.ceil(traits.compute_units / sets)
+    # Where B's rows are read in place, the longer the runs the better: one block a core.
+    runs = problem.b.order == "row" and not (problem.packed or config.PACKB)
     grid = (
-        cpu_grid(problem.m, problem.n, units, config)
+        cpu_grid(problem.m, problem.n, units, config, 1 if runs else _BLOCKS_PER_CORE)
         if problem.batch is None or sets < traits.compute_units
         else _whole_product(problem, config)
     )

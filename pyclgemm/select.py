@@ -168,11 +168,15 @@ def _candidates(
     if packed is None or packed.family == "gpu":
         return [(record, record.config) for record in records]
     cpu = [(record, record.config) for record in records if isinstance(record.config, CpuConfig)]
-    # A tile of more rows than there are would compute what nobody reads.
-    fit = [(record, config) for record, config in cpu if max(1, problem.m) >= config.MR]
-    return [(record, config) for record, config in fit if _reads(config, packed)] or [
-        (record, replace(config, NR=packed.width, KC=packed.depth_block))
-        for record, config in fit or cpu
+    # A tile of more rows than there are would compute what nobody reads; one of fewer than the
+    # nearest record's, if tuned for these very panels, would read them more often.
+    fit = [(record, config) for record, config in cpu if max(1, problem.m) >= config.MR] or cpu
+    return [
+        (record, config)
+        for record, config in fit
+        if _reads(config, packed) and config.MR >= fit[0][1].MR
+    ] or [
+        (record, replace(config, NR=packed.width, KC=packed.depth_block)) for record, config in fit
     ]
 
 

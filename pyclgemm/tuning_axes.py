@@ -116,8 +116,8 @@ def _cpu_axes(dtype: str, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
     widths = tuple(width for width in (1, 2, 4, 8, 16) if widest <= 2 * width <= 4 * widest)
     axes = {
         "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
-        "VECTORS": (1, 2, 3, 4),
-        "KC": (128, 192, 256, 384, 512, 768, 1024),
+        "VECTORS": (1, 2, 3, 4, 8),
+        "KC": (32, 64, 128, 192, 256, 384, 512, 768, 1024),
         "VW": widths,
     }
     return axes | _plain_axes("cpu")
