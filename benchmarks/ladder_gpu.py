@@ -161,8 +161,9 @@ def _busy_units_step(busy: XgemmConfig) -> Step:
         "6", title,
         "The elements of the next row of a slab come into a second set of registers while a row "
         "is multiplied, two rows a pass of the loop.",
-        "Multiply-adds need not wait for local memory, not at the start of a slab either; the "
-        "units are still those of true float32.",
+        "Multiply-adds need not wait for local memory, not at the start of a slab either; that "
+        "pays from the next step on, since in a loop each pass also tests for what is done once a "
+        "slab.",
         busy,
     )  # fmt: skip
 
