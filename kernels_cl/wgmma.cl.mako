@@ -13,6 +13,7 @@
 <%namespace name="share" file="share.mako"/>
 <%namespace name="slabs" file="wgmma_slab.mako"/>
 <%namespace name="tensor_copy" file="tensor_copy.mako"/>
+<%namespace name="formed" file="wgmma_results.mako"/>
 <%namespace name="store" file="wgmma_store.mako"/>
 <%namespace name="tile" file="tile.mako"/>
 <%namespace name="warpgroup_unit" file="warpgroup_unit.mako"/>
@@ -63,7 +64,7 @@ ${warpgroup_unit.functions(accumulators, a_in_registers)}
 ${slabs.functions()}
 % endif
 
-${store.functions()}
+${formed.functions()}
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
@@ -212,7 +213,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         ${begin_tile()}
             ${tile.place(own_tile)}
             % if problem.bias:
-            ${store.hold_biases()}
+            ${formed.hold_biases()}
             % endif
             element accumulators[FRAGMENTS][${accumulators}];
             % if tiles.PROMOTE:
