@@ -85,9 +85,9 @@ def test_traffic_follows_type_and_addend():
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float16", 4), ("complex128", 16)])
 def test_joining_writes_and_reads_the_sums_of_a_tile(dtype, size):
     config = dataclasses.replace(INDIRECT, FILL=1)
-    # Two tiles of 40 slabs for 20 groups: ten sums of each tile, and two in a second step.
-    found = traffic_of(problem(256, 64, 640, dtype=dtype), config, 32, Share(20, 0))
-    assert found.joining == 2 * (128 * 64 * size) * 2 * (10 + 2)
+    # Two tiles of 40 slabs for 40 groups: twenty sums of each tile, and two in a second step.
+    found = traffic_of(problem(256, 64, 640, dtype=dtype), config, 32, Share(40, 0))
+    assert found.joining == 2 * (128 * 64 * size) * 2 * (20 + 2)
     alone = traffic_of(problem(256, 64, 640, dtype=dtype), config, 32)
     assert alone.joining == 0
     assert dataclasses.replace(found, joining=0) == alone
