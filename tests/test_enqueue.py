@@ -13,6 +13,13 @@ from pyclgemm.enqueue import KernelLaunch
 SOURCE = "__kernel void add(__global int *x) { x[get_global_id(0)] += 1; }"
 
 
+@pytest.fixture(params=[True, False], ids=["directly", "by pyopencl"])
+def directly(request, monkeypatch):
+    """Whether OpenCL's function is called, or pyopencl's: both work on every device."""
+    monkeypatch.setattr(enqueue, "_events_cost", lambda device: request.param)
+    return request.param
+
+
 @pytest.fixture
 def counting(context, queue):
     """A launch that adds one to each of 64 numbers, and how to read them."""
@@ -30,7 +37,7 @@ def counting(context, queue):
     return kernel, read
 
 
-def test_a_launch_without_an_event_runs_in_its_place(queue, counting):
+def test_a_launch_without_an_event_runs_in_its_place(queue, counting, directly):
     kernel, read = counting
     launch = KernelLaunch(queue, kernel, (64,), (16,))
     for _ in range(3):
@@ -38,7 +45,7 @@ def test_a_launch_without_an_event_runs_in_its_place(queue, counting):
     assert read() == {3}
 
 
-def test_it_waits_for_events(fresh_queue, gate, context):
+def test_it_waits_for_events(fresh_queue, gate, context, directly):
     kernel = cl.Kernel(cl.Program(context, SOURCE).build(), "add")
     buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, 256)
     kernel.set_args(buffer)
@@ -50,7 +57,7 @@ def test_it_waits_for_events(fresh_queue, gate, context):
     marker.wait()
 
 
-def test_an_error_is_raised(queue, counting):
+def test_an_error_is_raised(queue, counting, directly):
     kernel, read = counting
     with pytest.raises(cl.Error, match=r"clEnqueueNDRangeKernel failed: INVALID_WORK_GROUP_SIZE"):
         KernelLaunch(queue, kernel, (64,), (48,)).without_event(None)
@@ -59,9 +66,14 @@ def test_an_error_is_raised(queue, counting):
 
 def test_where_the_function_is_hidden_pyopencl_serves(queue, counting, monkeypatch):
     kernel, read = counting
+    monkeypatch.setattr(enqueue, "_events_cost", lambda device: True)
     monkeypatch.setattr(enqueue, "_enqueue_function", lambda: None)
     KernelLaunch(queue, kernel, (64,), (16,)).without_event(None)
     assert read() == {1}
+
+
+def test_events_are_spared_where_they_cost_the_device_time(queue):
+    assert enqueue._events_cost(queue.device) == (queue.device.type != cl.device_type.CPU)
 
 
 def test_a_library_without_the_function_is_no_error(monkeypatch):
