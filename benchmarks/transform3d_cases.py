@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from pyclgemm.ahead_timing import timed_work
+from pyclgemm.ahead_timing import timed_in_turn, timed_work
 from pyclgemm.queue_blocker import Blocker
-from pyclgemm.rotation import in_turn, rotated_sets
+from pyclgemm.rotation import rotated_sets
 from pyclgemm.timing import Work
 from pyclgemm.transform3d_plan import plan_transform3d
 
@@ -114,16 +113,11 @@ class Data:
         """Work of the timers: transforms of the sets in turn, by a level."""
         tensors, out = self.sets[0]
         plan = plan_transform3d(self.queue, tensors, self.matrix, level=level, out=out)
-        for array in itertools.chain(*self.sets, (self.matrix,)):
-            array.finish()  # events of the past, which every launch would wait for again
 
-        next_sets = in_turn(self.sets)
+        def run(tensors: cl_array.Array, out: cl_array.Array) -> None:
+            plan(tensors, self.matrix, out=out, add_event=False)
 
-        def enqueue(count: int) -> None:
-            for one, other in next_sets(count):
-                plan(one, self.matrix, out=other, add_event=False)
-
-        return timed_work(enqueue, self.queue.finish, blocker)
+        return timed_in_turn(run, self.sets, self.queue.finish, blocker, (self.matrix,))
 
 
 def difference(result: NDArray[Any], reference: NDArray[Any]) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .queue_blocker import Blocker
@@ -50,6 +50,37 @@ def timed_work(
     return run
 
 
+def timed_in_turn(
+    run: Callable[..., Any],
+    sets: Sequence[tuple[Any, ...]],
+    finish: Callable[[], None],
+    blocker: Blocker | None,
+    shared: Iterable[Any] = (),
+) -> Work:
+    """Work on sets of arrays in turn.
+
+    Parameters
+    ----------
+    run : callable
+        Enqueues the work on the arrays of a set, which are its arguments, without an event.
+    sets : sequence of tuple
+        The arrays of each.
+    finish, blocker
+        As for `timed_work`.
+    shared : iterable of pyopencl.array.Array
+        What else it reads.
+    """
+    for array in itertools.chain(*sets, shared):
+        array.finish()  # events of the past, which every launch would wait for again
+    next_sets = in_turn(sets)
+
+    def enqueue(count: int) -> None:
+        for arrays in next_sets(count):
+            run(*arrays)
+
+    return timed_work(enqueue, finish, blocker)
+
+
 def timed_product(
     ready: Callable[..., Any],
     sets: Sequence[tuple[Any, Any, Any]],
@@ -67,16 +98,11 @@ def timed_product(
     finish, blocker
         As for `timed_work`.
     """
-    for array in itertools.chain.from_iterable(sets):
-        array.finish()  # events of the past, which every launch would wait for again
 
-    next_sets = in_turn(sets)
+    def run(a: Any, b: Any, out: Any) -> None:
+        ready(a, b, out=out, add_event=False)
 
-    def enqueue(count: int) -> None:
-        for a, b, out in next_sets(count):
-            ready(a, b, out=out, add_event=False)
-
-    return timed_work(enqueue, finish, blocker)
+    return timed_in_turn(run, sets, finish, blocker)
 
 
 class AheadOfDevice:

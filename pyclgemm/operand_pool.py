@@ -6,9 +6,8 @@ there, and no two entries are related, so that a misplaced one shows.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from .ahead_timing import timed_work
+from .ahead_timing import timed_in_turn
 from .api import plan
 from .config import Config
 from .device import traits_of
@@ -26,7 +25,7 @@ from .errors import UnsupportedError
 from .inquiry import Inquiry
 from .precision import resolve_precision, result_dtypes
 from .queue_blocker import QueueBlocker
-from .rotation import in_turn, rotated_sets
+from .rotation import rotated_sets
 from .timing import Work
 from .uniform import uniform
 from .verification import Part, reference_parts
@@ -115,7 +114,21 @@ class OperandPool:
         ConfigError, KernelBuildError
             If the configuration is not valid, or the compiler refuses the kernel.
         """
-        return timed_work(self._enqueuer(inquiry, config), self._queue.finish, self._blocker)
+        operands = self._operands(inquiry)
+        sets, c = operands.sets, operands.c
+        a, b, out = sets[0]
+        beta = 2 if self._result_dtype.kind == "i" else 0.5
+        ready = plan(
+            self._queue, a, b, c, beta=beta if inquiry.reads_c else None, out=out,
+            trans_a=inquiry.trans_a, trans_b=inquiry.trans_b, epilogue=operands.epilogue,
+            precision=inquiry.precision, config=config,
+        )  # fmt: skip
+
+        def run(a: Any, b: Any, out: Any) -> None:
+            ready(a, b, c, out=out, add_event=False)
+
+        shared = () if c is None else (c,)
+        return timed_in_turn(run, sets, self._queue.finish, self._blocker, shared)
 
     def fault(self, inquiry: Inquiry, config: Config) -> str | None:
         """Run the product alone (without C, bias and activation); say what is wrong, or None.
@@ -141,28 +154,6 @@ class OperandPool:
             if fault := part.fault(result.take(part.indices, part.axis)):
                 return fault
         return None
-
-    def _enqueuer(self, inquiry: Inquiry, config: Config) -> Callable[[int], None]:
-        """Build a product; the function enqueues it so many times, without events."""
-        operands = self._operands(inquiry)
-        sets, c = operands.sets, operands.c
-        a, b, out = sets[0]
-        beta = 2 if self._result_dtype.kind == "i" else 0.5
-        ready = plan(
-            self._queue, a, b, c, beta=beta if inquiry.reads_c else None, out=out,
-            trans_a=inquiry.trans_a, trans_b=inquiry.trans_b, epilogue=operands.epilogue,
-            precision=inquiry.precision, config=config,
-        )  # fmt: skip
-        for array in (*itertools.chain.from_iterable(sets), *([] if c is None else [c])):
-            array.finish()  # events of the past, which every launch would wait for again
-
-        next_sets = in_turn(sets)
-
-        def enqueue(count: int) -> None:
-            for a, b, out in next_sets(count):
-                ready(a, b, c, out=out, add_event=False)
-
-        return enqueue
 
     def _operands(self, inquiry: Inquiry) -> _Operands:
         if inquiry not in self._kept:
