@@ -5,7 +5,7 @@
 ##
 ## A complex tile keeps two sums, of Re(a) b and of Im(a) b, and joins them at the end.
 ##
-## With PACKB=0 B is read where it lies; if it is column-major, by dot products along k.
+## With PACKB=0 B is read where it lies (`in_place`); if it is column-major, by dot products along k.
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="panel" file="panel.mako"/>
 <%namespace name="block" file="cpu_block.mako"/>
@@ -27,7 +27,6 @@
     partial_at = "partial + (long)row * n + column" if wide.converts else "out + OUT_AT(row, column)"
     partial_step = "1" if wide.converts else out_step
     prefetches_c = cpu.PREFETCHC and (wide.converts or problem.out.order == "row")
-    in_place = not (problem.packed or cpu.PACKB or problem.b.conjugate)
     unpacked = in_place and problem.b.order == "row"
     by_dots = in_place and problem.b.order == "column"
     # Sums that hide the latency of a multiply-add, and fit AVX2's registers.

@@ -7,6 +7,12 @@ from dataclasses import replace
 from .config import CpuConfig
 from .gemm_parts import GemmParts
 from .kernel_source import Argument, KernelSource
+from .problem import GemmProblem
+
+
+def reads_b_in_place(problem: GemmProblem, config: CpuConfig) -> bool:
+    """Whether the kernel multiplies by B where it lies, instead of by panels of it."""
+    return not (problem.packed or config.PACKB or problem.b.conjugate)
 
 
 def generate_cpu(parts: GemmParts, config: CpuConfig) -> KernelSource:
@@ -31,4 +37,7 @@ def generate_cpu(parts: GemmParts, config: CpuConfig) -> KernelSource:
     )
     if parts.wide.converts:
         parts = parts.adding(Argument("partial", "output", parts.wide.real))
-    return parts.source("gemm_cpu", "gemm_cpu.cl.mako", 1, cpu=config)
+    return parts.source(
+        "gemm_cpu", "gemm_cpu.cl.mako", 1,
+        cpu=config, in_place=reads_b_in_place(parts.problem, config),
+    )  # fmt: skip

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from .config import CpuConfig
+from .cpu_codegen import reads_b_in_place
 from .device import DeviceTraits
 from .element import epilogue_type, operand_type
 from .launch import Schedule, gemm_launch
@@ -86,7 +87,7 @@ def schedule_cpu(product: Product, config: CpuConfig, traits: DeviceTraits) -> S
     sets = min(problem.products, _BLOCKS_PER_CORE * traits.compute_units)
     units = math.ceil(traits.compute_units / sets)
     # Where B's rows are read in place, the longer the runs the better: one block a core.
-    runs = problem.b.order == "row" and not (problem.packed or config.PACKB)
+    runs = problem.b.order == "row" and reads_b_in_place(problem, config)
     grid = (
         cpu_grid(problem.m, problem.n, units, config, 1 if runs else _BLOCKS_PER_CORE)
         if problem.batch is None or sets < traits.compute_units
