@@ -29,9 +29,16 @@ _LONGEST_HOLD = 0.02
 #: Bursts, each beside the blocker alone, of whose medians a sample is made.
 _REPEATS = 3
 
+#: Numbers of calls that are tried.
+_TRIES = 8
+
 
 class QueueNotFilledError(RuntimeError):
-    """The host did not get ahead of the device, or the burst is too short to be told."""
+    """The host did not get ahead of the device."""
+
+
+class BlockerVariesError(QueueNotFilledError):
+    """The burst is too short to be told from the blocker's own variation."""
 
 
 class QueuedContender(Contender, Protocol):
@@ -75,8 +82,9 @@ class FilledBurst:
         Raises
         ------
         QueueNotFilledError
-            If the host did not get ahead of the device behind the longest blocker, or the
-            blocker's own time varies more than the products take.
+            If the host did not get ahead of the device behind the longest blocker.
+        BlockerVariesError
+            If the blocker's own time varies more than the products take.
         """
         clock = self._clock
         start = clock.now()
@@ -95,7 +103,7 @@ class FilledBurst:
                 behind.clear()
         worked = statistics.median(behind) - statistics.median(alone)
         if worked <= 0.0:
-            raise QueueNotFilledError(
+            raise BlockerVariesError(
                 f"{self.calls} calls of {self.contender.name} take less than the blocker's time "
                 "varies"
             )
@@ -120,7 +128,7 @@ class FilledBurst:
 
 
 def fill_queue(
-    contender: QueuedContender, most_calls: int, blocker: Blocker, clock: Clock
+    contender: QueuedContender, wanted_calls: int, blocker: Blocker, clock: Clock
 ) -> tuple[FilledBurst, Sample] | None:
     """Find how many calls the host gets ahead of the device with, and for how long to hold it.
 
@@ -128,8 +136,9 @@ def fill_queue(
     ----------
     contender : QueuedContender
         Called before.
-    most_calls : int
-        That a burst should have.
+    wanted_calls : int
+        That a burst should have. More are taken where so many are lost in the blocker's
+        variation: the count may come from calls that the machine held up.
     blocker : Blocker
         Holds the contender's queue.
     clock : Clock
@@ -142,9 +151,10 @@ def fill_queue(
         say, or the blocker's time varies too much.
     """
     assert contender.launches is not None
-    calls = min(most_calls, _MOST_CALLS, _MOST_LAUNCHES // contender.launches)
+    most = min(_MOST_CALLS, _MOST_LAUNCHES // contender.launches)
+    calls = min(wanted_calls, most)
     least = min(calls, _LEAST_CALLS)
-    while calls >= least:
+    for _ in range(_TRIES):
         start = clock.now()
         contender.enqueue_ahead(calls)
         hold = 1.5 * (clock.now() - start) + _SPARE_HOLD
@@ -152,6 +162,10 @@ def fill_queue(
         burst = FilledBurst(contender, calls, blocker, min(hold, _LONGEST_HOLD), clock)
         try:
             return burst, burst.sample()
+        except BlockerVariesError:
+            calls = min(2 * calls, most)
         except QueueNotFilledError:
             calls //= 2
+        if calls < least:
+            break
     return None

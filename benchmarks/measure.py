@@ -144,7 +144,7 @@ def measure_in_turn(
         }
 
     try:
-        _take_turns(bursts, samples, rounds, pace, rng, clock, progress)
+        _take_turns(bursts, samples, rounds, pace, rng, blocker, clock, progress)
     except KeyboardInterrupt:
         raise MeasurementInterrupted(timings()) from None
     return timings()
@@ -156,10 +156,12 @@ def _take_turns(
     rounds: int,
     pace: Pace,
     rng: np.random.Generator,
+    blocker: Blocker | None,
     clock: Clock,
     progress: Callable[[float], None],
 ) -> None:
     """Add to the samples of each contender, round by round; may replace bursts."""
+    again = dict.fromkeys(samples, blocker)  # what holds the queue if a burst must be laid out anew
     for _ in range(rounds):
         for index in rng.permutation(len(bursts)):
             burst = bursts[index]
@@ -169,8 +171,12 @@ def _take_turns(
                 try:
                     sample = burst.sample()
                 except QueueNotFilledError:
-                    # Its figures are to be of one kind: those that it had are taken again.
-                    burst = bursts[index] = prepare_burst(burst.contender, pace, None, clock)[0]
+                    # Its figures are to be of one kind: those that it had are taken again, once
+                    # more behind the blocker, then on the host's clock.
+                    contender = burst.contender
+                    burst, _first = prepare_burst(contender, pace, again[contender.name], clock)
+                    bursts[index] = burst
+                    again[contender.name] = None
                     taken.clear()
                     continue
                 taken.append(sample.seconds)

@@ -217,6 +217,26 @@ def test_figures_of_a_contender_are_of_one_kind() -> None:
     np.testing.assert_allclose(timing.samples, 9e-6, rtol=0.02)
 
 
+def test_a_burst_is_laid_out_anew_behind_the_blocker_before_the_host_s_clock_is_taken() -> None:
+    """The variation passes: two samples, one lost in it, and the next ones as at first."""
+    device = Jittering(FakeTime())
+    device.jitter = (0.0,) * 12 + (1e-3, 0.0) * 3 + (0.0,) * 1000
+    timing = measure_queued(QueuedContender("x", device, host=9e-6, seconds=2e-6))
+    assert timing.clock_name == "queue filled" and len(timing.samples) == 3
+    assert timing.median == pytest.approx(2e-6, rel=1e-3)
+
+
+def test_calls_too_few_to_be_told_from_the_blocker_s_variation_become_more() -> None:
+    """Six calls take 12 us, by which the blocker is late at times."""
+    device = Jittering(FakeTime())
+    device.jitter = (20e-6, 0.0) * 3 + (0.0,) * 1000
+    burst, sample = fill_queue(
+        QueuedContender("x", device, host=9e-6, seconds=2e-6), 6, device, device.time.clock()
+    )
+    assert burst.calls == 12
+    assert sample.seconds == pytest.approx(2e-6, rel=1e-3)
+
+
 def test_the_time_of_the_blocker_asks_for_no_rest() -> None:
     device = FakeDevice(FakeTime())
     contender = QueuedContender("x", device, host=9e-6, seconds=2e-6)
