@@ -1,5 +1,6 @@
 ## NVIDIA's bulk copies of boxes of a matrix (TMA), and the barriers in local memory by which they say
-## that they are done: inline PTX for sm_90 (PTX ISA, "cp.async.bulk.tensor", "mbarrier").
+## that they are done: inline PTX for sm_90 (PTX ISA, "cp.async.bulk.tensor", "mbarrier",
+## "tensormap.cp_fenceproxy").
 ## Addresses in local memory are plain numbers of 32 bits.
 
 ## Functions around barriers and copies. `stores`: whether boxes are written to a matrix, too.
@@ -60,6 +61,16 @@ static inline ulong map_word(const int i, const ulong address, const ulong forma
     return i < 2 ? low : high;
 }
 
+// Writes a map that this sub-group has put together in local memory, where boxes may come then.
+// The instruction releases what it writes; ordinary stores and a fence take longer.
+static inline void write_map(__global ulong *map, const __local ulong *words)
+{
+    asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");
+    asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;"
+        : : "l"(map), "r"(address_of(words)) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
 // What this work-group wrote to a map is what its copies read.
 static inline void read_map_anew(const __global ulong *map)
 {
@@ -69,8 +80,9 @@ static inline void read_map_anew(const __global ulong *map)
 
 ## Writes the maps of matrices, which lie one behind the other: each by a sub-group, a word by each of
 ## its first work-items. `matrices`: (TensorMap, pointer, extents inner and outer, pitch in elements).
+## `local`: where in local memory they are put together, aligned to a map's 128 bytes.
 ## `each`: the loop over numbers of maps, where there are more than matrices, and `which`, the matrix of one.
-<%def name="write_maps(to, matrices, words, each='')" filter="trim">
+<%def name="write_maps(to, local, matrices, words, each='')" filter="trim">
 <%
     def of_each(values):
         values = list(values)
@@ -93,9 +105,11 @@ static inline void read_map_anew(const __global ulong *map)
         const ulong format = ${of_each(f"{one[0].format_word:#x}" for one in matrices)};
         const ulong box = ${of_each(f"{one[0].box_word:#x}" for one in matrices)};
         const ulong rows = ${of_each(str(one[0].rows_word) for one in matrices)};
+        const int at = ${words} * ${"number" if each else "which"};
+        __local ulong *words = (__local ulong *)${local} + at;
         if (word < ${words}) {
-            ${to}[${words} * ${"number" if each else "which"} + word] = map_word(word, address, format, row_bytes, (inner - 1) | (outer - 1) << 32, box, rows);
+            words[word] = map_word(word, address, format, row_bytes, (inner - 1) | (outer - 1) << 32, box, rows);
         }
-        asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
+        write_map(${to} + at, words);
     }
 </%def>

@@ -82,7 +82,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % if moved:
     // Maps of A and of B by turns, behind them a map of the result for each warpgroup.
     __global ulong *own_maps = maps + get_group_id(0) * ${map_words * map_count};
-    ${tensor_copy.write_maps("own_maps", maps_of, map_words, capture(each_map))}
+    ${tensor_copy.write_maps("own_maps", "memory", maps_of, map_words, capture(each_map))}
 % else:
     __global ulong *a_map = maps + get_group_id(0) * ${map_words * map_count};
     __global ulong *b_map = a_map + ${map_words};
@@ -92,7 +92,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % if c_boxed:
     __global ulong *c_map = a_map + ${3 * map_words};
 % endif
-    ${tensor_copy.write_maps("a_map", maps_of, map_words)}
+    ${tensor_copy.write_maps("a_map", "memory", maps_of, map_words)}
 % endif
     if (item == ${warpgroup}) {
         for (int stage = 0; stage < STAGES; ++stage) {

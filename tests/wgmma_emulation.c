@@ -339,6 +339,12 @@ static void copy_box(int loads, uint address, const ulong *map, int inner, int o
     }
 }
 
+// Each work-item of a sub-group copies a word.
+void emulated_write_map(ulong map, uint from)
+{
+    ((uint *)map)[item % 32] = *(uint *)at(from + 4 * (item % 32));
+}
+
 void emulated_load_box(uint to, ulong map, int inner, int outer, uint barrier)
 {
     const ulong *words = (const ulong *)map;
@@ -590,6 +596,11 @@ float emulated_tanh(float x)
 float emulated_positive(float x)
 {
     return x < 0 ? 0 : x;
+}
+
+void emulated_meet_in_sub_group(void)
+{
+    meet(SUB_GROUP + item / 32, 32);
 }
 
 uint emulated_shuffle(uint own, uint from)

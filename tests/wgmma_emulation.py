@@ -53,6 +53,8 @@ void emulated_meet(uint, uint);
 void emulated_store_pair(uint, uint, uint);
 void emulated_store(uint, uint);
 void emulated_stmatrix(uint, uint, uint, uint, uint);
+void emulated_meet_in_sub_group(void);
+void emulated_write_map(ulong, uint);
 void emulated_load_box(uint, ulong, int, int, uint);
 void emulated_store_box(uint, ulong, int, int);
 void emulated_wgmma(ulong, ulong, ulong, int, int, int, int);
@@ -101,6 +103,8 @@ def _call(match: re.Match[str]) -> str:
         "cp.async.bulk.tensor.2d.global": lambda: (
             f"emulated_store_box({given[0]}, (ulong){', '.join(given[1:])});"
         ),
+        "bar.warp.sync": lambda: "emulated_meet_in_sub_group();",
+        "tensormap.cp_fenceproxy": lambda: f"emulated_write_map((ulong){', '.join(given)});",
         "bar.sync": lambda: f"emulated_meet({text[9:-1].replace('%0', ''.join(given))});",
         "stmatrix": lambda: f"emulated_stmatrix({', '.join(given)});",
         "st.shared.v2": lambda: (
