@@ -25,6 +25,12 @@ _EPS = {
     "int32": 0.0,
 }  # fmt: skip
 
+#: From 0 to the next number: what rounding below the normal numbers may cost.
+_STEP = {
+    "float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074,
+    "int32": 0.0,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -108,7 +114,8 @@ def error_ratio(
 
     Allowed is ``(t k + 10) eps + p`` times ``|A| |B|`` for each element, eps that of the type
     that sums, t the terms and p the error of a product (`Precision.product_error`), and one
-    rounding to the type of the result where that is coarser. Sums of integers must be exact.
+    rounding to the type of the result where that is coarser, where small numbers have a least
+    distance. Sums of integers must be exact.
 
     Parameters
     ----------
@@ -130,9 +137,12 @@ def error_ratio(
         return float("inf")
     expected, magnitude = _expected(reference, bias)
     eps = _EPS[precision.arithmetic]
-    storage = _EPS[real_part_name(result.dtype.name)]
+    stored = real_part_name(result.dtype.name)
+    storage = _EPS[stored]
     relative = (precision.terms * reference.k + 10) * eps + precision.product_error if eps else 0.0
-    allowed = relative * magnitude + (storage if storage > eps else 0.0) * np.abs(expected)
+    allowed = relative * magnitude + _STEP[stored]
+    if storage > eps:
+        allowed = allowed + storage * np.abs(expected)
     return _largest(np.abs(_wide(result[reference.rows]) - expected), allowed)
 
 

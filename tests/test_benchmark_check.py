@@ -93,3 +93,19 @@ def test_the_result_is_poisoned_before_a_check(queue: Any, rng: np.random.Genera
     operands.poison()
     assert np.isnan(operands.result()).all()
     assert operands.result().shape == (4, 3)
+
+
+def test_rounding_among_the_smallest_float16_numbers_is_allowed_and_no_more(
+    queue: Any, rng: np.random.Generator
+) -> None:
+    """Products of single numbers, down to those between 0 and the least float16."""
+    arithmetic = arithmetic_of("float16")
+    operands = make_operands(Case(200, 300, 1), arithmetic, queue, rng)
+    one, reference = operands.sets[0], make_reference(operands, rng)
+    exact = one.a.host.astype(np.float64) @ one.b.host.astype(np.float64)
+    right = exact.astype(np.float16)
+    least = abs(exact) < 2.0**-14
+    assert least.any()
+    assert error_ratio(right, reference, arithmetic.precision) <= 0.6
+    wrong = np.where(least, right + np.float16(2.0**-22), right)
+    assert error_ratio(wrong, reference, arithmetic.precision) > 1
