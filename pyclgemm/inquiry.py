@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .config import Config, config_from_dict
 from .constraints import violations
+from .cpu_orientation import problem_on
 from .database import Database
 from .device import DeviceTraits
 from .epilogue import Epilogue
@@ -141,7 +142,7 @@ def choose(
 
 def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> list[KernelSource]:
     """The kernels that compute a product, in the order of their launches."""
-    schedule = make_schedule(oriented(product, config), config, traits)
+    schedule = make_schedule(oriented(product, config, traits), config, traits)
     return [launch.source for launch in schedule.launches]
 
 
@@ -151,6 +152,7 @@ def _row_major(rows: int, columns: int, batch: int | None) -> Matrix:
 
 
 def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, path: str) -> Config:
+    problem = problem_on(problem, traits)
     for _, entry in database.lookup(traits, problem.dtype, problem.precision.name):
         records = [
             record

@@ -241,8 +241,9 @@ def choose(
 
 def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:
     """Generate and build what `choice` says, for one queue."""
-    product = oriented(product, choice.config)
+    traits = traits_of(queue.device)
+    product = oriented(product, choice.config, traits)
     schedule = None
     if product.problem.m and product.problem.n and product.problem.products:
-        schedule = make_schedule(product, choice.config, traits_of(queue.device))
+        schedule = make_schedule(product, choice.config, traits)
     return LaunchSequence(queue_state(queue), product, schedule)

@@ -6,8 +6,8 @@ taken away. Two calls with equal problems run the same machine code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from .precision import Precision, is_complex, result_dtypes
 
@@ -15,6 +15,11 @@ from .precision import Precision, is_complex, result_dtypes
 #: "row": the column index (C order). "column": the row index (Fortran order).
 #: "strided": neither.
 Order = Literal["row", "column", "strided"]
+
+#: Which index has unit stride once a matrix is read transposed.
+_OTHER_ORDER: dict[Order, Order] = {"row": "column", "column": "row", "strided": "strided"}
+#: What a bias of each column is once rows and columns are exchanged.
+_OTHER_BIAS: dict[Any, Any] = {None: None, "column": "row", "row": "column"}
 
 #: The operands that are multiplied.
 OPERANDS: tuple[Literal["a", "b"], ...] = ("a", "b")
@@ -42,6 +47,11 @@ class MatrixLayout:
     alignment: int = 1
     conjugate: bool = False
     scattered: bool = False
+
+    @property
+    def transposed(self) -> MatrixLayout:
+        """That of the same entries with rows and columns exchanged."""
+        return replace(self, order=_OTHER_ORDER[self.order])
 
     def in_pieces(self, piece_bytes: int, stored_bytes: int) -> bool:
         """Whether whole pieces of so many bytes can be copied as they are, along either index.
@@ -129,6 +139,28 @@ class GemmProblem:
     def __post_init__(self) -> None:
         if not self.result_dtype:
             object.__setattr__(self, "result_dtype", result_dtypes(self.dtype)[0])
+
+    @property
+    def transposed(self) -> GemmProblem:
+        """The same product with rows and columns exchanged: C^T = B^T A^T.
+
+        Examples
+        --------
+        >>> from pyclgemm.gemm_shape import GemmShape
+        >>> other = GemmShape(8, 4, 2, "TN").problem("float32").transposed
+        >>> (other.m, other.n, other.k), other.a.order, other.b.order, other.out.order
+        ((4, 8, 2), 'column', 'row', 'column')
+        """
+        return replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a=self.b.transposed,
+            b=self.a.transposed,
+            out=self.out.transposed,
+            c=self.c.transposed if self.c else None,
+            bias=_OTHER_BIAS[self.bias],
+        )
 
     @property
     def types(self) -> str:

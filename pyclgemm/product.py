@@ -7,15 +7,11 @@ only exchanges its strides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from .operands import Matrix
 from .precision import Precision
 from .problem import GemmProblem, PackedLayout
-
-#: What a bias of each column is once rows and columns are exchanged.
-_OTHER_BIAS: dict[Any, Any] = {None: None, "column": "row", "row": "column"}
 
 
 @dataclass(frozen=True)
@@ -47,19 +43,15 @@ class Product:
     @property
     def transposed(self) -> Product:
         """The same product with rows and columns exchanged: C^T = B^T A^T."""
-        a, b, out = self.b.transposed, self.a.transposed, self.out.transposed
-        c = self.c.transposed if self.c else None
-        problem = replace(
-            self.problem,
-            m=self.problem.n,
-            n=self.problem.m,
-            a=a.layout,
-            b=b.layout,
-            out=out.layout,
-            c=c.layout if c else None,
-            bias=_OTHER_BIAS[self.problem.bias],
+        return Product(
+            self.problem.transposed,
+            self.b.transposed,
+            self.a.transposed,
+            self.out.transposed,
+            self.c.transposed if self.c else None,
+            self.bias_stride,
+            not self.swapped,
         )
-        return Product(problem, a, b, out, c, self.bias_stride, not self.swapped)
 
 
 def make_product(

@@ -134,7 +134,7 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     device = queue.device
     traits = traits_of(device)
     problem, config = product.problem, choice.config
-    schedule = make_schedule(oriented(product, config), config, traits)
+    schedule = make_schedule(oriented(product, config, traits), config, traits)
     launches = schedule.launches
     main = launches[-1]
     resources = resources_of(queue.context, device, main.source)

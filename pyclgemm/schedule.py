@@ -19,6 +19,7 @@ from .config import (
     XgemmConfig,
     XgemmDirectConfig,
 )
+from .cpu_orientation import product_on
 from .cpu_schedule import schedule_cpu
 from .device import DeviceTraits
 from .element import operand_type
@@ -40,10 +41,12 @@ _PACKED_WIDTH = 16
 _PARTS_PER_CORE = 4
 
 
-def oriented(product: Product, config: Config) -> Product:
-    """Exchange rows and columns where the kernel family wants it."""
+def oriented(product: Product, config: Config, traits: DeviceTraits) -> Product:
+    """Exchange rows and columns where the kernel family, or a CPU, wants it."""
     if isinstance(config, WgmmaConfig):
         return oriented_wgmma(product)
+    if isinstance(config, CpuConfig):
+        return product_on(product, traits)
     few_columns = product.problem.n < product.problem.m
     if isinstance(config, GemvConfig) and few_columns and product.problem.packed is None:
         return product.transposed

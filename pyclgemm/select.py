@@ -19,6 +19,7 @@ from .config import (
     as_config,
 )
 from .constraints import check_config, violations
+from .cpu_orientation import problem_on
 from .database import Database
 from .device import DeviceTraits
 from .errors import ConfigError, UnsupportedError
@@ -67,14 +68,14 @@ def select(
 ) -> Choice:
     """Choose the path and the configuration for a problem on a device.
 
-    A CPU takes the "cpu" path. On other devices an entry that was measured and has no
-    threshold tells the fastest path shape by shape: the record for the nearest product is
-    taken, whatever its path. Otherwise the indirect path is taken from the database's threshold
-    on, else the direct one. Of that path's records the one for the nearest product is taken that
-    the device can run; if none fits, the next level's, and last the other path's. How near a
-    record is, `pyclgemm.shape_distance` says: layout, alignment and how the tiles fit count beside
-    the sizes. Batches take records of batches before all others, where one is near, and single
-    products never do.
+    A CPU takes the "cpu" path, which computes narrow results as their transposes. On other
+    devices an entry that was measured and has no threshold tells the fastest path shape by
+    shape: the record for the nearest product is taken, whatever its path. Otherwise the indirect
+    path is taken from the database's threshold on, else the direct one. Of that path's records
+    the one for the nearest product is taken that the device can run; if none fits, the next
+    level's, and last the other path's. How near a record is, `pyclgemm.shape_distance` says:
+    layout, alignment and how the tiles fit count beside the sizes. Batches take records of
+    batches before all others, where one is near, and single products never do.
 
     Parameters
     ----------
@@ -103,6 +104,7 @@ def select(
     """
     if config is not None:
         return _callers_choice(problem, traits, config)
+    given, problem = problem, problem_on(problem, traits)
     precision = problem.precision.name
     hits = database.lookup(traits, problem.dtype, precision)
     rank = "smallest" if 0 in (problem.m, problem.n, problem.k) else "nearest"
@@ -120,6 +122,8 @@ def select(
                     passed_over.add(f"{file.match}'s {path}", str(record), "; ".join(broken))
                     continue
                 reasons = [attempt.reason, f"the {rank} record is for {record}"]
+                if problem is not given:
+                    reasons.insert(1, "rows and columns are exchanged, for there are few columns")
                 if record.kind == "single" and problem.products > 1:
                     reasons.append("a single product")
                 if attempt.instead_of:

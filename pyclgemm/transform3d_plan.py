@@ -208,7 +208,7 @@ def build_transform(
         trans_a=False, trans_b=False, epilogue=None, precision=None, reads_product=True,
     )  # fmt: skip
     gemm_choice = choose(queue, product, None)
-    product = oriented(product, gemm_choice.config)
+    product = oriented(product, gemm_choice.config, traits)
     gemm = make_gemm_schedule(product, gemm_choice.config, traits)
     schedule = make_kronecker_schedule(transform, product, gemm, traits)
     return LaunchSequence(state, product, schedule, _NAMES)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .config import FAMILIES
+from .cpu_orientation import problem_on
 from .database import Database, load_database
 from .device import DeviceTraits
 from .errors import ArgumentError
@@ -142,11 +143,11 @@ def tune(
         if family not in FAMILIES:
             raise ArgumentError(f"families has {family!r}; known are {', '.join(FAMILIES)}")
     algorithm = resolve_precision(precision, dtype)
-    standings = [
-        Standing(shape, shape.problem(dtype, precision))
-        for shape in dict.fromkeys(map(GemmShape.of, shapes))
-    ]
     with open_process(device, dtype, precision) as process:
+        standings = [
+            Standing(shape, problem_on(shape.problem(dtype, precision), process.traits))
+            for shape in dict.fromkeys(map(GemmShape.of, shapes))
+        ]
         session = TuningSession(
             process,
             standings,

@@ -43,7 +43,7 @@ def texts_of(config: Any) -> list[str]:
     texts = []
     for inquiry in INQUIRIES:
         if not violations(config, inquiry.dtype, GPU):
-            product = oriented(product_of(inquiry), config)
+            product = oriented(product_of(inquiry), config, GPU)
             launches = make_schedule(product, config, GPU).launches
             texts += [launch.source.text for launch in launches]
     assert texts

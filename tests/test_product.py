@@ -8,17 +8,25 @@ import pytest
 from buffers import Layout
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 
-from pyclgemm import GemvConfig, XgemmDirectConfig
+from pyclgemm import CpuConfig, GemvConfig, XgemmDirectConfig
+from pyclgemm.database import load_database
+from pyclgemm.device import DeviceTraits
+from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.operands import Matrix
 from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import PackedLayout
 from pyclgemm.product import Product, make_product
 from pyclgemm.schedule import oriented
+from pyclgemm.select import select
+from pyclgemm.typical import typical_traits
 
 pytestmark = pytest.mark.any_runtime
 
 GEMV = GemvConfig(MR=2, WGS=32, LANES_N=4, VW=4, KWI=2)
 ONE_ROW = GemvConfig(MR=1, WGS=16, LANES_N=1, VW=2)
+CPU = CpuConfig(MR=2, NR=8, KC=32, VW=4)
+CPU_IN_PLACE = CpuConfig(MR=3, NR=8, KC=32, VW=4, PACKB=0)
+GPU, AVX512, AVX2 = map(typical_traits, ("sm_90", "x86-64-v4", "x86-64-v3"))
 DIRECT = XgemmDirectConfig(
     WGD=16, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=2, PADB=2
 )
@@ -77,7 +85,7 @@ def test_a_product_without_addend_and_bias() -> None:
 )
 def test_gemv_takes_few_rows(m: int, n: int, exchanged: bool) -> None:
     product = _product(m, n, 7)
-    turned = oriented(product, GEMV)
+    turned = oriented(product, GEMV, GPU)
     assert turned == (product.transposed if exchanged else product)
     assert turned.problem.m <= turned.problem.n
 
@@ -86,19 +94,58 @@ def test_a_column_major_result_is_not_exchanged_for_nothing() -> None:
     # Its canonical form already has few rows: back to the caller's would be wrong.
     product = _product(40, 3, 7, column_major=True)
     assert product.problem.m == 3
-    assert oriented(product, GEMV) == product
+    assert oriented(product, GEMV, GPU) == product
+
+
+@pytest.mark.parametrize(
+    ("sizes", "column_major", "traits", "exchanged"),
+    [
+        ((128, 16, 32), False, AVX512, True), ((128, 17, 32), False, AVX512, False),
+        ((127, 16, 32), False, AVX512, False), ((128, 16, 31), False, AVX512, False),
+        ((3, 128, 32), False, AVX512, False), ((128, 0, 32), False, AVX512, False),
+        ((128, 16, 4), True, AVX512, True), ((128, 16, 3), True, AVX512, False),
+        ((128, 4, 32), False, AVX2, True), ((128, 5, 32), False, AVX2, False),
+        ((128, 16, 4), True, AVX2, True), ((128, 16, 32), False, GPU, False),
+    ],
+)  # fmt: skip
+def test_a_cpu_exchanges_rows_and_columns_of_narrow_results(
+    sizes: tuple[int, int, int], column_major: bool, traits: DeviceTraits, exchanged: bool
+) -> None:
+    """Of complex64: 16 columns are the 128 bytes, and 4 a vector of AVX2."""
+    m, _, k = sizes
+    changes = {"a": Matrix(m, k, 1, m, 0)} if column_major else {}
+    product = _product(*sizes, **changes)
+    turned = oriented(product, CPU, traits)
+    assert turned == (product.transposed if exchanged else product)
+    assert oriented(turned, CPU, traits) == turned
+    packed = _product(*sizes, packed=PackedLayout("cpu", depth_block=8, width=16), **changes)
+    assert oriented(packed, CPU, traits) is packed
+
+
+def test_a_record_for_few_rows_is_taken_for_as_few_columns() -> None:
+    traits, database = typical_traits("x86-64-v4"), load_database()
+    narrow = GemmShape(2000, 4, 500).problem("float32")
+    chosen, few = (select(one, traits, database) for one in (narrow, narrow.transposed))
+    assert chosen.config == few.config
+    assert "rows and columns are exchanged" in chosen.reason
+    assert "exchanged" not in few.reason
+    assert isinstance(chosen.config, CpuConfig)
+    assert not chosen.config.PACKB, "a block of few rows reads the other operand in place"
 
 
 def test_other_families_and_a_packed_b_are_left_alone() -> None:
     product = _product(40, 3, 7)
-    assert oriented(product, DIRECT) is product
+    assert oriented(product, DIRECT, GPU) is product
     packed = _product(40, 3, 7, packed=PackedLayout("gpu", depth_block=8, width=16))
-    assert oriented(packed, GEMV) is packed
+    assert oriented(packed, GEMV, GPU) is packed
 
 
 # On devices: tall and flat, with everything on
 
-EVERY_CONFIG = pytest.mark.parametrize("config", [GEMV, ONE_ROW], ids=["plain", "one row"])
+EVERY_GEMV = pytest.mark.parametrize("config", [GEMV, ONE_ROW], ids=["plain", "one row"])
+EVERY_CONFIG = pytest.mark.parametrize(
+    "config", [GEMV, ONE_ROW, CPU, CPU_IN_PLACE], ids=["plain", "one row", "cpu", "cpu in place"]
+)
 SIZES = [(130, 1, 37), (65, 3, 64), (1, 130, 37), (3, 64, 5)]
 
 
@@ -138,7 +185,7 @@ def test_conjugates(queue: Any, config: Any) -> None:
             )  # fmt: skip
 
 
-@EVERY_CONFIG
+@EVERY_GEMV
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
 def test_a_packed_b(queue: Any, config: Any, trans_b: bool) -> None:
     layout = PackedLayout("gpu", depth_block=32, width=64)

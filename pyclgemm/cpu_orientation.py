@@ -1,0 +1,68 @@
+"""Which way round a CPU computes a product. Pure.
+
+The tiles of the CPU family are a few rows high and whole vectors wide: a result of few columns
+leaves most of each vector empty. Its transpose has few rows, C^T = B^T A^T, and A is read once,
+where it lies. Records of the database, too, are for what is computed.
+"""
+
+from __future__ import annotations
+
+from .device import DeviceTraits
+from .element import stored_bytes
+from .problem import GemmProblem
+from .product import Product
+
+#: Bytes of a row up to which a result is narrow. With vectors of 64 bytes (float32, m = 2000,
+#: k = 500) results of 16 columns ran 2.2 to 3.9 times as fast transposed, of 32 columns 1.4 to
+#: 2.1 times, of 128 columns 0.8 to 0.9 times; with vectors of 32 bytes, and A column-major, of 8
+#: to 32 columns 1.2 to 2.1 times.
+_NARROW_BYTES = 128
+#: Bytes of the vectors of which a tile of C is so wide that half of it is narrow in any case.
+#: Beneath, where rows of A lie along k, one vector is: 1.5 times with 8 columns, 0.8 with 16.
+_LONG_VECTOR = 64
+#: Times as many rows: with 60 rows and 30 columns it took twice as long.
+_TALLER = 8
+#: Least k where rows of A lie along k, for dot products of whole vectors (0.7 and below beneath).
+_LEAST_DOTS = 32
+#: Columns for each of k elsewhere: results are stored one by one, which weighs on short sums.
+_COLUMNS_PER_DEPTH = 4
+
+
+def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
+    """Whether a device exchanges rows and columns of a product before it chooses a kernel.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product; with a packed B it is left as it is.
+    traits : DeviceTraits
+        The device: no GPU does.
+
+    Examples
+    --------
+    >>> from pyclgemm.gemm_shape import GemmShape
+    >>> from pyclgemm.typical import typical_traits
+    >>> shapes = GemmShape(2000, 8, 500), GemmShape(2000, 64, 500), GemmShape(2000, 8, 16)
+    >>> cpu = typical_traits("x86-64-v4")
+    >>> [is_transposed_on(shape.problem("float32"), cpu) for shape in shapes]
+    [True, False, False]
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    if traits.type != "cpu" or problem.packed or not n or m < _TALLER * n:
+        return False
+    row_bytes = n * stored_bytes(problem.dtype)
+    if problem.a.order != "row":
+        return row_bytes <= _NARROW_BYTES and k * _COLUMNS_PER_DEPTH >= n
+    vector = traits.vector_bytes
+    narrow = _NARROW_BYTES if vector >= _LONG_VECTOR else vector
+    return row_bytes <= narrow and k >= _LEAST_DOTS
+
+
+def problem_on(problem: GemmProblem, traits: DeviceTraits) -> GemmProblem:
+    """The product as a device computes it, for which records are looked up and kept."""
+    return problem.transposed if is_transposed_on(problem, traits) else problem
+
+
+def product_on(product: Product, traits: DeviceTraits) -> Product:
+    """The same with its matrices."""
+    return product.transposed if is_transposed_on(product.problem, traits) else product
