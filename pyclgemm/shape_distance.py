@@ -53,6 +53,9 @@ _NARROWER_PACKED = 0.5
 #: products, which are different kernels. 1 x 3072 x 768 with the record for the other one ran at
 #: a third of the speed.
 _OTHER_TILE = 4.0
+#: Vectors in k below which such dot products are slower than packing B, which turns it: 8 x 8000 x
+#: 15 ran at a seventh of the speed, 4 x 8000 x 48 at half (AVX-512; from 4 vectors on alike).
+_FEW_VECTORS = 4
 #: Octaves where rows are aligned to more than at the record: it left out what vectors give.
 _WIDER = 1.0
 
@@ -114,10 +117,11 @@ def distance(
     for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
         if one is not None and other is not None and one != other:
             octaves += _ORDER_PACKED if packs else _ORDER
-    orders_b = {wanted.order_b, known.order_b} - {None}
-    if isinstance(config, CpuConfig) and not config.PACKB and len(orders_b) == 2:
-        octaves += _OTHER_TILE
     if isinstance(config, CpuConfig):
+        if not config.PACKB:
+            orders_b = {wanted.order_b, known.order_b} - {None}
+            dots = wanted.order_b == "column" and wanted.sizes[2] < _FEW_VECTORS * config.VW
+            octaves += _OTHER_TILE if len(orders_b) == 2 or dots else 0
         return octaves  # its vectors need no alignment, and gain nothing by it
     # Alignment below the record's does no harm to vectors that are no wider than it.
     alignment = known.alignment if known.alignment < wanted.widest else ALIGNED

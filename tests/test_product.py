@@ -100,12 +100,12 @@ def test_a_column_major_result_is_not_exchanged_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("sizes", "column_major", "traits", "exchanged"),
     [
-        ((128, 16, 32), False, AVX512, True), ((128, 17, 32), False, AVX512, False),
-        ((127, 16, 32), False, AVX512, False), ((128, 16, 31), False, AVX512, False),
-        ((3, 128, 32), False, AVX512, False), ((128, 0, 32), False, AVX512, False),
-        ((128, 16, 4), True, AVX512, True), ((128, 16, 3), True, AVX512, False),
-        ((128, 4, 32), False, AVX2, True), ((128, 5, 32), False, AVX2, False),
-        ((128, 16, 4), True, AVX2, True), ((128, 16, 32), False, GPU, False),
+        ((128, 16, 6), False, AVX512, True), ((128, 17, 6), False, AVX512, False),
+        ((127, 16, 6), False, AVX512, False), ((128, 16, 5), False, AVX512, False),
+        ((3, 128, 6), False, AVX512, False), ((128, 0, 6), False, AVX512, False),
+        ((128, 16, 6), True, AVX512, True), ((128, 16, 5), True, AVX512, False),
+        ((128, 4, 6), False, AVX2, True), ((128, 5, 6), False, AVX2, False),
+        ((128, 16, 6), True, AVX2, True), ((128, 16, 6), False, GPU, False),
     ],
 )  # fmt: skip
 def test_a_cpu_exchanges_rows_and_columns_of_narrow_results(
