@@ -213,6 +213,18 @@ def test_b_that_a_cpu_reads_in_place_the_other_way_is_another_kernel():
     assert distance(traits("4x1x900"), traits("4x1x900:NT"), in_place) == 0
 
 
+def test_dot_products_of_few_vectors_are_passed_over():
+    """TILE's vectors have 4 elements: 16 of k are enough."""
+    dots, packed = replace(TILE, PACKB=0), replace(TILE, MR=2)
+    records = [Record((8, 4096, 16), dots, layout="NT"), Record((16, 2048, 32), packed)]
+
+    def chosen(text):
+        return by_distance(records, traits(text))[0].config
+
+    assert (chosen("8x4096x16:NT"), chosen("8x4096x15:NT")) == (dots, packed)
+    assert distance(traits("8x4096x15"), traits("8x4096x15"), dots) == 0
+
+
 # -------------------------------------------------------------------------- batches
 
 
