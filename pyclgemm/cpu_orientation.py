@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .device import DeviceTraits
 from .element import stored_bytes
+from .path_order import is_small_batch
 from .problem import GemmProblem
 from .product import Product
 
@@ -47,6 +48,8 @@ def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
     [True, False, False]
     """
     m, n, k = problem.m, problem.n, problem.k
+    if is_small_batch(problem):  # kernels of their own, for any proportions
+        return False
     if traits.type != "cpu" or problem.packed or not n or m < _TALLER * n:
         return False
     if n > _COLUMNS_PER_DEPTH * k:

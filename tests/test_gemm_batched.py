@@ -59,6 +59,16 @@ def test_steps_of_every_family(queue: Any, config: Any) -> None:
 
 
 @pytest.mark.any_runtime
+@pytest.mark.parametrize("config", [CONFIGS["cpu"], CONFIGS["cpu, B in place"]])
+@pytest.mark.parametrize("trans_a", [False, True])
+def test_narrow_results_which_a_cpu_transposes(queue: Any, config: Any, trans_a: bool) -> None:
+    check_batch(
+        queue, 4, (130, 3, 70), config=config, trans_a=trans_a, beta=0.5, c=STRIDED, bias=True,
+        activation="silu", steps="backwards shared interleaved apart",
+    )  # fmt: skip
+
+
+@pytest.mark.any_runtime
 @pytest.mark.parametrize(
     "steps",
     [

@@ -9,6 +9,7 @@ from buffers import Layout
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 
 from pyclgemm import CpuConfig, GemvConfig, XgemmDirectConfig
+from pyclgemm.cpu_orientation import problem_on
 from pyclgemm.database import load_database
 from pyclgemm.device import DeviceTraits
 from pyclgemm.gemm_shape import GemmShape
@@ -120,6 +121,11 @@ def test_a_cpu_exchanges_rows_and_columns_of_narrow_results(
     assert oriented(turned, CPU, traits) == turned
     packed = _product(*sizes, packed=PackedLayout("cpu", depth_block=8, width=16), **changes)
     assert oriented(packed, CPU, traits) is packed
+
+
+def test_small_products_of_a_batch_are_left_alone() -> None:
+    batches = [GemmShape(m, 4, 60, batch=100).problem("float32") for m in (64, 65)]
+    assert [problem_on(batch, AVX512) != batch for batch in batches] == [False, True]
 
 
 def test_a_record_for_few_rows_is_taken_for_as_few_columns() -> None:
