@@ -15,9 +15,9 @@ from .product import Product
 
 #: Bytes of a row up to which a result is narrow. With vectors of 64 bytes (float32, m = 2000,
 #: k = 500) results of 16 columns ran 2.2 to 3.9 times as fast transposed, of 32 columns 1.4 to
-#: 2.1 times, of 128 columns 0.8 to 0.9 times; with vectors of 32 bytes, and A column-major, of 8
-#: to 32 columns 1.2 to 2.1 times.
-_NARROW_BYTES = 128
+#: 2.1 times, of 40 columns 1.1 to 2.2 times, of 128 columns 0.8 to 0.9 times; with vectors of 32
+#: bytes, and A column-major, of 8 to 32 columns 1.2 to 2.1 times.
+_NARROW_BYTES = 160
 #: Bytes of the vectors of which a tile of C is so wide that half of it is narrow in any case.
 #: Beneath, where rows of A lie along k, one vector is: 1.5 times with 8 columns, 0.8 with 16.
 _LONG_VECTOR = 64

@@ -101,18 +101,18 @@ def test_a_column_major_result_is_not_exchanged_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("sizes", "column_major", "traits", "exchanged"),
     [
-        ((128, 16, 6), False, AVX512, True), ((128, 17, 6), False, AVX512, False),
-        ((127, 16, 6), False, AVX512, False), ((128, 16, 5), False, AVX512, False),
-        ((3, 128, 6), False, AVX512, False), ((128, 0, 6), False, AVX512, False),
-        ((128, 16, 6), True, AVX512, True), ((128, 16, 5), True, AVX512, False),
+        ((160, 20, 7), False, AVX512, True), ((168, 21, 7), False, AVX512, False),
+        ((159, 20, 7), False, AVX512, False), ((160, 20, 6), False, AVX512, False),
+        ((3, 160, 7), False, AVX512, False), ((160, 0, 7), False, AVX512, False),
+        ((160, 20, 7), True, AVX512, True), ((160, 20, 6), True, AVX512, False),
         ((128, 4, 6), False, AVX2, True), ((128, 5, 6), False, AVX2, False),
-        ((128, 16, 6), True, AVX2, True), ((128, 16, 6), False, GPU, False),
+        ((160, 20, 7), True, AVX2, True), ((160, 20, 7), False, GPU, False),
     ],
 )  # fmt: skip
 def test_a_cpu_exchanges_rows_and_columns_of_narrow_results(
     sizes: tuple[int, int, int], column_major: bool, traits: DeviceTraits, exchanged: bool
 ) -> None:
-    """Of complex64: 16 columns are the 128 bytes, and 4 a vector of AVX2."""
+    """Of complex64: 20 columns are 160 bytes, and 4 a vector of AVX2."""
     m, _, k = sizes
     changes = {"a": Matrix(m, k, 1, m, 0)} if column_major else {}
     product = _product(*sizes, **changes)

@@ -106,7 +106,7 @@ def test_a_cpu_takes_the_cpu_path():
 
 @pytest.mark.parametrize(
     ("m", "n", "config"),
-    [(1, 1024, ROWS), (2, 700, ROWS), (900, 3000, SQUARE), (900, 40, NARROW), (900, 2, ROWS)],
+    [(1, 1024, ROWS), (2, 700, ROWS), (900, 3000, SQUARE), (900, 50, NARROW), (900, 2, ROWS)],
 )
 def test_the_nearest_record_of_the_path_for_what_is_computed(m, n, config):
     assert select(problem(m, n, 1000), cpu(), DATABASE).config == config
