@@ -133,8 +133,9 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     """
     device = queue.device
     traits = traits_of(device)
-    problem, config = product.problem, choice.config
-    schedule = make_schedule(oriented(product, config, traits), config, traits)
+    config = choice.config
+    computed = oriented(product, config, traits)
+    problem, schedule = computed.problem, make_schedule(computed, config, traits)
     launches = schedule.launches
     main = launches[-1]
     resources = resources_of(queue.context, device, main.source)

@@ -15,7 +15,7 @@ from rich.console import Console
 from pyclgemm import ceilings_cache, discovery, operand_pool, profile_plot
 from pyclgemm.ceilings import Ceilings
 from pyclgemm.cli import main
-from pyclgemm.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.errors import ArgumentError, ConfigError, PyclgemmError
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.occupancy import Occupancy
@@ -71,6 +71,17 @@ def test_parameters_and_epilogue_are_those_asked_for(queue, traits):
     assert found.analysis.product.problem.activation == "silu"
     with pytest.raises(ConfigError, match="no parameter FOO"):
         profile(queue, inquiry, parameters={"FOO": 1}, ceilings=CEILINGS)
+
+
+def test_a_narrow_result_is_analysed_as_it_is_computed(queue, traits):
+    if traits.type != "cpu":
+        pytest.skip("only CPUs compute narrow results as their transposes")
+    config = CpuConfig(MR=4, NR=8, KC=64, VW=8)
+    choice = Choice("cpu", config, "caller", "", "")
+    analysis = analyse(queue, product_of(Inquiry(200, 4, 64)), choice)
+    assert analysis.product.problem.n == 4
+    assert (analysis.utilisation.tiles, analysis.utilisation.useful) == (25, 1.0)
+    assert analysis.traffic.tiles == 25 * 64 * (4 + 8) * 4
 
 
 def test_shared_tiles_move_partial_sums(queue):
