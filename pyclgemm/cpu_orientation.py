@@ -48,11 +48,9 @@ def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
     [True, False, False]
     """
     m, n, k = problem.m, problem.n, problem.k
-    if is_small_batch(problem):  # kernels of their own, for any proportions
-        return False
-    if traits.type != "cpu" or problem.packed or not n or m < _TALLER * n:
-        return False
-    if n > _COLUMNS_PER_DEPTH * k:
+    if traits.type != "cpu" or problem.packed or is_small_batch(problem):
+        return False  # small products have kernels of their own, for any proportions
+    if not n or m < _TALLER * n or n > _COLUMNS_PER_DEPTH * k:
         return False
     any_order = traits.vector_bytes >= _LONG_VECTOR or problem.a.order != "row"
     narrow = _NARROW_BYTES if any_order else traits.vector_bytes

@@ -121,9 +121,10 @@ def select(
                 if broken:
                     passed_over.add(f"{file.match}'s {path}", str(record), "; ".join(broken))
                     continue
-                reasons = [attempt.reason, f"the {rank} record is for {record}"]
+                reasons = [attempt.reason]
                 if problem is not given:
-                    reasons.insert(1, "rows and columns are exchanged, for there are few columns")
+                    reasons.append("rows and columns are exchanged, for there are few columns")
+                reasons.append(f"the {rank} record is for {record}")
                 if record.kind == "single" and problem.products > 1:
                     reasons.append("a single product")
                 if attempt.instead_of:
