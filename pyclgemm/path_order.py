@@ -87,7 +87,7 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         raise UnsupportedError(
             f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
         )
-    if problem.precision.needs_matrix_unit:
+    if problem.precision.multiplied_by_units_alone:
         reason = f"only matrix units compute {problem.precision.name}"
         attempts = _batch_attempt(UNIT_FAMILIES, problem, hits)
         return [*attempts, Attempt(UNIT_FAMILIES, hits, reason)]

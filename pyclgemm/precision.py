@@ -75,8 +75,25 @@ class Precision:
 
     @property
     def needs_matrix_unit(self) -> bool:
-        """Whether no other unit multiplies in this way."""
+        """Whether it is offered on devices with matrix units alone."""
         return self.multiplied in ("tf32", "bfloat16", "int8")
+
+    @property
+    def multiplied_by_units_alone(self) -> bool:
+        """Whether nothing but a matrix unit multiplies in this way.
+
+        Elements that are multiplied as they are stored have exact products in the type of the
+        sums, so that any kernel that sums in it computes the same. Others are rounded or split
+        first, which is written for units.
+
+        Examples
+        --------
+        >>> resolve_precision("BF16_BF16_F32", "float32").multiplied_by_units_alone
+        True
+        >>> resolve_precision("BF16_BF16_F32", "bfloat16").multiplied_by_units_alone
+        False
+        """
+        return self.multiplied is not None and self.multiplied != self.operand
 
 
 #: By their name and the real type of the operands.
@@ -114,7 +131,7 @@ _DEFAULTS = {
 #: NumPy names of the element types that an operand may have.
 DTYPES = tuple(_DEFAULTS)
 
-#: Those that only matrix units multiply.
+#: Those that are offered on devices with matrix units alone.
 UNIT_DTYPES = ("bfloat16", "int8")
 
 #: Types that a result may have by the type of the operands, where that is not the only one.

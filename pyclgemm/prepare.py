@@ -211,8 +211,8 @@ def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> N
             )
         if dtype in UNIT_DTYPES and matrix_unit(precision, traits) is None:
             raise UnsupportedError(
-                f"the operands are {dtype}, which only matrix units multiply; {traits.name!r} has "
-                f"none that this version drives for {precision.name}"
+                f"the operands are {dtype}, which is for devices with matrix units; "
+                f"{traits.name!r} has none that this version drives for {precision.name}"
             )
         required_unit(precision, traits)
     lacking = {

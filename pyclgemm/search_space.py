@@ -167,7 +167,7 @@ def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple
     if not is_complex(dtype):
         units += ("wgmma",) if wgmma_unit(precision, traits) else ()
         units += ("matrix",) if matrix_unit(precision, traits) else ()
-    return units if precision.needs_matrix_unit else ("indirect", "direct", "gemv", *units)
+    return units if precision.multiplied_by_units_alone else ("indirect", "direct", "gemv", *units)
 
 
 def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
@@ -183,7 +183,7 @@ def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
     >>> small_family(batch.problem("complex64"), typical_traits("x86-64-v3")) is None
     True
     """
-    if not is_small_batch(problem) or problem.precision.needs_matrix_unit:
+    if not is_small_batch(problem) or problem.precision.multiplied_by_units_alone:
         return None
     if traits.type != "cpu":
         return SmallConfig.family

@@ -213,7 +213,7 @@ def _callers_choice(
 ) -> Choice:
     config = as_config(config)
     check_config(config, problem.dtype, traits)
-    if problem.precision.needs_matrix_unit and config.family not in UNIT_FAMILIES:
+    if problem.precision.multiplied_by_units_alone and config.family not in UNIT_FAMILIES:
         raise ConfigError(
             f"config is {config.family} {config}; precision is {problem.precision.name}, which "
             "only matrix units compute: a MatrixConfig or a WgmmaConfig is wanted"

@@ -11,8 +11,6 @@ _SMALL_CPU = ("small_cpu",)
 #: Vectors of sums of a register tile: more are spilled by any CPU's compiler.
 _MOST_VECTORS = 32
 
-_UNITS_ONLY = ("bfloat16", "int8")
-
 SMALL_CONSTRAINTS: tuple[Constraint, ...] = (
     *(one_of(name, _SMALL, (1, 2, 4, 8, 16)) for name in ("MWI", "NWI")),
     one_of("VW", _SMALL_CPU, (1, 2, 4, 8, 16)),
@@ -28,12 +26,6 @@ SMALL_CONSTRAINTS: tuple[Constraint, ...] = (
         _SMALL_CPU,
         lambda c, dtype, traits: c.MR * (c.NR // c.VW) <= _MOST_VECTORS,
         lambda c, dtype, traits: f"MR is {c.MR}, NR is {c.NR}, VW is {c.VW}",
-    ),
-    Constraint(
-        "kernels for small products multiply without matrix units",
-        (*_SMALL, *_SMALL_CPU),
-        lambda c, dtype, traits: dtype not in _UNITS_ONLY,
-        lambda c, dtype, traits: f"the operands are {dtype}",
     ),
     Constraint(
         "those of CPUs multiply real elements",

@@ -175,8 +175,6 @@ BROKEN = [
     (SMALL, {"NWI": 32}, "float32", "NWI must be one of 1, 2, 4, 8, 16: NWI is 32"),
     (SMALL, {"MWI": 16, "NWI": 16}, "float32", "a tile must not have more than 128 sums: MWI is "
      "16, NWI is 16"),
-    (SMALL, {}, "int8", "kernels for small products multiply without matrix units: the operands "
-     "are int8"),
     (SMALL_CPU, {"NR": 24}, "float32", "NR must be a multiple of VW: NR is 24, VW is 16"),
     (SMALL_CPU, {"MR": 12, "NR": 64}, "float32", "a tile must not have more than 32 vectors of "
      "sums: MR is 12, NR is 64, VW is 16"),

@@ -270,7 +270,7 @@ class _Process:
 
 @pytest.mark.parametrize(
     ("architecture", "dtype", "precision"),
-    [("sm_90", *FAST), ("sm_90", "bfloat16", None), ("sm_90", "int8", None),
+    [("sm_90", *FAST), ("sm_90", "float32", "BF16_BF16_F32"),
      ("gfx1100", "float32", "BF16_BF16_F32_X3")],
 )  # fmt: skip
 def test_a_dry_run_counts_the_space_of_units(

@@ -133,7 +133,7 @@ def test_tf32_is_held_to_elements_that_are_cut_off() -> None:
 
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
 @pytest.mark.parametrize("architecture", ["sm_70", "x86-64-v4", "gfx1030"])
-def test_types_that_only_units_multiply(dtype: str, architecture: str) -> None:
+def test_types_for_devices_with_units(dtype: str, architecture: str) -> None:
     precision = resolve_precision(None, dtype)
     assert precision.needs_matrix_unit
     traits = typical_traits(architecture)
@@ -300,7 +300,7 @@ def test_a_single_column_is_a_column(queue: Any, rng: Any) -> None:
     assert_close(pyclgemm.plan(queue, a, b)(a, b).get(), expected_gemm(a.get(), b.get()))
 
 
-# ---------------------------------------------------------- types that only units multiply
+# ------------------------------------------------------------ types for devices with units
 
 UNITS = MatrixConfig(MWG=32, NWG=32, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2)
 
