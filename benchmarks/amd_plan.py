@@ -71,7 +71,7 @@ def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) ->
     slabs = matrix_slabs(as_copied(problem, unit), packed, config, unit)
     items = work_items(config, unit.lanes)
     words = 2 if unit.register == "double" else 1
-    sums = config.MWG * config.NWG // items * words
+    sums = config.MWG * config.NWG * config.SLICES // items * words
     fragments = load.steps * words * slabs[0].parts * (
         config.MWG // config.SUBGROUPS_M // unit.m * unit.a_registers
         + config.NWG // config.SUBGROUPS_N // unit.n * unit.b_registers

@@ -19,6 +19,12 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fr
 #define MWG ${tiles.MWG}  // rows of a work-group's tile
 #define NWG ${tiles.NWG}  // columns of it
 #define KWG ${tiles.KWG}  // depth of a slab
+% if tiles.SLICES > 1:
+#define SLICES ${tiles.SLICES}  // of the sub-groups; each multiplies its own part of every slab
+#define SLICE_DEPTH (KWG / SLICES)  // depth of that part
+% else:
+#define SLICE_DEPTH KWG  // of the part of a slab that a sub-group multiplies: all
+% endif
 #define STAGES ${tiles.STAGES}  // slabs of each operand in local memory
 #define STEP ${unit.k * fragments.steps}  // depth of the fragments that are loaded at once
 #define ITEMS ${work_items}  // work-items of a group
@@ -33,6 +39,11 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fr
 % if collected:
 #define COLLECTED_PITCH (SUBGROUP_N + ${collected.padding})  // results from one row to the next in local memory
 #define ROW_PIECES (SUBGROUP_N / ${collected.width})  // of 16 bytes in a row of a sub-group's results
+% endif
+% if joined:
+#define JOINED_PITCH ${joined.pitch}  // sums from one row of a slice's tile to the next in local memory
+#define JOINED_TILE (MWG * JOINED_PITCH)
+#define ROW_PIECES (NWG / ${joined.width})  // of ${joined.width} results in a row of the tile
 % endif
 % for one in slabs:
 
@@ -98,7 +109,7 @@ ${half.unpacked("float2")}
     // Unrolled, the loads of all steps are moved to the front, and registers spill.
     #pragma unroll 1
 % endif
-    for (int p = 0; p < KWG; p += STEP) {
+    for (int p = 0; p < SLICE_DEPTH; p += STEP) {
         ${declare_fragments()}
         ${load_fragments("", "p")}
         ${fragment.multiply("")}
@@ -120,13 +131,13 @@ ${half.unpacked("float2")}
     // While fragments are multiplied, those of the next depth are loaded: at the end of a slab the
     // first of the next one.
     #pragma unroll
-    for (int p = 0; p < KWG; p += STEP) {
-        if (p + STEP == KWG) {
+    for (int p = 0; p < SLICE_DEPTH; p += STEP) {
+        if (p + STEP == SLICE_DEPTH) {
             ${slab.meet(tiles.STAGES)}
             ${slab.next_stage()}
             ${slab.move_slab_pointers()}
         }
-        ${load_fragments("[(p / STEP + 1) % 2]", "(p + STEP) % KWG")}
+        ${load_fragments("[(p / STEP + 1) % 2]", "(p + STEP) % SLICE_DEPTH")}
         if (p == 0) {
             ${slab.copy_next()}
         }
@@ -157,7 +168,10 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     const int item = get_local_id(0);
     const int lane = item % ${unit.lanes};
     const int a_first = item / ${unit.lanes} % ${tiles.SUBGROUPS_M} * SUBGROUP_M;
-    const int b_first = item / ${unit.lanes * tiles.SUBGROUPS_M} * SUBGROUP_N;
+    const int b_first = item / ${unit.lanes * tiles.SUBGROUPS_M}${f" % {tiles.SUBGROUPS_N}" if tiles.SLICES > 1 else ""} * SUBGROUP_N;
+% if tiles.SLICES > 1:
+    const int slice = item / ${unit.lanes * tiles.tile_subgroups};
+% endif
 
 % if unit.spelling == "builtin":
     sums accumulators[A_FRAGMENTS][B_FRAGMENTS];

@@ -4,7 +4,8 @@
 ## steps: `fetch` reads a work-item's share from global memory, `write` takes it to local memory;
 ## apart, so that the next slab can be on its way while this one is multiplied.
 ##
-## Context: slabs (MatrixSlab), past_registers, piece (C type of what is copied at once).
+## Context: slabs (MatrixSlab), tiles (a MatrixConfig), past_registers, piece (C type of what is copied
+## at once).
 <%namespace name="async_copy" file="async_copy.mako"/>
 <%! added = lambda step: f" + {step}" if step else "" %>
 
@@ -221,14 +222,19 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
     }
 </%def>
 
+## Where the part of the slab starts that this sub-group multiplies.
+<%def name="in_stage(slab)" filter="trim">
+${slab.name}_local + stage * ${slab.name.upper()}_SLAB${f" + {slab.name.upper()}_PLACE(0, slice * SLICE_DEPTH)" if tiles.SLICES > 1 else ""}
+</%def>
+
 <%def name="slab_pointers()" filter="trim">
     % for slab in slabs:
-    const __local stored *${slab.name}_slab = ${slab.name}_local + stage * ${slab.name.upper()}_SLAB;
+    const __local stored *${slab.name}_slab = ${in_stage(slab)};
     % endfor
 </%def>
 
 <%def name="move_slab_pointers()" filter="trim">
     % for slab in slabs:
-    ${slab.name}_slab = ${slab.name}_local + stage * ${slab.name.upper()}_SLAB;
+    ${slab.name}_slab = ${in_stage(slab)};
     % endfor
 </%def>

@@ -1,12 +1,21 @@
 ## The results of a work-group of matrix units, from the registers to where they belong.
 ##
-## Context: collected (a CollectedResults or None), unit (a MatrixUnit), parts, whole, and what all gemm
-## templates see.
+## Context: collected (a CollectedResults or None), joined (a JoinedResults or None), unit (a MatrixUnit),
+## parts, whole, and what all gemm templates see.
 <%namespace name="prelude" file="prelude.mako"/>
-<%! column_of = lambda part: f"column + {part}" if part else "column" %>
+<%!
+column_of = lambda part: f"column + {part}" if part else "column"
+
+
+def group_place(step, first, unit):
+    """Of a lane's elements of a group, the row or column in a fragment."""
+    return (f"{step} * group + " if step and unit.result.groups > 1 else "") + first
+%>
 
 <%def name="results()" filter="trim">
-% if collected:
+% if joined:
+    ${join_and_store()}
+% elif collected:
     ${collect_and_store()}
 % else:
     #pragma unroll
@@ -26,6 +35,68 @@
 % else:
         ${statements()}
 % endif
+</%def>
+
+## In local memory the sums of slices meet.
+<%def name="join_and_store()" filter="trim">
+    // Each slice leaves its sums in local memory, in the place of the slabs that all have multiplied;
+    // then each work-item adds up those of ${joined.width} results at a time, in the order of the slices.
+    barrier(CLK_LOCAL_MEM_FENCE);
+    __local ${wide.real} *joined = (__local ${wide.real} *)${joined.slab}_local;
+    #pragma unroll
+    for (int i = 0; i < A_FRAGMENTS; ++i) {
+        ${each_group(leave_group)}
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    #pragma unroll 1
+    for (int piece = item; piece < MWG * ROW_PIECES; piece += ITEMS) {
+        const int tile_row = piece / ROW_PIECES;
+        const int tile_column = piece % ROW_PIECES * ${joined.width};
+        const extent row = a_tile + tile_row;
+        const extent column = b_tile + tile_column;
+        ${wide.real} sums[${joined.width}] = { 0 };
+        #pragma unroll
+        for (int each = 0; each < SLICES; ++each) {
+            const __local ${wide.real} *from = joined + each * JOINED_TILE + tile_row * JOINED_PITCH + tile_column;
+            ${add_slice()}
+        }
+        % if parts > 1:
+        ${sum_again()}
+        % endif
+        ${store()}
+    }
+</%def>
+
+## A lane's sums in one row of a fragment, in all fragments side by side.
+<%def name="leave_group()" filter="trim">
+<% width = min(unit.result.width, joined.vector) %>
+            __local ${wide.real} *place = joined + slice * JOINED_TILE + (a_first + ${unit.m} * i + ${group_place(unit.result.row_step, unit.result.row, unit)}) * JOINED_PITCH + b_first + ${group_place(unit.result.column_step, unit.result.column, unit)};
+            #pragma unroll
+            for (int j = 0; j < B_FRAGMENTS; ++j) {
+                % for first in range(0, unit.result.width, width):
+                % if width > 1:
+                *(__local ${wide.real}${width} *)(place + ${unit.n} * j${f" + {first}" if first else ""}) = (${wide.real}${width})(${", ".join(capture(lane_sum_at, first + part).strip() for part in range(width))});
+                % else:
+                place[${unit.n} * j${f" + {first}" if first else ""}] = ${lane_sum_at(first)};
+                % endif
+                % endfor
+            }
+</%def>
+
+<%def name="add_slice()" filter="trim">
+<% width = min(joined.width, joined.vector) %>
+            % for first in range(0, joined.width, width):
+            % if width > 1:
+            {
+                const ${wide.real}${width} part = *(const __local ${wide.real}${width} *)(from${f" + {first}" if first else ""});
+                % for lane in range(width):
+                sums[${first + lane}] += part.s${lane};
+                % endfor
+            }
+            % else:
+            sums[${first}] += from[${first}];
+            % endif
+            % endfor
 </%def>
 
 ## In local memory the results of a row of fragments change lanes.
@@ -128,11 +199,10 @@ ${there} = ${here};
 
 ## A lane's elements of one row of a fragment, in all fragments side by side.
 <%def name="store_group()" filter="trim">
-<% steps = lambda step: f"{step} * group + " if step and unit.result.groups > 1 else "" %>
-    const extent row = a_tile + a_first + ${unit.m} * i + ${steps(unit.result.row_step)}${unit.result.row};
+    const extent row = a_tile + a_first + ${unit.m} * i + ${group_place(unit.result.row_step, unit.result.row, unit)};
     #pragma unroll
     for (int j = 0; j < B_FRAGMENTS; ++j) {
-        const extent column = b_tile + b_first + ${unit.n} * j + ${steps(unit.result.column_step)}${unit.result.column};
+        const extent column = b_tile + b_first + ${unit.n} * j + ${group_place(unit.result.column_step, unit.result.column, unit)};
         % if parts > 1:
         ${sum_again()}
         % endif
@@ -140,8 +210,17 @@ ${there} = ${here};
     }
 </%def>
 
-## Element `part` of a lane's elements side by side.
+## Element `part` of a run of results: of those that a work-item has joined, or of a lane's own.
 <%def name="sum_at(part)" filter="trim">
+% if joined:
+sums[${part}]
+% else:
+${lane_sum_at(part)}
+% endif
+</%def>
+
+## Element `part` of a lane's elements side by side.
+<%def name="lane_sum_at(part)" filter="trim">
 % if unit.packed_sums:
 unpacked(accumulators[i][j][group]).s${part}
 % else:
@@ -158,7 +237,7 @@ accumulators[i][j][${index}]
 <%def name="sum_again()" filter="trim">
     // Where a sum is not finite, it is formed again from the elements themselves.
     #pragma unroll
-    for (int r = 0; r < ${unit.result.width}; ++r) {
+    for (int r = 0; r < ${run_length()}; ++r) {
         if (row < m && column + r < n && !isfinite(${sum_at("r")})) {
             element sum = 0;
             #pragma unroll 1
@@ -174,9 +253,16 @@ accumulators[i][j][${index}]
     }
 </%def>
 
+<%def name="run_length()" filter="trim">
+${joined.width if joined else unit.result.width}
+</%def>
+
 <%def name="store()" filter="trim">
-<% whole = min(unit.result.width, problem.out.alignment) if problem.out.order == "row" else 1 %>
-% for first in range(0, unit.result.width, whole):
+<%
+    run = int(capture(run_length))
+    whole = min(run, problem.out.alignment) if problem.out.order == "row" else 1
+%>
+% for first in range(0, run, whole):
 % if whole > 1:
     if (row < m && ${column_of(first)} + ${whole} <= n) {
         ${wide.vector(whole)} results;

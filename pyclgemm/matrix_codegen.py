@@ -11,7 +11,7 @@ from .device import DeviceTraits
 from .gemm_parts import GemmParts, gemm_parts
 from .kernel_source import KernelSource
 from .matrix_configs import MatrixConfig
-from .matrix_results import collected_results
+from .matrix_results import collected_results, joined_results
 from .matrix_slab import COPY_BYTES, as_copied, matrix_slabs, packed_form, packed_operands
 from .matrix_unit import MatrixUnit
 from .matrix_units import required_unit
@@ -75,7 +75,7 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     if unit.spelling == "ptx":
         return FragmentLoad("elements" if unit.operand == "float64" else "ldmatrix")
     run_bytes = unit.places.run * unit.operand_bytes
-    steps = math.gcd(max(1, COPY_BYTES // run_bytes), config.KWG // unit.k)
+    steps = math.gcd(max(1, COPY_BYTES // run_bytes), config.slice_depth // unit.k)
     loaded = min(COPY_BYTES, steps * run_bytes)
     vector = (_DOUBLES if unit.register == "double" else _UINTS)[loaded]
     return FragmentLoad("vectors", steps, vector, steps * run_bytes // loaded)
@@ -83,7 +83,7 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
 
 def work_items(config: MatrixConfig, lanes: int) -> int:
     """Work-items of a group, in sub-groups of so many lanes."""
-    return lanes * config.SUBGROUPS_M * config.SUBGROUPS_N
+    return lanes * config.subgroups
 
 
 def generate_matrix(
@@ -127,6 +127,7 @@ def generate_matrix(
         slabs=slabs,
         fragments=fragment_load(unit, config),
         collected=collected_results(problem, parts.wide, config, unit, slabs),
+        joined=joined_results(problem, parts.wide, config, slabs),
         past_registers=unit.spelling == "ptx",
         stored=stored,
         piece=f"{stored}{COPY_BYTES // element.stored_bytes}",

@@ -25,6 +25,9 @@ class MatrixConfig(BaseConfig):
     FRAGMENTS : int
         2 loads the fragments of the next depth while those of one are multiplied, across the
         end of a slab too.
+    SLICES : int
+        As for `XgemmConfig`: so many times the sub-groups of a tile, each of whose slices
+        multiplies its own part of every slab's depth; their sums are added in local memory.
     """
 
     MWG: int
@@ -35,8 +38,24 @@ class MatrixConfig(BaseConfig):
     STAGES: int = 3
     GROUP_M: int = 8
     FRAGMENTS: int = 1
+    SLICES: int = 1
 
     family: ClassVar[str] = "matrix"
+
+    @property
+    def tile_subgroups(self) -> int:
+        """Sub-groups that cover the tile: those of one slice."""
+        return self.SUBGROUPS_M * self.SUBGROUPS_N
+
+    @property
+    def subgroups(self) -> int:
+        """Sub-groups of a work-group."""
+        return self.tile_subgroups * self.SLICES
+
+    @property
+    def slice_depth(self) -> int:
+        """Depth of the part of a slab that a sub-group multiplies."""
+        return self.KWG // self.SLICES
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from .device import DeviceTraits
 from .element import ElementType
 from .matrix_codegen import work_items
 from .matrix_configs import MatrixConfig
+from .matrix_results import joined_pitch
 from .matrix_slab import COPY_BYTES, most_padding
 from .matrix_units import sub_group_lanes, unit_multiplying
 
@@ -86,6 +87,22 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
     return all(pieces and max(items, pieces) % min(items, pieces) == 0 for pieces in rows)
 
 
+def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
+    """Of what a slice's part of a slab is a multiple."""
+    return _depths_in_turn(dtype) if config.FRAGMENTS == 2 else _least_depth(dtype)
+
+
+def _joined_bytes(config: MatrixConfig, dtype: str) -> int:
+    """Bytes of local memory in which the sums of slices meet."""
+    return config.SLICES * config.MWG * joined_pitch(config) * (8 if dtype == "float64" else 4)
+
+
+def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> int:
+    """Bytes of the slabs of one operand, the larger one's, without padding."""
+    _, part = _staged_bytes(dtype, traits)
+    return config.STAGES * max(config.MWG, config.NWG) * config.KWG * part
+
+
 MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
     one_of("STAGES", _MATRIX, (1, 2, 3, 4, 6, 8)),
     Constraint(
@@ -145,6 +162,32 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
             )
         ),
         lambda c, dtype, traits: f"FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
+    ),
+    one_of("SLICES", _MATRIX, (1, 2, 4, 8)),
+    Constraint(
+        "the slices of a slab must be as deep as a fragment, with FRAGMENTS of 2 twice that",
+        _MATRIX,
+        lambda c, dtype, traits: (
+            c.SLICES == 1
+            or dtype not in _DTYPES
+            or c.KWG % (c.SLICES * _depths_at_a_time(c, dtype)) == 0
+        ),
+        lambda c, dtype, traits: (
+            f"KWG is {c.KWG} {dtype}, SLICES is {c.SLICES}, FRAGMENTS is {c.FRAGMENTS}"
+        ),
+    ),
+    Constraint(
+        "the sums of all slices must fit the local memory of one operand's slabs",
+        _MATRIX,
+        lambda c, dtype, traits: (
+            c.SLICES == 1
+            or dtype not in _DTYPES
+            or _joined_bytes(c, dtype) <= _least_slab_bytes(c, dtype, traits)
+        ),
+        lambda c, dtype, traits: (
+            f"{_joined_bytes(c, dtype)} bytes of {c.SLICES} slices, limit "
+            f"{_least_slab_bytes(c, dtype, traits)}"
+        ),
     ),
     within_work_group(_MATRIX, _items),
     Constraint(

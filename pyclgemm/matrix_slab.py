@@ -217,7 +217,7 @@ def matrix_slabs(
         stored = {"bfloat16": "bfloat16", "tf32": "float32"}[form.split.name]
     element = ElementType(stored, problem.precision.arithmetic)
     size = element.stored_bytes
-    items = unit.lanes * config.SUBGROUPS_M * config.SUBGROUPS_N
+    items = unit.lanes * config.subgroups
     width = COPY_BYTES // size
 
     def slab(name: Literal["a", "b"], along_k: bool, tile: int, fragment: int) -> MatrixSlab:

@@ -53,6 +53,7 @@ _MATRIX_AXES: dict[str, tuple[int, ...]] = {
     "STAGES": (2, 3, 4, 6, 8),
     "GROUP_M": (1, 4, 8, 16),
     "FRAGMENTS": (1, 2),
+    "SLICES": (1, 2, 4, 8),
 }
 
 #: Of units whose slabs are copied through registers.
@@ -214,7 +215,7 @@ def parameters_at(family: str, point: Point, bounds: Bounds) -> dict[str, int] |
     if family == "wgmma":
         return dict(point)
     if family == "matrix":
-        items = bounds.lanes * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
+        items = bounds.lanes * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]  # of a slice
         return dict(point) if point["MWG"] * point["NWG"] <= bounds.most_sums * items else None
     tiling = _tiling(point, bounds)
     if tiling is None:

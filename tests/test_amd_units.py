@@ -112,6 +112,7 @@ def test_layouts(queue: Any, architecture: str, a: Any, b: Any, out: Any) -> Non
         {"STAGES": 1, "KWG": 64},
         {"MWG": 96, "NWG": 48, "SUBGROUPS_M": 1, "SUBGROUPS_N": 1, "GROUP_M": 1},
         {"NWG": 64, "SUBGROUPS_M": 1, "SUBGROUPS_N": 2, "KWG": 32},
+        {"SUBGROUPS_M": 1, "KWG": 128, "SLICES": 2},
     ],
     ids=str,
 )

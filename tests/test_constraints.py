@@ -148,6 +148,11 @@ BROKEN = [
     (MATRIX, {"MWG": 96, "NWG": 96}, "float16", "of the work-items and the pieces of 16 bytes in a "
      "row of a slab, one must be a multiple of the other: rows of 96, 96 or 16 float16, 64 "
      "work-items"),
+    (MATRIX, {"SLICES": 3}, "float16", "SLICES must be one of 1, 2, 4, 8: SLICES is 3"),
+    (MATRIX, {"SLICES": 2}, "float16", "the slices of a slab must be as deep as a fragment, with "
+     "FRAGMENTS of 2 twice that: KWG is 16 float16, SLICES is 2, FRAGMENTS is 1"),
+    (MATRIX, {"SLICES": 4, "KWG": 64, "SUBGROUPS_M": 1}, "float16", "the sums of all slices must "
+     "fit the local memory of one operand's slabs: 20480 bytes of 4 slices, limit 12288"),
     (MATRIX, {"FRAGMENTS": 3}, "float16", "FRAGMENTS must be one of 1, 2: FRAGMENTS is 3"),
     (MATRIX, {"FRAGMENTS": 2}, "float16", "FRAGMENTS of 2 need slabs that are copied past the "
      "registers, and of twice the depth of a fragment: FRAGMENTS is 2, KWG is 16 float16"),
