@@ -92,7 +92,7 @@ def test_batches_of_small_products(
 
 
 @EVERY_TYPE
-@pytest.mark.parametrize("architecture", ["sm_80", "gfx1100", "gfx942"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "gfx1100", "gfx942"])
 def test_units_are_chosen_where_their_fragments_fill(architecture: str, dtype: str) -> None:
     traits, database = typical_traits(architecture), load_database()
     large = select(GemmShape(4096, 4096, 4096).problem(dtype), traits, database)
