@@ -28,6 +28,47 @@ ${prelude.address("c", problem.c)}
 
 ${prelude.arithmetic()}
 
+## Some work-items along k give their sums to the others.
+<%def name="join(step, first, last)" filter="trim">
+<%
+    shares = step.givers // step.takers
+    holders = f" && lane_k < {step.givers + step.takers}" if not first else ""
+    several = step.takers > 1
+    taker = f"lane_k % {step.takers} * LANES_N + lane_n" if several else "lane_n"
+    share_of_giver = f"lane_k / {step.takers} - 1" if several else "lane_k - 1"
+    step_between = f"{step.takers} * LANES_N" if several else "LANES_N"
+%>
+    // Of the sums of ${step.givers + step.takers} work-items along k, ${f"those of {step.takers} are" if several else "that of one is"} left.
+    {
+        __local element *place = sums + ${taker};
+        if (lane_k >= ${step.takers}${holders}) {
+            #pragma unroll
+            for (int r = 0; r < MR; ++r) {
+                #pragma unroll
+                for (int j = 0; j < VW; ++j) {
+                    place[((${share_of_giver}) * MR * VW + r * VW + j) * ${step_between}] = accumulators[r][j];
+                }
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lane_k < ${step.takers}) {
+            #pragma unroll
+            for (int share = 0; share < ${shares}; ++share) {
+                #pragma unroll
+                for (int r = 0; r < MR; ++r) {
+                    #pragma unroll
+                    for (int j = 0; j < VW; ++j) {
+                        accumulators[r][j] += place[(share * MR * VW + r * VW + j) * ${step_between}];
+                    }
+                }
+            }
+        }
+        % if not last:
+        barrier(CLK_LOCAL_MEM_FENCE);
+        % endif
+    }
+</%def>
+
 <%def name="multiply(depths)" filter="trim">
     #pragma unroll
     for (int p = 0; p < ${depths}; ++p) {
@@ -106,7 +147,9 @@ ${prelude.arithmetic()}
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({gemv.WGS}, 1, 1)))", arguments)}
 {
-    __local element sums[MR * VW * ${max(1, gemv.WGS // 2)}];
+    % if steps:
+    __local element sums[${joined}];
+    % endif
     ${prelude.offsets("a", "b", "out")}
 
     const int item = get_local_id(0);
@@ -142,31 +185,10 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({gemv.WGS}, 1
     }
     % endif
 
-    // The upper half of the work-items along k gives its sums to the lower, until one has all.
-    for (int half_of_k = LANES_K / 2; half_of_k > 0; half_of_k /= 2) {
-        __local element *mine = sums + (lane_k % half_of_k) * LANES_N + lane_n;
-        if (lane_k >= half_of_k && lane_k < 2 * half_of_k) {
-            #pragma unroll
-            for (int r = 0; r < MR; ++r) {
-                #pragma unroll
-                for (int j = 0; j < VW; ++j) {
-                    mine[(r * VW + j) * half_of_k * LANES_N] = accumulators[r][j];
-                }
-            }
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (lane_k < half_of_k) {
-            #pragma unroll
-            for (int r = 0; r < MR; ++r) {
-                #pragma unroll
-                for (int j = 0; j < VW; ++j) {
-                    accumulators[r][j] += mine[(r * VW + j) * half_of_k * LANES_N];
-                }
-            }
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
+    % for step in steps:
+    ${join(step, loop.first, loop.last)}
 
+    % endfor
     if (lane_k == 0) {
         #pragma unroll
         for (int r = 0; r < MR; ++r) {

@@ -16,6 +16,7 @@ from .constraint_forms import (
 )
 from .device import has_async_copy, has_register_caps, miscompiles_tiles
 from .fragment_reader import part_width
+from .gemv_join import join_steps, joined_elements
 from .matrix_constraints import MATRIX_CONSTRAINTS
 from .precision import is_complex
 from .small_constraints import SMALL_CONSTRAINTS
@@ -60,7 +61,9 @@ def capped_registers(config: XgemmConfig) -> int:
 
 def gemv_local_bytes(config: GemvConfig, dtype: str) -> int:
     """Bytes of local memory in which a gemv's work-group adds its sums."""
-    return max(1, config.WGS // 2) * config.MR * config.VW * STAGED_BYTES[dtype]
+    size = STAGED_BYTES[dtype]
+    steps = join_steps(config, size)
+    return joined_elements(config, steps[0].givers) * size if steps else 0
 
 
 _ALL = ("indirect", "direct", "gemv", "matrix", "wgmma", "cpu", *SMALL_FAMILIES)

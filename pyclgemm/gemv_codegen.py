@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .config import GemvConfig
 from .gemm_parts import GemmParts
+from .gemv_join import join_steps, joined_elements
 from .kernel_source import KernelSource
 
 
@@ -17,5 +18,13 @@ def generate_gemv(parts: GemmParts, config: GemvConfig) -> KernelSource:
     config : GemvConfig
         A valid configuration.
     """
-    along_k = parts.problem.b.order == "column"
-    return parts.source("gemv", "gemv.cl.mako", config.WGS, gemv=config, b_along_k=along_k)
+    steps = join_steps(config, parts.element.bytes)
+    return parts.source(
+        "gemv",
+        "gemv.cl.mako",
+        config.WGS,
+        gemv=config,
+        b_along_k=parts.problem.b.order == "column",
+        steps=steps,
+        joined=joined_elements(config, steps[0].givers) if steps else 0,
+    )
