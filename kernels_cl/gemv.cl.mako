@@ -4,6 +4,7 @@
 ##
 ## `b_along_k` tells which way B's vectors lie, and so which work-items are neighbours in memory.
 <%namespace name="prelude" file="prelude.mako"/>
+<%namespace name="streaming" file="streaming.mako"/>
 <%
     vector = element.vector(gemv.VW)
     lanes = range(gemv.VW)
@@ -27,6 +28,10 @@ ${prelude.address("c", problem.c)}
 % endif
 
 ${prelude.arithmetic()}
+% if gemv.STREAMB and b_in_vectors:
+
+${streaming.function(gemv.VW * element.stored_bytes)}
+% endif
 
 ## Some work-items along k give their sums to the others.
 <%def name="join(step, first, last)" filter="trim">
@@ -103,7 +108,7 @@ ${prelude.arithmetic()}
     % if b_in_vectors and b_along_k:
     #pragma unroll
     for (int j = 0; j < VW; ++j) {
-        const ${vector} v = ${element.load("b + B_AT(depth, min(column + j, n - 1))", gemv.VW)}${b_signs};
+        ${load_b_vector("b + B_AT(depth, min(column + j, n - 1))")}
         % for lane in lanes:
         b_values[${lane}][j] = v${element.lane(lane, gemv.VW)};
         % endfor
@@ -111,7 +116,7 @@ ${prelude.arithmetic()}
     % elif b_in_vectors:
     #pragma unroll
     for (int p = 0; p < ${depths}; ++p) {
-        const ${vector} v = ${element.load("b + B_AT(depth + p, column)", gemv.VW)}${b_signs};
+        ${load_b_vector("b + B_AT(depth + p, column)")}
         % for lane in lanes:
         b_values[p][${lane}] = v${element.lane(lane, gemv.VW)};
         % endfor
@@ -125,6 +130,14 @@ ${prelude.arithmetic()}
         }
     }
     % endif
+</%def>
+
+<%def name="load_b_vector(at)" filter="trim">
+% if gemv.STREAMB:
+        ${streaming.load(element, gemv.VW, at, b_signs)}
+% else:
+        const ${vector} v = ${element.load(at, gemv.VW)}${b_signs};
+% endif
 </%def>
 
 <%def name="walk(a_in_vectors, b_in_vectors)" filter="trim">

@@ -14,7 +14,8 @@ from .constraint_forms import (
     within_local_memory,
     within_work_group,
 )
-from .device import has_async_copy, has_register_caps, miscompiles_tiles
+from .device import has_async_copy, has_cache_hints, has_register_caps, miscompiles_tiles
+from .element import stored_bytes
 from .fragment_reader import part_width
 from .gemv_join import join_steps, joined_elements
 from .matrix_constraints import MATRIX_CONSTRAINTS
@@ -34,11 +35,11 @@ STAGED_BYTES = {
 MAY_BE_ZERO = (
     *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL"),
     *("REGISTERS", "SHUFFLE", "SERPENTINE", "PADLD", "PROMOTE"),
-    *("PACKB", "PREFETCHB", "PREFETCHC"),
+    *("PACKB", "PREFETCHB", "PREFETCHC", "STREAMB"),
 )
 
-#: Bytes that NVIDIA's cp.async copies at once.
-_ASYNC_BYTES = (4, 8, 16)
+#: Bytes that NVIDIA's cp.async copies at once, and its loads.
+_COPIED_BYTES = (4, 8, 16)
 
 #: Registers of a work-group at most, and the steps in which a warp takes them, on NVIDIA's
 #: devices (CUDA C++ Programming Guide, "Compute Capabilities").
@@ -98,6 +99,21 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     within_work_group(("gemv",), lambda c, traits: c.WGS),
     within_local_memory("the partial sums of a work-group", ("gemv",), gemv_local_bytes),
+    one_of("STREAMB", ("gemv",), (0, 1)),
+    Constraint(
+        "loads past the first-level cache need NVIDIA's compute capability 7.5",
+        ("gemv",),
+        lambda c, dtype, traits: not c.STREAMB or traits is None or has_cache_hints(traits),
+        lambda c, dtype, traits: (
+            f"STREAMB is {c.STREAMB} on {traits.architecture if traits else '-'}"
+        ),
+    ),
+    Constraint(
+        "loads past the first-level cache read vectors of 4, 8 or 16 bytes",
+        ("gemv",),
+        lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in _COPIED_BYTES,
+        lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
+    ),
     one_of("STAGES", GPU, (1, 2, 3, 4)),
     one_of("ASYNC", GPU, (0, 1)),
     one_of("SWIZZLE", GPU, (1, 2, 4, 8, 16)),
@@ -122,7 +138,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             or (
                 c.STAGES >= 2
                 and dtype != "float16"
-                and all(STAGED_BYTES[dtype] * width in _ASYNC_BYTES for width in (c.VWM, c.VWN))
+                and all(STAGED_BYTES[dtype] * width in _COPIED_BYTES for width in (c.VWM, c.VWN))
             )
         ),
         lambda c, dtype, traits: (

@@ -143,8 +143,18 @@ def traits_of(device: cl.Device) -> DeviceTraits:
 
 def has_async_copy(traits: DeviceTraits) -> bool:
     """Whether the device copies from global to local memory past the registers (``cp.async``)."""
+    return _nvidia_capability(traits) >= 80
+
+
+def has_cache_hints(traits: DeviceTraits) -> bool:
+    """Whether loads may say what the caches need not keep, and how much to fetch at once."""
+    return _nvidia_capability(traits) >= 75
+
+
+def _nvidia_capability(traits: DeviceTraits) -> int:
+    """Ten times the compute capability of a device of NVIDIA's; zero of others."""
     name = traits.architecture
-    return traits.vendor == "nvidia" and name.startswith("sm_") and int(name[3:]) >= 80
+    return int(name[3:]) if traits.vendor == "nvidia" and name.startswith("sm_") else 0
 
 
 def has_register_caps(traits: DeviceTraits) -> bool:

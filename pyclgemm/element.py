@@ -22,7 +22,7 @@ _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "i
 _DIGITS = "0123456789abcdef"
 
 #: Where elements lie.
-Space = Literal["__global", "__local"]
+Space = Literal["__global", "__local", "__private"]
 
 
 @dataclass(frozen=True)

@@ -262,6 +262,9 @@ class GemvConfig(BaseConfig):
         Columns of a work-item, and depths of k that it takes at a time, in elements.
     KWI : int
         Unrolling of the loop over k: loads that a work-item has under way.
+    STREAMB : int
+        1 reads the vectors of B past the first-level cache, by whole lines (NVIDIA's
+        ``ld.global.nc.L1::no_allocate.L2::128B``): no element is read twice by a work-group.
     """
 
     MR: int
@@ -269,6 +272,7 @@ class GemvConfig(BaseConfig):
     LANES_N: int
     VW: int
     KWI: int = 1
+    STREAMB: int = 0
 
     family: ClassVar[str] = "gemv"
 

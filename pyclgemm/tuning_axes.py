@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from .config import FAMILIES, Config, CpuConfig, SmallCpuConfig, XgemmConfig, XgemmDirectConfig
-from .device import DeviceTraits, has_async_copy
+from .device import DeviceTraits, has_async_copy, has_cache_hints
 from .matrix_units import sub_group_lanes
 from .tiling import slab_copy
 
@@ -35,6 +35,7 @@ _GEMV_AXES: dict[str, tuple[int, ...]] = {
     "LANES_N": (1, 2, 4, 8, 16, 32, 64),
     "VW": (1, 2, 4, 8),
     "KWI": (1, 2, 4, 8),
+    "STREAMB": (0, 1),
 }
 
 _SMALL_AXES: dict[str, tuple[int, ...]] = {
@@ -109,7 +110,9 @@ def family_axes(
         return _WGMMA_AXES | (_SPLIT_AXES if terms > 1 else {})
     if family == "matrix":
         return _MATRIX_AXES_THROUGH_REGISTERS if traits.vendor == "amd" else _MATRIX_AXES
-    return _GEMV_AXES if family == "gemv" else _tiled_axes(family, dtype, traits)
+    if family == "gemv":
+        return _GEMV_AXES if has_cache_hints(traits) else _GEMV_AXES | {"STREAMB": (0,)}
+    return _tiled_axes(family, dtype, traits)
 
 
 def _cpu_axes(dtype: str, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""NVIDIA's asynchronous copies in plain C, so that kernels with them run on every device.
+"""NVIDIA's asynchronous copies, and loads with hints, in plain C, so that all devices run them.
 
 A copy is then in place at once, not when it is waited for: what is tested is which bytes go
 where, not that they are waited for.
@@ -23,6 +23,10 @@ COPY = re.compile(
     r' : "memory"\);'
 )
 END_OF_GROUP = 'asm volatile("cp.async.commit_group;" : : : "memory");'
+#: A load with hints to the caches, in the function that makes it.
+STREAMED = re.compile(
+    r"(?P<type>uint\d?) x;\s*asm volatile\(\"ld\.global\.nc\.L1::no_allocate[^:]*::128B.*?\);"
+)
 WAIT = re.compile(r'asm volatile\("cp\.async\.wait_group (?P<pending>\d+);" : : : "memory"\);')
 
 _IN_C = """\
@@ -41,13 +45,14 @@ def in_plain_c(text: str) -> str:
     """The text of a kernel without inline PTX."""
     text = COPY.sub(lambda copy: _IN_C.format(**copy.groupdict()), text)
     text = WAIT.sub(";", text.replace(END_OF_GROUP, ";"))
+    text = STREAMED.sub(r"\g<type> x = *(const __global \g<type> *)from;", text)
     assert "asm" not in text
     return text
 
 
 @contextmanager
 def emulated_async_copies() -> Iterator[None]:
-    """Let every device take ASYNC, and give it plain C instead."""
+    """Let every device take ASYNC and STREAMB, and give it plain C instead."""
     generate = launch.generate_gemm
 
     def generate_in_plain_c(*arguments: Any) -> KernelSource:
@@ -57,5 +62,6 @@ def emulated_async_copies() -> Iterator[None]:
     with (
         patch.object(launch, "generate_gemm", generate_in_plain_c),
         patch("pyclgemm.constraint_list.has_async_copy", lambda traits: True),
+        patch("pyclgemm.constraint_list.has_cache_hints", lambda traits: True),
     ):
         yield

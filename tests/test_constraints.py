@@ -17,7 +17,7 @@ from pyclgemm.errors import ConfigError
 BROKEN = [
     (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA, PADB, "
      "NWGD, ASYNC, FILL, REGISTERS, SHUFFLE, SERPENTINE, PADLD, PROMOTE, PACKB, PREFETCHB, "
-     "PREFETCHC must be at least 1: they are MWG=64"),
+     "PREFETCHC, STREAMB must be at least 1: they are MWG=64"),
     (DIRECT, {"WGD": -32}, "float32", "must be at least 1: they are WGD=-32"),
     (CPU, {"MR": 0}, "float32", "must be at least 1: they are MR=0"),
     (INDIRECT, {"SA": 2}, "float32", "SA must be one of 0, 1: SA is 2"),
@@ -69,6 +69,9 @@ BROKEN = [
      "work-items, limit 128"),
     (GEMV, {"MR": 16, "VW": 16}, "float32", "the partial sums of a work-group must fit the "
      "device's local memory: 32768 bytes, limit 16384"),
+    (GEMV, {"STREAMB": 2}, "float32", "STREAMB must be one of 0, 1: STREAMB is 2"),
+    (GEMV, {"STREAMB": 1, "VW": 8}, "float32", "loads past the first-level cache read vectors of "
+     "4, 8 or 16 bytes: STREAMB is 1, VW is 8, float32"),
     (INDIRECT, {"VWM": 16}, "complex64", "a vector of a complex type must fit OpenCL's 16 "
      "components: complex64 with vector widths 16 and 4"),
     (CPU, {}, "complex128", "a vector of a complex type must fit OpenCL's 16 components: "
@@ -217,6 +220,7 @@ def test_every_constraint_of_a_family_is_shown_to_fire_somewhere(family):
         (replace(config, **changes), dtype, SMALL_DEVICE) for config, changes, dtype, _ in BROKEN
     ]
     cases += [(DIRECT, "float32", MISCOMPILING), (ASYNC, "float32", OLDER)]
+    cases += [(replace(GEMV, STREAMB=1), "float32", cpu())]
     cases += [(replace(config, REGISTERS=64), "float32", cpu()) for config in (INDIRECT, DIRECT)]
     fired = {
         stated.partition(":")[0]
@@ -246,6 +250,17 @@ def test_copies_past_the_registers_are_refused_where_the_device_has_none(traits,
         f"{traits.architecture}"
     ] if refused else []  # fmt: skip
     assert violations(ASYNC, "float32", traits) == stated
+
+
+@pytest.mark.parametrize(
+    ("traits", "refused"), [(OLDER, False), (gpu(architecture="sm_70"), True), (cpu(), True)]
+)
+def test_loads_past_the_first_level_cache_are_refused_where_there_are_none(traits, refused):
+    stated = [
+        f"loads past the first-level cache need NVIDIA's compute capability 7.5: STREAMB is 1 on "
+        f"{traits.architecture}"
+    ] if refused else []  # fmt: skip
+    assert violations(replace(GEMV, STREAMB=1), "float32", traits) == stated
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler makes of kernels for matrix units, without a device."""
+"""What NVIDIA's assembler makes of kernels with inline PTX, without a device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import nvidia_compile
 import pytest
 
-from pyclgemm.config import MatrixConfig, WgmmaConfig
+from pyclgemm.config import GemvConfig, MatrixConfig, WgmmaConfig
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.typical import typical_traits
 from pyclgemm.wgmma_codegen import local_bytes
@@ -55,6 +55,16 @@ CASES = {
     ),
     "mma.sync, split": (
         replace(MMA, SUBGROUPS_N=4, STAGES=2), {"precision": "BF16_BF16_F32_X6", **WHOLE},
+    ),
+    "mma.sync, float16, slices": (
+        MatrixConfig(MWG=16, NWG=32, KWG=128, SUBGROUPS_M=1, SUBGROUPS_N=1, STAGES=6, SLICES=4),
+        {"dtype": "float16", **WHOLE},
+    ),
+    "few rows, streamed": (
+        GemvConfig(MR=1, WGS=512, LANES_N=8, VW=4, STREAMB=1), {"m": 1},
+    ),
+    "few rows of float16, streamed": (
+        GemvConfig(MR=4, WGS=256, LANES_N=8, VW=8, STREAMB=1), {"m": 8, "dtype": "float16"},
     ),
     "mma.sync, float64": (DOUBLE, {"dtype": "float64", **WHOLE}),
     "mma.sync, float64, a step ahead": (
