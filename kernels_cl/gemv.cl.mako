@@ -3,6 +3,7 @@
 ## memory at the end.
 ##
 ## `b_along_k` tells which way B's vectors lie, and so which work-items are neighbours in memory.
+<%namespace name="join" file="gemv_join.mako"/>
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="streaming" file="streaming.mako"/>
 <%
@@ -32,47 +33,6 @@ ${prelude.arithmetic()}
 
 ${streaming.function(gemv.VW * element.stored_bytes)}
 % endif
-
-## Some work-items along k give their sums to the others.
-<%def name="join(step, first, last)" filter="trim">
-<%
-    shares = step.givers // step.takers
-    holders = f" && lane_k < {step.givers + step.takers}" if not first else ""
-    several = step.takers > 1
-    taker = f"lane_k % {step.takers} * LANES_N + lane_n" if several else "lane_n"
-    share_of_giver = f"lane_k / {step.takers} - 1" if several else "lane_k - 1"
-    step_between = f"{step.takers} * LANES_N" if several else "LANES_N"
-%>
-    // Of the sums of ${step.givers + step.takers} work-items along k, ${f"those of {step.takers} are" if several else "that of one is"} left.
-    {
-        __local element *place = sums + ${taker};
-        if (lane_k >= ${step.takers}${holders}) {
-            #pragma unroll
-            for (int r = 0; r < MR; ++r) {
-                #pragma unroll
-                for (int j = 0; j < VW; ++j) {
-                    place[((${share_of_giver}) * MR * VW + r * VW + j) * ${step_between}] = accumulators[r][j];
-                }
-            }
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (lane_k < ${step.takers}) {
-            #pragma unroll
-            for (int share = 0; share < ${shares}; ++share) {
-                #pragma unroll
-                for (int r = 0; r < MR; ++r) {
-                    #pragma unroll
-                    for (int j = 0; j < VW; ++j) {
-                        accumulators[r][j] += place[(share * MR * VW + r * VW + j) * ${step_between}];
-                    }
-                }
-            }
-        }
-        % if not last:
-        barrier(CLK_LOCAL_MEM_FENCE);
-        % endif
-    }
-</%def>
 
 <%def name="multiply(depths)" filter="trim">
     #pragma unroll
@@ -198,10 +158,8 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({gemv.WGS}, 1
     }
     % endif
 
-    % for step in steps:
-    ${join(step, loop.first, loop.last)}
+    ${join.join_all(steps, "MR", "VW")}
 
-    % endfor
     if (lane_k == 0) {
         #pragma unroll
         for (int r = 0; r < MR; ++r) {

@@ -10,6 +10,7 @@ from .batched import gemm_batched  # noqa: E402
 from .config import (  # noqa: E402
     CpuConfig,
     GemvConfig,
+    GemvUnitConfig,
     MatrixConfig,
     SmallConfig,
     SmallCpuConfig,
@@ -48,6 +49,7 @@ __all__ = [
     "Epilogue",
     "GemmPlan",
     "GemvConfig",
+    "GemvUnitConfig",
     "KernelBuildError",
     "MatrixConfig",
     "PackedMatrix",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .ceilings import Ceilings
-from .config import Config, MatrixConfig
+from .config import GEMV_FAMILIES, Config, MatrixConfig
 from .intensity import Traffic
 from .occupancy import Occupancy
 from .utilisation import Utilisation
@@ -211,7 +211,7 @@ def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, config: Conf
             f"{occupancy.sub_groups} of {occupancy.most_sub_groups} sub-groups are resident, "
             f"limited by {occupancy.limit}: a smaller tile or shallower slab{staged}"
         )
-    if config.family == "gemv":
+    if config.family in GEMV_FAMILIES:
         return "more loads on their way at a time: KWI, wider vectors (VW)"
     if isinstance(config, MatrixConfig):
         return (
@@ -223,8 +223,8 @@ def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, config: Conf
 
 def _balance_advice(config: Config, fitting: str) -> str:
     """What gives every compute unit as much to do; `fitting` is what tiles could do."""
-    if config.family == "gemv":
-        return "fewer columns or rows of a work-group (LANES_N, MR)"
+    if config.family in GEMV_FAMILIES:
+        return "fewer columns or rows of a work-group (LANES_N or VW, MR)"
     if not _has(config, "FILL"):
         return fitting
     if config.as_dict()["FILL"]:

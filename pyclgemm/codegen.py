@@ -11,6 +11,7 @@ from .config import (
     Config,
     CpuConfig,
     GemvConfig,
+    GemvUnitConfig,
     MatrixConfig,
     SmallConfig,
     SmallCpuConfig,
@@ -20,6 +21,7 @@ from .cpu_codegen import generate_cpu
 from .device import DeviceTraits
 from .gemm_parts import gemm_parts
 from .gemv_codegen import generate_gemv
+from .gemv_unit_codegen import generate_gemv_unit
 from .kernel_source import KernelSource
 from .matrix_codegen import generate_matrix
 from .problem import GemmProblem
@@ -54,6 +56,8 @@ def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
         return generate_cpu(gemm_parts(problem, config, traits), config)
     if isinstance(config, GemvConfig):
         return generate_gemv(gemm_parts(problem, config, traits), config)
+    if isinstance(config, GemvUnitConfig):
+        return generate_gemv_unit(problem, config, traits)
     if isinstance(config, SmallConfig):
         return generate_small(gemm_parts(problem, config, traits), config)
     if isinstance(config, SmallCpuConfig):

@@ -13,16 +13,18 @@ from .kernel_configs import (
     XgemmConfig,
     XgemmDirectConfig,
 )
-from .matrix_configs import MatrixConfig, WgmmaConfig
+from .matrix_configs import GemvUnitConfig, MatrixConfig, WgmmaConfig
 from .small_configs import SmallConfig, SmallCpuConfig
 
 __all__ = [
     "FAMILIES",
+    "GEMV_FAMILIES",
     "SMALL_FAMILIES",
     "UNIT_FAMILIES",
     "Config",
     "CpuConfig",
     "GemvConfig",
+    "GemvUnitConfig",
     "MatrixConfig",
     "SmallConfig",
     "SmallCpuConfig",
@@ -34,8 +36,8 @@ __all__ = [
 ]
 
 Config: TypeAlias = (
-    XgemmConfig | XgemmDirectConfig | GemvConfig | MatrixConfig | WgmmaConfig | CpuConfig
-    | SmallConfig | SmallCpuConfig
+    XgemmConfig | XgemmDirectConfig | GemvConfig | GemvUnitConfig | MatrixConfig | WgmmaConfig
+    | CpuConfig | SmallConfig | SmallCpuConfig
 )  # fmt: skip
 
 #: The configuration class of each path.
@@ -45,6 +47,7 @@ FAMILIES: dict[str, type[Any]] = {
         XgemmConfig,
         XgemmDirectConfig,
         GemvConfig,
+        GemvUnitConfig,
         MatrixConfig,
         WgmmaConfig,
         CpuConfig,
@@ -57,7 +60,10 @@ FAMILIES: dict[str, type[Any]] = {
 SMALL_FAMILIES = (SmallConfig.family, SmallCpuConfig.family)
 
 #: The families that multiply by matrix units.
-UNIT_FAMILIES = (WgmmaConfig.family, MatrixConfig.family)
+UNIT_FAMILIES = (WgmmaConfig.family, MatrixConfig.family, GemvUnitConfig.family)
+
+#: The families for few rows.
+GEMV_FAMILIES = (GemvConfig.family, GemvUnitConfig.family)
 
 
 def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:

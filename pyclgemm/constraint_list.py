@@ -17,7 +17,8 @@ from .constraint_forms import (
 from .device import has_async_copy, has_cache_hints, has_register_caps, miscompiles_tiles
 from .element import stored_bytes
 from .fragment_reader import part_width
-from .gemv_join import join_steps, joined_elements
+from .gemv_join import join_of
+from .gemv_unit_constraints import GEMV_UNIT_CONSTRAINTS
 from .matrix_constraints import MATRIX_CONSTRAINTS
 from .precision import is_complex
 from .small_constraints import SMALL_CONSTRAINTS
@@ -63,11 +64,10 @@ def capped_registers(config: XgemmConfig) -> int:
 def gemv_local_bytes(config: GemvConfig, dtype: str) -> int:
     """Bytes of local memory in which a gemv's work-group adds its sums."""
     size = STAGED_BYTES[dtype]
-    steps = join_steps(config, size)
-    return joined_elements(config, steps[0].givers) * size if steps else 0
+    return join_of(config.lanes_k, config.MR * config.columns, size).elements * size
 
 
-_ALL = ("indirect", "direct", "gemv", "matrix", "wgmma", "cpu", *SMALL_FAMILIES)
+_ALL = ("indirect", "direct", "gemv", "gemv_unit", "matrix", "wgmma", "cpu", *SMALL_FAMILIES)
 _VECTORS = (1, 2, 4, 8, 16)
 
 
@@ -314,5 +314,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     within_local_memory("the staged slabs", GPU, lambda c, dtype: local_bytes(c.tiles, dtype)),
     *SMALL_CONSTRAINTS,
     *MATRIX_CONSTRAINTS,
+    *GEMV_UNIT_CONSTRAINTS,
     *WGMMA_CONSTRAINTS,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .config import GemvConfig
 from .gemm_parts import GemmParts
-from .gemv_join import join_steps, joined_elements
+from .gemv_join import join_of
 from .kernel_source import KernelSource
 
 
@@ -18,13 +18,13 @@ def generate_gemv(parts: GemmParts, config: GemvConfig) -> KernelSource:
     config : GemvConfig
         A valid configuration.
     """
-    steps = join_steps(config, parts.element.bytes)
+    join = join_of(config.lanes_k, config.MR * config.columns, parts.element.bytes)
     return parts.source(
         "gemv",
         "gemv.cl.mako",
         config.WGS,
         gemv=config,
         b_along_k=parts.problem.b.order == "column",
-        steps=steps,
-        joined=joined_elements(config, steps[0].givers) if steps else 0,
+        steps=join.steps,
+        joined=join.elements,
     )

@@ -1,11 +1,9 @@
-"""How the work-items that divide k in the kernel for few rows add their sums. Pure."""
+"""How the work-items that divide k in the kernels for few rows add their sums. Pure."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-from .config import GemvConfig
 
 #: Work-items whose sums one of them adds in a step, as a power of two, at most: with fewer there
 #: are more steps, each with two barriers.
@@ -31,36 +29,49 @@ class JoinStep:
     takers: int
 
 
-def join_steps(config: GemvConfig, element_bytes: int) -> tuple[JoinStep, ...]:
+@dataclass(frozen=True)
+class Join:
     """The steps after which one work-item along k has the sums of all.
+
+    Attributes
+    ----------
+    steps : tuple of JoinStep
+        In their order; none where k is not divided.
+    elements : int
+        Sums in local memory at most.
+    """
+
+    steps: tuple[JoinStep, ...]
+    elements: int
+
+
+def join_of(holders: int, elements: int, element_bytes: int) -> Join:
+    """Plan how sums are joined.
 
     Parameters
     ----------
-    config : GemvConfig
-        A valid configuration.
+    holders : int
+        Work-items along k: a power of two.
+    elements : int
+        Sums of a work-group for each of them.
     element_bytes : int
         Of a sum.
 
     Examples
     --------
-    >>> join_steps(GemvConfig(MR=1, WGS=512, LANES_N=8, VW=4), 4)
-    (JoinStep(givers=56, takers=8), JoinStep(givers=7, takers=1))
-    >>> join_steps(GemvConfig(MR=8, WGS=256, LANES_N=64, VW=4), 4)
+    >>> join_of(64, 32, 4)
+    Join(steps=(JoinStep(givers=56, takers=8), JoinStep(givers=7, takers=1)), elements=1792)
+    >>> join_of(4, 2048, 4).steps
     (JoinStep(givers=2, takers=2), JoinStep(givers=1, takers=1))
+    >>> join_of(1, 2048, 4)
+    Join(steps=(), elements=0)
     """
     steps = []
-    holders = config.WGS // config.LANES_N
-    of_each = joined_elements(config, 1) * element_bytes
     while holders > 1:
         bits = holders.bit_length() - 1
         takers = holders >> math.ceil(bits / math.ceil(bits / _MOST_BITS))
-        while 2 * takers < holders and (holders - takers) * of_each > _MANY_BYTES:
+        while 2 * takers < holders and (holders - takers) * elements * element_bytes > _MANY_BYTES:
             takers *= 2
         steps.append(JoinStep(holders - takers, takers))
         holders = takers
-    return tuple(steps)
-
-
-def joined_elements(config: GemvConfig, givers: int) -> int:
-    """Sums in local memory when so many work-items along k give theirs."""
-    return givers * config.LANES_N * config.MR * config.VW
+    return Join(tuple(steps), steps[0].givers * elements if steps else 0)

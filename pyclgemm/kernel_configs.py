@@ -276,6 +276,16 @@ class GemvConfig(BaseConfig):
 
     family: ClassVar[str] = "gemv"
 
+    @property
+    def columns(self) -> int:
+        """Columns of a work-group."""
+        return self.LANES_N * self.VW
+
+    @property
+    def lanes_k(self) -> int:
+        """Work-items along k."""
+        return self.WGS // self.LANES_N
+
 
 @dataclass(frozen=True)
 class CpuConfig(BaseConfig):

@@ -9,9 +9,11 @@ import math
 from dataclasses import dataclass
 
 from .config import (
+    GEMV_FAMILIES,
     Config,
     CpuConfig,
     GemvConfig,
+    GemvUnitConfig,
     MatrixConfig,
     SmallConfig,
     SmallCpuConfig,
@@ -48,7 +50,7 @@ def oriented(product: Product, config: Config, traits: DeviceTraits) -> Product:
     if isinstance(config, CpuConfig):
         return product_on(product, traits)
     few_columns = product.problem.n < product.problem.m
-    if isinstance(config, GemvConfig) and few_columns and product.problem.packed is None:
+    if config.family in GEMV_FAMILIES and few_columns and product.problem.packed is None:
         return product.transposed
     return product
 
@@ -65,7 +67,7 @@ def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Sch
     traits : DeviceTraits
         The device.
     """
-    if isinstance(config, GemvConfig):
+    if isinstance(config, (GemvConfig, GemvUnitConfig)):
         return _schedule_gemv(product, config, traits)
     if isinstance(config, XgemmConfig):
         return _schedule_indirect(product, config, traits)
@@ -127,8 +129,10 @@ def _schedule_direct(product: Product, config: XgemmDirectConfig, traits: Device
 # --------------------------------------------------------------------------------------
 
 
-def _schedule_gemv(product: Product, config: GemvConfig, traits: DeviceTraits) -> Schedule:
-    strips = math.ceil(product.problem.n / (config.LANES_N * config.VW))
+def _schedule_gemv(
+    product: Product, config: GemvConfig | GemvUnitConfig, traits: DeviceTraits
+) -> Schedule:
+    strips = math.ceil(product.problem.n / config.columns)
     # In one dimension: NVIDIA's limit of the second is 65535.
     groups = strips * math.ceil(product.problem.m / config.MR) * product.problem.products
     return Schedule((gemm_launch(product, config, traits, (groups,), {}, {}),))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from .config import (
     FAMILIES,
+    GEMV_FAMILIES,
     SMALL_FAMILIES,
     Config,
     SmallConfig,
@@ -22,6 +23,7 @@ from .config import (
 from .constraints import violations
 from .device import DeviceTraits
 from .errors import ArgumentError
+from .gemv_unit_codegen import register_unit
 from .matrix_units import matrix_unit
 from .path_order import is_small_batch
 from .precision import Precision, is_complex
@@ -167,6 +169,7 @@ def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple
     if not is_complex(dtype):
         units += ("wgmma",) if wgmma_unit(precision, traits) else ()
         units += ("matrix",) if matrix_unit(precision, traits) else ()
+        units += ("gemv_unit",) if register_unit(precision, traits) else ()
     return units if precision.multiplied_by_units_alone else ("indirect", "direct", "gemv", *units)
 
 
@@ -229,7 +232,7 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     small = small_family(problem, traits)
     if small is not None or family in SMALL_FAMILIES:
         return family == small
-    return family != "gemv" or min(problem.m, problem.n) <= _FEW
+    return family not in GEMV_FAMILIES or min(problem.m, problem.n) <= _FEW
 
 
 def search_space(family: str, dtype: str, traits: DeviceTraits, terms: int = 1) -> SearchSpace:

@@ -12,6 +12,7 @@ from .config import (
     Config,
     CpuConfig,
     GemvConfig,
+    GemvUnitConfig,
     MatrixConfig,
     SmallConfig,
     SmallCpuConfig,
@@ -192,8 +193,8 @@ def _tile_size(config: Config) -> int:
         return config.MWI * config.NWI
     if isinstance(config, SmallCpuConfig):
         return config.MR * config.NR
-    if isinstance(config, GemvConfig):
-        return config.MR * config.LANES_N * config.VW
+    if isinstance(config, (GemvConfig, GemvUnitConfig)):
+        return config.MR * config.columns
     if isinstance(config, (MatrixConfig, WgmmaConfig)):
         return config.MWG * config.NWG
     return config.tiles.MWG * config.tiles.NWG

@@ -28,6 +28,7 @@ from .config import (
     Config,
     CpuConfig,
     GemvConfig,
+    GemvUnitConfig,
     MatrixConfig,
     SmallConfig,
     SmallCpuConfig,
@@ -217,7 +218,7 @@ def vector_width(config: Config | None) -> int:
     """
     if config is None:
         return ALIGNED
-    if isinstance(config, (CpuConfig, GemvConfig)):
+    if isinstance(config, (CpuConfig, GemvConfig, GemvUnitConfig)):
         return config.VW
     if isinstance(config, (SmallConfig, SmallCpuConfig)):
         return 1  # vectors as wide as can be are found for each product

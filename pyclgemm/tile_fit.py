@@ -11,9 +11,11 @@ import functools
 import math
 
 from .config import (
+    GEMV_FAMILIES,
     Config,
     CpuConfig,
     GemvConfig,
+    GemvUnitConfig,
     MatrixConfig,
     SmallConfig,
     SmallCpuConfig,
@@ -24,7 +26,7 @@ from .config import (
 from .share import divide, tile_count
 
 #: Configurations whose tiles a GPU's work-groups compute.
-_Tiled = GemvConfig | MatrixConfig | WgmmaConfig | XgemmConfig | XgemmDirectConfig
+_Tiled = GemvConfig | GemvUnitConfig | MatrixConfig | WgmmaConfig | XgemmConfig | XgemmDirectConfig
 
 
 def excess_octaves(
@@ -82,7 +84,7 @@ def tiles_of(config: Config, sizes: tuple[int, int, int]) -> int:
     if isinstance(config, (CpuConfig, SmallConfig, SmallCpuConfig)):
         return 1
     m, n = (max(1, size) for size in sizes[:2])
-    if isinstance(config, GemvConfig):
+    if config.family in GEMV_FAMILIES:
         m, n = min(m, n), max(m, n)  # as it is run
     rows, columns, _, _ = _tiling(config)
     return tile_count(m, n, rows, columns)
@@ -92,7 +94,9 @@ def tiles_of(config: Config, sizes: tuple[int, int, int]) -> int:
 def _tiling(config: _Tiled) -> tuple[int, int, int, int]:
     """Rows, columns and depth of a tile, and FILL."""
     if isinstance(config, GemvConfig):
-        return config.MR, config.LANES_N * config.VW, 1, 0
+        return config.MR, config.columns, 1, 0
+    if isinstance(config, GemvUnitConfig):
+        return config.MR, config.columns, config.depth, 0
     if isinstance(config, MatrixConfig):
         return config.MWG, config.NWG, config.KWG, 0
     if isinstance(config, WgmmaConfig):

@@ -57,6 +57,14 @@ _MATRIX_AXES: dict[str, tuple[int, ...]] = {
     "SLICES": (1, 2, 4, 8),
 }
 
+_GEMV_UNIT_AXES: dict[str, tuple[int, ...]] = {
+    "MR": (8, 16, 32),
+    "SUBGROUPS": (1, 2, 4, 8, 16),
+    "VW": (2, 4, 8),
+    "KWI": (1, 2, 4, 8),
+    "STREAMB": (0, 1),
+}
+
 #: Of units whose slabs are copied through registers.
 _MATRIX_AXES_THROUGH_REGISTERS = _MATRIX_AXES | {"STAGES": (1, 2), "FRAGMENTS": (1,)}
 
@@ -108,6 +116,8 @@ def family_axes(
         return {name: axes[name] for name in ("MR", "VECTORS", "VW")}
     if family == "wgmma":
         return _WGMMA_AXES | (_SPLIT_AXES if terms > 1 else {})
+    if family == "gemv_unit":
+        return _GEMV_UNIT_AXES
     if family == "matrix":
         return _MATRIX_AXES_THROUGH_REGISTERS if traits.vendor == "amd" else _MATRIX_AXES
     if family == "gemv":
@@ -215,7 +225,7 @@ def parameters_at(family: str, point: Point, bounds: Bounds) -> dict[str, int] |
         return {"MR": point["MR"], "NR": vectors * width, "VW": width}
     if family == "small":
         return dict(point) if point["MWI"] * point["NWI"] <= bounds.most_sums else None
-    if family == "wgmma":
+    if family in ("wgmma", "gemv_unit"):
         return dict(point)
     if family == "matrix":
         items = bounds.lanes * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]  # of a slice

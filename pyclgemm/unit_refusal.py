@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .config import Config, MatrixConfig, WgmmaConfig
+from .config import Config, GemvUnitConfig, MatrixConfig, WgmmaConfig
 from .device import DeviceTraits
+from .gemv_unit_codegen import register_unit
 from .matrix_units import matrix_unit
 from .problem import GemmProblem
 from .wgmma_units import wgmma_unit
@@ -35,6 +36,8 @@ def unit_refusal(config: Config, problem: GemmProblem, traits: DeviceTraits) -> 
     name = problem.precision.name
     if isinstance(config, MatrixConfig) and matrix_unit(problem.precision, traits) is None:
         return f"no matrix unit for {name}"
+    if isinstance(config, GemvUnitConfig) and register_unit(problem.precision, traits) is None:
+        return f"no matrix unit for {name} that takes two-byte elements from registers"
     if isinstance(config, WgmmaConfig):
         if wgmma_unit(problem.precision, traits) is None:
             return f"no warpgroup unit for {name}"

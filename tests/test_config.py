@@ -10,6 +10,7 @@ import pytest
 from pyclgemm.config import (
     CpuConfig,
     GemvConfig,
+    GemvUnitConfig,
     MatrixConfig,
     SmallConfig,
     SmallCpuConfig,
@@ -30,6 +31,7 @@ DIRECT = XgemmDirectConfig(
 )
 WGMMA = WgmmaConfig(MWG=128, NWG=128)
 MATRIX = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1)
+GEMV_UNIT = GemvUnitConfig(MR=8, SUBGROUPS=2, VW=4, KWI=2)
 GEMV = GemvConfig(MR=2, WGS=64, LANES_N=8, VW=4, KWI=2)
 CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
 SMALL = SmallConfig(MWI=4, NWI=4, WGS=128)
@@ -111,7 +113,8 @@ def test_records_without_the_newer_parameters_mean_their_defaults(config):
         (
             "strassen",
             {},
-            "path is 'strassen'; known paths are indirect, direct, gemv, matrix, wgmma, cpu",
+            "path is 'strassen'; known paths are indirect, direct, gemv, gemv_unit, "
+            "matrix, wgmma, cpu",
         ),
         (
             "cpu",

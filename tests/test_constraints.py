@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 from facts import cpu, gpu
-from test_config import BASES, CPU, DIRECT, GEMV, INDIRECT, MATRIX, SMALL, SMALL_CPU, WGMMA
+from test_config import (
+    BASES,
+    CPU,
+    DIRECT,
+    GEMV,
+    GEMV_UNIT,
+    INDIRECT,
+    MATRIX,
+    SMALL,
+    SMALL_CPU,
+    WGMMA,
+)
 
 from pyclgemm.config import FAMILIES
 from pyclgemm.constraint_list import CONSTRAINTS, MAY_BE_ZERO, gemv_local_bytes
@@ -72,6 +83,21 @@ BROKEN = [
     (GEMV, {"STREAMB": 2}, "float32", "STREAMB must be one of 0, 1: STREAMB is 2"),
     (GEMV, {"STREAMB": 1, "VW": 8}, "float32", "loads past the first-level cache read vectors of "
      "4, 8 or 16 bytes: STREAMB is 1, VW is 8, float32"),
+    (GEMV_UNIT, {"MR": 4}, "float16", "MR must be one of 8, 16, 32: MR is 4"),
+    (GEMV_UNIT, {"MR": 0}, "float16", "must be at least 1: they are MR=0"),
+    (GEMV_UNIT, {"VW": 1}, "float16", "VW must be one of 2, 4, 8: VW is 1"),
+    (GEMV_UNIT, {"KWI": 3}, "float16", "KWI must be one of 1, 2, 4, 8: KWI is 3"),
+    (GEMV_UNIT, {"SUBGROUPS": 3}, "float16", "SUBGROUPS must be one of 1, 2, 4, 8, 16, 32: "
+     "SUBGROUPS is 3"),
+    (GEMV_UNIT, {"STREAMB": 2}, "float16", "STREAMB must be one of 0, 1: STREAMB is 2"),
+    (GEMV_UNIT, {"SUBGROUPS": 8}, "float16", "a work-group must not exceed the device's limit: 256 "
+     "work-items, limit 128"),
+    (GEMV_UNIT, {}, "float32", "the units that take elements from registers multiply float16 and "
+     "bfloat16: they are float32"),
+    (GEMV_UNIT, {"MR": 32, "VW": 8, "SUBGROUPS": 16}, "float16", "a lane's sums and fragments must "
+     "fit its registers: about 152, limit 128"),
+    (GEMV_UNIT, {"MR": 32, "VW": 8, "SUBGROUPS": 8}, "float16", "the partial sums of a work-group "
+     "must fit the device's local memory: 32768 bytes, limit 16384"),
     (INDIRECT, {"VWM": 16}, "complex64", "a vector of a complex type must fit OpenCL's 16 "
      "components: complex64 with vector widths 16 and 4"),
     (CPU, {}, "complex128", "a vector of a complex type must fit OpenCL's 16 components: "
@@ -221,6 +247,7 @@ def test_every_constraint_of_a_family_is_shown_to_fire_somewhere(family):
     ]
     cases += [(DIRECT, "float32", MISCOMPILING), (ASYNC, "float32", OLDER)]
     cases += [(replace(GEMV, STREAMB=1), "float32", cpu())]
+    cases += [(replace(GEMV_UNIT, STREAMB=1), "float16", gpu(architecture="sm_70"))]
     cases += [(replace(config, REGISTERS=64), "float32", cpu()) for config in (INDIRECT, DIRECT)]
     fired = {
         stated.partition(":")[0]

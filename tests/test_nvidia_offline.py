@@ -9,7 +9,7 @@ from typing import Any
 import nvidia_compile
 import pytest
 
-from pyclgemm.config import GemvConfig, MatrixConfig, WgmmaConfig
+from pyclgemm.config import GemvConfig, GemvUnitConfig, MatrixConfig, WgmmaConfig
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.typical import typical_traits
 from pyclgemm.wgmma_codegen import local_bytes
@@ -65,6 +65,14 @@ CASES = {
     ),
     "few rows of float16, streamed": (
         GemvConfig(MR=4, WGS=256, LANES_N=8, VW=8, STREAMB=1), {"m": 8, "dtype": "float16"},
+    ),
+    "few rows by units": (
+        GemvUnitConfig(MR=8, SUBGROUPS=16, VW=2, KWI=4, STREAMB=1),
+        {"m": 8, "dtype": "float16", **WHOLE},
+    ),
+    "few rows by units, k contiguous": (
+        GemvUnitConfig(MR=32, SUBGROUPS=16, VW=2, KWI=4, STREAMB=1),
+        {"m": 32, "dtype": "bfloat16", "trans_b": "T"},
     ),
     "mma.sync, float64": (DOUBLE, {"dtype": "float64", **WHOLE}),
     "mma.sync, float64, a step ahead": (
