@@ -31,7 +31,7 @@ from .ceilings_kernels import (
     unit_work,
     warpgroup_work,
 )
-from .config import UNIT_FAMILIES
+from .config import UNIT_FAMILIES, GemvUnitConfig, MatrixConfig
 from .device import DeviceTraits, traits_of
 from .enqueue import KernelLaunch
 from .kernel_source import KernelSource
@@ -60,6 +60,9 @@ _UNIT_PRECISIONS = (
     ("F16_F16_F32", "float16"), ("BF16_BF16_F32", "float32"), ("TF32_TF32_F32", "float32"),
     ("F64_F64_F64", "float64"), ("I8_I8_I32", "int8"),
 )  # fmt: skip
+
+#: Families that multiply by the instruction of another.
+_SAME_UNIT = {GemvUnitConfig.family: MatrixConfig.family}
 
 
 @dataclass(frozen=True)
@@ -145,8 +148,8 @@ class Peak:
 
 
 def unit_name(family: str, multiplied: str) -> str:
-    """The key of a ceiling in `Ceilings.units`."""
-    return f"{family} {multiplied}"
+    """The key of a ceiling in `Ceilings.units`: one for the families that use an instruction."""
+    return f"{_SAME_UNIT.get(family, family)} {multiplied}"
 
 
 def measure_ceilings(

@@ -121,15 +121,14 @@ class MatrixSlab:
 def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
     """How operands are packed that cannot be copied where they lie.
 
-    Builtins take runs along k from every lane, and ldmatrix transposes only elements of 16 bits:
-    for these k is contiguous. Other loads take what they find, and packing along the tile keeps
-    the rows of a product with a small k long.
+    Along k where units read so. Other loads take what they find, and packing along the tile
+    keeps the rows of a product with a small k long.
 
     float32 is split into parts on the way, once each: every sub-group that loads them would take
     more time to split them than to multiply.
     """
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
-    along_k = unit.spelling == "builtin" or unit.operand == "int8" or split is not None
+    along_k = unit.reads_along_k or split is not None
     return PackedForm(along_k, split=split, parts=parts_of(problem.precision.terms))
 
 

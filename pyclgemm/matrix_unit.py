@@ -141,6 +141,15 @@ class MatrixUnit:
         return _OPERAND_BYTES[self.operand]
 
     @property
+    def reads_along_k(self) -> bool:
+        """Whether k must be contiguous in local memory.
+
+        Builtins take runs along k from every lane, and ldmatrix transposes only elements of 16
+        bits.
+        """
+        return self.spelling == "builtin" or self.operand == "int8"
+
+    @property
     def register(self) -> Literal["uint", "double"]:
         """C type in which a lane holds elements of A and B."""
         return "double" if self.operand == "float64" else "uint"

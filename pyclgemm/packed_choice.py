@@ -7,6 +7,7 @@ from .constraints import violations
 from .database import Database
 from .device import DeviceTraits
 from .errors import UnsupportedError
+from .matrix_units import matrix_unit
 from .precision import Precision
 from .problem import PackedLayout
 from .product_traits import ProductTraits
@@ -44,15 +45,15 @@ def packed_layout(
     -------
     PackedLayout
         For a CPU the panels of the record for the nearest shape; else padding that the
-        tiles of all records divide, as far as it costs little memory. Matrix units read
-        rows along k that are aligned to vectors.
+        tiles of all records divide, as far as it costs little memory. Where matrix units want
+        k contiguous, rows along k that are aligned to vectors.
 
     Raises
     ------
     UnsupportedError
         If the database has no valid record for the device.
     """
-    if precision.needs_matrix_unit:
+    if _along_k(precision, traits):
         return PackedLayout("gpu", depth_block=ALIGNED, width=1, along_k=True)
     path = "cpu" if traits.type == "cpu" else "indirect"
     hits = database.lookup(traits, dtype, precision.name)
@@ -82,6 +83,17 @@ def packed_layout(
         f"no database has a record of the {path} path for {dtype} by {precision.name} "
         f"that fits {traits.name!r}"
     )
+
+
+def _along_k(precision: Precision, traits: DeviceTraits) -> bool:
+    """Whether matrix units will read the matrix, and want k contiguous in it.
+
+    Those of float64 are left out: other paths compete with them, and pack k-major.
+    """
+    unit = matrix_unit(precision, traits)
+    if unit is None or precision.multiplied_by_units_alone:
+        return precision.needs_matrix_unit
+    return unit.operand != "float64" and unit.reads_along_k
 
 
 def _shared_block(sizes: list[int], extent: int) -> int:

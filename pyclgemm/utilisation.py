@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .config import Config, CpuConfig, MatrixConfig, WgmmaConfig
+from .config import Config, CpuConfig, GemvUnitConfig, MatrixConfig, WgmmaConfig
 from .problem import GemmProblem
 
 
@@ -93,5 +93,7 @@ def tile_of(config: Config) -> tuple[int, int, int] | None:
         return config.MWG, config.NWG, config.KWG
     if isinstance(config, WgmmaConfig):
         return config.MWG, config.NWG, config.DEPTH
+    if isinstance(config, GemvUnitConfig):
+        return config.MR, config.columns, config.depth
     tiles = getattr(config, "tiles", None)
     return None if tiles is None else (tiles.MWG, tiles.NWG, tiles.KWG)

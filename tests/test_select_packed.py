@@ -31,6 +31,7 @@ from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import PackedLayout
 from pyclgemm.records import Match, Record
 from pyclgemm.select import select
+from pyclgemm.typical import typical_traits
 
 
 def packed(family, depth_block, width):
@@ -104,6 +105,28 @@ def test_tiles_that_are_no_powers_of_two():
 def test_no_layout_without_a_record():
     with pytest.raises(UnsupportedError, match="no database has a record of the indirect path"):
         layout(64, 64, gpu(), Database(((CPU_FILE,),)))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "precision", "along_k"),
+    [
+        ("sm_90", "float16", None, False),
+        ("sm_90", "bfloat16", None, False),  # ldmatrix transposes elements of two bytes
+        ("sm_90", "int8", None, True),
+        ("sm_90", "float32", None, False),
+        ("sm_90", "float32", "TF32_TF32_F32", True),
+        ("sm_90", "float64", None, False),
+        ("sm_70", "float16", None, False),
+        ("gfx1100", "float16", None, True),
+        ("gfx1100", "bfloat16", None, True),
+        ("gfx90a", "float64", None, False),
+        ("gfx1030", "float16", None, False),
+    ],
+)  # fmt: skip
+def test_k_is_contiguous_where_units_want_it(architecture, dtype, precision, along_k):
+    precision = resolve_precision(precision, dtype)
+    found = packed_layout(512, 512, dtype, precision, typical_traits(architecture), load_database())
+    assert found.along_k == along_k
 
 
 @pytest.mark.parametrize(
