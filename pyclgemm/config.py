@@ -7,13 +7,9 @@ from dataclasses import fields
 from typing import Any, TypeAlias, cast
 
 from .errors import ConfigError
-from .kernel_configs import (
-    CpuConfig,
-    GemvConfig,
-    XgemmConfig,
-    XgemmDirectConfig,
-)
-from .matrix_configs import GemvUnitConfig, MatrixConfig, WgmmaConfig
+from .gemv_configs import GemvConfig, GemvUnitConfig
+from .kernel_configs import CpuConfig, XgemmConfig, XgemmDirectConfig
+from .matrix_configs import MatrixConfig, WgmmaConfig
 from .small_configs import SmallConfig, SmallCpuConfig
 
 __all__ = [

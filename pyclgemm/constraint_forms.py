@@ -12,6 +12,15 @@ from .device import DeviceTraits
 #: The families that share a tiling.
 GPU = ("indirect", "direct")
 
+#: Bytes of an element in local memory; narrow ones may be staged as what they are computed with.
+STAGED_BYTES = {
+    "int8": 4, "float16": 4, "bfloat16": 4, "float32": 4, "float64": 8, "complex64": 8,
+    "complex128": 16,
+}  # fmt: skip
+
+#: Bytes that NVIDIA's cp.async copies at once, and its loads.
+COPIED_BYTES = (4, 8, 16)
+
 
 @dataclass(frozen=True)
 class Constraint:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
-from .config import SMALL_FAMILIES, GemvConfig, XgemmConfig
+from .config import SMALL_FAMILIES, XgemmConfig
 from .constraint_forms import (
+    COPIED_BYTES,
     GPU,
+    STAGED_BYTES,
     Constraint,
     multiple,
     on_tiles,
@@ -14,23 +16,14 @@ from .constraint_forms import (
     within_local_memory,
     within_work_group,
 )
-from .device import has_async_copy, has_cache_hints, has_register_caps, miscompiles_tiles
-from .element import stored_bytes
+from .device import has_async_copy, has_register_caps, miscompiles_tiles
 from .fragment_reader import part_width
-from .gemv_join import join_of
-from .gemv_unit_constraints import GEMV_UNIT_CONSTRAINTS
+from .gemv_constraints import GEMV_CONSTRAINTS
 from .matrix_constraints import MATRIX_CONSTRAINTS
 from .precision import is_complex
 from .small_constraints import SMALL_CONSTRAINTS
 from .tiling import slab_copy
 from .wgmma_constraints import WGMMA_CONSTRAINTS
-
-#: Bytes of an element in local memory; narrow ones may be staged as what they are computed with.
-STAGED_BYTES = {
-    "int8": 4, "float16": 4, "bfloat16": 4, "float32": 4, "float64": 8, "complex64": 8,
-    "complex128": 16,
-}  # fmt: skip
-
 
 #: Parameters that switch something off with 0.
 MAY_BE_ZERO = (
@@ -39,8 +32,6 @@ MAY_BE_ZERO = (
     *("PACKB", "PREFETCHB", "PREFETCHC", "STREAMB"),
 )
 
-#: Bytes that NVIDIA's cp.async copies at once, and its loads.
-_COPIED_BYTES = (4, 8, 16)
 
 #: Registers of a work-group at most, and the steps in which a warp takes them, on NVIDIA's
 #: devices (CUDA C++ Programming Guide, "Compute Capabilities").
@@ -59,12 +50,6 @@ def local_bytes(config: XgemmConfig, dtype: str) -> int:
 def capped_registers(config: XgemmConfig) -> int:
     """Registers of a work-group whose work-items take as many as the cap allows."""
     return math.ceil(config.REGISTERS / _NVIDIA_STEP) * _NVIDIA_STEP * config.work_items
-
-
-def gemv_local_bytes(config: GemvConfig, dtype: str) -> int:
-    """Bytes of local memory in which a gemv's work-group adds its sums."""
-    size = STAGED_BYTES[dtype]
-    return join_of(config.lanes_k, config.MR * config.columns, size).elements * size
 
 
 _ALL = ("indirect", "direct", "gemv", "gemv_unit", "matrix", "wgmma", "cpu", *SMALL_FAMILIES)
@@ -86,33 +71,10 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     one_of("VW", ("gemv", "cpu"), _VECTORS),
     *(one_of(name, ("cpu",), (0, 1)) for name in ("PACKB", "PREFETCHB", "PREFETCHC")),
     Constraint(
-        "the work-items of a gemv must divide into LANES_N columns and a power of two along k",
-        ("gemv",),
-        lambda c, dtype, traits: c.WGS % c.LANES_N == 0 and (c.WGS // c.LANES_N).bit_count() == 1,
-        lambda c, dtype, traits: f"WGS is {c.WGS}, LANES_N is {c.LANES_N}",
-    ),
-    Constraint(
         "a vector of a complex type must fit OpenCL's 16 components",
         ("gemv", "cpu"),
         lambda c, dtype, traits: not is_complex(dtype) or c.VW <= 8,
         lambda c, dtype, traits: f"{dtype} with vector width {c.VW}",
-    ),
-    within_work_group(("gemv",), lambda c, traits: c.WGS),
-    within_local_memory("the partial sums of a work-group", ("gemv",), gemv_local_bytes),
-    one_of("STREAMB", ("gemv",), (0, 1)),
-    Constraint(
-        "loads past the first-level cache need NVIDIA's compute capability 7.5",
-        ("gemv",),
-        lambda c, dtype, traits: not c.STREAMB or traits is None or has_cache_hints(traits),
-        lambda c, dtype, traits: (
-            f"STREAMB is {c.STREAMB} on {traits.architecture if traits else '-'}"
-        ),
-    ),
-    Constraint(
-        "loads past the first-level cache read vectors of 4, 8 or 16 bytes",
-        ("gemv",),
-        lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in _COPIED_BYTES,
-        lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
     ),
     one_of("STAGES", GPU, (1, 2, 3, 4)),
     one_of("ASYNC", GPU, (0, 1)),
@@ -138,7 +100,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             or (
                 c.STAGES >= 2
                 and dtype != "float16"
-                and all(STAGED_BYTES[dtype] * width in _COPIED_BYTES for width in (c.VWM, c.VWN))
+                and all(STAGED_BYTES[dtype] * width in COPIED_BYTES for width in (c.VWM, c.VWN))
             )
         ),
         lambda c, dtype, traits: (
@@ -314,6 +276,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     within_local_memory("the staged slabs", GPU, lambda c, dtype: local_bytes(c.tiles, dtype)),
     *SMALL_CONSTRAINTS,
     *MATRIX_CONSTRAINTS,
-    *GEMV_UNIT_CONSTRAINTS,
+    *GEMV_CONSTRAINTS,
     *WGMMA_CONSTRAINTS,
 )

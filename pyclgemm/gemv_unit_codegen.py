@@ -5,9 +5,9 @@ from __future__ import annotations
 from .device import DeviceTraits
 from .errors import UnsupportedError
 from .gemm_parts import gemm_parts
+from .gemv_configs import GemvUnitConfig
 from .gemv_join import Join, join_of
 from .kernel_source import KernelSource
-from .matrix_configs import GemvUnitConfig
 from .matrix_unit import MatrixUnit
 from .matrix_units import matrix_unit
 from .precision import Precision
@@ -16,14 +16,17 @@ from .problem import GemmProblem, MatrixLayout
 #: The widest loads, in elements.
 _WIDEST = 8
 
+#: The elements of which the template knows which lane holds what.
+OPERANDS = ("float16", "bfloat16")
+
 #: Bytes of a sum.
-_SUM_BYTES = 4
+SUM_BYTES = 4
 
 
 def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
     """The unit whose fragments lanes load from memory themselves; None if there is none.
 
-    NVIDIA's of two-byte elements: of these the template knows which lane holds what.
+    NVIDIA's of `OPERANDS`.
 
     Examples
     --------
@@ -35,7 +38,7 @@ def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | No
     >>> register_unit(half, typical_traits("gfx1100")) is None
     True
     """
-    if precision.operand not in ("float16", "bfloat16") or precision.arithmetic != "float32":
+    if precision.operand not in OPERANDS or precision.arithmetic != "float32":
         return None
     unit = matrix_unit(precision, traits)
     return unit if unit and unit.spelling == "ptx" else None
@@ -43,7 +46,7 @@ def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | No
 
 def sums_join(config: GemvUnitConfig) -> Join:
     """How the sub-groups of a work-group add their sums."""
-    return join_of(config.SUBGROUPS, config.MR * config.columns, _SUM_BYTES)
+    return join_of(config.SUBGROUPS, config.MR * config.columns, SUM_BYTES)
 
 
 def generate_gemv_unit(

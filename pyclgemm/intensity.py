@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from .config import Config, CpuConfig, MatrixConfig, WgmmaConfig, XgemmConfig
-from .constraint_list import STAGED_BYTES
+from .constraint_forms import STAGED_BYTES
 from .element import operand_type
 from .matrix_slab import COPY_BYTES
 from .pack_codegen import PACKED_A, PACKED_B

@@ -247,47 +247,6 @@ class XgemmDirectConfig(BaseConfig):
 
 
 @dataclass(frozen=True)
-class GemvConfig(BaseConfig):
-    """Few rows, or few columns: B is read once, where it lies, and k divided among work-items.
-
-    Attributes
-    ----------
-    MR : int
-        Rows of A that a work-group multiplies with its columns of B.
-    WGS : int
-        Work-items of a group.
-    LANES_N : int
-        Work-items along the columns; the ``WGS / LANES_N`` others divide k.
-    VW : int
-        Columns of a work-item, and depths of k that it takes at a time, in elements.
-    KWI : int
-        Unrolling of the loop over k: loads that a work-item has under way.
-    STREAMB : int
-        1 reads the vectors of B past the first-level cache, by whole lines (NVIDIA's
-        ``ld.global.nc.L1::no_allocate.L2::128B``): no element is read twice by a work-group.
-    """
-
-    MR: int
-    WGS: int
-    LANES_N: int
-    VW: int
-    KWI: int = 1
-    STREAMB: int = 0
-
-    family: ClassVar[str] = "gemv"
-
-    @property
-    def columns(self) -> int:
-        """Columns of a work-group."""
-        return self.LANES_N * self.VW
-
-    @property
-    def lanes_k(self) -> int:
-        """Work-items along k."""
-        return self.WGS // self.LANES_N
-
-
-@dataclass(frozen=True)
 class CpuConfig(BaseConfig):
     """CPU devices: one work-item a core, explicit vectors, operands packed by the item.
 

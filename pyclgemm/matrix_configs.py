@@ -59,50 +59,6 @@ class MatrixConfig(BaseConfig):
 
 
 @dataclass(frozen=True)
-class GemvUnitConfig(BaseConfig):
-    """Few rows, or few columns, by matrix units: B goes from memory to the registers of the lanes.
-
-    Local memory is passed by, for no element of B is read twice by a work-group.
-
-    Attributes
-    ----------
-    MR : int
-        Rows of A that a work-group multiplies with its columns of B; in fragments of 8.
-    SUBGROUPS : int
-        Sub-groups of a work-group, which divide k.
-    VW : int
-        Columns of a lane, of which there are 8 side by side.
-    KWI : int
-        Fragments along k that a sub-group loads before it multiplies them.
-    STREAMB : int
-        As for `GemvConfig`.
-    """
-
-    MR: int
-    SUBGROUPS: int
-    VW: int
-    KWI: int = 1
-    STREAMB: int = 0
-
-    family: ClassVar[str] = "gemv_unit"
-
-    @property
-    def columns(self) -> int:
-        """Columns of a work-group."""
-        return 8 * self.VW
-
-    @property
-    def run(self) -> int:
-        """Neighbouring depths of a lane, of which there are 4 along k."""
-        return 4 * self.KWI
-
-    @property
-    def depth(self) -> int:
-        """Depths that a work-group multiplies at a time."""
-        return 4 * self.run * self.SUBGROUPS
-
-
-@dataclass(frozen=True)
 class WgmmaConfig(BaseConfig):
     """NVIDIA's warpgroup units (sm_90): one warpgroup copies slabs, others multiply them.
 

@@ -62,6 +62,6 @@ def emulated_async_copies() -> Iterator[None]:
     with (
         patch.object(launch, "generate_gemm", generate_in_plain_c),
         patch("pyclgemm.constraint_list.has_async_copy", lambda traits: True),
-        patch("pyclgemm.constraint_list.has_cache_hints", lambda traits: True),
+        patch("pyclgemm.gemv_constraints.has_cache_hints", lambda traits: True),
     ):
         yield

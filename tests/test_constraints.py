@@ -20,9 +20,10 @@ from test_config import (
 )
 
 from pyclgemm.config import FAMILIES
-from pyclgemm.constraint_list import CONSTRAINTS, MAY_BE_ZERO, gemv_local_bytes
+from pyclgemm.constraint_list import CONSTRAINTS, MAY_BE_ZERO
 from pyclgemm.constraints import check_config, violations
 from pyclgemm.errors import ConfigError
+from pyclgemm.gemv_constraints import gemv_local_bytes
 
 # configuration, changes, element type, the sentence that is wanted
 BROKEN = [

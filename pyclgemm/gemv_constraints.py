@@ -1,0 +1,106 @@
+"""What makes a configuration for few rows valid: its part of the one list."""
+
+from __future__ import annotations
+
+from .config import GEMV_FAMILIES
+from .constraint_forms import (
+    COPIED_BYTES,
+    STAGED_BYTES,
+    Constraint,
+    one_of,
+    within_local_memory,
+    within_work_group,
+)
+from .device import DeviceTraits, has_cache_hints
+from .element import stored_bytes
+from .gemv_configs import GemvConfig, GemvUnitConfig
+from .gemv_join import join_of
+from .gemv_unit_codegen import OPERANDS, SUM_BYTES, sums_join
+from .matrix_units import unit_multiplying
+
+_PLAIN = (GemvConfig.family,)
+_UNIT = (GemvUnitConfig.family,)
+_LANES = 32
+
+#: Registers of a work-item, of a work-group, and what a lane needs beside sums and fragments.
+_MOST_REGISTERS = 255
+_ALL_REGISTERS = 64 * 1024
+_SPARE = 40
+
+
+def gemv_local_bytes(config: GemvConfig, dtype: str) -> int:
+    """Bytes of local memory in which a gemv's work-group adds its sums."""
+    size = STAGED_BYTES[dtype]
+    return join_of(config.lanes_k, config.MR * config.columns, size).elements * size
+
+
+def _registers(config: GemvUnitConfig) -> int:
+    """Those of a lane: sums, and of A and B the depths that are loaded at once."""
+    a = config.MR // 8 * config.run // 2
+    return config.MR * config.VW // 4 + a + config.run * config.VW // 2 + _SPARE
+
+
+def _limit(config: GemvUnitConfig) -> int:
+    return min(_MOST_REGISTERS, _ALL_REGISTERS // (_LANES * config.SUBGROUPS))
+
+
+def _has_unit(dtype: str, traits: DeviceTraits) -> bool:
+    unit = unit_multiplying(dtype, "float32", traits)
+    return unit is not None and unit.spelling == "ptx"
+
+
+GEMV_CONSTRAINTS: tuple[Constraint, ...] = (
+    one_of("STREAMB", GEMV_FAMILIES, (0, 1)),
+    Constraint(
+        "loads past the first-level cache need NVIDIA's compute capability 7.5",
+        GEMV_FAMILIES,
+        lambda c, dtype, traits: not c.STREAMB or traits is None or has_cache_hints(traits),
+        lambda c, dtype, traits: (
+            f"STREAMB is {c.STREAMB} on {traits.architecture if traits else '-'}"
+        ),
+    ),
+    Constraint(
+        "the work-items of a gemv must divide into LANES_N columns and a power of two along k",
+        _PLAIN,
+        lambda c, dtype, traits: c.WGS % c.LANES_N == 0 and (c.WGS // c.LANES_N).bit_count() == 1,
+        lambda c, dtype, traits: f"WGS is {c.WGS}, LANES_N is {c.LANES_N}",
+    ),
+    within_work_group(_PLAIN, lambda c, traits: c.WGS),
+    within_local_memory("the partial sums of a work-group", _PLAIN, gemv_local_bytes),
+    Constraint(
+        "loads past the first-level cache read vectors of 4, 8 or 16 bytes",
+        _PLAIN,
+        lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in COPIED_BYTES,
+        lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
+    ),
+    one_of("MR", _UNIT, (8, 16, 32)),
+    one_of("SUBGROUPS", _UNIT, (1, 2, 4, 8, 16, 32)),
+    one_of("VW", _UNIT, (2, 4, 8)),
+    one_of("KWI", _UNIT, (1, 2, 4, 8)),
+    within_work_group(_UNIT, lambda c, traits: _LANES * c.SUBGROUPS),
+    Constraint(
+        "the units that take elements from registers multiply float16 and bfloat16",
+        _UNIT,
+        lambda c, dtype, traits: dtype in OPERANDS,
+        lambda c, dtype, traits: f"they are {dtype}",
+    ),
+    Constraint(
+        "the device must have NVIDIA's mma.sync for the elements",
+        _UNIT,
+        lambda c, dtype, traits: (
+            traits is None or dtype not in OPERANDS or _has_unit(dtype, traits)
+        ),
+        lambda c, dtype, traits: f"{traits.name if traits else '-'!r} has none for {dtype}",
+    ),
+    Constraint(
+        "a lane's sums and fragments must fit its registers",
+        _UNIT,
+        lambda c, dtype, traits: _registers(c) <= _limit(c),
+        lambda c, dtype, traits: f"about {_registers(c)}, limit {_limit(c)}",
+    ),
+    within_local_memory(
+        "the partial sums of a work-group",
+        _UNIT,
+        lambda c, dtype: SUM_BYTES * sums_join(c).elements,
+    ),
+)
