@@ -7,9 +7,19 @@ import math
 from dataclasses import dataclass
 
 from .batch_refusal import MOST_SMALL
-from .config import FAMILIES, SMALL_FAMILIES, UNIT_FAMILIES, SmallConfig, SmallCpuConfig
+from .config import (
+    FAMILIES,
+    GEMV_FAMILIES,
+    SMALL_FAMILIES,
+    UNIT_FAMILIES,
+    GemvConfig,
+    GemvUnitConfig,
+    SmallConfig,
+    SmallCpuConfig,
+)
 from .device import DeviceTraits
 from .errors import UnsupportedError
+from .gemv_unit_codegen import register_unit
 from .matrix_units import matrix_unit
 from .problem import GemmProblem
 from .records import DatabaseFile, Entry, Kind, Threshold
@@ -19,9 +29,21 @@ Hits = list[tuple[DatabaseFile, Entry]]
 #: The paths that compete where they were measured against each other.
 _GPU_PATHS = tuple(family for family in FAMILIES if family not in ("cpu", *SMALL_FAMILIES))
 
+#: Those of matrix units that compute tiles of any size.
+_TILED_UNITS = tuple(family for family in UNIT_FAMILIES if family not in GEMV_FAMILIES)
+
 #: Fewest products of a batch for which kernels of small products are written: one for each size,
 #: while those of other families serve all sizes.
 _LEAST_PRODUCTS = 32
+
+#: Rows or columns up to which kernels for few of them are taken where nothing was measured, without
+#: and with matrix units, and the least k: on an H100 others win beyond.
+_FEW = 4
+_FEW_BY_UNITS = 32
+_LEAST_DEPTH = 64
+
+#: Elements that the lanes of units load at once.
+_UNIT_VECTOR = 8
 
 #: Octaves to the record of a batch from which on those of single products, which are many, are
 #: asked: as much as an operand that is stored the other way costs where it is read in place.
@@ -100,6 +122,7 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         reason = "the paths were timed against each other by shape"
         attempts.append(Attempt(_GPU_PATHS, compared, reason))
         hits = hits[len(compared) :]
+    attempts += _few_rows_attempts(problem, traits, hits)
     if units := _unit_attempt(problem, traits, hits):
         attempts.append(units)
     threshold = next((entry.indirect_from for _, entry in hits if entry.indirect_from), None)
@@ -154,6 +177,31 @@ def _batch_attempt(paths: tuple[str, ...], problem: GemmProblem, hits: Hits) -> 
     return [Attempt(paths, known, "a batch near it was tuned", kind="batch", reach=_NEAR_BATCH)]
 
 
+def _few_rows_attempts(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:
+    """The kernels for few rows or columns where nobody has compared them.
+
+    The larger operand is what takes the time, and they read it once and in order. So do units up to
+    more rows, if they can load it by vectors.
+    """
+    few, larger = min((problem.m, problem.b), (problem.n, problem.a), key=lambda side: side[0])
+    if few > _FEW_BY_UNITS or problem.k < _LEAST_DEPTH:
+        return []
+    families = (GemvConfig.family,) if few <= _FEW else ()
+    in_vectors = larger.order != "strided" and larger.alignment >= _UNIT_VECTOR
+    if in_vectors and register_unit(problem.precision, traits):
+        families = (GemvUnitConfig.family, *families)
+    reason = f"the lesser of m and n is {few}: the larger operand is read once"
+    attempts = []
+    for family in families:
+        known = [
+            (file, entry)
+            for file, entry in hits
+            if any(record.config.family == family for record in entry.records)
+        ]
+        attempts += [Attempt((family,), known, reason)] if known else []
+    return attempts
+
+
 def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Attempt | None:
     """Matrix units where nobody has compared them: they are much faster than what else there is.
 
@@ -167,12 +215,12 @@ def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Att
     known = [
         (file, entry)
         for file, entry in hits
-        if any(record.config.family in UNIT_FAMILIES for record in entry.records)
+        if any(record.config.family in _TILED_UNITS for record in entry.records)
     ]
     if not known:
         return None
     name = problem.precision.name
-    return Attempt(UNIT_FAMILIES, known, f"matrix units compute {name}, and their fragments fill")
+    return Attempt(_TILED_UNITS, known, f"matrix units compute {name}, and their fragments fill")
 
 
 def _compares_paths(file: DatabaseFile, entry: Entry) -> bool:

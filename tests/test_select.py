@@ -18,6 +18,7 @@ from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
 from pyclgemm.select import select
+from pyclgemm.typical import typical_traits
 
 SMALL = XgemmDirectConfig(
     WGD=16, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
@@ -307,6 +308,46 @@ def test_a_callers_configuration_decides(config, traits):
 def test_a_callers_bad_configuration(config, message):
     with pytest.raises(ConfigError, match=message):
         select(problem(64, 64, 64), gpu(), DATABASE, config)
+
+
+# ------------------------------------------------------------------- few rows, not measured
+
+
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "shape", "path"),
+    [
+        ("gfx1030", "float32", "1x4096x4096", "gemv"),
+        ("gfx1030", "float32", "4096x3x512:TT", "gemv"),
+        ("gfx1030", "float32", "5x4096x4096", "direct"),
+        ("gfx1030", "float32", "1x4096x63", "direct"),  # too short for work-items along k
+        ("sm_80", "float16", "1x4096x4096", "gemv_unit"),
+        ("sm_80", "float16", "32x4096x4096:NT", "gemv_unit"),
+        ("sm_80", "float16", "4096x8x4096", "gemv_unit"),
+        ("sm_80", "float16", "3x4095x4095", "gemv"),  # no vectors of the larger operand
+        ("sm_80", "float16", "9x4095x4095", "direct"),
+        ("sm_80", "float16", "33x4096x4096", "matrix"),
+        ("sm_80", "float64", "2x4096x4096", "gemv"),
+        ("gfx1100", "bfloat16", "2x4096x4096", "gemv"),
+    ],
+)
+def test_few_rows_where_nobody_compared_kernels(architecture, dtype, shape, path):
+    choice = select(
+        GemmShape.parse(shape).problem(dtype), typical_traits(architecture), load_database()
+    )
+    assert choice.path == path
+    if path.startswith("gemv"):
+        assert "the larger operand is read once" in choice.reason
+
+
+def test_streamed_loads_are_passed_over_where_there_are_none():
+    chosen = {
+        name: select(
+            GemmShape(1, 4096, 4096).problem("float32"), typical_traits(name), load_database()
+        )
+        for name in ("sm_70", "sm_75")
+    }
+    assert [choice.config.STREAMB for choice in chosen.values()] == [0, 1]
+    assert "need NVIDIA's compute capability 7.5" in chosen["sm_70"].reason
 
 
 # -------------------------------------------------------------------------- what ships
