@@ -39,7 +39,7 @@ class Choice:
     Attributes
     ----------
     path : str
-        "direct", "indirect" or "cpu": the kernel family.
+        The kernel family: a key of `pyclgemm.config.FAMILIES`.
     config : Config
         Its parameters.
     level : str

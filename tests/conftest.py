@@ -183,6 +183,21 @@ def traits(device: Any) -> Any:
     return traits_of(device)
 
 
+@pytest.fixture
+def units(device: Any, traits: Any) -> Iterator[None]:
+    """A device of NVIDIA's that has matrix units, or a CPU that passes for one."""
+    from matrix_emulation import emulated_units, skip_without_emulation
+
+    from pyclgemm.device import has_async_copy
+
+    if has_async_copy(traits):
+        yield
+        return
+    skip_without_emulation(device)
+    with emulated_units():
+        yield
+
+
 @pytest.fixture(scope="session")
 def require(traits: Any) -> Any:
     """Skip, with the reason, a test of an element type or precision that the device lacks."""

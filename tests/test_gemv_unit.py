@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +9,9 @@ import pytest
 from batch_checks import check_batch
 from buffers import Layout
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from matrix_emulation import emulated_units, skip_without_emulation
 
 from pyclgemm.config import GemvUnitConfig
 from pyclgemm.database import load_database
-from pyclgemm.device import has_async_copy, traits_of
 from pyclgemm.errors import ConfigError
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.gemv_unit_codegen import generate_gemv_unit
@@ -36,17 +33,6 @@ CONFIGS = {
     "all at once": GemvUnitConfig(MR=16, SUBGROUPS=4, VW=8, KWI=4, STREAMB=1),
 }
 TYPES = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-
-
-@pytest.fixture
-def units(queue: Any) -> Iterator[None]:
-    """A device of NVIDIA's that has the units, or a CPU that passes for one."""
-    if has_async_copy(traits_of(queue.device)):
-        yield
-        return
-    skip_without_emulation(queue.device)
-    with emulated_units():
-        yield
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

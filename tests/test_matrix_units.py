@@ -13,13 +13,12 @@ import pytest
 from batch_checks import check_batch
 from buffers import Layout
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from matrix_emulation import emulated_units, skip_without_emulation
 from reference import assert_close, expected_gemm
 
 import pyclgemm
 from pyclgemm.config import MatrixConfig, XgemmDirectConfig
 from pyclgemm.database import Database
-from pyclgemm.device import has_async_copy, traits_of
+from pyclgemm.device import traits_of
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
@@ -43,17 +42,6 @@ PRECISIONS = (
     ("int8", "I8_I8_I32"),
     ("float64", "F64_F64_F64"), *(("float32", name) for name in FLOAT32),
 )  # fmt: skip
-
-
-@pytest.fixture
-def units(queue):
-    """A device of NVIDIA's that has the units, or a CPU that passes for one."""
-    if has_async_copy(traits_of(queue.device)):
-        yield
-        return
-    skip_without_emulation(queue.device)
-    with emulated_units():
-        yield
 
 
 @pytest.mark.parametrize(
