@@ -10,6 +10,11 @@ column_of = lambda part: f"column + {part}" if part else "column"
 def group_place(step, first, unit):
     """Of a lane's elements of a group, the row or column in a fragment."""
     return (f"{step} * group + " if step and unit.result.groups > 1 else "") + first
+
+
+def run_of(joined, unit):
+    """Results side by side: those that a work-item has joined, or a lane's own."""
+    return joined.width if joined else unit.result.width
 %>
 
 <%def name="results()" filter="trim">
@@ -237,7 +242,7 @@ accumulators[i][j][${index}]
 <%def name="sum_again()" filter="trim">
     // Where a sum is not finite, it is formed again from the elements themselves.
     #pragma unroll
-    for (int r = 0; r < ${run_length()}; ++r) {
+    for (int r = 0; r < ${run_of(joined, unit)}; ++r) {
         if (row < m && column + r < n && !isfinite(${sum_at("r")})) {
             element sum = 0;
             #pragma unroll 1
@@ -253,13 +258,9 @@ accumulators[i][j][${index}]
     }
 </%def>
 
-<%def name="run_length()" filter="trim">
-${joined.width if joined else unit.result.width}
-</%def>
-
 <%def name="store()" filter="trim">
 <%
-    run = int(capture(run_length))
+    run = run_of(joined, unit)
     whole = min(run, problem.out.alignment) if problem.out.order == "row" else 1
 %>
 % for first in range(0, run, whole):

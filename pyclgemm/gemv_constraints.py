@@ -73,7 +73,7 @@ GEMV_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in COPIED_BYTES,
         lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
     ),
-    one_of("MR", _UNIT, (8, 16, 32)),
+    one_of("MR", _UNIT, (8, 16, 32, 64)),
     one_of("SUBGROUPS", _UNIT, (1, 2, 4, 8, 16, 32)),
     one_of("VW", _UNIT, (2, 4, 8)),
     one_of("KWI", _UNIT, (1, 2, 4, 8)),

@@ -58,7 +58,7 @@ _MATRIX_AXES: dict[str, tuple[int, ...]] = {
 }
 
 _GEMV_UNIT_AXES: dict[str, tuple[int, ...]] = {
-    "MR": (8, 16, 32),
+    "MR": (8, 16, 32, 64),
     "SUBGROUPS": (1, 2, 4, 8, 16),
     "VW": (2, 4, 8),
     "KWI": (1, 2, 4, 8),
