@@ -152,11 +152,7 @@ def _small_attempt(family: str, problem: GemmProblem, hits: Hits) -> list[Attemp
     """The kernels for batches of small products, where there are enough of them."""
     if not is_small_batch(problem):
         return []
-    known = [
-        (file, entry)
-        for file, entry in hits
-        if any(record.config.family == family for record in entry.records)
-    ]
+    known = _having((family,), "small", hits)
     reason = f"{problem.products} products of at most {MOST_SMALL} rows, columns and depths"
     if not known or problem.packed:
         return []
@@ -167,11 +163,7 @@ def _batch_attempt(paths: tuple[str, ...], problem: GemmProblem, hits: Hits) -> 
     """The fastest of some paths for a batch, where one near it was measured."""
     if problem.products < 2 or 0 in (problem.m, problem.n, problem.k):
         return []
-    known = [
-        (file, entry)
-        for file, entry in hits
-        if any(record.kind == "batch" and record.config.family in paths for record in entry.records)
-    ]
+    known = _having(paths, "batch", hits)
     if not known:
         return []
     return [Attempt(paths, known, "a batch near it was tuned", kind="batch", reach=_NEAR_BATCH)]
@@ -191,15 +183,11 @@ def _few_rows_attempts(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -
     if in_vectors and register_unit(problem.precision, traits):
         families = (GemvUnitConfig.family, *families)
     reason = f"the lesser of m and n is {few}: the larger operand is read once"
-    attempts = []
-    for family in families:
-        known = [
-            (file, entry)
-            for file, entry in hits
-            if any(record.config.family == family for record in entry.records)
-        ]
-        attempts += [Attempt((family,), known, reason)] if known else []
-    return attempts
+    return [
+        Attempt((family,), known, reason)
+        for family in families
+        if (known := _having((family,), "single", hits))
+    ]
 
 
 def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Attempt | None:
@@ -212,15 +200,20 @@ def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Att
         return None
     if min(problem.m, problem.n) < max(unit.m, unit.n) or problem.k < unit.k:
         return None
-    known = [
-        (file, entry)
-        for file, entry in hits
-        if any(record.config.family in _TILED_UNITS for record in entry.records)
-    ]
+    known = _having(_TILED_UNITS, "single", hits)
     if not known:
         return None
     name = problem.precision.name
     return Attempt(_TILED_UNITS, known, f"matrix units compute {name}, and their fragments fill")
+
+
+def _having(paths: tuple[str, ...], kind: Kind, hits: Hits) -> Hits:
+    """The entries that have records of some paths and a kind."""
+    return [
+        (file, entry)
+        for file, entry in hits
+        if any(record.config.family in paths and record.kind == kind for record in entry.records)
+    ]
 
 
 def _compares_paths(file: DatabaseFile, entry: Entry) -> bool:
