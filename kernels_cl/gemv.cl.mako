@@ -18,7 +18,7 @@ ${prelude.types()}
 
 #define MR ${gemv.MR}  // rows of a work-group
 #define LANES_N ${gemv.LANES_N}  // work-items along the columns
-#define LANES_K ${gemv.WGS // gemv.LANES_N}  // and along k
+#define LANES_K ${gemv.lanes_k}  // and along k
 #define VW ${gemv.VW}  // columns of a work-item, and depths that it takes at a time
 
 ${prelude.address("a", problem.a)}

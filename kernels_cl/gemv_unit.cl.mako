@@ -10,7 +10,6 @@
 <%namespace name="streaming" file="streaming.mako"/>
 <%
     along_k = problem.b.order == "column"
-    words = lambda count: "uint" if count == 2 else f"uint{count // 2}"
     part = lambda count, index: "" if count == 2 else f".s{index}"
 %>
 ${prelude.types()}
@@ -50,7 +49,7 @@ static inline uint pair(const ushort first, const ushort second)
 
 ## `vector` elements at once.
 <%def name="load_words(target, at, vector, streamed)" filter="trim">
-    const ${words(vector)} bits = ${f"load_streamed({at})" if streamed else f"*(const __global {words(vector)} *)({at})"};
+    const ${words[2 * vector]} bits = ${f"load_streamed({at})" if streamed else f"*(const __global {words[2 * vector]} *)({at})"};
     % for word in range(vector // 2):
     ${target(word)} = bits${part(vector, word)};
     % endfor

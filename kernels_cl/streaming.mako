@@ -1,27 +1,27 @@
 ## Loads of what is read once: NVIDIA's ld.global with hints to the caches, by inline PTX (PTX ISA,
 ## "Cache Eviction Priority Hints" and "ld.global.nc").
+##
+## Context: words, the C types of 4, 8 and 16 bytes.
 
 ## `load_streamed`, of 4, 8 or 16 bytes at an address of which they are a divisor.
 <%def name="function(count)" filter="trim">
 <%
-    words = count // 4
-    kind = f"uint{words}" if words > 1 else "uint"
-    suffix = f".v{words}.u32" if words > 1 else ".u32"
-    places = f"{{{', '.join(f'%{i}' for i in range(words))}}}" if words > 1 else "%0"
-    results = ", ".join(f'"=r"(x.s{i})' for i in range(words)) if words > 1 else '"=r"(x)'
+    number = count // 4
+    suffix = f".v{number}.u32" if number > 1 else ".u32"
+    places = f"{{{', '.join(f'%{i}' for i in range(number))}}}" if number > 1 else "%0"
+    results = ", ".join(f'"=r"(x.s{i})' for i in range(number)) if number > 1 else '"=r"(x)'
 %>
 // Read once, and so not kept in the first-level cache; whole lines are fetched from memory.
-static inline ${kind} load_streamed(const __global void *from)
+static inline ${words[count]} load_streamed(const __global void *from)
 {
-    ${kind} x;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B${suffix} ${places}, [%${words}];" : ${results} : "l"(from));
+    ${words[count]} x;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B${suffix} ${places}, [%${number}];" : ${results} : "l"(from));
     return x;
 }
 </%def>
 
 ## Elements at an address, in `v`, by way of their bits.
 <%def name="load(element, width, at, signs)" filter="trim">
-<% words = width * element.stored_bytes // 4 %>
-        const ${f"uint{words}" if words > 1 else "uint"} bits = load_streamed(${at});
+        const ${words[width * element.stored_bytes]} bits = load_streamed(${at});
         const ${element.vector(width)} v = ${element.load(f"(const __private {element.stored} *)&bits", width, space="__private")}${signs};
 </%def>

@@ -18,6 +18,11 @@ STAGED_BYTES = {
     "complex128": 16,
 }  # fmt: skip
 
+#: Registers of a work-item and of a work-group at most, on NVIDIA's devices (CUDA C++ Programming
+#: Guide, "Compute Capabilities").
+MOST_REGISTERS = 255
+ALL_REGISTERS = 64 * 1024
+
 #: Bytes that NVIDIA's cp.async copies at once, and its loads.
 COPIED_BYTES = (4, 8, 16)
 

@@ -6,6 +6,7 @@ import math
 
 from .config import SMALL_FAMILIES, XgemmConfig
 from .constraint_forms import (
+    ALL_REGISTERS,
     COPIED_BYTES,
     GPU,
     STAGED_BYTES,
@@ -32,10 +33,7 @@ MAY_BE_ZERO = (
     *("PACKB", "PREFETCHB", "PREFETCHC", "STREAMB"),
 )
 
-
-#: Registers of a work-group at most, and the steps in which a warp takes them, on NVIDIA's
-#: devices (CUDA C++ Programming Guide, "Compute Capabilities").
-_NVIDIA_REGISTERS = 64 * 1024
+#: The steps in which a warp takes registers (see `ALL_REGISTERS`).
 _NVIDIA_STEP = 8
 
 #: Caps that no compiler raises or ignores: ptxas takes 24 where it is given less.
@@ -144,10 +142,10 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         # With a stated size the compiler would see to it.
         "a work-group of capped registers must fit NVIDIA's register file",
         lambda c, dtype, traits: (
-            traits is None or traits.vendor != "nvidia" or capped_registers(c) <= _NVIDIA_REGISTERS
+            traits is None or traits.vendor != "nvidia" or capped_registers(c) <= ALL_REGISTERS
         ),
         lambda c, dtype, traits: (
-            f"{c.work_items} work-items of {c.REGISTERS} registers, limit {_NVIDIA_REGISTERS}"
+            f"{c.work_items} work-items of {c.REGISTERS} registers, limit {ALL_REGISTERS}"
         ),
     ),
     on_tiles(

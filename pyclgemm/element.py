@@ -21,6 +21,9 @@ _C_NAME = {
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int32": 4}
 _DIGITS = "0123456789abcdef"
 
+#: C types of as many bytes, whatever they mean.
+WORDS = {4: "uint", 8: "uint2", 16: "uint4"}
+
 #: Where elements lie.
 Space = Literal["__global", "__local", "__private"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .config import GemvConfig
+from .element import WORDS
 from .gemm_parts import GemmParts
 from .gemv_join import join_of
 from .kernel_source import KernelSource
@@ -25,6 +26,7 @@ def generate_gemv(parts: GemmParts, config: GemvConfig) -> KernelSource:
         config.WGS,
         gemv=config,
         b_along_k=parts.problem.b.order == "column",
+        words=WORDS,
         steps=join.steps,
         joined=join.elements,
     )

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from .config import GEMV_FAMILIES
 from .constraint_forms import (
+    ALL_REGISTERS,
     COPIED_BYTES,
+    MOST_REGISTERS,
     STAGED_BYTES,
     Constraint,
     one_of,
     within_local_memory,
     within_work_group,
 )
-from .device import DeviceTraits, has_cache_hints
+from .device import has_cache_hints
 from .element import stored_bytes
 from .gemv_configs import GemvConfig, GemvUnitConfig
 from .gemv_join import join_of
-from .gemv_unit_codegen import OPERANDS, SUM_BYTES, sums_join
-from .matrix_units import unit_multiplying
+from .gemv_unit_codegen import OPERANDS, SUM_BYTES, sums_join, unit_for
 
 _PLAIN = (GemvConfig.family,)
 _UNIT = (GemvUnitConfig.family,)
 _LANES = 32
 
-#: Registers of a work-item, of a work-group, and what a lane needs beside sums and fragments.
-_MOST_REGISTERS = 255
-_ALL_REGISTERS = 64 * 1024
+#: Registers that a lane needs beside sums and fragments.
 _SPARE = 40
 
 
@@ -41,12 +40,7 @@ def _registers(config: GemvUnitConfig) -> int:
 
 
 def _limit(config: GemvUnitConfig) -> int:
-    return min(_MOST_REGISTERS, _ALL_REGISTERS // (_LANES * config.SUBGROUPS))
-
-
-def _has_unit(dtype: str, traits: DeviceTraits) -> bool:
-    unit = unit_multiplying(dtype, "float32", traits)
-    return unit is not None and unit.spelling == "ptx"
+    return min(MOST_REGISTERS, ALL_REGISTERS // (_LANES * config.SUBGROUPS))
 
 
 GEMV_CONSTRAINTS: tuple[Constraint, ...] = (
@@ -88,7 +82,7 @@ GEMV_CONSTRAINTS: tuple[Constraint, ...] = (
         "the device must have NVIDIA's mma.sync for the elements",
         _UNIT,
         lambda c, dtype, traits: (
-            traits is None or dtype not in OPERANDS or _has_unit(dtype, traits)
+            traits is None or dtype not in OPERANDS or unit_for(dtype, traits) is not None
         ),
         lambda c, dtype, traits: f"{traits.name if traits else '-'!r} has none for {dtype}",
     ),

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from .device import DeviceTraits
+from .element import WORDS
 from .errors import UnsupportedError
 from .gemm_parts import gemm_parts
 from .gemv_configs import GemvUnitConfig
 from .gemv_join import Join, join_of
 from .kernel_source import KernelSource
 from .matrix_unit import MatrixUnit
-from .matrix_units import matrix_unit
+from .matrix_units import unit_multiplying
 from .precision import Precision
 from .problem import GemmProblem, MatrixLayout
 
-#: The widest loads, in elements.
-_WIDEST = 8
+#: Elements that a lane loads at once, at most.
+WIDEST = 8
 
 #: The elements of which the template knows which lane holds what.
 OPERANDS = ("float16", "bfloat16")
@@ -38,9 +39,12 @@ def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | No
     >>> register_unit(half, typical_traits("gfx1100")) is None
     True
     """
-    if precision.operand not in OPERANDS or precision.arithmetic != "float32":
-        return None
-    unit = matrix_unit(precision, traits)
+    return unit_for(precision.operand, traits) if precision.arithmetic == "float32" else None
+
+
+def unit_for(dtype: str, traits: DeviceTraits) -> MatrixUnit | None:
+    """The one that multiplies elements of `dtype` and sums in float32."""
+    unit = unit_multiplying(dtype, "float32", traits) if dtype in OPERANDS else None
     return unit if unit and unit.spelling == "ptx" else None
 
 
@@ -84,16 +88,15 @@ def generate_gemv_unit(
         gemv=config,
         unit=unit,
         constraints="fr",
-        a_vector=_vector(problem.a, "row", config.run),
-        b_vector=_vector(problem.b, problem.b.order, config.run if along_k else config.VW),
+        a_vector=_vector(problem.a, config.run) if problem.a.order == "row" else 0,
+        b_vector=_vector(problem.b, config.run if along_k else config.VW),
+        words=WORDS,
         steps=join.steps,
         joined=join.elements,
     )
 
 
-def _vector(layout: MatrixLayout, contiguous: str, run: int) -> int:
+def _vector(layout: MatrixLayout, run: int) -> int:
     """Neighbours that are loaded at once out of `run`; 0 where they go one by one."""
-    if layout.order != contiguous or layout.order == "strided":
-        return 0
-    wanted = min(run, _WIDEST)
-    return wanted if layout.alignment >= wanted else 0
+    wanted = min(run, WIDEST)
+    return wanted if layout.order != "strided" and layout.alignment >= wanted else 0

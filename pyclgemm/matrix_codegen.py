@@ -8,6 +8,7 @@ from typing import Literal
 
 from .approximation import approximation
 from .device import DeviceTraits
+from .element import WORDS
 from .gemm_parts import GemmParts, gemm_parts
 from .kernel_source import KernelSource
 from .matrix_configs import MatrixConfig
@@ -18,8 +19,7 @@ from .matrix_units import required_unit
 from .parts import PRODUCTS, parts_of
 from .problem import GemmProblem
 
-#: C types of as many bytes in registers.
-_UINTS = {4: "uint", 8: "uint2", 16: "uint4"}
+#: C types of as many bytes of doubles; of others, `WORDS`.
 _DOUBLES = {8: "double", 16: "double2"}
 
 #: What half's bits lie in while they are copied: no arithmetic of half is needed for it.
@@ -77,7 +77,7 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     run_bytes = unit.places.run * unit.operand_bytes
     steps = math.gcd(max(1, COPY_BYTES // run_bytes), config.slice_depth // unit.k)
     loaded = min(COPY_BYTES, steps * run_bytes)
-    vector = (_DOUBLES if unit.register == "double" else _UINTS)[loaded]
+    vector = (_DOUBLES if unit.register == "double" else WORDS)[loaded]
     return FragmentLoad("vectors", steps, vector, steps * run_bytes // loaded)
 
 

@@ -19,7 +19,7 @@ from .config import (
 )
 from .device import DeviceTraits
 from .errors import UnsupportedError
-from .gemv_unit_codegen import register_unit
+from .gemv_unit_codegen import WIDEST, register_unit
 from .matrix_units import matrix_unit
 from .problem import GemmProblem
 from .records import DatabaseFile, Entry, Kind, Threshold
@@ -41,9 +41,6 @@ _LEAST_PRODUCTS = 32
 _FEW = 4
 _FEW_BY_UNITS = 32
 _LEAST_DEPTH = 64
-
-#: Elements that the lanes of units load at once.
-_UNIT_VECTOR = 8
 
 #: Octaves to the record of a batch from which on those of single products, which are many, are
 #: asked: as much as an operand that is stored the other way costs where it is read in place.
@@ -179,7 +176,7 @@ def _few_rows_attempts(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -
     if few > _FEW_BY_UNITS or problem.k < _LEAST_DEPTH:
         return []
     families = (GemvConfig.family,) if few <= _FEW else ()
-    in_vectors = larger.order != "strided" and larger.alignment >= _UNIT_VECTOR
+    in_vectors = larger.order != "strided" and larger.alignment >= WIDEST
     if in_vectors and register_unit(problem.precision, traits):
         families = (GemvUnitConfig.family, *families)
     reason = f"the lesser of m and n is {few}: the larger operand is read once"

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from .constraint_forms import Constraint, one_of, within_local_memory, within_work_group
+from .constraint_forms import (
+    ALL_REGISTERS,
+    MOST_REGISTERS,
+    Constraint,
+    one_of,
+    within_local_memory,
+    within_work_group,
+)
 from .matrix_configs import WgmmaConfig
 from .wgmma_codegen import REGISTERS, local_bytes, work_items
 from .wgmma_units import FRAGMENT_ROWS
@@ -17,14 +24,12 @@ _RESULT_BYTES = 4
 #: Rows of a box at most (CUDA Driver API, "cuTensorMapEncodeTiled").
 _MOST_ROWS = 256
 
-#: Registers of a work-item at most, and what the kernel needs beside its sums: compiled for sm_90a
-#: with as many sums as are allowed here, nothing or some 100 bytes are spilled.
-_MOST_REGISTERS = 255
+#: Registers that the kernel needs beside its sums: compiled for sm_90a with as many sums as are
+#: allowed here, nothing or some 100 bytes are spilled.
 _OTHER_REGISTERS = 32
 
 #: ptxas first gives all work-items as many registers (C7602 "register allocation ... needs 154"),
 #: of which an instruction takes its sums and so many more.
-_ALL_REGISTERS = 64 * 1024
 _REGISTERS_OF_INSTRUCTION = 26
 
 
@@ -36,13 +41,13 @@ def sums(config: WgmmaConfig) -> int:
 
 def most_sums(config: WgmmaConfig) -> int:
     """Sums for which there are registers."""
-    _, multiplying = REGISTERS.get(config.CONSUMERS, (0, _MOST_REGISTERS))
+    _, multiplying = REGISTERS.get(config.CONSUMERS, (0, MOST_REGISTERS))
     return multiplying - _OTHER_REGISTERS
 
 
 def even_share(config: WgmmaConfig) -> int:
     """Registers of a work-item before those that copy give theirs to those that multiply."""
-    return _ALL_REGISTERS // work_items(config)
+    return ALL_REGISTERS // work_items(config)
 
 
 WGMMA_CONSTRAINTS: tuple[Constraint, ...] = (
