@@ -73,11 +73,11 @@ def select(
     devices an entry that was measured and has no threshold tells the fastest path shape by
     shape: the record for the nearest product is taken, whatever its path. Otherwise few rows or
     columns take the kernels for them, the indirect path is taken from the database's threshold
-    on, and else the direct one. Of that path's records
-    the one for the nearest product is taken that the device can run; if none fits, the next
-    level's, and last the other path's. How near a record is, `pyclgemm.shape_distance` says:
-    layout, alignment and how the tiles fit count beside the sizes. Batches take records of
-    batches before all others, where one is near, and single products never do.
+    on, and else the direct one. Of that path's records the one for the nearest product is taken
+    that the device can run; if none fits, the next level's, and last the other path's. How near a
+    record is, `pyclgemm.shape_distance` says: layout, alignment and how the tiles fit count beside
+    the sizes. Batches take records of batches before all others, where one is near, and single
+    products never do.
 
     Parameters
     ----------
