@@ -16,6 +16,8 @@ from .config import (
     GEMV_FAMILIES,
     SMALL_FAMILIES,
     Config,
+    GemvConfig,
+    GemvUnitConfig,
     SmallConfig,
     SmallCpuConfig,
     config_from_dict,
@@ -37,8 +39,8 @@ _DRAWN = 4_000
 #: How often a change that mends nothing is kept while a point is repaired.
 _SIDEWAYS = 0.1
 
-#: The family for few rows is tried on shapes with at most so many rows or columns.
-_FEW = 32
+#: The families for few rows are tried on shapes with at most so many rows or columns.
+_FEW = {GemvConfig.family: 32, GemvUnitConfig.family: 128}
 
 
 @dataclass(frozen=True)
@@ -228,11 +230,17 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     >>> h100 = typical_traits("sm_90")
     >>> suits("gemv", column, h100), suits("gemv", square, h100), suits("direct", square, h100)
     (True, False, True)
+
+    A matrix unit multiplies more rows than a work-item with as much of the other operand.
+
+    >>> layer = GemmShape(64, 3072, 768).problem("float16")
+    >>> suits("gemv", layer, h100), suits("gemv_unit", layer, h100)
+    (False, True)
     """
     small = small_family(problem, traits)
     if small is not None or family in SMALL_FAMILIES:
         return family == small
-    return family not in GEMV_FAMILIES or min(problem.m, problem.n) <= _FEW
+    return family not in GEMV_FAMILIES or min(problem.m, problem.n) <= _FEW[family]
 
 
 def search_space(family: str, dtype: str, traits: DeviceTraits, terms: int = 1) -> SearchSpace:
