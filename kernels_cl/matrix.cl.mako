@@ -103,7 +103,7 @@ ${half.unpacked("float2")}
 
 ## The fragments of a depth are loaded, then multiplied.
 <%def name="multiply_slab()" filter="trim">
-% if past_registers:
+% if unit.spelling == "ptx":
     #pragma unroll
 % else:
     // Unrolled, the loads of all steps are moved to the front, and registers spill.

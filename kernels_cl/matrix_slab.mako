@@ -113,7 +113,7 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
         #pragma unroll
         for (int i = 0; i < ${slab.parts * slab.copies}; ++i) {
             ${place(slab)}
-            ${slab.name}_fetched[i] = *(const __global piece *)(${capture(source, slab).strip()});
+            ${fetch_whole(slab)}
         }
     } else {
         // What lies outside the matrix is zero, and adds nothing.
@@ -135,6 +135,18 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
         }
     }
     % endfor
+</%def>
+
+## A piece that lies inside the matrix.
+<%def name="fetch_whole(slab)" filter="trim">
+% if slab.vector == slab.width:
+            ${slab.name}_fetched[i] = *(const __global piece *)(${capture(source, slab).strip()});
+% else:
+            const __global stored *first = (const __global stored *)(${capture(source, slab).strip()});
+            % for one in range(0, slab.width, slab.vector):
+            ${slab.name}_fetched[i].s${"0123456789abcdef"[one:one + slab.vector]} = ${f"first[{one}]" if slab.vector == 1 else f"*(const __global {stored}{slab.vector} *)(first + {one})"};
+            % endfor
+% endif
 </%def>
 
 <%def name="write(stage)" filter="trim">

@@ -107,10 +107,11 @@ def generate_matrix(
     """
     unit = required_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
-    parts = gemm_parts(as_copied(problem, unit), config, traits, whole)
+    parts = gemm_parts(as_copied(problem, config, unit), config, traits, whole)
     terms = problem.precision.terms
     form = packed_form(problem, unit)
-    slabs = matrix_slabs(parts.problem, packed_operands(problem, unit), config, unit)
+    packed = packed_operands(problem, config, unit)
+    slabs = matrix_slabs(parts.problem, packed, config, unit)
     element = slabs[0].element
     stored = _BITS.get(element.stored, element.stored)
     if form.split:
@@ -128,7 +129,7 @@ def generate_matrix(
         fragments=fragment_load(unit, config),
         collected=collected_results(problem, parts.wide, config, unit, slabs),
         joined=joined_results(problem, parts.wide, config, slabs),
-        past_registers=unit.spelling == "ptx",
+        past_registers=unit.spelling == "ptx" and not config.UNALIGNED,
         stored=stored,
         piece=f"{stored}{COPY_BYTES // element.stored_bytes}",
         whole=whole if reads_whole else None,

@@ -28,6 +28,9 @@ class MatrixConfig(BaseConfig):
     SLICES : int
         As for `XgemmConfig`: so many times the sub-groups of a tile, each of whose slices
         multiplies its own part of every slab's depth; their sums are added in local memory.
+    UNALIGNED : int
+        1 reads operands whose rows do not lie in pieces of 16 bytes where they are, through
+        registers, by vectors as wide as they allow or element by element; 0 has them packed first.
     """
 
     MWG: int
@@ -39,6 +42,7 @@ class MatrixConfig(BaseConfig):
     GROUP_M: int = 8
     FRAGMENTS: int = 1
     SLICES: int = 1
+    UNALIGNED: int = 0
 
     family: ClassVar[str] = "matrix"
 

@@ -31,9 +31,9 @@ _DOUBLES_DEPTH = 4
 _FRAGMENT_BYTES = 32
 
 
-def copies_through_registers(traits: DeviceTraits | None) -> bool:
+def copies_through_registers(config: MatrixConfig, traits: DeviceTraits | None) -> bool:
     """Whether slabs pass through registers on their way to local memory; see `matrix_slab`."""
-    return traits is not None and traits.vendor == "amd"
+    return bool(config.UNALIGNED) or (traits is not None and traits.vendor == "amd")
 
 
 def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
@@ -82,7 +82,8 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
     """
     items = _items(config, traits)
     _, part = _staged_bytes(dtype, traits)
-    sides = () if traits is None or copies_through_registers(traits) else (config.MWG, config.NWG)
+    through = traits is None or copies_through_registers(config, traits)
+    sides = () if through else (config.MWG, config.NWG)
     rows = {extent * part // COPY_BYTES for extent in (config.KWG, *sides)}
     return all(pieces and max(items, pieces) % min(items, pieces) == 0 for pieces in rows)
 
@@ -109,7 +110,8 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         "slabs that are copied past the registers need STAGES of 2 to 8, through them 1 or 2",
         _MATRIX,
         lambda c, dtype, traits: (
-            traits is None or (c.STAGES <= 2 if copies_through_registers(traits) else c.STAGES >= 2)
+            traits is None
+            or (c.STAGES <= 2 if copies_through_registers(c, traits) else c.STAGES >= 2)
         ),
         lambda c, dtype, traits: f"STAGES is {c.STAGES}",
     ),
@@ -157,11 +159,18 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: (
             c.FRAGMENTS == 1
             or (
-                not copies_through_registers(traits)
+                not copies_through_registers(c, traits)
                 and (dtype not in _DTYPES or c.KWG % _depths_in_turn(dtype) == 0)
             )
         ),
         lambda c, dtype, traits: f"FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
+    ),
+    one_of("UNALIGNED", _MATRIX, (0, 1)),
+    Constraint(
+        "elements of float32 are split into parts as they are packed, wherever they lie",
+        _MATRIX,
+        lambda c, dtype, traits: not c.UNALIGNED or dtype != "float32",
+        lambda c, dtype, traits: f"UNALIGNED is {c.UNALIGNED}",
     ),
     one_of("SLICES", _MATRIX, (1, 2, 4, 8)),
     Constraint(

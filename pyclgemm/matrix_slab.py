@@ -10,7 +10,7 @@ from .matrix_configs import MatrixConfig
 from .matrix_unit import MatrixUnit
 from .pack_codegen import PackedForm
 from .parts import PART_TYPES, parts_of
-from .problem import OPERANDS, GemmProblem
+from .problem import OPERANDS, GemmProblem, MatrixLayout
 
 #: Bytes that are copied at once: the widest of cp.async and of AMD's loads, and a row of ldmatrix.
 COPY_BYTES = 16
@@ -55,6 +55,8 @@ class MatrixSlab:
         Pieces of `COPY_BYTES` of a part that each of them copies.
     extent : int
         Positions in a fragment.
+    vector : int
+        Elements that are read at once: a whole piece, or as many as the alignment allows.
     edges : "pieces" or "elements"
         Where rows may end: between two pieces, or within one.
     """
@@ -69,6 +71,7 @@ class MatrixSlab:
     items: int
     copies: int
     extent: int
+    vector: int
     edges: Literal["pieces", "elements"]
 
     @property
@@ -132,7 +135,9 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
     return PackedForm(along_k, split=split, parts=parts_of(problem.precision.terms))
 
 
-def is_copied(name: Literal["a", "b"], problem: GemmProblem, unit: MatrixUnit) -> bool:
+def is_copied(
+    name: Literal["a", "b"], problem: GemmProblem, unit: MatrixUnit, unaligned: bool
+) -> bool:
     """Whether an operand is copied where it lies; else it is packed first.
 
     Parameters
@@ -143,6 +148,8 @@ def is_copied(name: Literal["a", "b"], problem: GemmProblem, unit: MatrixUnit) -
         The product.
     unit : MatrixUnit
         What multiplies.
+    unaligned : bool
+        Whether less than whole pieces is copied too: `MatrixConfig.UNALIGNED`.
 
     Examples
     --------
@@ -155,25 +162,32 @@ def is_copied(name: Literal["a", "b"], problem: GemmProblem, unit: MatrixUnit) -
     >>> problem = GemmShape(64, 64, 64).problem("float16")
     >>> problem.a.order, problem.b.order
     ('row', 'row')
-    >>> is_copied("a", problem, unit), is_copied("b", problem, unit)
+    >>> is_copied("a", problem, unit, False), is_copied("b", problem, unit, False)
     (True, False)
+    >>> odd = GemmShape(63, 63, 63).problem("float16")
+    >>> is_copied("a", odd, unit, False), is_copied("a", odd, unit, True)
+    (False, True)
     """
     layout = problem.a if name == "a" else problem.b
     form = packed_form(problem, unit)
-    if form.split or not layout.in_pieces(COPY_BYTES, stored_bytes(problem.dtype)):
+    size = stored_bytes(problem.dtype)
+    if form.split or not layout.in_pieces(size if unaligned else COPY_BYTES, size):
         return False
     return not form.along_k or layout.order == form.layout(name).order
 
 
-def packed_operands(problem: GemmProblem, unit: MatrixUnit) -> tuple[Literal["a", "b"], ...]:
+def packed_operands(
+    problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit
+) -> tuple[Literal["a", "b"], ...]:
     """The operands that are packed before the kernel reads them."""
-    return tuple(name for name in OPERANDS if not is_copied(name, problem, unit))
+    unaligned = bool(config.UNALIGNED)
+    return tuple(name for name in OPERANDS if not is_copied(name, problem, unit, unaligned))
 
 
-def as_copied(problem: GemmProblem, unit: MatrixUnit) -> GemmProblem:
+def as_copied(problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit) -> GemmProblem:
     """The product with its operands as they are when the kernel copies them."""
     form = packed_form(problem, unit)
-    packed = packed_operands(problem, unit)
+    packed = packed_operands(problem, config, unit)
     return replace(
         problem,
         a=form.layout("a") if "a" in packed else problem.a,
@@ -219,9 +233,12 @@ def matrix_slabs(
     items = unit.lanes * config.subgroups
     width = COPY_BYTES // size
 
-    def slab(name: Literal["a", "b"], along_k: bool, tile: int, fragment: int) -> MatrixSlab:
+    def slab(name: Literal["a", "b"], layout: MatrixLayout, tile: int, fragment: int) -> MatrixSlab:
+        along_k = layout.order == {"a": "row", "b": "column"}[name]
         rows, length = (tile, config.KWG) if along_k else (config.KWG, tile)
         end = problem.k if along_k else {"a": problem.m, "b": problem.n}[name]
+        vector = width if name in packed else min(width, layout.alignment)
+        whole = vector == width and ((name in packed and along_k) or end % width == 0)
         return MatrixSlab(
             name,
             element,
@@ -233,10 +250,8 @@ def matrix_slabs(
             items=items,
             copies=rows * length * size // (COPY_BYTES * items),
             extent=fragment,
-            edges="pieces" if (name in packed and along_k) or end % width == 0 else "elements",
+            vector=vector,
+            edges="pieces" if whole else "elements",
         )
 
-    return (
-        slab("a", problem.a.order == "row", config.MWG, unit.m),
-        slab("b", problem.b.order == "column", config.NWG, unit.n),
-    )
+    return slab("a", problem.a, config.MWG, unit.m), slab("b", problem.b, config.NWG, unit.n)

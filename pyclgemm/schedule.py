@@ -207,7 +207,7 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
 
 
 def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTraits) -> Schedule:
-    """Operands whose rows cannot be copied by vectors are packed first."""
+    """Operands whose rows the kernel cannot copy are packed first."""
     problem = product.problem
     unit = required_unit(problem.precision, traits)
     form = packed_form(problem, unit)
@@ -219,7 +219,7 @@ def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTrait
     sizes = {
         name: ((extent, padded(problem.k)) if form.along_k else (padded(extent), max(1, problem.k)))
         for name, extent in zip(OPERANDS, (problem.m, problem.n), strict=True)
-        if name in packed_operands(problem, unit)
+        if name in packed_operands(problem, config, unit)
     }
     packed = pack_operands(product, sizes, traits, form)
     groups = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products

@@ -51,10 +51,11 @@ _MATRIX_AXES: dict[str, tuple[int, ...]] = {
     "KWG": (16, 32, 64, 128),
     "SUBGROUPS_M": (1, 2, 4),
     "SUBGROUPS_N": (1, 2, 4),
-    "STAGES": (2, 3, 4, 6, 8),
+    "STAGES": (1, 2, 3, 4, 6, 8),
     "GROUP_M": (1, 4, 8, 16),
     "FRAGMENTS": (1, 2),
     "SLICES": (1, 2, 4, 8),
+    "UNALIGNED": (0, 1),
 }
 
 _GEMV_UNIT_AXES: dict[str, tuple[int, ...]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from .config import UNIT_FAMILIES, Config, WgmmaConfig, XgemmConfig
+from .config import UNIT_FAMILIES, Config, MatrixConfig, WgmmaConfig, XgemmConfig
 from .device import DeviceTraits
 from .element import stored_bytes
 from .matrix_slab import COPY_BYTES
@@ -111,7 +111,8 @@ def _cause(name: _Name, problem: GemmProblem, config: Config) -> str:
     if isinstance(config, XgemmConfig):
         return _cause_of_tiles(name, layout, problem, config)
     size = stored_bytes(problem.dtype)
-    if layout.alignment * size % COPY_BYTES:
+    in_place = isinstance(config, MatrixConfig) and config.UNALIGNED
+    if layout.alignment * size % COPY_BYTES and not in_place:
         return (
             f"its {layout.order}s are multiples of {layout.alignment * size} bytes apart; "
             f"{COPY_BYTES} are wanted"

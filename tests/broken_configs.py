@@ -20,7 +20,7 @@ from test_config import (
 BROKEN: list[tuple[Any, dict[str, int], str, str]] = [
     (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA, PADB, "
      "NWGD, ASYNC, FILL, REGISTERS, SHUFFLE, SERPENTINE, PADLD, PROMOTE, PACKB, PREFETCHB, "
-     "PREFETCHC, STREAMB must be at least 1: they are MWG=64"),
+     "PREFETCHC, STREAMB, UNALIGNED must be at least 1: they are MWG=64"),
     (DIRECT, {"WGD": -32}, "float32", "must be at least 1: they are WGD=-32"),
     (CPU, {"MR": 0}, "float32", "must be at least 1: they are MR=0"),
     (INDIRECT, {"SA": 2}, "float32", "SA must be one of 0, 1: SA is 2"),
@@ -177,6 +177,11 @@ BROKEN: list[tuple[Any, dict[str, int], str, str]] = [
     (MATRIX, {"FRAGMENTS": 3}, "float16", "FRAGMENTS must be one of 1, 2: FRAGMENTS is 3"),
     (MATRIX, {"FRAGMENTS": 2}, "float16", "FRAGMENTS of 2 need slabs that are copied past the "
      "registers, and of twice the depth of a fragment: FRAGMENTS is 2, KWG is 16 float16"),
+    (MATRIX, {"UNALIGNED": 2}, "float16", "UNALIGNED must be one of 0, 1: UNALIGNED is 2"),
+    (MATRIX, {"UNALIGNED": 1}, "float16", "slabs that are copied past the registers need STAGES "
+     "of 2 to 8, through them 1 or 2: STAGES is 3"),
+    (MATRIX, {"UNALIGNED": 1, "STAGES": 2}, "float32", "elements of float32 are split into parts "
+     "as they are packed, wherever they lie: UNALIGNED is 1"),
     (WGMMA, {"NWG": 96}, "float16", "NWG must be one of 64, 128, 192, 256: NWG is 96"),
     (WGMMA, {"CONSUMERS": 4}, "float16", "CONSUMERS must be one of 1, 2, 3: CONSUMERS is 4"),
     (WGMMA, {"STAGES": 9}, "float16", "STAGES must be one of 2, 3, 4, 5, 6, 7, 8: STAGES is 9"),

@@ -60,6 +60,10 @@ CASES = {
         MatrixConfig(MWG=16, NWG=32, KWG=128, SUBGROUPS_M=1, SUBGROUPS_N=1, STAGES=6, SLICES=4),
         {"dtype": "float16", **WHOLE},
     ),
+    "mma.sync, float16, element by element": (
+        MatrixConfig(64, 64, 32, 2, 2, STAGES=2, UNALIGNED=1),
+        {"dtype": "float16", "n": 4095, "k": 4095},
+    ),
     "few rows, streamed": (
         GemvConfig(MR=1, WGS=512, LANES_N=8, VW=4, STREAMB=1), {"m": 1},
     ),
