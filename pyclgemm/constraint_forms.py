@@ -8,6 +8,7 @@ from typing import Any
 
 from .config import XgemmConfig
 from .device import DeviceTraits
+from .element import stored_bytes
 
 #: The families that share a tiling.
 GPU = ("indirect", "direct")
@@ -25,6 +26,17 @@ ALL_REGISTERS = 64 * 1024
 
 #: Bytes that NVIDIA's cp.async copies at once, and its loads.
 COPIED_BYTES = (4, 8, 16)
+
+
+def is_staged_as_stored(dtype: str) -> bool:
+    """Whether a copy from memory to local memory may leave elements as they are.
+
+    Examples
+    --------
+    >>> is_staged_as_stored("float32"), is_staged_as_stored("bfloat16")
+    (True, False)
+    """
+    return STAGED_BYTES[dtype] == stored_bytes(dtype)
 
 
 @dataclass(frozen=True)

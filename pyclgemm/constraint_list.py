@@ -11,6 +11,7 @@ from .constraint_forms import (
     GPU,
     STAGED_BYTES,
     Constraint,
+    is_staged_as_stored,
     multiple,
     on_tiles,
     one_of,
@@ -92,12 +93,13 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: f"ASYNC is {c.ASYNC} on {traits.architecture if traits else '-'}",
     ),
     on_tiles(
-        "copies past the registers move vectors of 4, 8 or 16 bytes into two stages or more",
+        "copies past the registers move vectors of 4, 8 or 16 bytes as they are stored, into two "
+        "stages or more",
         lambda c, dtype, traits: (
             not c.ASYNC
             or (
                 c.STAGES >= 2
-                and dtype != "float16"
+                and is_staged_as_stored(dtype)
                 and all(STAGED_BYTES[dtype] * width in COPIED_BYTES for width in (c.VWM, c.VWN))
             )
         ),

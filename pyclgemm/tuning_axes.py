@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from .config import FAMILIES, Config, CpuConfig, SmallCpuConfig, XgemmConfig, XgemmDirectConfig
+from .constraint_forms import is_staged_as_stored
 from .device import DeviceTraits, has_async_copy, has_cache_hints
 from .matrix_units import sub_group_lanes
 from .tiling import slab_copy
@@ -164,7 +165,7 @@ def _tiled_axes(family: str, dtype: str, traits: DeviceTraits) -> dict[str, tupl
     if traits.vendor != "nvidia":
         axes |= {"SERPENTINE": (0,)}  # Clang makes the same of both for AMD
     # Values that no configuration can have on this device.
-    if not has_async_copy(traits) or dtype == "float16":
+    if not has_async_copy(traits) or not is_staged_as_stored(dtype):
         axes |= {"STAGES": (1, 2), "ASYNC": (0,)}
     if traits.fence_options is None:
         axes |= {"FILL": (0,)}

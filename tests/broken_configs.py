@@ -44,11 +44,13 @@ BROKEN: list[tuple[Any, dict[str, int], str, str]] = [
     (DIRECT, {"SWIZZLE": 8, "NWGD": 48}, "float32", "the vectors of a staged row must divide "
      "into groups of SWIZZLE: rows of 32 and 48 in vectors of 4 and 4, SWIZZLE 8"),
     (INDIRECT, {"ASYNC": 1}, "float32", "copies past the registers move vectors of 4, 8 or 16 "
-     "bytes into two stages or more: float32, STAGES is 1, vectors of 4 and 4 elements"),
+     "bytes as they are stored, into two stages or more: float32, STAGES is 1, vectors of 4 and 4 "
+     "elements"),
     (INDIRECT, {"ASYNC": 1, "STAGES": 2, "VWN": 8}, "float32", "float32, STAGES is 2, vectors of "
      "4 and 8 elements"),
     (DIRECT, {"ASYNC": 1, "STAGES": 2}, "float64", "float64, STAGES is 2, vectors of 4 and 4"),
-    (DIRECT, {"ASYNC": 1, "STAGES": 2, "VWMD": 1, "VWND": 2}, "float16", "float16, STAGES is 2"),
+    *((DIRECT, {"ASYNC": 1, "STAGES": 2, "VWMD": 1, "VWND": 2}, narrow, f"{narrow}, STAGES is 2")
+      for narrow in ("float16", "bfloat16", "int8")),
     (INDIRECT, {"STAGES": 3}, "float32", "more than two stages need ASYNC: STAGES is 3, ASYNC "
      "is 0"),
     (DIRECT, {"FRAGMENTS": 2}, "float32", "two fragments need two stages or more and an even "
