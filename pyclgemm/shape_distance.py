@@ -128,9 +128,19 @@ def distance(
     alignment = known.alignment if known.alignment < wanted.widest else ALIGNED
     if wanted.alignment < min(alignment, vector_width(config)):
         octaves += _NARROWER_PACKED if packs else _NARROWER
-    elif wanted.alignment > alignment:
+    elif wanted.alignment > alignment and (_is_whole(wanted) or not _adapts(config)):
         octaves += _WIDER
     return octaves
+
+
+def _is_whole(wanted: ProductTraits) -> bool:
+    """Whether rows are aligned to the widest access, so that nothing need be packed."""
+    return wanted.alignment == ALIGNED
+
+
+def _adapts(config: Config | None) -> bool:
+    """Whether vectors are as wide as each product allows, whatever they were at the record."""
+    return isinstance(config, MatrixConfig) and bool(config.UNALIGNED)
 
 
 def _octaves_of_sizes(
@@ -223,7 +233,7 @@ def vector_width(config: Config | None) -> int:
     if isinstance(config, (SmallConfig, SmallCpuConfig)):
         return 1  # vectors as wide as can be are found for each product
     if isinstance(config, (MatrixConfig, WgmmaConfig)):
-        return 2  # stores: operands that cannot be copied by vectors are packed
+        return 1 if _adapts(config) else ALIGNED  # what is not in whole pieces is packed
     if isinstance(config, XgemmConfig):
         return max(config.VWM, config.VWN)
     return max(config.VWMD, config.VWND)

@@ -10,7 +10,14 @@ from facts import problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.config import CpuConfig, GemvConfig, SmallConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm.config import (
+    CpuConfig,
+    GemvConfig,
+    MatrixConfig,
+    SmallConfig,
+    XgemmConfig,
+    XgemmDirectConfig,
+)
 from pyclgemm.gemm_shape import LAYOUTS, GemmShape
 from pyclgemm.problem import MatrixLayout
 from pyclgemm.product_traits import ProductTraits, record_for, traits_of_problem, traits_of_record
@@ -26,6 +33,8 @@ INDIRECT = XgemmConfig(
     MWG=64, NWG=64, KWG=16, MDIMC=8, NDIMC=8, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4
 )
 GEMV = GemvConfig(MR=1, WGS=64, LANES_N=8, VW=2)
+UNITS = MatrixConfig(32, 32, 32, 1, 1, STAGES=2)
+UNALIGNED = replace(UNITS, UNALIGNED=1)
 SIZES = (64, 128, 256)
 
 
@@ -153,6 +162,8 @@ def test_the_least_alignment_of_the_rows_counts_up_to_the_widest_access(text, dt
         (GEMV, 2, 0.0),
         (GEMV, 1, 1.5),
         (INDIRECT, 2, 0.5),
+        (UNITS, 8, 0.5),
+        (UNALIGNED, 1, 0.0),
         (TILE, 1, 0.0),
     ],
 )
@@ -198,6 +209,12 @@ def test_of_two_records_for_one_shape_the_alignment_decides():
         assert by_distance(records, ProductTraits(SIZES))[0] is wide
         assert by_distance(records, ProductTraits(SIZES, alignment=1))[0] is narrow
         assert by_distance(records, ProductTraits(SIZES, alignment=2))[0] is narrow
+
+
+@pytest.mark.parametrize(("alignment", "octaves"), [(1, 0.0), (4, 0.0), (ALIGNED, 1.0)])
+def test_kernels_that_read_any_alignment_lose_where_nothing_need_be_packed(alignment, octaves):
+    known = ProductTraits(SIZES, alignment=1)
+    assert distance(ProductTraits(SIZES, alignment=alignment), known, UNALIGNED) == octaves
 
 
 def test_b_that_a_cpu_reads_in_place_the_other_way_is_another_kernel():
