@@ -3,8 +3,8 @@
 ## "tensormap.cp_fenceproxy").
 ## Addresses in local memory are plain numbers of 32 bits.
 
-## Functions around barriers and copies. `stores`: whether boxes are written to a matrix, too.
-<%def name="functions(stores)" filter="trim">
+## Addresses in local memory, and barriers there. `counts_bytes`: whether they wait for bytes, too.
+<%def name="barriers(counts_bytes)" filter="trim">
 static inline uint address_of(const __local void *p)
 {
     return (uint)(size_t)p;
@@ -21,11 +21,13 @@ static inline void arrive(const uint barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(barrier) : "memory");
 }
 
+% if counts_bytes:
 static inline void arrive_and_expect(const uint barrier, const uint bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(barrier), "r"(bytes) : "memory");
 }
 
+% endif
 // Until the phase of this parity has ended.
 static inline void await(const uint barrier, const uint parity)
 {
@@ -35,7 +37,10 @@ static inline void await(const uint barrier, const uint parity)
             : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
     } while (!done);
 }
+</%def>
 
+## Copies of boxes, and their maps. `stores`: whether boxes are written to a matrix, too.
+<%def name="copies(stores)" filter="trim">
 // Copies the box at (inner, outer) of a matrix to local memory; what lies outside is zero.
 static inline void load_box(const uint to, const __global ulong *map, const int inner, const int outer, const uint barrier)
 {

@@ -1,16 +1,18 @@
 ## NVIDIA's warpgroup units (sm_90): persistent work-groups, each with one warpgroup that copies slabs
-## (TMA) and others that multiply them (wgmma). A slab is 128 bytes deep, one span of the swizzle.
+## (by TMA, or each lane by cp.async) and others that multiply them (wgmma). A slab is 128 bytes deep, one
+## span of the swizzle.
 ## Instructions behind ${mark} are comments to the compiler (pyclgemm/ptx_step.py).
 ##
-## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), results (a WgmmaResults), staging
-## (its own, or None), terms (products of parts that make up a product), whole (layouts of the elements
-## before they were split), and what all gemm templates see.
+## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), lanes (LaneCopies of both), results
+## (a WgmmaResults), staging (its own, or None), terms (products of parts that make up a product), whole
+## (layouts of the elements before they were split), and what all gemm templates see.
 ##
 ## In a batch the tiles of all products are numbered through, and a map is told where the matrices of
 ## another product begin. Copies read a map while they run, so there is one map more than stages for each
 ## operand: the oldest was last read for a slab that has been multiplied.
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="share" file="share.mako"/>
+<%namespace name="lane_copies" file="wgmma_lanes.mako"/>
 <%namespace name="slabs" file="wgmma_slab.mako"/>
 <%namespace name="tensor_copy" file="tensor_copy.mako"/>
 <%namespace name="formed" file="wgmma_results.mako"/>
@@ -39,6 +41,10 @@ ${prelude.types()}
 #define A_BYTES (MWG * 128)  // of a slab
 #define B_BYTES (NWG * 128)
 
+% if not tiles.TMA:
+${prelude.address("a", problem.a)}
+${prelude.address("b", problem.b)}
+% endif
 % if not staging:
 ${prelude.address("out", problem.out)}
 % endif
@@ -50,7 +56,13 @@ ${prelude.address("whole_a", whole[0])}
 ${prelude.address("whole_b", whole[1])}
 % endif
 
-${tensor_copy.functions(staging is not None)}
+${tensor_copy.barriers(counts_bytes=tiles.TMA)}
+
+% if tiles.TMA:
+${tensor_copy.copies(staging is not None)}
+% else:
+${lane_copies.functions()}
+% endif
 % if tiles.FILL:
 
 ${share.defines()}
@@ -79,6 +91,48 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     const uint slab_memory = address_of(memory);
     const uint full = address_of(barriers);  // of stage 0; phases end when its slabs have come
     const uint empty = full + 8 * STAGES;  // when all have multiplied them
+    % if tiles.TMA:
+    ${maps()}
+    % endif
+    if (item == ${warpgroup}) {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            make_barrier(full + 8 * stage, ${1 if tiles.TMA else warpgroup});
+            make_barrier(empty + 8 * stage, ${tiles.CONSUMERS});
+        }
+        % if tiles.TMA:
+        asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+        % endif
+    }
+    barrier(CLK_LOCAL_MEM_FENCE${" | CLK_GLOBAL_MEM_FENCE" if tiles.TMA else ""});
+
+    const extent tiles_m = (m + MWG - 1) / MWG;
+    const extent tiles_n = (n + NWG - 1) / NWG;
+    % if terms > 1:
+    const extent slabs_k = (k + KWG - 1) / KWG;
+    % endif
+    int stage = 0;
+    if (item < ${warpgroup}) {
+        % if registers:
+        asm volatile("${mark}setmaxnreg.dec.sync.aligned.u32 ${registers[0]};" : : : "memory");
+        % endif
+        % if tiles.TMA:
+        if (item == 0) {
+            ${produce()}
+        }
+        % else:
+        ${produce_by_lanes()}
+        % endif
+    } else {
+        % if registers:
+        asm volatile("${mark}setmaxnreg.inc.sync.aligned.u32 ${registers[1]};" : : : "memory");
+        % endif
+        ${consume()}
+    }
+}
+
+## Every work-group writes its own: OpenCL has no way to pass them.
+<%def name="maps()" filter="trim">
 % if moved:
     // Maps of A and of B by turns, behind them a map of the result for each warpgroup.
     __global ulong *own_maps = maps + get_group_id(0) * ${map_words * map_count};
@@ -94,36 +148,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % endif
     ${tensor_copy.write_maps("a_map", "memory", maps_of, map_words)}
 % endif
-    if (item == ${warpgroup}) {
-        for (int stage = 0; stage < STAGES; ++stage) {
-            make_barrier(full + 8 * stage, 1);
-            make_barrier(empty + 8 * stage, ${tiles.CONSUMERS});
-        }
-        asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-    }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-
-    const extent tiles_m = (m + MWG - 1) / MWG;
-    const extent tiles_n = (n + NWG - 1) / NWG;
-    % if terms > 1:
-    const extent slabs_k = (k + KWG - 1) / KWG;
-    % endif
-    int stage = 0;
-    if (item < ${warpgroup}) {
-        % if registers:
-        asm volatile("${mark}setmaxnreg.dec.sync.aligned.u32 ${registers[0]};" : : : "memory");
-        % endif
-        if (item == 0) {
-            ${produce()}
-        }
-    } else {
-        % if registers:
-        asm volatile("${mark}setmaxnreg.inc.sync.aligned.u32 ${registers[1]};" : : : "memory");
-        % endif
-        ${consume()}
-    }
-}
+</%def>
 
 <%def name="each_map()" filter="trim">
     for (int number = item / 32; number < 2 * (STAGES + 1)${f" + {tiles.CONSUMERS}" if staging else ""}; number += ${work_items // 32}) {
@@ -192,6 +217,16 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                 ${slabs.copy_addends()}
                 % endif
             }
+</%def>
+
+<%def name="produce_by_lanes()" filter="trim">
+        uint parity = 1;  // all stages are empty
+        ${lane_copies.own_pieces()}
+        ${begin_tile()}
+            ${tile.place(own_tile)}
+            ${lane_copies.copy_slabs()}
+        }
+        asm volatile("cp.async.wait_all;" : : : "memory");
 </%def>
 
 <%def name="consume()" filter="trim">

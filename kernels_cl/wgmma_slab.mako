@@ -25,17 +25,7 @@ static inline uint nearest_tf32(const float x)
 <%def name="copy_slabs()" filter="trim">
                 #pragma unroll 1
                 for (extent slab = first; slab < last; ++slab) {
-                    % if terms > 1:
-                    // Small products come first: they would be lost in a large sum.
-                    const extent pair = slab / slabs_k;
-                    const int depth = (slab - pair * slabs_k) * KWG;
-                    const extent a_from = a_tile + (${f"{a_parts:#x}"}ul >> 4 * pair & 15) * m;
-                    const extent b_from = b_tile + (${f"{b_parts:#x}"}ul >> 4 * pair & 15) * n;
-                    % else:
-                    const int depth = slab * KWG;
-                    const extent a_from = a_tile;
-                    const extent b_from = b_tile;
-                    % endif
+                    ${place_slab()}
                     const uint filled = full + 8 * stage;
                     const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES);
                     const uint b_slab = a_slab + A_BYTES;
@@ -53,6 +43,21 @@ static inline uint nearest_tf32(const float x)
                     % endfor
                     ${next_stage()}
                 }
+</%def>
+
+## Where the slab comes from.
+<%def name="place_slab()" filter="trim">
+                    % if terms > 1:
+                    // Small products come first: they would be lost in a large sum.
+                    const extent pair = slab / slabs_k;
+                    const int depth = (slab - pair * slabs_k) * KWG;
+                    const extent a_from = a_tile + (${f"{a_parts:#x}"}ul >> 4 * pair & 15) * m;
+                    const extent b_from = b_tile + (${f"{b_parts:#x}"}ul >> 4 * pair & 15) * n;
+                    % else:
+                    const int depth = slab * KWG;
+                    const extent a_from = a_tile;
+                    const extent b_from = b_tile;
+                    % endif
 </%def>
 
 ## Boxes of c, in the order in which the warpgroups finish their results.
@@ -100,7 +105,7 @@ static inline uint nearest_tf32(const float x)
             for (extent slab = ${begin}; slab < ${end}; ++slab) {
                 const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
                 const ulong a_at = ${descriptor(operands[0])} | (a_slab & 0x3ffff) >> 4;
-                await(full + 8 * stage, parity);
+                ${await_slab()}
                 ${multiply("a_at + f * %d + step * %d" % (64 * 128 >> 4, operands[0].step))}
                 // One group of instructions stays on its way; the one before it is done.
                 if (used >= 0) {
@@ -125,7 +130,7 @@ static inline uint nearest_tf32(const float x)
             #pragma unroll 1
             for (extent slab = ${begin}; slab < ${end}; ++slab) {
                 const __local uchar *a_slab = memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
-                await(full + 8 * stage, parity);
+                ${await_slab()}
                 #pragma unroll
                 for (int half_slab = 0; half_slab < 2; ++half_slab) {
                     ${load_a()}
@@ -142,6 +147,14 @@ static inline uint nearest_tf32(const float x)
             if (thread == 0 && used >= 0) {
                 arrive(empty + 8 * used);
             }
+</%def>
+
+<%def name="await_slab()" filter="trim">
+                await(full + 8 * stage, parity);
+                % if not tiles.TMA:
+                // Lanes write as stores do, and units read through another proxy (PTX ISA, "Async proxy").
+                asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+                % endif
 </%def>
 
 ## Steps of 32 bytes of the stage's slabs, as one group of instructions.

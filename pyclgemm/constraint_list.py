@@ -31,7 +31,7 @@ from .wgmma_constraints import WGMMA_CONSTRAINTS
 MAY_BE_ZERO = (
     *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL"),
     *("REGISTERS", "SHUFFLE", "SERPENTINE", "PADLD", "PROMOTE"),
-    *("PACKB", "PREFETCHB", "PREFETCHC", "STREAMB", "UNALIGNED"),
+    *("PACKB", "PREFETCHB", "PREFETCHC", "STREAMB", "UNALIGNED", "TMA"),
 )
 
 #: The steps in which a warp takes registers (see `ALL_REGISTERS`).

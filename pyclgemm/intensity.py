@@ -151,7 +151,9 @@ def load_bytes(problem: GemmProblem, config: Config) -> dict[str, int]:
     if isinstance(config, CpuConfig):
         return {"packed B": config.VW * stored}
     if isinstance(config, WgmmaConfig):
-        return {}  # whole slabs are copied by a descriptor
+        if config.TMA:
+            return {}  # whole slabs are copied by a descriptor
+        return {f"{name} from global memory": COPY_BYTES for name in "AB"}
     if isinstance(config, MatrixConfig):
         return {f"{name} from global memory": COPY_BYTES for name in "AB"}
     tiles = getattr(config, "tiles", None)

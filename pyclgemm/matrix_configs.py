@@ -87,6 +87,11 @@ class WgmmaConfig(BaseConfig):
     FILL : int
         As for `XgemmConfig`: 0 gives every tile to one work-group, else so many work-groups per
         compute unit divide the slabs of all tiles.
+    TMA : int
+        1 lets NVIDIA's bulk copies move slabs and results, by tensor maps that each work-group
+        writes first; 0 leaves slabs to the lanes of the warpgroup that copies, by ``cp.async`` of
+        16 bytes (PTX ISA), and stores results from the registers: products of a few
+        microseconds are sooner done than the maps are written.
     """
 
     MWG: int
@@ -96,6 +101,7 @@ class WgmmaConfig(BaseConfig):
     GROUP_M: int = 16
     PROMOTE: int = 0
     FILL: int = 0
+    TMA: int = 1
 
     family: ClassVar[str] = "wgmma"
     #: Elements in a slab of float16 or bfloat16, along k.

@@ -78,6 +78,7 @@ _WGMMA_AXES: dict[str, tuple[int, ...]] = {
     "GROUP_M": (1, 4, 8, 16),
     "PROMOTE": (0,),
     "FILL": (0, 1),
+    "TMA": (0, 1),
 }
 
 #: What splits are for is lost in sums that never leave the unit: at 4096 on an H100 the error of

@@ -12,12 +12,14 @@ from .element import stored_bytes
 from .gemm_parts import gemm_parts
 from .kernel_source import Argument, KernelSource, share_arguments
 from .matrix_configs import WgmmaConfig
+from .matrix_slab import COPY_BYTES
 from .pack_codegen import PackedForm
 from .parts import PART_TYPES, PRODUCTS, parts_of
 from .problem import OPERANDS, GemmProblem
 from .ptx_step import MARK
 from .share import Sharing, sharing
 from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap
+from .wgmma_lanes import LaneCopies
 from .wgmma_results import BOX_BYTES, MOST_BOXES, wgmma_results
 from .wgmma_units import WARPGROUP, WgmmaUnit, required_wgmma_unit
 
@@ -26,7 +28,11 @@ TARGET = "sm_90a"
 
 #: Registers of a work-item that copies and of one that multiplies, by the number of warpgroups that
 #: do; together they are those of the work-group (CUTLASS 3 divides them so).
-REGISTERS = {2: (40, 232), 3: (32, 160)}
+_REGISTERS = {2: (40, 232), 3: (32, 160)}
+
+#: The same where lanes copy, which hold more addresses than what starts bulk copies: with the
+#: registers above, ptxas spilled up to 72 bytes of theirs in batches and shared tiles.
+_REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152)}
 
 #: Maps of a work-group: of A, of B, of the result, of C.
 _MAPS = 4
@@ -88,11 +94,16 @@ def descriptor(beside: int = 1) -> int:
 
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     """Bytes of local memory of a work-group, with results of so many bytes staged."""
-    boxes = min(MOST_BOXES, config.NWG * result_bytes // ROW_BYTES)
+    boxes = min(MOST_BOXES, config.NWG * result_bytes // ROW_BYTES) if config.TMA else 0
     slabs = config.STAGES * (config.MWG + config.NWG) * ROW_BYTES
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0
     return slabs + config.CONSUMERS * boxes * BOX_BYTES + barriers + arrivals
+
+
+def registers(config: WgmmaConfig) -> tuple[int, int] | None:
+    """Registers of a work-item that copies and of one that multiplies; None for even shares."""
+    return (_REGISTERS if config.TMA else _REGISTERS_OF_LANES).get(config.CONSUMERS)
 
 
 def slab_depth(unit: WgmmaUnit) -> int:
@@ -144,6 +155,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     unit = required_wgmma_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
     terms = problem.precision.terms
+    packed = tuple(name for name in OPERANDS if boxed_form(name, problem, unit))
     problem = as_boxes(problem, unit)
     parts = gemm_parts(problem, config, traits, whole).reading(unit.stored)
     results = wgmma_results(problem, parts.wide, config)
@@ -153,7 +165,8 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     )
     if terms > 1:
         parts = parts.reading_whole()
-    parts = parts.adding(Argument("maps", "output", "ulong"))
+    if config.TMA:
+        parts = parts.adding(Argument("maps", "output", "ulong"))
     if config.FILL:
         parts = parts.adding(*share_arguments(parts.element.vector(1)))
     return parts.source(
@@ -164,6 +177,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         TARGET,
         tiles=config,
         operands=operands,
+        lanes=tuple(_lane_copies(operand, problem, packed, unit) for operand in operands),
         results=results,
         staging=results.staging,
         approximation=approximation(problem.activation, parts.wide.stored_bytes),
@@ -183,7 +197,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         constraint=unit.constraint,
         held="totals" if config.PROMOTE else "accumulators",
         warpgroup=WARPGROUP,
-        registers=REGISTERS.get(config.CONSUMERS),
+        registers=registers(config),
         map_count=batch_maps(config) if parts.batched else _MAPS,
         map_words=WORDS,
         mark=MARK,
@@ -230,6 +244,18 @@ def _operand(
         return WgmmaOperand(name, True, box, 1, "k", outer, pitch)
     box = TensorMap(unit.element_bytes, rows)
     return WgmmaOperand(name, False, box, extent // box.elements, size, "k", pitch)
+
+
+def _lane_copies(
+    operand: WgmmaOperand, problem: GemmProblem, packed: tuple[str, ...], unit: WgmmaUnit
+) -> LaneCopies:
+    """How lanes copy an operand; one that was packed is padded with zeros to whole pieces."""
+    end = problem.k if operand.along_k else {"a": problem.m, "b": problem.n}[operand.name]
+    whole = operand.name in packed or end * unit.element_bytes % COPY_BYTES == 0
+    return LaneCopies(
+        operand.name, operand.along_k, unit.stored, operand.map, operand.boxes,
+        edges="pieces" if whole else "elements",
+    )  # fmt: skip
 
 
 def _encoded(parts: Any) -> int:

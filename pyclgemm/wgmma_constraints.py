@@ -11,7 +11,7 @@ from .constraint_forms import (
     within_work_group,
 )
 from .matrix_configs import WgmmaConfig
-from .wgmma_codegen import REGISTERS, local_bytes, work_items
+from .wgmma_codegen import local_bytes, registers, work_items
 from .wgmma_units import FRAGMENT_ROWS
 
 _WGMMA = ("wgmma",)
@@ -41,7 +41,7 @@ def sums(config: WgmmaConfig) -> int:
 
 def most_sums(config: WgmmaConfig) -> int:
     """Sums for which there are registers."""
-    _, multiplying = REGISTERS.get(config.CONSUMERS, (0, MOST_REGISTERS))
+    _, multiplying = registers(config) or (0, MOST_REGISTERS)
     return multiplying - _OTHER_REGISTERS
 
 
@@ -54,6 +54,7 @@ WGMMA_CONSTRAINTS: tuple[Constraint, ...] = (
     one_of("NWG", _WGMMA, (64, 128, 192, 256)),
     one_of("CONSUMERS", _WGMMA, (1, 2, 3)),
     one_of("STAGES", _WGMMA, (2, 3, 4, 5, 6, 7, 8)),
+    one_of("TMA", _WGMMA, (0, 1)),
     Constraint(
         f"warpgroup units multiply {', '.join(_DTYPES)}",
         _WGMMA,

@@ -113,7 +113,8 @@ def wgmma_results(problem: GemmProblem, result: ElementType, config: WgmmaConfig
     >>> results.staging.boxes, results.staging.chunks, results.rolled
     (2, 2, False)
     """
-    staging = staging_of(config, result, problem.out.order) if copied_out(problem, result) else None
+    boxed = config.TMA and copied_out(problem, result)
+    staging = staging_of(config, result, problem.out.order) if boxed else None
     packs = _PACKED_TYPES.get(result.dtype, "")
     chunks = _c_chunks(problem, result, config, staging)
     c_in_place = problem.c is not None and not chunks

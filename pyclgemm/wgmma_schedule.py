@@ -62,7 +62,8 @@ def schedule_wgmma(product: Product, config: WgmmaConfig, traits: DeviceTraits) 
         values["rounds"] = share.rounds
         workspaces["partial_sums"] = share.slots * config.MWG * config.NWG * _SUM_BYTES
         workspaces["counters"] = 4 * share.counters
-    workspaces["maps"] = map_bytes(groups, config, batched=problem.batch is not None)
+    if config.TMA:
+        workspaces["maps"] = map_bytes(groups, config, batched=problem.batch is not None)
     gemm = gemm_launch(product, config, traits, (groups,), values, packed.moved)
     return Schedule((*packed.launches, gemm), workspaces)
 

@@ -20,7 +20,7 @@ from test_config import (
 BROKEN: list[tuple[Any, dict[str, int], str, str]] = [
     (INDIRECT, {"KWI": 0}, "float32", "every parameter except SA, SB, STRM, STRN, PADA, PADB, "
      "NWGD, ASYNC, FILL, REGISTERS, SHUFFLE, SERPENTINE, PADLD, PROMOTE, PACKB, PREFETCHB, "
-     "PREFETCHC, STREAMB, UNALIGNED must be at least 1: they are MWG=64"),
+     "PREFETCHC, STREAMB, UNALIGNED, TMA must be at least 1: they are MWG=64"),
     (DIRECT, {"WGD": -32}, "float32", "must be at least 1: they are WGD=-32"),
     (CPU, {"MR": 0}, "float32", "must be at least 1: they are MR=0"),
     (INDIRECT, {"SA": 2}, "float32", "SA must be one of 0, 1: SA is 2"),
@@ -187,6 +187,7 @@ BROKEN: list[tuple[Any, dict[str, int], str, str]] = [
     (WGMMA, {"NWG": 96}, "float16", "NWG must be one of 64, 128, 192, 256: NWG is 96"),
     (WGMMA, {"CONSUMERS": 4}, "float16", "CONSUMERS must be one of 1, 2, 3: CONSUMERS is 4"),
     (WGMMA, {"STAGES": 9}, "float16", "STAGES must be one of 2, 3, 4, 5, 6, 7, 8: STAGES is 9"),
+    (WGMMA, {"TMA": 2}, "float16", "TMA must be one of 0, 1: TMA is 2"),
     (WGMMA, {}, "float64", "warpgroup units multiply float16, bfloat16, float32, int8: the "
      "operands are float64"),
     (WGMMA, {"CONSUMERS": 3}, "float16", "MWG must be a multiple of 64 rows for each of CONSUMERS, "

@@ -34,6 +34,16 @@ CASES = {
         WgmmaConfig(MWG=192, NWG=128, CONSUMERS=3, STAGES=4), {"dtype": "float16", **WHOLE},
     ),
     "float16, shared": (replace(WGMMA, STAGES=3, FILL=1), {"dtype": "float16", **WHOLE}),
+    "float16, copied by lanes": (
+        WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, STAGES=8, TMA=0), {"dtype": "float16", **WHOLE},
+    ),
+    "float16, copied by lanes that need registers": (
+        WgmmaConfig(MWG=192, NWG=128, CONSUMERS=3, STAGES=4, FILL=1, TMA=0),
+        {"dtype": "float16", "n": 4095, "batch": 4, **WHOLE},
+    ),
+    "float16, copied by lanes, k contiguous": (
+        replace(WGMMA, TMA=0), {"dtype": "float16", "trans_b": "T", **WHOLE},
+    ),
     "int8": (WGMMA, {"dtype": "int8", "bias": True}),
     "tf32 through registers": (WGMMA, {"precision": "TF32_TF32_F32", **WHOLE}),
     "split": (SPLIT, {"precision": "BF16_BF16_F32_X6", **WHOLE}),

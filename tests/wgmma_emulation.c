@@ -31,6 +31,10 @@ struct mbarrier {
 static struct mbarrier barriers[BARRIERS];
 static int barrier_count;
 
+enum { BUFFERS = 32 };
+static struct { const uchar *from; ulong bytes; } buffers[BUFFERS];
+static int buffer_count;
+
 // Threads that meet: number 0 is the whole group, 1-15 are named, then sub-groups and warpgroups.
 enum { SUB_GROUP = 16, WARPGROUP = SUB_GROUP + WARPS, MEETINGS = WARPGROUP + WARPS / 4 };
 static volatile int met[MEETINGS], round_of[MEETINGS];
@@ -97,7 +101,7 @@ static uint swizzled(uint address)
 void emulation_begin(void)
 {
     base = 0;
-    fault = barrier_count = 0;
+    fault = barrier_count = buffer_count = 0;
     for (int i = 0; i < MEETINGS; ++i) {
         met[i] = round_of[i] = 0;
     }
@@ -109,6 +113,17 @@ void emulation_enter(uint own, uint count, uint own_group, uint group_count)
     items = count;
     group = own_group;
     groups = group_count;
+}
+
+// Memory that copies may read.
+void emulation_allow(const uchar *from, ulong bytes)
+{
+    if (buffer_count == BUFFERS) {
+        blame(8);
+        return;
+    }
+    buffers[buffer_count].from = from;
+    buffers[buffer_count++].bytes = bytes;
 }
 
 int emulation_fault(void)
@@ -187,6 +202,12 @@ int larger_int(int a, int b) __asm__("_Z3maxii");
 int larger_int(int a, int b)
 {
     return a > b ? a : b;
+}
+
+int between(int x, int least, int most) __asm__("_Z5clampiii");
+int between(int x, int least, int most)
+{
+    return x < least ? least : x > most ? most : x;
 }
 
 float sqrtf(float x);
@@ -359,6 +380,53 @@ void emulated_load_box(uint to, ulong map, int inner, int outer, uint barrier)
 void emulated_store_box(uint from, ulong map, int inner, int outer)
 {
     copy_box(0, from, (const ulong *)map, inner, outer);
+}
+
+// ---------------------------------------------------------------- copies of 16 bytes
+
+// Copies are in place when they must be, and no sooner.
+enum { PENDING = 64 };
+static __thread struct { uint to; const uchar *from; int inside; } pending[PENDING];
+static __thread int pending_count;
+
+void emulated_copy_piece(uint to, ulong from, int inside)
+{
+    if (to % 16 || from % 16 || inside < 0 || inside > 16 || pending_count == PENDING) {
+        blame(7);
+        return;
+    }
+    pending[pending_count].to = to;
+    pending[pending_count].from = (const uchar *)from;
+    pending[pending_count++].inside = inside;
+}
+
+static int is_readable(const uchar *from, int bytes)
+{
+    int found = bytes == 0;
+    for (int i = 0; i < buffer_count; ++i) {
+        found |= from >= buffers[i].from && from + bytes <= buffers[i].from + buffers[i].bytes;
+    }
+    return found;
+}
+
+void emulated_finish_copies(void)
+{
+    for (int i = 0; i < pending_count; ++i) {
+        if (!is_readable(pending[i].from, pending[i].inside)) {
+            blame(9);
+            continue;
+        }
+        for (int b = 0; b < 16; ++b) {
+            at(pending[i].to)[b] = b < pending[i].inside ? pending[i].from[b] : 0;
+        }
+    }
+    pending_count = 0;
+}
+
+void emulated_arrive_when_copied(uint barrier)
+{
+    emulated_finish_copies();
+    emulated_arrive(barrier, 0);
 }
 
 // ---------------------------------------------------------------- products

@@ -57,6 +57,9 @@ void emulated_meet_in_sub_group(void);
 void emulated_write_map(ulong, uint);
 void emulated_load_box(uint, ulong, int, int, uint);
 void emulated_store_box(uint, ulong, int, int);
+void emulated_copy_piece(uint, ulong, int);
+void emulated_finish_copies(void);
+void emulated_arrive_when_copied(uint);
 void emulated_wgmma(ulong, ulong, ulong, int, int, int, int);
 void emulated_wgmma_of_registers(ulong, uint, uint, uint, uint, ulong, int);
 uint emulated_pack(int, float, float);
@@ -103,6 +106,11 @@ def _call(match: re.Match[str]) -> str:
         "cp.async.bulk.tensor.2d.global": lambda: (
             f"emulated_store_box({given[0]}, (ulong){', '.join(given[1:])});"
         ),
+        "cp.async.cg.shared.global": lambda: (
+            f"emulated_copy_piece({given[0]}, (ulong){given[1]}, {given[2]});"
+        ),
+        "cp.async.mbarrier.arrive.noinc": lambda: f"emulated_arrive_when_copied({given[0]});",
+        "cp.async.wait_all": lambda: "emulated_finish_copies();",
         "bar.warp.sync": lambda: "emulated_meet_in_sub_group();",
         "tensormap.cp_fenceproxy": lambda: f"emulated_write_map((ulong){', '.join(given)});",
         "bar.sync": lambda: f"emulated_meet({text[9:-1].replace('%0', ''.join(given))});",
@@ -220,7 +228,8 @@ class _Launch:
             else:
                 arguments.append(_SCALARS[np.dtype(type(value))](value))
         try:
-            run(self._kernel.source, self._items, self._groups, arguments)
+            buffers = [(memory.ctypes.data, memory.size) for memory in mapped.values()]
+            run(self._kernel.source, self._items, self._groups, arguments, buffers)
         finally:
             for memory in mapped.values():
                 memory.base.release(self._queue)
@@ -234,8 +243,17 @@ _SCALARS = {
 }
 
 
-def run(source: KernelSource, items: int, groups: int, arguments: list[Any]) -> None:
-    """Run a kernel: one group after the other, with a thread for each work-item."""
+def run(
+    source: KernelSource,
+    items: int,
+    groups: int,
+    arguments: list[Any],
+    buffers: list[tuple[int, int]],
+) -> None:
+    """Run a kernel: one group after the other, with a thread for each work-item.
+
+    `buffers`: addresses and bytes of the memory that it may copy from.
+    """
     library = _library(source)
     kernel = library[source.name]
 
@@ -245,6 +263,8 @@ def run(source: KernelSource, items: int, groups: int, arguments: list[Any]) -> 
 
     for group in range(groups):
         library.emulation_begin()
+        for address, size in buffers:
+            library.emulation_allow(ctypes.c_void_p(address), ctypes.c_ulong(size))
         threads = [threading.Thread(target=work_item, args=(i, group)) for i in range(items)]
         for thread in threads:
             thread.start()

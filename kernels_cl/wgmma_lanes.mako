@@ -1,0 +1,86 @@
+## Slabs of a warpgroup kernel that the lanes of a warpgroup copy themselves: NVIDIA's cp.async, of whose
+## end a barrier in local memory is told (PTX ISA, "cp.async", "cp.async.mbarrier.arrive").
+##
+## Context: lanes (LaneCopies of a and b), and as wgmma.cl.mako has it.
+<%namespace name="slabs" file="wgmma_slab.mako"/>
+
+<%def name="functions()" filter="trim">
+// Copies 16 bytes to local memory; those from `inside` on are zeros, and are not read.
+static inline void copy_piece(const uint to, const __global void *from, const int inside)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(inside) : "memory");
+}
+
+// Arrives once all copies of this work-item are in place.
+static inline void arrive_when_copied(const uint barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" : : "r"(barrier) : "memory");
+}
+</%def>
+
+## A lane's first piece of every slab: its place in local memory, its row, and its first element.
+<%def name="own_pieces()" filter="trim">
+            % for slab in lanes:
+            // ${slab.pieces} pieces make up a row, and change places every 128 bytes.
+            const int ${slab.name}_row = item / ${slab.pieces};
+            const int ${slab.name}_within = item % ${slab.pieces} * ${slab.width};
+            const uint ${slab.name}_place = 16 * (item ^ (item / 8 & ${slab.pieces - 1}));
+            % endfor
+</%def>
+
+## Slabs `first` to `last` of a tile, as stages become empty. What lies outside the matrix is zero.
+<%def name="copy_slabs()" filter="trim">
+                #pragma unroll 1
+                for (extent slab = first; slab < last; ++slab) {
+                    ${slabs.place_slab()}
+                    const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES) + a_place;
+                    const uint b_slab = slab_memory + stage * (A_BYTES + B_BYTES) + A_BYTES + b_place;
+                    await(empty + 8 * stage, parity);
+                    % for slab in lanes:
+                    ${copy_along_k(slab) if slab.along_k else copy_along_tile(slab)}
+                    % endfor
+                    arrive_when_copied(full + 8 * stage);
+                    ${slabs.next_stage()}
+                }
+</%def>
+
+## Rows along the tile.
+<%def name="copy_along_k(slab)" filter="trim">
+<% name = slab.name %>
+                    const __global ${slab.stored} *${name}_piece = ${name} + ${slab.at(f"{name}_from + {name}_row", f"depth + {name}_within")};
+                    const extent ${name}_rows = ${slab.index} - ${name}_tile - ${name}_row;
+                    ${inside(slab, "k", f"depth + {name}_within")}
+                    #pragma unroll
+                    for (int i = 0; i < ${slab.count}; ++i) {
+                        const int row = i * ${slab.rows};
+                        copy_piece(${name}_slab + i * ${slab.step}, ${name}_piece + ${slab.at("row", "0")}, ${bytes_inside(slab)});
+                    }
+</%def>
+
+## Boxes side by side, with a row for each depth.
+<%def name="copy_along_tile(slab)" filter="trim">
+<% name = slab.name %>
+                    const __global ${slab.stored} *${name}_piece = ${name} + ${slab.at(f"{name}_from + {name}_within", f"depth + {name}_row")};
+                    const extent ${name}_rows = k - depth - ${name}_row;
+                    #pragma unroll
+                    for (int i = 0; i < ${slab.count}; ++i) {
+                        const int row = i % ${slab.per_box} * ${slab.rows};
+                        const int box = i / ${slab.per_box} * ${slab.box.elements};
+                        ${inside(slab, slab.index, f"{name}_from + {name}_within + box")}
+                        copy_piece(${name}_slab + i * ${slab.step}, ${name}_piece + ${slab.at("box", "row")}, ${bytes_inside(slab)});
+                    }
+</%def>
+
+## What of a piece from element `from` on lies before the end of its row. Sizes that are 0 or all are
+## cheap: ptxas makes a predicate of them, and four instructions more of others.
+<%def name="inside(slab, end, from_)" filter="trim">
+                    % if slab.edges == "pieces":
+                    const bool ${slab.name}_inside = ${from_} < ${end};
+                    % else:
+                    const int ${slab.name}_inside = clamp(${end} - (${from_}), (extent)0, (extent)${slab.width}) * ${slab.box.element_bytes};
+                    % endif
+</%def>
+
+<%def name="bytes_inside(slab)" filter="trim">
+row < ${slab.name}_rows ${f'&& {slab.name}_inside ? 16' if slab.edges == 'pieces' else f'? {slab.name}_inside'} : 0
+</%def>
