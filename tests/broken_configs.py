@@ -177,7 +177,7 @@ BROKEN: list[tuple[Any, dict[str, int], str, str]] = [
     (MATRIX, {"FRAGMENTS": 3}, "float16", "FRAGMENTS must be one of 1, 2: FRAGMENTS is 3"),
     (MATRIX, {"FRAGMENTS": 2}, "float16", "FRAGMENTS of 2 need slabs that are copied past the "
      "registers, and of twice the depth of a fragment: FRAGMENTS is 2, KWG is 16 float16"),
-    (WGMMA, {"NWG": 96}, "float16", "NWG must be one of 64, 128, 192, 256: NWG is 96"),
+    (WGMMA, {"NWG": 48}, "float16", "NWG must be one of 32, 64, 96, 128, 192, 256: NWG is 48"),
     (WGMMA, {"CONSUMERS": 4}, "float16", "CONSUMERS must be one of 1, 2, 3: CONSUMERS is 4"),
     (WGMMA, {"STAGES": 9}, "float16", "STAGES must be one of 2, 3, 4, 5, 6, 7, 8: STAGES is 9"),
     (WGMMA, {}, "float64", "warpgroup units multiply float16, bfloat16, float32, int8: the "
