@@ -102,6 +102,17 @@ ${activation.functions(pairs=True)}
 % endif
 </%def>
 
+## Where 16 bytes of a piece lie in boxes of 2-byte results: a group of 8 columns in a row, which is
+## number `eighth` of eight. A box's row of 128 bytes holds two pieces; of 64 bytes one, and two such rows
+## are swizzled alike.
+<%def name="place_in_boxes(boxes, row, group, eighth)" filter="trim">
+% if staging.map.row_bytes == 128:
+${boxes} + within / 2 * ${staging.map.bytes} + ${row} * 128 + ((within % 2 * 4 + ${group}) ^ ${eighth}) * 16
+% else:
+${boxes} + within * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ ${eighth} / 2) * 16
+% endif
+</%def>
+
 ## The sums of a piece, and what its biases are made of. Registers have no numbers that a loop could
 ## count: where it is not unrolled, each piece is fetched by code of its own.
 <%def name="fetch_piece()" filter="trim">
@@ -117,7 +128,9 @@ ${activation.functions(pairs=True)}
                     % elif problem.bias == "column":
                     uint piece_biases;
                     % endif
-                    % if results.rolled:
+                    % if count == 1:
+                    ${fetch(0, 0, 0)}
+                    % elif results.rolled:
                     switch (${f"f * PIECES + piece" if fragments > 1 else "piece"}) {
                     % for number in range(count):
                     ${f"case {number}" if number < count - 1 else "default"}:
@@ -197,14 +210,14 @@ ${activation.functions(pairs=True)}
 ## a branch for each, and left out later.
 <%def name="load_addends()" filter="trim">
 % if results.c_in == "boxes" and wide.stored_bytes == 2:
-                            const wide2 addends = unpacked(*(const __local uint *)(c_boxes + within / 2 * 8192 + (thread / 32 * 16 + 8 * lower + lane / 4) * 128 + ((within % 2 * 4 + j) ^ (lane / 4)) * 16 + lane % 4 * 4));
+                            const wide2 addends = unpacked(*(const __local uint *)(${place_in_boxes("c_boxes", "(thread / 32 * 16 + 8 * lower + lane / 4)", "j", "(lane / 4)")} + lane % 4 * 4));
 % elif results.c_in == "boxes" and staging.turned:
                             const int c_column = thread / 32 * 16 + 8 * lower + lane / 4;
                             const int c_row = 32 * within + 8 * j + lane % 4 * 2;
-                            const __local uchar *c_place = c_boxes + c_column / 32 * 8192 + c_row * 128 + c_column % 4 * 4;
+                            const __local uchar *c_place = c_boxes + c_column / 32 * ${staging.map.bytes} + c_row * 128 + c_column % 4 * 4;
                             const wide2 addends = (wide2)(*(const __local wide *)(c_place + ((c_column % 32 / 4) ^ (c_row & 7)) * 16), *(const __local wide *)(c_place + 128 + ((c_column % 32 / 4) ^ ((c_row + 1) & 7)) * 16));
 % elif results.c_in == "boxes":
-                            const wide2 addends = *(const __local wide2 *)(c_boxes + within * 8192 + (thread / 32 * 16 + 8 * lower + lane / 4) * 128 + ((2 * j + lane % 4 / 2) ^ (lane / 4)) * 16 + lane % 2 * 8);
+                            const wide2 addends = *(const __local wide2 *)(c_boxes + within * ${staging.map.bytes} + (thread / 32 * 16 + 8 * lower + lane / 4) * 128 + ((2 * j + lane % 4 / 2) ^ (lane / 4)) * 16 + lane % 2 * 8);
 % elif results.c_in == "pairs":
 <% place = "C_AT(min(row, m - 1), min(column, n - 2))" %>
 % if wide.stored_bytes == 2:

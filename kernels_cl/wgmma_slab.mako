@@ -75,15 +75,15 @@ static inline uint nearest_tf32(const float x)
                     const uint filled = full + 8 * stage;
                     const uint c_boxes = slab_memory + stage * (A_BYTES + B_BYTES);
                     await(empty + 8 * stage, parity);
-                    arrive_and_expect(filled, ${tiles.CONSUMERS * boxes * 8192});
+                    arrive_and_expect(filled, ${tiles.CONSUMERS * boxes * staging.map.bytes});
                     #pragma unroll
                     for (int i = 0; i < ${tiles.CONSUMERS * boxes}; ++i) {
                         const int box = first_box + i % ${boxes};
                         const extent first_row = a_tile + i / ${boxes} * CONSUMER_M${fragment};
                         % if staging.turned:
-                        load_box(c_boxes + i * 8192, c_map, first_row + ${within} % 2 * ${columns}, b_tile + ${within} / 2 * ${rows}, filled);
+                        load_box(c_boxes + i * ${staging.map.bytes}, c_map, first_row + ${within} % 2 * ${columns}, b_tile + ${within} / 2 * ${rows}, filled);
                         % else:
-                        load_box(c_boxes + i * 8192, c_map, b_tile + ${within} * ${columns}, first_row, filled);
+                        load_box(c_boxes + i * ${staging.map.bytes}, c_map, b_tile + ${within} * ${columns}, first_row, filled);
                         % endif
                     }
                     ${next_stage()}

@@ -48,8 +48,9 @@
                             % endif
 </%def>
 
-## Results are collected in local memory, and copied from there. Boxes are 64 rows by 128 bytes; where
-## columns of the result are contiguous, 64 columns by 32 rows.
+## Results are collected in local memory, and copied from there. Boxes are 64 rows by 128 bytes, or by 64
+## where the tile's rows are not whole pieces of 128; where columns of the result are contiguous, 64 or 32
+## columns by 32 rows.
 <%def name="finish_staged()" filter="trim">
 <%
     box_at = (
@@ -63,9 +64,9 @@
 %>
                 ${unrolling()}
                 for (int chunk = 0; chunk < ${staging.chunks}; ++chunk) {
-                    const uint boxes = slab_memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * 8192};
+                    const uint boxes = slab_memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * staging.map.bytes};
                     % if boxed:
-                    const __local uchar *c_boxes = memory + stage * (A_BYTES + B_BYTES) + ${f"(consumer * {turns} + {number})" if turns > 1 else "consumer"} * ${staging.boxes * 8192};
+                    const __local uchar *c_boxes = memory + stage * (A_BYTES + B_BYTES) + ${f"(consumer * {turns} + {number})" if turns > 1 else "consumer"} * ${staging.boxes * staging.map.bytes};
                     await(full + 8 * stage, parity);
                     % endif
                     // The boxes of the chunk before have been read.
@@ -83,7 +84,7 @@
                     if (thread == 0) {
                         #pragma unroll
                         for (int box = 0; box < ${staging.boxes}; ++box) {
-                            store_box(boxes + box * 8192, out_map, ${box_at});
+                            store_box(boxes + box * ${staging.map.bytes}, out_map, ${box_at});
                         }
                         asm volatile("cp.async.bulk.commit_group;" : : : "memory");
                     }
@@ -121,7 +122,7 @@
                         const int box_row = thread / 32 * 16 + lane % 16;
                         #pragma unroll
                         for (int j = 0; j < 4; j += 2) {
-                            const uint at = boxes + within / 2 * 8192 + box_row * 128 + ((within % 2 * 4 + j + lane / 16) ^ (box_row & 7)) * 16;
+                            const uint at = ${formed.place_in_boxes("boxes", "box_row", "j + lane / 16", "(box_row & 7)")};
                             asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};"
                                 : : "r"(at), "r"(pairs[j][0]), "r"(pairs[j][1]), "r"(pairs[j + 1][0]), "r"(pairs[j + 1][1]) : "memory");
                         }
@@ -138,7 +139,7 @@
 ## Two neighbouring results of 32 bits.
 <%def name="collect_words()" filter="trim">
                             const int box_row = thread / 32 * 16 + 8 * lower + lane / 4;
-                            const uint at = boxes + within * 8192 + box_row * 128 + ((2 * j + lane % 4 / 2) ^ (box_row & 7)) * 16 + lane % 2 * 8;
+                            const uint at = boxes + within * ${staging.map.bytes} + box_row * 128 + ((2 * j + lane % 4 / 2) ^ (box_row & 7)) * 16 + lane % 2 * 8;
                             asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "${constraint}"(pair.x), "${constraint}"(pair.y) : "memory");
 </%def>
 
@@ -148,7 +149,7 @@
                             % for part, result in enumerate(("pair.x", "pair.y")):
 <% row = f"(box_row + {part})" if part else "box_row" %>
                             {
-                                const uint at = boxes + box_column / 32 * 8192 + ${row} * 128 + ((box_column % 32 / 4) ^ (${row} & 7)) * 16 + box_column % 4 * 4;
+                                const uint at = boxes + box_column / 32 * ${staging.map.bytes} + ${row} * 128 + ((box_column % 32 / 4) ^ (${row} & 7)) * 16 + box_column % 4 * 4;
                                 asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "${constraint}"(${result}) : "memory");
                             }
                             % endfor

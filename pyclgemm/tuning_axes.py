@@ -72,7 +72,7 @@ _MATRIX_AXES_THROUGH_REGISTERS = _MATRIX_AXES | {"STAGES": (1, 2), "FRAGMENTS": 
 
 _WGMMA_AXES: dict[str, tuple[int, ...]] = {
     "MWG": (64, 128, 192, 256),
-    "NWG": (64, 128, 192, 256),
+    "NWG": (32, 64, 96, 128, 192, 256),
     "CONSUMERS": (1, 2, 3),
     "STAGES": (2, 3, 4, 5, 6, 7, 8),
     "GROUP_M": (1, 4, 8, 16),

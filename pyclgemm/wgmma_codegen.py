@@ -18,9 +18,9 @@ from .parts import PART_TYPES, PRODUCTS, parts_of
 from .problem import OPERANDS, GemmProblem
 from .ptx_step import MARK
 from .share import Sharing, sharing
-from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap
+from .tensor_map import ALIGNMENT, ROW_BYTES, WORDS, TensorMap, boxes_across
 from .wgmma_lanes import LaneCopies
-from .wgmma_results import BOX_BYTES, MOST_BOXES, wgmma_results
+from .wgmma_results import staging_of, wgmma_results
 from .wgmma_units import WARPGROUP, WgmmaUnit, required_wgmma_unit
 
 #: The architecture that has the instructions.
@@ -36,6 +36,9 @@ _REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152)}
 
 #: Maps of a work-group: of A, of B, of the result, of C.
 _MAPS = 4
+
+#: What a descriptor calls the swizzle of a map's rows of so many bytes.
+_SWIZZLES = {64: 2, 128: 1}
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class WgmmaOperand:
     @property
     def descriptor(self) -> int:
         """A descriptor without its address."""
-        return descriptor(1 if self.along_k else self.map.bytes // 16)
+        return descriptor(1 if self.along_k else self.map.bytes // 16, self.map.row_bytes)
 
     @property
     def step(self) -> int:
@@ -75,30 +78,37 @@ class WgmmaOperand:
 
         32 bytes of each row where k is contiguous, else 16 rows.
         """
-        return 32 // 16 if self.along_k else 16 * ROW_BYTES // 16
+        return 32 // 16 if self.along_k else 16 * self.map.row_bytes // 16
 
 
-def descriptor(beside: int = 1) -> int:
+def descriptor(beside: int = 1, row_bytes: int = ROW_BYTES) -> int:
     """How slabs lie, without an address (PTX ISA, "Matrix Descriptor Format").
 
-    Bits 32-45: distance of groups of 8 rows, in units of 16 bytes. Bits 62-63: 128-byte swizzle.
+    Bits 32-45: distance of groups of 8 rows, in units of 16 bytes. Bits 62-63: the swizzle.
 
     Parameters
     ----------
     beside : int
         Bits 16-29: distance of boxes side by side along the tile, in units of 16 bytes; where k
         is contiguous there are none.
+    row_bytes : int
+        Of a row of a box, 64 or 128: the span of the swizzle.
+
+    Examples
+    --------
+    >>> hex(descriptor()), hex(descriptor(beside=256, row_bytes=64))
+    ('0x4000004000010000', '0x8000002001000000')
     """
-    return 1 << 62 | 8 * ROW_BYTES // 16 << 32 | beside << 16
+    return _SWIZZLES[row_bytes] << 62 | 8 * row_bytes // 16 << 32 | beside << 16
 
 
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     """Bytes of local memory of a work-group, with results of so many bytes staged."""
-    boxes = min(MOST_BOXES, config.NWG * result_bytes // ROW_BYTES) if config.TMA else 0
+    staged = staging_of(config, result_bytes).bytes if config.TMA else 0
     slabs = config.STAGES * (config.MWG + config.NWG) * ROW_BYTES
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0
-    return slabs + config.CONSUMERS * boxes * BOX_BYTES + barriers + arrivals
+    return slabs + staged + barriers + arrivals
 
 
 def registers(config: WgmmaConfig) -> tuple[int, int] | None:
@@ -242,7 +252,7 @@ def _operand(
         outer = f"{parts_of(terms)} * {size}" if terms > 1 else size
         box = TensorMap(unit.element_bytes, extent)
         return WgmmaOperand(name, True, box, 1, "k", outer, pitch)
-    box = TensorMap(unit.element_bytes, rows)
+    box = boxes_across(unit.element_bytes, extent, rows)
     return WgmmaOperand(name, False, box, extent // box.elements, size, "k", pitch)
 
 

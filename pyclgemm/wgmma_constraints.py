@@ -51,7 +51,7 @@ def even_share(config: WgmmaConfig) -> int:
 
 
 WGMMA_CONSTRAINTS: tuple[Constraint, ...] = (
-    one_of("NWG", _WGMMA, (64, 128, 192, 256)),
+    one_of("NWG", _WGMMA, (32, 64, 96, 128, 192, 256)),
     one_of("CONSUMERS", _WGMMA, (1, 2, 3)),
     one_of("STAGES", _WGMMA, (2, 3, 4, 5, 6, 7, 8)),
     one_of("TMA", _WGMMA, (0, 1)),

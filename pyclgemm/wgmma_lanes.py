@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .matrix_slab import COPY_BYTES
-from .tensor_map import ROW_BYTES, TensorMap
+from .tensor_map import TensorMap
 from .wgmma_units import WARPGROUP
 
 
@@ -53,7 +53,7 @@ class LaneCopies:
     @property
     def pieces(self) -> int:
         """Pieces of a row; a power of two."""
-        return ROW_BYTES // COPY_BYTES
+        return self.box.row_bytes // COPY_BYTES
 
     @property
     def width(self) -> int:

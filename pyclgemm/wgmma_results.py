@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from .element import ElementType
 from .matrix_configs import WgmmaConfig
 from .problem import GemmProblem, Order
-from .tensor_map import ALIGNMENT, ROW_BYTES, TensorMap
+from .tensor_map import ALIGNMENT, ROW_BYTES, TensorMap, boxes_across
 from .wgmma_units import FRAGMENT_ROWS
 
-#: Bytes of a box of results: 64 rows.
-BOX_BYTES = FRAGMENT_ROWS * ROW_BYTES
-
 #: Boxes of results that a warpgroup collects before they are copied out.
-MOST_BOXES = 2
+_MOST_BOXES = 2
 
 #: Columns of a fragment that a work-item finishes at a time.
 PIECE_COLUMNS = 32
@@ -34,7 +32,8 @@ class Staging:
     Attributes
     ----------
     map : TensorMap
-        Boxes of 64 rows.
+        Boxes of 64 rows; where columns are contiguous, of 64 columns, or 32 where those do not
+        divide the tile's.
     boxes : int
         Boxes that a warpgroup collects at a time.
     chunks : int
@@ -55,7 +54,7 @@ class Staging:
     def chunk_pieces(self) -> int:
         """Pieces of 32 columns that are collected at a time."""
         if self.turned:
-            return FRAGMENT_ROWS // PIECE_COLUMNS
+            return self.map.rows // PIECE_COLUMNS
         return self.boxes * self.map.elements // PIECE_COLUMNS
 
 
@@ -113,8 +112,9 @@ def wgmma_results(problem: GemmProblem, result: ElementType, config: WgmmaConfig
     >>> results.staging.boxes, results.staging.chunks, results.rolled
     (2, 2, False)
     """
-    boxed = config.TMA and copied_out(problem, result)
-    staging = staging_of(config, result, problem.out.order) if boxed else None
+    staging = None
+    if config.TMA and copied_out(problem, result):
+        staging = staging_of(config, result.stored_bytes, problem.out.order)
     packs = _PACKED_TYPES.get(result.dtype, "")
     chunks = _c_chunks(problem, result, config, staging)
     c_in_place = problem.c is not None and not chunks
@@ -144,7 +144,7 @@ def _c_chunks(
         return 0
     if c.order != problem.out.order or not c.in_pieces(ALIGNMENT, result.stored_bytes):
         return 0
-    room = (config.MWG + config.NWG) * ROW_BYTES // (config.CONSUMERS * staging.boxes * BOX_BYTES)
+    room = (config.MWG + config.NWG) * ROW_BYTES // staging.bytes
     chunks = config.MWG // (FRAGMENT_ROWS * config.CONSUMERS) * staging.chunks
     return max((number for number in range(1, room + 1) if chunks % number == 0), default=0)
 
@@ -155,21 +155,24 @@ def _c_in_pairs(problem: GemmProblem) -> bool:
     return c is not None and c.order == "row" and c.alignment >= 2 and problem.n % 2 == 0
 
 
-def staging_of(config: WgmmaConfig, result: ElementType, order: Order = "row") -> Staging:
-    """How results of a type are collected that lie in an order, where they can be copied out."""
-    box = TensorMap(result.stored_bytes, FRAGMENT_ROWS)
+def staging_of(config: WgmmaConfig, result_bytes: int, order: Order = "row") -> Staging:
+    """How results of so many bytes, in an order, are collected where they can be copied out.
+
+    Examples
+    --------
+    >>> staged = staging_of(WgmmaConfig(MWG=64, NWG=32, CONSUMERS=1), result_bytes=2)
+    >>> staged.map.row_bytes, staged.boxes, staged.chunks, staged.bytes
+    (64, 1, 1, 4096)
+    """
     if order == "column":
+        box = TensorMap(result_bytes, rows=math.gcd(config.NWG, FRAGMENT_ROWS))
         boxes = FRAGMENT_ROWS // box.elements
-        size = config.CONSUMERS * boxes * BOX_BYTES
+        size = config.CONSUMERS * boxes * box.bytes
         return Staging(box, boxes, config.NWG // box.rows, size, turned=True)
+    box = boxes_across(result_bytes, config.NWG, FRAGMENT_ROWS)
     across = config.NWG // box.elements
-    boxes = MOST_BOXES if across % MOST_BOXES == 0 else 1
-    return Staging(
-        box,
-        boxes,
-        across // boxes,
-        config.CONSUMERS * boxes * BOX_BYTES,
-    )
+    boxes = _MOST_BOXES if across % _MOST_BOXES == 0 else 1
+    return Staging(box, boxes, across // boxes, config.CONSUMERS * boxes * box.bytes)
 
 
 def copied_out(problem: GemmProblem, result: ElementType) -> bool:

@@ -18,6 +18,7 @@ H100 = typical_traits("sm_90")
 WHOLE: dict[str, Any] = {"reads_c": True, "bias": True, "activation": "gelu"}
 
 WGMMA = WgmmaConfig(MWG=128, NWG=256, CONSUMERS=2, STAGES=4)
+NARROW = WgmmaConfig(MWG=64, NWG=32, CONSUMERS=1, STAGES=8)
 SPLIT = WgmmaConfig(MWG=128, NWG=192, CONSUMERS=2, STAGES=4, PROMOTE=2)
 MMA = MatrixConfig(MWG=128, NWG=128, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
 AHEAD = replace(MMA, NWG=256, SUBGROUPS_N=4, STAGES=4, FRAGMENTS=2)
@@ -46,6 +47,16 @@ CASES = {
     ),
     "int8": (WGMMA, {"dtype": "int8", "bias": True}),
     "tf32 through registers": (WGMMA, {"precision": "TF32_TF32_F32", **WHOLE}),
+    "float16, narrow": (NARROW, {"dtype": "float16", **WHOLE}),
+    "float16, narrow, an addend": (NARROW, {"dtype": "float16", "reads_c": True, "bias": True}),
+    "float16, narrow, k contiguous": (NARROW, {"dtype": "float16", "trans_b": "T"}),
+    "float16, narrow, shared": (replace(NARROW, FILL=1), {"dtype": "float16", **WHOLE}),
+    "bfloat16, 96 columns": (replace(WGMMA, NWG=96), {"dtype": "bfloat16", **WHOLE}),
+    "int8, narrow": (NARROW, {"dtype": "int8", "bias": True}),
+    "tf32 through registers, narrow": (NARROW, {"precision": "TF32_TF32_F32", **WHOLE}),
+    "split, narrow": (
+        replace(NARROW, PROMOTE=2), {"precision": "BF16_BF16_F32_X6", **WHOLE},
+    ),
     "split": (SPLIT, {"precision": "BF16_BF16_F32_X6", **WHOLE}),
     "mma.sync, float16": (MMA, {"dtype": "float16", **WHOLE}),
     "mma.sync, float16, a step ahead": (AHEAD, {"dtype": "float16", **WHOLE}),

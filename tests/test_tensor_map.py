@@ -17,6 +17,15 @@ def test_words_of_a_map_that_a_driver_made() -> None:
     ]  # fmt: skip
 
 
+def test_boxes_of_half_the_width_have_a_swizzle_of_their_own() -> None:
+    # CU_TENSOR_MAP_SWIZZLE_64B is 2, as is `.swizzle_mode` 64B of PTX's `tensormap.replace`, which
+    # ptxas turns into code that replaces the bits 0x6000 of the map's second word.
+    wide, narrow = TensorMap(2, 64), TensorMap(2, 64, row_bytes=64)
+    assert wide.format_word ^ narrow.format_word == 0x6000 ^ 0x4000
+    assert narrow.box_word == 31 << 56
+    assert (narrow.elements, narrow.bytes) == (32, 64 * 64)
+
+
 @pytest.mark.parametrize(("size", "elements"), [(1, 128), (2, 64), (4, 32)])
 def test_a_row_of_a_box_is_a_span_of_the_swizzle(size: int, elements: int) -> None:
     box = TensorMap(size, 64)

@@ -29,8 +29,12 @@ from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source
 from pyclgemm.schedule import make_schedule
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
+from pyclgemm.wgmma_codegen import local_bytes
+from pyclgemm.wgmma_results import PIECE_COLUMNS, staging_of
 
 CONFIG = WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, STAGES=2, GROUP_M=2)
+#: Rows of B, and of results of 2 bytes, are 64 bytes of a tile.
+NARROW = replace(CONFIG, NWG=32)
 ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
 
 
@@ -54,10 +58,11 @@ def units(queue: Any) -> Any:
         yield
 
 
+@pytest.mark.parametrize("config", [CONFIG, NARROW, replace(CONFIG, NWG=96)], ids=str)
 @pytest.mark.parametrize("b", ALIGNED, ids=["row", "column"])
 @pytest.mark.parametrize("a", ALIGNED, ids=["row", "column"])
-def test_layouts(units: None, queue: Any, a: Any, b: Any) -> None:
-    check_gemm(queue, (100, 90, 70), "float16", a=a, b=b, out=ROW_ALIGNED, config=CONFIG)
+def test_layouts(units: None, queue: Any, a: Any, b: Any, config: WgmmaConfig) -> None:
+    check_gemm(queue, (100, 90, 70), "float16", a=a, b=b, out=ROW_ALIGNED, config=config)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +76,10 @@ def test_what_no_map_describes_is_packed(units: None, queue: Any, a: Any, b: Any
     "sizes", [(1, 1, 1), (64, 64, 64), (65, 8, 200), (200, 130, 33), (3, 70, 0)], ids=str
 )
 def test_sizes(units: None, queue: Any, sizes: Any) -> None:
-    check_gemm(queue, sizes, "float16", out=ROW_ALIGNED, config=CONFIG)
-    if 0 in sizes:
-        check_gemm(queue, sizes, "float16", out=ROW_ALIGNED, config=replace(CONFIG, FILL=1))
+    for config in (CONFIG, NARROW):
+        check_gemm(queue, sizes, "float16", out=ROW_ALIGNED, config=config)
+        if 0 in sizes:
+            check_gemm(queue, sizes, "float16", out=ROW_ALIGNED, config=replace(config, FILL=1))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +92,10 @@ def test_sizes(units: None, queue: Any, sizes: Any) -> None:
         WgmmaConfig(MWG=128, NWG=256, CONSUMERS=2, STAGES=3),
         replace(CONFIG, FILL=1),
         WgmmaConfig(MWG=128, NWG=128, CONSUMERS=2, STAGES=3, FILL=3, PROMOTE=1),
+        WgmmaConfig(MWG=128, NWG=32, CONSUMERS=2, STAGES=5, GROUP_M=1),
+        WgmmaConfig(MWG=128, NWG=32, CONSUMERS=1, STAGES=3, FILL=3, PROMOTE=1),
+        WgmmaConfig(MWG=192, NWG=96, CONSUMERS=3, STAGES=3),
+        replace(CONFIG, NWG=96, FILL=1),
     ],
     ids=str,
 )
@@ -107,12 +117,15 @@ PRECISIONS = {
 CASES = [(dtype, name) for dtype, names in PRECISIONS.items() for name in names]
 
 
+@pytest.mark.parametrize("config", [CONFIG, NARROW], ids=str)
 @pytest.mark.parametrize(("dtype", "precision"), CASES)
-def test_precisions(units: None, queue: Any, dtype: str, precision: str) -> None:
+def test_precisions(
+    units: None, queue: Any, dtype: str, precision: str, config: WgmmaConfig
+) -> None:
     promote = 0 if dtype == "int8" else 2
     check_gemm(
         queue, (70, 72, 150), dtype, a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED,
-        precision=precision, config=replace(CONFIG, PROMOTE=promote),
+        precision=precision, config=replace(config, PROMOTE=promote),
     )  # fmt: skip
 
 
@@ -140,10 +153,11 @@ def test_k_contiguous_operands_are_copied_as_they_lie(units: None, queue: Any, d
     product = product_of(Inquiry(64, 64, 64, dtype, trans_b="T", precision=PRECISIONS[dtype][0]))
     (launch,) = make_schedule(product, CONFIG, typical_traits("sm_90")).launches
     assert launch.source.target == "sm_90a"
-    check_gemm(
-        queue, (70, 72, 150), dtype, a=ROW_ALIGNED, b=COLUMN_ALIGNED, out=ROW_ALIGNED,
-        precision=PRECISIONS[dtype][0], config=CONFIG,
-    )  # fmt: skip
+    for config in (CONFIG, NARROW):
+        check_gemm(
+            queue, (70, 72, 150), dtype, a=ROW_ALIGNED, b=COLUMN_ALIGNED, out=ROW_ALIGNED,
+            precision=PRECISIONS[dtype][0], config=config,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -162,20 +176,24 @@ def test_float32_along_the_tile_goes_through_registers(
     product = product_of(Inquiry(64, 64, 64, "float32", precision="TF32_TF32_F32", **trans))
     names = [source.name for source in kernel_sources(product, CONFIG, typical_traits("sm_90"))]
     assert names == [*packed, "gemm_wgmma"]
-    for config in (CONFIG, WgmmaConfig(MWG=128, NWG=128, CONSUMERS=1, STAGES=2, PROMOTE=0)):
+    two_fragments = WgmmaConfig(MWG=128, NWG=128, CONSUMERS=1, STAGES=2, PROMOTE=0)
+    for config in (CONFIG, two_fragments, NARROW, replace(two_fragments, NWG=96)):
         check_gemm(
             queue, (100, 72, 150), "float32", a=a, b=b, out=ROW_ALIGNED, c=ROW_ALIGNED, bias=True,
             beta=0.5, activation="gelu", precision="TF32_TF32_F32", config=config,
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("config", [CONFIG, NARROW, replace(CONFIG, NWG=96)], ids=str)
 @pytest.mark.parametrize("result", ["float16", "float32"])
 @pytest.mark.parametrize("out", [ROW_ALIGNED, COLUMN_ALIGNED, ROW, STRIDED])
 @pytest.mark.parametrize("c", [ROW, COLUMN_ALIGNED], ids=["c in rows", "c in columns"])
-def test_epilogue(units: None, queue: Any, c: Any, out: Any, result: str) -> None:
+def test_epilogue(
+    units: None, queue: Any, c: Any, out: Any, result: str, config: WgmmaConfig
+) -> None:
     check_gemm(
         queue, (70, 72, 40), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=out, result=result,
-        c=c, bias=True, activation="gelu", alpha=0.5, beta=-1.5, config=CONFIG,
+        c=c, bias=True, activation="gelu", alpha=0.5, beta=-1.5, config=config,
     )  # fmt: skip
 
 
@@ -203,9 +221,17 @@ def test_addends(units: None, queue: Any, dtype: str, c: Any) -> None:
         (WgmmaConfig(MWG=128, NWG=128, CONSUMERS=2, STAGES=3), "float32"),
         (WgmmaConfig(MWG=128, NWG=192, CONSUMERS=1, STAGES=2), "float16"),
         (WgmmaConfig(MWG=192, NWG=64, CONSUMERS=3, STAGES=3), "float32"),
+        # Boxes of 64 bytes in a row: one of each warpgroup, three, and two fragments in a stage.
+        (WgmmaConfig(MWG=128, NWG=32, CONSUMERS=2, STAGES=2), "float16"),
+        (WgmmaConfig(MWG=64, NWG=96, CONSUMERS=1, STAGES=3), "float16"),
+        (WgmmaConfig(MWG=128, NWG=32, CONSUMERS=1, STAGES=2), "float16"),
+        (WgmmaConfig(MWG=64, NWG=32, CONSUMERS=1, STAGES=2), "float32"),
     ],
-    ids=["halves", "words", "two fragments", "no room"],
-)
+    ids=[
+        "halves", "words", "two fragments", "no room",
+        "narrow", "three narrow", "two narrow fragments", "narrow words",
+    ],
+)  # fmt: skip
 def test_boxes_of_c_come_behind_slabs(
     units: None, queue: Any, config: WgmmaConfig, result: str
 ) -> None:
@@ -334,6 +360,16 @@ def test_other_devices_refuse_the_family() -> None:
         select(half, traits, Database([]), CONFIG)
 
 
+@pytest.mark.parametrize("columns", [32, 64, 96, 128, 192, 256])
+def test_local_memory_has_room_for_results_in_any_order(columns: int) -> None:
+    config = WgmmaConfig(MWG=128, NWG=columns)
+    slabs = local_bytes(config, 4) - staging_of(config, 4).bytes
+    for result_bytes, order in ((2, "row"), (4, "row"), (4, "column")):
+        staged = staging_of(config, result_bytes, order)
+        assert slabs + staged.bytes <= local_bytes(config, 4)
+        assert staged.chunks * staged.chunk_pieces * PIECE_COLUMNS == columns
+
+
 def test_a_driver_that_refuses_leaves_the_product_to_mma_sync() -> None:
     mma = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
     records = tuple(
@@ -362,8 +398,9 @@ def test_a_driver_that_refuses_leaves_the_product_to_mma_sync() -> None:
         (CONFIG, (70, 64, 60), "apart apart apart apart"),
         (replace(CONFIG, FILL=1, STAGES=3), (70, 64, 200), "apart shared apart matrix"),
         (replace(CONFIG, MWG=128, CONSUMERS=2), (70, 66, 60), "backwards apart interleaved one"),
+        (replace(NARROW, FILL=1, STAGES=3), (70, 64, 200), "apart shared apart matrix"),
     ],
-    ids=["maps in turn", "slabs divided", "packed"],
+    ids=["maps in turn", "slabs divided", "packed", "narrow"],
 )
 def test_batches(units: None, queue: Any, config: Any, sizes: Any, steps: str) -> None:
     b = STRIDED if "backwards" in steps else ROW_ALIGNED

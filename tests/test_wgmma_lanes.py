@@ -68,6 +68,8 @@ def test_sizes(units: None, queue: Any, sizes: Any) -> None:
         WgmmaConfig(MWG=128, NWG=64, CONSUMERS=1, STAGES=2, PROMOTE=1, TMA=0),
         WgmmaConfig(MWG=192, NWG=192, CONSUMERS=3, STAGES=3, TMA=0),
         WgmmaConfig(MWG=128, NWG=256, CONSUMERS=2, STAGES=3, TMA=0),
+        WgmmaConfig(MWG=64, NWG=32, CONSUMERS=1, STAGES=4, TMA=0),
+        WgmmaConfig(MWG=128, NWG=96, CONSUMERS=2, STAGES=3, TMA=0),
         replace(LANES, FILL=1),
         WgmmaConfig(MWG=128, NWG=128, CONSUMERS=2, STAGES=3, FILL=3, PROMOTE=1, TMA=0),
     ],

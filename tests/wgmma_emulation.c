@@ -91,9 +91,10 @@ static uchar *at(uint address)
     return (uchar *)(base + address);
 }
 
-static uint swizzled(uint address)
+// 128-byte swizzle: bits 4-6 of an address change by bits 7-9. 64-byte swizzle: bits 4-5 by bits 7-8.
+static uint swizzled(uint address, uint span)
 {
-    return address ^ (address >> 7 & 7) << 4;
+    return address ^ (address >> 7 & (span == 128 ? 7 : 3)) << 4;
 }
 
 // ---------------------------------------------------------------- for the test
@@ -329,17 +330,21 @@ void emulated_stmatrix(uint to, uint m0, uint m1, uint m2, uint m3)
 
 // ---------------------------------------------------------------- copies of boxes
 
-static void copy_box(int loads, uint address, const ulong *map, int inner, int outer)
+// Returns the bytes of the box.
+static int copy_box(int loads, uint address, const ulong *map, int inner, int outer)
 {
     const uint format = map[1] >> 7 & 15;
     const uint size = format == 0 ? 1 : format == 6 ? 2 : format == 7 ? 4 : 0;
     const ulong pitch = (map[1] >> 32) * 16;
     const ulong width = (map[4] & 0xffffffff) + 1, height = (map[4] >> 32) + 1;
     const uint elements = (map[6] >> 56) + 1, rows = map[7] + 1;
-    if (!size || elements * size != 128 || rows > 256 || address % 1024 || map[0] % 16 || !pitch
-        || (map[1] & 0xffffffff) != (0x46010 | format << 7)) {
+    const uint swizzle = map[1] >> 13 & 3; // CU_TENSOR_MAP_SWIZZLE_64B is 2, _128B is 3
+    const uint span = swizzle == 3 ? 128 : swizzle == 2 ? 64 : 0;
+    // A pattern begins anew after 8 spans.
+    if (!size || !span || elements * size != span || rows > 256 || address % (8 * span) || map[0] % 16
+        || !pitch || (map[1] & 0xffffffff) != (0x40010 | format << 7 | swizzle << 13)) {
         blame(5);
-        return;
+        return 0;
     }
     for (uint r = 0; r < rows; ++r) {
         for (uint e = 0; e < elements; ++e) {
@@ -347,7 +352,7 @@ static void copy_box(int loads, uint address, const ulong *map, int inner, int o
             // As the hardware was seen to: what is written ends at whole pieces of 16 bytes.
             const ulong end = loads ? width : (width * size + 15) / 16 * 16 / size;
             const int inside = row >= 0 && column >= 0 && (ulong)row < height && (ulong)column < end;
-            uchar *local = at(swizzled(address + 128 * r + size * e));
+            uchar *local = at(swizzled(address + span * r + size * e, span));
             uchar *global = (uchar *)(map[0] + row * pitch + column * size);
             for (uint b = 0; b < size; ++b) {
                 if (loads) {
@@ -358,6 +363,7 @@ static void copy_box(int loads, uint address, const ulong *map, int inner, int o
             }
         }
     }
+    return (int)(span * rows);
 }
 
 // Each work-item of a sub-group copies a word.
@@ -368,11 +374,10 @@ void emulated_write_map(ulong map, uint from)
 
 void emulated_load_box(uint to, ulong map, int inner, int outer, uint barrier)
 {
-    const ulong *words = (const ulong *)map;
-    copy_box(1, to, words, inner, outer);
+    const int bytes = copy_box(1, to, (const ulong *)map, inner, outer);
     hold();
     struct mbarrier *b = barrier_at(barrier);
-    b->bytes -= 128 * ((int)words[7] + 1);
+    b->bytes -= bytes;
     settle(b);
     let_go();
 }
@@ -469,13 +474,16 @@ static float element(ulong descriptor, int kind, int turned, int position, int d
     const uint size = kind == TF32 ? 4 : kind == INT8 ? 1 : 2;
     const uint start = (descriptor & 0x3fff) << 4;
     const uint beside = (descriptor >> 16 & 0x3fff) << 4, below = (descriptor >> 32 & 0x3fff) << 4;
-    if (descriptor >> 62 != 1) {
+    const uint layout = descriptor >> 62; // 1: 128-byte swizzle, 2: 64-byte swizzle
+    const uint span = layout == 1 ? 128 : 64, along = span / size;
+    if ((layout != 1 && layout != 2) || descriptor >> 49 & 7) {
         blame(6);
     }
+    // Without a base offset patterns begin where addresses are multiples of 8 spans.
     const uint address = turned
-        ? start + position / 64 * beside + depth / 8 * below + depth % 8 * 128 + position % 64 * size
-        : start + position / 8 * below + position % 8 * 128 + depth * size;
-    return number(kind, at(swizzled(address)));
+        ? start + position / along * beside + depth / 8 * below + depth % 8 * span + position % along * size
+        : start + position / 8 * below + position % 8 * span + depth * size;
+    return number(kind, at(swizzled(address, span)));
 }
 
 static int depth_of(int kind)
