@@ -21,7 +21,8 @@
 <%namespace name="warpgroup_unit" file="warpgroup_unit.mako"/>
 <%
     maps_of = [(slab.map, slab.name, slab.inner, slab.outer, slab.pitch) for slab in operands]
-    if staging:
+    out_mapped = staging and tiles.TMA
+    if out_mapped:
         across, down, pitch = ("m", "n", "out_column_stride") if staging.turned else ("n", "m", "out_row_stride")
         maps_of.append((staging.map, "out", across, down, pitch))
     c_boxed = results.c_in == "boxes"
@@ -45,7 +46,7 @@ ${prelude.types()}
 ${prelude.address("a", problem.a)}
 ${prelude.address("b", problem.b)}
 % endif
-% if not staging:
+% if not out_mapped:
 ${prelude.address("out", problem.out)}
 % endif
 % if problem.c and not c_boxed:
@@ -59,7 +60,7 @@ ${prelude.address("whole_b", whole[1])}
 ${tensor_copy.barriers(counts_bytes=tiles.TMA)}
 
 % if tiles.TMA:
-${tensor_copy.copies(staging is not None)}
+${tensor_copy.copies(bool(staging))}
 % else:
 ${lane_copies.functions()}
 % endif
@@ -140,7 +141,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % else:
     __global ulong *a_map = maps + get_group_id(0) * ${map_words * map_count};
     __global ulong *b_map = a_map + ${map_words};
-% if staging:
+% if out_mapped:
     __global ulong *out_map = a_map + ${2 * map_words};
 % endif
 % if c_boxed:
@@ -237,10 +238,10 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         const int sharer = item - ${warpgroup};
         % endif
         uint parity = 0;
-        % if staging and moved:
+        % if out_mapped and moved:
         __global ulong *out_map = own_maps + (2 * (STAGES + 1) + consumer) * ${map_words};
         long mapped = -1;  // the product of which it tells
-        % elif staging:
+        % elif out_mapped:
         if (thread == 0) {
             read_map_anew(out_map);
         }
@@ -275,7 +276,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             % if tiles.FILL:
             ${share.join_among(f"asm volatile(\"bar.sync {tiles.CONSUMERS + 1}, {warpgroup * tiles.CONSUMERS};\" : : : \"memory\");", "sharer", "sharer == 0", f"(f * {accumulators} + i) * {warpgroup * tiles.CONSUMERS}", f"{held}[f][i]", each_sum)}
             % endif
-            % if staging and moved:
+            % if out_mapped and moved:
             if (thread == 0 && product != mapped) {
                 // Results that were copied by the map have been written.
                 asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
@@ -291,7 +292,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                 ${store.finish()}
             }
         }
-        % if staging:
+        % if out_mapped:
         if (thread == 0) {
             asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
         }

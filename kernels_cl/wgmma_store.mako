@@ -1,5 +1,5 @@
 ## The results of a warpgroup of Hopper's units on their way to where they belong: collected in boxes in
-## local memory and copied from there, or directly where no tensor map describes the result.
+## local memory and copied from there, or directly where they do not lie in pieces of 16 bytes.
 ##
 ## Context: as for `wgmma_results.mako`, which forms them piece by piece, and constraint, warpgroup.
 <%namespace name="formed" file="wgmma_results.mako"/>
@@ -70,17 +70,22 @@
                     await(full + 8 * stage, parity);
                     % endif
                     // The boxes of the chunk before have been read.
+                    % if tiles.TMA:
                     if (thread == 0) {
                         asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
                     }
+                    % endif
                     asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
                     ${unrolling()}
                     for (int within = 0; within < ${staging.chunk_pieces}; ++within) {
                         const int piece = chunk * ${staging.chunk_pieces} + within;
                         ${collect_piece()}
                     }
+                    % if tiles.TMA:
                     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+                    % endif
                     asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
+                    % if tiles.TMA:
                     if (thread == 0) {
                         #pragma unroll
                         for (int box = 0; box < ${staging.boxes}; ++box) {
@@ -88,10 +93,32 @@
                         }
                         asm volatile("cp.async.bulk.commit_group;" : : : "memory");
                     }
+                    % else:
+                    ${store_pieces()}
+                    % endif
                     % if boxed:
                     ${leave_boxes(number, turns)}
                     % endif
                 }
+</%def>
+
+## Each lane copies pieces of 16 bytes out of the boxes; all of a result's row are stored side by side.
+<%def name="store_pieces()" filter="trim">
+<%
+    pieces = staging.map.row_bytes // 16  # of a row
+    copies = staging.map.rows * pieces // warpgroup  # of a lane in a box
+    width = staging.map.elements // pieces
+%>
+                    // ${pieces} pieces make up a row, and change places every 128 bytes.
+                    const __local uchar *own_piece = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * staging.map.bytes} + 16 * (thread ^ (thread / 8 & ${pieces - 1}));
+                    #pragma unroll
+                    for (int i = 0; i < ${staging.boxes * copies}; ++i) {
+                        const extent row = first_row + i % ${copies} * ${warpgroup // pieces} + thread / ${pieces};
+                        const extent column = b_tile + (chunk * ${staging.boxes} + i / ${copies}) * ${staging.map.elements} + thread % ${pieces} * ${width};
+                        if (row < m && column < n) {
+                            *(__global uint4 *)(out + OUT_AT(row, column)) = *(const __local uint4 *)(own_piece + i * ${16 * warpgroup});
+                        }
+                    }
 </%def>
 
 ## All of the warpgroup have read the boxes of c in this stage.

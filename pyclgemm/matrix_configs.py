@@ -90,8 +90,8 @@ class WgmmaConfig(BaseConfig):
     TMA : int
         1 lets NVIDIA's bulk copies move slabs and results, by tensor maps that each work-group
         writes first; 0 leaves slabs to the lanes of the warpgroup that copies, by ``cp.async`` of
-        16 bytes (PTX ISA), and stores results from the registers: products of a few
-        microseconds are sooner done than the maps are written.
+        16 bytes (PTX ISA), and results to those that formed them: products of a few microseconds
+        are sooner done than the maps are written.
     """
 
     MWG: int

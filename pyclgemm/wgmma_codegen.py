@@ -104,7 +104,7 @@ def descriptor(beside: int = 1, row_bytes: int = ROW_BYTES) -> int:
 
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     """Bytes of local memory of a work-group, with results of so many bytes staged."""
-    staged = staging_of(config, result_bytes).bytes if config.TMA else 0
+    staged = staging_of(config, result_bytes).bytes
     slabs = config.STAGES * (config.MWG + config.NWG) * ROW_BYTES
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0

@@ -113,7 +113,7 @@ def wgmma_results(problem: GemmProblem, result: ElementType, config: WgmmaConfig
     (2, 2, False)
     """
     staging = None
-    if config.TMA and copied_out(problem, result):
+    if copied_out(problem, result) and (config.TMA or problem.out.order == "row"):
         staging = staging_of(config, result.stored_bytes, problem.out.order)
     packs = _PACKED_TYPES.get(result.dtype, "")
     chunks = _c_chunks(problem, result, config, staging)
@@ -136,11 +136,14 @@ def _c_chunks(
 ) -> int:
     """Chunks of each warpgroup whose boxes of C fill the place of slabs best.
 
-    0 where C does not lie as boxes are copied, where it is known only at the end which
-    work-group finishes a tile, and in a batch, whose products would need maps of their own.
+    0 where there are no maps, where C does not lie as boxes are copied, where it is known only at
+    the end which work-group finishes a tile, and in a batch, whose products would need maps of
+    their own.
     """
     c = problem.c
-    if c is None or staging is None or config.FILL or problem.batch is not None:
+    if c is None or staging is None or not config.TMA:
+        return 0
+    if config.FILL or problem.batch is not None:
         return 0
     if c.order != problem.out.order or not c.in_pieces(ALIGNMENT, result.stored_bytes):
         return 0

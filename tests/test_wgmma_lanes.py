@@ -19,7 +19,6 @@ from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.intensity import load_bytes
 from pyclgemm.schedule import make_schedule
 from pyclgemm.typical import typical_traits
-from pyclgemm.wgmma_constraints import local_bytes
 
 LANES = replace(CONFIG, TMA=0)
 
@@ -150,8 +149,3 @@ def test_lanes_load_pieces() -> None:
     problem = product_of(Inquiry(128, 128, 128, "float16")).problem
     assert load_bytes(problem, CONFIG) == {}
     assert load_bytes(problem, LANES) == {"A from global memory": 16, "B from global memory": 16}
-
-
-def test_no_place_is_kept_for_results() -> None:
-    assert local_bytes(LANES, 4) == 2 * 128 * 128 + 4 * 8
-    assert local_bytes(CONFIG, 4) == local_bytes(LANES, 4) + 2 * 8192
