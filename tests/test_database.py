@@ -95,6 +95,17 @@ def test_a_built_in_file_is_valid_and_names_what_it_holds(path):
 
 
 @pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
+def test_what_a_driver_may_refuse_comes_before_what_stands_in_for_it(path):
+    """Records at the same distance keep their order."""
+    for entry in read_file(path).entries:
+        seen = set()
+        for record in entry.records:
+            place = record.kind, record.shape, record.layout, record.alignment, record.batch
+            assert record.config.family != "wgmma" or place not in seen, record
+            seen.add(place)
+
+
+@pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
 def test_a_built_in_file_is_written_as_save_would(path):
     assert pyclgemm.database._to_text(json.loads(path.read_text())) == path.read_text()
 
