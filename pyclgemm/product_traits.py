@@ -38,6 +38,8 @@ class ProductTraits:
     products : int or None
         How many such products are computed at once, 1 for a single one; None where a record
         stands for batches of any number.
+    operand_alignment : int
+        As `alignment`, of a and b alone.
     """
 
     sizes: tuple[int, int, int]
@@ -46,6 +48,7 @@ class ProductTraits:
     alignment: int = ALIGNED
     widest: int = ALIGNED
     products: int | None = field(default=1, repr=False)
+    operand_alignment: int = field(default=ALIGNED, repr=False)
 
     @property
     def is_batch(self) -> bool:
@@ -90,16 +93,20 @@ def traits_of_problem(problem: GemmProblem) -> ProductTraits:
     ProductTraits(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1, widest=4)
     """
     m, n, k = problem.m, problem.n, problem.k
-    alignment = min(layout.alignment for layout in (problem.a, problem.b, problem.out))
     widest = max(1, _WIDEST_BYTES // np.dtype(problem.dtype).itemsize)
-    alignment = ALIGNED if alignment >= widest else alignment
+
+    def aligned(*layouts: MatrixLayout) -> int:
+        least = min(layout.alignment for layout in layouts)
+        return ALIGNED if least >= widest else least
+
     return ProductTraits(
         (m, n, k),
         _order(problem.a, m, k),
         _order(problem.b, k, n),
-        alignment,
+        aligned(problem.a, problem.b, problem.out),
         widest,
         max(1, problem.products),
+        aligned(problem.a, problem.b),
     )
 
 
@@ -116,10 +123,17 @@ def traits_of_record(record: Record) -> ProductTraits:
     """
     m, n, k = record.shape
     a, b = (MatrixLayout("row" if letter == "N" else "column") for letter in record.layout)
-    alignment = record.alignment or _contiguous_alignment(record.shape, record.layout)
+    contiguous = _contiguous_alignment(record.shape, record.layout)
+    of_operands = _contiguous_alignment(record.shape, record.layout, result=False)
     products = None if record.kind == "small" and record.batch is None else record.batch or 1
     orders = _order(a, m, k), _order(b, k, n)
-    return ProductTraits(record.shape, *orders, alignment, products=products)
+    return ProductTraits(
+        record.shape,
+        *orders,
+        record.alignment or contiguous,
+        products=products,
+        operand_alignment=record.alignment or of_operands,
+    )
 
 
 def record_for(traits: ProductTraits, config: Config, gflops: float | None = None) -> Record:
@@ -147,10 +161,11 @@ def _order(layout: MatrixLayout, rows: int, columns: int) -> Order | None:
     return None if 1 in (rows, columns) else layout.order
 
 
-def _contiguous_alignment(sizes: tuple[int, int, int], layout: str) -> int:
+def _contiguous_alignment(sizes: tuple[int, int, int], layout: str, *, result: bool = True) -> int:
     """The least alignment of rows of contiguous matrices, up to `ALIGNED` elements."""
     m, n, k = sizes
     a = (m, k) if layout[0] == "N" else (k, m)
     b = (k, n) if layout[1] == "N" else (n, k)
+    matrices = (a, b, (m, n)) if result else (a, b)
     # A vector has no second row to be aligned.
-    return math.gcd(ALIGNED, *(shape[1] for shape in (a, b, (m, n)) if 1 not in shape))
+    return math.gcd(ALIGNED, *(shape[1] for shape in matrices if 1 not in shape))

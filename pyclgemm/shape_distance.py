@@ -124,22 +124,23 @@ def distance(
             dots = wanted.order_b == "column" and wanted.sizes[2] < _FEW_VECTORS * config.VW
             octaves += _OTHER_TILE if len(orders_b) == 2 or dots else 0
         return octaves  # its vectors need no alignment, and gain nothing by it
+    if _adapts(config):
+        whole = wanted.operand_alignment == ALIGNED
+        return octaves + (_WIDER if whole and known.operand_alignment < wanted.widest else 0)
     # Alignment below the record's does no harm to vectors that are no wider than it.
     alignment = known.alignment if known.alignment < wanted.widest else ALIGNED
     if wanted.alignment < min(alignment, vector_width(config)):
         octaves += _NARROWER_PACKED if packs else _NARROWER
-    elif wanted.alignment > alignment and (_is_whole(wanted) or not _adapts(config)):
+    elif wanted.alignment > alignment:
         octaves += _WIDER
     return octaves
 
 
-def _is_whole(wanted: ProductTraits) -> bool:
-    """Whether rows are aligned to the widest access, so that nothing need be packed."""
-    return wanted.alignment == ALIGNED
-
-
 def _adapts(config: Config | None) -> bool:
-    """Whether vectors are as wide as each product allows, whatever they were at the record."""
+    """Whether vectors are as wide as each product allows, whatever they were at the record.
+
+    Such kernels are for what others would have to pack.
+    """
     return isinstance(config, MatrixConfig) and bool(config.UNALIGNED)
 
 
@@ -233,7 +234,7 @@ def vector_width(config: Config | None) -> int:
     if isinstance(config, (SmallConfig, SmallCpuConfig)):
         return 1  # vectors as wide as can be are found for each product
     if isinstance(config, (MatrixConfig, WgmmaConfig)):
-        return 1 if _adapts(config) else ALIGNED  # what is not in whole pieces is packed
+        return ALIGNED  # what is not in whole pieces is packed
     if isinstance(config, XgemmConfig):
         return max(config.VWM, config.VWN)
     return max(config.VWMD, config.VWND)
