@@ -20,11 +20,11 @@ static inline void arrive_when_copied(const uint barrier)
 
 ## A lane's first piece of every slab: its place in local memory, its row, and its first element.
 <%def name="own_pieces()" filter="trim">
-            % for slab in lanes:
-            // ${slab.pieces} pieces make up a row, and change places every 128 bytes.
-            const int ${slab.name}_row = item / ${slab.pieces};
-            const int ${slab.name}_within = item % ${slab.pieces} * ${slab.width};
-            const uint ${slab.name}_place = 16 * (item ^ (item / 8 & ${slab.pieces - 1}));
+            % for copies, name in zip(lanes, "ab"):
+            // ${copies.pieces} pieces make up a row, and change places every 128 bytes.
+            const int ${name}_row = item / ${copies.pieces};
+            const int ${name}_within = item % ${copies.pieces} * ${copies.width};
+            const uint ${name}_place = 16 * (item ^ (item / 8 & ${copies.pieces - 1}));
             % endfor
 </%def>
 
@@ -36,8 +36,8 @@ static inline void arrive_when_copied(const uint barrier)
                     const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES) + a_place;
                     const uint b_slab = slab_memory + stage * (A_BYTES + B_BYTES) + A_BYTES + b_place;
                     await(empty + 8 * stage, parity);
-                    % for slab in lanes:
-                    ${copy_along_k(slab) if slab.along_k else copy_along_tile(slab)}
+                    % for copies in lanes:
+                    ${(copy_along_k if copies.operand.along_k else copy_along_tile)(copies, copies.operand)}
                     % endfor
                     arrive_when_copied(full + 8 * stage);
                     ${slabs.next_stage()}
@@ -45,42 +45,40 @@ static inline void arrive_when_copied(const uint barrier)
 </%def>
 
 ## Rows along the tile.
-<%def name="copy_along_k(slab)" filter="trim">
-<% name = slab.name %>
-                    const __global ${slab.stored} *${name}_piece = ${name} + ${slab.at(f"{name}_from + {name}_row", f"depth + {name}_within")};
-                    const extent ${name}_rows = ${slab.index} - ${name}_tile - ${name}_row;
-                    ${inside(slab, "k", f"depth + {name}_within")}
+<%def name="copy_along_k(copies, slab)" filter="trim">
+                    const __global ${copies.stored} *${slab.name}_piece = ${slab.name} + ${copies.at(f"{slab.name}_from + {slab.name}_row", f"depth + {slab.name}_within")};
+                    const extent ${slab.name}_rows = ${copies.index} - ${slab.name}_tile - ${slab.name}_row;
+                    ${inside(copies, slab, "k", f"depth + {slab.name}_within")}
                     #pragma unroll
-                    for (int i = 0; i < ${slab.count}; ++i) {
-                        const int row = i * ${slab.rows};
-                        copy_piece(${name}_slab + i * ${slab.step}, ${name}_piece + ${slab.at("row", "0")}, ${bytes_inside(slab)});
+                    for (int i = 0; i < ${copies.count}; ++i) {
+                        const int row = i * ${copies.rows};
+                        copy_piece(${slab.name}_slab + i * ${copies.step}, ${slab.name}_piece + ${copies.at("row", "0")}, ${bytes_inside(copies, slab)});
                     }
 </%def>
 
 ## Boxes side by side, with a row for each depth.
-<%def name="copy_along_tile(slab)" filter="trim">
-<% name = slab.name %>
-                    const __global ${slab.stored} *${name}_piece = ${name} + ${slab.at(f"{name}_from + {name}_within", f"depth + {name}_row")};
-                    const extent ${name}_rows = k - depth - ${name}_row;
+<%def name="copy_along_tile(copies, slab)" filter="trim">
+                    const __global ${copies.stored} *${slab.name}_piece = ${slab.name} + ${copies.at(f"{slab.name}_from + {slab.name}_within", f"depth + {slab.name}_row")};
+                    const extent ${slab.name}_rows = k - depth - ${slab.name}_row;
                     #pragma unroll
-                    for (int i = 0; i < ${slab.count}; ++i) {
-                        const int row = i % ${slab.per_box} * ${slab.rows};
-                        const int box = i / ${slab.per_box} * ${slab.box.elements};
-                        ${inside(slab, slab.index, f"{name}_from + {name}_within + box")}
-                        copy_piece(${name}_slab + i * ${slab.step}, ${name}_piece + ${slab.at("box", "row")}, ${bytes_inside(slab)});
+                    for (int i = 0; i < ${copies.count}; ++i) {
+                        const int row = i % ${copies.per_box} * ${copies.rows};
+                        const int box = i / ${copies.per_box} * ${slab.map.elements};
+                        ${inside(copies, slab, copies.index, f"{slab.name}_from + {slab.name}_within + box")}
+                        copy_piece(${slab.name}_slab + i * ${copies.step}, ${slab.name}_piece + ${copies.at("box", "row")}, ${bytes_inside(copies, slab)});
                     }
 </%def>
 
 ## What of a piece from element `from` on lies before the end of its row. Sizes that are 0 or all are
 ## cheap: ptxas makes a predicate of them, and four instructions more of others.
-<%def name="inside(slab, end, from_)" filter="trim">
-                    % if slab.edges == "pieces":
+<%def name="inside(copies, slab, end, from_)" filter="trim">
+                    % if copies.edges == "pieces":
                     const bool ${slab.name}_inside = ${from_} < ${end};
                     % else:
-                    const int ${slab.name}_inside = clamp(${end} - (${from_}), (extent)0, (extent)${slab.width}) * ${slab.box.element_bytes};
+                    const int ${slab.name}_inside = clamp(${end} - (${from_}), (extent)0, (extent)${copies.width}) * ${slab.map.element_bytes};
                     % endif
 </%def>
 
-<%def name="bytes_inside(slab)" filter="trim">
-row < ${slab.name}_rows ${f'&& {slab.name}_inside ? 16' if slab.edges == 'pieces' else f'? {slab.name}_inside'} : 0
+<%def name="bytes_inside(copies, slab)" filter="trim">
+row < ${slab.name}_rows ${f'&& {slab.name}_inside ? 16' if copies.edges == 'pieces' else f'? {slab.name}_inside'} : 0
 </%def>

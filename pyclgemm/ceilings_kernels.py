@@ -17,7 +17,8 @@ from .kernel_source import KernelSource, render
 from .matrix_codegen import FragmentLoad
 from .matrix_unit import MatrixUnit
 from .ptx_step import MARK
-from .wgmma_codegen import TARGET, descriptor
+from .wgmma_codegen import TARGET
+from .wgmma_operands import descriptor
 from .wgmma_units import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit
 
 #: Chains of multiply-adds of a work-item, and steps of each before the loop's end.

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .matrix_slab import COPY_BYTES
-from .tensor_map import TensorMap
-from .wgmma_units import WARPGROUP
+from .problem import GemmProblem
+from .wgmma_operands import WgmmaOperand
+from .wgmma_units import WARPGROUP, WgmmaUnit
 
 
 @dataclass(frozen=True)
@@ -20,16 +21,10 @@ class LaneCopies:
 
     Attributes
     ----------
-    name : "a" or "b"
-        The operand.
-    along_k : bool
-        Whether k is contiguous; else the position along the tile is.
+    operand : WgmmaOperand
+        Of which slabs.
     stored : str
         C type of an element in memory.
-    box : TensorMap
-        Rows that lie one behind the other.
-    boxes : int
-        How many are side by side.
     edges : "pieces" or "elements"
         Where rows of the matrix may end: between two pieces, or within one.
 
@@ -38,27 +33,27 @@ class LaneCopies:
     A tile of 128 columns of B, which are contiguous: two boxes of 64 depths, each copied in four
     steps of 16 rows.
 
-    >>> copies = LaneCopies("b", False, "half", TensorMap(element_bytes=2, rows=64), 2, "pieces")
+    >>> from pyclgemm.tensor_map import TensorMap
+    >>> box = TensorMap(element_bytes=2, rows=64)
+    >>> operand = WgmmaOperand("b", False, box, 2, "n", "k", "b_row_stride")
+    >>> copies = LaneCopies(operand, "half", "pieces")
     >>> copies.pieces, copies.width, copies.rows, copies.per_box, copies.count
     (8, 8, 16, 4, 8)
     """
 
-    name: Literal["a", "b"]
-    along_k: bool
+    operand: WgmmaOperand
     stored: str
-    box: TensorMap
-    boxes: int
     edges: Literal["pieces", "elements"]
 
     @property
     def pieces(self) -> int:
         """Pieces of a row; a power of two."""
-        return self.box.row_bytes // COPY_BYTES
+        return self.operand.map.row_bytes // COPY_BYTES
 
     @property
     def width(self) -> int:
         """Elements of a piece."""
-        return COPY_BYTES // self.box.element_bytes
+        return COPY_BYTES // self.operand.map.element_bytes
 
     @property
     def rows(self) -> int:
@@ -68,12 +63,12 @@ class LaneCopies:
     @property
     def per_box(self) -> int:
         """Copies of a lane in a box."""
-        return self.box.rows // self.rows
+        return self.operand.map.rows // self.rows
 
     @property
     def count(self) -> int:
         """Copies of a lane in a slab."""
-        return self.boxes * self.per_box
+        return self.operand.boxes * self.per_box
 
     @property
     def step(self) -> int:
@@ -83,9 +78,31 @@ class LaneCopies:
     @property
     def index(self) -> str:
         """The index along the tile, which is also the name of its size."""
-        return {"a": "m", "b": "n"}[self.name]
+        return {"a": "m", "b": "n"}[self.operand.name]
 
     def at(self, position: str, depth: str) -> str:
         """Where an element lies in memory from the first one on, in C."""
-        entry = f"{position}, {depth}" if self.name == "a" else f"{depth}, {position}"
-        return f"{self.name.upper()}_AT({entry})"
+        name = self.operand.name
+        entry = f"{position}, {depth}" if name == "a" else f"{depth}, {position}"
+        return f"{name.upper()}_AT({entry})"
+
+
+def lane_copies(
+    operand: WgmmaOperand, problem: GemmProblem, unit: WgmmaUnit, packed: tuple[str, ...]
+) -> LaneCopies:
+    """How lanes copy an operand; one that was packed is padded with zeros to whole pieces.
+
+    Parameters
+    ----------
+    operand : WgmmaOperand
+        Of which slabs.
+    problem : GemmProblem
+        The product, `as_boxes`.
+    unit : WgmmaUnit
+        What multiplies.
+    packed : tuple of str
+        The operands that were packed.
+    """
+    end = problem.k if operand.along_k else {"a": problem.m, "b": problem.n}[operand.name]
+    whole = operand.name in packed or end * unit.element_bytes % COPY_BYTES == 0
+    return LaneCopies(operand, unit.stored, edges="pieces" if whole else "elements")

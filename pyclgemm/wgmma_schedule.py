@@ -14,7 +14,8 @@ from .pack_codegen import PackedForm
 from .problem import OPERANDS, MatrixLayout
 from .product import Product
 from .share import divide, tile_count
-from .wgmma_codegen import boxed_form, map_bytes, slab_count
+from .wgmma_codegen import map_bytes, slab_count
+from .wgmma_operands import boxed_form
 from .wgmma_units import required_wgmma_unit
 
 #: Elements of which packed rows are multiples: 16 bytes of any type.
