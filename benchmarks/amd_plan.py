@@ -67,8 +67,8 @@ def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) ->
     """
     unit = required_unit(problem.precision, traits)
     load = fragment_load(unit, config)
-    packed = packed_operands(problem, unit)
-    slabs = matrix_slabs(as_copied(problem, unit), packed, config, unit)
+    packed = packed_operands(problem, config, unit)
+    slabs = matrix_slabs(as_copied(problem, config, unit), packed, config, unit)
     items = work_items(config, unit.lanes)
     words = 2 if unit.register == "double" else 1
     sums = config.MWG * config.NWG * config.SLICES // items * words
