@@ -91,11 +91,20 @@ def test_operands_of_a_batch_lie_as_the_shape_says(
 
     monkeypatch.setattr(trial_bench, "plan", plan)
     shape = GemmShape(9, 12, 10, layout, padding, batch=33)
-    bench.prepare([Trial(shape, config)])
     outcome = bench.run(Trial(shape, config))
     assert (outcome.status, outcome.reason) == ("fine", "")
     assert outcome.seconds > 0
     assert problems == [shape.problem("float32")]
+
+
+@pytest.mark.parametrize("config", [CONFIG, BATCH_CONFIG], ids=lambda config: config.family)
+def test_a_batch_is_built_ahead(bench, config):
+    trial = Trial(GemmShape(9, 12, 10, "TN", 3, batch=33), config)
+    bench.prepare([trial])
+    (product,) = bench._products.values()
+    assert list(product.built) == [config]
+    assert bench.run(trial).status == "fine"
+    assert not product.built
 
 
 def test_a_single_product_is_no_batch(bench):
