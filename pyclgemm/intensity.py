@@ -18,7 +18,7 @@ from .element import operand_type
 from .matrix_slab import COPY_BYTES
 from .pack_codegen import PACKED_A, PACKED_B
 from .parts import parts_of
-from .problem import GemmProblem
+from .problem import GemmProblem, MatrixLayout
 from .schedule import needs_packing
 from .share import Share, tile_count
 from .slab_reader import slab_reader
@@ -137,6 +137,13 @@ def traffic_of(
     )
 
 
+def _copied_bytes(layout: MatrixLayout, stored: int, in_place: bool) -> int:
+    """Bytes of a copy of slabs: a whole piece, if what is in none is not read where it lies."""
+    if in_place and layout.order != "strided":
+        return min(COPY_BYTES, layout.alignment * stored)
+    return COPY_BYTES
+
+
 def load_bytes(problem: GemmProblem, config: Config) -> dict[str, int]:
     """Bytes that one load instruction of a work-item asks for, by what it reads.
 
@@ -150,12 +157,14 @@ def load_bytes(problem: GemmProblem, config: Config) -> dict[str, int]:
     stored = np.dtype(problem.dtype).itemsize
     if isinstance(config, CpuConfig):
         return {"packed B": config.VW * stored}
-    if isinstance(config, WgmmaConfig):
-        if config.TMA:
-            return {}  # whole slabs are copied by a descriptor
-        return {f"{name} from global memory": COPY_BYTES for name in "AB"}
-    if isinstance(config, MatrixConfig):
-        return {f"{name} from global memory": COPY_BYTES for name in "AB"}
+    if isinstance(config, WgmmaConfig) and config.TMA:
+        return {}  # whole slabs are copied by a descriptor
+    if isinstance(config, (MatrixConfig, WgmmaConfig)):
+        in_place = isinstance(config, MatrixConfig) and bool(config.UNALIGNED)
+        return {
+            f"{name} from global memory": _copied_bytes(layout, stored, in_place)
+            for name, layout in (("A", problem.a), ("B", problem.b))
+        }
     tiles = getattr(config, "tiles", None)
     if tiles is None:
         return {}
