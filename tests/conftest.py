@@ -119,7 +119,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 #: Of how many `any_runtime` cases of a module another CPU runtime than the first takes one.
-_SAMPLE = 4
+_SAMPLE = 6
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:

@@ -25,6 +25,8 @@ from pyclgemm.search_space import families_of
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
 
+pytestmark = pytest.mark.any_runtime
+
 EVERY_TYPE = pytest.mark.parametrize("dtype", UNIT_DTYPES)
 #: Layouts of packed operands: as units want them, and as other kernels do.
 PACKED = [PackedLayout("gpu", 16, 1, along_k=True), PackedLayout("gpu", 16, 32)]

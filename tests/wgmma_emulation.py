@@ -165,19 +165,25 @@ def _folder() -> Path:
     return folder
 
 
+def _compiled(language: list[str], path: Path, stem: Path) -> str:
+    flags = ["-target", "x86_64-unknown-linux-gnu", "-O1", "-fPIC", "-c", "-w"]
+    subprocess.run(["clang-19", *language, *flags, str(path), "-o", f"{stem}.o"], check=True)
+    return f"{stem}.o"
+
+
+@cache
+def _instructions() -> str:
+    """The object file of what kernels call."""
+    return _compiled(["-x", "c"], HERE / "wgmma_emulation.c", _folder() / "emulation")
+
+
 @cache
 def _library(source: KernelSource) -> ctypes.CDLL:
     stem = _folder() / f"kernel_{abs(hash(source)):x}"
     kernel = stem.with_suffix(".cl")
     kernel.write_text(as_host_code(source))
-    flags = ["-target", "x86_64-unknown-linux-gnu", "-O1", "-fPIC", "-c", "-w"]
     opencl = ["-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header"]
-    objects = [f"{stem}.o", f"{stem}_emulation.o"]
-    for extra, path, to in (
-        (opencl, kernel, objects[0]),
-        (["-x", "c"], HERE / "wgmma_emulation.c", objects[1]),
-    ):
-        subprocess.run(["clang-19", *extra, *flags, str(path), "-o", to], check=True)
+    objects = [_compiled(opencl, kernel, stem), _instructions()]
     library = f"{stem}.so"
     subprocess.run(["clang-19", "-shared", "-nostdlib", *objects, "-o", library], check=True)
     return ctypes.CDLL(library)
