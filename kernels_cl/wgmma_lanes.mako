@@ -21,10 +21,10 @@ static inline void arrive_when_copied(const uint barrier)
 ## A lane's first piece of every slab: its place in local memory, its row, and its first element.
 <%def name="own_pieces()" filter="trim">
             % for copies, name in zip(lanes, "ab"):
-            // ${copies.pieces} pieces make up a row, and change places every 128 bytes.
-            const int ${name}_row = item / ${copies.pieces};
-            const int ${name}_within = item % ${copies.pieces} * ${copies.width};
-            const uint ${name}_place = 16 * (item ^ (item / 8 & ${copies.pieces - 1}));
+            // ${copies.pieces.across} pieces make up a row, and change places every 128 bytes.
+            const int ${name}_row = item / ${copies.pieces.across};
+            const int ${name}_within = item % ${copies.pieces.across} * ${copies.pieces.width};
+            const uint ${name}_place = ${copies.pieces.place("item")};
             % endfor
 </%def>
 
@@ -51,8 +51,8 @@ static inline void arrive_when_copied(const uint barrier)
                     ${inside(copies, slab, "k", f"depth + {slab.name}_within")}
                     #pragma unroll
                     for (int i = 0; i < ${copies.count}; ++i) {
-                        const int row = i * ${copies.rows};
-                        copy_piece(${slab.name}_slab + i * ${copies.step}, ${slab.name}_piece + ${copies.at("row", "0")}, ${bytes_inside(copies, slab)});
+                        const int row = i * ${copies.pieces.rows};
+                        copy_piece(${slab.name}_slab + i * ${copies.pieces.step}, ${slab.name}_piece + ${copies.at("row", "0")}, ${bytes_inside(copies, slab)});
                     }
 </%def>
 
@@ -62,10 +62,10 @@ static inline void arrive_when_copied(const uint barrier)
                     const extent ${slab.name}_rows = k - depth - ${slab.name}_row;
                     #pragma unroll
                     for (int i = 0; i < ${copies.count}; ++i) {
-                        const int row = i % ${copies.per_box} * ${copies.rows};
-                        const int box = i / ${copies.per_box} * ${slab.map.elements};
+                        const int row = i % ${copies.pieces.per_box} * ${copies.pieces.rows};
+                        const int box = i / ${copies.pieces.per_box} * ${slab.map.elements};
                         ${inside(copies, slab, copies.index, f"{slab.name}_from + {slab.name}_within + box")}
-                        copy_piece(${slab.name}_slab + i * ${copies.step}, ${slab.name}_piece + ${copies.at("box", "row")}, ${bytes_inside(copies, slab)});
+                        copy_piece(${slab.name}_slab + i * ${copies.pieces.step}, ${slab.name}_piece + ${copies.at("box", "row")}, ${bytes_inside(copies, slab)});
                     }
 </%def>
 
@@ -75,7 +75,7 @@ static inline void arrive_when_copied(const uint barrier)
                     % if copies.edges == "pieces":
                     const bool ${slab.name}_inside = ${from_} < ${end};
                     % else:
-                    const int ${slab.name}_inside = clamp(${end} - (${from_}), (extent)0, (extent)${copies.width}) * ${slab.map.element_bytes};
+                    const int ${slab.name}_inside = clamp(${end} - (${from_}), (extent)0, (extent)${copies.pieces.width}) * ${slab.map.element_bytes};
                     % endif
 </%def>
 

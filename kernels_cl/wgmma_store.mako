@@ -104,19 +104,15 @@
 
 ## Each lane copies pieces of 16 bytes out of the boxes; all of a result's row are stored side by side.
 <%def name="store_pieces()" filter="trim">
-<%
-    pieces = staging.map.row_bytes // 16  # of a row
-    copies = staging.map.rows * pieces // warpgroup  # of a lane in a box
-    width = staging.map.elements // pieces
-%>
-                    // ${pieces} pieces make up a row, and change places every 128 bytes.
-                    const __local uchar *own_piece = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * staging.map.bytes} + 16 * (thread ^ (thread / 8 & ${pieces - 1}));
+<% pieces = staging.pieces %>
+                    // ${pieces.across} pieces make up a row, and change places every 128 bytes.
+                    const __local uchar *own_piece = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * staging.map.bytes} + ${pieces.place("thread")};
                     #pragma unroll
-                    for (int i = 0; i < ${staging.boxes * copies}; ++i) {
-                        const extent row = first_row + i % ${copies} * ${warpgroup // pieces} + thread / ${pieces};
-                        const extent column = b_tile + (chunk * ${staging.boxes} + i / ${copies}) * ${staging.map.elements} + thread % ${pieces} * ${width};
+                    for (int i = 0; i < ${staging.boxes * pieces.per_box}; ++i) {
+                        const extent row = first_row + i % ${pieces.per_box} * ${pieces.rows} + thread / ${pieces.across};
+                        const extent column = b_tile + (chunk * ${staging.boxes} + i / ${pieces.per_box}) * ${staging.map.elements} + thread % ${pieces.across} * ${pieces.width};
                         if (row < m && column < n) {
-                            *(__global uint4 *)(out + OUT_AT(row, column)) = *(const __local uint4 *)(own_piece + i * ${16 * warpgroup});
+                            *(__global uint4 *)(out + OUT_AT(row, column)) = *(const __local uint4 *)(own_piece + i * ${pieces.step});
                         }
                     }
 </%def>

@@ -1,4 +1,4 @@
-"""Slabs of warpgroup units that lanes copy, 16 bytes at a time: who copies what.
+"""Slabs and results of warpgroup units that lanes copy, 16 bytes at a time: who copies what.
 
 They lie in local memory as TMA would have written them: in rows of one span of the swizzle, whose
 pieces of 16 bytes change places from row to row (PTX ISA, "Shared Memory Matrix Layout").
@@ -11,8 +11,59 @@ from typing import Literal
 
 from .matrix_slab import COPY_BYTES
 from .problem import GemmProblem
+from .tensor_map import TensorMap
 from .wgmma_operands import WgmmaOperand
 from .wgmma_units import WARPGROUP, WgmmaUnit
+
+
+@dataclass(frozen=True)
+class BoxPieces:
+    """The pieces of 16 bytes of a box in local memory, dealt out to the lanes of a warpgroup.
+
+    Attributes
+    ----------
+    box : TensorMap
+        Rows that lie one behind the other.
+
+    Examples
+    --------
+    >>> pieces = BoxPieces(TensorMap(element_bytes=2, rows=64))
+    >>> pieces.across, pieces.width, pieces.rows, pieces.per_box
+    (8, 8, 16, 4)
+    >>> pieces.place("item")
+    '16 * (item ^ (item / 8 & 7))'
+    """
+
+    box: TensorMap
+
+    @property
+    def across(self) -> int:
+        """Pieces of a row; a power of two."""
+        return self.box.row_bytes // COPY_BYTES
+
+    @property
+    def width(self) -> int:
+        """Elements of a piece."""
+        return COPY_BYTES // self.box.element_bytes
+
+    @property
+    def rows(self) -> int:
+        """Rows of which the lanes have all pieces at once."""
+        return WARPGROUP // self.across
+
+    @property
+    def per_box(self) -> int:
+        """Pieces of a lane in a box."""
+        return self.box.rows // self.rows
+
+    @property
+    def step(self) -> int:
+        """Bytes in local memory from one of them to the next; places change within less."""
+        return WARPGROUP * COPY_BYTES
+
+    def place(self, lane: str) -> str:
+        """Where a lane's first piece lies, in C: pieces of a row change places every 128 bytes."""
+        return f"{COPY_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
 
 
 @dataclass(frozen=True)
@@ -33,12 +84,11 @@ class LaneCopies:
     A tile of 128 columns of B, which are contiguous: two boxes of 64 depths, each copied in four
     steps of 16 rows.
 
-    >>> from pyclgemm.tensor_map import TensorMap
     >>> box = TensorMap(element_bytes=2, rows=64)
     >>> operand = WgmmaOperand("b", False, box, 2, "n", "k", "b_row_stride")
     >>> copies = LaneCopies(operand, "half", "pieces")
-    >>> copies.pieces, copies.width, copies.rows, copies.per_box, copies.count
-    (8, 8, 16, 4, 8)
+    >>> copies.pieces.per_box, copies.count
+    (4, 8)
     """
 
     operand: WgmmaOperand
@@ -46,34 +96,14 @@ class LaneCopies:
     edges: Literal["pieces", "elements"]
 
     @property
-    def pieces(self) -> int:
-        """Pieces of a row; a power of two."""
-        return self.operand.map.row_bytes // COPY_BYTES
-
-    @property
-    def width(self) -> int:
-        """Elements of a piece."""
-        return COPY_BYTES // self.operand.map.element_bytes
-
-    @property
-    def rows(self) -> int:
-        """Rows of which the lanes copy all pieces at once."""
-        return WARPGROUP // self.pieces
-
-    @property
-    def per_box(self) -> int:
-        """Copies of a lane in a box."""
-        return self.operand.map.rows // self.rows
+    def pieces(self) -> BoxPieces:
+        """Those of a box."""
+        return BoxPieces(self.operand.map)
 
     @property
     def count(self) -> int:
         """Copies of a lane in a slab."""
-        return self.operand.boxes * self.per_box
-
-    @property
-    def step(self) -> int:
-        """Bytes in local memory from one of them to the next; places change within less."""
-        return WARPGROUP * COPY_BYTES
+        return self.operand.boxes * self.pieces.per_box
 
     @property
     def index(self) -> str:

@@ -10,6 +10,7 @@ from .element import ElementType
 from .matrix_configs import WgmmaConfig
 from .problem import GemmProblem, Order
 from .tensor_map import ALIGNMENT, ROW_BYTES, TensorMap, boxes_across
+from .wgmma_lanes import BoxPieces
 from .wgmma_units import FRAGMENT_ROWS
 
 #: Boxes of results that a warpgroup collects before they are copied out.
@@ -49,6 +50,11 @@ class Staging:
     chunks: int
     bytes: int
     turned: bool = False
+
+    @property
+    def pieces(self) -> BoxPieces:
+        """Of a box, as lanes store them where no map tells of the result."""
+        return BoxPieces(self.map)
 
     @property
     def chunk_pieces(self) -> int:
