@@ -18,7 +18,7 @@ from .element import operand_type
 from .matrix_slab import COPY_BYTES
 from .pack_codegen import PACKED_A, PACKED_B
 from .parts import parts_of
-from .problem import GemmProblem, MatrixLayout
+from .problem import GemmProblem
 from .schedule import needs_packing
 from .share import Share, tile_count
 from .slab_reader import slab_reader
@@ -137,15 +137,12 @@ def traffic_of(
     )
 
 
-def _copied_bytes(layout: MatrixLayout, stored: int, in_place: bool) -> int:
-    """Bytes of a copy of slabs: a whole piece, if what is in none is not read where it lies."""
-    if in_place and layout.order != "strided":
-        return min(COPY_BYTES, layout.alignment * stored)
-    return COPY_BYTES
-
-
-def load_bytes(problem: GemmProblem, config: Config) -> dict[str, int]:
+def load_bytes(
+    problem: GemmProblem, config: Config, packed: Collection[str] = ()
+) -> dict[str, int]:
     """Bytes that one load instruction of a work-item asks for, by what it reads.
+
+    `packed`: as for `traffic_of`.
 
     Examples
     --------
@@ -160,20 +157,21 @@ def load_bytes(problem: GemmProblem, config: Config) -> dict[str, int]:
     if isinstance(config, WgmmaConfig) and config.TMA:
         return {}  # whole slabs are copied by a descriptor
     if isinstance(config, (MatrixConfig, WgmmaConfig)):
-        in_place = isinstance(config, MatrixConfig) and bool(config.UNALIGNED)
         return {
-            f"{name} from global memory": _copied_bytes(layout, stored, in_place)
-            for name, layout in (("A", problem.a), ("B", problem.b))
+            f"{name.upper()} from global memory": COPY_BYTES
+            if name in packed
+            else min(COPY_BYTES, layout.alignment * stored)
+            for name, layout in (("a", problem.a), ("b", problem.b))
         }
     tiles = getattr(config, "tiles", None)
     if tiles is None:
         return {}
-    packed = isinstance(config, XgemmConfig)
+    reads_packed = isinstance(config, XgemmConfig)
     run = getattr(config, "RUN_K", 1)
     element = operand_type(problem.dtype, problem.precision.arithmetic)
     found: dict[str, int] = {}
     names: tuple[Literal["a", "b"], ...] = ("a", "b")
-    read = replace(problem, a=PACKED_A, b=PACKED_B) if packed else problem
+    read = replace(problem, a=PACKED_A, b=PACKED_B) if reads_packed else problem
     for name, staged, width in zip(
         names,
         (tiles.SA, tiles.SB),

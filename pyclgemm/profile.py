@@ -149,6 +149,7 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     occupancy = estimate_occupancy(traits, work_items, held, resources.registers)
     limits = limits_of(traits)
     sub_group = limits.sub_group if limits else _SUB_GROUP
+    packed = _packed(schedule)
     return Analysis(
         product=product,
         traits=traits,
@@ -160,8 +161,8 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
         utilisation=utilise(
             problem, config, math.prod(main.groups), traits.compute_units, occupancy.groups
         ),
-        traffic=traffic_of(problem, config, sub_group, _share_of(main), _packed(schedule)),
-        loads=load_bytes(problem, config),
+        traffic=traffic_of(problem, config, sub_group, _share_of(main), packed),
+        loads=load_bytes(problem, config, packed),
     )
 
 
