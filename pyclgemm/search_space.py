@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from .config import (
     FAMILIES,
-    GEMV_FAMILIES,
     SMALL_FAMILIES,
     Config,
     GemvConfig,
@@ -240,7 +239,7 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     small = small_family(problem, traits)
     if small is not None or family in SMALL_FAMILIES:
         return family == small
-    return family not in GEMV_FAMILIES or min(problem.m, problem.n) <= _FEW[family]
+    return min(problem.m, problem.n) <= _FEW.get(family, math.inf)
 
 
 def search_space(family: str, dtype: str, traits: DeviceTraits, terms: int = 1) -> SearchSpace:
