@@ -198,6 +198,15 @@ def units(device: Any, traits: Any) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def warpgroups(queue: Any) -> Iterator[None]:
+    """A device with warpgroup units, or with emulated ones."""
+    from wgmma_emulation import warpgroups_of
+
+    with warpgroups_of(queue):
+        yield
+
+
 @pytest.fixture(scope="session")
 def require(traits: Any) -> Any:
     """Skip, with the reason, a test of an element type or precision that the device lacks."""

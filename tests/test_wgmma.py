@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from batch_checks import check_batch
-from buffers import Layout, guarded_matrix
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from reference import ACTIVATIONS, Expected, assert_close, expected_gemm
-from wgmma_emulation import emulated_warpgroups, missing_compiler
+from reference import assert_close, expected_gemm
+from wgmma_emulation import warpgroups_of
 
 import pyclgemm
 from pyclgemm.config import MatrixConfig, WgmmaConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database
-from pyclgemm.device import traits_of
 from pyclgemm.errors import ConfigError
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.problem import PackedLayout
@@ -38,44 +34,24 @@ NARROW = replace(CONFIG, NWG=32)
 ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
 
 
-def units_of(queue: Any, compute_units: int = 2) -> Any:
-    """The device's own units, or a device that passes for one that has them, if it can."""
-    if traits_of(queue.device).wgmma:
-        return nullcontext()
-    if queue.device.type != cl.device_type.CPU:
-        pytest.skip("the device has no warpgroup units, and the emulation wants a CPU's memory")
-    if missing := missing_compiler():
-        pytest.skip(missing)
-    if queue.device.platform.name.startswith("Portable"):
-        pytest.skip("the device only holds the memory: one CPU runtime shows it all")
-    return emulated_warpgroups(compute_units)
-
-
-@pytest.fixture
-def units(queue: Any) -> Any:
-    """A device with warpgroup units, or with emulated ones."""
-    with units_of(queue):
-        yield
-
-
 @pytest.mark.parametrize("config", [CONFIG, NARROW, replace(CONFIG, NWG=96)], ids=str)
 @pytest.mark.parametrize("b", ALIGNED, ids=["row", "column"])
 @pytest.mark.parametrize("a", ALIGNED, ids=["row", "column"])
-def test_layouts(units: None, queue: Any, a: Any, b: Any, config: WgmmaConfig) -> None:
+def test_layouts(warpgroups: None, queue: Any, a: Any, b: Any, config: WgmmaConfig) -> None:
     check_gemm(queue, (100, 90, 70), "float16", a=a, b=b, out=ROW_ALIGNED, config=config)
 
 
 @pytest.mark.parametrize(
     ("a", "b"), [(ROW, COLUMN), (STRIDED, ROW_ALIGNED), (COLUMN_ALIGNED, STRIDED)]
 )
-def test_what_no_map_describes_is_packed(units: None, queue: Any, a: Any, b: Any) -> None:
+def test_what_no_map_describes_is_packed(warpgroups: None, queue: Any, a: Any, b: Any) -> None:
     check_gemm(queue, (70, 66, 75), "float16", a=a, b=b, out=ROW_ALIGNED, config=CONFIG)
 
 
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1), (64, 64, 64), (65, 8, 200), (200, 130, 33), (3, 70, 0)], ids=str
 )
-def test_sizes(units: None, queue: Any, sizes: Any) -> None:
+def test_sizes(warpgroups: None, queue: Any, sizes: Any) -> None:
     for config in (CONFIG, NARROW):
         check_gemm(queue, sizes, "float16", out=ROW_ALIGNED, config=config)
         if 0 in sizes:
@@ -99,7 +75,7 @@ def test_sizes(units: None, queue: Any, sizes: Any) -> None:
     ],
     ids=str,
 )
-def test_tiles(units: None, queue: Any, config: WgmmaConfig) -> None:
+def test_tiles(warpgroups: None, queue: Any, config: WgmmaConfig) -> None:
     # Several tiles for a work-group, a depth that no slab divides.
     aligned = {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "out": ROW_ALIGNED}
     check_gemm(queue, (300, 264, 330), "float16", config=config, **aligned)
@@ -120,7 +96,7 @@ CASES = [(dtype, name) for dtype, names in PRECISIONS.items() for name in names]
 @pytest.mark.parametrize("config", [CONFIG, NARROW], ids=str)
 @pytest.mark.parametrize(("dtype", "precision"), CASES)
 def test_precisions(
-    units: None, queue: Any, dtype: str, precision: str, config: WgmmaConfig
+    warpgroups: None, queue: Any, dtype: str, precision: str, config: WgmmaConfig
 ) -> None:
     promote = 0 if dtype == "int8" else 2
     check_gemm(
@@ -133,7 +109,7 @@ def test_precisions(
 def test_few_tiles_are_shared(queue: Any, depth: int) -> None:
     # 2 tiles among 10 groups and more, in two steps of joining for the deeper one; k = 64 has a
     # slab for each tile.
-    with units_of(queue, compute_units=12):
+    with warpgroups_of(queue, compute_units=12):
         for _ in range(2):  # counters are left as they were found
             check_gemm(
                 queue, (64, 128, depth), "float16", out=ROW_ALIGNED, c=ROW, beta=2.0, bias=True,
@@ -141,7 +117,7 @@ def test_few_tiles_are_shared(queue: Any, depth: int) -> None:
             )  # fmt: skip
 
 
-def test_parts_of_splits_are_shared(units: None, queue: Any) -> None:
+def test_parts_of_splits_are_shared(warpgroups: None, queue: Any) -> None:
     check_gemm(
         queue, (100, 72, 150), "float32", out=ROW_ALIGNED, precision="BF16_BF16_F32_X3",
         config=replace(CONFIG, FILL=1),
@@ -149,7 +125,9 @@ def test_parts_of_splits_are_shared(units: None, queue: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_k_contiguous_operands_are_copied_as_they_lie(units: None, queue: Any, dtype: str) -> None:
+def test_k_contiguous_operands_are_copied_as_they_lie(
+    warpgroups: None, queue: Any, dtype: str
+) -> None:
     product = product_of(Inquiry(64, 64, 64, dtype, trans_b="T", precision=PRECISIONS[dtype][0]))
     (launch,) = make_schedule(product, CONFIG, typical_traits("sm_90")).launches
     assert launch.source.target == "sm_90a"
@@ -169,7 +147,7 @@ def test_k_contiguous_operands_are_copied_as_they_lie(units: None, queue: Any, d
     ],
 )
 def test_float32_along_the_tile_goes_through_registers(
-    units: None, queue: Any, a: Any, b: Any, packed: list[str]
+    warpgroups: None, queue: Any, a: Any, b: Any, packed: list[str]
 ) -> None:
     trans = {"trans_a": "T" if a is COLUMN_ALIGNED else "N"}
     trans["trans_b"] = "T" if b is COLUMN_ALIGNED else "N"
@@ -184,117 +162,7 @@ def test_float32_along_the_tile_goes_through_registers(
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("result", ["float16", "float32"])
-@pytest.mark.parametrize("out", [ROW_ALIGNED, COLUMN_ALIGNED, ROW, STRIDED])
-@pytest.mark.parametrize("c", [ROW, COLUMN_ALIGNED], ids=["c in rows", "c in columns"])
-def test_epilogue(units: None, queue: Any, c: Any, out: Any, result: str) -> None:
-    check_gemm(
-        queue, (70, 72, 40), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=out, result=result,
-        c=c, bias=True, activation="gelu", alpha=0.5, beta=-1.5, config=CONFIG,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("config", [NARROW, replace(CONFIG, NWG=96)], ids=str)
-@pytest.mark.parametrize("result", ["float16", "float32"])
-@pytest.mark.parametrize("out", [ROW_ALIGNED, COLUMN_ALIGNED], ids=["rows", "columns"])
-def test_epilogue_of_narrow_tiles(
-    units: None, queue: Any, out: Any, result: str, config: WgmmaConfig
-) -> None:
-    check_gemm(
-        queue, (72, 72, 40), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=out, result=result,
-        c=ROW, bias=True, activation="gelu", alpha=0.5, beta=-1.5, config=config,
-    )  # fmt: skip
-
-
-#: A c that lies as boxes are copied, and such that do not.
-ADDENDS = {
-    "boxes": ROW_ALIGNED, "columns": COLUMN_ALIGNED, "pairs": Layout(alignment=2), "odd": ROW,
-    "strided": STRIDED, "backwards": Layout(alignment=16, flip_rows=True),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("c", ADDENDS.values(), ids=ADDENDS)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_addends(units: None, queue: Any, dtype: str, c: Any) -> None:
-    check_gemm(
-        queue, (70, 72, 40), dtype, a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED, c=c,
-        beta=-1.5, bias=True, activation="relu", config=CONFIG,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("config", "result"),
-    [
-        # Boxes of c fill two stages, and several; there is no room for them in the last.
-        (WgmmaConfig(MWG=128, NWG=256, CONSUMERS=2, STAGES=2), "float16"),
-        (WgmmaConfig(MWG=128, NWG=128, CONSUMERS=2, STAGES=3), "float32"),
-        (WgmmaConfig(MWG=128, NWG=192, CONSUMERS=1, STAGES=2), "float16"),
-        (WgmmaConfig(MWG=192, NWG=64, CONSUMERS=3, STAGES=3), "float32"),
-        # Boxes of 64 bytes in a row: one of each warpgroup, three, and two fragments in a stage.
-        (WgmmaConfig(MWG=128, NWG=32, CONSUMERS=2, STAGES=2), "float16"),
-        (WgmmaConfig(MWG=64, NWG=96, CONSUMERS=1, STAGES=3), "float16"),
-        (WgmmaConfig(MWG=128, NWG=32, CONSUMERS=1, STAGES=2), "float16"),
-        (WgmmaConfig(MWG=64, NWG=32, CONSUMERS=1, STAGES=2), "float32"),
-    ],
-    ids=[
-        "halves", "words", "two fragments", "no room",
-        "narrow", "three narrow", "two narrow fragments", "narrow words",
-    ],
-)  # fmt: skip
-def test_boxes_of_c_come_behind_slabs(
-    units: None, queue: Any, config: WgmmaConfig, result: str
-) -> None:
-    # Several tiles for a work-group, of which some end outside; no slab at all.
-    for depth in (70, 0):
-        check_gemm(
-            queue, (200, 264, depth), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED,
-            c=ROW_ALIGNED, beta=2.0, bias=True, activation="silu", result=result, config=config,
-        )  # fmt: skip
-
-
-@pytest.mark.parametrize("result", ["float32", "bfloat16"])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_every_activation(units: None, queue: Any, activation: str, result: str) -> None:
-    dtype = "float16" if result == "float32" else result
-    check_gemm(
-        queue, (66, 72, 40), dtype, out=ROW_ALIGNED, bias=True, activation=activation,
-        result=result, alpha=2.0, config=CONFIG,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("out", [ROW_ALIGNED, ROW], ids=["collected", "direct"])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_activations_over_the_whole_range(
-    units: None, queue: Any, activation: str, out: Any
-) -> None:
-    x = np.concatenate(
-        [[0.0, -0.0, np.nan, np.inf], *(s * np.logspace(-6, 4, 150) for s in (1, -1))]
-    )
-    x = x[: 304 if out is ROW_ALIGNED else 303].astype(np.float16)
-    device = [cl_array.to_device(queue, one) for one in (np.ones((1, 1), x.dtype), x[np.newaxis])]
-    result = guarded_matrix(queue, (1, x.size), "float16", out)
-    epilogue = pyclgemm.Epilogue(activation=activation)
-    pyclgemm.gemm(queue, *device, out=result.array, epilogue=epilogue, config=CONFIG)
-    expected = expected_gemm(np.ones((1, 1), x.dtype), x[np.newaxis], activation=activation)
-    # Stricter than what other kernels are held to: a unit of the last place, rounding included,
-    # wherever a result of float32 would not have been off by more.
-    own = 2.0**-10 * abs(expected.value) + 2.0**-23 * np.maximum(1, abs(x)) + 2.0**-24
-    assert_close(result.get(), Expected(expected.value, np.minimum(expected.bound, own)))
-
-
-def test_in_place(units: None, queue: Any) -> None:
-    for out in (ROW_ALIGNED, COLUMN_ALIGNED, ROW):
-        check_gemm(queue, (70, 72, 40), "float16", out=out, in_place=True, beta=2.0, config=CONFIG)
-
-
-def test_integers_with_their_epilogue(units: None, queue: Any) -> None:
-    check_gemm(
-        queue, (70, 72, 40), "int8", out=ROW_ALIGNED, c=ROW, bias=True, activation="relu",
-        alpha=3, beta=-2, config=CONFIG,
-    )  # fmt: skip
-
-
-def test_rows_that_run_backwards_or_coincide(units: None, queue: Any, rng: Any) -> None:
+def test_rows_that_run_backwards_or_coincide(warpgroups: None, queue: Any, rng: Any) -> None:
     a = rng.standard_normal((70, 64)).astype(np.float16)
     b = rng.standard_normal((64, 64)).astype(np.float16)
     device_a, device_b = (cl_array.to_device(queue, x) for x in (a, b))
@@ -310,14 +178,14 @@ def test_rows_that_run_backwards_or_coincide(units: None, queue: Any, rng: Any) 
     assert_close(out.get()[::-1], expected_gemm(a, b))
 
 
-def test_a_single_row_may_be_any_distance_from_none(units: None, queue: Any) -> None:
+def test_a_single_row_may_be_any_distance_from_none(warpgroups: None, queue: Any) -> None:
     check_gemm(queue, (1, 70, 40), "float16", out=STRIDED, config=CONFIG)
     check_gemm(queue, (1, 70, 40), "float16", out=ROW_ALIGNED, config=CONFIG)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS["float32"])
 def test_infinities_and_nan_stay_what_they_are(
-    units: None, queue: Any, rng: Any, precision: str
+    warpgroups: None, queue: Any, rng: Any, precision: str
 ) -> None:
     a = rng.standard_normal((64, 48)).astype(np.float32)
     b = rng.standard_normal((48, 64)).astype(np.float32)
@@ -335,7 +203,7 @@ def test_infinities_and_nan_stay_what_they_are(
     assert np.isfinite(result[np.isfinite(exact)]).all()
 
 
-def test_a_constant_operand_is_read_as_it_was_packed(units: None, queue: Any) -> None:
+def test_a_constant_operand_is_read_as_it_was_packed(warpgroups: None, queue: Any) -> None:
     for packed in (
         PackedLayout("gpu", depth_block=16, width=32),
         PackedLayout("gpu", depth_block=16, width=1, along_k=True),
@@ -347,7 +215,7 @@ def test_a_constant_operand_is_read_as_it_was_packed(units: None, queue: Any) ->
             )  # fmt: skip
 
 
-def test_constant_operands_of_units_run_along_k(units: None, queue: Any) -> None:
+def test_constant_operands_of_units_run_along_k(warpgroups: None, queue: Any) -> None:
     for dtype, precision in [("int8", None), ("float32", "TF32_TF32_F32")]:
         check_gemm(
             queue, (33, 35, 37), dtype, a=ROW_ALIGNED, out=ROW_ALIGNED, precision=precision,
@@ -411,12 +279,12 @@ def test_a_driver_that_refuses_leaves_the_product_to_mma_sync() -> None:
     ],
     ids=["maps in turn", "slabs divided", "packed", "narrow"],
 )
-def test_batches(units: None, queue: Any, config: Any, sizes: Any, steps: str) -> None:
+def test_batches(warpgroups: None, queue: Any, config: Any, sizes: Any, steps: str) -> None:
     b = STRIDED if "backwards" in steps else ROW_ALIGNED
     check_batch(queue, 9 if config is CONFIG else 3, sizes, "float16", a=ROW_ALIGNED, b=b,
                 out=ROW_ALIGNED, c=ROW, beta=0.5, steps=steps, config=config)  # fmt: skip
 
 
-def test_batch_of_parts(units: None, queue: Any) -> None:
+def test_batch_of_parts(warpgroups: None, queue: Any) -> None:
     check_batch(queue, 3, (65, 40, 40), precision="BF16_BF16_F32_X3", out=ROW_ALIGNED,
                 config=CONFIG)  # fmt: skip

@@ -11,7 +11,8 @@ import pytest
 from batch_checks import check_batch
 from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from reference import assert_close, expected_gemm
-from test_wgmma import ALIGNED, CASES, CONFIG, units_of
+from test_wgmma import ALIGNED, CASES, CONFIG
+from wgmma_emulation import warpgroups_of
 
 import pyclgemm
 from pyclgemm.config import WgmmaConfig
@@ -23,16 +24,9 @@ from pyclgemm.typical import typical_traits
 LANES = replace(CONFIG, TMA=0)
 
 
-@pytest.fixture
-def units(queue: Any) -> Any:
-    """A device with warpgroup units, or with emulated ones."""
-    with units_of(queue):
-        yield
-
-
 @pytest.mark.parametrize("b", ALIGNED, ids=["row", "column"])
 @pytest.mark.parametrize("a", ALIGNED, ids=["row", "column"])
-def test_layouts(units: None, queue: Any, a: Any, b: Any) -> None:
+def test_layouts(warpgroups: None, queue: Any, a: Any, b: Any) -> None:
     # Each size is more than a tile's, and ends within a piece of 16 bytes, or behind one.
     for sizes in ((100, 90, 70), (104, 88, 72)):
         check_gemm(queue, sizes, "float16", a=a, b=b, out=ROW_ALIGNED, config=LANES)
@@ -41,7 +35,7 @@ def test_layouts(units: None, queue: Any, a: Any, b: Any) -> None:
 @pytest.mark.parametrize("trans_b", ["N", "T"])
 @pytest.mark.parametrize("trans_a", ["N", "T"])
 def test_nothing_is_read_outside(
-    units: None, queue: Any, rng: Any, trans_a: str, trans_b: str
+    warpgroups: None, queue: Any, rng: Any, trans_a: str, trans_b: str
 ) -> None:
     # Nothing lies around these arrays: the emulation knows where they begin and end.
     shapes = [(72, 104), (104, 72)]
@@ -55,7 +49,7 @@ def test_nothing_is_read_outside(
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 64, 64), (65, 8, 200), (3, 70, 0)], ids=str)
-def test_sizes(units: None, queue: Any, sizes: Any) -> None:
+def test_sizes(warpgroups: None, queue: Any, sizes: Any) -> None:
     check_gemm(queue, sizes, "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, config=LANES)
 
 
@@ -74,7 +68,7 @@ def test_sizes(units: None, queue: Any, sizes: Any) -> None:
     ],
     ids=str,
 )
-def test_tiles(units: None, queue: Any, config: WgmmaConfig) -> None:
+def test_tiles(warpgroups: None, queue: Any, config: WgmmaConfig) -> None:
     # Several tiles for a work-group, a depth that no slab divides.
     check_gemm(
         queue, (300, 264, 330), "float16", a=COLUMN_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED,
@@ -83,7 +77,7 @@ def test_tiles(units: None, queue: Any, config: WgmmaConfig) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "precision"), CASES)
-def test_precisions(units: None, queue: Any, dtype: str, precision: str) -> None:
+def test_precisions(warpgroups: None, queue: Any, dtype: str, precision: str) -> None:
     config = replace(LANES, PROMOTE=0 if dtype == "int8" else 2)
     for b in ALIGNED:
         check_gemm(
@@ -92,14 +86,14 @@ def test_precisions(units: None, queue: Any, dtype: str, precision: str) -> None
         )  # fmt: skip
 
 
-def test_what_16_bytes_do_not_fit_is_packed(units: None, queue: Any) -> None:
+def test_what_16_bytes_do_not_fit_is_packed(warpgroups: None, queue: Any) -> None:
     for a, b in ((ROW, COLUMN), (STRIDED, ROW_ALIGNED)):
         check_gemm(queue, (70, 66, 75), "float16", a=a, b=b, out=ROW_ALIGNED, config=LANES)
 
 
 @pytest.mark.parametrize("out", [ROW_ALIGNED, COLUMN_ALIGNED, ROW, STRIDED])
 @pytest.mark.parametrize("c", [ROW_ALIGNED, COLUMN_ALIGNED], ids=["c in rows", "c in columns"])
-def test_epilogue(units: None, queue: Any, c: Any, out: Any) -> None:
+def test_epilogue(warpgroups: None, queue: Any, c: Any, out: Any) -> None:
     for result in ("float16", "float32"):
         check_gemm(
             queue, (70, 72, 40), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=out, result=result,
@@ -116,14 +110,14 @@ def test_epilogue(units: None, queue: Any, c: Any, out: Any) -> None:
     ],
     ids=["apart", "slabs divided", "packed"],
 )
-def test_batches(units: None, queue: Any, config: Any, sizes: Any, steps: str) -> None:
+def test_batches(warpgroups: None, queue: Any, config: Any, sizes: Any, steps: str) -> None:
     b = STRIDED if "backwards" in steps else ROW_ALIGNED
     check_batch(queue, 3, sizes, "float16", a=ROW_ALIGNED, b=b, out=ROW_ALIGNED, c=ROW, beta=0.5,
                 steps=steps, config=config)  # fmt: skip
 
 
 def test_few_tiles_of_parts_are_shared(queue: Any) -> None:
-    with units_of(queue, compute_units=12):
+    with warpgroups_of(queue, compute_units=12):
         check_gemm(
             queue, (64, 128, 300), "float32", out=ROW_ALIGNED, precision="BF16_BF16_F32_X3",
             config=replace(LANES, FILL=1),

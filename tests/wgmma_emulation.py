@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -25,9 +25,10 @@ from unittest.mock import patch
 import checks
 import numpy as np
 import pyopencl as cl
+import pytest
 
 from pyclgemm import launch_sequence, packing, prepare
-from pyclgemm.device import LOCAL_MEMORY_BYTES
+from pyclgemm.device import LOCAL_MEMORY_BYTES, traits_of
 from pyclgemm.kernel_source import KernelSource
 
 HERE = Path(__file__).parent
@@ -309,3 +310,16 @@ def emulated_warpgroups(compute_units: int = 2) -> Iterator[None]:
         patch.object(launch_sequence, "KernelLaunch", launched),
     ):
         yield
+
+
+def warpgroups_of(queue: Any, compute_units: int = 2) -> Any:
+    """The device's own units, or a device that passes for one that has them, if it can."""
+    if traits_of(queue.device).wgmma:
+        return nullcontext()
+    if queue.device.type != cl.device_type.CPU:
+        pytest.skip("the device has no warpgroup units, and the emulation wants a CPU's memory")
+    if missing := missing_compiler():
+        pytest.skip(missing)
+    if queue.device.platform.name.startswith("Portable"):
+        pytest.skip("the device only holds the memory: one CPU runtime shows it all")
+    return emulated_warpgroups(compute_units)
