@@ -32,10 +32,11 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fr
 #define SUBGROUP_N ${tiles.NWG // tiles.SUBGROUPS_N}  // columns of it
 #define A_FRAGMENTS (SUBGROUP_M / ${unit.m})
 #define B_FRAGMENTS (SUBGROUP_N / ${unit.n})
-% if fragments.way == "ldmatrix":
-#define A_LOADS (SUBGROUP_M / 16)  // of 16 rows or columns, and 32 bytes deep
-#define B_LOADS (SUBGROUP_N / 16)
+% for one in slabs:
+% if fragments.way == "ldmatrix" and not one.by_elements:
+#define ${one.name.upper()}_LOADS (SUBGROUP_${"M" if one.name == "a" else "N"} / 16)  // of 16 ${"rows" if one.name == "a" else "columns"}, and 32 bytes deep
 % endif
+% endfor
 % if collected:
 #define COLLECTED_PITCH (SUBGROUP_N + ${collected.padding})  // results from one row to the next in local memory
 #define ROW_PIECES (SUBGROUP_N / ${collected.width})  // of 16 bytes in a row of a sub-group's results

@@ -2,11 +2,16 @@
 ##
 ## Context: unit (a MatrixUnit), slabs (MatrixSlab), fragments (a FragmentLoad), products (the pairs
 ## of parts that are multiplied, small ones first).
+<%namespace name="tf32" file="ptx_tf32.mako"/>
 <%! part_at = lambda slab, part: f"{part} * {slab.name.upper()}_PART + " if part else "" %>
 
 <%def name="functions()" filter="trim">
-% if fragments.way == "ldmatrix":
+% if any(slab.rounded for slab in slabs):
+
+${tf32.nearest()}
+% endif
 % for slab in slabs:
+% if fragments.way == "ldmatrix" and not slab.by_elements:
 
 // Four matrices of 8 rows of 16 bytes, one in each register; lane l gives row l % 8 of matrix l / 8
 // (PTX ISA, "ldmatrix").
@@ -14,17 +19,26 @@ static inline void load_${slab.name}(uint *to, const __local stored *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4${"" if slab.along_k else ".trans"}.shared.b16 {%0, %1, %2, %3}, [%4];"
         : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((uint)(size_t)row) : "memory");
+    % if slab.rounded:
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        to[i] = nearest_tf32(as_float(to[i]));
+    }
+    % endif
 }
+% endif
 % endfor
-% elif fragments.way == "elements" and slabs:
+<% of_elements = next((slab for slab in slabs if slab.by_elements), None) %>
+% if of_elements:
+<% suffix, register = {"double": ("f64", "d"), "float": ("f32", "f")}[of_elements.element.stored] %>
 
 // A plain load of the next depth's elements is moved down by the compiler to where they are multiplied,
 // behind the barrier, and nothing hides its latency.
-static inline double load_element(const __local double *from)
+static inline ${unit.register} load_element(const __local stored *from)
 {
-    double loaded;
-    asm volatile("ld.shared.f64 %0, [%1];" : "=d"(loaded) : "r"((uint)(size_t)from) : "memory");
-    return loaded;
+    stored loaded;
+    asm volatile("ld.shared.${suffix} %0, [%1];" : "=${register}"(loaded) : "r"((uint)(size_t)from) : "memory");
+    return ${"nearest_tf32(loaded)" if of_elements.rounded else "loaded"};
 }
 % endif
 
@@ -84,12 +98,12 @@ static inline void multiply_accumulate(sums *c, const ${unit.register} *a, const
 ##
 ## They go to `buffer`, and start at depth `p`.
 <%def name="load(slab, buffer, p)" filter="trim">
-% if fragments.way == "ldmatrix":
-${load_matrices(slab, buffer, p)}
-% elif fragments.way == "vectors":
-${load_vectors(slab, buffer, p)}
-% else:
+% if slab.by_elements:
 ${load_elements(slab, buffer, p)}
+% elif fragments.way == "ldmatrix":
+${load_matrices(slab, buffer, p)}
+% else:
+${load_vectors(slab, buffer, p)}
 % endif
 </%def>
 

@@ -118,7 +118,7 @@ def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
         steps=UNIT_STEPS,
         # Fragments are neither loaded nor split.
         slabs=(),
-        fragments=FragmentLoad("elements"),
+        fragments=FragmentLoad("ldmatrix"),
         as_stored=True,
         parts=1,
         split=None,

@@ -36,9 +36,9 @@ class FragmentLoad:
 
     Attributes
     ----------
-    way : "ldmatrix", "vectors" or "elements"
-        By NVIDIA's instruction, which spreads rows of 16 bytes over lanes; by vectors along k, of
-        which the lane keeps all; or element by element.
+    way : "ldmatrix" or "vectors"
+        By NVIDIA's instruction, which spreads rows of 16 bytes over lanes, where it can load the
+        slab (`MatrixSlab.by_elements`); or by vectors along k, of which the lane keeps all.
     steps : int
         Instructions whose elements are loaded at once: a run of one may be shorter than a vector.
     vector : str
@@ -47,7 +47,7 @@ class FragmentLoad:
         How many the lane loads.
     """
 
-    way: Literal["ldmatrix", "vectors", "elements"]
+    way: Literal["ldmatrix", "vectors"]
     steps: int = 1
     vector: str = ""
     vectors: int = 0
@@ -73,7 +73,7 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     FragmentLoad(way='vectors', steps=2, vector='uint4', vectors=1)
     """
     if unit.spelling == "ptx":
-        return FragmentLoad("elements" if unit.operand == "float64" else "ldmatrix")
+        return FragmentLoad("ldmatrix")
     run_bytes = unit.places.run * unit.operand_bytes
     steps = math.gcd(max(1, COPY_BYTES // run_bytes), config.slice_depth // unit.k)
     loaded = min(COPY_BYTES, steps * run_bytes)

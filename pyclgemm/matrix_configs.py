@@ -31,6 +31,7 @@ class MatrixConfig(BaseConfig):
     UNALIGNED : int
         1 reads operands whose rows do not lie in pieces of 16 bytes where they are, through
         registers, by vectors as wide as they allow or element by element; 0 has them packed first.
+        What is split into parts, or rounded to bfloat16, is packed in any case.
     """
 
     MWG: int

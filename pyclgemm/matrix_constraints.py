@@ -166,12 +166,6 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: f"FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
     ),
     one_of("UNALIGNED", _MATRIX, (0, 1)),
-    Constraint(
-        "elements of float32 are split into parts as they are packed, wherever they lie",
-        _MATRIX,
-        lambda c, dtype, traits: not c.UNALIGNED or dtype != "float32",
-        lambda c, dtype, traits: f"UNALIGNED is {c.UNALIGNED}",
-    ),
     one_of("SLICES", _MATRIX, (1, 2, 4, 8)),
     Constraint(
         "the slices of a slab must be as deep as a fragment, with FRAGMENTS of 2 twice that",

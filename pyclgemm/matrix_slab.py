@@ -9,16 +9,16 @@ from .element import ElementType, stored_bytes
 from .matrix_configs import MatrixConfig
 from .matrix_unit import MatrixUnit
 from .pack_codegen import PackedForm
-from .parts import PART_TYPES, parts_of
+from .parts import PART_TYPES, PartType, parts_of
+from .precision import Precision
 from .problem import OPERANDS, GemmProblem, MatrixLayout
 
 #: Bytes that are copied at once: the widest of cp.async and of AMD's loads, and a row of ldmatrix.
 COPY_BYTES = 16
 
-#: Elements between rows in local memory of a slab of float64 for NVIDIA's units, which is loaded
-#: element by element: the lanes of a sub-group then read different banks. Elsewhere it is
-#: `COPY_BYTES`.
-_PADDING = 4
+#: Elements between rows in local memory, by their bytes, of a slab that NVIDIA's units load element
+#: by element: the lanes of a sub-group then read different banks. Elsewhere it is `COPY_BYTES`.
+_PADDING = {4: 8, 8: 4}
 
 #: Of ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in a piece of the
 #: slab of 16 positions and 32 bytes of depths, by operand and by whether k is contiguous.
@@ -59,6 +59,10 @@ class MatrixSlab:
         Elements that are read at once: a whole piece, or as many as the alignment allows.
     edges : "pieces" or "elements"
         Where rows may end: between two pieces, or within one.
+    by_elements : bool
+        Whether lanes load their shares of fragments from it element by element.
+    rounded : bool
+        Whether they round what they load to what the unit multiplies.
     """
 
     name: Literal["a", "b"]
@@ -73,6 +77,8 @@ class MatrixSlab:
     extent: int
     vector: int
     edges: Literal["pieces", "elements"]
+    by_elements: bool
+    rounded: bool
 
     @property
     def index(self) -> str:
@@ -130,9 +136,34 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
     float32 is split into parts on the way, once each: every sub-group that loads them would take
     more time to split them than to multiply.
     """
-    split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
+    split = split_type(problem.precision, unit)
     along_k = unit.reads_along_k or split is not None
     return PackedForm(along_k, split=split, parts=parts_of(problem.precision.terms))
+
+
+def split_type(precision: Precision, unit: MatrixUnit) -> PartType | None:
+    """What elements are split into as they are packed; None where they are copied as they lie.
+
+    Examples
+    --------
+    >>> from pyclgemm.matrix_units import matrix_unit
+    >>> from pyclgemm.precision import resolve_precision
+    >>> from pyclgemm.typical import typical_traits
+    >>> for name in ("TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32"):
+    ...     precision = resolve_precision(name, "float32")
+    ...     print(split_type(precision, matrix_unit(precision, typical_traits("sm_80"))))
+    None
+    PartType(name='tf32', kept=11, stored='float')
+    PartType(name='bfloat16', kept=8, stored='ushort')
+    """
+    if precision.operand != "float32" or _rounds_loaded(precision, unit):
+        return None
+    return PART_TYPES[unit.operand]
+
+
+def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
+    """Whether lanes round what they load: one part is all then, and a float32 holds it."""
+    return unit.spelling == "ptx" and unit.operand == "tf32" and precision.terms == 1
 
 
 def is_copied(
@@ -195,16 +226,16 @@ def as_copied(problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit) -> G
     )
 
 
-def padding_elements(unit: MatrixUnit, stored_bytes: int) -> int:
+def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
     """Elements between the rows of a slab in local memory."""
-    if unit.spelling == "ptx" and unit.operand == "float64":
-        return _PADDING
+    if unit.loads_elements(along_k):
+        return _PADDING[stored_bytes]
     return COPY_BYTES // stored_bytes
 
 
 def most_padding(stored_bytes: int) -> int:
     """The most of any unit."""
-    return max(8, COPY_BYTES // stored_bytes)
+    return max(*_PADDING.values(), COPY_BYTES // stored_bytes)
 
 
 def matrix_slabs(
@@ -246,12 +277,14 @@ def matrix_slabs(
             along_k,
             rows,
             length,
-            pitch=length + padding_elements(unit, size),
+            pitch=length + padding_elements(unit, size, along_k),
             items=items,
             copies=rows * length * size // (COPY_BYTES * items),
             extent=fragment,
             vector=vector,
             edges="pieces" if whole else "elements",
+            by_elements=unit.loads_elements(along_k),
+            rounded=_rounds_loaded(problem.precision, unit),
         )
 
     return slab("a", problem.a, config.MWG, unit.m), slab("b", problem.b, config.NWG, unit.n)

@@ -149,6 +149,15 @@ class MatrixUnit:
         """
         return self.spelling == "builtin" or self.operand == "int8"
 
+    def loads_elements(self, along_k: bool) -> bool:
+        """Whether lanes load element by element from a slab in local memory.
+
+        ldmatrix takes rows of 16 bytes along k, or transposes elements of 16 bits.
+        """
+        if self.spelling != "ptx":
+            return False
+        return self.operand == "float64" or (self.operand == "tf32" and not along_k)
+
     @property
     def register(self) -> Literal["uint", "double"]:
         """C type in which a lane holds elements of A and B."""

@@ -242,7 +242,9 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     return min(problem.m, problem.n) <= _FEW.get(family, math.inf)
 
 
-def search_space(family: str, dtype: str, traits: DeviceTraits, terms: int = 1) -> SearchSpace:
+def search_space(
+    family: str, dtype: str, traits: DeviceTraits, precision: Precision | None = None
+) -> SearchSpace:
     """Lay out the space of a family.
 
     Parameters
@@ -253,8 +255,8 @@ def search_space(family: str, dtype: str, traits: DeviceTraits, terms: int = 1) 
         NumPy name of the element type.
     traits : DeviceTraits
         The device.
-    terms : int
-        Products of parts that make up a product, of the precision.
+    precision : Precision, optional
+        The arithmetic; None for that of elements as they are stored.
 
     Raises
     ------
@@ -272,7 +274,7 @@ def search_space(family: str, dtype: str, traits: DeviceTraits, terms: int = 1) 
     """
     if family not in FAMILIES:
         raise ArgumentError(f"family is {family!r}; known are {', '.join(FAMILIES)}")
-    return SearchSpace(family, dtype, traits, family_axes(family, dtype, traits, terms))
+    return SearchSpace(family, dtype, traits, family_axes(family, dtype, traits, precision))
 
 
 def _log(value: int) -> float:

@@ -15,7 +15,9 @@ import numpy as np
 from .config import FAMILIES, Config, CpuConfig, SmallCpuConfig, XgemmConfig, XgemmDirectConfig
 from .constraint_forms import is_staged_as_stored
 from .device import DeviceTraits, has_async_copy, has_cache_hints
-from .matrix_units import sub_group_lanes
+from .matrix_slab import split_type
+from .matrix_units import matrix_unit, sub_group_lanes
+from .precision import Precision
 from .tiling import slab_copy
 
 #: A value for each coordinate.
@@ -104,11 +106,11 @@ _PLAIN_AXES: dict[str, tuple[int, ...]] = {
 
 
 def family_axes(
-    family: str, dtype: str, traits: DeviceTraits, terms: int = 1
+    family: str, dtype: str, traits: DeviceTraits, precision: Precision | None = None
 ) -> dict[str, tuple[int, ...]]:
     """The values of each coordinate of a family, for an element type on a device.
 
-    `terms`: products of parts that make up a product.
+    `precision`: the arithmetic; None for that of elements as they are stored.
     """
     if family == "cpu":
         return _cpu_axes(dtype, traits)
@@ -118,11 +120,14 @@ def family_axes(
         axes = _cpu_axes(dtype, traits)
         return {name: axes[name] for name in ("MR", "VECTORS", "VW")}
     if family == "wgmma":
-        return _WGMMA_AXES | (_SPLIT_AXES if terms > 1 else {})
+        return _WGMMA_AXES | (_SPLIT_AXES if precision and precision.terms > 1 else {})
     if family == "gemv_unit":
         return _GEMV_UNIT_AXES
     if family == "matrix":
-        return _MATRIX_AXES_THROUGH_REGISTERS if traits.vendor == "amd" else _MATRIX_AXES
+        axes = _MATRIX_AXES_THROUGH_REGISTERS if traits.vendor == "amd" else _MATRIX_AXES
+        unit = matrix_unit(precision, traits) if precision else None
+        packs_all = precision and unit and split_type(precision, unit)
+        return axes | ({"UNALIGNED": (0,)} if packs_all else {})
     if family == "gemv":
         return _GEMV_AXES if has_cache_hints(traits) else _GEMV_AXES | {"STREAMB": (0,)}
     return _tiled_axes(family, dtype, traits)

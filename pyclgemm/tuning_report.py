@@ -107,7 +107,7 @@ def dry_run_tables(
         # A batch may leave families out; a single product shows all that the device has.
         if not any(one.batch is None or suits(family, one, traits) for one in problems):
             continue
-        space = search_space(family, dtype, traits, algorithm.terms)
+        space = search_space(family, dtype, traits, algorithm)
         count = space.count()
         axes = ", ".join(f"{name} {_values(values)}" for name, values in space.axes.items())
         valid = f"{count.valid:,}" if count.exact else f"about {count.valid:.2g}"

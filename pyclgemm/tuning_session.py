@@ -124,8 +124,10 @@ class TuningSession:
         self._log = log
         self._progress = progress
         self._dtype = standings[0].problem.dtype
-        terms = standings[0].problem.precision.terms
-        spaces = [search_space(family, self._dtype, process.traits, terms) for family in families]
+        precision = standings[0].problem.precision
+        spaces = [
+            search_space(family, self._dtype, process.traits, precision) for family in families
+        ]
         self.searches = {
             (standing.shape, space.family): Search(space, seed + 1000 * number)
             for number, standing in enumerate(self.standings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .config import Config, GemvUnitConfig, MatrixConfig, WgmmaConfig
 from .device import DeviceTraits
 from .gemv_unit_codegen import register_unit
+from .matrix_slab import split_type
 from .matrix_units import matrix_unit
 from .problem import GemmProblem
 from .wgmma_units import wgmma_unit
@@ -34,8 +35,15 @@ def unit_refusal(config: Config, problem: GemmProblem, traits: DeviceTraits) -> 
     'no warpgroup unit for F64_F64_F64'
     """
     name = problem.precision.name
-    if isinstance(config, MatrixConfig) and matrix_unit(problem.precision, traits) is None:
-        return f"no matrix unit for {name}"
+    if isinstance(config, MatrixConfig):
+        unit = matrix_unit(problem.precision, traits)
+        if unit is None:
+            return f"no matrix unit for {name}"
+        if config.UNALIGNED and split_type(problem.precision, unit):
+            return (
+                f"UNALIGNED is {config.UNALIGNED}; for {name} operands are split into parts of "
+                f"{unit.operand} as they are packed, wherever they lie"
+            )
     if isinstance(config, GemvUnitConfig) and register_unit(problem.precision, traits) is None:
         return f"no matrix unit for {name} that takes two-byte elements from registers"
     if isinstance(config, WgmmaConfig):

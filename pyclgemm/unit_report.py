@@ -119,6 +119,8 @@ def _cause(name: _Name, problem: GemmProblem, config: Config) -> str:
         )
     if problem.precision.terms > 1:
         return f"its elements are split into parts of {problem.precision.multiplied}"
+    if problem.precision.multiplied == "bfloat16" != problem.dtype:
+        return "its elements are rounded to bfloat16 on the way"
     return "k is not contiguous in it"
 
 

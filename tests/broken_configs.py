@@ -182,8 +182,6 @@ BROKEN: list[tuple[Any, dict[str, int], str, str]] = [
     (MATRIX, {"UNALIGNED": 2}, "float16", "UNALIGNED must be one of 0, 1: UNALIGNED is 2"),
     (MATRIX, {"UNALIGNED": 1}, "float16", "slabs that are copied past the registers need STAGES "
      "of 2 to 8, through them 1 or 2: STAGES is 3"),
-    (MATRIX, {"UNALIGNED": 1, "STAGES": 2}, "float32", "elements of float32 are split into parts "
-     "as they are packed, wherever they lie: UNALIGNED is 1"),
     (WGMMA, {"NWG": 48}, "float16", "NWG must be one of 32, 64, 96, 128, 192, 256: NWG is 48"),
     (WGMMA, {"CONSUMERS": 4}, "float16", "CONSUMERS must be one of 1, 2, 3: CONSUMERS is 4"),
     (WGMMA, {"STAGES": 9}, "float16", "STAGES must be one of 2, 3, 4, 5, 6, 7, 8: STAGES is 9"),

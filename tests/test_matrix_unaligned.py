@@ -10,8 +10,13 @@ from buffers import Layout
 from checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from test_matrix_units import CONFIG
 
+from pyclgemm.database import Database
+from pyclgemm.errors import ConfigError
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
+from pyclgemm.search_space import search_space
+from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
+from pyclgemm.unit_refusal import unit_refusal
 from pyclgemm.unit_report import describe_packing
 
 IN_PLACE = replace(CONFIG, KWG=32, UNALIGNED=1)
@@ -24,6 +29,8 @@ IN_PLACE = replace(CONFIG, KWG=32, UNALIGNED=1)
         ("float16", "F16_F16_F32", ("column", "column")),
         ("float16", "F16_F16_F16", ("row", "column")),
         ("bfloat16", "BF16_BF16_F32", ("column", "row")),
+        ("float32", "TF32_TF32_F32", ("row", "row")),
+        ("float32", "TF32_TF32_F32", ("column", "column")),
         ("float64", "F64_F64_F64", ("row", "row")),
         ("int8", "I8_I8_I32", ("row", "column")),
         ("int8", "I8_I8_I32", ("row", "row")),  # B is packed: k must be contiguous
@@ -71,3 +78,22 @@ def test_what_lies_as_units_read_it_is_not_packed(architecture: str, packed: str
     sources = kernel_sources(product, IN_PLACE, typical_traits(architecture))
     names = [source.name for source in sources]
     assert describe_packing(product.problem, IN_PLACE, names) == packed
+
+
+@pytest.mark.parametrize(
+    ("precision", "is_split"),
+    [("TF32_TF32_F32", False), ("TF32_TF32_F32_X3", True), ("BF16_BF16_F32", True)],
+)
+def test_what_is_split_as_it_is_packed_is_not_read_where_it_lies(
+    precision: str, is_split: bool
+) -> None:
+    h100 = typical_traits("sm_90")
+    problem = product_of(Inquiry(63, 61, 65, precision=precision)).problem
+    assert bool(unit_refusal(IN_PLACE, problem, h100)) == is_split
+    if is_split:
+        with pytest.raises(
+            ConfigError, match=f"UNALIGNED is 1; for {precision} operands are split"
+        ):
+            select(problem, h100, Database(()), IN_PLACE)
+    axes = search_space("matrix", "float32", h100, problem.precision).axes
+    assert axes["UNALIGNED"] == ((0,) if is_split else (0, 1))

@@ -51,6 +51,7 @@ PRECISIONS = (
         # A and B are loaded by the same lines in these: two of the four show each twice.
         *(("float64", "F64_F64_F64", a, a) for a in ALIGNED),
         ("float32", "TF32_TF32_F32", ROW_ALIGNED, COLUMN_ALIGNED),
+        ("float32", "TF32_TF32_F32", COLUMN_ALIGNED, ROW_ALIGNED),
         ("float32", "BF16_BF16_F32_X3", COLUMN_ALIGNED, ROW_ALIGNED),
         *(("bfloat16", "BF16_BF16_F32", a, a) for a in ALIGNED),
         ("int8", "I8_I8_I32", ROW_ALIGNED, COLUMN_ALIGNED),
@@ -169,26 +170,27 @@ def test_the_text_has_the_instruction_and_nothing_undecided(dtype: str, precisio
 
 
 @pytest.mark.parametrize(
-    ("dtype", "sizes", "layout", "packed"),
+    ("precision", "dtype", "sizes", "layout", "packed"),
     [
-        ("float16", (32, 32, 32), "NN", []),
-        ("float16", (28, 32, 32), "NN", []),  # no row of A or B is that long
-        ("float16", (32, 32, 12), "NN", ["packed_a"]),
-        ("float16", (32, 28, 32), "NN", ["packed_b"]),
-        ("float16", (28, 32, 32), "TN", ["packed_a"]),
-        ("float16", (32, 32, 28), "NT", ["packed_a", "packed_b"]),
-        ("float32", (32, 32, 32), "NT", ["packed_a", "packed_b"]),  # in parts
-        ("float64", (32, 32, 30), "NN", []),
+        (None, "float16", (32, 32, 32), "NN", []),
+        (None, "float16", (28, 32, 32), "NN", []),  # no row of A or B is that long
+        (None, "float16", (32, 32, 12), "NN", ["packed_a"]),
+        (None, "float16", (32, 28, 32), "NN", ["packed_b"]),
+        (None, "float16", (28, 32, 32), "TN", ["packed_a"]),
+        (None, "float16", (32, 32, 28), "NT", ["packed_a", "packed_b"]),
+        ("TF32_TF32_F32", "float32", (32, 32, 32), "TN", []),
+        ("TF32_TF32_F32", "float32", (32, 32, 30), "NN", ["packed_a"]),
+        ("TF32_TF32_F32_X3", "float32", (32, 32, 32), "NT", ["packed_a", "packed_b"]),  # in parts
+        ("BF16_BF16_F32", "float32", (32, 32, 32), "NT", ["packed_a", "packed_b"]),  # rounded
+        (None, "float64", (32, 32, 30), "NN", []),
     ],
 )
 def test_only_rows_of_16_bytes_are_copied_where_they_lie(
-    dtype: str, sizes: Any, layout: Any, packed: list[str]
+    precision: str | None, dtype: str, sizes: Any, layout: Any, packed: list[str]
 ) -> None:
-    precision = {"float16": "F16_F16_F32", "float32": "TF32_TF32_F32", "float64": "F64_F64_F64"}
     inquiry = Inquiry(
-        *sizes, dtype=dtype, precision=precision[dtype],
-        trans_a=layout[0], trans_b=layout[1],
-    )  # fmt: skip
+        *sizes, dtype=dtype, precision=precision, trans_a=layout[0], trans_b=layout[1]
+    )
     assert list(make_schedule(product_of(inquiry), CONFIG, H100).workspaces) == packed
 
 

@@ -85,6 +85,10 @@ CASES = {
         MatrixConfig(64, 64, 32, 2, 2, STAGES=2, UNALIGNED=1),
         {"dtype": "float16", "n": 4095, "k": 4095},
     ),
+    "mma.sync, tf32, element by element": (
+        MatrixConfig(64, 64, 32, 2, 2, STAGES=2, UNALIGNED=1),
+        {"precision": "TF32_TF32_F32", "n": 4095, "k": 4095},
+    ),
     "few rows, streamed": (
         GemvConfig(MR=1, WGS=512, LANES_N=8, VW=4, STREAMB=1), {"m": 1},
     ),
