@@ -1,7 +1,8 @@
 """Databases of kernel configurations: load, check, look up the entries for a device, save.
 
 A file is for one device, architecture, vendor or type of device; ``databases/schema.json``
-is its format. What a user measured wins over what ships with the library.
+is its format. What a user measured wins over what ships with the library, where it is about as near
+(`pyclgemm.record_order`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Database:
     Attributes
     ----------
     groups : tuple of tuple of DatabaseFile
-        All levels of a group are searched before the next group.
+        All levels of a group stand before the next group.
 
     Examples
     --------

@@ -18,9 +18,10 @@ from .precision import is_complex, resolve_precision
 from .problem import GemmProblem
 from .product import Product, make_product
 from .product_traits import traits_of_problem
+from .record_order import groups_of, in_order
+from .records import Record
 from .schedule import make_schedule, oriented
 from .select import Choice, select
-from .shape_distance import by_distance
 
 
 @dataclass(frozen=True)
@@ -153,15 +154,18 @@ def _row_major(rows: int, columns: int, batch: int | None) -> Matrix:
 
 def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, path: str) -> Config:
     problem = problem_on(problem, traits)
-    for _, entry in database.lookup(traits, problem.dtype, problem.precision.name):
-        records = [
-            record
-            for record in entry.records
-            if record.config.family == path and (record.kind != "batch" or problem.products > 1)
-        ]
-        for record in by_distance(records, traits_of_problem(problem), traits.compute_units):
-            if not violations(record.config, problem.dtype, traits):
-                return record.config
+
+    def is_asked_for(record: Record) -> bool:
+        return (
+            record.config.family == path
+            and (record.kind != "batch" or problem.products > 1)
+            and not violations(record.config, problem.dtype, traits)
+        )
+
+    wanted = traits_of_problem(problem)
+    for group in groups_of(database.lookup(traits, problem.dtype, problem.precision.name)):
+        for _, record in in_order(group, is_asked_for, wanted, traits.compute_units):
+            return record.config
     raise ArgumentError(
         f"path is {path!r}, of which no database has a configuration for {problem.dtype} on "
         f"{traits.name!r}"

@@ -11,8 +11,8 @@ from .matrix_units import matrix_unit
 from .precision import Precision
 from .problem import PackedLayout
 from .product_traits import ProductTraits
-from .records import ALIGNED
-from .shape_distance import by_distance
+from .record_order import groups_of, in_order
+from .records import ALIGNED, Record
 
 #: Rows of the products that are asked for: many, so that the layout suits large tiles.
 _MANY_ROWS = 4096
@@ -56,18 +56,17 @@ def packed_layout(
     if _along_k(precision, traits):
         return PackedLayout("gpu", depth_block=ALIGNED, width=1, along_k=True)
     path = "cpu" if traits.type == "cpu" else "indirect"
-    hits = database.lookup(traits, dtype, precision.name)
-    for _, entry in hits:
-        records = [
-            record
-            for record in entry.records
-            if record.config.family == path and record.kind == "single"
-        ]
-        configs = [
-            record.config
-            for record in by_distance(records, ProductTraits((_MANY_ROWS, n, k)))
-            if not violations(record.config, dtype, traits)
-        ]
+
+    def is_asked_for(record: Record) -> bool:
+        return (
+            record.config.family == path
+            and record.kind == "single"
+            and not violations(record.config, dtype, traits)
+        )
+
+    for group in groups_of(database.lookup(traits, dtype, precision.name)):
+        ordered = in_order(group, is_asked_for, ProductTraits((_MANY_ROWS, n, k)))
+        configs = [record.config for _, record in ordered]
         if not configs:
             continue
         nearest = configs[0]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .batch_refusal import MOST_SMALL
 from .config import (
@@ -22,9 +21,8 @@ from .errors import UnsupportedError
 from .gemv_unit_codegen import WIDEST, register_unit
 from .matrix_units import matrix_unit
 from .problem import GemmProblem
-from .records import DatabaseFile, Entry, Kind, Threshold
-
-Hits = list[tuple[DatabaseFile, Entry]]
+from .record_order import Hits, compares_paths, groups_of
+from .records import Kind, Threshold
 
 #: The paths that compete where they were measured against each other.
 _GPU_PATHS = tuple(family for family in FAMILIES if family not in ("cpu", *SMALL_FAMILIES))
@@ -46,6 +44,11 @@ _LEAST_DEPTH = 64
 #: asked: as much as an operand that is stored the other way costs where it is read in place.
 _NEAR_BATCH = 1.5
 
+#: Octaves to the nearest record from which on kernels for few rows are asked before it, where paths
+#: were compared and those not tried: what was measured on squares knows nothing of a row. (Not
+#: measured.)
+_FAR = 4.0
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -55,8 +58,8 @@ class Attempt:
     ----------
     paths : tuple of str
         Kernel families that are taken.
-    hits : list of (DatabaseFile, Entry)
-        Where to look, in this order.
+    groups : list of list of (DatabaseFile, Entry)
+        Where to look, in this order; entries of a group together.
     reason : str
         Why these paths.
     instead_of : str
@@ -68,7 +71,7 @@ class Attempt:
     """
 
     paths: tuple[str, ...]
-    hits: Hits
+    groups: list[Hits]
     reason: str
     instead_of: str = ""
     kind: Kind = "single"
@@ -101,7 +104,7 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
             )
         attempts = _small_attempt(SmallCpuConfig.family, problem, hits)
         attempts += _batch_attempt(("cpu",), problem, hits)
-        return [*attempts, Attempt(("cpu",), hits, "a CPU takes the cpu path")]
+        return [*attempts, Attempt(("cpu",), groups_of(hits), "a CPU takes the cpu path")]
     if packed == "cpu":
         raise UnsupportedError(
             f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
@@ -109,16 +112,20 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
     if problem.precision.multiplied_by_units_alone:
         reason = f"only matrix units compute {problem.precision.name}"
         attempts = _batch_attempt(UNIT_FAMILIES, problem, hits)
-        return [*attempts, Attempt(UNIT_FAMILIES, hits, reason)]
+        return [*attempts, Attempt(UNIT_FAMILIES, groups_of(hits), reason)]
     if 0 in (m, n, k):
         return _in_order("direct", hits, f"m, n, k = {m}, {n}, {k} needs no products")
     attempts = _small_attempt(SmallConfig.family, problem, hits)
     attempts += _batch_attempt(_GPU_PATHS, problem, hits)
-    compared = list(itertools.takewhile(lambda hit: _compares_paths(*hit), hits))
-    if compared:
-        reason = "the paths were timed against each other by shape"
-        attempts.append(Attempt(_GPU_PATHS, compared, reason))
+    if hits and compares_paths(*hits[0]):
+        compared = groups_of(hits)[0]
         hits = hits[len(compared) :]
+        reason = "the paths were timed against each other by shape"
+        every = Attempt(_GPU_PATHS, [compared], reason)
+        if not _having(GEMV_FAMILIES, "single", compared):
+            attempts.append(replace(every, reach=_FAR))
+            attempts += _few_rows_attempts(problem, traits, hits)
+        attempts.append(every)
     attempts += _few_rows_attempts(problem, traits, hits)
     if units := _unit_attempt(problem, traits, hits):
         attempts.append(units)
@@ -153,7 +160,7 @@ def _small_attempt(family: str, problem: GemmProblem, hits: Hits) -> list[Attemp
     reason = f"{problem.products} products of at most {MOST_SMALL} rows, columns and depths"
     if not known or problem.packed:
         return []
-    return [Attempt((family,), known, reason, kind="small")]
+    return [Attempt((family,), groups_of(known), reason, kind="small")]
 
 
 def _batch_attempt(paths: tuple[str, ...], problem: GemmProblem, hits: Hits) -> list[Attempt]:
@@ -163,7 +170,8 @@ def _batch_attempt(paths: tuple[str, ...], problem: GemmProblem, hits: Hits) -> 
     known = _having(paths, "batch", hits)
     if not known:
         return []
-    return [Attempt(paths, known, "a batch near it was tuned", kind="batch", reach=_NEAR_BATCH)]
+    reason = "a batch near it was tuned"
+    return [Attempt(paths, groups_of(known), reason, kind="batch", reach=_NEAR_BATCH)]
 
 
 def _few_rows_attempts(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:
@@ -181,7 +189,7 @@ def _few_rows_attempts(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -
         families = (GemvUnitConfig.family, *families)
     reason = f"the lesser of m and n is {few}: the larger operand is read once"
     return [
-        Attempt((family,), known, reason)
+        Attempt((family,), groups_of(known), reason)
         for family in families
         if (known := _having((family,), "single", hits))
     ]
@@ -201,7 +209,9 @@ def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Att
     if not known:
         return None
     name = problem.precision.name
-    return Attempt(_TILED_UNITS, known, f"matrix units compute {name}, and their fragments fill")
+    return Attempt(
+        _TILED_UNITS, groups_of(known), f"matrix units compute {name}, and their fragments fill"
+    )
 
 
 def _having(paths: tuple[str, ...], kind: Kind, hits: Hits) -> Hits:
@@ -213,15 +223,11 @@ def _having(paths: tuple[str, ...], kind: Kind, hits: Hits) -> Hits:
     ]
 
 
-def _compares_paths(file: DatabaseFile, entry: Entry) -> bool:
-    """Whether an entry has measured which path is the fastest, shape by shape."""
-    return file.source.kind == "measured" and entry.indirect_from is None and bool(entry.records)
-
-
 def _in_order(first: str, hits: Hits, reason: str) -> list[Attempt]:
     """The path `first` in all entries, then the other."""
     other = "direct" if first == "indirect" else "indirect"
-    return [Attempt((first,), hits, reason), Attempt((other,), hits, reason, instead_of=first)]
+    groups = groups_of(hits)
+    return [Attempt((first,), groups, reason), Attempt((other,), groups, reason, instead_of=first)]
 
 
 def _compare(threshold: Threshold, m: int, n: int, k: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,8 +27,8 @@ from .errors import ConfigError, UnsupportedError
 from .path_order import Attempt, path_order
 from .problem import GemmProblem, PackedLayout
 from .product_traits import traits_of_problem
-from .records import Entry, Record
-from .shape_distance import by_distance
+from .record_order import Hits, in_order
+from .records import DatabaseFile, Record
 from .unit_refusal import unit_refusal
 
 
@@ -70,14 +70,15 @@ def select(
     """Choose the path and the configuration for a problem on a device.
 
     A CPU takes the "cpu" path, which computes narrow results as their transposes. On other
-    devices an entry that was measured and has no threshold tells the fastest path shape by
+    devices entries that were measured and have no threshold tell the fastest path shape by
     shape: the record for the nearest product is taken, whatever its path. Otherwise few rows or
     columns take the kernels for them, the indirect path is taken from the database's threshold
     on, and else the direct one. Of that path's records the one for the nearest product is taken
     that the device can run; if none fits, the next level's, and last the other path's. How near a
     record is, `pyclgemm.shape_distance` says: layout, alignment and how the tiles fit count beside
-    the sizes. Batches take records of batches before all others, where one is near, and single
-    products never do.
+    the sizes; and `pyclgemm.record_order`, how a user's own records stand beside those that ship.
+    Batches take records of batches before all others, where one is near, and single products never
+    do.
 
     Parameters
     ----------
@@ -113,8 +114,8 @@ def select(
     passed_over = _PassedOver()
     attempts = path_order(problem, traits, hits)
     for attempt in attempts:
-        for file, entry in attempt.hits:
-            for record, candidate in _candidates(entry, attempt, problem, traits.compute_units):
+        for group in attempt.groups:
+            for file, record, candidate in _candidates(group, attempt, problem, traits):
                 path = candidate.family
                 broken = violations(candidate, problem.dtype, traits)
                 for refusal in (unit_refusal, batch_refusal):
@@ -159,31 +160,32 @@ class _PassedOver:
 
 
 def _candidates(
-    entry: Entry, attempt: Attempt, problem: GemmProblem, units: int
-) -> Iterable[tuple[Record, Config]]:
+    group: Hits, attempt: Attempt, problem: GemmProblem, traits: DeviceTraits
+) -> list[tuple[DatabaseFile, Record, Config]]:
     """The records of an attempt, best first, each with the configuration that it stands for."""
-    records = [
-        record
-        for record in entry.records
-        if record.config.family in attempt.paths and record.kind == attempt.kind
-    ]
-    if 0 in (problem.m, problem.n, problem.k):
-        records.sort(key=lambda record: _tile_size(record.config))
-    else:
-        records = by_distance(records, traits_of_problem(problem), units, attempt.reach)
+
+    def is_asked_for(record: Record) -> bool:
+        return record.config.family in attempt.paths and record.kind == attempt.kind
+
+    is_empty = 0 in (problem.m, problem.n, problem.k)
+    units = 0 if is_empty else traits.compute_units  # no tile fits nothing
+    ordered = in_order(group, is_asked_for, traits_of_problem(problem), units, attempt.reach)
+    if is_empty:
+        ordered.sort(key=lambda one: _tile_size(one[1].config))
     packed = problem.packed
     if packed is None or packed.family == "gpu":
-        return [(record, record.config) for record in records]
-    cpu = [(record, record.config) for record in records if isinstance(record.config, CpuConfig)]
+        return [(file, record, record.config) for file, record in ordered]
+    cpu = [
+        (file, record, record.config)
+        for file, record in ordered
+        if isinstance(record.config, CpuConfig)
+    ]
     # A tile of more rows than there are would compute what nobody reads; one of fewer than the
     # nearest record's, if tuned for these very panels, would read them more often.
-    fit = [(record, config) for record, config in cpu if max(1, problem.m) >= config.MR] or cpu
-    return [
-        (record, config)
-        for record, config in fit
-        if _reads(config, packed) and config.MR >= fit[0][1].MR
-    ] or [
-        (record, replace(config, NR=packed.width, KC=packed.depth_block)) for record, config in fit
+    fit = [one for one in cpu if max(1, problem.m) >= one[2].MR] or cpu
+    return [one for one in fit if _reads(one[2], packed) and one[2].MR >= fit[0][2].MR] or [
+        (file, record, replace(config, NR=packed.width, KC=packed.depth_block))
+        for file, record, config in fit
     ]
 
 

@@ -193,6 +193,14 @@ def by_distance(
     >>> by_distance([square, row], ProductTraits((2, 700, 0)))[0].config.MR
     1
     """
+    records = list(records)
+    pairs = zip(octaves_to(records, wanted, units), records, strict=True)
+    near = [pair for pair in pairs if pair[0] < reach]
+    return [record for _, record in sorted(near, key=lambda pair: pair[0])]
+
+
+def octaves_to(records: Iterable[Record], wanted: ProductTraits, units: int = 0) -> list[float]:
+    """How far each record is from a product: see `by_distance`."""
     products = wanted.products or 1
 
     @functools.cache  # many records have the same configuration
@@ -208,9 +216,7 @@ def by_distance(
         lost = excess - _own_excess(record.config, record.shape, units, record.batch or 1)
         return distance(wanted, known, record.config, full) + _EXCESS * max(0.0, lost)
 
-    distances = [(octaves(record), record) for record in records]
-    near = [pair for pair in distances if pair[0] < reach]
-    return [record for _, record in sorted(near, key=lambda pair: pair[0])]
+    return [octaves(record) for record in records]
 
 
 @functools.lru_cache(maxsize=4096)
