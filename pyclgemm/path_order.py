@@ -19,6 +19,7 @@ from .config import (
 from .device import DeviceTraits
 from .errors import UnsupportedError
 from .gemv_unit_codegen import WIDEST, register_unit
+from .matrix_unit import MatrixUnit
 from .matrix_units import matrix_unit
 from .problem import GemmProblem
 from .record_order import Hits, compares_paths, groups_of
@@ -115,8 +116,9 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         return [*attempts, Attempt(UNIT_FAMILIES, groups_of(hits), reason)]
     if 0 in (m, n, k):
         return _in_order("direct", hits, f"m, n, k = {m}, {n}, {k} needs no products")
-    attempts = _small_attempt(SmallConfig.family, problem, hits)
-    attempts += _batch_attempt(_GPU_PATHS, problem, hits)
+    # Of small products, matrix units have records where they were faster.
+    attempts = _batch_attempt(_GPU_PATHS, problem, hits)
+    attempts += _small_attempt(SmallConfig.family, problem, hits)
     if hits and compares_paths(*hits[0]):
         compared = groups_of(hits)[0]
         hits = hits[len(compared) :]
@@ -150,6 +152,11 @@ def is_small_batch(problem: GemmProblem) -> bool:
     """
     sizes = (problem.m, problem.n, problem.k)
     return problem.products >= _LEAST_PRODUCTS and max(sizes) <= MOST_SMALL and 0 not in sizes
+
+
+def fills_fragments(problem: GemmProblem, unit: MatrixUnit) -> bool:
+    """Whether there are as many rows, columns and depths as a matrix unit multiplies at once."""
+    return min(problem.m, problem.n) >= max(unit.m, unit.n) and problem.k >= unit.k
 
 
 def _small_attempt(family: str, problem: GemmProblem, hits: Hits) -> list[Attempt]:
@@ -203,7 +210,7 @@ def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Att
     unit = matrix_unit(problem.precision, traits)
     if unit is None or unit.operand == "float64":
         return None
-    if min(problem.m, problem.n) < max(unit.m, unit.n) or problem.k < unit.k:
+    if not fills_fragments(problem, unit):
         return None
     known = _having(_TILED_UNITS, "single", hits)
     if not known:

@@ -17,6 +17,7 @@ from .config import (
     Config,
     GemvConfig,
     GemvUnitConfig,
+    MatrixConfig,
     SmallConfig,
     SmallCpuConfig,
     config_from_dict,
@@ -26,7 +27,7 @@ from .device import DeviceTraits
 from .errors import ArgumentError
 from .gemv_unit_codegen import register_unit
 from .matrix_units import matrix_unit
-from .path_order import is_small_batch
+from .path_order import fills_fragments, is_small_batch
 from .precision import Precision, is_complex
 from .problem import GemmProblem
 from .tuning_axes import Point, bounds_of, coordinates_of, family_axes, parameters_at
@@ -217,8 +218,7 @@ def families_for(problems: Iterable[GemmProblem], traits: DeviceTraits) -> tuple
 def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     """Whether a family is worth trying on a product or a batch.
 
-    Where the library takes kernels for small products, no others are: their records would not be
-    asked.
+    Where the library takes kernels for small products, matrix units alone compete with them.
 
     Examples
     --------
@@ -235,10 +235,16 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     >>> layer = GemmShape(64, 3072, 768).problem("float16")
     >>> suits("gemv", layer, h100), suits("gemv_unit", layer, h100)
     (False, True)
+    >>> batch = GemmShape(64, 64, 64, batch=100)
+    >>> [suits("matrix", batch.problem(dtype), h100) for dtype in ("float16", "float32")]
+    [True, False]
     """
     small = small_family(problem, traits)
-    if small is not None or family in SMALL_FAMILIES:
+    if family in SMALL_FAMILIES:
         return family == small
+    if small is not None:
+        unit = matrix_unit(problem.precision, traits)
+        return family == MatrixConfig.family and unit is not None and fills_fragments(problem, unit)
     return min(problem.m, problem.n) <= _FEW.get(family, math.inf)
 
 

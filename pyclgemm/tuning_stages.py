@@ -8,13 +8,13 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from .config import SMALL_FAMILIES, Config
+from .config import Config
 from .database import Database
 from .errors import UnsupportedError
 from .gemm_shape import GemmShape
 from .problem import GemmProblem
 from .product_traits import traits_of_problem
-from .search_space import small_family
+from .search_space import suits
 from .select import select
 from .shape_distance import by_distance
 from .trial import FINE, Outcome
@@ -138,14 +138,13 @@ class TuningStages:
         """The configurations that the databases have for the device, the nearest shapes first."""
         session = self._session
         wanted = traits_of_problem(problem)
-        small = small_family(problem, session.process.traits)
         hits = self._database.lookup(session.process.traits, problem.dtype, problem.precision.name)
         configs = [
             record.config
             for _, entry in hits
             for record in by_distance(entry.records, wanted, session.process.traits.compute_units)
             if record.config.family in session.families
-            and (record.config.family in SMALL_FAMILIES) == (small is not None)
+            and suits(record.config.family, problem, session.process.traits)
         ]
         return list(dict.fromkeys(configs))
 

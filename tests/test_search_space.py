@@ -126,6 +126,24 @@ def test_batches_of_small_products_have_a_family_of_their_own(traits, family):
         assert suits(others[0], one, traits)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "competes"),
+    [
+        ((16, 64, 16), "float16", True),
+        ((15, 64, 64), "float16", False),  # fragments would not fill
+        ((64, 64, 15), "float16", False),
+        ((64, 64, 64), "float64", True),
+        ((64, 64, 64), "float32", False),
+        ((64, 64, 64), "complex64", False),
+    ],
+)
+def test_matrix_units_compete_for_small_products(sizes, dtype, competes):
+    batch = problem(*sizes, dtype, batch=1000)
+    others = families_of(AMPERE, dtype, batch.precision)
+    suiting = [one for one in (*others, "small") if suits(one, batch, AMPERE)]
+    assert suiting == ["matrix", "small"] * competes + ["small"] * (not competes)
+
+
 def test_where_kernels_for_small_products_do_not_multiply_others_do():
     batch = problem(8, 8, 8, "complex64", batch=100)
     assert suits("cpu", batch, cpu()) and not suits("small_cpu", batch, cpu())

@@ -18,7 +18,7 @@ from test_select import (
     measured,
 )
 
-from pyclgemm.config import MatrixConfig
+from pyclgemm.config import MatrixConfig, SmallConfig
 from pyclgemm.database import Database
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import choose
@@ -114,3 +114,19 @@ def test_matrices_packed_for_single_products_know_of_no_batch():
         for groups in (((GENERIC,),), ((own, GENERIC),))
     ]
     assert layouts[0] == layouts[1]
+
+
+def test_small_products_take_matrix_units_where_those_were_faster():
+    """Tuned at a size near enough, in whatever number."""
+    units, small = MatrixConfig(32, 32, 32, 1, 1, STAGES=2), SmallConfig(MWI=4, NWI=4, WGS=64)
+    records = [Record((64, 64, 64), small), Record((64, 64, 64), units, batch=10_000)]
+    entry = Entry("float16", "F16_F16_F32", tuple(records))
+    match = Match("generic", "gpu")
+    tuned = DatabaseFile.make(Path("mine"), match, Source("measured", "tuned here"), [entry])
+
+    def taken(size, batch):
+        wanted = problem(size, size, size, "float16", batch=batch)
+        return select(wanted, typical_traits("sm_90"), Database(((tuned,),))).config
+
+    assert [taken(64, 10_000), taken(48, 2000)] == [units, units]
+    assert [taken(16, 10_000), taken(64, 32)] == [small, small]
