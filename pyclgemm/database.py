@@ -14,9 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from .database_file import DatabaseFile
 from .device import DeviceTraits
 from .errors import DatabaseError
-from .records import LEVELS, DatabaseFile, Entry
+from .records import LEVELS, Entry
 from .resources import resource_folder
 
 SCHEMA_FILE = "schema.json"
@@ -63,7 +64,7 @@ class Database:
             for file in sorted(group, key=lambda file: LEVELS.index(file.match.level))
             if file.match.fits(traits)
             for entry in file.entries
-            if (entry.dtype, entry.precision) == (dtype, precision)
+            if entry.name == (dtype, precision)
         ]
 
 
@@ -128,8 +129,9 @@ def read_file(path: Path) -> DatabaseFile:
     ------
     DatabaseError
         If it cannot be read, is not JSON, departs from the schema, or holds a
-        configuration that breaks a constraint. The message names the file, the place in
-        it, what stands there and what was wanted.
+        configuration that breaks a constraint or an entry that cannot be like the one that
+        it names. The message names the file, the place in it, what stands there and what
+        was wanted.
     """
     return _checked(DatabaseFile(path, _read_json(path)))
 
@@ -171,7 +173,7 @@ def _checked(file: DatabaseFile) -> DatabaseFile:
         got = repr(error.instance)
         got = got if len(got) <= 60 else f"{got[:57]}..."
         raise DatabaseError(f"{file.path}: {error.json_path} is {got}: {error.message}")
-    _ = file.entries  # checks the configurations
+    _ = file.entries  # checks the configurations, and which entries are like which
     return file
 
 
@@ -184,6 +186,7 @@ def _to_text(document: dict[str, Any]) -> str:
     for entry in document["entries"]:
         head = json.dumps({key: value for key, value in entry.items() if key != "records"})
         records = ",\n".join(f"   {json.dumps(record)}" for record in entry["records"])
-        entries.append(f'  {head[:-1]}, "records": [\n{records}\n  ]}}')
+        listed = f"[\n{records}\n  ]" if records else "[]"
+        entries.append(f'  {head[:-1]}, "records": {listed}}}')
     lines.append(' "entries": [\n' + ",\n".join(entries) + "\n ]\n}\n")
     return "\n".join(lines)

@@ -12,8 +12,9 @@ import itertools
 import math
 from collections.abc import Callable
 
+from .database_file import DatabaseFile
 from .product_traits import ProductTraits
-from .records import DatabaseFile, Entry, Record
+from .records import Entry, Record
 from .shape_distance import octaves_to
 
 #: What a database knows for a device, type and arithmetic, the most specific first.

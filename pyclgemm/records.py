@@ -1,17 +1,14 @@
-"""What a database file says, as frozen dataclasses, and their JSON form."""
+"""What a database file says, as frozen dataclasses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from .config import SMALL_FAMILIES, Config, config_from_dict
+from .config import SMALL_FAMILIES, Config
 from .constraints import violations
 from .device import DeviceTraits
-from .errors import ConfigError, DatabaseError
 from .gemm_shape import Layout, shape_text
 
 #: From the most to the least specific.
@@ -136,6 +133,11 @@ class Record:
             return "small"
         return "single" if self.batch is None else "batch"
 
+    @property
+    def place(self) -> tuple[Kind, tuple[int, int, int], Layout, int | None, int | None]:
+        """The product that it is for, as it is told here, and the kind."""
+        return self.kind, self.shape, self.layout, self.alignment, self.batch
+
     def __str__(self) -> str:
         batch = "" if self.batch is None else f"*{self.batch}"
         aligned = "" if self.alignment is None else f" with rows aligned to {self.alignment}"
@@ -144,124 +146,62 @@ class Record:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a file knows about one element type and arithmetic."""
-
-    dtype: str
-    precision: str
-    records: tuple[Record, ...]
-    indirect_from: Threshold | None = None
-
-
-@dataclass(frozen=True)
-class DatabaseFile:
-    """One file; `entries` are made from its JSON document when they are first asked for.
+    """What a file knows about one element type and arithmetic.
 
     Attributes
     ----------
-    path : pathlib.Path
-        Where it was read from, or is to be written.
-    document : dict
-        Its content, in the form that ``databases/schema.json`` describes.
-    built_in : bool
-        Whether it ships with the library.
+    dtype, precision : str
+        Element type by NumPy's name, arithmetic by JAX's.
+    own : tuple of Record
+        Its own records, in their order in the file.
+    indirect_from : Threshold or None
+        From where on the indirect path is taken; None where records tell the path.
+    like : Entry or None
+        Another entry of the file, whose own records count here too.
+
+    Examples
+    --------
+    >>> from pyclgemm.config import GemvConfig
+    >>> narrow, wide = (GemvConfig(MR=1, WGS=wgs, LANES_N=8, VW=4) for wgs in (64, 256))
+    >>> both = Record((1, 512, 512), wide, 99.0), Record((1, 64, 64), wide, 9.0)
+    >>> half = Entry("float16", "F16_F16_F32", both)
+    >>> own = (Record((1, 64, 64), narrow, 8.0),)
+    >>> entry = Entry("bfloat16", "BF16_BF16_F32", own, like=half)
+    >>> [(str(record), record.config.WGS, record.gflops) for record in entry.records]
+    [('1x64x64', 64, 8.0), ('1x512x512', 256, None)]
     """
 
-    path: Path
-    document: dict[str, Any] = field(repr=False, hash=False)
-    built_in: bool = False
+    dtype: str
+    precision: str
+    own: tuple[Record, ...]
+    indirect_from: Threshold | None = None
+    like: Entry | None = None
 
-    @classmethod
-    def make(
-        cls, path: Path, match: Match, source: Source, entries: Sequence[Entry]
-    ) -> DatabaseFile:
-        """Build a file from its parts."""
-        document = {
-            "schema": 1,
-            "match": _without_none(vars(match)),
-            "source": dict(vars(source)),
-            "entries": [_entry_document(entry) for entry in entries],
-        }
-        return cls(path, document)
+    @property
+    def name(self) -> tuple[str, str]:
+        """What an entry is found by in its file: element type and arithmetic."""
+        return self.dtype, self.precision
 
     @cached_property
-    def match(self) -> Match:
-        """The devices that it is for."""
-        return Match(**self.document["match"])
+    def borrowed(self) -> tuple[Record, ...]:
+        """The records of `like` that count here, without their speed: it is another type's.
 
-    @cached_property
-    def source(self) -> Source:
-        """Where its figures come from."""
-        return Source(**self.document["source"])
-
-    @cached_property
-    def entries(self) -> tuple[Entry, ...]:
-        """Its entries; `DatabaseError` if a configuration breaks a constraint."""
+        Left out are those for whose place the entry has an own record of the same path, and those
+        whose configuration breaks a constraint for its element type. An own record of another
+        path hides nothing: what stands in where a driver refuses that path, or is looked up by
+        itself, stays, behind it.
+        """
+        if self.like is None:
+            return ()
+        known = {(record.config.family, record.place) for record in self.own}
         return tuple(
-            _make_entry(entry, f"{self.path}: $.entries[{index}]")
-            for index, entry in enumerate(self.document["entries"])
+            replace(record, gflops=None)
+            for record in self.like.own
+            if (record.config.family, record.place) not in known
+            and not violations(record.config, self.dtype)
         )
 
-    def __str__(self) -> str:
-        place = "" if self.built_in else f" in {self.path}"
-        return f"{self.match}{place} ({self.source.text})"
-
-
-def _make_entry(document: dict[str, Any], place: str) -> Entry:
-    dtype = document["dtype"]
-    threshold = document.get("indirect_from")
-    return Entry(
-        dtype,
-        document["precision"],
-        tuple(
-            _make_record(record, dtype, f"{place}.records[{index}]")
-            for index, record in enumerate(document["records"])
-        ),
-        Threshold(**threshold) if threshold is not None else None,
-    )
-
-
-def _make_record(document: dict[str, Any], dtype: str, place: str) -> Record:
-    try:
-        config = config_from_dict(document["path"], document["config"])
-    except ConfigError as error:
-        raise DatabaseError(f"{place}.config: {error}") from None
-    if broken := violations(config, dtype):
-        raise DatabaseError(f"{place}.config is {config}: {'; '.join(broken)}")
-    m, n, k = document["shape"]
-    return Record(
-        (m, n, k),
-        config,
-        document.get("gflops"),
-        document.get("layout", "NN"),
-        document.get("alignment"),
-        document.get("batch"),
-    )
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _entry_document(entry: Entry) -> dict[str, Any]:
-    threshold = entry.indirect_from
-    return _without_none(
-        {
-            "dtype": entry.dtype,
-            "precision": entry.precision,
-            "indirect_from": None if threshold is None else _without_none(vars(threshold)),
-            "records": [
-                _without_none(
-                    {
-                        "path": record.config.family,
-                        "shape": list(record.shape),
-                        "layout": None if record.layout == "NN" else record.layout,
-                        "alignment": record.alignment,
-                        "batch": record.batch,
-                        "gflops": record.gflops,
-                        "config": record.config.as_dict(),
-                    }
-                )
-                for record in entry.records
-            ],
-        }
-    )
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """All that count: its own, and behind them those that it borrows."""
+        return (*self.own, *self.borrowed)

@@ -22,13 +22,14 @@ from .config import (
 from .constraints import check_config, violations
 from .cpu_orientation import problem_on
 from .database import Database
+from .database_file import DatabaseFile
 from .device import DeviceTraits
 from .errors import ConfigError, UnsupportedError
 from .path_order import Attempt, path_order
 from .problem import GemmProblem, PackedLayout
 from .product_traits import traits_of_problem
 from .record_order import Hits, in_order
-from .records import DatabaseFile, Record
+from .records import Record
 from .unit_refusal import unit_refusal
 
 

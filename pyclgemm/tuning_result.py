@@ -16,11 +16,12 @@ from typing import Literal
 from .constraints import violations
 from .database import Database, read_file, user_database_folder
 from .database import save_file as save_database_file
+from .database_file import DatabaseFile
 from .errors import ArgumentError, UnsupportedError
 from .gemm_shape import GemmShape
 from .problem import GemmProblem
 from .product_traits import ProductTraits, record_for, traits_of_problem, traits_of_record
-from .records import DatabaseFile, Entry, Kind, Match, Record, Source
+from .records import Entry, Kind, Match, Record, Source
 from .select import select
 from .shape_distance import distance
 from .tuner import TuningResult
@@ -58,7 +59,10 @@ def tuned_records(result: TuningResult) -> list[Record]:
 
 
 def kept_records(
-    result: TuningResult, database: Database, own: Sequence[Record] = ()
+    result: TuningResult,
+    database: Database,
+    own: Sequence[Record] = (),
+    borrowed: Sequence[Record] = (),
 ) -> list[Record]:
     """Records for shapes that were not tuned: of the file itself, and what the library uses today.
 
@@ -74,6 +78,8 @@ def kept_records(
         What the library uses today.
     own : sequence of Record
         What stands in the file that is to be written.
+    borrowed : sequence of Record
+        What its entry has from another one of the file: that counts there without being written.
     """
     tuned: dict[Kind, list[tuple[Record, ProductTraits]]] = {}
     for record in tuned_records(result):
@@ -88,9 +94,11 @@ def kept_records(
         )
 
     kept = {_place(record): record for record in own if not superseded(record)}
+    counted = {_place(record) for record in borrowed}
     for file, entry in database.lookup(result.traits, result.dtype, result.precision):
         for record in entry.records:
-            if _place(record) in kept or superseded(record):
+            place = _place(record)
+            if place in kept or place in counted or superseded(record):
                 continue
             if record.kind not in tuned:
                 continue  # found where it stands
@@ -105,7 +113,7 @@ def kept_records(
                 continue
             if used:
                 here = file.match.device == result.traits.name
-                kept[_place(record)] = record if here else replace(record, gflops=None)
+                kept[place] = record if here else replace(record, gflops=None)
     return list(kept.values())
 
 
@@ -155,6 +163,9 @@ def make_file(
 ) -> DatabaseFile:
     """Make the file for a result; what it has for other types and arithmetics stays.
 
+    An entry that is like another one stays so, unless a threshold goes, and only its own records
+    are written; those that are like the one that was tuned borrow what it has now.
+
     Parameters
     ----------
     result : TuningResult
@@ -184,34 +195,45 @@ def make_file(
     else:
         match = Match("device", kind, traits.vendor, device=traits.name)
     standing = read_file(path).entries if path.exists() else ()
-    here = [entry for entry in standing if _names(entry) == (result.dtype, result.precision)]
-    own = [record for entry in here for record in entry.records if _is_taken(record, entry)]
-    kept = kept_records(result, database, own)
-    threshold = None
-    if all(record.kind != "single" for record in records):
+    name = result.dtype, result.precision
+    here = [entry for entry in standing if entry.name == name]
+    batches_alone = all(record.kind != "single" for record in records)
+    if not batches_alone:
+        here = [_without_threshold(entry) for entry in here]
+    own = [record for entry in here for record in entry.own]
+    kept = kept_records(
+        result, database, own, [record for entry in here for record in entry.borrowed]
+    )
+    if batches_alone:
         # Single products keep their threshold, with the records of both paths.
-        threshold = next((entry.indirect_from for entry in here if entry.indirect_from), None)
-        singles = [one for entry in here for one in entry.records if one.kind == "single"]
+        singles = [record for record in own if record.kind == "single"]
         kept = [*singles, *(record for record in kept if record.kind != "single")]
+    threshold = next((entry.indirect_from for entry in here if entry.indirect_from), None)
+    like = next((entry.like for entry in here if entry.like), None)
     records = sorted([*records, *kept], key=_place)
     text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
         text += "; records without a speed are older ones"
-    entries = [Entry(result.dtype, result.precision, tuple(records), threshold)]
-    entries += [entry for entry in standing if entry not in here]
+    entries = [Entry(*name, tuple(records), threshold, like)]
+    entries += [entry for entry in standing if entry.name != name]
     return DatabaseFile.make(path, match, Source("measured", text), entries)
 
 
-def _is_taken(record: Record, entry: Entry) -> bool:
-    """Whether a record's path is the one that its entry's threshold, if any, takes there."""
+def _without_threshold(entry: Entry) -> Entry:
+    """An entry whose records tell the path: of one with a threshold, those of the path it takes.
+
+    What such an entry borrows becomes its own: `like` cannot say which of the two paths is meant.
+    """
     threshold = entry.indirect_from
-    if threshold is None or record.kind != "single":
-        return True
-    return (record.config.family == "indirect") == threshold.reached(*record.shape)
-
-
-def _names(entry: Entry) -> tuple[str, str]:
-    return entry.dtype, entry.precision
+    if threshold is None:
+        return entry
+    taken = tuple(
+        record
+        for record in entry.records
+        if record.kind != "single"
+        or (record.config.family == "indirect") == threshold.reached(*record.shape)
+    )
+    return Entry(entry.dtype, entry.precision, taken)
 
 
 def save_result(result: TuningResult, database: Database, contribute: Path | None = None) -> Path:

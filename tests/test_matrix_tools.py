@@ -25,6 +25,7 @@ from pyclgemm.bottleneck import Bound, judge
 from pyclgemm.ceilings import Ceilings, _units_of, _warpgroup_units_of
 from pyclgemm.config import MatrixConfig, WgmmaConfig, XgemmDirectConfig
 from pyclgemm.database import Database, read_file
+from pyclgemm.database_file import DatabaseFile
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import Inquiry, product_of
@@ -37,7 +38,7 @@ from pyclgemm.precision_table import ALGORITHMS, BASELINE, Algorithm
 from pyclgemm.profile import profile
 from pyclgemm.profile_table import profile_table
 from pyclgemm.ptx_step import MARK
-from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source
+from pyclgemm.records import Entry, Match, Record, Source
 from pyclgemm.select import select
 from pyclgemm.trial import Outcome, Trial
 from pyclgemm.trial_bench import TrialBench

@@ -17,6 +17,7 @@ from reference import assert_close, expected_gemm
 import pyclgemm
 from pyclgemm.config import MatrixConfig, XgemmDirectConfig
 from pyclgemm.database import Database
+from pyclgemm.database_file import DatabaseFile
 from pyclgemm.device import traits_of
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
@@ -26,7 +27,7 @@ from pyclgemm.matrix_units import matrix_unit, required_unit
 from pyclgemm.parts import parts_of
 from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import PackedLayout
-from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source
+from pyclgemm.records import Entry, Match, Record, Source
 from pyclgemm.schedule import make_schedule
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits

@@ -10,13 +10,14 @@ from facts import cpu, gpu, problem
 
 from pyclgemm.config import CpuConfig, GemvConfig, MatrixConfig, XgemmDirectConfig
 from pyclgemm.database import Database
+from pyclgemm.database_file import DatabaseFile
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import choose
 from pyclgemm.packed_choice import packed_layout
 from pyclgemm.precision import resolve_precision
 from pyclgemm.product_traits import ProductTraits
 from pyclgemm.record_order import groups_of, in_order
-from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
+from pyclgemm.records import Entry, Match, Record, Source, Threshold
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
 

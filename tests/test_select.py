@@ -14,9 +14,10 @@ from reference import DTYPES
 from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database, load_database
+from pyclgemm.database_file import DatabaseFile
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
+from pyclgemm.records import Entry, Match, Record, Source, Threshold
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
 

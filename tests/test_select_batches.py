@@ -20,11 +20,12 @@ from test_select import (
 
 from pyclgemm.config import MatrixConfig, SmallConfig
 from pyclgemm.database import Database
+from pyclgemm.database_file import DatabaseFile
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.inquiry import choose
 from pyclgemm.packed_choice import packed_layout
 from pyclgemm.precision import resolve_precision
-from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
+from pyclgemm.records import Entry, Match, Record, Source, Threshold
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
 

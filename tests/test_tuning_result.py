@@ -11,9 +11,10 @@ from facts import cpu, gpu, problem
 from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuning_result
 from pyclgemm.config import MatrixConfig, SmallConfig, SmallCpuConfig, WgmmaConfig
 from pyclgemm.database import Database, read_file, save_file
+from pyclgemm.database_file import DatabaseFile
 from pyclgemm.errors import ArgumentError, DatabaseError
 from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
+from pyclgemm.records import Entry, Match, Record, Source, Threshold
 from pyclgemm.select import select
 from pyclgemm.trial import Outcome
 from pyclgemm.tuner import TuningResult

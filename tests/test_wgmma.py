@@ -18,10 +18,11 @@ import pyclgemm
 from pyclgemm.config import MatrixConfig, WgmmaConfig
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database
+from pyclgemm.database_file import DatabaseFile
 from pyclgemm.errors import ConfigError
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.problem import PackedLayout
-from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source
+from pyclgemm.records import Entry, Match, Record, Source
 from pyclgemm.schedule import make_schedule
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits

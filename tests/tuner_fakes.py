@@ -10,7 +10,8 @@ from facts import cpu
 from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuner
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database
-from pyclgemm.records import DatabaseFile, Entry, Match, Record, Source, Threshold
+from pyclgemm.database_file import DatabaseFile
+from pyclgemm.records import Entry, Match, Record, Source, Threshold
 from pyclgemm.trial import Outcome
 from pyclgemm.tuner import tune
 
