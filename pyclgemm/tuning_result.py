@@ -21,6 +21,7 @@ from .errors import ArgumentError, UnsupportedError
 from .gemm_shape import GemmShape
 from .problem import GemmProblem
 from .product_traits import ProductTraits, record_for, traits_of_problem, traits_of_record
+from .record_order import compares_paths
 from .records import Entry, Kind, Match, Record, Source
 from .select import select
 from .shape_distance import distance
@@ -61,14 +62,17 @@ def tuned_records(result: TuningResult) -> list[Record]:
 def kept_records(
     result: TuningResult,
     database: Database,
+    match: Match,
     own: Sequence[Record] = (),
     borrowed: Sequence[Record] = (),
 ) -> list[Record]:
     """Records for shapes that were not tuned: of the file itself, and what the library uses today.
 
-    A file of the device's own hides those of its architecture and all below, so what these say
-    about other shapes is carried over, without its speed, which was measured elsewhere; of the
-    kinds alone that were tuned, for each is looked up by itself.
+    A file of the device's own hides the starting points below it, so what these say about other
+    shapes is carried over, without its speed, which was measured elsewhere; of the kinds alone that
+    were tuned, for each is looked up by itself. What ships for the device and was measured is asked
+    beside it (`pyclgemm.record_order`), and carried over to no file but one of the same devices: it
+    may be better in the next release.
 
     Parameters
     ----------
@@ -76,6 +80,8 @@ def kept_records(
         What was found.
     database : Database
         What the library uses today.
+    match : Match
+        The devices that the file is for.
     own : sequence of Record
         What stands in the file that is to be written.
     borrowed : sequence of Record
@@ -96,6 +102,8 @@ def kept_records(
     kept = {_place(record): record for record in own if not superseded(record)}
     counted = {_place(record) for record in borrowed}
     for file, entry in database.lookup(result.traits, result.dtype, result.precision):
+        if file.built_in and file.match != match and compares_paths(file, entry):
+            continue
         for record in entry.records:
             place = _place(record)
             if place in kept or place in counted or superseded(record):
@@ -202,7 +210,7 @@ def make_file(
         here = [_without_threshold(entry) for entry in here]
     own = [record for entry in here for record in entry.own]
     kept = kept_records(
-        result, database, own, [record for entry in here for record in entry.borrowed]
+        result, database, match, own, [record for entry in here for record in entry.borrowed]
     )
     if batches_alone:
         # Single products keep their threshold, with the records of both paths.

@@ -79,6 +79,19 @@ def test_what_was_not_tuned_is_carried_over_without_its_speed(tmp_path):
     assert (choice.config, choice.level) == (SMALL, "device")
 
 
+def test_what_ships_and_was_measured_is_not_copied_to_the_users_file(tmp_path):
+    entry = Entry("float32", "F32_F32_F32", (Record((1, 64, 1024), SMALL, 9.0),))
+    match, source = Match("architecture", "cpu", architecture="x86-64-v4"), Source("measured", "x")
+    made = DatabaseFile.make(Path("cpu_x86-64-v4.json"), match, source, [entry])
+    shipped = replace(made, built_in=True)
+    path = tmp_path / "mine.json"
+    assert set(records(make_file(result(), path, Database(((shipped,),))))) == {(512, 512, 512)}
+    # A user's other files may go, and what is contributed is to stand in the place of what ships.
+    for one, level in ((made, "device"), (shipped, "architecture")):
+        kept = make_file(result(), path, Database(((one,),)), level)
+        assert set(records(kept)) == {(512, 512, 512), (1, 64, 1024)}
+
+
 def test_only_what_the_library_uses_is_carried_over(tmp_path):
     """Of a file with a threshold, the records of the path that is taken at their shape."""
     shipped = Database(
