@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+#: Seconds of the shortest burst: a machine that is held up for less makes no single call of it.
+_SHORTEST = 1e-3
+
 #: Part of a burst from which on its length tells how many calls make up a whole one.
 _NEARLY = 0.8
 
@@ -114,15 +117,19 @@ class Pace:
     def shortened(self, contenders: int) -> Pace:
         """Make bursts so short that all rounds of so many contenders fit into `seconds`.
 
+        None is shorter than a millisecond, where rounds take longer then.
+
         Finding the number of calls takes about as long as three rounds.
 
         Examples
         --------
         >>> Pace(burst=0.015, rest=4.0, rounds=3, seconds=0.6).shortened(2).burst
         0.01
+        >>> Pace(seconds=0.05).shortened(2).burst
+        0.001
         """
         fitting = self.seconds / (contenders * (1 + self.rest) * (self.rounds + 3))
-        return replace(self, burst=min(self.burst, fitting))
+        return replace(self, burst=min(self.burst, max(_SHORTEST, fitting)))
 
     def rounds_for(self, samples: Sequence[Sample]) -> int:
         """Rounds that fit into `seconds`, given what a burst of each contender takes."""
