@@ -7,7 +7,9 @@ a plain loop would time the host, and all configurations would seem alike.
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -26,6 +28,10 @@ _HOLD_CALL = 14e-6
 _SPARE_HOLD = 0.3e-3
 _LONGEST_HOLD = 0.04
 _TRIES = 12
+
+#: Times of the blocker alone whose median counts, at least and at most: one that the machine held
+#: up would be taken for products that take less than they do.
+_LEAST_ALONE, _MOST_ALONE = 3, 5
 
 
 def timed_work(
@@ -108,8 +114,8 @@ def timed_product(
 class AheadOfDevice:
     """Work that is enqueued while a kernel of known length holds the queue.
 
-    What counts is the time from that kernel's start to the end of the work, minus the time of
-    the same kernel alone. To wait for the kernel and start the clock then would not do: the
+    What counts is the time from that kernel's start to the end of the work, minus what the same
+    kernel alone takes usually. To wait for the kernel and start the clock then would not do: the
     host wakes late at times, when the work has long run.
 
     Parameters
@@ -137,6 +143,7 @@ class AheadOfDevice:
         self._clock = clock
         self._seconds = float("inf")
         self._hold = 0.0
+        self._alone: deque[float] = deque(maxlen=_MOST_ALONE)
 
     def work(self, count: int) -> float:
         """Do the work so many times; gives the seconds that it took the device."""
@@ -145,19 +152,30 @@ class AheadOfDevice:
             self._seconds = elapsed / count
             return elapsed
         calls = min(count, _MOST_CALLS)
-        self._hold = max(self._hold, calls * _HOLD_CALL + _SPARE_HOLD)
+        self._hold_at_least(calls * _HOLD_CALL + _SPARE_HOLD)
         for _ in range(_TRIES):
-            alone, _enqueued = self._behind_blocker(0)
+            alone = self._usual_alone()
             elapsed, enqueued = self._behind_blocker(calls)
             if enqueued is None or enqueued >= alone:
                 if 2 * self._hold > _LONGEST_HOLD:
                     break
-                self._hold *= 2
+                self._hold_at_least(2 * self._hold)
             elif elapsed > alone:
                 return (elapsed - alone) * count / calls
             # Else the blocker itself took longer alone than with all behind it: once more.
         self._hold = 0.0
         return self._plain(calls) * count / calls
+
+    def _usual_alone(self) -> float:
+        """Seconds that the blocker takes with nothing behind it, timed now and before."""
+        for _ in range(max(1, _LEAST_ALONE - len(self._alone))):
+            self._alone.append(self._behind_blocker(0)[0])
+        return statistics.median_low(self._alone)
+
+    def _hold_at_least(self, seconds: float) -> None:
+        if seconds > self._hold:
+            self._hold = seconds
+            self._alone.clear()
 
     def _plain(self, calls: int) -> float:
         start = self._clock()

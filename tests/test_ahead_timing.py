@@ -95,7 +95,7 @@ def test_the_queue_is_held_for_as_long_as_the_host_needs():
     # What was found out is kept.
     before = len(machine.held)
     timed.work(50)
-    assert machine.held[before:] == [machine.held[before - 1]] * 2
+    assert machine.held[before:] == [machine.held[before - 1]] * 2  # alone, and with the work
 
 
 def test_where_the_host_never_gets_ahead_the_clock_decides():
@@ -109,11 +109,25 @@ def test_where_the_host_never_gets_ahead_the_clock_decides():
     assert max(machine.held) <= ahead_timing._LONGEST_HOLD
 
 
-def test_a_blocker_that_errs_is_tried_again():
-    """Alone it took longer once than with the work behind it."""
+@pytest.mark.parametrize("late", [0.01, 100e-6])  # longer than the work behind it, and half of it
+def test_a_blocker_that_took_longer_once_changes_nothing(late):
     machine = Machine()
     timed = machine.timed()
     timed.work(1)
-    hold, extra = machine.hold, [0.01]
+    hold, extra = machine.hold, [late]
     machine.hold = lambda seconds: hold(seconds + (extra.pop() if extra else 0.0))
+    assert timed.work(50) == pytest.approx(50 * machine.product, rel=0.01)
+    extra.append(late)
+    assert timed.work(50) == pytest.approx(50 * machine.product, rel=0.01)
+
+
+def test_a_blocker_that_takes_longer_from_now_on_is_tried_until_that_is_known():
+    machine = Machine()
+    timed = machine.timed()
+    timed.work(1)
+    timed.work(50)
+    hold, late = machine.hold, [0.0] + [0.01] * 100
+    machine.hold = lambda seconds: hold(seconds + late.pop())
+    for _ in range(ahead_timing._MOST_ALONE):
+        timed.work(50)
     assert timed.work(50) == pytest.approx(50 * machine.product, rel=0.01)
