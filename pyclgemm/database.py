@@ -60,11 +60,18 @@ class Database:
         """
         return [
             (file, entry)
+            for file, entry in self.entries_for(traits)
+            if entry.name == (dtype, precision)
+        ]
+
+    def entries_for(self, traits: DeviceTraits) -> list[tuple[DatabaseFile, Entry]]:
+        """All that is known for a device, of any type and arithmetic, in the order of `lookup`."""
+        return [
+            (file, entry)
             for group in self.groups
             for file in sorted(group, key=lambda file: LEVELS.index(file.match.level))
             if file.match.fits(traits)
             for entry in file.entries
-            if entry.name == (dtype, precision)
         ]
 
 

@@ -140,6 +140,10 @@ class SearchSpace:
                 current, broken = candidate, left
         return None
 
+    def adapted(self, config: Config) -> Config | None:
+        """The configuration at the nearest point, if it is valid; of another type vectors differ."""
+        return self.config(self.nearest_point(config))
+
     def count(self, seed: int = 0) -> Count:
         """Count the points before and after constraints."""
         points = self.points

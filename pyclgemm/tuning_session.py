@@ -92,6 +92,8 @@ class TuningSession:
         As in `pyclgemm.tuner.TuningResult`.
     comparisons : list of float
         What trials took that were timed in all rounds, in seconds.
+    spaces : dict of str to SearchSpace
+        Of each family.
     searches : dict of (shape, family) to Search
         Of the families that suit the shape.
     left_out : set of GemmShape
@@ -125,13 +127,14 @@ class TuningSession:
         self._progress = progress
         self._dtype = standings[0].problem.dtype
         precision = standings[0].problem.precision
-        spaces = [
-            search_space(family, self._dtype, process.traits, precision) for family in families
-        ]
+        self.spaces = {
+            family: search_space(family, self._dtype, process.traits, precision)
+            for family in families
+        }
         self.searches = {
             (standing.shape, space.family): Search(space, seed + 1000 * number)
             for number, standing in enumerate(self.standings)
-            for space in spaces
+            for space in self.spaces.values()
             if suits(space.family, standing.problem, process.traits)
         }
 

@@ -7,6 +7,8 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
 
 from .config import Config
 from .database import Database
@@ -14,9 +16,11 @@ from .errors import UnsupportedError
 from .gemm_shape import GemmShape
 from .problem import GemmProblem
 from .product_traits import traits_of_problem
+from .record_order import compares_paths
+from .records import Record
 from .search_space import suits
 from .select import select
-from .shape_distance import by_distance
+from .shape_distance import octaves_to
 from .trial import FINE, Outcome
 from .tuning_session import BudgetSpentError, TuningSession
 from .tuning_state import Standing, nearest
@@ -31,6 +35,8 @@ _LAST_AT_MOST = 0.40
 LAST_AT_LEAST = 0.15
 #: Configurations of the databases that are tried on a shape.
 _MOST_KNOWN = 24
+#: Octaves by which records of other types count as farther than those of the type that is tuned.
+_OTHER_TYPE = 1.0
 #: A family whose best is this much slower than the best is not compared with it once more.
 _CLOSE = 1.10
 #: Candidates that are built side by side, on devices that do not time them on the same cores.
@@ -135,18 +141,40 @@ class TuningStages:
         return True
 
     def _from_database(self, problem: GemmProblem) -> list[Config]:
-        """The configurations that the databases have for the device, the nearest shapes first."""
+        """The configurations that the databases have for the device, the nearest shapes first.
+
+        What was measured with other types is among them, as near to it as a search could come: what
+        suits a shape often does so whatever is multiplied.
+        """
+        traits = self._session.process.traits
+        families = {name for name in self._session.spaces if suits(name, problem, traits)}
+        known = [pair for pair in self._starting_points if pair[0].config.family in families]
+        octaves = octaves_to(
+            [record for record, _ in known], traits_of_problem(problem), traits.compute_units
+        )
+        ordered = sorted(
+            zip(octaves, known, strict=True), key=lambda one: one[0] + one[1][1] * _OTHER_TYPE
+        )
+        return list(dict.fromkeys(record.config for _, (record, _) in ordered))
+
+    @cached_property
+    def _starting_points(self) -> list[tuple[Record, bool]]:
+        """All records that may be tried, and whether each is another type's, and adapted."""
         session = self._session
-        wanted = traits_of_problem(problem)
-        hits = self._database.lookup(session.process.traits, problem.dtype, problem.precision.name)
-        configs = [
-            record.config
-            for _, entry in hits
-            for record in by_distance(entry.records, wanted, session.process.traits.compute_units)
-            if record.config.family in session.families
-            and suits(record.config.family, problem, session.process.traits)
-        ]
-        return list(dict.fromkeys(configs))
+        problem = session.standings[0].problem
+        found = []
+        for file, entry in self._database.entries_for(session.process.traits):
+            is_other = entry.name != (problem.dtype, problem.precision.name)
+            if is_other and not compares_paths(file, entry):
+                continue
+            for record in entry.records:
+                space = session.spaces.get(record.config.family)
+                if space is None:
+                    continue
+                config = space.adapted(record.config) if is_other else record.config
+                if config is not None:
+                    found.append((replace(record, config=config), is_other))
+        return found
 
     def _search(self, kept: Callable[[], float]) -> None:
         """Search until only so many seconds are left as `kept` says."""

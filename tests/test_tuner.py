@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from facts import cpu, problem
 from tuner_fakes import (
     CPU_DATABASE,
+    GOAL,
     KNOWN,
     OTHER,
     SHAPES,
@@ -19,8 +21,10 @@ from tuner_fakes import (
 )
 
 from pyclgemm.database import Database
+from pyclgemm.database_file import DatabaseFile
 from pyclgemm.errors import ArgumentError, DtypeError
 from pyclgemm.gemm_shape import GemmShape
+from pyclgemm.records import Entry, Match, Record, Source
 from pyclgemm.select import select
 from pyclgemm.trial import Outcome
 from pyclgemm.tuner import tune
@@ -77,6 +81,20 @@ def test_what_is_known_comes_first(run):
     assert first[0][1] == select(problem(64, 64, 64), cpu(), CPU_DATABASE).config
     assert [shape for shape, _ in first[:3]] == [shape for shape, _ in baselines]
     assert {config for _, config in first} == {KNOWN, OTHER}
+
+
+@pytest.mark.parametrize("kind", ["measured", "default"])
+def test_what_was_measured_with_other_types_is_tried(run, kind):
+    """Adapted to the type: float64 has vectors of half as many elements."""
+    wide = Entry("float32", "F32_F32_F32", (Record((16, 16, 16), OTHER),))
+    narrow = replace(GOAL, VW=8, NR=24)
+    half = Entry("float64", "F64_F64_F64", (Record((256, 256, 256), replace(narrow, VW=2, NR=6)),))
+    made = DatabaseFile.make(Path("db"), Match("generic", "cpu"), Source(kind, "x"), [wide, half])
+    process = on_cpu()
+    run(process, database=Database(((made,),)))
+    tried = [trial.config for trial in process.trials[:4]]
+    assert tried[:3] == [OTHER] * 3  # the shapes, as the library has them today
+    assert (tried[3] == narrow) == (kind == "measured")
 
 
 def test_nothing_is_known(run):
