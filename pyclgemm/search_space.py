@@ -141,7 +141,7 @@ class SearchSpace:
         return None
 
     def adapted(self, config: Config) -> Config | None:
-        """The configuration at the nearest point, if it is valid; of another type vectors differ."""
+        """The configuration at the nearest point, if it is valid; other types differ in vectors."""
         return self.config(self.nearest_point(config))
 
     def count(self, seed: int = 0) -> Count:
