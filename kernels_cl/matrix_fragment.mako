@@ -8,7 +8,7 @@
 <%def name="functions()" filter="trim">
 % if any(slab.rounded for slab in slabs):
 
-${tf32.nearest()}
+${tf32.nearest(keeps_nan=True)}
 % endif
 % for slab in slabs:
 % if fragments.way == "ldmatrix" and not slab.by_elements:

@@ -6,7 +6,7 @@
 <%namespace name="tf32" file="ptx_tf32.mako"/>
 
 <%def name="functions()" filter="trim">
-${tf32.nearest()}
+${tf32.nearest(keeps_nan=False)}
 </%def>
 
 ## The stage after this one, and the parity of its next phase.
