@@ -122,12 +122,7 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
     if hits and compares_paths(*hits[0]):
         compared = groups_of(hits)[0]
         hits = hits[len(compared) :]
-        reason = "the paths were timed against each other by shape"
-        every = Attempt(_GPU_PATHS, [compared], reason)
-        if not _having(GEMV_FAMILIES, "single", compared):
-            attempts.append(replace(every, reach=_FAR))
-            attempts += _few_rows_attempts(problem, traits, hits)
-        attempts.append(every)
+        attempts += _compared_attempts(problem, traits, compared, hits)
     attempts += _few_rows_attempts(problem, traits, hits)
     if units := _unit_attempt(problem, traits, hits):
         attempts.append(units)
@@ -179,6 +174,16 @@ def _batch_attempt(paths: tuple[str, ...], problem: GemmProblem, hits: Hits) -> 
         return []
     reason = "a batch near it was tuned"
     return [Attempt(paths, groups_of(known), reason, kind="batch", reach=_NEAR_BATCH)]
+
+
+def _compared_attempts(
+    problem: GemmProblem, traits: DeviceTraits, compared: Hits, others: Hits
+) -> list[Attempt]:
+    """The nearest record of those that were compared, whatever its path."""
+    every = Attempt(_GPU_PATHS, [compared], "the paths were timed against each other by shape")
+    if _having(GEMV_FAMILIES, "single", compared):
+        return [every]
+    return [replace(every, reach=_FAR), *_few_rows_attempts(problem, traits, others), every]
 
 
 def _few_rows_attempts(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:

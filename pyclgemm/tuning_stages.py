@@ -148,18 +148,19 @@ class TuningStages:
         """
         traits = self._session.process.traits
         families = {name for name in self._session.spaces if suits(name, problem, traits)}
-        known = [pair for pair in self._starting_points if pair[0].config.family in families]
-        octaves = octaves_to(
-            [record for record, _ in known], traits_of_problem(problem), traits.compute_units
-        )
-        ordered = sorted(
-            zip(octaves, known, strict=True), key=lambda one: one[0] + one[1][1] * _OTHER_TYPE
-        )
-        return list(dict.fromkeys(record.config for _, (record, _) in ordered))
+        known = [one for one in self._starting_points if one[0].config.family in families]
+        records = [record for record, _ in known]
+        octaves = octaves_to(records, traits_of_problem(problem), traits.compute_units)
+        found = [
+            (distance + farther, record.config)
+            for distance, (record, farther) in zip(octaves, known, strict=True)
+        ]
+        found.sort(key=lambda one: one[0])
+        return list(dict.fromkeys(config for _, config in found))
 
     @cached_property
-    def _starting_points(self) -> list[tuple[Record, bool]]:
-        """All records that may be tried, and whether each is another type's, and adapted."""
+    def _starting_points(self) -> list[tuple[Record, float]]:
+        """All records that may be tried, adapted to the type, and how much farther each counts."""
         session = self._session
         problem = session.standings[0].problem
         found = []
@@ -173,7 +174,7 @@ class TuningStages:
                     continue
                 config = space.adapted(record.config) if is_other else record.config
                 if config is not None:
-                    found.append((replace(record, config=config), is_other))
+                    found.append((replace(record, config=config), is_other * _OTHER_TYPE))
         return found
 
     def _search(self, kept: Callable[[], float]) -> None:
