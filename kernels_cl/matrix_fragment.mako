@@ -2,13 +2,17 @@
 ##
 ## Context: unit (a MatrixUnit), slabs (MatrixSlab), fragments (a FragmentLoad), products (the pairs
 ## of parts that are multiplied, small ones first).
-<%namespace name="tf32" file="ptx_tf32.mako"/>
 <%! part_at = lambda slab, part: f"{part} * {slab.name.upper()}_PART + " if part else "" %>
 
 <%def name="functions()" filter="trim">
 % if any(slab.rounded for slab in slabs):
 
-${tf32.nearest(keeps_nan=True)}
+// The tf32 nearest to x in the bits that the unit reads, ties away from zero, as cvt.rna.tf32 has it; but
+// that leaves a NaN as it is, and one by the other bits alone would pass for an infinity.
+static inline uint nearest_tf32(const float x)
+{
+    return isnan(x) ? 0x7fffffff : as_uint(x) + 0x1000;
+}
 % endif
 % for slab in slabs:
 % if fragments.way == "ldmatrix" and not slab.by_elements:

@@ -3,10 +3,14 @@
 ##
 ## Context: as wgmma.cl.mako has it.
 
-<%namespace name="tf32" file="ptx_tf32.mako"/>
-
 <%def name="functions()" filter="trim">
-${tf32.nearest(keeps_nan=False)}
+// The tf32 nearest to x.
+static inline uint nearest_tf32(const float x)
+{
+    uint bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+}
 </%def>
 
 ## The stage after this one, and the parity of its next phase.

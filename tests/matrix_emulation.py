@@ -31,7 +31,6 @@ LOAD = re.compile(
     re.DOTALL,
 )
 LOAD_ELEMENT = re.compile(r'asm volatile\("ld\.shared\.f(32|64).*?"memory"\);')
-ROUND = re.compile(r'asm\("cvt\.rna\.tf32\.f32.*?\);')
 MEET = 'asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");'
 UNROLLING = re.compile(r"#pragma unroll.*")
 APPROXIMATION = re.compile(r'asm\("(?P<name>ex2|rcp|max)\..*?\);')
@@ -183,9 +182,6 @@ _ADD_PACKED = """const int shift = i % 2 * 16;
         const uint added = bits_of(half_of({result}[i / 2] >> shift) + sum);
         {result}[i / 2] = ({result}[i / 2] & ~(0xffffu << shift)) | added << shift;"""
 
-#: The tf32 nearest to x, ties away from zero; what is not finite stays as it is.
-_ROUNDED = "bits = x - x == 0 ? (as_uint(x) + 0x1000) & 0xffffe000 : as_uint(x);"
-
 _APPROXIMATED = {"ex2": "y = exp2(x);", "rcp": "y = 1 / x;", "max": "y = x < 0 ? 0 : x;"}
 
 
@@ -193,7 +189,6 @@ def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
     """A kernel for a matrix unit, with plain C in the place of each instruction."""
     text = LOAD.sub(lambda load: _COLUMNS if load["trans"] else _ROWS, source.text)
     text = LOAD_ELEMENT.sub("loaded = *from;", text).replace(MEET, _MEET)
-    text = ROUND.sub(_ROUNDED, text)
     text = APPROXIMATION.sub(lambda asm: _APPROXIMATED[asm["name"]], text)
     call = MULTIPLY.search(text)
     assert call
