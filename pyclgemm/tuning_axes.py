@@ -139,7 +139,7 @@ def _cpu_axes(dtype: str, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
     axes = {
         "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
         "VECTORS": (1, 2, 3, 4, 8),
-        "KC": (32, 64, 128, 192, 256, 384, 512, 768, 1024),
+        "KC": (8, 16, 32, 64, 128, 192, 256, 384, 512, 1024),
         "VW": widths,
     }
     return axes | _plain_axes("cpu")
