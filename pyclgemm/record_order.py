@@ -49,6 +49,8 @@ def in_order(
 ) -> list[tuple[DatabaseFile, Record]]:
     """The records of a group, the best for a product first, each with its file.
 
+    Records of a file at the same distance keep their order.
+
     Parameters
     ----------
     group : list of (DatabaseFile, Entry)
@@ -57,9 +59,10 @@ def in_order(
         Whether a record is asked for.
     wanted : ProductTraits
         The product.
-    units, reach
-        As for `pyclgemm.shape_distance.by_distance`; how specific files are does not change what
-        is within reach.
+    units : int
+        As for `pyclgemm.shape_distance.octaves_to`.
+    reach : float
+        Records so many octaves away or more are left out, however specific their file is.
     """
     found = []
     for rank, (file, entry) in enumerate(group):

@@ -165,12 +165,8 @@ def _filling(products: int, full: float) -> float:
     return min(octaves, most) + _BEYOND_FULL * max(0.0, octaves - most)
 
 
-def by_distance(
-    records: Iterable[Record], wanted: ProductTraits, units: int = 0, reach: float = math.inf
-) -> list[Record]:
-    """Sort records by their distance from a product.
-
-    Records at the same distance keep their order.
+def octaves_to(records: Iterable[Record], wanted: ProductTraits, units: int = 0) -> list[float]:
+    """How far each record is from a product.
 
     Parameters
     ----------
@@ -182,25 +178,15 @@ def by_distance(
         Compute units of the device: a configuration whose tiles fit the product worse than
         its record's counts as farther, and batches that fill the device are near each other. 0
         leaves that out.
-    reach : float
-        Records so many octaves away or more are left out.
 
     Examples
     --------
     >>> from pyclgemm.config import CpuConfig
     >>> row = Record((1, 1024, 1024), CpuConfig(MR=1, NR=16, KC=256, VW=8))
     >>> square = Record((1024, 1024, 1024), CpuConfig(MR=6, NR=16, KC=256, VW=8))
-    >>> by_distance([square, row], ProductTraits((2, 700, 0)))[0].config.MR
-    1
+    >>> octaves_to([square, row], ProductTraits((2, 1024, 1024)))
+    [9.0, 1.0]
     """
-    records = list(records)
-    pairs = zip(octaves_to(records, wanted, units), records, strict=True)
-    near = [pair for pair in pairs if pair[0] < reach]
-    return [record for _, record in sorted(near, key=lambda pair: pair[0])]
-
-
-def octaves_to(records: Iterable[Record], wanted: ProductTraits, units: int = 0) -> list[float]:
-    """How far each record is from a product: see `by_distance`."""
     products = wanted.products or 1
 
     @functools.cache  # many records have the same configuration

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from pyclgemm.database_file import DatabaseFile
 from pyclgemm.device import DeviceTraits
 from pyclgemm.precision import resolve_precision
 from pyclgemm.problem import GemmProblem, MatrixLayout
+from pyclgemm.product_traits import ProductTraits
+from pyclgemm.record_order import in_order
+from pyclgemm.records import Entry, Match, Record, Source
 
 ROW = MatrixLayout("row")
 
@@ -53,6 +60,17 @@ def smallest_gpu() -> DeviceTraits:
         name="G", vendor="other", architecture="", max_work_group_size=256,
         local_memory_bytes=16 * 1024,
     )  # fmt: skip
+
+
+def by_distance(
+    records: Iterable[Record], wanted: ProductTraits, units: int = 0, reach: float = math.inf
+) -> list[Record]:
+    """The records of one file in the order in which selection takes them."""
+    entry = Entry("float32", "F32_F32_F32", tuple(records))
+    match, source = Match("generic", "gpu"), Source("default", "a test")
+    file = DatabaseFile.make(Path("db"), match, source, [])
+    ordered = in_order([(file, entry)], lambda record: True, wanted, units, reach)
+    return [record for _, record in ordered]
 
 
 def problem(m: int, n: int, k: int, dtype: str = "float32", **changes: Any) -> GemmProblem:

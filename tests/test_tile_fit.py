@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 
 import pytest
+from facts import by_distance
 
 from pyclgemm import CpuConfig, XgemmDirectConfig
 from pyclgemm.config import GemvConfig
 from pyclgemm.product_traits import ProductTraits
 from pyclgemm.records import Record
-from pyclgemm.shape_distance import by_distance
 from pyclgemm.tile_fit import excess_octaves
 
 TILE = XgemmDirectConfig(
