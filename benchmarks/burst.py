@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from pyclgemm.queue_blocker import Blocker
+
 #: Seconds of the shortest burst: a machine that is held up for less makes no single call of it.
 _SHORTEST = 1e-3
 
@@ -27,12 +29,15 @@ class Contender(Protocol):
         Seconds for which its idle threads still keep cores busy after a call.
     launches : int or None
         Kernels that a call enqueues, at most; None where its time is the host's in any case.
+    blocker : Blocker or None
+        Holds what its calls are enqueued to; None where that is the queue of the session.
     """
 
     name: str
     step: int
     unrest: float
     launches: int | None
+    blocker: Blocker | None
 
     def enqueue(self, calls: int) -> None:
         """Start so many products, without waiting where the library allows."""

@@ -23,6 +23,7 @@ from pyclgemm.database import load_database
 from pyclgemm.device import traits_of
 from pyclgemm.inquiry import Inquiry, choose, product_of
 from pyclgemm.precision import Precision, resolve_precision
+from pyclgemm.queue_blocker import Blocker
 from pyclgemm.rotation import in_turn
 
 #: Names as they stand in tables, in the order of its columns.
@@ -34,8 +35,11 @@ CLBLAST = "CLBlast"
 NUMPY = "NumPy"
 CUBLAS = "cuBLAS"
 MMA = "pyclgemm.mma"
+CUBLAS_STREAM = "cuBLAS.stream"
 CUBLAS_LAYER = "cuBLAS.layer"
-NAMES = (PLAN, GEMM, PACKED, LAYER, MMA, CLBLAST, NUMPY, CUBLAS, CUBLAS_LAYER)
+NAMES = (
+    PLAN, GEMM, PACKED, LAYER, MMA, CLBLAST, NUMPY, CUBLAS, CUBLAS_STREAM, CUBLAS_LAYER,
+)  # fmt: skip
 
 #: Kernels of one call at most: two that pack, one that multiplies; CLBlast pads c as well,
 #: and copies it out.
@@ -84,6 +88,7 @@ class DeviceContender:
 
     step = 1
     unrest = 0.0
+    blocker: Blocker | None = None
 
     def __init__(
         self,
@@ -298,6 +303,7 @@ class NumpyContender:
     name = NUMPY
     step = 1
     launches = None
+    blocker: Blocker | None = None
     #: OpenBLAS lets its idle threads spin for 2^28 cycles before they sleep.
     unrest = 0.2
 

@@ -1,30 +1,29 @@
-"""cuBLAS, through torch, on the NVIDIA GPU that OpenCL uses too."""
+"""cuBLAS, through torch, on the NVIDIA GPU that OpenCL uses too: in a CUDA graph, and without."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pyopencl as cl
-from numpy.typing import NDArray
 
-from benchmarks.contenders import CUBLAS, CUBLAS_LAYER
-from benchmarks.operands import Matrix, Operands
-from benchmarks.torch_arithmetic import (
-    check_layer,
-    check_scaling,
-    check_sizes,
-    from_torch,
-    set_flags,
-    to_torch,
-    torch_arithmetic,
-)
+from benchmarks.contenders import CUBLAS, CUBLAS_LAYER, CUBLAS_STREAM
+from benchmarks.operands import Operands
+from benchmarks.torch_products import TorchProducts
+from pyclgemm.queue_blocker import Blocker
 
 #: A CUDA graph holds calls for about this many seconds, so that replaying it costs nothing.
 _GRAPH_SECONDS = 0.002
 _LONGEST_GRAPH = 256
+
+#: Kernels of one call at most: one that multiplies, one that joins parts of k.
+_STREAM_LAUNCHES = 2
+
+#: Cycles of the stream's blocker from which its clock is read: some 10 ms.
+_MEASURED_CYCLES = 20_000_000
 
 
 class CublasUnavailableError(RuntimeError):
@@ -88,73 +87,23 @@ def describe_cublas(torch: Any) -> str:
     """Versions, for the header of a table."""
     return (
         f"torch {torch.__version__}, CUDA {torch.version.cuda}, in the same precision (for float32 "
-        "split into parts: true float32), in a CUDA graph"
+        "split into parts: true float32)"
     )
 
 
-class CublasContender:
-    """Products by torch captured in a CUDA graph, on copies with the same numbers.
+class CublasContender(TorchProducts):
+    """Products captured in a CUDA graph, of which a replay launches many.
 
-    An eager call costs the host about 10 us, more than a small product takes; a graph
-    replays many with one call. B of int8, which torch wants in columns, is laid out so before.
-
-    Parameters
-    ----------
-    torch, index : module, int
-        From `find_torch_device`.
-    operands : Operands
-        Whose host matrices are copied.
-    layer : bool
-        Whether a bias and ReLU are applied too, by cuBLASLt's epilogue.
-
-    Raises
-    ------
-    ValueError
-        If torch has no such product.
+    An eager call costs the host about 10 us, more than a small product takes. Parameters and what
+    is raised are those of `TorchProducts`.
     """
 
     launches = None
+    blocker: Blocker | None = None
 
     def __init__(self, torch: Any, index: int, operands: Operands, *, layer: bool = False) -> None:
+        super().__init__(torch, index, operands, layer=layer)
         self.name = CUBLAS_LAYER if layer else CUBLAS
-        self._torch, self._index = torch, index
-        case, arithmetic = operands.case, operands.arithmetic
-        check_sizes(arithmetic, case.m, case.n, case.k)
-        plain = arithmetic.dtype == arithmetic.result_dtype
-        if case.batch is not None and (layer or not plain):
-            raise ValueError(f"torch has no batch of {arithmetic}{' with bias and ReLU' * layer}")
-        if layer:
-            check_layer(arithmetic)
-        if case.is_scaled:
-            check_scaling(arithmetic)
-        self._case = case
-        self._addend = operands.sets[0].out.host_base
-        self._how = torch_arithmetic(arithmetic)
-        self._result_dtype = arithmetic.result_dtype
-        self.precision = self._how.precision
-        self.bias: NDArray[Any] | None = operands.bias.host[0] if layer else None
-        device = f"cuda:{index}"
-        self._bias = to_torch(torch, operands.bias.host_base[0], device) if layer else None
-
-        copied: dict[int, Any] = {}
-
-        def copy(matrix: Matrix) -> Any:
-            number = id(matrix.host_base)
-            if number in copied:  # sets share the host's matrices
-                tensor = copied[number].clone()
-            else:
-                tensor = to_torch(torch, matrix.host_base, device)
-                copied[number] = tensor
-            return tensor[..., : matrix.columns]
-
-        self._products = []
-        for one in operands.sets:
-            a, b = copy(one.a), copy(one.b)
-            b = b.mT if case.trans_b else b
-            if self._how.b_in_columns:
-                b = b.T.contiguous().T
-            self._products.append((a.mT if case.trans_a else a, b, copy(one.out)))
-        set_flags(torch, self._how)
         with torch.cuda.device(index):
             self._graph = self._capture()
 
@@ -172,53 +121,69 @@ class CublasContender:
         torch.cuda.current_stream().wait_stream(stream)
         passes = max(1, int(_GRAPH_SECONDS / max(seconds, 1e-9)))
         passes = min(passes, max(1, _LONGEST_GRAPH // len(self._products)))
-        self.unrest = 0.0
         self.step = passes * len(self._products)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._run(self.step)
         return graph
 
-    def _run(self, calls: int) -> None:
-        for index in range(calls):
-            a, b, out = self._products[index % len(self._products)]
-            if self._case.is_scaled:
-                factors = {"alpha": self._case.alpha, "beta": self._case.beta}
-                self._torch.addmm(out, a, b, **factors, out=out)
-            elif self._bias is None:
-                self._how.multiply(self._torch, a, b, out)
-            else:
-                self._torch._addmm_activation(self._bias, a, b, out=out)
-
     def enqueue(self, calls: int) -> None:
         """Replay the graph until at least so many products are started."""
         for _ in range(-(-calls // self.step)):
             self._graph.replay()
 
-    def finish(self) -> None:
-        """Wait for the GPU."""
+
+class CublasStreamContender(TorchProducts):
+    """Products launched one by one into a stream, as an OpenCL queue launches its kernels.
+
+    A graph's kernels follow one another sooner than those of a stream, by about a microsecond
+    on an H200. What is the driver's and what the kernel's shows beside `CublasContender`.
+    Parameters and what is raised are those of `TorchProducts`.
+    """
+
+    name = CUBLAS_STREAM
+    step = 1
+    launches = _STREAM_LAUNCHES
+
+    def __init__(self, torch: Any, index: int, operands: Operands) -> None:
+        super().__init__(torch, index, operands)
+        self.blocker: Blocker | None = StreamBlocker(torch, index)
+
+    def enqueue(self, calls: int) -> None:
+        """Launch so many products."""
+        self.enqueue_ahead(calls)
+
+    def enqueue_ahead(self, calls: int) -> None:
+        """The same: torch waits for none of them."""
+        with self._torch.cuda.device(self._index):
+            self._run(calls)
+
+
+class StreamBlocker:
+    """Hold torch's stream, as `pyclgemm.queue_blocker.QueueBlocker` holds an OpenCL queue.
+
+    Parameters
+    ----------
+    torch, index : module, int
+        From `find_torch_device`. The stream is used to find out how fast its clock is.
+    """
+
+    def __init__(self, torch: Any, index: int) -> None:
+        self._torch, self._index = torch, index
+        self._seconds(1)
+        self._cycles_per_second = _MEASURED_CYCLES / self._seconds(_MEASURED_CYCLES)
+
+    def _seconds(self, cycles: int) -> float:
+        start = time.perf_counter()
+        with self._torch.cuda.device(self._index):
+            self._torch.cuda._sleep(cycles)
         self._torch.cuda.synchronize(self._index)
+        return time.perf_counter() - start
 
-    def poison(self) -> None:
-        """Fill the result of the first set with NaN, or of integers with -1.
-
-        A result that is added to gets the numbers again that it had at first.
-        """
-        out = self._products[0][2]
-        if self._case.beta:
-            addend = to_torch(self._torch, self._addend, f"cuda:{self._index}")
-            out.copy_(addend[:, : self._case.n])
-            return
-        out.fill_(-1 if self._result_dtype == "int32" else float("nan"))
-
-    def result(self) -> NDArray[Any]:
-        """Copy the result of the first set to the host.
-
-        Where a graph adds to the result several times, that of a single call outside it.
-        """
-        if self._case.beta and self.step > 1:
-            self.poison()
-            with self._torch.cuda.device(self._index):
-                self._run(1)
-            self.finish()
-        return from_torch(self._torch, self._products[0][2], self._result_dtype)
+    def hold(self, seconds: float) -> Callable[[], bool]:
+        """Start to hold the stream for about so many seconds; the result says if it still is."""
+        with self._torch.cuda.device(self._index):
+            self._torch.cuda._sleep(max(1, round(seconds * self._cycles_per_second)))
+            end = self._torch.cuda.Event()
+            end.record()
+        return lambda: not end.query()

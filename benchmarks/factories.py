@@ -14,8 +14,10 @@ from pyclgemm.ahead_timing import LONGEST_PRODUCT
 #: Timed behind a blocker where short: what their calls cost the host is not the question.
 _QUEUED = (
     contenders.PLAN, contenders.PACKED, contenders.LAYER, contenders.MMA, contenders.CLBLAST,
+    contenders.CUBLAS_STREAM,
 )  # fmt: skip
-_OF_CUBLAS = (contenders.CUBLAS, contenders.CUBLAS_LAYER)
+_IN_GRAPHS = (contenders.CUBLAS, contenders.CUBLAS_LAYER)
+_OF_CUBLAS = (*_IN_GRAPHS, contenders.CUBLAS_STREAM)
 
 
 def make_factories(
@@ -68,6 +70,9 @@ def make_factories(
             factories[contenders.CUBLAS_LAYER] = functools.partial(
                 cublas.CublasContender, torch, index, layer=True
             )
+            factories[contenders.CUBLAS_STREAM] = functools.partial(
+                cublas.CublasStreamContender, torch, index
+            )
     return {
         name: factories[name] for name in contenders.NAMES if name in factories and name in names
     }
@@ -76,10 +81,13 @@ def make_factories(
 def default_names(device: cl.Device) -> list[str]:
     """All that the device can be compared with; NumPy only where it runs on the same processor.
 
-    The kernels for mma.sync are asked for by name: pyclgemm takes them where they are fastest.
+    The kernels for mma.sync are asked for by name: pyclgemm takes them where they are fastest; so
+    is cuBLAS without a graph.
     """
     on_cpu = bool(device.type & cl.device_type.CPU)
-    left_out = (contenders.MMA,) if on_cpu else (contenders.MMA, contenders.NUMPY)
+    left_out = {contenders.MMA, contenders.CUBLAS_STREAM}
+    if not on_cpu:
+        left_out.add(contenders.NUMPY)
     return [name for name in contenders.NAMES if name not in left_out]
 
 
@@ -106,7 +114,7 @@ def describe_clocks(names: Iterable[str], *, fills_queue: bool, on_cpu: bool) ->
     short = f"device alone below {1e6 * LONGEST_PRODUCT:.0f} us (queue filled ahead), else {host}"
     clocks: dict[str, list[str]] = {}
     for name in names:
-        if name in _OF_CUBLAS:
+        if name in _IN_GRAPHS:
             clock = "CUDA graph"
         else:
             clock = short if fills_queue and name in _QUEUED else host

@@ -74,7 +74,8 @@ def prepare_burst(
     pace : Pace
         Length of a burst on the host's clock.
     blocker : Blocker or None
-        Holds the queue for products that are too short for the host's clock.
+        Holds the queue, if the contender has no blocker of its own, for products that are too
+        short for the host's clock; None times all on the host.
     clock : Clock
         Source of time.
 
@@ -86,7 +87,7 @@ def prepare_burst(
     calls, elapsed = calibrate(contender, pace, clock)
     if blocker is not None and contender.launches and elapsed / calls < LONGEST_PRODUCT:
         clock.sleep(pace.rest_after(elapsed))
-        filled = fill_queue(contender, calls, blocker, clock)
+        filled = fill_queue(contender, calls, contender.blocker or blocker, clock)
         if filled is not None:
             return filled
     return HostBurst(contender, calls, clock), Sample(elapsed / calls, elapsed, elapsed)

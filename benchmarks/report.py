@@ -16,6 +16,7 @@ from benchmarks.contenders import (
     CLBLAST,
     CUBLAS,
     CUBLAS_LAYER,
+    CUBLAS_STREAM,
     GEMM,
     LAYER,
     NAMES,
@@ -25,7 +26,7 @@ from benchmarks.contenders import (
 from benchmarks.measure import Timing
 
 #: What pyclgemm is compared with.
-REFERENCES = (CLBLAST, NUMPY, CUBLAS)
+REFERENCES = (CLBLAST, NUMPY, CUBLAS, CUBLAS_STREAM)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from benchmarks.case import Case
 from benchmarks.contenders import CLBLAST, CUBLAS, GEMM, LAYER, NUMPY, PLAN
 from benchmarks.measure import Timing
 from benchmarks.session import Session
+from pyclgemm.queue_blocker import Blocker
 
 FLOAT32 = arithmetic_of("float32")
 
@@ -57,6 +58,7 @@ class FakeContender:
     precision = FLOAT32.precision
     bias = None
     launches: int | None = None
+    blocker: Blocker | None = None
 
     def __init__(
         self, name: str, time: FakeTime, seconds: float, step: int = 1, value: Any = None
@@ -204,6 +206,18 @@ class _Nothing:
         pass
 
 
+class _Event:
+    """Has happened once it is recorded, for all that was asked for is done at once."""
+
+    recorded = False
+
+    def record(self) -> None:
+        self.recorded = True
+
+    def query(self) -> bool:
+        return self.recorded
+
+
 class _Graph:
     """Products that were captured, to be replayed."""
 
@@ -226,6 +240,7 @@ class FakeTorch:
 
         self.bfloat16 = ml_dtypes.bfloat16
         self.called: list[str] = []
+        self.slept: list[int] = []
         flags = SimpleNamespace(
             allow_tf32=None,
             allow_fp16_reduced_precision_reduction=True,
@@ -236,6 +251,7 @@ class FakeTorch:
         self.cuda = SimpleNamespace(
             device=_Nothing, Stream=_Nothing, stream=_Nothing, CUDAGraph=_Graph,
             graph=self._capture, current_stream=_Nothing, synchronize=lambda index=0: None,
+            Event=_Event, _sleep=self.slept.append,
         )  # fmt: skip
         self._graph: _Graph | None = None
 

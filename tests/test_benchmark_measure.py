@@ -189,6 +189,20 @@ class Jittering(FakeDevice):
         return is_holding
 
 
+def test_what_has_a_queue_of_its_own_is_held_there() -> None:
+    """The blocker of the session would hold another queue, and the host would be timed."""
+    time = FakeTime()
+    of_session, own = FakeDevice(time), FakeDevice(time)
+    contender = QueuedContender("x", own, host=9e-6, seconds=2e-6)
+    contender.blocker = own
+    timing = measure_in_turn(
+        [contender], Pace(rounds=3), np.random.default_rng(0), blocker=of_session,
+        clock=time.clock(),
+    )["x"]  # fmt: skip
+    assert timing.clock_name == "queue filled" and of_session.holds == []
+    assert timing.median == pytest.approx(2e-6, rel=1e-3)
+
+
 def test_what_seems_too_fast_is_not_dropped() -> None:
     """Of three bursts one seems to take no time at all: the median stands."""
     device = Jittering(FakeTime())

@@ -28,7 +28,7 @@ from benchmarks import (
 from benchmarks.arithmetic import arithmetic_of
 from benchmarks.case import Case
 from benchmarks.check import error_ratio, make_reference, relative_error
-from benchmarks.contenders import CUBLAS, CUBLAS_LAYER, LAYER, MMA, PLAN
+from benchmarks.contenders import CUBLAS, CUBLAS_LAYER, CUBLAS_STREAM, LAYER, MMA, PLAN
 from benchmarks.matrix_suite import gpu_targets, matrix_runs, matrix_table
 from benchmarks.measure import Timing
 from benchmarks.operands import make_operands
@@ -162,6 +162,30 @@ def test_cublas_is_asked_for_the_same_precision(
     assert result.dtype.name == how.result_dtype
     reference = make_reference(made, rng)
     assert error_ratio(result, reference, contender.precision, contender.bias) < 1
+
+
+def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(
+    queue: Any, rng: np.random.Generator
+) -> None:
+    made = make_operands(Case(24, 16, 32, trans_b=True), arithmetic_of("float32"), queue, rng)
+    torch = FakeTorch()
+    contender = cublas.CublasStreamContender(torch, 0, made)
+    assert contender.name == CUBLAS_STREAM and torch.called == []
+    contender.poison()
+    contender.enqueue_ahead(3)
+    contender.finish()
+    assert torch.called == ["matmul"] * 3
+    assert error_ratio(contender.result(), make_reference(made, rng), contender.precision) < 1
+
+
+def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch, ticks = FakeTorch(), iter((0.0, 1.0, 2.0, 2.01))  # 20 million cycles take 10 ms
+    monkeypatch.setattr(cublas.time, "perf_counter", lambda: next(ticks))
+    is_holding = cublas.StreamBlocker(torch, 0).hold(0.003)
+    assert torch.slept[-1] == pytest.approx(6_000_000, abs=1)
+    assert not is_holding()
 
 
 def test_sizes_that_torch_refuses_are_named(queue: Any, rng: np.random.Generator) -> None:
