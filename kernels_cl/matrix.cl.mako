@@ -93,8 +93,8 @@ ${half.unpacked("float2")}
 ## The registers of fragments; with FRAGMENTS 2, twice as many, which take turns.
 <%def name="declare_fragments()" filter="trim">
 <% buffers = "[2]" if tiles.FRAGMENTS == 2 else "" %>
-    ${unit.register} a_fragments${buffers}[${parts}][A_FRAGMENTS * ${unit.a_registers * fragments.steps}];
-    ${unit.register} b_fragments${buffers}[${parts}][B_FRAGMENTS * ${unit.b_registers * fragments.steps}];
+    ${unit.register} a_fragments${buffers}[${products.a_parts}][A_FRAGMENTS * ${unit.a_registers * fragments.steps}];
+    ${unit.register} b_fragments${buffers}[${products.b_parts}][B_FRAGMENTS * ${unit.b_registers * fragments.steps}];
 </%def>
 
 <%def name="load_fragments(buffer, p)" filter="trim">
@@ -177,7 +177,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % if unit.spelling == "builtin":
     sums accumulators[A_FRAGMENTS][B_FRAGMENTS];
 % else:
-    ${"uint" if unit.packed_sums else "element"} accumulators[A_FRAGMENTS][B_FRAGMENTS][${unit.result_registers}];
+    ${sum_type} accumulators[A_FRAGMENTS][B_FRAGMENTS]${f"[{products.sums}]" if products.complex else ""}[${unit.result_registers}];
 % endif
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
@@ -185,7 +185,9 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         for (int j = 0; j < B_FRAGMENTS; ++j) {
             #pragma unroll
             for (int r = 0; r < ${unit.result_registers}; ++r) {
-                accumulators[i][j][r] = 0;
+                % for sum in range(products.sums):
+                accumulators[i][j]${f"[{sum}]" if products.complex else ""}[r] = 0;
+                % endfor
             }
         }
     }

@@ -1,7 +1,7 @@
 ## The fragments of a sub-group: from local memory into registers, and multiplied.
 ##
-## Context: unit (a MatrixUnit), slabs (MatrixSlab), fragments (a FragmentLoad), products (the pairs
-## of parts that are multiplied, small ones first).
+## Context: unit (a MatrixUnit), slabs (MatrixSlab), fragments (a FragmentLoad), products
+## (ElementProducts), sum_type (C type of a register of the result).
 <%! part_at = lambda slab, part: f"{part} * {slab.name.upper()}_PART + " if part else "" %>
 
 <%def name="functions()" filter="trim">
@@ -34,16 +34,25 @@ static inline void load_${slab.name}(uint *to, const __local stored *row)
 % endfor
 <% of_elements = next((slab for slab in slabs if slab.by_elements), None) %>
 % if of_elements:
-<% suffix, register = {"double": ("f64", "d"), "float": ("f32", "f")}[of_elements.element.stored] %>
+<% suffix, register = {"double": ("f64", "d"), "float": ("f32", "f")}[of_elements.element.stored_real] %>
 
 // A plain load of the next depth's elements is moved down by the compiler to where they are multiplied,
 // behind the barrier, and nothing hides its latency.
+% if of_elements.element.parts == 2:
+static inline stored load_element(const __local stored *from)
+{
+    ${unit.register} real, imaginary;
+    asm volatile("ld.shared.v2.${suffix} {%0, %1}, [%2];" : "=${register}"(real), "=${register}"(imaginary) : "r"((uint)(size_t)from) : "memory");
+    return (stored)(real, imaginary);
+}
+% else:
 static inline ${unit.register} load_element(const __local stored *from)
 {
     stored loaded;
     asm volatile("ld.shared.${suffix} %0, [%1];" : "=${register}"(loaded) : "r"((uint)(size_t)from) : "memory");
     return ${"nearest_tf32(loaded)" if of_elements.rounded else "loaded"};
 }
+% endif
 % endif
 
 % if unit.spelling == "ptx":
@@ -55,7 +64,7 @@ ${multiply_by_builtin()}
 
 <%def name="multiply_by_ptx()" filter="trim">
 // c += a b (PTX ISA, "mma").
-static inline void multiply_accumulate(${"uint" if unit.packed_sums else "element"} *c, const ${unit.register} *a, const ${unit.register} *b)
+static inline void multiply_accumulate(${sum_type} *c, const ${unit.register} *a, const ${unit.register} *b)
 {
 <%
     count = unit.result_registers
@@ -156,7 +165,16 @@ ${load_vectors(slab, buffer, p)}
         {
             const int position = ${slab.name}_first + ${slab.extent} * i + ${f"{unit.places.positions * group} + " if group else ""}${unit.places.position};
             const int depth = ${p} + ${f"{unit.places.depths * depth_group} + " if depth_group else ""}${unit.places.piece};
+            % if products.complex:
+            const stored loaded = load_element(${slab.name}_slab + ${slab.name.upper()}_PLACE(position, depth));
+            ${slab.name}_fragments${buffer}[0][${place(depth_group, group)}] = loaded.x;
+            ${slab.name}_fragments${buffer}[1][${place(depth_group, group)}] = loaded.y;
+            % if slab.name == "b":
+            b_fragments${buffer}[2][${place(depth_group, group)}] = -loaded.y;
+            % endif
+            % else:
             ${slab.name}_fragments${buffer}[0][${place(depth_group, group)}] = load_element(${slab.name}_slab + ${slab.name.upper()}_PLACE(position, depth));
+            % endif
         }
         % endfor
         % endfor
@@ -169,8 +187,8 @@ ${load_vectors(slab, buffer, p)}
         #pragma unroll
         for (int j = 0; j < B_FRAGMENTS; ++j) {
             % for step in range(fragments.steps):
-            % for a_part, b_part in products:
-            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j], a_fragments${buffer}[${a_part}] + ${share_of("i", step, unit.a_registers)}, b_fragments${buffer}[${b_part}] + ${share_of("j", step, unit.b_registers)});
+            % for a_part, b_part, sum in products.terms:
+            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j]${f"[{sum}]" if products.complex else ""}, a_fragments${buffer}[${a_part}] + ${share_of("i", step, unit.a_registers)}, b_fragments${buffer}[${b_part}] + ${share_of("j", step, unit.b_registers)});
             % endfor
             % endfor
         }

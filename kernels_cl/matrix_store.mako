@@ -1,7 +1,7 @@
 ## The results of a work-group of matrix units, from the registers to where they belong.
 ##
 ## Context: collected (a CollectedResults or None), joined (a JoinedResults or None), unit (a MatrixUnit),
-## parts, whole, and what all gemm templates see.
+## products (ElementProducts), whole, and what all gemm templates see.
 <%namespace name="prelude" file="prelude.mako"/>
 <%!
 column_of = lambda part: f"column + {part}" if part else "column"
@@ -47,7 +47,7 @@ def run_of(joined, unit):
     // Each slice leaves its sums in local memory, in the place of the slabs that all have multiplied;
     // then each work-item adds up those of ${joined.width} results at a time, in the order of the slices.
     barrier(CLK_LOCAL_MEM_FENCE);
-    __local ${wide.real} *joined = (__local ${wide.real} *)${joined.slab}_local;
+    __local ${wide.vector(1)} *joined = (__local ${wide.vector(1)} *)${joined.slab}_local;
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
         ${each_group(leave_group)}
@@ -59,13 +59,13 @@ def run_of(joined, unit):
         const int tile_column = piece % ROW_PIECES * ${joined.width};
         const extent row = a_tile + tile_row;
         const extent column = b_tile + tile_column;
-        ${wide.real} sums[${joined.width}] = { 0 };
+        ${wide.vector(1)} sums[${joined.width}] = { ${"(element)(0)" if products.complex else "0"} };
         #pragma unroll
         for (int each = 0; each < SLICES; ++each) {
-            const __local ${wide.real} *from = joined + each * JOINED_TILE + tile_row * JOINED_PITCH + tile_column;
+            const __local ${wide.vector(1)} *from = joined + each * JOINED_TILE + tile_row * JOINED_PITCH + tile_column;
             ${add_slice()}
         }
-        % if parts > 1:
+        % if slabs[0].parts > 1:
         ${sum_again()}
         % endif
         ${store()}
@@ -75,7 +75,7 @@ def run_of(joined, unit):
 ## A lane's sums in one row of a fragment, in all fragments side by side.
 <%def name="leave_group()" filter="trim">
 <% width = min(unit.result.width, joined.vector) %>
-            __local ${wide.real} *place = joined + slice * JOINED_TILE + (a_first + ${unit.m} * i + ${group_place(unit.result.row_step, unit.result.row, unit)}) * JOINED_PITCH + b_first + ${group_place(unit.result.column_step, unit.result.column, unit)};
+            __local ${wide.vector(1)} *place = joined + slice * JOINED_TILE + (a_first + ${unit.m} * i + ${group_place(unit.result.row_step, unit.result.row, unit)}) * JOINED_PITCH + b_first + ${group_place(unit.result.column_step, unit.result.column, unit)};
             #pragma unroll
             for (int j = 0; j < B_FRAGMENTS; ++j) {
                 % for first in range(0, unit.result.width, width):
@@ -176,16 +176,16 @@ ${there} = ${here};
     width = unit.result.width
 %>
             const int fragment_row = ${unit.result.row_step} * group + ${unit.result.row};
-            % if reads_c or problem.bias == "row" or parts > 1:
+            % if reads_c or problem.bias == "row" or slabs[0].parts > 1:
             const extent row = first_row + fragment_row;
             % endif
             #pragma unroll
             for (int j = 0; j < B_FRAGMENTS; ++j) {
-                % if reads_c or problem.bias == "column" or parts > 1:
+                % if reads_c or problem.bias == "column" or slabs[0].parts > 1:
                 const extent column = first_column + ${unit.n} * j + ${unit.result.column};
                 % endif
                 __local ${wide.stored} *place = collected + fragment_row * COLLECTED_PITCH + ${unit.n} * j + ${unit.result.column};
-                % if parts > 1:
+                % if slabs[0].parts > 1:
                 ${sum_again()}
                 % endif
                 % if collected.c_in_pieces:
@@ -208,7 +208,7 @@ ${there} = ${here};
     #pragma unroll
     for (int j = 0; j < B_FRAGMENTS; ++j) {
         const extent column = b_tile + b_first + ${unit.n} * j + ${group_place(unit.result.column_step, unit.result.column, unit)};
-        % if parts > 1:
+        % if slabs[0].parts > 1:
         ${sum_again()}
         % endif
         ${store()}
@@ -234,7 +234,11 @@ unpacked(accumulators[i][j][group]).s${part}
     first = (f"{width} * group" if width > 1 else "group") if unit.result.groups > 1 else ""
     index = " + ".join(one for one in (first, "" if first and part == 0 else str(part)) if one)
 %>
+% if products.complex:
+(element)(accumulators[i][j][0][${index}], accumulators[i][j][1][${index}])
+% else:
 accumulators[i][j][${index}]
+% endif
 % endif
 </%def>
 

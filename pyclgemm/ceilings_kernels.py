@@ -119,10 +119,8 @@ def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
         # Fragments are neither loaded nor split.
         slabs=(),
         fragments=FragmentLoad("ldmatrix"),
-        as_stored=True,
-        parts=1,
-        split=None,
         constraints={"float64": "dd", "int8": "rr"}.get(unit.operand, "fr"),
+        sum_type="element",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from .approximation import approximation
 from .device import DeviceTraits
 from .element import WORDS
+from .element_products import ElementProducts, element_products
 from .gemm_parts import GemmParts, gemm_parts
 from .kernel_source import KernelSource
 from .matrix_configs import MatrixConfig
@@ -16,7 +17,6 @@ from .matrix_results import collected_results, joined_results
 from .matrix_slab import COPY_BYTES, as_copied, matrix_slabs, packed_form, packed_operands
 from .matrix_unit import MatrixUnit
 from .matrix_units import required_unit
-from .parts import PRODUCTS, parts_of
 from .problem import GemmProblem
 
 #: C types of as many bytes of doubles; of others, `WORDS`.
@@ -108,7 +108,7 @@ def generate_matrix(
     unit = required_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
     parts = gemm_parts(as_copied(problem, config, unit), config, traits, whole)
-    terms = problem.precision.terms
+    products = element_products(problem)
     form = packed_form(problem, unit)
     packed = packed_operands(problem, config, unit)
     slabs = matrix_slabs(parts.problem, packed, config, unit)
@@ -116,7 +116,7 @@ def generate_matrix(
     stored = _BITS.get(element.stored, element.stored)
     if form.split:
         parts = parts.reading(stored)
-    reads_whole = form.split is not None and terms > 1
+    reads_whole = form.split is not None and len(products.terms) > 1
     if reads_whole:
         parts = parts.reading_whole()
     return parts.source(
@@ -136,10 +136,17 @@ def generate_matrix(
         constraints=(
             _PACKED_CONSTRAINTS if unit.packed_sums else _CONSTRAINTS.get(unit.operand, "fr")
         ),
-        parts=parts_of(terms),
-        products=PRODUCTS[terms],
+        products=products,
+        sum_type=_sum_type(products, parts, unit),
         approximation=_approximation(parts, unit),
     )
+
+
+def _sum_type(products: ElementProducts, parts: GemmParts, unit: MatrixUnit) -> str:
+    """C type of a register of the result."""
+    if unit.packed_sums:
+        return "uint"
+    return parts.wide.real if products.complex else "element"
 
 
 def _approximation(parts: GemmParts, unit: MatrixUnit) -> tuple[float, ...]:

@@ -14,7 +14,10 @@ from .matrix_units import sub_group_lanes, unit_multiplying
 _MATRIX = ("matrix",)
 
 #: The element types that some unit multiplies, as they are or in parts.
-_DTYPES = ("int8", "float16", "bfloat16", "float32", "float64")
+_DTYPES = ("int8", "float16", "bfloat16", "float32", "float64", "complex128")
+
+#: Those of the units for float64.
+_OF_DOUBLES = ("float64", "complex128")
 
 #: Rows, columns and depths of the largest fragments, or of the pairs that are loaded at once.
 _FRAGMENT = 16
@@ -72,7 +75,7 @@ def _least_depth(dtype: str) -> int:
 
 def _depths_in_turn(dtype: str) -> int:
     """Depths for which fragments are loaded two times, to registers that take turns."""
-    return 2 * (_DOUBLES_DEPTH if dtype == "float64" else _least_depth(dtype))
+    return 2 * (_DOUBLES_DEPTH if dtype in _OF_DOUBLES else _least_depth(dtype))
 
 
 def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
@@ -93,9 +96,13 @@ def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
     return _depths_in_turn(dtype) if config.FRAGMENTS == 2 else _least_depth(dtype)
 
 
+def _sum_bytes(dtype: str) -> int:
+    return ElementType(dtype, dtype).stored_bytes if dtype in _OF_DOUBLES else 4
+
+
 def _joined_bytes(config: MatrixConfig, dtype: str) -> int:
     """Bytes of local memory in which the sums of slices meet."""
-    return config.SLICES * config.MWG * joined_pitch(config) * (8 if dtype == "float64" else 4)
+    return config.SLICES * config.MWG * joined_pitch(config) * _sum_bytes(dtype)
 
 
 def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> int:
@@ -116,7 +123,7 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: f"STAGES is {c.STAGES}",
     ),
     Constraint(
-        "matrix units multiply real elements of 1, 2, 4 or 8 bytes",
+        "matrix units multiply real elements of 1, 2, 4 or 8 bytes, and complex ones of 16",
         _MATRIX,
         lambda c, dtype, traits: dtype in _DTYPES,
         lambda c, dtype, traits: f"they are {dtype}",
@@ -166,6 +173,12 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: f"FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
     ),
     one_of("UNALIGNED", _MATRIX, (0, 1)),
+    Constraint(
+        f"UNALIGNED is for elements smaller than the pieces of {COPY_BYTES} bytes",
+        _MATRIX,
+        lambda c, dtype, traits: not (c.UNALIGNED and dtype == "complex128"),
+        lambda c, dtype, traits: f"they are {dtype}",
+    ),
     one_of("SLICES", _MATRIX, (1, 2, 4, 8)),
     Constraint(
         "the slices of a slab must be as deep as a fragment, with FRAGMENTS of 2 twice that",

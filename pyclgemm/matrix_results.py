@@ -160,7 +160,7 @@ def joined_results(
         slab=max(slabs, key=lambda slab: slab.bytes).name,
         pitch=joined_pitch(config),
         width=width if problem.out.order == "row" else 1,
-        vector=COPY_BYTES // result.real_bytes,
+        vector=COPY_BYTES // result.bytes,
     )
 
 

@@ -16,9 +16,10 @@ from .problem import OPERANDS, GemmProblem, MatrixLayout
 #: Bytes that are copied at once: the widest of cp.async and of AMD's loads, and a row of ldmatrix.
 COPY_BYTES = 16
 
-#: Elements between rows in local memory, by their bytes, of a slab that NVIDIA's units load element
-#: by element: the lanes of a sub-group then read different banks. Elsewhere it is `COPY_BYTES`.
-_PADDING = {4: 8, 8: 4}
+#: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that
+#: NVIDIA's units load element by element: the lanes that read at once then read different banks.
+#: Elsewhere it is `COPY_BYTES`.
+_PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, True): 4}
 
 #: Of ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in a piece of the
 #: slab of 16 positions and 32 bytes of depths, by operand and by whether k is contiguous.
@@ -229,13 +230,14 @@ def as_copied(problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit) -> G
 def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
     """Elements between the rows of a slab in local memory."""
     if unit.loads_elements(along_k):
-        return _PADDING[stored_bytes]
+        return _PADDING[stored_bytes, along_k]
     return COPY_BYTES // stored_bytes
 
 
 def most_padding(stored_bytes: int) -> int:
-    """The most of any unit."""
-    return max(*_PADDING.values(), COPY_BYTES // stored_bytes)
+    """The most of any unit for elements of at least so many bytes."""
+    loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
+    return max(*loaded, COPY_BYTES // stored_bytes)
 
 
 def matrix_slabs(

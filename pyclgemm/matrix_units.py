@@ -7,7 +7,7 @@ from .errors import UnsupportedError
 from .matrix_unit import MatrixUnit
 from .matrix_units_amd import amd_unit
 from .matrix_units_nvidia import nvidia_unit
-from .precision import Precision
+from .precision import Precision, is_complex
 
 _VENDORS = {"nvidia": nvidia_unit, "amd": amd_unit}
 
@@ -37,6 +37,27 @@ def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None
     if precision.multiplied is None:
         return None
     return unit_multiplying(precision.multiplied, precision.arithmetic, traits)
+
+
+def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
+    """The unit of a device for elements of a type in a precision; None if there is none.
+
+    Complex elements are two numbers for NVIDIA's units, which take them by elements.
+
+    Examples
+    --------
+    >>> from pyclgemm.precision import resolve_precision
+    >>> from pyclgemm.typical import typical_traits
+    >>> double = resolve_precision("F64_F64_F64", "float64")
+    >>> element_unit("complex128", double, typical_traits("sm_90")).operand
+    'float64'
+    >>> element_unit("complex128", double, typical_traits("gfx90a")) is None
+    True
+    """
+    unit = matrix_unit(precision, traits)
+    if unit is not None and is_complex(dtype) and not unit.loads_elements(True):
+        return None
+    return unit
 
 
 def unit_multiplying(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:

@@ -26,9 +26,9 @@ from .constraints import violations
 from .device import DeviceTraits
 from .errors import ArgumentError
 from .gemv_unit_codegen import register_unit
-from .matrix_units import matrix_unit
+from .matrix_units import element_unit
 from .path_order import fills_fragments, is_small_batch
-from .precision import Precision, is_complex
+from .precision import Precision
 from .problem import GemmProblem
 from .tuning_axes import Point, bounds_of, coordinates_of, family_axes, parameters_at
 from .wgmma_units import wgmma_unit
@@ -171,11 +171,9 @@ def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple
     """
     if traits.type == "cpu":
         return ("cpu",)
-    units: tuple[str, ...] = ()
-    if not is_complex(dtype):
-        units += ("wgmma",) if wgmma_unit(precision, traits) else ()
-        units += ("matrix",) if matrix_unit(precision, traits) else ()
-        units += ("gemv_unit",) if register_unit(precision, traits) else ()
+    units: tuple[str, ...] = ("wgmma",) if wgmma_unit(precision, traits) else ()
+    units += ("matrix",) if element_unit(dtype, precision, traits) else ()
+    units += ("gemv_unit",) if register_unit(precision, traits) else ()
     return units if precision.multiplied_by_units_alone else ("indirect", "direct", "gemv", *units)
 
 
@@ -247,7 +245,7 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     if family in SMALL_FAMILIES:
         return family == small
     if small is not None:
-        unit = matrix_unit(problem.precision, traits)
+        unit = element_unit(problem.dtype, problem.precision, traits)
         return family == MatrixConfig.family and unit is not None and fills_fragments(problem, unit)
     return min(problem.m, problem.n) <= _FEW.get(family, math.inf)
 

@@ -6,7 +6,7 @@ from .config import Config, GemvUnitConfig, MatrixConfig, WgmmaConfig
 from .device import DeviceTraits
 from .gemv_unit_codegen import register_unit
 from .matrix_slab import split_type
-from .matrix_units import matrix_unit
+from .matrix_units import element_unit
 from .problem import GemmProblem
 from .wgmma_units import wgmma_unit
 
@@ -36,9 +36,9 @@ def unit_refusal(config: Config, problem: GemmProblem, traits: DeviceTraits) -> 
     """
     name = problem.precision.name
     if isinstance(config, MatrixConfig):
-        unit = matrix_unit(problem.precision, traits)
+        unit = element_unit(problem.dtype, problem.precision, traits)
         if unit is None:
-            return f"no matrix unit for {name}"
+            return f"no matrix unit for {name}{' of complex elements' if problem.complex else ''}"
         if config.UNALIGNED and split_type(problem.precision, unit):
             return (
                 f"UNALIGNED is {config.UNALIGNED}; for {name} operands are split into parts of "

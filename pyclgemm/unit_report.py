@@ -10,7 +10,7 @@ from .device import DeviceTraits
 from .element import stored_bytes
 from .matrix_slab import COPY_BYTES
 from .matrix_unit import MatrixUnit
-from .matrix_units import matrix_unit
+from .matrix_units import element_unit
 from .problem import OPERANDS, GemmProblem, MatrixLayout
 from .wgmma_units import FRAGMENT_ROWS, WgmmaUnit, wgmma_unit
 
@@ -40,14 +40,13 @@ def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32: 16 x 8 x 16 of float16'
     """
     precision = problem.precision
-    if problem.complex:
-        return f"none: they multiply real elements, not {problem.dtype}"
     if precision.multiplied is None:
         return f"none: {precision.name} is not what any unit computes"
-    unit = matrix_unit(precision, traits)
+    unit = element_unit(problem.dtype, precision, traits)
     if config.family not in UNIT_FAMILIES:
         if unit is None:
-            return f"none: the device has none for {precision.name} that this version drives"
+            what = f"{precision.name}{' of complex elements' if problem.complex else ''}"
+            return f"none: the device has none for {what} that this version drives"
         return f"not used on the {config.family} path, though the device has {_named(unit)}"
     if isinstance(config, WgmmaConfig):
         warpgroup = wgmma_unit(precision, traits)

@@ -158,8 +158,10 @@ BROKEN: list[tuple[Any, dict[str, int], str, str]] = [
     (MATRIX, {"STAGES": 5}, "float16", "STAGES must be one of 1, 2, 3, 4, 6, 8: STAGES is 5"),
     (MATRIX, {"STAGES": 1}, "float16", "slabs that are copied past the registers need STAGES of 2 "
      "to 8, through them 1 or 2: STAGES is 1"),
-    (MATRIX, {}, "complex64", "matrix units multiply real elements of 1, 2, 4 or 8 bytes: they are "
-     "complex64"),
+    (MATRIX, {}, "complex64", "matrix units multiply real elements of 1, 2, 4 or 8 bytes, and "
+     "complex ones of 16: they are complex64"),
+    (MATRIX, {"UNALIGNED": 1}, "complex128", "UNALIGNED is for elements smaller than the pieces "
+     "of 16 bytes: they are complex128"),
     (MATRIX, {"MWG": 48}, "float16", "must be multiples of 16, the depth also of 32 bytes: 48 x 32 "
      "among 2 x 1 sub-groups, KWG is 16"),
     (MATRIX, {}, "int8", "the depth also of 32 bytes: 32 x 32 among 2 x 1 sub-groups, KWG is 16"),

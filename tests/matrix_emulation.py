@@ -31,6 +31,7 @@ LOAD = re.compile(
     re.DOTALL,
 )
 LOAD_ELEMENT = re.compile(r'asm volatile\("ld\.shared\.f(32|64).*?"memory"\);')
+LOAD_PAIR = re.compile(r'asm volatile\("ld\.shared\.v2\.f64.*?"memory"\);')
 MEET = 'asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");'
 UNROLLING = re.compile(r"#pragma unroll.*")
 APPROXIMATION = re.compile(r'asm\("(?P<name>ex2|rcp|max)\..*?\);')
@@ -189,6 +190,7 @@ def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
     """A kernel for a matrix unit, with plain C in the place of each instruction."""
     text = LOAD.sub(lambda load: _COLUMNS if load["trans"] else _ROWS, source.text)
     text = LOAD_ELEMENT.sub("loaded = *from;", text).replace(MEET, _MEET)
+    text = LOAD_PAIR.sub("real = from->x; imaginary = from->y;", text)
     text = APPROXIMATION.sub(lambda asm: _APPROXIMATED[asm["name"]], text)
     call = MULTIPLY.search(text)
     assert call
@@ -232,7 +234,7 @@ def _with_exchange(text: str, unit: MatrixUnit) -> str:
     """Give the functions of a kernel local memory in which the lanes of a sub-group meet."""
     share = f"[2][{unit.a_registers}]"
     text = re.sub(
-        r"(load_[ab]|multiply_accumulate)\((?=uint \*to|uint \*c|element \*c|sums \*c)",
+        r"(load_[ab]|multiply_accumulate)\((?=uint \*to|(uint|double|element|sums) \*c)",
         rf"\1(__local ulong (*exchange){share}, ",
         text,
     )

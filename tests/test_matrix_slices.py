@@ -25,6 +25,7 @@ SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)
         ("float16", "F16_F16_F16", {"SLICES": 2, "FRAGMENTS": 2}),
         ("bfloat16", "BF16_BF16_F32", {"MWG": 16, "NWG": 64, "SUBGROUPS_N": 2, "SLICES": 2}),
         ("float64", "F64_F64_F64", {"SLICES": 2, "STAGES": 4}),
+        ("complex128", "F64_F64_F64", {"SLICES": 2, "STAGES": 3, "FRAGMENTS": 2}),
         ("int8", "I8_I8_I32", {"KWG": 128, "FRAGMENTS": 2, "SLICES": 2}),
         ("float32", "TF32_TF32_F32_X3", {"SLICES": 2, "FRAGMENTS": 2, "STAGES": 3}),
     ],
@@ -34,8 +35,9 @@ def test_slices(
     units: None, queue: Any, dtype: str, precision: str, changes: Any, out: Layout
 ) -> None:
     """Odd sizes, so that rows end within a piece, and more than one slab."""
+    activation = None if dtype == "complex128" else "relu"
     check_gemm(
-        queue, (45, 39, 150), dtype, out=out, c=ROW, bias=True, activation="relu", alpha=3,
+        queue, (45, 39, 150), dtype, out=out, c=ROW, bias=True, activation=activation, alpha=3,
         beta=-2, precision=precision, config=replace(SLICED, **changes),
     )  # fmt: skip
 

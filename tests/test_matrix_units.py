@@ -16,6 +16,7 @@ from reference import assert_close, expected_gemm
 
 import pyclgemm
 from pyclgemm.config import MatrixConfig, XgemmDirectConfig
+from pyclgemm.constraints import violations
 from pyclgemm.database import Database
 from pyclgemm.database_file import DatabaseFile
 from pyclgemm.device import traits_of
@@ -31,6 +32,8 @@ from pyclgemm.records import Entry, Match, Record, Source
 from pyclgemm.schedule import make_schedule
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
+from pyclgemm.unit_refusal import unit_refusal
+from pyclgemm.unit_report import describe_unit
 
 H100 = typical_traits("sm_90")
 CONFIG = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2, GROUP_M=2)
@@ -51,6 +54,10 @@ PRECISIONS = (
         ("float16", "F16_F16_F16", ROW_ALIGNED, ROW_ALIGNED),
         # A and B are loaded by the same lines in these: two of the four show each twice.
         *(("float64", "F64_F64_F64", a, a) for a in ALIGNED),
+        # An element is 16 bytes: rows of any length are copied where they lie.
+        ("complex128", "F64_F64_F64", ROW, COLUMN),
+        ("complex128", "F64_F64_F64", COLUMN, ROW),
+        ("complex128", "F64_F64_F64", STRIDED, STRIDED),
         ("float32", "TF32_TF32_F32", ROW_ALIGNED, COLUMN_ALIGNED),
         ("float32", "TF32_TF32_F32", COLUMN_ALIGNED, ROW_ALIGNED),
         ("float32", "BF16_BF16_F32_X3", COLUMN_ALIGNED, ROW_ALIGNED),
@@ -73,7 +80,8 @@ def test_rows_that_cannot_be_copied_are_packed(units: None, queue: Any, a: Any, 
 
 def test_a_constant_operand_is_read_as_it_was_packed(units: None, queue: Any) -> None:
     packed = PackedLayout("gpu", depth_block=16, width=32)
-    check_gemm(queue, (33, 35, 37), "float16", config=CONFIG, pack=packed)
+    for dtype in ("float16", "complex128"):
+        check_gemm(queue, (33, 35, 37), dtype, config=CONFIG, pack=packed)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (32, 32, 16), (31, 33, 17), (65, 1, 130), (5, 70, 0)])
@@ -103,6 +111,7 @@ def test_tiles(units: None, queue: Any, config: MatrixConfig) -> None:
     ("dtype", "precision", "depth"),
     [
         ("float64", "F64_F64_F64", 16),
+        ("complex128", "F64_F64_F64", 16),
         ("float32", "TF32_TF32_F32_X3", 32),
         ("int8", "I8_I8_I32", 64),
     ],
@@ -130,6 +139,14 @@ def test_epilogue(units: None, queue: Any, dtype: str, out: Any) -> None:
     check_gemm(queue, (37, 33, 40), dtype, out=out, in_place=True, beta=2.0, config=CONFIG)
     # Without an addend, so that what is written beside the result is no NaN, as what lies there.
     check_gemm(queue, (37, 33, 40), dtype, out=out, config=CONFIG)
+
+
+@pytest.mark.parametrize(("trans_a", "trans_b"), [("C", "N"), ("N", "C"), ("C", "C")])
+def test_conjugates(units: None, queue: Any, trans_a: str, trans_b: str) -> None:
+    check_gemm(
+        queue, (37, 33, 40), "complex128", c=ROW, bias=True, alpha=0.5 - 2j, beta=1j,
+        trans_a=trans_a, trans_b=trans_b, config=CONFIG,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("c", [ROW_ALIGNED, ROW, COLUMN, None], ids=str)
@@ -170,6 +187,14 @@ def test_the_text_has_the_instruction_and_nothing_undecided(dtype: str, precisio
     assert not re.search(r"[^\w]if \((0|1|true|false)\)", text)
 
 
+def test_a_complex_product_is_four_real_ones_and_an_element_one_load() -> None:
+    text = generate_gemm(GemmShape(64, 64, 64).problem("complex128"), CONFIG, H100).text
+    assert text.count("multiply_accumulate(accumulators") == 4
+    assert text.count("= load_element(") == 3  # two of A's fragment, one of B's
+    assert "double accumulators[A_FRAGMENTS][B_FRAGMENTS][2][4];" in text
+    assert "ld.shared.v2.f64" in text
+
+
 @pytest.mark.parametrize(
     ("precision", "dtype", "sizes", "layout", "packed"),
     [
@@ -184,6 +209,8 @@ def test_the_text_has_the_instruction_and_nothing_undecided(dtype: str, precisio
         ("TF32_TF32_F32_X3", "float32", (32, 32, 32), "NT", ["packed_a", "packed_b"]),  # in parts
         ("BF16_BF16_F32", "float32", (32, 32, 32), "NT", ["packed_a", "packed_b"]),  # rounded
         (None, "float64", (32, 32, 30), "NN", []),
+        (None, "complex128", (31, 33, 29), "TN", []),
+        (None, "complex128", (32, 32, 32), "CN", ["packed_a"]),  # conjugated on the way
     ],
 )
 def test_only_rows_of_16_bytes_are_copied_where_they_lie(
@@ -263,6 +290,22 @@ def test_a_device_has_units_or_says_so(queue: Any, rng: Any, precision: str) -> 
     else:
         with pytest.raises(UnsupportedError, match=f"{precision}, for which .* has no"):
             pyclgemm.gemm(queue, a, b, precision=precision)
+
+
+def test_units_that_take_no_complex_elements_say_so() -> None:
+    problem = GemmShape(64, 64, 64).problem("complex128")
+    gfx90a = typical_traits("gfx90a")
+    assert (
+        unit_refusal(CONFIG, problem, gfx90a)
+        == "no matrix unit for F64_F64_F64 of complex elements"
+    )
+    direct = XgemmDirectConfig(
+        WGD=8, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
+    )
+    assert "of complex elements" in describe_unit(problem, direct, gfx90a)
+    assert unit_refusal(CONFIG, problem, H100) == ""
+    (broken,) = violations(replace(CONFIG, UNALIGNED=1), "complex128", H100)
+    assert "UNALIGNED" in broken
 
 
 def test_complex_elements_are_refused(queue: Any) -> None:

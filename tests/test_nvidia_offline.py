@@ -103,6 +103,13 @@ CASES = {
         GemvUnitConfig(MR=32, SUBGROUPS=16, VW=2, KWI=4, STREAMB=1),
         {"m": 32, "dtype": "bfloat16", "trans_b": "T"},
     ),
+    "mma.sync, complex128": (
+        replace(DOUBLE, NWG=64), {"dtype": "complex128", **WHOLE, "activation": None},
+    ),
+    "mma.sync, complex128, a step ahead": (
+        replace(DOUBLE, NWG=64, SUBGROUPS_M=4, SUBGROUPS_N=2, FRAGMENTS=2),
+        {"dtype": "complex128", **WHOLE, "activation": None},
+    ),
     "mma.sync, float64": (DOUBLE, {"dtype": "float64", **WHOLE}),
     "mma.sync, float64, a step ahead": (
         replace(DOUBLE, FRAGMENTS=2), {"dtype": "float64", **WHOLE},

@@ -135,6 +135,7 @@ def test_batches_of_small_products_have_a_family_of_their_own(traits, family):
         ((64, 64, 64), "float64", True),
         ((64, 64, 64), "float32", False),
         ((64, 64, 64), "complex64", False),
+        ((64, 64, 64), "complex128", True),
     ],
 )
 def test_matrix_units_compete_for_small_products(sizes, dtype, competes):

@@ -34,7 +34,8 @@ CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
         ("float16", None, GEMV, H100, ["not used on the gemv path", "m16n8k16"]),
         ("float16", None, GEMV, V100, ["none", "F16_F16_F32"]),
         ("float32", None, INDIRECT, H100, ["none", "F32_F32_F32"]),
-        ("complex64", None, INDIRECT, H100, ["none", "complex64"]),
+        ("complex64", None, INDIRECT, H100, ["none", "F32_F32_F32"]),
+        ("complex128", None, MATRIX, H100, ["m16n8k4", "16 x 8 x 4 of float64"]),
     ],
 )
 def test_the_unit_or_the_reason(
