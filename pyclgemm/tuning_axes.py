@@ -15,7 +15,7 @@ import numpy as np
 from .config import FAMILIES, Config, CpuConfig, SmallCpuConfig, XgemmConfig, XgemmDirectConfig
 from .constraint_forms import is_staged_as_stored
 from .device import DeviceTraits, has_async_copy, has_cache_hints
-from .matrix_slab import split_type
+from .matrix_slab import COPY_BYTES, split_type
 from .matrix_units import matrix_unit, sub_group_lanes
 from .precision import Precision
 from .tiling import slab_copy
@@ -127,7 +127,8 @@ def family_axes(
         axes = _MATRIX_AXES_THROUGH_REGISTERS if traits.vendor == "amd" else _MATRIX_AXES
         unit = matrix_unit(precision, traits) if precision else None
         packs_all = precision and unit and split_type(precision, unit)
-        return axes | ({"UNALIGNED": (0,)} if packs_all else {})
+        in_pieces = _element_bytes(dtype) == COPY_BYTES
+        return axes | ({"UNALIGNED": (0,)} if packs_all or in_pieces else {})
     if family == "gemv":
         return _GEMV_AXES if has_cache_hints(traits) else _GEMV_AXES | {"STREAMB": (0,)}
     return _tiled_axes(family, dtype, traits)

@@ -193,3 +193,11 @@ def test_an_estimated_count_agrees_with_an_exact_one():
     assert hits == pytest.approx(exact.valid / exact.points, abs=0.05)
     assert not space.count().exact
     assert space.count().points > 10**6
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"), [("float16", (0, 1)), ("float64", (0, 1)), ("complex128", (0,))]
+)
+def test_what_no_element_can_be_is_not_searched(dtype, values):
+    precision = problem(64, 64, 64, dtype).precision
+    assert search_space("matrix", dtype, AMPERE, precision).axes["UNALIGNED"] == values
