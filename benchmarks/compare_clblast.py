@@ -28,6 +28,8 @@ kernels, making of plans. The host's part depends on the contender:
 - ``pyclgemm.mma``: as ``pyclgemm``, by the kernels for mma.sync even where others are faster.
 - ``cuBLAS``, and ``cuBLAS.layer`` (bias and ReLU in the same kernel): replays of a CUDA graph,
   without the host's time of a call.
+- ``cuBLAS.stream``: cuBLAS launched one by one into a stream that is held likewise, as OpenCL has
+  to launch: a graph's kernels follow one another sooner.
 - On a CPU device all, NumPy too, wait for each product before the next.
 """
 
