@@ -177,7 +177,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % if unit.spelling == "builtin":
     sums accumulators[A_FRAGMENTS][B_FRAGMENTS];
 % else:
-    ${sum_type} accumulators[A_FRAGMENTS][B_FRAGMENTS]${f"[{products.sums}]" if products.complex else ""}[${unit.result_registers}];
+    ${sum_type} accumulators[A_FRAGMENTS][B_FRAGMENTS]${products.sum_at(products.sums)}[${unit.result_registers}];
 % endif
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
@@ -186,7 +186,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             #pragma unroll
             for (int r = 0; r < ${unit.result_registers}; ++r) {
                 % for sum in range(products.sums):
-                accumulators[i][j]${f"[{sum}]" if products.complex else ""}[r] = 0;
+                accumulators[i][j]${products.sum_at(sum)}[r] = 0;
                 % endfor
             }
         }

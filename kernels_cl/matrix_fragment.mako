@@ -188,7 +188,7 @@ ${load_vectors(slab, buffer, p)}
         for (int j = 0; j < B_FRAGMENTS; ++j) {
             % for step in range(fragments.steps):
             % for a_part, b_part, sum in products.terms:
-            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j]${f"[{sum}]" if products.complex else ""}, a_fragments${buffer}[${a_part}] + ${share_of("i", step, unit.a_registers)}, b_fragments${buffer}[${b_part}] + ${share_of("j", step, unit.b_registers)});
+            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j]${products.sum_at(sum)}, a_fragments${buffer}[${a_part}] + ${share_of("i", step, unit.a_registers)}, b_fragments${buffer}[${b_part}] + ${share_of("j", step, unit.b_registers)});
             % endfor
             % endfor
         }

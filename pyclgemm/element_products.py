@@ -32,6 +32,10 @@ class ElementProducts:
         """Whether an element is its real and imaginary part; else parts of a number add up."""
         return self.sums == 2
 
+    def sum_at(self, number: int) -> str:
+        """In C, the index of one of the sums, or the size of an array of them; empty for one."""
+        return f"[{number}]" if self.complex else ""
+
 
 #: Of B a third part is minus the imaginary one, for an instruction only adds. Two terms in a row
 #: have different sums, so that none waits for the one before.

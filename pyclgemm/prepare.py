@@ -206,8 +206,8 @@ def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> N
     if precision.needs_matrix_unit:
         if is_complex(dtype):
             raise UnsupportedError(
-                f"the operands are {dtype} and precision is {precision.name}; matrix units "
-                "multiply real elements"
+                f"the operands are {dtype} and precision is {precision.name}, which is for "
+                "real elements"
             )
         if dtype in UNIT_DTYPES and matrix_unit(precision, traits) is None:
             raise UnsupportedError(

@@ -28,7 +28,7 @@ from .errors import ArgumentError
 from .gemv_unit_codegen import register_unit
 from .matrix_units import element_unit
 from .path_order import fills_fragments, is_small_batch
-from .precision import Precision
+from .precision import Precision, is_complex
 from .problem import GemmProblem
 from .tuning_axes import Point, bounds_of, coordinates_of, family_axes, parameters_at
 from .wgmma_units import wgmma_unit
@@ -171,9 +171,10 @@ def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple
     """
     if traits.type == "cpu":
         return ("cpu",)
-    units: tuple[str, ...] = ("wgmma",) if wgmma_unit(precision, traits) else ()
+    real = not is_complex(dtype)
+    units: tuple[str, ...] = ("wgmma",) if real and wgmma_unit(precision, traits) else ()
     units += ("matrix",) if element_unit(dtype, precision, traits) else ()
-    units += ("gemv_unit",) if register_unit(precision, traits) else ()
+    units += ("gemv_unit",) if real and register_unit(precision, traits) else ()
     return units if precision.multiplied_by_units_alone else ("indirect", "direct", "gemv", *units)
 
 

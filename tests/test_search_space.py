@@ -201,3 +201,12 @@ def test_an_estimated_count_agrees_with_an_exact_one():
 def test_what_no_element_can_be_is_not_searched(dtype, values):
     precision = problem(64, 64, 64, dtype).precision
     assert search_space("matrix", dtype, AMPERE, precision).axes["UNALIGNED"] == values
+
+
+def test_what_multiplies_complex_elements_is_no_warpgroup_unit():
+    hopper = gpu(wgmma=True, local_memory_bytes=227 * 1024, fence_options="")
+    for dtype, expected in (("complex128", ["matrix"]), ("complex64", [])):
+        families = families_of(hopper, dtype, resolve_precision(None, dtype))
+        assert [one for one in families if one not in GPU_FAMILIES] == expected
+    assert "wgmma" in families_of(hopper, "float32", resolve_precision("TF32_TF32_F32", "float32"))
+    assert families_of(hopper, "complex64", resolve_precision("TF32_TF32_F32", "complex64")) == ()
