@@ -56,13 +56,14 @@ static inline ${unit.register} load_element(const __local stored *from)
 % endif
 
 % if unit.spelling == "ptx":
-${multiply_by_ptx()}
+${multiply_by_ptx(sum_type)}
 % else:
 ${multiply_by_builtin()}
 % endif
 </%def>
 
-<%def name="multiply_by_ptx()" filter="trim">
+## `sum_type`: C type of a register of the result.
+<%def name="multiply_by_ptx(sum_type='element')" filter="trim">
 // c += a b (PTX ISA, "mma").
 static inline void multiply_accumulate(${sum_type} *c, const ${unit.register} *a, const ${unit.register} *b)
 {

@@ -88,7 +88,6 @@ def generate_gemv_unit(
         gemv=config,
         unit=unit,
         constraints="fr",
-        sum_type="element",
         a_vector=_vector(problem.a, config.run) if problem.a.order == "row" else 0,
         b_vector=_vector(problem.b, config.run if along_k else config.VW),
         words=WORDS,
