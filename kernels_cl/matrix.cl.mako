@@ -177,7 +177,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % if unit.spelling == "builtin":
     sums accumulators[A_FRAGMENTS][B_FRAGMENTS];
 % else:
-    ${sum_type} accumulators[A_FRAGMENTS][B_FRAGMENTS]${products.sum_at(products.sums)}[${unit.result_registers}];
+    ${unit.result_register} accumulators[A_FRAGMENTS][B_FRAGMENTS]${products.sum_at(products.sums)}[${unit.result_registers}];
 % endif
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {

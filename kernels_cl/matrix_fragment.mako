@@ -1,7 +1,7 @@
 ## The fragments of a sub-group: from local memory into registers, and multiplied.
 ##
 ## Context: unit (a MatrixUnit), slabs (MatrixSlab), fragments (a FragmentLoad), products
-## (ElementProducts), sum_type (C type of a register of the result).
+## (ElementProducts).
 <%! part_at = lambda slab, part: f"{part} * {slab.name.upper()}_PART + " if part else "" %>
 
 <%def name="functions()" filter="trim">
@@ -56,16 +56,15 @@ static inline ${unit.register} load_element(const __local stored *from)
 % endif
 
 % if unit.spelling == "ptx":
-${multiply_by_ptx(sum_type)}
+${multiply_by_ptx()}
 % else:
 ${multiply_by_builtin()}
 % endif
 </%def>
 
-## `sum_type`: C type of a register of the result.
-<%def name="multiply_by_ptx(sum_type='element')" filter="trim">
+<%def name="multiply_by_ptx()" filter="trim">
 // c += a b (PTX ISA, "mma").
-static inline void multiply_accumulate(${sum_type} *c, const ${unit.register} *a, const ${unit.register} *b)
+static inline void multiply_accumulate(${unit.result_register} *c, const ${unit.register} *a, const ${unit.register} *b)
 {
 <%
     count = unit.result_registers

@@ -1,7 +1,8 @@
 ## The results of a work-group of matrix units, from the registers to where they belong.
 ##
 ## Context: collected (a CollectedResults or None), joined (a JoinedResults or None), unit (a MatrixUnit),
-## products (ElementProducts), whole, and what all gemm templates see.
+## products (ElementProducts), whole (the operands as they were before they were split into parts, or
+## None), and what all gemm templates see.
 <%namespace name="prelude" file="prelude.mako"/>
 <%!
 column_of = lambda part: f"column + {part}" if part else "column"
@@ -65,7 +66,7 @@ def run_of(joined, unit):
             const __local ${wide.vector(1)} *from = joined + each * JOINED_TILE + tile_row * JOINED_PITCH + tile_column;
             ${add_slice()}
         }
-        % if slabs[0].parts > 1:
+        % if whole:
         ${sum_again()}
         % endif
         ${store()}
@@ -176,16 +177,16 @@ ${there} = ${here};
     width = unit.result.width
 %>
             const int fragment_row = ${unit.result.row_step} * group + ${unit.result.row};
-            % if reads_c or problem.bias == "row" or slabs[0].parts > 1:
+            % if reads_c or problem.bias == "row" or whole:
             const extent row = first_row + fragment_row;
             % endif
             #pragma unroll
             for (int j = 0; j < B_FRAGMENTS; ++j) {
-                % if reads_c or problem.bias == "column" or slabs[0].parts > 1:
+                % if reads_c or problem.bias == "column" or whole:
                 const extent column = first_column + ${unit.n} * j + ${unit.result.column};
                 % endif
                 __local ${wide.stored} *place = collected + fragment_row * COLLECTED_PITCH + ${unit.n} * j + ${unit.result.column};
-                % if slabs[0].parts > 1:
+                % if whole:
                 ${sum_again()}
                 % endif
                 % if collected.c_in_pieces:
@@ -208,7 +209,7 @@ ${there} = ${here};
     #pragma unroll
     for (int j = 0; j < B_FRAGMENTS; ++j) {
         const extent column = b_tile + b_first + ${unit.n} * j + ${group_place(unit.result.column_step, unit.result.column, unit)};
-        % if slabs[0].parts > 1:
+        % if whole:
         ${sum_again()}
         % endif
         ${store()}
@@ -251,11 +252,7 @@ accumulators[i][j][${index}]
             element sum = 0;
             #pragma unroll 1
             for (extent p = 0; p < k; ++p) {
-                % if whole:
                 sum = fma(whole_a[WHOLE_A_AT(row, p)], whole_b[WHOLE_B_AT(p, column + r)], sum);
-                % else:
-                sum = fma(a[A_AT(row, p)], b[B_AT(p, column + r)], sum);
-                % endif
             }
             ${sum_at("r")} = sum;
         }

@@ -43,9 +43,6 @@ _PATTERNS = {
     "int8": (0x0F0F0F0F, 0),
 }
 
-#: The C type in which a unit sums, by what it multiplies, where that is not float.
-_UNIT_SUMS = {"float64": "double", "int8": "int"}
-
 #: Work-groups of a device for each compute unit: enough for every latency of a GPU to be hidden.
 _GROUPS_PER_UNIT, _GROUPS_PER_CORE = 16, 2
 _MOST_ITEMS = 256
@@ -112,7 +109,7 @@ def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
         "ceiling_matrix",
         items,
         unit=unit,
-        real=_UNIT_SUMS.get(unit.operand, "float"),
+        real=unit.result_register,
         pattern=_PATTERNS[unit.operand],
         chains=UNIT_CHAINS,
         steps=UNIT_STEPS,
@@ -120,7 +117,6 @@ def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
         slabs=(),
         fragments=FragmentLoad("ldmatrix"),
         constraints={"float64": "dd", "int8": "rr"}.get(unit.operand, "fr"),
-        sum_type="element",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from .approximation import approximation
 from .device import DeviceTraits
 from .element import WORDS
-from .element_products import ElementProducts, element_products
+from .element_products import element_products
 from .gemm_parts import GemmParts, gemm_parts
 from .kernel_source import KernelSource
 from .matrix_configs import MatrixConfig
@@ -108,7 +108,6 @@ def generate_matrix(
     unit = required_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
     parts = gemm_parts(as_copied(problem, config, unit), config, traits, whole)
-    products = element_products(problem)
     form = packed_form(problem, unit)
     packed = packed_operands(problem, config, unit)
     slabs = matrix_slabs(parts.problem, packed, config, unit)
@@ -116,8 +115,7 @@ def generate_matrix(
     stored = _BITS.get(element.stored, element.stored)
     if form.split:
         parts = parts.reading(stored)
-    reads_whole = form.split is not None and len(products.terms) > 1
-    if reads_whole:
+    if form.parts > 1:
         parts = parts.reading_whole()
     return parts.source(
         "gemm_matrix",
@@ -132,21 +130,13 @@ def generate_matrix(
         past_registers=unit.spelling == "ptx" and not config.UNALIGNED,
         stored=stored,
         piece=f"{stored}{COPY_BYTES // element.stored_bytes}",
-        whole=whole if reads_whole else None,
+        whole=whole if form.parts > 1 else None,
         constraints=(
             _PACKED_CONSTRAINTS if unit.packed_sums else _CONSTRAINTS.get(unit.operand, "fr")
         ),
-        products=products,
-        sum_type=_sum_type(products, parts, unit),
+        products=element_products(problem),
         approximation=_approximation(parts, unit),
     )
-
-
-def _sum_type(products: ElementProducts, parts: GemmParts, unit: MatrixUnit) -> str:
-    """C type of a register of the result."""
-    if unit.packed_sums:
-        return "uint"
-    return parts.wide.real if products.complex else "element"
 
 
 def _approximation(parts: GemmParts, unit: MatrixUnit) -> tuple[float, ...]:

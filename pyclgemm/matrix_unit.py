@@ -16,6 +16,11 @@ Multiplied = Literal["int8", "float16", "bfloat16", "tf32", "float64"]
 #: What a unit sums in.
 Summed = Literal["int32", "float16", "float32", "float64"]
 
+#: C types of a register of the result; of float16 it holds two neighbours, as bits.
+_SUM_REGISTERS: dict[Summed, str] = {
+    "int32": "int", "float16": "uint", "float32": "float", "float64": "double",
+}  # fmt: skip
+
 _OPERAND_BYTES: dict[Multiplied, int] = {
     "int8": 1, "float16": 2, "bfloat16": 2, "tf32": 4, "float64": 8,
 }  # fmt: skip
@@ -197,6 +202,11 @@ class MatrixUnit:
     def packed_sums(self) -> bool:
         """Whether a register of the result holds two neighbours."""
         return self.sums == "float16"
+
+    @property
+    def result_register(self) -> str:
+        """C type in which a lane holds elements of the result."""
+        return _SUM_REGISTERS[self.sums]
 
     @property
     def result_registers(self) -> int:

@@ -234,7 +234,7 @@ def _with_exchange(text: str, unit: MatrixUnit) -> str:
     """Give the functions of a kernel local memory in which the lanes of a sub-group meet."""
     share = f"[2][{unit.a_registers}]"
     text = re.sub(
-        r"(load_[ab]|multiply_accumulate)\((?=uint \*to|(uint|double|element|sums) \*c)",
+        r"(load_[ab]|multiply_accumulate)\((?=uint \*to|(uint|int|float|double|sums) \*c)",
         rf"\1(__local ulong (*exchange){share}, ",
         text,
     )
