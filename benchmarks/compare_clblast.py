@@ -30,7 +30,10 @@ kernels, making of plans. The host's part depends on the contender:
   without the host's time of a call.
 - ``cuBLAS.stream``: cuBLAS launched one by one into a stream that is held likewise, as OpenCL has
   to launch: a graph's kernels follow one another sooner.
-- On a CPU device all, NumPy too, wait for each product before the next.
+- On a CPU device all, NumPy too, wait for each product before the next; ``pyclgemm.queued`` does
+  not, as where layers follow one another: its bursts end with one wait.
+
+Operands are rotated among as many sets as no cache holds; ``--sets 1`` leaves them in it.
 """
 
 from __future__ import annotations
@@ -153,6 +156,10 @@ def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None
     "--count", type=click.IntRange(1), default=200, show_default=True,
     help="Shapes in the suite `random`.",
 )  # fmt: skip
+@click.option(
+    "--sets", type=click.IntRange(1),
+    help="Sets of operands to rotate among; 1 leaves them in the cache. [default: too many]",
+)  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all random numbers.")
 @click.option(
     "--fill-queue/--no-fill-queue", default=None, hidden=True,
@@ -174,6 +181,7 @@ def main(
     seconds_per_case: float | None,
     max_seconds: float | None,
     count: int,
+    sets: int | None,
     seed: int,
     fill_queue: bool | None,
 ) -> None:
@@ -217,6 +225,7 @@ def main(
         say=lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True),
         longest_product=max_seconds or (2.0 if suites or not shapes else float("inf")),
         blocker=QueueBlocker(queue) if fills_queue else None,
+        sets=sets,
         seed=seed,
     )
     columns = (

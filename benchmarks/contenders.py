@@ -30,6 +30,7 @@ from pyclgemm.rotation import in_turn
 PLAN = "pyclgemm"
 GEMM = "pyclgemm.gemm"
 PACKED = "pyclgemm.packed"
+QUEUED = "pyclgemm.queued"
 LAYER = "DenseLayer"
 CLBLAST = "CLBlast"
 NUMPY = "NumPy"
@@ -38,7 +39,7 @@ MMA = "pyclgemm.mma"
 CUBLAS_STREAM = "cuBLAS.stream"
 CUBLAS_LAYER = "cuBLAS.layer"
 NAMES = (
-    PLAN, GEMM, PACKED, LAYER, MMA, CLBLAST, NUMPY, CUBLAS, CUBLAS_STREAM, CUBLAS_LAYER,
+    PLAN, GEMM, PACKED, LAYER, QUEUED, MMA, CLBLAST, NUMPY, CUBLAS, CUBLAS_STREAM, CUBLAS_LAYER,
 )  # fmt: skip
 
 #: Kernels of one call at most: two that pack, one that multiplies; CLBlast pads c as well,
@@ -201,6 +202,13 @@ def mma_contender(operands: Operands) -> DeviceContender:
     problem, traits = product_of(inquiry).problem, traits_of(operands.queue.device)
     config = choose(problem, traits, load_database(), "matrix").config
     return plan_contender(operands, MMA, config)
+
+
+def queued_contender(operands: Operands) -> DeviceContender:
+    """Call a plan on a CPU without waiting for each product, as layers follow one another."""
+    contender = plan_contender(operands, QUEUED)
+    contender.waits_for_each = False
+    return contender
 
 
 def gemm_contender(operands: Operands) -> DeviceContender:

@@ -12,10 +12,12 @@ from benchmarks.session import Factory
 from pyclgemm.ahead_timing import LONGEST_PRODUCT
 
 #: Timed behind a blocker where short: what their calls cost the host is not the question.
-_QUEUED = (
+_BEHIND_BLOCKER = (
     contenders.PLAN, contenders.PACKED, contenders.LAYER, contenders.MMA, contenders.CLBLAST,
     contenders.CUBLAS_STREAM,
 )  # fmt: skip
+#: Asked for by name: they show why another contender is as fast as it is.
+_BY_NAME = (contenders.QUEUED, contenders.MMA, contenders.CUBLAS_STREAM)
 _IN_GRAPHS = (contenders.CUBLAS, contenders.CUBLAS_LAYER)
 _OF_CUBLAS = (*_IN_GRAPHS, contenders.CUBLAS_STREAM)
 
@@ -50,6 +52,10 @@ def make_factories(
         contenders.MMA: contenders.mma_contender,
         contenders.NUMPY: contenders.NumpyContender,
     }
+    if device.type & cl.device_type.CPU:
+        factories[contenders.QUEUED] = contenders.queued_contender
+    elif contenders.QUEUED in names:
+        say(f"{contenders.QUEUED} is left out: on this device no contender waits for each product.")
     facts |= {"clblast": "absent", "torch": "absent"}
     if contenders.CLBLAST in names:
         try:
@@ -81,11 +87,11 @@ def make_factories(
 def default_names(device: cl.Device) -> list[str]:
     """All that the device can be compared with; NumPy only where it runs on the same processor.
 
-    The kernels for mma.sync are asked for by name: pyclgemm takes them where they are fastest; so
-    is cuBLAS without a graph.
+    Some are asked for by name: products not waited for one by one, the kernels for mma.sync, which
+    pyclgemm takes where they are fastest, and cuBLAS without a graph.
     """
     on_cpu = bool(device.type & cl.device_type.CPU)
-    left_out = {contenders.MMA, contenders.CUBLAS_STREAM}
+    left_out = set(_BY_NAME)
     if not on_cpu:
         left_out.add(contenders.NUMPY)
     return [name for name in contenders.NAMES if name not in left_out]
@@ -109,6 +115,8 @@ def describe_clocks(names: Iterable[str], *, fills_queue: bool, on_cpu: bool) ->
     'pyclgemm, CLBlast: device alone below 200 us (queue filled ahead), else host; cuBLAS: CUDA graph'
     >>> describe_clocks(["pyclgemm", "NumPy"], fills_queue=False, on_cpu=True)
     'pyclgemm, NumPy: host, each product waited for'
+    >>> describe_clocks(["pyclgemm.queued"], fills_queue=False, on_cpu=True)
+    'pyclgemm.queued: host, the last of a burst waited for'
     """  # noqa: E501
     host = "host, each product waited for" if on_cpu else "host"
     short = f"device alone below {1e6 * LONGEST_PRODUCT:.0f} us (queue filled ahead), else {host}"
@@ -116,7 +124,9 @@ def describe_clocks(names: Iterable[str], *, fills_queue: bool, on_cpu: bool) ->
     for name in names:
         if name in _IN_GRAPHS:
             clock = "CUDA graph"
+        elif name == contenders.QUEUED:
+            clock = "host, the last of a burst waited for"
         else:
-            clock = short if fills_queue and name in _QUEUED else host
+            clock = short if fills_queue and name in _BEHIND_BLOCKER else host
         clocks.setdefault(clock, []).append(name)
     return "; ".join(f"{', '.join(timed)}: {clock}" for clock, timed in clocks.items())

@@ -80,8 +80,8 @@ class Operands:
     queue : pyopencl.CommandQueue
         In order, without profiling, which would slow each launch.
     sets : sequence of OperandSet
-        Several where one would stay in a GPU's cache; they have buffers of their own on the
-        device, and the same numbers.
+        Several where one would stay in a cache; they have the same numbers, in buffers of their
+        own, on a CPU's host too.
     bias : Matrix
         One row of n elements, for dense layers.
     """
@@ -133,7 +133,11 @@ def memory_shortage(case: Case, arithmetic: Arithmetic, device: cl.Device) -> st
 
 
 def make_operands(
-    case: Case, arithmetic: Arithmetic, queue: cl.CommandQueue, rng: np.random.Generator
+    case: Case,
+    arithmetic: Arithmetic,
+    queue: cl.CommandQueue,
+    rng: np.random.Generator,
+    count: int | None = None,
 ) -> Operands:
     """Fill the matrices of a case with random numbers, on host and device.
 
@@ -147,7 +151,10 @@ def make_operands(
         In order, without profiling.
     rng : numpy.random.Generator
         Source of the numbers.
+    count : int, optional
+        Sets to rotate among. By default as many as no cache holds.
     """
+    on_cpu = bool(queue.device.type & cl.device_type.CPU)
     dtype, result_dtype = arithmetic.dtype, arithmetic.result_dtype
 
     def matrix(shape: tuple[int, ...], dtype: str) -> Matrix:
@@ -158,7 +165,9 @@ def make_operands(
     def copy(matrix: Matrix) -> Matrix:
         base = cl_array.empty_like(matrix.device_base)
         cl.enqueue_copy(queue, base.base_data, matrix.device_base.base_data)
-        return replace(matrix, device_base=base)
+        # NumPy is to find its operands where a CPU device finds them.
+        host_base = matrix.host_base.copy() if on_cpu else matrix.host_base
+        return replace(matrix, host_base=host_base, device_base=base)
 
     def as_set(a: Matrix, b: Matrix, out: Matrix) -> OperandSet:
         return OperandSet(a, b, out, a.device, b.device, out.device)
@@ -170,7 +179,8 @@ def make_operands(
         matrix(case.shape_out, result_dtype),
     ]
     sets = [as_set(*first)]
-    for _ in range(1, rotated_sets(case.bytes(dtype, result_dtype), queue.device)):
+    count = count or rotated_sets(case.bytes(dtype, result_dtype), queue.device)
+    for _ in range(1, count):
         sets.append(as_set(*map(copy, first)))
     queue.finish()
     bias = uniform(rng, (1, case.n), result_dtype)

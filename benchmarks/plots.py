@@ -24,6 +24,7 @@ from benchmarks.contenders import (
     NUMPY,
     PACKED,
     PLAN,
+    QUEUED,
 )
 from benchmarks.distribution import ratio_columns
 from benchmarks.report import REFERENCES, speed_table
@@ -35,9 +36,9 @@ _MOST_BARS = 40
 _COLOURS = {
     PLAN: "#0072B2", GEMM: "#56B4E9", PACKED: "#009E73", LAYER: "#CC79A7",
     MMA: "#000000", CLBLAST: "#D55E00", NUMPY: "#7F7F7F", CUBLAS: "#E69F00",
-    CUBLAS_STREAM: "#8C564B", CUBLAS_LAYER: "#F0E442",
+    CUBLAS_STREAM: "#8C564B", CUBLAS_LAYER: "#F0E442", QUEUED: "#17BECF",
 }  # fmt: skip
-_MARKERS = dict(zip(NAMES, "osD^*vxP<h", strict=True))
+_MARKERS = dict(zip(NAMES, "osD^p*vxP<h", strict=True))
 
 
 def plot_suite(frame: pd.DataFrame, suite: str, path: Path) -> None:

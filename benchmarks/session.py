@@ -19,6 +19,7 @@ from benchmarks.contenders import (
     MMA,
     PACKED,
     PLAN,
+    QUEUED,
     CheckedContender,
 )
 from benchmarks.measure import MeasurementInterrupted, Timing, measure_in_turn
@@ -31,7 +32,7 @@ from pyclgemm.queue_blocker import Blocker
 Factory = Callable[[Operands], CheckedContender]
 
 #: Contenders of this library; `DENSE_ONLY` needs a constant second operand.
-OWN = (PLAN, GEMM, PACKED, LAYER, MMA)
+OWN = (PLAN, GEMM, PACKED, LAYER, QUEUED, MMA)
 DENSE_ONLY = (PACKED, LAYER, CUBLAS_LAYER)
 
 
@@ -56,6 +57,8 @@ class Session:
         Holds `queue` while short products are enqueued; None times all on the host.
     clock : Clock or None
         Another source of time than the host's clock.
+    sets : int or None
+        Sets of operands to rotate among; None takes as many as no cache holds.
     own : collection of str
         Contenders of this library, which must not fail.
     records : list of Record
@@ -71,6 +74,7 @@ class Session:
     longest_product: float
     blocker: Blocker | None = None
     clock: Clock | None = None
+    sets: int | None = None
     seed: int = 0
     own: Collection[str] = OWN
     records: list[Record] = field(default_factory=list)
@@ -124,7 +128,7 @@ class Session:
         if not names:
             return
         rng = np.random.default_rng([self.seed, case.m, case.n, case.k])
-        operands = make_operands(case, arithmetic, self.queue, rng)
+        operands = make_operands(case, arithmetic, self.queue, rng, self.sets)
         reference = make_reference(operands, rng)
         errors: dict[str, tuple[float, float]] = {}
         contenders = []

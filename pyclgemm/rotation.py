@@ -1,4 +1,4 @@
-"""Sets of operands to rotate among, so that a GPU's cache does not hold them all."""
+"""Sets of operands to rotate among, so that no cache holds them all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pyopencl as cl
 
 T = TypeVar("T")
 
-#: Rotated sets together are to exceed so many bytes: the largest cache of a GPU, and more.
+#: Rotated sets together are to exceed so many bytes: the largest cache of a GPU, and more. A CPU
+#: may have one that is larger yet, but seldom to itself.
 _LEAST_BYTES = 128 << 20
 _MOST_SETS = 64
 
@@ -18,8 +19,7 @@ _MOST_SETS = 64
 def rotated_sets(set_bytes: int, device: cl.Device) -> int:
     """How many sets of operands to rotate among.
 
-    A program whose operands come from elsewhere finds them in memory, not in the cache. CPUs
-    get one set: their caches are what a user's own loop meets.
+    A program whose operands come from elsewhere finds them in memory, not in the cache.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ def rotated_sets(set_bytes: int, device: cl.Device) -> int:
     >>> rotated_sets(1 << 30, queue.device)
     1
     """
-    if device.type & cl.device_type.CPU:
-        return 1
-    wanted = max(_LEAST_BYTES, 2 * device.global_mem_cache_size)
+    wanted = _LEAST_BYTES
+    if not device.type & cl.device_type.CPU:  # whose runtimes tell of one core's, or of a host's
+        wanted = max(wanted, 2 * device.global_mem_cache_size)
     return int(min(_MOST_SETS, max(1, -(-wanted // max(1, set_bytes)))))
 
 

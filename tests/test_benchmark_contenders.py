@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import benchmark_fakes  # noqa: F401 - first: it finds the benchmarks, or skips
 import numpy as np
+import pyopencl as cl
 import pytest
+from benchmark_fakes import FLOAT32
 
 from benchmarks import contenders, operands
 from benchmarks.arithmetic import arithmetic_of
@@ -57,6 +58,47 @@ def test_every_set_has_buffers_of_its_own_and_gets_its_product(
             for one in made.sets:
                 result = one.out.device_base.get(queue)[:, : case.n]
                 np.testing.assert_allclose(result, one.a.host @ one.b.host, rtol=1e-4, atol=1e-5)
+
+
+def test_on_a_cpu_numpy_finds_every_set_where_the_device_finds_it(
+    queue: Any, rng: np.random.Generator
+) -> None:
+    made = make_operands(Case(5, 6, 7), arithmetic_of("float32"), queue, rng, count=3)
+    places = {
+        matrix.host_base.ctypes.data for one in made.sets for matrix in (one.a, one.b, one.out)
+    }
+    assert len(places) == (9 if queue.device.type & cl.device_type.CPU else 3)
+    for one in made.sets:
+        np.testing.assert_array_equal(one.a.host, made.sets[0].a.host)
+        np.testing.assert_array_equal(one.b.host, one.device_b.get())
+
+
+def test_sets_are_as_many_as_asked_for_or_more_than_caches_hold(
+    queue: Any, rng: np.random.Generator
+) -> None:
+    def count(*given: int) -> int:
+        return len(make_operands(Case(64, 64, 64), FLOAT32, queue, rng, *given).sets)
+
+    assert (count(1), count(2), count()) == (1, 2, 64)
+
+
+def test_products_in_a_queue_are_waited_for_once(
+    queue: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_operands(Case(5, 6, 7), FLOAT32, queue, rng, 2)
+    reference = make_reference(made, rng)
+    one_by_one, queued = contenders.plan_contender(made), contenders.queued_contender(made)
+    monkeypatch.setattr(one_by_one, "waits_for_each", True)
+    markers: list[Any] = []
+    mark = cl.enqueue_marker
+    monkeypatch.setattr(cl, "enqueue_marker", lambda given: markers.append(given) or mark(given))
+    for contender, waits in ((queued, 0), (one_by_one, 3)):
+        markers.clear()
+        contender.poison()
+        contender.enqueue(3)
+        contender.finish()
+        assert len(markers) == waits
+        assert error_ratio(contender.result(), reference, contender.precision) < 1
 
 
 def test_a_burst_goes_on_among_the_sets_where_the_one_before_stopped(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyopencl as cl
 import pytest
 from benchmark_fakes import FACTS, FakeTorch, make_session
 from click.testing import CliRunner
@@ -28,7 +29,7 @@ from benchmarks import (
 from benchmarks.arithmetic import arithmetic_of
 from benchmarks.case import Case
 from benchmarks.check import error_ratio, make_reference, relative_error
-from benchmarks.contenders import CUBLAS, CUBLAS_LAYER, CUBLAS_STREAM, LAYER, MMA, PLAN
+from benchmarks.contenders import CUBLAS, CUBLAS_LAYER, CUBLAS_STREAM, LAYER, MMA, PLAN, QUEUED
 from benchmarks.matrix_suite import gpu_targets, matrix_runs, matrix_table
 from benchmarks.measure import Timing
 from benchmarks.operands import make_operands
@@ -324,7 +325,16 @@ def test_wrong_precisions_are_named(given: list[str], message: str) -> None:
     assert result.exit_code == 2 and message in result.output
 
 
-def test_default_contenders_leave_mma_to_be_asked_for(queue: Any) -> None:
-    assert MMA not in factories.default_names(queue.device)
-    assert CUBLAS_LAYER in factories.default_names(queue.device)
+def test_default_contenders_leave_some_to_be_asked_for(queue: Any) -> None:
+    names = factories.default_names(queue.device)
+    assert not {MMA, CUBLAS_STREAM, QUEUED} & set(names)
+    assert CUBLAS_LAYER in names
+
+
+def test_products_in_a_queue_are_a_contender_on_cpus_alone() -> None:
+    for kind, taken in ((cl.device_type.CPU, [QUEUED]), (cl.device_type.GPU, [])):
+        said: list[str] = []
+        made = factories.make_factories([QUEUED], SimpleNamespace(type=kind), None, {}, said.append)
+        assert list(made) == taken
+        assert len(said) == 1 - len(taken) and all(QUEUED in line for line in said)
     assert check._EPS["int32"] == 0

@@ -58,10 +58,10 @@ def calls(monkeypatch):
     return made
 
 
-def test_a_cpu_tells_no_time_and_rotates_nothing(cpu, queue, calls):
+def test_a_cpu_tells_no_time(cpu, queue, calls):
     work = OperandPool(queue, "float32", [(16, 16, 16)]).work(INQUIRY, CONFIG)
     assert work(3) is None
-    assert {id(a) for a, _, _, _ in calls} == {id(calls[0][0])}
+    assert len({id(a) for a, _, _, _ in calls}) == 3
 
 
 def test_others_tell_the_time_of_the_device(queue, as_gpu, calls):
