@@ -323,11 +323,12 @@ class NumpyContender:
         self._addend = operands.sets[0].out.host
         self.precision = operands.arithmetic.plain
         self.bias: NDArray[Any] | None = None
+        # Copies, because memory that nobody has written to costs the first call dear.
         self._products = [
             (
                 turned(one.a.host, case.trans_a),
                 turned(one.b.host, case.trans_b),
-                np.empty_like(one.out.host_base)[..., : case.n],
+                one.out.host_base.copy()[..., : case.n],
             )
             for one in operands.sets
         ]
