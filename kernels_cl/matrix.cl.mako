@@ -4,6 +4,7 @@
 <%namespace name="half" file="ptx_half.mako"/>
 <%namespace name="prelude" file="prelude.mako"/>
 <%namespace name="ptx_activation" file="ptx_activation.mako"/>
+<%namespace name="share" file="share.mako"/>
 <%namespace name="slab" file="matrix_slab.mako"/>
 <%namespace name="store" file="matrix_store.mako"/>
 <%namespace name="tile" file="tile.mako"/>
@@ -45,6 +46,9 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fr
 #define JOINED_PITCH ${joined.pitch}  // sums from one row of a slice's tile to the next in local memory
 #define JOINED_TILE (MWG * JOINED_PITCH)
 #define ROW_PIECES (NWG / ${joined.width})  // of ${joined.width} results in a row of the tile
+% endif
+% if tiles.FILL:
+${share.defines(f"ITEMS * A_FRAGMENTS * B_FRAGMENTS * {products.sums * unit.result_registers}", "registers")}
 % endif
 % for one in slabs:
 
@@ -88,6 +92,14 @@ ${fragment.functions()}
 % if unit.packed_sums:
 
 ${half.unpacked("float2")}
+% endif
+% if tiles.FILL:
+
+${share.functions()}
+% if unit.packed_sums:
+
+${half.added()}
+% endif
 % endif
 
 ## The registers of fragments; with FRAGMENTS 2, twice as many, which take turns.
@@ -153,19 +165,55 @@ ${half.unpacked("float2")}
 % endif
 </%def>
 
+<%def name="join()" filter="trim">
+<%
+    place = f"((i * B_FRAGMENTS + j) * {products.sums} + number) * {unit.result_registers}" if products.complex else f"(i * B_FRAGMENTS + j) * {unit.result_registers}"
+    add = "added" if unit.packed_sums else None
+    end = "barrier(CLK_LOCAL_MEM_FENCE);  // the one that ends a tile"
+%>
+${share.join_among("barrier(CLK_LOCAL_MEM_FENCE);", "item", "item == 0", f"({place} + r) * ITEMS", f"accumulators[i][j]{products.sum_at('number')}[r]", each_sum, end=end, type=unit.result_register, add=add)}
+</%def>
+
+<%def name="each_sum()" filter="trim">
+    #pragma unroll
+    for (int i = 0; i < A_FRAGMENTS; ++i) {
+        #pragma unroll
+        for (int j = 0; j < B_FRAGMENTS; ++j) {
+            % if products.complex:
+            #pragma unroll
+            for (int number = 0; number < ${products.sums}; ++number) {
+            % endif
+            #pragma unroll
+            for (int r = 0; r < ${unit.result_registers}; ++r) {
+                ${capture(caller.body) | trim}
+            }
+            % if products.complex:
+            }
+            % endif
+        }
+    }
+</%def>
+
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
 % for one in slabs:
     __local stored ${one.name}_local[STAGES * ${one.name.upper()}_SLAB] __attribute__((aligned(16)));
 % endfor
+% if tiles.FILL:
+    ${share.locals()}
+% endif
     ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if whole else ()))}
 
-% if tiles.GROUP_M > 1 or moved:
+% if tiles.GROUP_M > 1 or tiles.FILL or moved:
     const extent tiles_m = (m + MWG - 1) / MWG;
 % endif
     const extent tiles_n = (n + NWG - 1) / NWG;
+% if tiles.FILL:
+    ${share.begin()}
+% else:
     ${prelude.own_group("tile", "tiles_m * tiles_n")}
-    ${tile.place()}
+% endif
+    ${tile.place("own_tile" if tiles.FILL and moved else "tile")}
     const int item = get_local_id(0);
     const int lane = item % ${unit.lanes};
     const int a_first = item / ${unit.lanes} % ${tiles.SUBGROUPS_M} * SUBGROUP_M;
@@ -198,5 +246,11 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${slab.walk_through_registers(tiles.STAGES, multiply_slab)}
 % endif
 
+% if tiles.FILL:
+    ${join()}
+% endif
     ${store.results()}
+% if tiles.FILL:
+    ${share.end()}
+% endif
 }

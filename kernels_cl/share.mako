@@ -22,10 +22,11 @@
 % endif
 </%def>
 
-<%def name="defines()" filter="trim">
+## `sums`: of a tile, and what they are.
+<%def name="defines(sums='MWG * NWG', of='elements')" filter="trim">
 typedef ${sharing.counts} slab_count;  // slabs of all divided tiles, times work-groups
 #define FAN_IN ${sharing.fan_in}  // so many partial sums are joined at once; of more, the square root
-#define TILE_SUMS (MWG * NWG)  // elements of a tile's partial sums
+#define TILE_SUMS (${sums})  // ${of} of a tile's partial sums
 </%def>
 
 <%def name="functions()" filter="trim">
@@ -112,7 +113,8 @@ ${join_among("barrier(CLK_LOCAL_MEM_FENCE);", own, "item == 0", "(i * NWI + j) *
 ## `meet`: waits for all work-items that have sums. `own`: the number of one among them; `is_first`:
 ## whether it is the first. `place`, `sum`: of an element that `each_sum` walks over. `sliced`:
 ## whether only the first slice has sums. `end`: what is done before a tile is left to another group.
-<%def name="join_among(meet, own, is_first, place, sum, each_sum, sliced=False, end='')" filter="trim">
+## `type`: of a sum, in C. `add`: a function that adds where the operator does not.
+<%def name="join_among(meet, own, is_first, place, sum, each_sum, sliced=False, end='', type='element', add=None)" filter="trim">
     if (last - first < slabs) {
         // The groups that share this tile, and this group's number among them.
         const slab_count beginning = (slab_count)(tile - whole_tiles) * slabs;
@@ -124,7 +126,7 @@ ${join_among("barrier(CLK_LOCAL_MEM_FENCE);", own, "item == 0", "(i * NWI + j) *
         __global int *level = counters;
         #pragma unroll 1
         for (int distance = 1; distance < sharers && rank >= 0; distance *= neighbours) {
-            __global element *sums = partial_sums + slot_of(lowest + rank, rank == 0) * TILE_SUMS + ${own};
+            __global ${type} *sums = partial_sums + slot_of(lowest + rank, rank == 0) * TILE_SUMS + ${own};
             <%call expr="if_has_sums(sliced)">
             <%call expr="each_sum()">
                 sums[${place}] = ${sum};
@@ -148,14 +150,14 @@ ${join_among("barrier(CLK_LOCAL_MEM_FENCE);", own, "item == 0", "(i * NWI + j) *
             if (rank >= 0${" && slice == 0" if sliced else ""}) {
                 device_fence();
                 <%call expr="each_sum()">
-                    ${sum} = (element)(0);
+                    ${sum} = (${type})(0);
                 </%call>
                 #pragma unroll ${sharing.unrolling}
                 for (int member = 0; member < members; ++member) {
                     const int from = leader + member * distance;
-                    const __global element *sums = partial_sums + slot_of(lowest + from, from == 0) * TILE_SUMS + ${own};
+                    const __global ${type} *sums = partial_sums + slot_of(lowest + from, from == 0) * TILE_SUMS + ${own};
                     <%call expr="each_sum()">
-                        ${sum} += sums[${place}];
+                        ${f"{sum} = {add}({sum}, sums[{place}])" if add else f"{sum} += sums[{place}]"};
                     </%call>
                 }
             }

@@ -122,7 +122,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         "dividing a tile's slabs among work-groups needs a memory fence between them",
-        (*GPU, "wgmma"),
+        (*GPU, "matrix", "wgmma"),
         lambda c, dtype, traits: not c.FILL or traits is None or traits.fence_options is not None,
         lambda c, dtype, traits: f"FILL is {c.FILL}, the compiler has no such fence",
     ),

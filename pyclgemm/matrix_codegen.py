@@ -11,13 +11,14 @@ from .device import DeviceTraits
 from .element import WORDS
 from .element_products import element_products
 from .gemm_parts import GemmParts, gemm_parts
-from .kernel_source import KernelSource
+from .kernel_source import KernelSource, share_arguments
 from .matrix_configs import MatrixConfig
 from .matrix_results import collected_results, joined_results
 from .matrix_slab import COPY_BYTES, as_copied, matrix_slabs, packed_form, packed_operands
 from .matrix_unit import MatrixUnit
 from .matrix_units import required_unit
 from .problem import GemmProblem
+from .share import Sharing, sharing
 
 #: C types of as many bytes of doubles; of others, `WORDS`.
 _DOUBLES = {8: "double", 16: "double2"}
@@ -117,10 +118,13 @@ def generate_matrix(
         parts = parts.reading(stored)
     if form.parts > 1:
         parts = parts.reading_whole()
+    if config.FILL:
+        parts = parts.adding(*share_arguments(unit.result_register))
     return parts.source(
         "gemm_matrix",
         "matrix.cl.mako",
         work_items(config, unit.lanes),
+        (traits.fence_options or "") if config.FILL else "",
         tiles=config,
         unit=unit,
         slabs=slabs,
@@ -136,7 +140,16 @@ def generate_matrix(
         ),
         products=element_products(problem),
         approximation=_approximation(parts, unit),
+        sharing=_sharing(problem, config, unit, traits) if config.FILL else None,
     )
+
+
+def _sharing(
+    problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit, traits: DeviceTraits
+) -> Sharing:
+    slabs = max(1, math.ceil(problem.k / config.KWG))
+    sums = config.MWG * config.NWG // work_items(config, unit.lanes)
+    return sharing(slabs, config.FILL * traits.compute_units, sums)
 
 
 def _approximation(parts: GemmParts, unit: MatrixUnit) -> tuple[float, ...]:

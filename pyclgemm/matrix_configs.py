@@ -32,6 +32,9 @@ class MatrixConfig(BaseConfig):
         1 reads operands whose rows do not lie in pieces of 16 bytes where they are, through
         registers, by vectors as wide as they allow or element by element; 0 has them packed first.
         What is split into parts, or rounded to bfloat16, is packed in any case.
+    FILL : int
+        As for `XgemmConfig`: 0 gives every tile to one work-group, else so many work-groups per
+        compute unit divide the slabs of all tiles.
     """
 
     MWG: int
@@ -44,6 +47,7 @@ class MatrixConfig(BaseConfig):
     FRAGMENTS: int = 1
     SLICES: int = 1
     UNALIGNED: int = 0
+    FILL: int = 0
 
     family: ClassVar[str] = "matrix"
 

@@ -56,7 +56,8 @@ def local_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None = 
         max(extent * (config.KWG + padding), config.KWG * (extent + padding))
         for extent in (config.MWG, config.NWG)
     )
-    return config.STAGES * slabs * size
+    arrivals = 4 if config.FILL else 0
+    return config.STAGES * slabs * size + arrivals
 
 
 def _items(config: MatrixConfig, traits: DeviceTraits | None) -> int:
@@ -193,6 +194,12 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: (
             f"KWG is {c.KWG} {dtype}, SLICES is {c.SLICES}, FRAGMENTS is {c.FRAGMENTS}"
         ),
+    ),
+    Constraint(
+        "tiles are divided among work-groups (FILL) or among slices (SLICES), not both",
+        _MATRIX,
+        lambda c, dtype, traits: not c.FILL or c.SLICES == 1,
+        lambda c, dtype, traits: f"FILL is {c.FILL}, SLICES is {c.SLICES}",
     ),
     Constraint(
         "the sums of all slices must fit the local memory of one operand's slabs",

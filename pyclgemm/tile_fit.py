@@ -98,7 +98,7 @@ def _tiling(config: _Tiled) -> tuple[int, int, int, int]:
     if isinstance(config, GemvUnitConfig):
         return config.MR, config.columns, config.depth, 0
     if isinstance(config, MatrixConfig):
-        return config.MWG, config.NWG, config.KWG, 0
+        return config.MWG, config.NWG, config.KWG, config.FILL
     if isinstance(config, WgmmaConfig):
         return config.MWG, config.NWG, config.DEPTH, config.FILL
     tiles = config.tiles

@@ -59,6 +59,7 @@ _MATRIX_AXES: dict[str, tuple[int, ...]] = {
     "FRAGMENTS": (1, 2),
     "SLICES": (1, 2, 4, 8),
     "UNALIGNED": (0, 1),
+    "FILL": (0, 1, 2),
 }
 
 _GEMV_UNIT_AXES: dict[str, tuple[int, ...]] = {
@@ -128,7 +129,9 @@ def family_axes(
         unit = matrix_unit(precision, traits) if precision else None
         packs_all = precision and unit and split_type(precision, unit)
         in_pieces = _element_bytes(dtype) == COPY_BYTES
-        return axes | ({"UNALIGNED": (0,)} if packs_all or in_pieces else {})
+        if packs_all or in_pieces:
+            axes = axes | {"UNALIGNED": (0,)}
+        return axes if traits.fence_options is not None else axes | {"FILL": (0,)}
     if family == "gemv":
         return _GEMV_AXES if has_cache_hints(traits) else _GEMV_AXES | {"STREAMB": (0,)}
     return _tiled_axes(family, dtype, traits)

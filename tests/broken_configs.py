@@ -173,6 +173,9 @@ BROKEN: list[tuple[Any, dict[str, int], str, str]] = [
     (MATRIX, {"MWG": 96, "NWG": 96}, "float16", "of the work-items and the pieces of 16 bytes in a "
      "row of a slab, one must be a multiple of the other: rows of 96, 96 or 16 float16, 64 "
      "work-items"),
+    (MATRIX, {"FILL": 1}, "float16", "between them: FILL is 1, the compiler has no such fence"),
+    (MATRIX, {"FILL": 1, "SLICES": 2}, "float16", "tiles are divided among work-groups (FILL) or "
+     "among slices (SLICES), not both: FILL is 1, SLICES is 2"),
     (MATRIX, {"SLICES": 3}, "float16", "SLICES must be one of 1, 2, 4, 8: SLICES is 3"),
     (MATRIX, {"SLICES": 2}, "float16", "the slices of a slab must be as deep as a fragment, with "
      "FRAGMENTS of 2 twice that: KWG is 16 float16, SLICES is 2, FRAGMENTS is 1"),

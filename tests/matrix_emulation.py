@@ -36,6 +36,7 @@ MEET = 'asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");'
 UNROLLING = re.compile(r"#pragma unroll.*")
 APPROXIMATION = re.compile(r'asm\("(?P<name>ex2|rcp|max)\..*?\);')
 UNPACK = re.compile(r'asm\("\{.*?cvt\.f32\.f16.*?\);')
+ADD_PAIRS = re.compile(r'asm\("add\.rn\.f16x2.*?\);')
 MULTIPLY = re.compile(r'asm\("mma\.sync.*?\);|\*c = __builtin_amdgcn_.*?;', re.DOTALL)
 
 #: What a lane knows of the others: `exchange` has what each of its sub-group handed out.
@@ -183,6 +184,11 @@ _ADD_PACKED = """const int shift = i % 2 * 16;
         const uint added = bits_of(half_of({result}[i / 2] >> shift) + sum);
         {result}[i / 2] = ({result}[i / 2] & ~(0xffffu << shift)) | added << shift;"""
 
+_ADD_PAIRS = (
+    "both = bits_of(half_of(first) + half_of(second))"
+    " | bits_of(half_of(first >> 16) + half_of(second >> 16)) << 16;"
+)
+
 _APPROXIMATED = {"ex2": "y = exp2(x);", "rcp": "y = 1 / x;", "max": "y = x < 0 ? 0 : x;"}
 
 
@@ -226,6 +232,7 @@ def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
     assert count == 1
     # Unrolled, the emulation compiles for seconds.
     text = UNPACK.sub("first = half_of(both); second = half_of(both >> 16);", text)
+    text = ADD_PAIRS.sub(_ADD_PAIRS, text)
     text = _HALF_OF + _BITS_OF + _with_exchange(UNROLLING.sub("#pragma unroll 1", text), unit)
     return replace(source, text=text if builtin else in_plain_c(text))
 

@@ -81,6 +81,18 @@ CASES = {
         MatrixConfig(MWG=16, NWG=32, KWG=128, SUBGROUPS_M=1, SUBGROUPS_N=1, STAGES=6, SLICES=4),
         {"dtype": "float16", **WHOLE},
     ),
+    "mma.sync, float16, shared": (replace(AHEAD, FILL=1), {"dtype": "float16", **WHOLE}),
+    "mma.sync, sums in halves, shared": (
+        replace(MMA, FILL=2), {"dtype": "float16", "precision": "F16_F16_F16"},
+    ),
+    "mma.sync, float64, shared": (replace(DOUBLE, FILL=1), {"dtype": "float64", **WHOLE}),
+    "mma.sync, tf32, element by element, shared": (
+        MatrixConfig(64, 64, 32, 2, 2, STAGES=2, UNALIGNED=1, FILL=2),
+        {"precision": "TF32_TF32_F32", "n": 4095, "k": 4095},
+    ),
+    "mma.sync, complex128, shared": (
+        replace(DOUBLE, NWG=64, FILL=1), {"dtype": "complex128", "activation": None},
+    ),
     "mma.sync, float16, element by element": (
         MatrixConfig(64, 64, 32, 2, 2, STAGES=2, UNALIGNED=1),
         {"dtype": "float16", "n": 4095, "k": 4095},

@@ -1,0 +1,97 @@
+"""Tiles of matrix units whose slabs are divided among work-groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+from batch_checks import check_batch
+from buffers import Layout
+from checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from facts import gpu
+from reference import assert_close, expected_gemm
+from test_matrix_units import CONFIG
+
+import pyclgemm
+from pyclgemm.inquiry import Inquiry, product_of
+from pyclgemm.schedule import make_schedule
+from pyclgemm.tile_fit import tiles_of
+
+SHARED = replace(CONFIG, FILL=3, STAGES=3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "changes"),
+    [
+        ("float16", "F16_F16_F32", {}),
+        ("float16", "F16_F16_F16", {"KWG": 32, "FRAGMENTS": 2}),
+        ("bfloat16", "BF16_BF16_F32", {"KWG": 32, "FRAGMENTS": 2, "FILL": 1}),
+        ("float64", "F64_F64_F64", {"STAGES": 4, "GROUP_M": 1}),
+        ("complex128", "F64_F64_F64", {"FRAGMENTS": 2}),
+        ("int8", "I8_I8_I32", {"KWG": 32}),
+        ("float32", "TF32_TF32_F32", {"UNALIGNED": 1, "STAGES": 2}),
+        ("float32", "TF32_TF32_F32_X3", {"FRAGMENTS": 2, "KWG": 32}),
+    ],
+)
+@pytest.mark.parametrize("out", [ROW_ALIGNED, STRIDED], ids=["pieces", "elements"])
+def test_shared_tiles(
+    units: None, queue: Any, dtype: str, precision: str, changes: Any, out: Layout
+) -> None:
+    """Of four tiles and odd sizes, with the last slab a part of one."""
+    activation = None if dtype == "complex128" else "relu"
+    check_gemm(
+        queue, (45, 39, 150), dtype, out=out, c=ROW, bias=True, activation=activation, alpha=3,
+        beta=-2, precision=precision, config=replace(SHARED, **changes),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (32, 32, 16), (20, 5, 1000), (5, 70, 0), (200, 99, 40)]
+)
+def test_sizes_of_shared_tiles(units: None, queue: Any, sizes: Any) -> None:
+    """One tile for all groups, none that is shared, none to multiply, whole ones before."""
+    for config in (SHARED, replace(SHARED, FILL=1, UNALIGNED=1, STAGES=1)):
+        check_gemm(queue, sizes, "float16", a=COLUMN, b=ROW, config=config)
+
+
+def test_counters_are_ready_for_the_next_call(units: None, queue: Any, rng: Any) -> None:
+    a, b = (rng.uniform(-1, 1, shape) for shape in ((40, 300), (300, 36)))
+    given = [cl_array.to_device(queue, x) for x in (a, b)]
+    results = [pyclgemm.gemm(queue, *given, config=SHARED).get() for _ in range(3)]
+    assert_close(results[0], expected_gemm(a, b))
+    for again in results[1:]:
+        np.testing.assert_array_equal(again, results[0])
+
+
+def test_tiles_of_a_batch_are_shared(units: None, queue: Any) -> None:
+    check_batch(queue, 3, (37, 33, 90), "float16", config=SHARED)
+    check_batch(queue, 5, (20, 30, 70), "complex128", config=replace(SHARED, STAGES=2))
+
+
+def test_infinities_in_shared_tiles(units: None, queue: Any, rng: Any) -> None:
+    a = rng.uniform(0.5, 1, (32, 170)).astype(np.float32)
+    b = rng.uniform(0.5, 1, (170, 32)).astype(np.float32)
+    a[0, 3], a[1, 5], a[2, 7], b[140, 4] = np.inf, -np.inf, np.nan, np.inf
+    got = pyclgemm.gemm(
+        queue, *(cl_array.to_device(queue, x) for x in (a, b)), precision="TF32_TF32_F32_X3",
+        config=SHARED,
+    ).get()  # fmt: skip
+    assert_close(got, expected_gemm(a, b, precision="TF32_TF32_F32_X3"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "sum_bytes"),
+    [("float16", "F16_F16_F16", 2), ("float16", "F16_F16_F32", 4), ("complex128", None, 16)],
+)
+def test_work_groups_and_their_sums(dtype: str, precision: str | None, sum_bytes: int) -> None:
+    """16 tiles of 64 slabs among 132 units: 8 groups for each, none left over to a ninth."""
+    traits = gpu(fence_options="", compute_units=132)
+    inquiry = Inquiry(128, 128, 1024, dtype, precision=precision)
+    config = replace(SHARED, FILL=1)
+    schedule = make_schedule(product_of(inquiry), config, traits)
+    assert schedule.launches[-1].groups == (128,)
+    assert schedule.workspaces["partial_sums"] == 2 * 128 * 32 * 32 * sum_bytes
+    assert tiles_of(config, (128, 128, 1024)) == 16
