@@ -158,7 +158,8 @@ def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None
 )  # fmt: skip
 @click.option(
     "--sets", type=click.IntRange(1),
-    help="Sets of operands to rotate among; 1 leaves them in the cache. [default: too many]",
+    help="Sets of operands to rotate among; 1 leaves them in the cache. [default: more than it "
+    "holds]",
 )  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all random numbers.")
 @click.option(

@@ -106,9 +106,9 @@ def traffic_of(
     if isinstance(config, CpuConfig):
         return _cpu_traffic(problem, config, least, size)
     if isinstance(config, MatrixConfig):
-        return _matrix_traffic(problem, config, least, size, packed)
+        return _matrix_traffic(problem, config, least, size, packed, share)
     if isinstance(config, WgmmaConfig):
-        return _wgmma_traffic(problem, config, least, packed)
+        return _wgmma_traffic(problem, config, least, packed, share)
     tiles = getattr(config, "tiles", None)
     if tiles is None:
         return Traffic(least, 0, None, None, None)
@@ -121,11 +121,7 @@ def traffic_of(
     count = tile_count(m, n, tiles.MWG, tiles.NWG)
     slabs = math.ceil(k / tiles.KWG)
     depth = slabs * tiles.KWG
-    joining = 0
-    if share is not None:
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
-        sums = tiles.MWG * tiles.NWG * element.bytes
-        joining = 2 * sums * share.partial_sums(count, max(1, slabs))
+    joining = _joining(problem, tiles.MWG * tiles.NWG, count, slabs, share)
     local, by_items = _local_bytes(tiles, STAGED_BYTES[problem.dtype], sub_group)
     return Traffic(
         least,
@@ -200,20 +196,27 @@ def _matrix_traffic(
     least: int,
     size: int,
     packed: Collection[str],
+    share: Share | None,
 ) -> Traffic:
     """Sub-groups read their part of a slab from local memory, each element by one work-item."""
     extents = {"a": problem.m, "b": problem.n}
     packing = sum(2 * size * extents[name] * problem.k for name in packed)
     count = tile_count(problem.m, problem.n, config.MWG, config.NWG)
-    depth = math.ceil(problem.k / config.KWG) * config.KWG
+    slabs = math.ceil(problem.k / config.KWG)
+    depth = slabs * config.KWG
     read = config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG
     local = count * depth * read * size
     tiles = count * depth * (config.MWG + config.NWG) * size
-    return Traffic(least, packing, tiles, local or None, local or None)
+    joining = _joining(problem, config.MWG * config.NWG, count, slabs, share)
+    return Traffic(least, packing, tiles, local or None, local or None, joining)
 
 
 def _wgmma_traffic(
-    problem: GemmProblem, config: WgmmaConfig, least: int, packed: Collection[str]
+    problem: GemmProblem,
+    config: WgmmaConfig,
+    least: int,
+    packed: Collection[str],
+    share: Share | None,
 ) -> Traffic:
     """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
     precision = problem.precision
@@ -223,11 +226,23 @@ def _wgmma_traffic(
     packing = sum(2 * stored * extents[name] * problem.k for name in packed)
     count = tile_count(problem.m, problem.n, config.MWG, config.NWG)
     slab = ROW_BYTES // size
-    depth = math.ceil(problem.k / slab) * slab
+    slabs = math.ceil(problem.k / slab)
+    depth = slabs * slab
     tiles = count * depth * (config.MWG + config.NWG) * stored
+    joining = _joining(problem, config.MWG * config.NWG, count, precision.terms * slabs, share)
     read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
     local = count * depth * read * size * precision.terms
-    return Traffic(least, packing, tiles, local or None, local or None)
+    return Traffic(least, packing, tiles, local or None, local or None, joining)
+
+
+def _joining(
+    problem: GemmProblem, elements: int, tiles: int, slabs: int, share: Share | None
+) -> int:
+    """Bytes of partial sums, written and read, of so many tiles and elements of each."""
+    if share is None:
+        return 0
+    element = operand_type(problem.dtype, problem.precision.arithmetic)
+    return 2 * elements * element.bytes * share.partial_sums(tiles, max(1, slabs))
 
 
 def _local_bytes(tiles: XgemmConfig, size: int, sub_group: int) -> tuple[int, int]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from .config import (
     GEMV_FAMILIES,
     Config,
@@ -27,7 +25,6 @@ from .cpu_orientation import product_on
 from .cpu_schedule import schedule_cpu
 from .device import DeviceTraits
 from .element import operand_type
-from .element_products import element_products
 from .launch import Schedule, gemm_launch
 from .matrix_slab import packed_form, packed_operands
 from .matrix_units import required_unit
@@ -97,30 +94,22 @@ class _Shared:
 
 
 def _share(
-    problem: GemmProblem,
-    tiles: XgemmConfig | MatrixConfig,
-    element_bytes: int,
-    traits: DeviceTraits,
+    problem: GemmProblem, tiles: XgemmConfig | MatrixConfig, traits: DeviceTraits
 ) -> _Shared:
-    """Lay out the work-groups; `element_bytes` are those of an element's partial sum."""
     count = tile_count(problem.m, problem.n, tiles.MWG, tiles.NWG) * problem.products
     if not tiles.FILL:
         return _Shared(count, {}, {})
     slabs = max(1, math.ceil(problem.k / tiles.KWG))
     share = divide(count, slabs, tiles.FILL * traits.compute_units)
+    element = operand_type(problem.dtype, problem.precision.arithmetic)
     return _Shared(
         share.groups,
         {"rounds": share.rounds},
         {
-            "partial_sums": share.slots * tiles.MWG * tiles.NWG * element_bytes,
+            "partial_sums": share.slots * tiles.MWG * tiles.NWG * element.bytes,
             "counters": 4 * share.counters,
         },
     )
-
-
-def _element_bytes(problem: GemmProblem) -> int:
-    """Bytes of what the kernels without units sum in."""
-    return operand_type(problem.dtype, problem.precision.arithmetic).bytes
 
 
 # --------------------------------------------------------------------------------------
@@ -129,8 +118,7 @@ def _element_bytes(problem: GemmProblem) -> int:
 
 
 def _schedule_direct(product: Product, config: XgemmDirectConfig, traits: DeviceTraits) -> Schedule:
-    problem = product.problem
-    shared = _share(problem, config.tiles, _element_bytes(problem), traits)
+    shared = _share(product.problem, config.tiles, traits)
     launch = gemm_launch(product, config, traits, (shared.groups,), shared.values, {})
     return Schedule((launch,), shared.workspaces)
 
@@ -201,7 +189,7 @@ def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTrai
         if needs_packing(name, problem, config)
     }
     packed = pack_operands(product, sizes, traits, PackedForm(padding=config.PADLD))
-    shared = _share(problem, config.tiles, _element_bytes(problem), traits)
+    shared = _share(problem, config.tiles, traits)
     values = {
         "a_column_stride": product.a.column_stride,
         "b_row_stride": product.b.row_stride,
@@ -233,8 +221,7 @@ def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTrait
         if name in packed_operands(problem, config, unit)
     }
     packed = pack_operands(product, sizes, traits, form)
-    element_bytes = element_products(problem).sums * np.dtype(unit.sums).itemsize
-    shared = _share(problem, config, element_bytes, traits)
+    shared = _share(problem, config, traits)
     values = dict(packed.strides) | shared.values
     gemm = gemm_launch(product, config, traits, (shared.groups,), values, packed.moved)
     return Schedule((*packed.launches, gemm), dict(packed.workspaces) | shared.workspaces)

@@ -16,8 +16,11 @@ from reference import assert_close, expected_gemm
 from test_matrix_units import CONFIG
 
 import pyclgemm
+from pyclgemm.config import WgmmaConfig
 from pyclgemm.inquiry import Inquiry, product_of
+from pyclgemm.intensity import traffic_of
 from pyclgemm.schedule import make_schedule
+from pyclgemm.share import Share
 from pyclgemm.tile_fit import tiles_of
 
 SHARED = replace(CONFIG, FILL=3, STAGES=3)
@@ -91,7 +94,18 @@ def test_work_groups_and_their_sums(dtype: str, precision: str | None, sum_bytes
     traits = gpu(fence_options="", compute_units=132)
     inquiry = Inquiry(128, 128, 1024, dtype, precision=precision)
     config = replace(SHARED, FILL=1)
-    schedule = make_schedule(product_of(inquiry), config, traits)
+    product = product_of(inquiry)
+    schedule = make_schedule(product, config, traits)
     assert schedule.launches[-1].groups == (128,)
     assert schedule.workspaces["partial_sums"] == 2 * 128 * 32 * 32 * sum_bytes
     assert tiles_of(config, (128, 128, 1024)) == 16
+    traffic = traffic_of(product.problem, config, 32, Share(128, 0))
+    assert traffic.joining == 2 * 128 * 32 * 32 * sum_bytes
+
+
+def test_partial_sums_of_warpgroup_units_are_counted() -> None:
+    """One tile of 16 slabs, of which 8 work-groups have two each."""
+    config = WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, FILL=1)
+    problem = product_of(Inquiry(64, 64, 1024, "float16")).problem
+    assert traffic_of(problem, config, 32, Share(8, 0)).joining == 2 * 8 * 64 * 64 * 4
+    assert traffic_of(problem, config, 32).joining == 0
