@@ -4,7 +4,7 @@
     python benchmarks/transform3d.py --sweep
 
 Every level is checked against L1 first. A repetition is some tasks: transforms of all functions,
-each of tensors of its own; on a GPU they rotate among as many as its cache does not hold. Levels
+each of tensors of its own, which rotate among as many as no cache holds. Levels
 and rivals take turns. Inside the clock: the launches of a repetition and the wait for the last; on
 a GPU, where tasks are shorter than 200 us and there are at least two, without the host's time,
 behind a kernel that holds the queue. Beside each time stands what memory alone would allow: each

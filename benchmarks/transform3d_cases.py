@@ -72,7 +72,7 @@ class Size:
 
 
 class Data:
-    """Tensors of a size, so many sets of them that a GPU's cache does not hold all, and a matrix.
+    """Tensors of a size, so many sets of them that no cache holds all, and a matrix.
 
     Parameters
     ----------

@@ -44,17 +44,19 @@ def rivals(data: Data, say: Callable[[str], None]) -> dict[str, Work]:
 
 
 def _numpy_rivals(data: Data) -> dict[str, Work]:
-    tensors, matrix = data.host, data.host_matrix
+    matrix = data.host_matrix
     n, k = data.size.count, data.size.extent
-    first, second = np.empty_like(tensors), np.empty_like(tensors)
+    # Tensors and room for a result; as many as the device rotates among.
+    next_sets = in_turn([(data.host.copy(), data.host.copy()) for _ in data.sets])
+    second = np.empty_like(data.host)
 
     def einsum(count: int) -> None:
-        for _ in range(count):
+        for tensors, _ in next_sets(count):
             np.einsum(_EINSUM, tensors, matrix, matrix, matrix, optimize=True)
 
     def matmul(count: int) -> None:
         """No element is moved: each dimension is contracted where it lies."""
-        for _ in range(count):
+        for tensors, first in next_sets(count):
             np.matmul(tensors.reshape(-1, k), matrix, out=first.reshape(-1, k))
             np.matmul(matrix.T, first.reshape(n * k, k, k), out=second.reshape(n * k, k, k))
             np.matmul(matrix.T, second.reshape(n, k, k * k), out=first.reshape(n, k, k * k))
