@@ -174,6 +174,7 @@ ${half.added()}
 ${share.join_among("barrier(CLK_LOCAL_MEM_FENCE);", "item", "item == 0", f"({place} + r) * ITEMS", f"accumulators[i][j]{products.sum_at('number')}[r]", each_sum, end=end, type=unit.result_register, add=add)}
 </%def>
 
+## Registers of a lane's sums, as `accumulators[i][j][r]`, or `[i][j][number][r]` where elements are complex.
 <%def name="each_sum()" filter="trim">
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
@@ -212,6 +213,8 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${share.begin()}
 % else:
     ${prelude.own_group("tile", "tiles_m * tiles_n")}
+    const extent first_depth = 0;
+    const extent last_depth = k;
 % endif
     ${tile.place("own_tile" if tiles.FILL and moved else "tile")}
     const int item = get_local_id(0);
@@ -227,18 +230,9 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % else:
     ${unit.result_register} accumulators[A_FRAGMENTS][B_FRAGMENTS]${products.sum_at(products.sums)}[${unit.result_registers}];
 % endif
-    #pragma unroll
-    for (int i = 0; i < A_FRAGMENTS; ++i) {
-        #pragma unroll
-        for (int j = 0; j < B_FRAGMENTS; ++j) {
-            #pragma unroll
-            for (int r = 0; r < ${unit.result_registers}; ++r) {
-                % for sum in range(products.sums):
-                accumulators[i][j]${products.sum_at(sum)}[r] = 0;
-                % endfor
-            }
-        }
-    }
+    <%call expr="each_sum()">
+        accumulators[i][j]${products.sum_at("number")}[r] = 0;
+    </%call>
 
 % if past_registers:
     ${slab.walk_past_registers(tiles.STAGES, start, meet_and_multiply_slab)}

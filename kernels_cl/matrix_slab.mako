@@ -5,27 +5,9 @@
 ## apart, so that the next slab can be on its way while this one is multiplied.
 ##
 ## Context: slabs (MatrixSlab), tiles (a MatrixConfig), past_registers, piece (C type of what is copied
-## at once).
+## at once). The text sees the depths that a work-group multiplies, from `first_depth` to `last_depth`.
 <%namespace name="async_copy" file="async_copy.mako"/>
-<%!
-added = lambda step: f" + {step}" if step else ""
-
-
-def first_at(slab, shared):
-    """Where a work-item's first copy comes from; of a tile that is shared, in its first slab."""
-    position, depth = ("row", "within") if slab.along_k else ("within", "row")
-    begin = "first_depth + " if shared else ""
-    return slab.at(f"{slab.name}_tile + {slab.name}_{position}", f"{begin}{slab.name}_{depth}")
-%>
-
-## The depths that a work-group multiplies: of a tile that is shared, a part.
-<%def name="first_depth()" filter="trim">
-${"first_depth" if tiles.FILL else "0"}
-</%def>
-
-<%def name="end_of_depth()" filter="trim">
-${"last_depth" if tiles.FILL else "k"}
-</%def>
+<%! added = lambda step: f" + {step}" if step else "" %>
 
 ## Where copy number i of this work-item lies: in row `row` of the slab, from element `within` on.
 <%def name="place(slab)" filter="trim">
@@ -71,7 +53,7 @@ ${"last_depth" if tiles.FILL else "k"}
     % for slab in slabs:
     const int ${slab.name}_row = item / ${slab.chunks};
     const int ${slab.name}_within = item % ${slab.chunks} * ${slab.width};
-    const __global ${slab.element.stored} *${slab.name}_next = ${slab.name} + ${slab.name.upper()}_AT(${first_at(slab, tiles.FILL)});
+    const __global ${slab.element.stored} *${slab.name}_next = ${slab.name} + ${slab.name.upper()}_AT(${slab.at(*((f"{slab.name}_tile + {slab.name}_row", f"first_depth + {slab.name}_within") if slab.along_k else (f"{slab.name}_tile + {slab.name}_within", f"first_depth + {slab.name}_row")))});
     % endfor
 </%def>
 
@@ -83,11 +65,11 @@ ${slab.name} + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${slab.
 ## How many of its elements lie inside the matrix.
 <%def name="inside(slab)" filter="trim">
     % if slab.edges == "pieces":
-    const int inside = position < ${slab.index} && from < ${end_of_depth()} ? ${slab.width} : 0;
+    const int inside = position < ${slab.index} && from < last_depth ? ${slab.width} : 0;
     % elif slab.along_k:
-    const int inside = position < ${slab.index} ? clamp(${end_of_depth()} - from, (extent)0, (extent)${slab.width}) : 0;
+    const int inside = position < ${slab.index} ? clamp(last_depth - from, (extent)0, (extent)${slab.width}) : 0;
     % else:
-    const int inside = from < ${end_of_depth()} ? clamp(${slab.index} - position, (extent)0, (extent)${slab.width}) : 0;
+    const int inside = from < last_depth ? clamp(${slab.index} - position, (extent)0, (extent)${slab.width}) : 0;
     % endif
 </%def>
 
@@ -127,7 +109,7 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
 
 <%def name="fetch()" filter="trim">
     % for slab in slabs:
-    if (${slab.name}_inside && depth + KWG <= ${end_of_depth()}) {
+    if (${slab.name}_inside && depth + KWG <= last_depth) {
         #pragma unroll
         for (int i = 0; i < ${slab.parts * slab.copies}; ++i) {
             ${place(slab)}
@@ -140,7 +122,7 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
             ${place(slab)}
             ${slab.name}_fetched[i] = (piece)(0);
             % if slab.edges == "pieces":
-            if (position < ${slab.index} && from < ${end_of_depth()}) {
+            if (position < ${slab.index} && from < last_depth) {
                 ${slab.name}_fetched[i] = *(const __global piece *)(${capture(source, slab).strip()});
             }
             % else:
@@ -181,7 +163,7 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
 ## A copy is in place once its work-item has waited for it and all have met at the barrier.
 <%def name="walk_past_registers(stages, start, multiply)" filter="trim">
     ${first_copies()}
-    extent depth = ${first_depth()};  // of the slab that is copied next
+    extent depth = first_depth;  // of the slab that is copied next
     #pragma unroll
     for (int stage = 0; stage < STAGES - 1; ++stage) {
         ${copy_past_registers("stage")}
@@ -192,7 +174,7 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
     int stage_to_fill = STAGES - 1;
     ${start()}
     #pragma unroll 1
-    for (extent multiplied = ${first_depth()}; multiplied < ${end_of_depth()}; multiplied += KWG) {
+    for (extent multiplied = first_depth; multiplied < last_depth; multiplied += KWG) {
         ${multiply()}
     }
     ${async_copy.wait(0)}
@@ -222,7 +204,7 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
 <%def name="walk_through_registers(stages, multiply)" filter="trim">
     ${part_sizes()}
     ${declare()}
-    extent depth = ${first_depth()};  // of the slab that is fetched
+    extent depth = first_depth;  // of the slab that is fetched
     ${fetch()}
     ${write("0")}
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -232,10 +214,10 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
     int stage = 0;
     % endif
     #pragma unroll 1
-    while (depth < ${end_of_depth()}) {
+    while (depth < last_depth) {
         ${slab_pointers()}
         depth += KWG;
-        const bool more = depth < ${end_of_depth()};
+        const bool more = depth < last_depth;
         if (more) {
             ${fetch()}
         }

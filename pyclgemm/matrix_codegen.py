@@ -18,7 +18,7 @@ from .matrix_slab import COPY_BYTES, as_copied, matrix_slabs, packed_form, packe
 from .matrix_unit import MatrixUnit
 from .matrix_units import required_unit
 from .problem import GemmProblem
-from .share import Sharing, sharing
+from .share import Sharing, sharing, slab_count
 
 #: C types of as many bytes of doubles; of others, `WORDS`.
 _DOUBLES = {8: "double", 16: "double2"}
@@ -147,7 +147,7 @@ def generate_matrix(
 def _sharing(
     problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit, traits: DeviceTraits
 ) -> Sharing:
-    slabs = max(1, math.ceil(problem.k / config.KWG))
+    slabs = slab_count(problem.k, config.KWG)
     sums = config.MWG * config.NWG // work_items(config, unit.lanes)
     return sharing(slabs, config.FILL * traits.compute_units, sums)
 

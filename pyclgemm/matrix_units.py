@@ -60,6 +60,18 @@ def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> Matr
     return unit
 
 
+def elements_wanted(dtype: str, precision: Precision) -> str:
+    """What `element_unit` is asked for, in words.
+
+    Examples
+    --------
+    >>> from pyclgemm.precision import resolve_precision
+    >>> elements_wanted("complex128", resolve_precision("F64_F64_F64", "float64"))
+    'F64_F64_F64 of complex elements'
+    """
+    return f"{precision.name} of complex elements" if is_complex(dtype) else precision.name
+
+
 def unit_multiplying(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
     """The unit of a device that multiplies and sums in given types; None if there is none."""
     vendor = _VENDORS.get(traits.vendor)

@@ -32,7 +32,7 @@ from .operand_packing import pack_operands
 from .pack_codegen import PackedForm
 from .problem import OPERANDS, GemmProblem
 from .product import Product
-from .share import divide, tile_count
+from .share import divide, slab_count, tile_count
 from .small_codegen import small_tiling
 from .wgmma_schedule import oriented_wgmma, schedule_wgmma
 
@@ -99,8 +99,7 @@ def _share(
     count = tile_count(problem.m, problem.n, tiles.MWG, tiles.NWG) * problem.products
     if not tiles.FILL:
         return _Shared(count, {}, {})
-    slabs = max(1, math.ceil(problem.k / tiles.KWG))
-    share = divide(count, slabs, tiles.FILL * traits.compute_units)
+    share = divide(count, slab_count(problem.k, tiles.KWG), tiles.FILL * traits.compute_units)
     element = operand_type(problem.dtype, problem.precision.arithmetic)
     return _Shared(
         share.groups,
@@ -180,7 +179,7 @@ def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
 
 def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTraits) -> Schedule:
     problem = product.problem
-    padded_k = max(1, math.ceil(problem.k / config.KWG)) * config.KWG
+    padded_k = slab_count(problem.k, config.KWG) * config.KWG
     sizes = {
         name: (math.ceil(extent / tile) * tile, padded_k)
         for name, extent, tile in zip(
@@ -222,6 +221,6 @@ def _schedule_matrix(product: Product, config: MatrixConfig, traits: DeviceTrait
     }
     packed = pack_operands(product, sizes, traits, form)
     shared = _share(problem, config, traits)
-    values = dict(packed.strides) | shared.values
+    values = packed.strides | shared.values
     gemm = gemm_launch(product, config, traits, (shared.groups,), values, packed.moved)
-    return Schedule((*packed.launches, gemm), dict(packed.workspaces) | shared.workspaces)
+    return Schedule((*packed.launches, gemm), packed.workspaces | shared.workspaces)

@@ -144,6 +144,17 @@ def divide(tiles: int, slabs: int, groups: int) -> Share:
     return Share(equal if equal >= _BUSY * groups else groups, 0)
 
 
+def slab_count(k: int, depth: int) -> int:
+    """Slabs of `depth` that make up k; of none there is one, whose result is beta C.
+
+    Examples
+    --------
+    >>> slab_count(100, 32), slab_count(0, 32)
+    (4, 1)
+    """
+    return max(1, math.ceil(k / depth))
+
+
 def tile_count(m: int, n: int, rows: int, columns: int) -> int:
     """Tiles of `rows` x `columns` that cover an m x n result."""
     return math.ceil(m / rows) * math.ceil(n / columns)

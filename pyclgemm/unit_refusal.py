@@ -6,7 +6,7 @@ from .config import Config, GemvUnitConfig, MatrixConfig, WgmmaConfig
 from .device import DeviceTraits
 from .gemv_unit_codegen import register_unit
 from .matrix_slab import split_type
-from .matrix_units import element_unit
+from .matrix_units import element_unit, elements_wanted
 from .problem import GemmProblem
 from .wgmma_units import wgmma_unit
 
@@ -38,7 +38,7 @@ def unit_refusal(config: Config, problem: GemmProblem, traits: DeviceTraits) -> 
     if isinstance(config, MatrixConfig):
         unit = element_unit(problem.dtype, problem.precision, traits)
         if unit is None:
-            return f"no matrix unit for {name}{' of complex elements' if problem.complex else ''}"
+            return f"no matrix unit for {elements_wanted(problem.dtype, problem.precision)}"
         if config.UNALIGNED and split_type(problem.precision, unit):
             return (
                 f"UNALIGNED is {config.UNALIGNED}; for {name} operands are split into parts of "

@@ -10,7 +10,7 @@ from .device import DeviceTraits
 from .element import stored_bytes
 from .matrix_slab import COPY_BYTES
 from .matrix_unit import MatrixUnit
-from .matrix_units import element_unit
+from .matrix_units import element_unit, elements_wanted
 from .problem import OPERANDS, GemmProblem, MatrixLayout
 from .wgmma_units import FRAGMENT_ROWS, WgmmaUnit, wgmma_unit
 
@@ -45,8 +45,8 @@ def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     unit = element_unit(problem.dtype, precision, traits)
     if config.family not in UNIT_FAMILIES:
         if unit is None:
-            what = f"{precision.name}{' of complex elements' if problem.complex else ''}"
-            return f"none: the device has none for {what} that this version drives"
+            wanted = elements_wanted(problem.dtype, precision)
+            return f"none: the device has none for {wanted} that this version drives"
         return f"not used on the {config.family} path, though the device has {_named(unit)}"
     if isinstance(config, WgmmaConfig):
         warpgroup = wgmma_unit(precision, traits)

@@ -14,7 +14,7 @@ from .kernel_source import KernelSource, share_arguments, without_unrolling
 from .pack_codegen import PACKED_A, PACKED_B
 from .probe import SHFL
 from .problem import GemmProblem
-from .share import Sharing, sharing
+from .share import Sharing, sharing, slab_count
 from .slab_reader import slab_reader
 
 
@@ -64,7 +64,7 @@ def generate_xgemm(
 
 
 def _sharing(k: int, tiles: XgemmConfig, traits: DeviceTraits) -> Sharing:
-    slabs = max(1, math.ceil(k / tiles.KWG))
+    slabs = slab_count(k, tiles.KWG)
     return sharing(slabs, tiles.FILL * traits.compute_units, tiles.MWI * tiles.NWI)
 
 

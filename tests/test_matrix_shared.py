@@ -12,6 +12,7 @@ from batch_checks import check_batch
 from buffers import Layout
 from checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from facts import gpu
+from matrix_checks import check_epilogue, check_infinities
 from reference import assert_close, expected_gemm
 from test_matrix_units import CONFIG
 
@@ -43,12 +44,8 @@ SHARED = replace(CONFIG, FILL=3, STAGES=3)
 def test_shared_tiles(
     units: None, queue: Any, dtype: str, precision: str, changes: Any, out: Layout
 ) -> None:
-    """Of four tiles and odd sizes, with the last slab a part of one."""
-    activation = None if dtype == "complex128" else "relu"
-    check_gemm(
-        queue, (45, 39, 150), dtype, out=out, c=ROW, bias=True, activation=activation, alpha=3,
-        beta=-2, precision=precision, config=replace(SHARED, **changes),
-    )  # fmt: skip
+    """Of four tiles."""
+    check_epilogue(queue, dtype, precision, out, replace(SHARED, **changes))
 
 
 @pytest.mark.parametrize(
@@ -75,14 +72,7 @@ def test_tiles_of_a_batch_are_shared(units: None, queue: Any) -> None:
 
 
 def test_infinities_in_shared_tiles(units: None, queue: Any, rng: Any) -> None:
-    a = rng.uniform(0.5, 1, (32, 170)).astype(np.float32)
-    b = rng.uniform(0.5, 1, (170, 32)).astype(np.float32)
-    a[0, 3], a[1, 5], a[2, 7], b[140, 4] = np.inf, -np.inf, np.nan, np.inf
-    got = pyclgemm.gemm(
-        queue, *(cl_array.to_device(queue, x) for x in (a, b)), precision="TF32_TF32_F32_X3",
-        config=SHARED,
-    ).get()  # fmt: skip
-    assert_close(got, expected_gemm(a, b, precision="TF32_TF32_F32_X3"))
+    check_infinities(queue, rng, 170, SHARED)
 
 
 @pytest.mark.parametrize(

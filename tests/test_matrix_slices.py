@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import pyopencl.array as cl_array
 import pytest
 from buffers import Layout
-from checks import ROW, ROW_ALIGNED, STRIDED, check_gemm
-from reference import assert_close, expected_gemm
+from checks import ROW_ALIGNED, STRIDED, check_gemm
+from matrix_checks import check_epilogue, check_infinities
 from test_matrix_units import ALIGNED, CONFIG
-
-import pyclgemm
 
 SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)
 
@@ -34,12 +30,7 @@ SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)
 def test_slices(
     units: None, queue: Any, dtype: str, precision: str, changes: Any, out: Layout
 ) -> None:
-    """Odd sizes, so that rows end within a piece, and more than one slab."""
-    activation = None if dtype == "complex128" else "relu"
-    check_gemm(
-        queue, (45, 39, 150), dtype, out=out, c=ROW, bias=True, activation=activation, alpha=3,
-        beta=-2, precision=precision, config=replace(SLICED, **changes),
-    )  # fmt: skip
+    check_epilogue(queue, dtype, precision, out, replace(SLICED, **changes))
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (32, 32, 64), (5, 70, 0)])
@@ -50,12 +41,4 @@ def test_sizes_of_slices(units: None, queue: Any, sizes: Any) -> None:
 
 
 def test_infinities_in_slices(units: None, queue: Any, rng: Any) -> None:
-    a = rng.uniform(0.5, 1, (32, 70)).astype(np.float32)
-    b = rng.uniform(0.5, 1, (70, 32)).astype(np.float32)
-    a[0, 3], a[1, 5], a[2, 7], b[40, 4] = np.inf, -np.inf, np.nan, np.inf
-    config = replace(SLICED, SLICES=2, STAGES=3)
-    got = pyclgemm.gemm(
-        queue, *(cl_array.to_device(queue, x) for x in (a, b)), precision="TF32_TF32_F32_X3",
-        config=config,
-    ).get()  # fmt: skip
-    assert_close(got, expected_gemm(a, b, precision="TF32_TF32_F32_X3"))
+    check_infinities(queue, rng, 70, replace(SLICED, SLICES=2, STAGES=3))
