@@ -20,11 +20,13 @@ from .config import (  # noqa: E402
 )
 from .epilogue import Epilogue  # noqa: E402
 from .errors import (  # noqa: E402
+    AllocationError,
     ArgumentError,
     ConfigError,
     DatabaseError,
     DtypeError,
     KernelBuildError,
+    LaunchError,
     PyclgemmError,
     ShapeError,
     UnsupportedError,
@@ -39,6 +41,7 @@ from .transform3d import transform3d  # noqa: E402
 from .transform3d_plan import TransformPlan, plan_transform3d  # noqa: E402
 
 __all__ = [
+    "AllocationError",
     "ArgumentError",
     "Choice",
     "ConfigError",
@@ -51,6 +54,7 @@ __all__ = [
     "GemvConfig",
     "GemvUnitConfig",
     "KernelBuildError",
+    "LaunchError",
     "MatrixConfig",
     "PackedMatrix",
     "PyclgemmError",

@@ -9,22 +9,20 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from .allocation import new_array
 from .array_sequence import ArraySequence
 from .call_arguments import check_scalars, does_read_c, facts_of, on_device
 from .config import Config, as_config
 from .epilogue import Epilogue
 from .errors import ArgumentError
-from .launch_sequence import LaunchSequence
 from .operands import check_dtype
 from .plan import GemmPlan
 from .prepare import build_sequence, choose, describe_product, result_shape
-from .prepared_calls import PreparedCalls
 from .product import Product
+from .queue_state import queue_state
 from .select import Choice
 from .signature import ArraySignature
 from .transfer import is_on_device
-
-_prepared = PreparedCalls[tuple[Product, LaunchSequence]](1024)
 
 
 def gemm(
@@ -109,6 +107,10 @@ def gemm(
         If `config` is not valid on this device.
     KernelBuildError
         If the device's compiler refuses the kernel.
+    LaunchError
+        A `ConfigError`: if the device refuses to launch it. `out` is then undefined.
+    AllocationError
+        If the device has no memory for the result, for copies or for scratch space.
 
     Examples
     --------
@@ -275,19 +277,20 @@ def run_on_device(
         config = as_config(config)
     bias = None if epilogue is None else epilogue.bias
     key = (
-        batched, queue, facts_of(a), facts_of(b), None if c is None else facts_of(c), reads_c,
+        batched, facts_of(a), facts_of(b), None if c is None else facts_of(c), reads_c,
         None if out is None else facts_of(out), None if bias is None else facts_of(bias),
         None if epilogue is None else epilogue.activation,
         trans_a, trans_b, alpha == 0, precision, config,
     )  # fmt: skip
-    prepared = _prepared.get(key)
+    kept = queue_state(queue).prepared
+    prepared = kept.get(key)
     if prepared is None:
         product = describe_product(
             a, b, c, out, reads_product=alpha != 0, reads_c=reads_c, trans_a=trans_a,
             trans_b=trans_b, epilogue=epilogue, precision=precision, batched=batched,
         )  # fmt: skip
         prepared = product, build_sequence(queue, product, choose(queue, product, config))
-        _prepared.keep(key, prepared)
+        kept.keep(key, prepared)
     product, sequence = prepared
     if out is None:
         shape = result_shape(a, b, trans_a, trans_b) if batched else None
@@ -303,7 +306,7 @@ def allocate_result(
     problem = product.problem
     if shape is None:
         shape = (problem.n, problem.m) if product.swapped else (problem.m, problem.n)
-    return cl_array.empty(queue, shape, np.dtype(problem.result_dtype), allocator=allocator)
+    return new_array(queue, "out", shape, np.dtype(problem.result_dtype), allocator)
 
 
 def _has_batch(*arrays: Any) -> bool:
@@ -326,7 +329,7 @@ def run_from_host(
     a, b, c, device_out, epilogue = on_device(queue, a, b, c, device_out, epilogue)
     if isinstance(out, np.ndarray):
         check_dtype("out", out.dtype)
-        device_out = cl_array.empty(queue, out.shape, out.dtype, allocator=options["allocator"])
+        device_out = new_array(queue, "out", out.shape, out.dtype, options["allocator"])
     result, event = function(
         queue, a, b, c, out=device_out, epilogue=epilogue, return_event=True, **options
     )

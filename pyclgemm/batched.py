@@ -9,6 +9,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from .allocation import new_array
 from .api import run_from_host, run_on_device
 from .array_sequence import (
     ArraySequence,
@@ -164,4 +165,4 @@ def _allocate(
     bias = None if epilogue is None else epilogue.bias
     dtype = result_dtype(a.dtype.name, c=c, bias=bias)
     shape = (count, *result_shape(a, b, trans_a, trans_b)[-2:])
-    return cl_array.empty(queue, shape, np.dtype(dtype), allocator=allocator)
+    return new_array(queue, "out", shape, np.dtype(dtype), allocator)

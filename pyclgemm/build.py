@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import functools
+import time
 import warnings
+from dataclasses import dataclass
 
 import pyopencl as cl
 
 from .errors import KernelBuildError
 from .kernel_source import KernelSource
+from .prepared_calls import PreparedCalls
 from .ptx_step import PtxStepError, lift
 
-#: Binaries that other processes compiled, until they are first used.
-_adopted: dict[tuple[cl.Context, cl.Device, KernelSource], bytes] = {}
+#: Programs of a context that are kept, and contexts whose programs are kept.
+_MOST_PROGRAMS, _MOST_CONTEXTS = 2048, 8
+
+#: One entry for each build that is under way.
+_under_way: set[object] = set()
+
+#: How long the interpreter's exit waits for builds of other threads.
+_SECONDS_TO_BUILD = 60.0
+
+
+@dataclass(frozen=True)
+class _Programs:
+    """Of one context: what was built, and binaries of other processes until they are first used."""
+
+    built: PreparedCalls[cl.Program]
+    adopted: PreparedCalls[bytes]
+
+
+@functools.lru_cache(maxsize=_MOST_CONTEXTS)
+def _programs_of(context: cl.Context) -> _Programs:
+    """Few contexts at a time: a program keeps its context, and all that lies there, alive."""
+    return _Programs(PreparedCalls(_MOST_PROGRAMS), PreparedCalls(_MOST_PROGRAMS))
 
 
 def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Kernel:
@@ -26,7 +49,15 @@ def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -
     KernelBuildError
         If the compiler refuses the source; `log` is what it said.
     """
-    return cl.Kernel(_program(context, device, source), source.name)
+    programs = _programs_of(context)
+    program = programs.built.get((device, source))
+    if program is None:
+        program = _program(context, device, source, programs.adopted.take((device, source)))
+        programs.built.keep((device, source), program)
+    try:
+        return cl.Kernel(program, source.name)
+    except cl.Error as error:
+        raise _refused(device, source, error) from error
 
 
 def adopt_binary(
@@ -46,7 +77,7 @@ def adopt_binary(
         As OpenCL gives it out. One that the driver refuses is passed over: the source is
         compiled then.
     """
-    _adopted[context, device, source] = binary
+    _programs_of(context).adopted.keep((device, source), binary)
 
 
 def compile_program(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Program:
@@ -57,18 +88,33 @@ def compile_program(context: cl.Context, device: cl.Device, source: KernelSource
     KernelBuildError
         As `build_kernel`.
     """
+    build = object()
     try:
+        _under_way.add(build)
         program = _compile_text(context, device, source)
         if not source.target:
             return program
         (binary,) = program.get_info(cl.program_info.BINARIES)
         return cl.Program(context, [device], [lift(binary, source.target)]).build(devices=[device])
     except (cl.Error, PtxStepError) as error:
-        raise KernelBuildError(
-            f"the compiler of {device.name!r} refused kernel {source.name!r}",
-            log=str(error),
-            source=source.text,
-        ) from error
+        raise _refused(device, source, error) from error
+    finally:
+        _under_way.discard(build)
+
+
+def wait_for_builds() -> None:
+    """Wait until no other thread is within a build, a minute at most."""
+    deadline = time.monotonic() + _SECONDS_TO_BUILD
+    while _under_way and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _refused(device: cl.Device, source: KernelSource, error: Exception) -> KernelBuildError:
+    return KernelBuildError(
+        f"the compiler of {device.name!r} refused kernel {source.name!r}",
+        log=str(error),
+        source=source.text,
+    )
 
 
 def _compile_text(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Program:
@@ -85,9 +131,9 @@ def _compile_text(context: cl.Context, device: cl.Device, source: KernelSource) 
             )
 
 
-@functools.lru_cache(maxsize=2048)
-def _program(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Program:
-    binary = _adopted.pop((context, device, source), None)
+def _program(
+    context: cl.Context, device: cl.Device, source: KernelSource, binary: bytes | None
+) -> cl.Program:
     if binary is not None:
         try:
             return cl.Program(context, [device], [binary]).build(devices=[device])

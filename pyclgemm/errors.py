@@ -31,6 +31,14 @@ class ConfigError(PyclgemmError, ValueError):
     """A kernel configuration breaks a constraint of its family or of the device."""
 
 
+class LaunchError(ConfigError, RuntimeError):
+    """The device refused to launch a kernel, whose configuration asks for more than it has."""
+
+
+class AllocationError(PyclgemmError, MemoryError):
+    """The device has no memory for an array, or for scratch space of the library."""
+
+
 class DatabaseError(PyclgemmError, ValueError):
     """A database file is malformed, or holds a configuration that cannot be valid."""
 

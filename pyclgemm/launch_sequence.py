@@ -1,41 +1,90 @@
 """The launches of one product on one queue: sets arguments, waits, enqueues.
 
 A repeated call costs little more than the enqueue itself, because kernel arguments are set
-only when they differ from the call before.
+only when they differ from the call before. What is remembered of the call before is a property
+of the kernels that it left; a call takes them away while it works, and a call that ends by an
+exception does not put them back (`pyclgemm.queue_state` says why).
 """
 
 from __future__ import annotations
 
+import contextlib
+import struct
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
+from .allocation import new_buffer
 from .array_sequence import SHARED
 from .build import build_kernel
+from .config import Config
 from .enqueue import KernelLaunch
 from .errors import ArgumentError
 from .launch import Launch, Schedule
+from .launch_error import launch_error
 from .matrix_sequence import MatrixSequence, sequences_overlap
 from .operands import entries_overlap
 from .product import Product
-from .workspace import QueueState
+from .queue_state import QueueState, check_not_exiting
+from .workspace import Workspaces
 
-#: NumPy types of scalar kernel arguments by their C type.
-_SCALARS: dict[str, Any] = {
-    "int": np.int32,
-    "long": np.int64,
-    "float": np.float32,
-    "double": np.float64,
-    "float2": np.complex64,
-    "double2": np.complex128,
+#: Of scalar kernel arguments by their C type: the NumPy type, and the format of its parts.
+_SCALARS: dict[str, tuple[Any, str]] = {
+    "int": (np.int32, "i"),
+    "long": (np.int64, "q"),
+    "float": (np.float32, "f"),
+    "double": (np.float64, "d"),
+    "float2": (np.complex64, "ff"),
+    "double2": (np.complex128, "dd"),
 }
-
 
 #: Roles of the buffers of a product, in the order in which they are passed around; offsets of
 #: scattered matrices and the workspaces of a schedule come behind them.
 _ROLES = ("a", "b", "out", "c", "bias")
+
+#: Kernels that wait for a call. More than one are only in use where several threads call at once.
+_MOST_IDLE = 8
+
+
+def kernel_scalar(name: str, value: Any, kind: str) -> Any:
+    """A number as the NumPy scalar of a kernel's argument.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    value : number
+        The number; infinity and NaN are taken.
+    kind : str
+        C type of the argument.
+
+    Raises
+    ------
+    ArgumentError
+        If the type cannot hold the number.
+
+    Examples
+    --------
+    >>> kernel_scalar("alpha", 0.5, "float2")
+    np.complex64(0.5+0j)
+    >>> kernel_scalar("beta", 1e300, "float")
+    Traceback (most recent call last):
+    ...
+    pyclgemm.errors.ArgumentError: beta is 1e+300, which float32 cannot hold
+    """
+    scalar, parts = _SCALARS[kind]
+    values = (value,) if len(parts) == 1 else (value.real, value.imag)
+    try:
+        # Not by NumPy, whose answer to a number out of range depends on `numpy.errstate`.
+        content = struct.pack(parts, *values)
+    except (OverflowError, struct.error):
+        raise ArgumentError(
+            f"{name} is {value!r}, which {np.dtype(scalar).name} cannot hold"
+        ) from None
+    return np.frombuffer(content, scalar)[0]
 
 
 class _BoundKernel:
@@ -50,18 +99,47 @@ class _BoundKernel:
         self.launch = KernelLaunch(queue, self.kernel, launch.global_size, launch.source.local_size)
         #: Argument numbers, with the place of the buffer among `roles`.
         self.buffers: list[tuple[int, int]] = []
-        #: Argument numbers, with the name of the value and its NumPy type.
-        self.numbers: list[tuple[int, str, Any]] = []
+        #: Argument numbers, with the name of the value and its C type.
+        self.numbers: list[tuple[int, str, str]] = []
         for number, argument in enumerate(launch.source.arguments):
             name = argument.name
             if name in launch.values:
-                self.kernel.set_arg(number, _SCALARS[argument.kind](launch.values[name]))
+                value = kernel_scalar(name, launch.values[name], argument.kind)
+                self.kernel.set_arg(number, value)
             elif name in launch.buffers:
                 self.buffers.append((number, roles.index(launch.buffers[name])))
             else:
                 # What is no offset is alpha or beta.
-                role = launch.offsets.get(name, name)
-                self.numbers.append((number, role, _SCALARS[argument.kind]))
+                self.numbers.append((number, launch.offsets.get(name, name), argument.kind))
+
+
+class _BoundKernels:
+    """The kernels of a product, and what the last call left set on them."""
+
+    def __init__(self, kernels: list[_BoundKernel]) -> None:
+        self.kernels = kernels
+        #: Offsets, alpha and beta.
+        self.numbers: list[Any] = []
+        #: For each scattered operand its offsets, and their buffer.
+        self.offsets: dict[str, tuple[Any, cl.Buffer]] = {}
+
+    def set_buffers(self, buffers: Sequence[Any]) -> None:
+        """Set the pointers."""
+        for bound in self.kernels:
+            set_arg = bound.kernel.set_arg
+            for number, place in bound.buffers:
+                set_arg(number, buffers[place])
+
+    def set_numbers(self, numbers: list[Any], values: Mapping[str, Any]) -> None:
+        """Set offsets, alpha and beta."""
+        scalars = [
+            (bound.kernel, number, kernel_scalar(name, values[name], kind))
+            for bound in self.kernels
+            for number, name, kind in bound.numbers
+        ]
+        for kernel, number, scalar in scalars:
+            kernel.set_arg(number, scalar)
+        self.numbers = numbers
 
 
 class LaunchSequence:
@@ -70,13 +148,20 @@ class LaunchSequence:
     Parameters
     ----------
     state : QueueState
-        The queue, its lock and its workspaces.
+        The queue and its workspaces.
     product : Product or None
         What the launches compute, if they were made for one.
     schedule : Schedule or None
         The launches; None where the result has no elements.
     names : mapping of str to str, optional
         What messages call the operands that the caller does not know as a and b.
+    config : Config, optional
+        What messages of a refused launch show.
+
+    Raises
+    ------
+    KernelBuildError
+        If the compiler refuses a kernel.
     """
 
     def __init__(
@@ -85,30 +170,24 @@ class LaunchSequence:
         product: Product | None,
         schedule: Schedule | None,
         names: Mapping[str, str] | None = None,
+        config: Config | None = None,
     ) -> None:
-        queue = state.queue
-        self._state = state
-        self._queue = queue
-        self._context = queue.context
-        workspaces = schedule.workspaces if schedule else {}
-        self._workspaces = tuple(workspaces.items())
+        self._queue = state.queue
+        self._context = state.context
+        self._pool = state.workspaces
+        self._launches = schedule.launches if schedule else ()
+        self._workspaces = tuple((schedule.workspaces if schedule else {}).items())
         self._scattered = tuple(
             role for role in ("a", "b", "out", "c") if getattr(product, role, None)
             and getattr(product, role).scattered
         )  # fmt: skip
-        #: For each scattered operand the offsets of the call before, and their buffer.
-        self._offsets: dict[str, tuple[Any, cl.Buffer]] = {}
-        offset_roles = [f"{role}_offsets" for role in self._scattered]
-        self._kernels = [
-            _BoundKernel(queue, launch, (*_ROLES, *offset_roles, *workspaces))
-            for launch in (schedule.launches if schedule else ())
-        ]
         # On an in-order queue only the first launch has anything to wait for.
         self._chained = not state.in_order
         # The kernel's a is the caller's b, if they were swapped.
         self._swapped = product is not None and product.swapped
-        self._numbers: list[Any] = []
         self._names = names or {}
+        self._config = config
+        self._idle = deque([self._bind()])
 
     def enqueue(
         self,
@@ -126,6 +205,13 @@ class LaunchSequence:
 
         Arrays are as the caller named them: a swap is undone here. Without `add_event`, which
         asks for an in-order queue, there is no event, and `out` is left with those it had.
+
+        Raises
+        ------
+        ArgumentError
+            If arrays share memory or lie in another context, or alpha or beta is out of range.
+        AllocationError, LaunchError
+            If the device has no memory, or refuses the launch. `out` is then undefined.
         """
         self._check("a", a, out)
         self._check("b", b, out)
@@ -139,27 +225,47 @@ class LaunchSequence:
             events += bias.events
         if wait_for is not None:
             events += wait_for
-        state = self._state
-        with state.lock:
-            self._set_arguments(a, b, out, c, bias, alpha, beta)
-            if self._workspaces and state.last_use is not None:
-                events.append(state.last_use)
-            event = self._launch(events or None, add_event or self._chained)
-            if self._chained and self._workspaces:
-                state.last_use = event
-        if event is not None:
-            # It comes after all that the array waited for before: it replaces them.
-            if out.__class__ is MatrixSequence:
-                out.now_at(event)
-            else:
-                out.events[:] = [event]
+        exiting = check_not_exiting()
+        try:
+            bound = self._idle.pop()
+        except IndexError:
+            bound = self._bind()
+        workspaces = self._pool.take() if self._workspaces else None
+        try:
+            self._set_arguments(bound, workspaces, a, b, out, c, bias, alpha, beta)
+            if workspaces is not None and workspaces.last_use is not None:
+                events.append(workspaces.last_use)
+            event = self._launch(bound.kernels, events or None, add_event or self._chained)
+            if event is not None:
+                # It comes after all that the array waited for before: it replaces them.
+                _set_events(out, event)
+        except BaseException as error:
+            self._end_early(out)
+            if isinstance(error, cl.Error):
+                names = ", ".join(launch.source.name for launch in self._launches)
+                raise launch_error(error, self._queue, self._config, names) from error
+            raise
+        if workspaces is not None:
+            workspaces.last_use = event if self._chained else None
+            self._pool.give_back(workspaces)
+        if len(self._idle) < _MOST_IDLE:
+            self._idle.append(bound)
+        if exiting:
+            self._queue.finish()
         return event
 
-    def _launch(self, events: list[cl.Event] | None, with_event: bool) -> cl.Event | None:
+    def _bind(self) -> _BoundKernels:
+        """Kernels of which no argument is set but those that never change."""
+        roles = (*_ROLES, *(f"{role}_offsets" for role in self._scattered), *dict(self._workspaces))
+        return _BoundKernels([_BoundKernel(self._queue, one, roles) for one in self._launches])
+
+    def _launch(
+        self, kernels: Sequence[_BoundKernel], events: list[cl.Event] | None, with_event: bool
+    ) -> cl.Event | None:
         """Enqueue the kernels; on an in-order queue only the last may need an event."""
-        if not self._kernels:
+        if not kernels:
             return cl.enqueue_marker(self._queue, wait_for=events) if with_event else None
-        *first, last = self._kernels
+        *first, last = kernels
         for bound in first:
             if self._chained:
                 events = [bound.launch.with_event(events)]
@@ -171,9 +277,15 @@ class LaunchSequence:
         last.launch.without_event(events)
         return None
 
+    def _end_early(self, out: Any) -> None:
+        """Have users of `out` wait for the launches of a call that failed."""
+        with contextlib.suppress(cl.Error):
+            _set_events(out, cl.enqueue_marker(self._queue, wait_for=None), replace=False)
+
     def _set_arguments(
-        self, a: Any, b: Any, out: Any, c: Any, bias: Any, alpha: Any, beta: Any
-    ) -> None:
+        self, bound: _BoundKernels, workspaces: Workspaces | None, a: Any, b: Any, out: Any, c: Any,
+        bias: Any, alpha: Any, beta: Any,
+    ) -> None:  # fmt: skip
         """Set the buffers, and where a number differs from the call before, the numbers."""
         if self._swapped:
             a, b = b, a
@@ -187,34 +299,32 @@ class LaunchSequence:
         if bias is not None:
             buffers[4] = bias.base_data or data
             numbers.append(bias.offset)
-        for role in self._scattered:
-            buffers.append(self._offset_buffer(role, {"a": a, "b": b, "out": out, "c": c}[role]))
-        for name, size in self._workspaces:
-            buffers.append(self._state.buffer(name, size))
-        for kernel in self._kernels:
-            set_arg = kernel.kernel.set_arg
-            for number, place in kernel.buffers:
-                set_arg(number, buffers[place])
-        if numbers != self._numbers:
+        if numbers != bound.numbers:
             arrays = {"a": a, "b": b, "out": out, "c": c, "bias": bias}
             values = {"alpha": alpha, "beta": beta} | {
                 role: array.offset // array.dtype.itemsize
                 for role, array in arrays.items()
                 if array is not None
             }
-            for kernel in self._kernels:
-                for number, name, scalar in kernel.numbers:
-                    kernel.kernel.set_arg(number, scalar(values[name]))
-            self._numbers = numbers
+            bound.set_numbers(numbers, values)
+        for role in self._scattered:
+            sequence = {"a": a, "b": b, "out": out, "c": c}[role]
+            buffers.append(self._offset_buffer(bound, role, sequence))
+        if workspaces is not None:
+            buffers += [workspaces.buffer(name, size) for name, size in self._workspaces]
+        bound.set_buffers(buffers)
 
-    def _offset_buffer(self, role: str, sequence: MatrixSequence) -> cl.Buffer:
+    def _offset_buffer(
+        self, bound: _BoundKernels, role: str, sequence: MatrixSequence
+    ) -> cl.Buffer:
         """The offsets of scattered matrices, on the device; uploaded where they have changed."""
-        held = self._offsets.get(role)
+        held = bound.offsets.get(role)
         if held is None or not np.array_equal(held[0], sequence.offsets):
             # A buffer of their own: launches on their way may still read the one before.
-            flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-            buffer = cl.Buffer(self._context, flags, hostbuf=sequence.offsets)
-            held = self._offsets[role] = sequence.offsets, buffer
+            what = f"the offsets of {self._names.get(role, role)}"
+            size = sequence.offsets.nbytes
+            buffer = new_buffer(self._context, what, size, sequence.offsets)
+            held = bound.offsets[role] = sequence.offsets, buffer
         return held[1]
 
     def _check(self, name: str, array: Any, out: Any) -> None:
@@ -226,6 +336,16 @@ class LaunchSequence:
             )
         if (array is not out or name in ("a", "b")) and _overlaps(name, array, out):
             raise ArgumentError(SHARED.format(name=self._names.get(name, name)))
+
+
+def _set_events(out: Any, event: cl.Event, *, replace: bool = True) -> None:
+    """Have users of an array, or of the matrices of a sequence, wait for an event."""
+    if out.__class__ is MatrixSequence:
+        out.now_at(event, replace=replace)
+    elif replace:
+        out.events[:] = [event]
+    else:
+        out.events.append(event)
 
 
 def _overlaps(name: str, array: Any, out: Any) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from .allocation import new_array
 from .api import gemm
 from .batched import gemm_batched
 from .discovery import default_device
@@ -78,7 +79,7 @@ def matmul(
         if tuple(out.shape) != shape:
             raise ShapeError(f"out is {tuple(out.shape)}; the product of a and b is {shape}")
     else:
-        result = cl_array.empty(queue, shape, dtype)
+        result = new_array(queue, "out", shape, dtype)
     _multiply(queue, device_a, device_b, result, precision, wait_for)
     if on_host:
         return result.get(queue)

@@ -75,10 +75,10 @@ class MatrixSequence:
         """What a reader waits for."""
         return [event for events in self.event_lists for event in events]
 
-    def now_at(self, event: Any) -> None:
-        """Have readers of the matrices wait for what writes them, which waited for all before."""
+    def now_at(self, event: Any, *, replace: bool = True) -> None:
+        """Have users of the matrices wait for what writes them: for it alone, or for it, too."""
         for events in self.event_lists:
-            events[:] = [event]
+            events[:] = [event] if replace else [*events, event]
 
     @property
     def alignment(self) -> int:

@@ -297,7 +297,20 @@ def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
         return complex(value)
     if dtype == "int8":
         return _whole(name, value)
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if math.isinf(number) and value not in (math.inf, -math.inf):
+        raise ArgumentError(f"{name} is {_shortened(value)}, which float64 cannot hold")
+    return number
+
+
+def _shortened(value: Any) -> str:
+    """A number in few digits: an integer may have more than Python is willing to print."""
+    if isinstance(value, int):
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
 
 
 def _whole(name: str, value: Any) -> int:

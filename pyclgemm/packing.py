@@ -8,6 +8,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from .allocation import new_buffer
 from .config import CpuConfig
 from .database import load_database
 from .device import traits_of
@@ -22,8 +23,8 @@ from .precision import is_complex, resolve_precision
 from .prepare import check_supported
 from .problem import GemmProblem, MatrixLayout, PackedLayout
 from .product import Product
+from .queue_state import queue_state
 from .transfer import to_device
-from .workspace import queue_state
 
 
 def pack(
@@ -82,7 +83,7 @@ def pack(
     if 0 in packed.shape:
         return packed
     if allocator is None:
-        packed.base_data = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, packed.nbytes)
+        packed.base_data = new_buffer(queue.context, "the packed matrix", packed.nbytes)
     else:
         packed.base_data = allocator(packed.nbytes)
     # The launch reads the array as "b" and writes the packed matrix in the place of a result.

@@ -29,11 +29,11 @@ from .operands import (
 from .packed_matrix import PackedMatrix
 from .precision import UNIT_DTYPES, Precision, is_complex, resolve_precision
 from .product import Product, make_product
+from .queue_state import queue_state
 from .schedule import make_schedule, oriented
 from .select import Choice, select
 from .stacks import check_stack_writable, stack_of
 from .transfer import check_queue
-from .workspace import queue_state
 
 #: An operand by name: its matrix, or the first of several, and how many there are.
 Described = Callable[[str, Any], tuple[Matrix, int]]
@@ -246,4 +246,4 @@ def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> 
     schedule = None
     if product.problem.m and product.problem.n and product.problem.products:
         schedule = make_schedule(product, choice.config, traits)
-    return LaunchSequence(queue_state(queue), product, schedule)
+    return LaunchSequence(queue_state(queue), product, schedule, config=choice.config)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Generic, TypeVar
 
 Prepared = TypeVar("Prepared")
 
 
 class PreparedCalls(Generic[Prepared]):
-    """Prepared calls by all that they depend on, the oldest dropped first.
+    """Prepared calls by all that they depend on, the oldest dropped first. Threads may share it.
 
     Parameters
     ----------
@@ -20,7 +19,6 @@ class PreparedCalls(Generic[Prepared]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._calls: dict[Any, Prepared] = {}
-        self._lock = threading.Lock()
 
     def get(self, key: Any) -> Prepared | None:
         """What was kept for a call, if anything."""
@@ -29,9 +27,13 @@ class PreparedCalls(Generic[Prepared]):
         except TypeError:  # an argument that cannot be hashed, which is refused by its name
             return None
 
+    def take(self, key: Any) -> Prepared | None:
+        """The same, and it is kept no longer."""
+        return self._calls.pop(key, None)
+
     def keep(self, key: Any, prepared: Prepared) -> None:
         """Keep what was prepared for a call."""
-        with self._lock:  # another thread's entry would end the search for the oldest one
-            if len(self._calls) >= self._most:
-                self._calls.pop(next(iter(self._calls)))
-            self._calls[key] = prepared
+        self._calls[key] = prepared
+        while len(self._calls) > self._most:
+            # A list, since another thread's entry would end a walk over the dictionary itself.
+            self._calls.pop(next(iter(list(self._calls)), None), None)

@@ -8,6 +8,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from .allocation import copied_array
 from .array_sequence import ArraySequence
 from .errors import ArgumentError, DtypeError, ShapeError
 from .matrix_sequence import MatrixSequence
@@ -35,7 +36,7 @@ def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
     check_array(name, array)
     check_dtype(name, array.dtype)
     check_queue(queue)
-    return cl_array.to_device(queue, np.array(array, order="C", copy=None))
+    return copied_array(queue, name, array)
 
 
 def check_array(name: str, array: Any) -> None:

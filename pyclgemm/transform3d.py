@@ -20,14 +20,14 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from .allocation import new_array
 from .call_arguments import facts_of
+from .device import traits_of
 from .errors import ArgumentError
-from .prepared_calls import PreparedCalls
-from .transfer import check_array, check_queue
-from .transform3d_choice import check_level
-from .transform3d_plan import TransformPlan, describe_transform, plan_transform3d
-
-_prepared = PreparedCalls[TransformPlan](256)
+from .queue_state import queue_state
+from .transfer import check_array, check_queue, to_device
+from .transform3d_choice import check_level, choose_transform
+from .transform3d_plan import build_transform, describe_transform
 
 
 def transform3d(
@@ -106,19 +106,22 @@ def transform3d(
             level=level, allocator=allocator, wait_for=wait_for,
         )  # fmt: skip
     key = (
-        queue,
+        "transform3d",
         level,
         facts_of(tensors),
         facts_of(matrix),
         None if out is None else facts_of(out),
     )
-    plan = _prepared.get(key)
-    if plan is None:
-        plan = plan_transform3d(queue, tensors, matrix, level=level, out=out)
-        _prepared.keep(key, plan)
+    kept = queue_state(queue).prepared
+    sequence = kept.get(key)
+    if sequence is None:
+        transform = describe_transform(tensors, matrix, out)
+        choice = choose_transform(transform.problem, traits_of(queue.device), level)
+        sequence = build_transform(queue, transform, choice)
+        kept.keep(key, sequence)
     if out is None:
-        out = cl_array.empty(queue, tensors.shape, tensors.dtype, allocator=allocator)
-    event = plan.enqueue(tensors, matrix, out, wait_for)
+        out = new_array(queue, "out", tensors.shape, tensors.dtype, allocator)
+    event = sequence.enqueue(tensors, matrix, out, None, None, 1.0, 0.0, wait_for)
     return (out, event) if return_event else out
 
 
@@ -138,12 +141,7 @@ def _from_host(
         if not out.flags.writeable:
             raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
         device_out = None
-    tensors, matrix = (
-        cl_array.to_device(queue, np.array(array, order="C", copy=None))
-        if isinstance(array, np.ndarray)
-        else array
-        for array in (tensors, matrix)
-    )
+    tensors, matrix = to_device(queue, "tensors", tensors), to_device(queue, "matrix", matrix)
     result, event = transform3d(
         queue, tensors, matrix, out=device_out, return_event=True, **options
     )

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 
+from .allocation import new_array
 from .device import traits_of
 from .errors import DtypeError, ShapeError
 from .launch_sequence import LaunchSequence
 from .operands import matrix_of
 from .prepare import choose, describe_product
+from .queue_state import queue_state
 from .schedule import make_schedule as make_gemm_schedule
 from .schedule import oriented
 from .signature import ArraySignature
@@ -21,7 +22,6 @@ from .tensors import TensorStack, check_tensor_dtype, check_writable, contiguous
 from .transfer import check_queue
 from .transform3d_choice import TransformChoice, choose_transform
 from .transform3d_schedule import Transform, make_kronecker_schedule, make_schedule
-from .workspace import queue_state
 
 #: The launches know the arrays by other names.
 _NAMES = {"a": "tensors", "b": "matrix"}
@@ -82,19 +82,13 @@ class TransformPlan:
             If `out` shares memory with an operand.
         """
         if out is None:
-            out = cl_array.empty(self._queue, tensors.shape, tensors.dtype)
+            out = new_array(self._queue, "out", tensors.shape, tensors.dtype)
         for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
             self._signatures[name].check(name, array)
-        event = self.enqueue(tensors, matrix, out, wait_for, add_event or return_event)
-        return (out, event) if return_event else out
-
-    def enqueue(
-        self, tensors: Any, matrix: Any, out: Any, wait_for: Any, add_event: bool = True
-    ) -> cl.Event | None:
-        """Enqueue the launches, for arrays that are known to fit."""
-        return self._sequence.enqueue(
-            tensors, matrix, out, None, None, 1.0, 0.0, wait_for, add_event
+        event = self._sequence.enqueue(
+            tensors, matrix, out, None, None, 1.0, 0.0, wait_for, add_event or return_event
         )
+        return (out, event) if return_event else out
 
 
 def plan_transform3d(

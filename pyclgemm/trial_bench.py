@@ -19,7 +19,7 @@ from .compile_pool import CompilePool
 from .config import Config
 from .constraints import violations
 from .device import DeviceTraits
-from .errors import ConfigError, KernelBuildError, PyclgemmError, UnsupportedError
+from .errors import ConfigError, KernelBuildError, LaunchError, PyclgemmError, UnsupportedError
 from .gemm_shape import GemmShape
 from .inquiry import kernel_sources
 from .kernel_source import KernelSource
@@ -115,15 +115,15 @@ class TrialBench:
         product = self._product(trial.shape)
         try:
             candidate = self._plan(product, trial.config)
+        except (LaunchError, cl.Error, MemoryError) as error:
+            self._require_device()
+            return Outcome("unlaunchable", reason=_line(error))
         except (ConfigError, UnsupportedError) as error:
             return Outcome("refused", reason=_line(error))
         except KernelBuildError as error:
             return Outcome("unbuildable", reason=_line(error.log or error))
         except _WrongError as error:
             return Outcome("wrong", reason=str(error))
-        except (cl.Error, MemoryError) as error:
-            self._require_device()
-            return Outcome("unlaunchable", reason=_line(error))
         rival = None
         if trial.rival is not None:
             try:

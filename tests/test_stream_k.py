@@ -18,7 +18,7 @@ from reference import assert_close, expected_gemm, random_array
 
 import pyclgemm
 from pyclgemm import XgemmConfig, XgemmDirectConfig
-from pyclgemm.workspace import queue_state
+from pyclgemm.queue_state import queue_state
 
 INDIRECT = XgemmConfig(
     MWG=16, NWG=16, KWG=4, MDIMC=8, NDIMC=4, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2, FILL=4
@@ -55,9 +55,12 @@ def _operands(queue: Any, sizes: tuple[int, int, int], dtype: str = "float32") -
 
 def _workspace(queue: Any, name: str) -> np.ndarray:
     """The integers that a workspace of the queue holds."""
-    buffer = queue_state(queue).buffer(name, 4)
+    pool = queue_state(queue).workspaces
+    workspaces = pool.take()
+    buffer = workspaces.buffer(name, 4)
     held = np.empty(buffer.size // 4, np.int32)
     cl.enqueue_copy(queue, held, buffer)
+    pool.give_back(workspaces)
     return held
 
 
@@ -134,8 +137,11 @@ def test_shapes_in_turn_on_one_queue(fresh_queue: Any, config: Any) -> None:
 def test_partial_sums_are_written_before_they_are_read(fresh_queue: Any, config: Any) -> None:
     for sizes in SHAPES:
         for size in (4, 1 << 20):  # the one at hand, and one larger than needed
-            buffer = queue_state(fresh_queue).buffer("partial_sums", size)
+            pool = queue_state(fresh_queue).workspaces
+            workspaces = pool.take()
+            buffer = workspaces.buffer("partial_sums", size)
             cl.enqueue_copy(fresh_queue, buffer, np.full(buffer.size, 0xFF, np.uint8))
+            pool.give_back(workspaces)
             check_gemm(fresh_queue, sizes, config=config)
 
 
@@ -150,15 +156,20 @@ def test_epilogue_is_applied_once_to_the_joined_sums(queue: Any, config: Any) ->
 
 
 def test_counters_are_zeros_when_new_and_when_they_grow(fresh_queue: Any) -> None:
-    state = queue_state(fresh_queue)
-    small = state.buffer("counters", 16)
-    assert not _workspace(fresh_queue, "counters").any()
+    def held(buffer: Any) -> np.ndarray:
+        content = np.empty(buffer.size, np.uint8)
+        cl.enqueue_copy(fresh_queue, content, buffer)
+        return content
+
+    workspaces = queue_state(fresh_queue).workspaces.take()
+    small = workspaces.buffer("counters", 16)
+    assert not held(small).any()
     cl.enqueue_copy(fresh_queue, small, np.full(16, 0xFF, np.uint8))
-    assert state.buffer("counters", 8) is small
-    grown = state.buffer("counters", 64)
+    assert workspaces.buffer("counters", 8) is small
+    grown = workspaces.buffer("counters", 64)
     assert grown is not small
     assert grown.size >= 64
-    assert not _workspace(fresh_queue, "counters").any()
+    assert not held(grown).any()
 
 
 @EVERY_FAMILY

@@ -19,13 +19,13 @@ from pyclgemm import transform3d_codegen, transform3d_schedule
 from pyclgemm.kernel_source import KernelSource
 from pyclgemm.launch_sequence import LaunchSequence
 from pyclgemm.matrix_units_nvidia import nvidia_double_unit
+from pyclgemm.queue_state import queue_state
 from pyclgemm.tensors import contiguous_stack
 from pyclgemm.transform3d_choice import TransformChoice, TransformProblem, choose_transform
 from pyclgemm.transform3d_layout import FusedUnitConfig
 from pyclgemm.transform3d_plan import describe_transform
 from pyclgemm.transform3d_schedule import make_schedule
 from pyclgemm.typical import typical_traits
-from pyclgemm.workspace import queue_state
 
 #: Calls of the kernels, whose definition the emulation has changed.
 CALL = re.compile(r"multiply_accumulate\((?=y\d|sums\[|z,|&?c,)")

@@ -1,0 +1,147 @@
+"""What calls on one queue have in common. It lives as long as the caller's queue object.
+
+Nothing here takes a lock. What a call uses alone (workspaces, and the kernels of a
+`LaunchSequence`) it takes out of a deque, and puts back when it is done. A call that ends by an
+exception, in any line, puts nothing back: what it left half-way is dropped, and the next call
+makes its own. Two threads never hold the same, nor do a call and a signal handler that calls.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Any
+
+import pyopencl as cl
+
+from .build import wait_for_builds
+from .errors import PyclgemmError
+from .prepared_calls import PreparedCalls
+from .transfer import check_queue
+from .workspace import WorkspacePool
+
+#: The attribute of a queue object that holds its state.
+_ATTRIBUTE = "_pyclgemm_state"
+
+#: Prepared calls that a queue keeps.
+_MOST_PREPARED = 1024
+
+
+class QueueState:
+    """Prepared calls and idle workspaces of one queue.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        The caller's. It holds this state, so the state must not hold it.
+
+    Attributes
+    ----------
+    queue : pyopencl.CommandQueue
+        Another object for the same OpenCL queue.
+    in_order : bool
+        Whether the queue runs its commands one after the other.
+    prepared : PreparedCalls
+        What calls prepared, for later calls of the same kind.
+    workspaces : WorkspacePool
+        Scratch memory that waits for a call.
+    """
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self.queue = cl.CommandQueue.from_int_ptr(queue.int_ptr, retain=True)
+        #: Held, because on Intel's CPU runtime a queue does not keep its context alive.
+        self.context = queue.context
+        mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+        self.in_order = not queue.properties & mode
+        self.prepared = PreparedCalls[Any](_MOST_PREPARED)
+        self.workspaces = WorkspacePool(self.context)
+        _live.add(self)
+        weakref.finalize(self, _retire, self.queue, self.context).atexit = False
+
+
+def queue_state(queue: cl.CommandQueue) -> QueueState:
+    """The state of a queue, made at first use.
+
+    Raises
+    ------
+    DtypeError
+        If `queue` is no queue.
+    """
+    state: QueueState | None = getattr(queue, _ATTRIBUTE, None)
+    if state is None:
+        check_queue(queue)
+        state = QueueState(queue)
+        # Two threads may each make one: the later stays, and the other serves one call.
+        setattr(queue, _ATTRIBUTE, state)
+    return state
+
+
+# --------------------------------------------------------------------------------------
+# The interpreter's exit: a runtime whose threads still run or compile kernels while the process
+# ends may crash (pocl does)
+# --------------------------------------------------------------------------------------
+
+_live: weakref.WeakSet[QueueState] = weakref.WeakSet()
+
+#: The last command of each queue that was dropped before its work was done, and its context.
+_unfinished: deque[tuple[cl.Event, cl.Context]] = deque()
+
+#: How long threads that are within a call may take to leave it.
+_SECONDS_TO_LEAVE = 0.05
+
+_exiting = False
+
+
+def _retire(queue: cl.CommandQueue, context: cl.Context) -> None:
+    """Remember the end of a queue's work: nobody else can wait for it any more."""
+    for ended in [one for one in list(_unfinished) if _is_complete(one[0])]:
+        with contextlib.suppress(ValueError):  # another thread was faster
+            _unfinished.remove(ended)
+    with contextlib.suppress(cl.Error):
+        marker = cl.enqueue_marker(queue)
+        queue.flush()
+        if not _is_complete(marker):
+            _unfinished.append((marker, context))
+
+
+def _is_complete(event: cl.Event) -> bool:
+    status: int = event.command_execution_status
+    return status <= int(cl.command_execution_status.COMPLETE)  # below it are errors
+
+
+def check_not_exiting() -> bool:
+    """Whether the interpreter is about to exit; raise if a daemon thread asks.
+
+    Raises
+    ------
+    PyclgemmError
+        In a thread other than the main one: it could not be waited for.
+    """
+    if _exiting and threading.current_thread() is not threading.main_thread():
+        raise PyclgemmError("the interpreter is exiting; threads can start no more work")
+    return _exiting
+
+
+def _finish_before_exit(process: int) -> None:
+    """Wait until no kernel is compiled or runs; no thread starts another."""
+    global _exiting
+    if os.getpid() != process:
+        return  # a fork: the runtime's threads are not in this process
+    _exiting = True
+    if threading.active_count() > 1:
+        time.sleep(_SECONDS_TO_LEAVE)
+    wait_for_builds()
+    for state in list(_live):
+        with contextlib.suppress(cl.Error):
+            state.queue.finish()
+    for event, _ in list(_unfinished):
+        with contextlib.suppress(cl.Error):
+            event.wait()
+
+
+atexit.register(_finish_before_exit, os.getpid())
