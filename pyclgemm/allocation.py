@@ -9,6 +9,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from .errors import AllocationError
+from .interpreter_exit import InRuntime
 
 #: What OpenCL answers where memory lacks, or a buffer is larger than any may be.
 NO_MEMORY = frozenset(
@@ -77,7 +78,8 @@ def copied_array(queue: cl.CommandQueue, what: str, array: np.ndarray[Any, Any])
         If the device has no memory for it.
     """
     try:
-        return cl_array.to_device(queue, np.array(array, order="C", copy=None))
+        with InRuntime():
+            return cl_array.to_device(queue, np.array(array, order="C", copy=None))
     except cl.Error as error:
         raise refused(error, what, array.nbytes, queue.device) from error
 

@@ -22,7 +22,7 @@ from .product import Product
 from .queue_state import queue_state
 from .select import Choice
 from .signature import ArraySignature
-from .transfer import is_on_device
+from .transfer import host_copy, is_on_device
 
 
 def gemm(
@@ -334,8 +334,8 @@ def run_from_host(
         queue, a, b, c, out=device_out, epilogue=epilogue, return_event=True, **options
     )
     if isinstance(out, np.ndarray):
-        out[...] = result.get(queue)
+        out[...] = host_copy(queue, result)
         result = out
     elif on_host:
-        result = result.get(queue)
+        result = host_copy(queue, result)
     return (result, event) if return_event else result

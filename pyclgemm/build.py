@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import functools
-import time
 import warnings
 from dataclasses import dataclass
 
 import pyopencl as cl
 
 from .errors import KernelBuildError
+from .interpreter_exit import InRuntime
 from .kernel_source import KernelSource
 from .prepared_calls import PreparedCalls
 from .ptx_step import PtxStepError, lift
 
 #: Programs of a context that are kept, and contexts whose programs are kept.
 _MOST_PROGRAMS, _MOST_CONTEXTS = 2048, 8
-
-#: One entry for each build that is under way.
-_under_way: set[object] = set()
-
-#: How long the interpreter's exit waits for builds of other threads.
-_SECONDS_TO_BUILD = 60.0
 
 
 @dataclass(frozen=True)
@@ -49,15 +43,16 @@ def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -
     KernelBuildError
         If the compiler refuses the source; `log` is what it said.
     """
-    programs = _programs_of(context)
-    program = programs.built.get((device, source))
-    if program is None:
-        program = _program(context, device, source, programs.adopted.take((device, source)))
-        programs.built.keep((device, source), program)
-    try:
-        return cl.Kernel(program, source.name)
-    except cl.Error as error:
-        raise _refused(device, source, error) from error
+    programs, key = _programs_of(context), (device, source)
+    with InRuntime():
+        program = programs.built.get(key)
+        if program is None:
+            program = _program(context, device, source, programs.adopted.take(key))
+            programs.built.keep(key, program)
+        try:
+            return cl.Kernel(program, source.name)
+        except cl.Error as error:
+            raise _refused(device, source, error) from error
 
 
 def adopt_binary(
@@ -88,9 +83,7 @@ def compile_program(context: cl.Context, device: cl.Device, source: KernelSource
     KernelBuildError
         As `build_kernel`.
     """
-    build = object()
     try:
-        _under_way.add(build)
         program = _compile_text(context, device, source)
         if not source.target:
             return program
@@ -98,15 +91,6 @@ def compile_program(context: cl.Context, device: cl.Device, source: KernelSource
         return cl.Program(context, [device], [lift(binary, source.target)]).build(devices=[device])
     except (cl.Error, PtxStepError) as error:
         raise _refused(device, source, error) from error
-    finally:
-        _under_way.discard(build)
-
-
-def wait_for_builds() -> None:
-    """Wait until no other thread is within a build, a minute at most."""
-    deadline = time.monotonic() + _SECONDS_TO_BUILD
-    while _under_way and time.monotonic() < deadline:
-        time.sleep(0.01)
 
 
 def _refused(device: cl.Device, source: KernelSource, error: Exception) -> KernelBuildError:

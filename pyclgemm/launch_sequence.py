@@ -23,12 +23,13 @@ from .build import build_kernel
 from .config import Config
 from .enqueue import KernelLaunch
 from .errors import ArgumentError
+from .interpreter_exit import InRuntime, is_exiting
 from .launch import Launch, Schedule
 from .launch_error import launch_error
 from .matrix_sequence import MatrixSequence, sequences_overlap
 from .operands import entries_overlap
 from .product import Product
-from .queue_state import QueueState, check_not_exiting
+from .queue_state import QueueState
 from .workspace import Workspaces
 
 #: Of scalar kernel arguments by their C type: the NumPy type, and the format of its parts.
@@ -78,8 +79,9 @@ def kernel_scalar(name: str, value: Any, kind: str) -> Any:
     scalar, parts = _SCALARS[kind]
     values = (value,) if len(parts) == 1 else (value.real, value.imag)
     try:
-        # Not by NumPy, whose answer to a number out of range depends on `numpy.errstate`.
-        content = struct.pack(parts, *values)
+        # Not by NumPy, whose answer to a number out of range depends on `numpy.errstate`. Without
+        # "=" a number out of range would silently become infinity.
+        content = struct.pack(f"={parts}", *values)
     except (OverflowError, struct.error):
         raise ArgumentError(
             f"{name} is {value!r}, which {np.dtype(scalar).name} cannot hold"
@@ -225,7 +227,14 @@ class LaunchSequence:
             events += bias.events
         if wait_for is not None:
             events += wait_for
-        exiting = check_not_exiting()
+        with InRuntime():
+            return self._enqueue(a, b, out, c, bias, alpha, beta, events, add_event)
+
+    def _enqueue(
+        self, a: Any, b: Any, out: Any, c: Any, bias: Any, alpha: Any, beta: Any,
+        events: list[cl.Event], add_event: bool,
+    ) -> cl.Event | None:  # fmt: skip
+        """Enqueue after these events, with kernels and workspaces that no other call uses."""
         try:
             bound = self._idle.pop()
         except IndexError:
@@ -250,7 +259,7 @@ class LaunchSequence:
             self._pool.give_back(workspaces)
         if len(self._idle) < _MOST_IDLE:
             self._idle.append(bound)
-        if exiting:
+        if is_exiting():
             self._queue.finish()
         return event
 

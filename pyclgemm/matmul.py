@@ -18,7 +18,7 @@ from .discovery import default_device
 from .errors import ArgumentError, DtypeError, ShapeError
 from .matrix_sequence import MatrixSequence
 from .operands import result_dtype
-from .transfer import check_host_destination, is_on_device, to_device
+from .transfer import check_host_destination, host_copy, is_on_device, to_device
 
 
 def matmul(
@@ -82,9 +82,9 @@ def matmul(
         result = new_array(queue, "out", shape, dtype)
     _multiply(queue, device_a, device_b, result, precision, wait_for)
     if on_host:
-        return result.get(queue)
+        return host_copy(queue, result)
     if isinstance(out, np.ndarray):
-        out[...] = result.get(queue)
+        out[...] = host_copy(queue, result)
         return out
     return result
 

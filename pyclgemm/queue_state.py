@@ -8,19 +8,14 @@ makes its own. Two threads never hold the same, nor do a call and a signal handl
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import os
-import threading
-import time
 import weakref
 from collections import deque
 from typing import Any
 
 import pyopencl as cl
 
-from .build import wait_for_builds
-from .errors import PyclgemmError
+from .interpreter_exit import before_exit
 from .prepared_calls import PreparedCalls
 from .transfer import check_queue
 from .workspace import WorkspacePool
@@ -82,19 +77,13 @@ def queue_state(queue: cl.CommandQueue) -> QueueState:
 
 
 # --------------------------------------------------------------------------------------
-# The interpreter's exit: a runtime whose threads still run or compile kernels while the process
-# ends may crash (pocl does)
+# The interpreter's exit
 # --------------------------------------------------------------------------------------
 
 _live: weakref.WeakSet[QueueState] = weakref.WeakSet()
 
 #: The last command of each queue that was dropped before its work was done, and its context.
 _unfinished: deque[tuple[cl.Event, cl.Context]] = deque()
-
-#: How long threads that are within a call may take to leave it.
-_SECONDS_TO_LEAVE = 0.05
-
-_exiting = False
 
 
 def _retire(queue: cl.CommandQueue, context: cl.Context) -> None:
@@ -114,28 +103,8 @@ def _is_complete(event: cl.Event) -> bool:
     return status <= int(cl.command_execution_status.COMPLETE)  # below it are errors
 
 
-def check_not_exiting() -> bool:
-    """Whether the interpreter is about to exit; raise if a daemon thread asks.
-
-    Raises
-    ------
-    PyclgemmError
-        In a thread other than the main one: it could not be waited for.
-    """
-    if _exiting and threading.current_thread() is not threading.main_thread():
-        raise PyclgemmError("the interpreter is exiting; threads can start no more work")
-    return _exiting
-
-
-def _finish_before_exit(process: int) -> None:
-    """Wait until no kernel is compiled or runs; no thread starts another."""
-    global _exiting
-    if os.getpid() != process:
-        return  # a fork: the runtime's threads are not in this process
-    _exiting = True
-    if threading.active_count() > 1:
-        time.sleep(_SECONDS_TO_LEAVE)
-    wait_for_builds()
+def _finish() -> None:
+    """Wait until no kernel runs."""
     for state in list(_live):
         with contextlib.suppress(cl.Error):
             state.queue.finish()
@@ -144,4 +113,4 @@ def _finish_before_exit(process: int) -> None:
             event.wait()
 
 
-atexit.register(_finish_before_exit, os.getpid())
+before_exit(_finish)

@@ -11,6 +11,7 @@ import pyopencl.array as cl_array
 from .allocation import copied_array
 from .array_sequence import ArraySequence
 from .errors import ArgumentError, DtypeError, ShapeError
+from .interpreter_exit import InRuntime
 from .matrix_sequence import MatrixSequence
 from .operands import check_dtype
 from .packed_matrix import PackedMatrix
@@ -37,6 +38,13 @@ def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
     check_dtype(name, array.dtype)
     check_queue(queue)
     return copied_array(queue, name, array)
+
+
+def host_copy(queue: cl.CommandQueue, array: Any) -> np.ndarray[Any, Any]:
+    """Wait for an array on the device, and copy it to the host."""
+    with InRuntime():
+        copy: np.ndarray[Any, Any] = array.get(queue)
+    return copy
 
 
 def check_array(name: str, array: Any) -> None:

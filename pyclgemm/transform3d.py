@@ -25,7 +25,7 @@ from .call_arguments import facts_of
 from .device import traits_of
 from .errors import ArgumentError
 from .queue_state import queue_state
-from .transfer import check_array, check_queue, to_device
+from .transfer import check_array, check_queue, host_copy, to_device
 from .transform3d_choice import check_level, choose_transform
 from .transform3d_plan import build_transform, describe_transform
 
@@ -146,8 +146,8 @@ def _from_host(
         queue, tensors, matrix, out=device_out, return_event=True, **options
     )
     if isinstance(out, np.ndarray):
-        out[...] = result.get(queue)
+        out[...] = host_copy(queue, result)
         result = out
     elif on_host:
-        result = result.get(queue)
+        result = host_copy(queue, result)
     return (result, event) if return_event else result

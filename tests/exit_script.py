@@ -1,0 +1,54 @@
+"""Leaves the interpreter in the midst of things: ``exit_script.py PLATFORM WAY``."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+import pyclgemm
+
+# isort: split
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+
+def multiply(queue: Any, n: int, **options: Any) -> Any:
+    a = cl_array.to_device(queue, np.ones((n, n), np.float32))
+    return pyclgemm.gemm(queue, a, a, **options)
+
+
+def in_threads(context: Any, *, pause: float) -> None:
+    """Daemon threads that build and launch one product after the other."""
+
+    def loop() -> None:
+        queue = cl.CommandQueue(context)
+        a = np.ones((300, 300), np.float32)
+        for n in range(100, 300):
+            pyclgemm.gemm(queue, a[:n, :n], a[:n, :n], trans_a=bool(n % 3), trans_b=bool(n % 2))
+
+    for _ in range(3):
+        threading.Thread(target=loop, daemon=True).start()
+    time.sleep(pause)
+
+
+platform, way = sys.argv[1:]
+(device,) = next(one for one in cl.get_platforms() if one.name == platform).get_devices()[:1]
+context = cl.Context([device])
+queue = cl.CommandQueue(context)
+if way == "kernels wait to be compiled and run":
+    results = [multiply(queue, 400), multiply(queue, 300, trans_a=True)]
+elif way == "the queue is dropped":
+    multiply(queue, 500)
+    del queue
+elif way == "an error":
+    multiply(queue, 500)
+    sys.exit(3)
+elif way == "threads that multiply":
+    in_threads(context, pause=0.4)
+elif way == "an exit handler that multiplies":
+    atexit.register(lambda: multiply(queue, 500))
