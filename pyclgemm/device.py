@@ -10,6 +10,7 @@ from typing import Any
 import pyopencl as cl
 
 from .host import HostCpu, host_cpu, level_of_macros
+from .interpreter_exit import InRuntime
 from .naming import amd_architecture, intel_architecture, is_software, normalized_vendor
 from .probe import Probe, probe_device
 from .wgmma_probe import wgmma_refusal
@@ -111,12 +112,13 @@ def traits_of(device: cl.Device) -> DeviceTraits:
     >>> traits.type in ("gpu", "cpu", "accelerator")
     True
     """
-    probe = probe_device(device)
     kind = type_of(device)
     host = host_cpu()
-    architecture = _architecture(device, kind, probe, host)
+    with InRuntime():
+        probe = probe_device(device)
+        architecture = _architecture(device, kind, probe, host)
+        refusal = wgmma_refusal(device) if architecture == "sm_90" else None
     fast_fma32, fast_fma64 = _fast_fma(device, kind, probe, architecture)
-    refusal = wgmma_refusal(device) if architecture == "sm_90" else None
     return DeviceTraits(
         name=name_of(device),
         vendor=_vendor(device, kind, host),

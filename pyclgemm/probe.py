@@ -17,6 +17,11 @@ import pyopencl as cl
 from .errors import UnsupportedError
 from .naming import is_software
 
+#: How compilers and runtimes refuse what they are tried with: by OpenCL's errors, or by what
+#: pyopencl makes of a log or a binary that it cannot read. An exception of a signal handler, such
+#: as TimeoutError, is none: it would be taken for the device's answer, and kept.
+REFUSALS = (cl.Error, LookupError, ValueError, TypeError, AttributeError)
+
 #: Macros that tell for which processor the compiler works.
 MACROS = (
     "FP_FAST_FMAF",
@@ -180,7 +185,7 @@ def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: 
     source = _ARITHMETIC_SOURCE.format(extension=extension, type=c_type)
     try:
         _run(queue, source, x, y)
-    except Exception:  # refused by the compiler, or by a runtime in its own way
+    except REFUSALS:
         return False
     # 1.875 + the spacing of numbers near 1: a result in a narrower type would differ.
     return bool(y[0] == x[0] * x[1] + x[2] and y[1] == x[3] * x[0])
@@ -191,7 +196,7 @@ def _fence_options(queue: cl.CommandQueue) -> str | None:
         y = np.zeros(2, np.int32)
         try:
             _run(queue, _FENCE_SOURCE, np.array([6], np.int32), y, options=options)
-        except Exception:  # refused by the compiler, or by a runtime in its own way
+        except REFUSALS:
             continue
         if y.tolist() == [7, 7]:
             return options
@@ -237,7 +242,7 @@ def _exchanges(queue: cl.CommandQueue, statement: str, attribute: str, size: int
     )
     try:
         _run(queue, source, np.array([3], np.int32), y, items=items)
-    except Exception:  # refused by the compiler, or by a runtime in its own way
+    except REFUSALS:
         return False
     item = np.arange(items)
     return bool((y == 3 * (item // size * size + size - 1 - item % size)).all())

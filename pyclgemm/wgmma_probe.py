@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pyopencl as cl
 
-from .probe import summary
+from .probe import REFUSALS, summary
 from .ptx_step import MARK, lift
 
 #: Sums of the smallest product: 64 rows, 8 columns, k = 16.
@@ -62,7 +62,7 @@ def wgmma_refusal(device: cl.Device) -> str:
             program = cl.Program(context, [device], [lift(binary, "sm_90a")]).build()
         cl.Kernel(program, "probe")(queue, (128,), (128,), buffer)
         cl.enqueue_copy(queue, sums, buffer)
-    except Exception as error:  # a driver may refuse in its own way
+    except REFUSALS as error:
         return f"the driver does not take its instructions: {summary(error)}"
     if not (sums == 16).all():
         return f"a sum of 16 ones came out as {sums[sums != 16][0]:g}"
