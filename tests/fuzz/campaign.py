@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-#: A case as JSON: what `Campaign.run` needs, and nothing else.
+#: A case as JSON: what `Campaign.run` needs, and nothing else. Where it names a device, it does so
+#: under "device", and the totals are divided by it.
 Case = dict[str, Any]
+
+#: Cases of a block: a worker takes a block at a time, and draws it from a generator of its own.
+BLOCK = 32
 
 
 class Failure(Exception):
@@ -15,7 +20,10 @@ class Failure(Exception):
 
 
 class Skipped(Exception):
-    """The case cannot run here, for instance because the device lacks an element type."""
+    """The case cannot run here, for instance because the device lacks an element type.
+
+    Raised by `Campaign.cases`, it says that no case can run here.
+    """
 
 
 class Campaign(Protocol):
@@ -33,10 +41,22 @@ class Campaign(Protocol):
     seconds_per_case: float
 
     def cases(self, rng: random.Random) -> Iterator[Case]:
-        """Endless cases; the same ones for the same state of `rng`."""
+        """Endless cases; the same ones for the same state of `rng`.
 
-    def run(self, case: Case) -> None:
-        """Run one case; raise `Failure` if the library breaks a promise."""
+        A worker takes `BLOCK` of them, and then starts again with another generator.
+        """
+
+    def run(self, case: Case) -> str | None:
+        """Run one case; raise `Failure` if the library breaks a promise.
+
+        A word may be returned under which the case is counted, such as "refused".
+        """
 
     def smaller(self, case: Case) -> Iterator[Case]:
         """Cases that are simpler than this one in one respect, the simplest first."""
+
+
+def block_cases(campaign: Campaign, seed: int, block: int, first: int = 0) -> Iterator[Case]:
+    """The cases of a block from number `first` on: no others are drawn from its generator."""
+    rng = random.Random(f"{seed} {campaign.name} {block}")
+    return itertools.islice(campaign.cases(rng), first, BLOCK)

@@ -1,0 +1,91 @@
+"""Campaigns for the tests of the fuzzer's runner: they pass, fail, crash, hang and skip."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tests.fuzz.campaign import Failure, Skipped
+
+
+class Toy:
+    """Numbers and names; how a case ends is for the subclasses to say."""
+
+    name = "toy"
+    seconds_per_case = 20.0
+
+    def cases(self, rng: random.Random) -> Iterator[dict[str, Any]]:
+        while True:
+            yield {
+                "number": rng.randrange(1000),
+                "word": "".join(rng.choices("abc'\" ", k=4)),
+                "device": rng.choice(["left", "right"]),
+            }
+
+    def run(self, case: dict[str, Any]) -> str | None:
+        return None
+
+    def smaller(self, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield case | {"number": case["number"] // 2}
+        yield case | {"number": case["number"] - 1}
+        if case["word"]:
+            yield case | {"word": case["word"][1:]}
+
+
+class Fails(Toy):
+    def run(self, case: dict[str, Any]) -> str | None:
+        if case["number"] >= 300:
+            raise Failure(f"number is {case['number']}, and 300 is the limit")
+        return None
+
+
+class Raises(Toy):
+    def run(self, case: dict[str, Any]) -> str | None:
+        if case["number"] >= 300:
+            raise LookupError("unexpected")
+        return None
+
+
+class Crashes(Toy):
+    def run(self, case: dict[str, Any]) -> str | None:
+        if case["number"] >= 300:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return None
+
+
+class Hangs(Toy):
+    seconds_per_case = 1.0
+
+    def run(self, case: dict[str, Any]) -> str | None:
+        if case["number"] >= 900:
+            time.sleep(1000)
+        return None
+
+
+class Skips(Toy):
+    def run(self, case: dict[str, Any]) -> str | None:
+        if case["number"] % 2:
+            raise Skipped("odd")
+        return "refused" if case["number"] % 4 else None
+
+
+class NoDevice(Toy):
+    def cases(self, rng: random.Random) -> Iterator[dict[str, Any]]:
+        raise Skipped("no device works here")
+        yield {}
+
+
+class Remembers(Toy):
+    """Fails only after another case in the same process."""
+
+    ran = 0
+
+    def run(self, case: dict[str, Any]) -> str | None:
+        type(self).ran += 1
+        if self.ran == 5:
+            raise Failure("a fifth case")
+        return None
