@@ -111,6 +111,10 @@ class GuardedArray:
         """The view's elements as they were at first (rows of a broadcast view are equal)."""
         return np.array(self._view(self._before))
 
+    def reset(self) -> None:
+        """Give the whole buffer its first contents again."""
+        cl.enqueue_copy(self.queue, self.buffer, self._before)
+
     def get(self) -> np.ndarray:
         """The view's elements now, after whatever its queue and events still have to do."""
         for event in self.array.events:

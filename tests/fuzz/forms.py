@@ -1,0 +1,162 @@
+"""Cases of products: a form, which decides the kernel's text, and problems of that form.
+
+Building a kernel takes far longer than running it on small matrices, so one form is drawn for many
+problems: device, configuration, types, layouts, what is read and the epilogue. Sizes, gaps,
+scalars and data differ from problem to problem. A case has both, and stands for itself.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from pyclgemm.config import config_from_dict
+from pyclgemm.device import DeviceTraits
+
+from .campaign import Case
+from .configurations import WEIGHTS, drawn_config, tile_edges
+from .values import SORTS
+
+_DTYPES = {
+    "float32": 10, "float64": 4, "float16": 3, "complex64": 3, "complex128": 2, "int8": 1,
+    "bfloat16": 1,
+}  # fmt: skip
+#: Precisions beside the default, by element type; devices without units refuse most.
+_PRECISIONS = {
+    "float16": ("F16_F16_F16",),
+    "float32": (
+        "TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32", "BF16_BF16_F32_X3",
+        "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
+    ),
+}  # fmt: skip
+_RESULTS = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
+_ENTRIES = {
+    "gemm": 10, "batched": 5, "sequence": 3, "plan": 3, "packed": 3, "host": 1, "matmul": 2,
+    "layer": 2,
+}  # fmt: skip
+#: Entry points without an argument for a configuration, or for which few configurations do.
+UNCONFIGURED = ("matmul", "layer", "packed")
+_ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
+_QUEUES: tuple[list[str], ...] = ([], [], [], [], ["out-of-order"], ["profiling"])
+_STACKS = {"packed": 5, "padded": 3, "reversed": 1, "broadcast": 2, "single": 2}
+
+_SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 47, 64, 65, 97, 127, 128, 149)
+
+
+def weighted(rng: random.Random, weights: dict[Any, int]) -> Any:
+    """A key, as often as its weight says."""
+    return rng.choices(tuple(weights), tuple(weights.values()))[0]
+
+
+def drawn_form(rng: random.Random, device: str, traits: DeviceTraits) -> Case:
+    """What decides the kernel's text."""
+    dtype = weighted(rng, _DTYPES)
+    precision = None
+    if dtype in _PRECISIONS and rng.random() < (0.15 if traits.type == "cpu" else 0.5):
+        precision = rng.choice(_PRECISIONS[dtype])
+    result = dtype
+    if dtype in _RESULTS and (dtype == "int8" or rng.random() < 0.4):
+        result = _RESULTS[dtype]
+    family = weighted(rng, WEIGHTS["cpu" if traits.type == "cpu" else "gpu"])
+    entry = weighted(rng, _ENTRIES)
+    if family in ("small", "small_cpu") and rng.random() < 0.8:
+        entry = rng.choice(("batched", "sequence"))
+    config = None
+    if family is not None and entry not in UNCONFIGURED:
+        config = drawn_config(rng, family, dtype, precision, traits)
+    form: Case = {
+        "device": device,
+        "queue": rng.choice(_QUEUES),
+        "entry": entry,
+        "config": None if config is None else {"path": config.family, **config.as_dict()},
+        "dtype": dtype,
+        "result": result,
+        "precision": precision,
+        "a": _drawn_layout(rng, "NTC"),
+        "b": _drawn_layout(rng, "NTC"),
+        "out": _drawn_layout(rng, "N"),
+        "c": None,
+        "bias": rng.choice((0, 0, 0, 1, 1, 2, -1)),
+        "activation": None,
+    }
+    if rng.random() < 0.4:
+        form["c"] = rng.choice(("out", _drawn_layout(rng, "N", broadcast=True)))
+    if dtype not in ("complex64", "complex128") and rng.random() < 0.35:
+        form["activation"] = "relu" if dtype == "int8" else rng.choice(_ACTIVATIONS)
+    form["reads"] = [rng.random() > 0.04, form["c"] is not None and rng.random() > 0.15]
+    return form
+
+
+def _drawn_layout(rng: random.Random, letters: str, *, broadcast: bool = False) -> dict[str, Any]:
+    orders = {"row": 6, "column": 4, "strided": 1}
+    if broadcast:
+        orders["broadcast"] = 1
+    return {
+        "order": weighted(rng, orders),
+        "alignment": rng.choice((1, 1, 2, 4, 8, 16, 16)),
+        "flip_rows": rng.random() < 0.08,
+        "flip_columns": rng.random() < 0.05,
+        "trans": rng.choice(letters),
+        "stack": weighted(rng, _STACKS),
+    }
+
+
+def drawn_problem(rng: random.Random, form: Case) -> Case:
+    """A problem of a form, as a whole case."""
+    edges = _edges(form["config"])
+    m, n, k = (_drawn_size(rng, edge) for edge in edges)
+    if rng.random() < 0.15:
+        m, n = rng.choice(((1, n), (m, 1), (m, rng.randrange(1, 5))))
+    batch = rng.choice((1, 2, 3, 3, 5, 8, 17)) if form["entry"] in ("batched", "sequence") else 1
+    if form["entry"] == "matmul":
+        batch = rng.choice((0, 0, 1, 2, 3))
+    if batch > 2:
+        m, n, k = min(m, 64), min(n, 64), min(k, 64)
+    scalar_sort = "whole" if form["dtype"] == "int8" else rng.choice(("whole", "any"))
+    values = weighted(rng, SORTS)
+    reads_product, reads_c = form["reads"]
+    is_complex = form["dtype"].startswith("complex")
+    return {
+        **form,
+        "m": m,
+        "n": n,
+        "k": k,
+        "batch": batch,
+        "gaps": [rng.choice((0, 0, 1, 1, 2, 3)) for _ in range(4)],
+        "alpha": _drawn_scalar(rng, scalar_sort, is_complex) if reads_product else 0.0,
+        "beta": _drawn_scalar(rng, scalar_sort, is_complex) if reads_c else 0.0,
+        "values": values,
+        "data": rng.randrange(1 << 30),
+    }
+
+
+def _edges(config: dict[str, Any] | None) -> tuple[int, int, int]:
+    if config is None:
+        return 16, 16, 16
+    parameters = dict(config)
+    return tile_edges(config_from_dict(parameters.pop("path"), parameters))
+
+
+def _drawn_size(rng: random.Random, edge: int) -> int:
+    kind = rng.random()
+    if kind < 0.02:
+        return 0
+    if kind < 0.45:
+        size = edge * rng.choice((1, 1, 2, 3)) + rng.choice((-1, 0, 1))
+        if 0 < size <= 160:
+            return size
+    if kind < 0.47:
+        return rng.randrange(150, 700)
+    return rng.choice(_SIZES) if kind < 0.75 else rng.randrange(1, 100)
+
+
+def _drawn_scalar(rng: random.Random, sort: str, is_complex: bool) -> Any:
+    """Alpha or beta, never 0; of a complex number its parts."""
+    if rng.random() < 0.5:
+        return 1.0
+    whole = [-1.0, 2.0, -3.0]
+    value = rng.choice(whole) if sort == "whole" else rng.choice((*whole, rng.uniform(-2, 2), 1e-3))
+    if is_complex and rng.random() < 0.5:
+        other = rng.choice((1.0, -2.0)) if sort == "whole" else rng.uniform(-1, 1)
+        return [value, other]
+    return value

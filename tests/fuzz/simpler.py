@@ -1,0 +1,74 @@
+"""Simpler cases of products: smaller sizes, plain layouts, numbers and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyclgemm.config import FAMILIES
+
+from .campaign import Case
+
+_PLAIN_LAYOUT = {"order": "row", "alignment": 1, "flip_rows": False, "flip_columns": False}
+
+
+def smaller_sizes(case: Case, names: tuple[str, ...]) -> Iterator[Case]:
+    """One size smaller: 1, half, less one."""
+    for name in names:
+        size = case[name]
+        for less in (1, size // 2, size - 1):
+            if 0 < less < size:
+                yield case | {name: less}
+
+
+def simpler_products(case: Case) -> Iterator[Case]:
+    """Cases simpler in one respect, those that leave most out first."""
+    changes: list[dict[str, Any]] = [
+        {"queue": []},
+        {"entry": "gemm", "batch": 1},
+        {"activation": None},
+        {"bias": 0},
+        {"c": None, "beta": 0.0},
+        {"alpha": 1.0},
+        {"beta": 1.0} if case["c"] is not None else {},
+        {"values": "integers"},
+        {"values": "uniform"},
+        {"gaps": [0, 0, 0, 0]},
+        {"precision": None},
+        {"result": case["dtype"]} if case["dtype"] != "int8" else {},
+        {"config": None},
+    ]
+    for name in ("a", "b", "out", "c"):
+        if isinstance(case[name], dict):
+            changes.append({name: case[name] | _PLAIN_LAYOUT | {"trans": "N", "stack": "packed"}})
+            changes.append({name: case[name] | _PLAIN_LAYOUT})
+            changes += [{name: case[name] | {key: value}} for key, value in _PLAIN_LAYOUT.items()]
+            changes.append({name: case[name] | {"trans": "N"}})
+            changes.append({name: case[name] | {"stack": "packed"}})
+    if case["dtype"] in ("complex64", "complex128") and not any(
+        isinstance(case[name], list) for name in ("alpha", "beta")
+    ):
+        changes.append({"dtype": "float32", "result": "float32"})
+    if case["dtype"] != "float32" and case["dtype"] == case["result"]:
+        changes.append({"dtype": "float32", "result": "float32", "precision": None})
+    for change in changes:
+        if any(case[key] != value for key, value in change.items()):
+            yield case | change
+    yield from smaller_sizes(case, ("batch", "m", "n", "k"))
+    if case["config"] is not None:
+        for parameters in simpler_configs(case["config"]):
+            yield case | {"config": parameters}
+
+
+def simpler_configs(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A parameter at its default, or halved."""
+    cls = FAMILIES[config["path"]]
+    for name, value in config.items():
+        if name == "path":
+            continue
+        default = getattr(cls, name, None)
+        if isinstance(default, int) and value != default:
+            yield config | {name: default}
+        elif default is None and isinstance(value, int) and value > 1:
+            yield config | {name: 1}
+            yield config | {name: value // 2}
