@@ -8,10 +8,10 @@ This module adds what other inputs need:
 1. Underflow. The model becomes (x op y)(1 + d) + e with |e| at most the smallest normal number t,
    for results and operands below it may be flushed to zero (Higham, section 2.8, has e for gradual
    underflow, which is smaller). A product of a and b is then off by at most
-   t (1 + |a| + |b|) and t^2 more, a sum by t; over k terms, times alpha, that is ``|alpha| t (|A| 1 + 1 |B| + 2 k)``, with
-   ``|A| 1`` the sums of a row. Alpha and beta themselves may be flushed: ``t (|A| |B| + |C|)``;
-   so may what they are multiplied by, and the bias: ``t (|alpha| + |beta| + 4)``. All is doubled.
-   Complex products have twice the terms.
+   t (1 + |a| + |b|) and t^2 more, a sum by t; over k terms, times alpha, that is
+   ``|alpha| t (|A| 1 + 1 |B| + 2 k)``, with ``|A| 1`` the sums of a row. Alpha and beta themselves
+   may be flushed: ``t (|A| |B| + |C|)``; so may what they are multiplied by, and the bias:
+   ``t (|alpha| + |beta| + 4)``. All is doubled. Complex products have twice the terms.
 2. Overflow. Where ``|alpha| |A| |B| + |beta| |C| + |bias|``, or ``|A| |B|``, or what is added to
    it, comes near the largest number of the arithmetic, an intermediate sum may overflow in one
    order and not in another: nothing is told. Nor where the result comes near that of its type.

@@ -12,6 +12,9 @@ from typing import Any
 
 from pyclgemm.config import config_from_dict
 from pyclgemm.device import DeviceTraits
+from pyclgemm.errors import UnsupportedError
+from pyclgemm.precision import resolve_precision
+from pyclgemm.prepare import check_supported
 
 from .campaign import Case
 from .configurations import WEIGHTS, drawn_config, tile_edges
@@ -29,6 +32,8 @@ _PRECISIONS = {
         "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
     ),
 }  # fmt: skip
+#: How many of those types that a device refuses are drawn all the same.
+_REFUSED = 0.02
 _RESULTS = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
 _ENTRIES = {
     "gemm": 10, "batched": 5, "sequence": 3, "plan": 3, "packed": 3, "host": 1, "matmul": 2,
@@ -50,10 +55,7 @@ def weighted(rng: random.Random, weights: dict[Any, int]) -> Any:
 
 def drawn_form(rng: random.Random, device: str, traits: DeviceTraits) -> Case:
     """What decides the kernel's text."""
-    dtype = weighted(rng, _DTYPES)
-    precision = None
-    if dtype in _PRECISIONS and rng.random() < (0.15 if traits.type == "cpu" else 0.5):
-        precision = rng.choice(_PRECISIONS[dtype])
+    dtype, precision = _drawn_types(rng, traits)
     result = dtype
     if dtype in _RESULTS and (dtype == "int8" or rng.random() < 0.4):
         result = _RESULTS[dtype]
@@ -85,6 +87,22 @@ def drawn_form(rng: random.Random, device: str, traits: DeviceTraits) -> Case:
         form["activation"] = "relu" if dtype == "int8" else rng.choice(_ACTIVATIONS)
     form["reads"] = [rng.random() > 0.04, form["c"] is not None and rng.random() > 0.15]
     return form
+
+
+def _drawn_types(rng: random.Random, traits: DeviceTraits) -> tuple[str, str | None]:
+    """Element type and precision; such that the device refuses are rare."""
+    while True:
+        dtype = weighted(rng, _DTYPES)
+        precision = None
+        if dtype in _PRECISIONS and rng.random() < 0.5:
+            precision = rng.choice(_PRECISIONS[dtype])
+        try:
+            check_supported(dtype, resolve_precision(precision, dtype), traits)
+        except UnsupportedError:
+            if rng.random() < _REFUSED:
+                return dtype, precision
+            continue
+        return dtype, precision
 
 
 def _drawn_layout(rng: random.Random, letters: str, *, broadcast: bool = False) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from .worker import Outcome
 #: A worker that has held more bytes ends with its block: drivers keep what they have built.
 _MOST_MEMORY = 3 << 30
 #: Failures after which a campaign stops: there is enough to mend.
-_MOST_FAILURES = 20
+_MOST_FAILURES = 60
 #: Failures that are made smaller, at most; others are printed as they were found.
 _MOST_MINIMISED = 5
 #: Seconds for each.
@@ -266,11 +266,12 @@ def reports_of(
     campaign: Any = None
     for case, outcome in result.progress.failures:
         sort = (outcome.kind, re.sub(r"[-\d.e+]+", "#", outcome.headline[:60]))
-        if not case or sort in seen or len(seen) >= _MOST_MINIMISED or seconds <= 0:
-            if sort not in seen:
-                reports.append(Report(result.name, case, outcome, True))
+        if sort in seen:
             continue
         seen.add(sort)
+        if not case or len(seen) > _MOST_MINIMISED or seconds <= 0:
+            reports.append(Report(result.name, case, outcome, True))
+            continue
         campaign = campaign or registry.load(result.name)
         tell(f"{result.name}: making a failure smaller ({outcome.kind}), at most {seconds:g} s")
         again = run_alone(result.name, case, plan.memory)
