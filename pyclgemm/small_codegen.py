@@ -111,7 +111,11 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
     >>> tiling.products, tiling.work_items, tiling.a.width
     (8, 128, 4)
     """
-    items_m, items_n = math.ceil(problem.m / config.MWI), math.ceil(problem.n / config.NWI)
+    # A result without elements has a work-item, so that a group has a size.
+    items_m, items_n = (
+        max(1, math.ceil(extent / tile))
+        for extent, tile in ((problem.m, config.MWI), (problem.n, config.NWI))
+    )
     widest = max(1, _WIDEST_BYTES // element.bytes)
     step = math.gcd(widest, problem.k) or 1
     return SmallTiling(

@@ -112,6 +112,13 @@ def test_zero_sizes(queue: Any, sizes: Any) -> None:
     check_batch(queue, 3, sizes, config=INDIRECT)
 
 
+@pytest.mark.first_runtime
+@pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3)], ids=str)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
+def test_results_without_elements_in_every_family(queue: Any, config: Any, sizes: Any) -> None:
+    check_batch(queue, 3, sizes, config=config)
+
+
 @pytest.mark.parametrize("b", [(0, 4, 5), (1, 4, 5), (4, 5)], ids=str)
 def test_batch_of_none(queue: Any, b: Any) -> None:
     out, event = pyclgemm.gemm_batched(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from pyclgemm.config import config_from_dict
+from pyclgemm.batch_refusal import MOST_SMALL
+from pyclgemm.config import SMALL_FAMILIES, config_from_dict
 from pyclgemm.device import DeviceTraits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.precision import resolve_precision
@@ -61,7 +62,7 @@ def drawn_form(rng: random.Random, device: str, traits: DeviceTraits) -> Case:
         result = _RESULTS[dtype]
     family = weighted(rng, WEIGHTS["cpu" if traits.type == "cpu" else "gpu"])
     entry = weighted(rng, _ENTRIES)
-    if family in ("small", "small_cpu") and rng.random() < 0.8:
+    if family in SMALL_FAMILIES and rng.random() > _REFUSED:
         entry = rng.choice(("batched", "sequence"))
     config = None
     if family is not None and entry not in UNCONFIGURED:
@@ -128,8 +129,11 @@ def drawn_problem(rng: random.Random, form: Case) -> Case:
     batch = rng.choice((1, 2, 3, 3, 5, 8, 17)) if form["entry"] in ("batched", "sequence") else 1
     if form["entry"] == "matmul":
         batch = rng.choice((0, 0, 1, 2, 3))
-    if batch > 2:
-        m, n, k = min(m, 64), min(n, 64), min(k, 64)
+    is_small = form["config"] is not None and form["config"]["path"] in SMALL_FAMILIES
+    if is_small and batch == 1 and form["entry"] != "gemm":
+        batch = 4
+    if batch > 2 or (is_small and rng.random() > _REFUSED):
+        m, n, k = min(m, MOST_SMALL), min(n, MOST_SMALL), min(k, MOST_SMALL)
     scalar_sort = "whole" if form["dtype"] == "int8" else rng.choice(("whole", "any"))
     values = weighted(rng, SORTS)
     reads_product, reads_c = form["reads"]

@@ -106,7 +106,7 @@ def _same_again(
         with np.errstate(all="ignore"):
             count = int((again != first).sum())
         raise Failure(
-            f"the same call gave other bits the second time: {count} elements differ, NaN included; "
+            f"the same call gave other bits the second time: {count} elements differ (NaN counts); "
             f"first {first.reshape(-1)[:4]}, then {again.reshape(-1)[:4]}"
         )
 
