@@ -30,7 +30,8 @@ class Toy:
         return None
 
     def smaller(self, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        yield case | {"number": case["number"] // 2}
+        for part in (2, 4, 8, 32, 128):
+            yield case | {"number": case["number"] - case["number"] // part}
         yield case | {"number": case["number"] - 1}
         if case["word"]:
             yield case | {"word": case["word"][1:]}
@@ -89,3 +90,8 @@ class Remembers(Toy):
         if self.ran == 5:
             raise Failure("a fifth case")
         return None
+
+
+class FailsAlways(Toy):
+    def run(self, case: dict[str, Any]) -> str | None:
+        raise Failure("as always")

@@ -16,8 +16,20 @@ from .devices import queue_of
 from .expected import Scalars, Wanted, fault_of, wanted_product
 from .operands import SHIFT, Operands, checked, made_operands
 
-#: How often a build log is quoted, in characters.
+#: So much of a build log is quoted, in characters.
 _LOG = 600
+
+
+_PLAIN_LAYOUT = {
+    "order": "row", "alignment": 1, "flip_rows": False, "flip_columns": False, "trans": "N",
+    "stack": "packed",
+}  # fmt: skip
+#: A call that any device runs, whatever another one has asked of it before.
+_PLAIN: Case = {
+    "config": None, "entry": "gemm", "precision": None, "dtype": "float32", "result": "float32",
+    "a": _PLAIN_LAYOUT, "b": _PLAIN_LAYOUT, "out": _PLAIN_LAYOUT, "c": None, "bias": 0,
+    "activation": None, "alpha": 1.0, "beta": 0.0, "m": 17, "n": 19, "k": 23, "batch": 1,
+}  # fmt: skip
 
 
 def run_product(case: Case, *, near_legal: bool = False) -> str | None:
@@ -36,7 +48,7 @@ def run_product(case: Case, *, near_legal: bool = False) -> str | None:
             _ENTRIES.get(case["entry"], _run_gemm)(queue, case, rng)
     except refusals as refusal:
         if near_legal:
-            _run_gemm(queue, case | {"config": None, "entry": "gemm", "precision": None}, rng)
+            _run_gemm(queue, case | _PLAIN, rng)
         return f"refused by {type(refusal).__name__}"
     except KernelBuildError as error:
         raise Failure(f"a legal configuration is not built: {str(error)[:_LOG]}") from error

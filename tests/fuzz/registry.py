@@ -11,6 +11,7 @@ from .campaign import Campaign
 #: Module and class of each campaign.
 CAMPAIGNS: dict[str, str] = {
     "problems": "tests.fuzz.problems:Problems",
+    "configs": "tests.fuzz.hostile_configs:Configs",
     "files": "tests.fuzz.files:Files",
     "threads": "tests.fuzz.threads:Threads",
     "faults": "tests.fuzz.faults:Faults",
