@@ -314,17 +314,13 @@ CALLS["batched_indirect_fill"] = functools.partial(
 # --------------------------------------------------------------------------------------
 
 
-def _plan(
-    queue: Any, seed: int, *, kept: bool, config: dict[str, Any] | None = None
-) -> ExactCall:
+def _plan(queue: Any, seed: int, *, kept: bool, config: dict[str, Any] | None = None) -> ExactCall:
     """A plan has its numbers fixed; only the arrays differ. `kept` is made once."""
     operands = Operands(queue, seed)
     a, b, c = operands.views(19, 24), operands.views(24, 22), operands.views(19, 22)
 
     def make() -> Any:
-        return pyclgemm.plan(
-            queue, a[0][0], b[0][0], c[0][0], alpha=3.0, beta=-2.0, config=config
-        )
+        return pyclgemm.plan(queue, a[0][0], b[0][0], c[0][0], alpha=3.0, beta=-2.0, config=config)
 
     ready = make() if kept else None
 
@@ -341,9 +337,7 @@ def _plan(
 
 CALLS["plan"] = functools.partial(_plan, kept=True)
 CALLS["plan_made"] = functools.partial(_plan, kept=False)
-CALLS["plan_indirect_fill"] = functools.partial(
-    _plan, kept=True, config=CONFIGS["indirect_fill"]
-)
+CALLS["plan_indirect_fill"] = functools.partial(_plan, kept=True, config=CONFIGS["indirect_fill"])
 
 
 def _packed(queue: Any, seed: int, *, kept: bool) -> ExactCall:
