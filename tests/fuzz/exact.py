@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyclgemm  # first: it makes runtimes that came as Python packages visible
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from pyclgemm.config import Config, CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.discovery import working_devices
 
 from .campaign import Failure, Skipped
@@ -23,28 +24,24 @@ from .campaign import Failure, Skipped
 #: have one alignment and share what was prepared.
 _STEP = 64
 
-#: Kernels that a device may lack, by name.
-CONFIGS: dict[str, dict[str, Any]] = {
-    "direct": dict(
-        path="direct", WGD=16, KWGD=8, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2,
-        VWND=2, PADA=2, PADB=2,
-    ),
-    "direct_fill": dict(
-        path="direct", WGD=16, KWGD=8, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2,
-        VWND=2, PADA=2, PADB=2, FILL=4,
-    ),
-    "indirect": dict(
-        path="indirect", MWG=16, NWG=16, KWG=4, MDIMC=8, NDIMC=4, MDIMA=8, NDIMB=8, KWI=2, VWM=2,
-        VWN=2,
-    ),
-    "indirect_fill": dict(
-        path="indirect", MWG=16, NWG=16, KWG=4, MDIMC=8, NDIMC=4, MDIMA=8, NDIMB=8, KWI=2, VWM=2,
-        VWN=2, FILL=4,
-    ),
-    "cpu": dict(path="cpu", MR=4, NR=16, KC=32, VW=8, MC=2),
-    "cpu_packed": dict(path="cpu", MR=4, NR=16, KC=32, VW=8, PACKB=1),
-    "gemv": dict(path="gemv", MR=2, WGS=16, LANES_N=4, VW=2, KWI=2),
-}  # fmt: skip
+_INDIRECT = XgemmConfig(
+    MWG=16, NWG=16, KWG=4, MDIMC=8, NDIMC=4, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2
+)
+_DIRECT = XgemmDirectConfig(
+    WGD=16, KWGD=8, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=2, PADB=2
+)
+_CPU = CpuConfig(MR=4, NR=16, KC=32, VW=8)
+
+#: Kernels by name; a device may lack some.
+CONFIGS: dict[str, Config] = {
+    "direct": _DIRECT,
+    "direct_fill": replace(_DIRECT, FILL=4),
+    "indirect": _INDIRECT,
+    "indirect_fill": replace(_INDIRECT, FILL=4),
+    "cpu": replace(_CPU, MC=2),
+    "cpu_packed": replace(_CPU, PACKB=1),
+    "gemv": GemvConfig(MR=2, WGS=16, LANES_N=4, VW=2, KWI=2),
+}
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,7 @@ def make_call(name: str, queue: Any, seed: int) -> ExactCall:
 def _gemm(
     queue: Any, seed: int, *, sizes: tuple[int, int, int] = (21, 18, 35), dtype: str = "float32",
     addend: str = "", epilogue: bool = False, given_out: str = "", trans: str = "NN",
-    config: dict[str, Any] | None = None, function: Callable[..., Any] = pyclgemm.gemm,
+    config: Config | None = None, function: Callable[..., Any] = pyclgemm.gemm,
 ) -> ExactCall:  # fmt: skip
     m, n, k = sizes
     operands = Operands(queue, seed, dtype)
@@ -257,9 +254,7 @@ def _gemm_host(queue: Any, seed: int) -> ExactCall:
 # --------------------------------------------------------------------------------------
 
 
-def _batched(
-    queue: Any, seed: int, *, form: str, config: dict[str, Any] | None = None
-) -> ExactCall:
+def _batched(queue: Any, seed: int, *, form: str, config: Config | None = None) -> ExactCall:
     """`form`: "stack", "shared" (one b), "scattered" (offsets in one buffer), "buffers"."""
     count, m, n, k = 3, 8, 13, 11
     operands = Operands(queue, seed)
@@ -314,7 +309,7 @@ CALLS["batched_indirect_fill"] = functools.partial(
 # --------------------------------------------------------------------------------------
 
 
-def _plan(queue: Any, seed: int, *, kept: bool, config: dict[str, Any] | None = None) -> ExactCall:
+def _plan(queue: Any, seed: int, *, kept: bool, config: Config | None = None) -> ExactCall:
     """A plan has its numbers fixed; only the arrays differ. `kept` is made once."""
     operands = Operands(queue, seed)
     a, b, c = operands.views(19, 24), operands.views(24, 22), operands.views(19, 22)
