@@ -21,6 +21,8 @@ import pyclgemm
 # isort: split
 import pyopencl as cl
 
+from pyclgemm.database import load_database
+
 from .campaign import Case, Failure, Skipped
 from .exact import (
     CALLS,
@@ -48,7 +50,7 @@ from .injection import (
 )
 
 #: Seconds after which a call is taken to wait for ever.
-_DEADLOCK = 60.0
+_DEADLOCK = 30.0
 
 #: What was done before the call that fails, and how many faults a case then injects. "warm": it
 #: ran before. "prepare": its kernels are built. "build": the context is new.
@@ -204,6 +206,8 @@ class _Stage:
         strike = Strike(0 if self._case["fault"] == "signal" else number)
         raised: BaseException | None = None
         result = None
+        if self._case["fault"] == "disk":
+            load_database.cache_clear()  # read again, with the fault
         try:
             with self._fault(strike, rng, queue, call, variant):
                 result = call.call(variant, given)
@@ -293,3 +297,13 @@ class _Stage:
             if isinstance(error, Failure):
                 raise error
             raise Failure(f"{what}: the call after it raised {error!r}") from error
+
+
+def _came_of_interrupt(raised: BaseException) -> bool:
+    """Whether another library's cleaning up, such as Mako's, failed as a signal interrupted it."""
+    context: BaseException | None = raised
+    while context is not None:
+        if isinstance(context, InjectedInterrupt):
+            return True
+        context = context.__context__
+    return False

@@ -7,15 +7,18 @@ strikes, once, and where it did. Nothing here relies on the library's own names.
 from __future__ import annotations
 
 import builtins
+import dis
 import errno
+import functools
 import io
+import itertools
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 from unittest.mock import patch
 
@@ -53,12 +56,34 @@ class Strike:
         return True
 
 
+@functools.cache
+def _exits_of_with(code: CodeType) -> frozenset[int]:
+    """Where the code of a function begins to leave a with statement, as offsets.
+
+    Python hands out signals at calls, jumps backwards and the begin of functions alone, so none
+    comes between the body of a with statement and its exit. A tracer could raise there.
+    """
+    found = set()
+    listed = list(dis.get_instructions(code))
+    for index, first in enumerate(listed):
+        names = [(one.opname, one.argval) for one in listed[index : index + 6]]
+        while names and names[0][0] in ("SWAP", "ROT_TWO", "NOP"):
+            names.pop(0)
+        nones = itertools.takewhile(lambda one: one in _NONE, names)
+        if names[:1] == [("LOAD_CONST", None)] and len(list(nones)) >= 3:
+            found.add(first.offset)
+    return frozenset(found)
+
+
+_NONE = (("LOAD_CONST", None), ("DUP_TOP", None))
+
+
 @contextmanager
 def at_line(strike: Strike, make: Callable[[], BaseException]) -> Iterator[None]:
     """Raise at a line of the library that is about to run, in this thread."""
 
     def at_event(frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line":
+        if event == "line" and frame.f_lasti not in _exits_of_with(frame.f_code):
             name = frame.f_code.co_filename
             if strike.here(f"{Path(name).name}:{frame.f_lineno}"):
                 raise make()
@@ -154,35 +179,37 @@ def at_call(
 
 
 _DISK = (
-    (builtins, "open"), (io, "open"), (os, "open"), (os, "write"), (os, "replace"),
-    (os, "rename"), (os, "mkdir"), (os, "fsync"), (os, "close"), (os, "unlink"), (os, "fdopen"),
-    (os, "stat"), (os, "scandir"), (os, "listdir"),
+    (builtins, "open"), (io, "open"), (os, "open"), (os, "replace"), (os, "rename"), (os, "mkdir"),
+    (os, "unlink"), (os, "stat"), (os, "scandir"), (os, "listdir"), (os, "write"), (os, "fsync"),
+    (os, "close"),
 )  # fmt: skip
+
+#: Python and the library as they are installed: that these can be read is taken for granted.
+_INSTALLED = tuple(
+    os.path.realpath(folder) + os.sep
+    for folder in (sys.prefix, sys.base_prefix, Path(_PACKAGE).parent, os.devnull)
+)
 
 
 @contextmanager
 def at_disk(strike: Strike, code: str) -> Iterator[None]:
     """Fail where files are opened, written, renamed or listed, by an error such as ENOSPC."""
+    number = getattr(errno, code)
 
     def replacing(name: str, real: Any) -> Any:
         def replaced(*arguments: Any, **options: Any) -> Any:
-            if strike.here(f"{name}{arguments[:1]}"):
+            file = arguments[0] if arguments else "."
+            named = isinstance(file, (str, bytes, os.PathLike))
+            ours = not named or not os.path.abspath(os.fsdecode(file)).startswith(_INSTALLED)
+            if ours and strike.here(f"{name}({file!r})"):
                 if name == "close":
                     real(*arguments)
-                number = getattr(errno, code)
-                named = [one for one in arguments[:1] if isinstance(one, (str, Path))]
-                raise OSError(number, os.strerror(number), *map(str, named))
+                raise OSError(number, os.strerror(number), *([os.fsdecode(file)] * named))
             return real(*arguments, **options)
 
         return replaced
 
-    patches = [
-        patch.object(owner, name, replacing(name, getattr(owner, name))) for owner, name in _DISK
-    ]
-    for one in patches:
-        one.start()
-    try:
+    with ExitStack() as stack:
+        for owner, name in _DISK:
+            stack.enter_context(patch.object(owner, name, replacing(name, getattr(owner, name))))
         yield
-    finally:
-        for one in reversed(patches):
-            one.stop()
