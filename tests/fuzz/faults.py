@@ -88,8 +88,18 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }  # fmt: skip
 
-#: Lines of the library that a call of a state may run: beyond them a fault does not strike.
-_LINES = {"warm": 1, "prepare": 40, "build": 400}
+#: Calls that prepare anew each time, so that they run thousands of lines when they are warm, too.
+_ALWAYS_NEW = ("pack", "plan_made", "dense_made")
+
+#: How many faults at lines a case injects, and how far apart, so that the call passes at last.
+_LINES = {"warm": (600, 1), "always new": (60, 60), "prepare": (20, 50), "build": (4, 900)}
+
+
+def _steps(call: str, state: str, fault: str) -> tuple[int, int]:
+    """How many faults of a case, and how many opportunities from one to the next."""
+    if fault != "line":
+        return STATES[state], 1
+    return _LINES["always new" if call in _ALWAYS_NEW and state == "warm" else state]
 
 
 class Faults:
@@ -111,7 +121,7 @@ class Faults:
         while True:
             rng.shuffle(table)
             for device, order, call, state, (fault, raised) in table:
-                stride = _LINES[state] if fault == "line" else 1
+                count, stride = _steps(call, state, fault)
                 yield {
                     "device": device,
                     "order": order,
@@ -120,9 +130,9 @@ class Faults:
                     "fault": fault,
                     "raised": raised,
                     # Lines that are far apart, from another one each time.
-                    "first": rng.randrange(stride) if stride > 1 else 0,
+                    "first": rng.randrange(stride),
                     "stride": stride,
-                    "count": STATES[state],
+                    "count": count,
                     "finish": rng.random() < 0.5,
                     "seed": rng.randrange(2**31),
                 }
