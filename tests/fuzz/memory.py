@@ -1,0 +1,205 @@
+"""The campaign "memory": many calls of random shapes, and queues and contexts used once.
+
+Memory is level if the median of resident memory over the last tenth of the calls is no more than
+a little above that of the second tenth: the first tenth fills what is kept on purpose (prepared
+calls, compiled programs, workspaces).
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import pyclgemm
+
+# isort: split
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+from pyclgemm.config import CpuConfig
+
+from .campaign import Case, Failure
+from .exact import compare, device_names, find_device, new_queue, shared_context
+from .resident import resident_bytes
+
+#: Bytes by which noise (the allocator's arenas, the garbage that waits) may move the medians.
+_SLACK = 8 * 2**20
+
+#: Samples of resident memory in a case.
+_SAMPLES = 400
+
+_SIDE = 48
+
+
+class Memory:
+    """Calls of random shapes on views of the same arrays."""
+
+    name = "memory"
+    seconds_per_case = 300.0
+
+    def cases(self, rng: random.Random) -> Iterator[Case]:
+        """Calls on one queue, on many queues used once, and in contexts used once."""
+        while True:
+            kind = rng.choice(("calls", "calls", "queues", "contexts"))
+            yield {
+                "device": rng.choice(device_names()),
+                "kind": kind,
+                "order": rng.choice(("in", "out")),
+                "number": {"calls": 6000, "queues": 400, "contexts": 40}[kind],
+                "seed": rng.randrange(2**31),
+            }
+
+    def run(self, case: Case) -> None:
+        """Make `number` calls, or use so many queues or contexts, and watch the memory."""
+        find_device(case["device"])
+        step = {"calls": _calls, "queues": _queues, "contexts": _contexts}[case["kind"]](case)
+        number = case["number"]
+        every = max(1, number // _SAMPLES)
+        seen: list[int] = []
+        buffers: list[int] = []
+        for index in range(number):
+            step()
+            if index % every == every - 1:
+                seen.append(resident_bytes())
+            if index in (number // 5, number - 1):
+                gc.collect()
+                buffers.append(_buffers_alive())
+        tenth = max(1, len(seen) // 10)
+        early, late = np.median(seen[tenth : 2 * tenth]), np.median(seen[-tenth:])
+        if late > early + _SLACK:
+            raise Failure(
+                f"resident memory rose from {early / 2**20:.1f} MB in the second tenth of "
+                f"{number} {case['kind']} to {late / 2**20:.1f} MB in the last; "
+                f"{_SLACK / 2**20:.0f} MB more would be level"
+            )
+        if buffers[-1] > buffers[0] + 64:
+            raise Failure(
+                f"{buffers[0]} buffers were alive after a fifth of {number} {case['kind']}, and "
+                f"{buffers[-1]} at the end; 64 more would be level"
+            )
+
+    def smaller(self, case: Case) -> Iterator[Case]:
+        """Fewer calls, in order, on one queue."""
+        if case["number"] > 100:
+            yield case | {"number": case["number"] // 2}
+        if case["order"] == "out":
+            yield case | {"order": "in"}
+
+
+def _buffers_alive() -> int:
+    return sum(isinstance(one, cl.Buffer) for one in gc.get_objects())
+
+
+class _Calls:
+    """Random calls on one queue, whose operands are views of a few arrays.
+
+    Arrays of 48 x 48 have 110,592 shapes (m, n, k), so most calls meet a product that was not
+    prepared or was dropped since. The kernels are few: those of a configuration.
+    """
+
+    def __init__(self, queue: Any, rng: random.Random) -> None:
+        self._queue, self._rng = queue, rng
+        numbers = np.random.default_rng(rng.randrange(2**31))
+        self._host = [
+            numbers.integers(-3, 4, (2, _SIDE, _SIDE)).astype(np.float32) for _ in range(3)
+        ]
+        self._a, self._b, self._c = (cl_array.to_device(queue, one) for one in self._host)
+        self._bias = self._c[0, 0]
+        #: Views with full rows: (stack of `size` rows), which leaves shape changes to be cheap.
+        self._rows = [self._a[0, :size] for size in range(1, _SIDE + 1)]
+        self._columns = [self._b[0][:, :size] for size in range(1, _SIDE + 1)]
+        self._addends = [self._c[0][:size] for size in range(1, _SIDE + 1)]
+        self._config = CpuConfig(MR=4, NR=16, KC=64, VW=8)
+        self._done = 0
+        self._kinds: list[Callable[[int, int], tuple[Any, Callable[[], np.ndarray]]]] = [
+            self._gemm, self._gemm, self._gemm, self._addend, self._epilogue, self._batched,
+            self._matmul, self._kept,
+        ]  # fmt: skip
+
+    def __call__(self) -> None:
+        m, n = self._rng.randrange(_SIDE), self._rng.randrange(_SIDE)
+        got, wanted = self._rng.choice(self._kinds)(m, n)
+        self._done += 1
+        if self._done % 64 == 0:  # so that the work on its way is bounded, and results are right
+            compare("a result", got.get(self._queue), wanted())
+            if self._done % 1024 == 0:
+                self._queue.finish()
+
+    def _product(self, m: int, n: int) -> np.ndarray:
+        return self._host[0][0, : m + 1] @ self._host[1][0][:, : n + 1]
+
+    def _gemm(self, m: int, n: int) -> Any:
+        got = pyclgemm.gemm(self._queue, self._rows[m], self._columns[n], config=self._config)
+        return got, lambda: self._product(m, n)
+
+    def _addend(self, m: int, n: int) -> Any:
+        del n
+        got = pyclgemm.gemm(
+            self._queue, self._rows[m], self._b[1], self._addends[m], alpha=2.0, beta=-1.0,
+            config=self._config,
+        )  # fmt: skip
+        host_a, host_b, host_c = self._host
+        return got, lambda: 2 * host_a[0, : m + 1] @ host_b[1] - host_c[0, : m + 1]
+
+    def _epilogue(self, m: int, n: int) -> Any:
+        del n
+        got = pyclgemm.gemm(
+            self._queue, self._rows[m], self._b[1], config=self._config,
+            epilogue=pyclgemm.Epilogue(self._bias, "relu"),
+        )  # fmt: skip
+        host_a, host_b, host_c = self._host
+        return got, lambda: np.maximum(host_a[0, : m + 1] @ host_b[1] + host_c[0, 0], 0)
+
+    def _batched(self, m: int, n: int) -> Any:
+        got = pyclgemm.gemm_batched(
+            self._queue, self._a[:, : m + 1], self._columns[n], config=self._config
+        )
+        host_a, host_b, _ = self._host
+        return got, lambda: host_a[:, : m + 1] @ host_b[0][:, : n + 1]
+
+    def _matmul(self, m: int, n: int) -> Any:
+        got = pyclgemm.matmul(self._rows[m], self._columns[n], queue=self._queue)
+        return got, lambda: self._product(m, n)
+
+    def _kept(self, m: int, n: int) -> Any:
+        """A shape that is asked for often, so that it stays prepared."""
+        del m, n
+        got = pyclgemm.gemm(self._queue, self._a[0], self._b[0])
+        return got, lambda: self._product(_SIDE - 1, _SIDE - 1)
+
+
+def _calls(case: Case) -> Callable[[], None]:
+    queue = new_queue(shared_context(case["device"]), case["order"])
+    return _Calls(queue, random.Random(case["seed"]))
+
+
+def _queues(case: Case) -> Callable[[], None]:
+    """A queue used once, with workspaces, and dropped."""
+    rng = random.Random(case["seed"])
+    context = shared_context(case["device"])
+    return lambda: _use_once(new_queue(context, case["order"]), rng)
+
+
+def _contexts(case: Case) -> Callable[[], None]:
+    """A context used once, and dropped."""
+    rng = random.Random(case["seed"])
+    device = find_device(case["device"])
+
+    def step() -> None:
+        context = cl.Context([device])  # Intel's queues do not keep theirs
+        _use_once(new_queue(context, case["order"]), rng)
+
+    return step
+
+
+def _use_once(queue: Any, rng: random.Random) -> None:
+    numbers = np.random.default_rng(rng.randrange(2**31))
+    a, b = (numbers.integers(-3, 4, (256, 256)).astype(np.float32) for _ in "ab")
+    on_device = [cl_array.to_device(queue, one) for one in (a, b)]
+    compare("a product", pyclgemm.gemm(queue, *on_device).get(queue), a @ b)
+    weight = pyclgemm.pack(queue, on_device[1])
+    compare("a packed product", pyclgemm.gemm(queue, on_device[0], weight).get(queue), a @ b)
