@@ -94,7 +94,11 @@ def test_no_device_is_no_failure() -> None:
 def test_what_depends_on_earlier_cases_is_said_to() -> None:
     done = fuzz_toy("Remembers", "--cases", "10")
     assert done.returncode == 1
-    assert "did not fail again alone" in done.stdout
+    assert "does not fail alone" in done.stdout
+    line = next(line for line in done.stdout.splitlines() if "--block" in line)
+    again = fuzz(*shlex.split(line)[3:], "--minimise", "0")
+    assert again.returncode == 1
+    assert "a fifth case" in again.stdout
 
 
 def cases_of(journal: Path) -> list[str]:

@@ -26,6 +26,7 @@ from .runner import (
     Report,
     Result,
     Watch,
+    repeat_line,
     reports_of,
     run_campaign,
     summary,
@@ -92,6 +93,12 @@ Examples:
     help="Write what was run to FILE.",
 )
 @click.option("--resume", is_flag=True, help="Go on where the run of --journal ended.")
+@click.option(
+    "--block",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Run block N of the cases of each campaign, and nothing else.",
+)
 @click.option("--case", "case_text", metavar="JSON", help="Run one case, and nothing else.")
 @click.option(
     "--minimise",
@@ -104,7 +111,7 @@ Examples:
 def main(
     seconds: float, seed: int | None, campaigns: tuple[str, ...], cases: int | None,
     device: str | None, jobs: int, memory: float, journal: Path | None, resume: bool,
-    case_text: str | None, minimise: float, wants_list: bool,
+    block: int | None, case_text: str | None, minimise: float, wants_list: bool,
 ) -> None:  # fmt: skip
     """Test the library with hostile cases drawn from a seed.
 
@@ -137,7 +144,7 @@ def main(
     if seed is None:
         seed = int(datetime.date.today().strftime("%Y%m%d"))
     click.echo(f"seed {seed}")
-    plan = Plan(seed, seconds, cases, jobs, limit)
+    plan = Plan(seed, seconds, cases, 1 if block is not None else jobs, limit, block)
     sys.exit(_run(plan, results, Journal(journal, seed, append=resume), minimise))
 
 
@@ -160,7 +167,7 @@ def _repeat(text: str, memory: int) -> int:
         ) from None
     outcome = run_alone(name, case, memory)
     if outcome.failed:
-        click.echo(str(Report(name, case, outcome, True)))
+        click.echo(str(Report(name, outcome, repeat_line(name, case))))
         return 1
     click.echo(f"{name}: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
     return 0
@@ -238,8 +245,8 @@ class _PlainWatch:
 
     def __call__(self, result: Result, until: float) -> None:
         failures = result.progress.failures
-        for _, outcome in failures[self._told :]:
-            click.echo(f"{result.name}: {outcome.kind}: {outcome.headline}")
+        for found in failures[self._told :]:
+            click.echo(f"{result.name}: {found.outcome.kind}: {found.outcome.headline}")
         self._told = len(failures)
         if time.monotonic() < self._next:
             return

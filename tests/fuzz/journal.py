@@ -13,6 +13,15 @@ from .campaign import BLOCK, Case
 from .worker import Outcome
 
 
+@dataclass(frozen=True)
+class Found:
+    """A case that failed, how, and the block that it was drawn in."""
+
+    case: Case
+    outcome: Outcome
+    block: int
+
+
 @dataclass
 class Progress:
     """One campaign so far.
@@ -23,13 +32,13 @@ class Progress:
         Cases by device and status.
     positions : dict of int to int
         The next case of each block that was begun; `BLOCK` where it is complete.
-    failures : list of (Case, Outcome)
+    failures : list of Found
         Cases that failed.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     positions: dict[int, int] = field(default_factory=dict)
-    failures: list[tuple[Case, Outcome]] = field(default_factory=list)
+    failures: list[Found] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -74,11 +83,11 @@ class Journal:
         rows = [[*key, count] for key, count in counts.items()]
         self._write({"campaign": campaign, "block": block, "next": position, "counts": rows})
 
-    def failure(self, campaign: str, case: Case, outcome: Outcome) -> None:
+    def failure(self, campaign: str, found: Found) -> None:
         """Record a failure, as it was found."""
-        self._write(
-            {"campaign": campaign, "case": case, "kind": outcome.kind, "message": outcome.message}
-        )
+        outcome = found.outcome
+        facts = {"case": found.case, "kind": outcome.kind, "message": outcome.message}
+        self._write({"campaign": campaign, "block": found.block, **facts})
 
     def close(self) -> None:
         """Close the file."""
@@ -103,7 +112,7 @@ def read_journal(path: Path) -> tuple[int | None, dict[str, Progress]]:
         one = progress.setdefault(entry["campaign"], Progress())
         if "case" in entry:
             outcome = Outcome("failed", entry["kind"], entry["message"])
-            one.failures.append((entry["case"], outcome))
+            one.failures.append(Found(entry["case"], outcome, entry["block"]))
             continue
         one.positions[entry["block"]] = entry["next"]
         for device, status, count in entry["counts"]:

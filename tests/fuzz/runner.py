@@ -7,13 +7,13 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import registry
 from .campaign import Case
-from .journal import Journal, Progress
+from .journal import Found, Journal, Progress
 from .minimise import minimised
 from .pool import Worker, ready_connections, run_alone
 from .worker import Outcome
@@ -44,6 +44,8 @@ class Plan:
         Worker processes.
     memory : int
         Bytes of address space of a worker; 0 for no limit.
+    block : int or None
+        Run this block of cases alone.
     """
 
     seed: int
@@ -51,6 +53,7 @@ class Plan:
     cases: int | None = None
     jobs: int = 1
     memory: int = 0
+    block: int | None = None
 
 
 @dataclass
@@ -95,7 +98,8 @@ class _CampaignRun:
         self._progress = result.progress
         self._journal = journal
         self._watch = watch
-        self._starts = result.progress.starts()
+        blocks = result.progress.starts() if plan.block is None else iter([(plan.block, 0)])
+        self._starts: Iterator[tuple[int, int]] = blocks
         self._until = time.time() + seconds
         self._workers: list[Worker] = []
         #: Of each block in work: cases since the journal's last line about it.
@@ -138,7 +142,12 @@ class _CampaignRun:
         )
 
     def _give_block(self, worker: Worker) -> None:
-        worker.block, worker.index = next(self._starts)
+        start = next(self._starts, None)
+        if start is None:
+            self._over = True
+            self._dismiss(worker)
+            return
+        worker.block, worker.index = start
         self._open[worker.block] = Counter()
         worker.ask("block", self._plan.seed, worker.block, worker.index, self._until)
 
@@ -176,7 +185,7 @@ class _CampaignRun:
             self._dismiss(worker)
         elif kind == "broken":
             self._over = True
-            self._fail({}, Outcome("failed", "broken campaign", message[1]))
+            self._fail(Found({}, Outcome("failed", "broken campaign", message[1]), worker.block))
             self._dismiss(worker)
 
     def _count(
@@ -185,17 +194,17 @@ class _CampaignRun:
         self._progress.counts[device, outcome.status] += 1
         self._open[worker.block][device, outcome.status] += 1
         if outcome.failed:
-            self._fail(case or worker.last, outcome)
+            self._fail(Found(case or worker.last, outcome, worker.block))
 
-    def _fail(self, case: Case, outcome: Outcome) -> None:
-        self._progress.failures.append((case, outcome))
-        self._journal.failure(self._name, case, outcome)
+    def _fail(self, found: Found) -> None:
+        self._progress.failures.append(found)
+        self._journal.failure(self._name, found)
 
     def _bury(self, worker: Worker, case: Case | None, outcome: Outcome) -> None:
         """Blame the case that ran, and let another process go on behind it."""
         if case is None:
             self._over = True
-            self._fail({}, outcome)
+            self._fail(Found({}, outcome, worker.block))
             self._dismiss(worker)
             return
         worker.index += 1
@@ -228,21 +237,16 @@ class _CampaignRun:
 
 @dataclass(frozen=True)
 class Report:
-    """A failure as it is shown."""
+    """A failure as it is shown, with the line that repeats it."""
 
     campaign: str
-    case: Case
     outcome: Outcome
-    #: Whether the case fails in a process of its own.
-    repeats: bool
+    repeat: str
+    remark: str = ""
 
     def __str__(self) -> str:
         lines = [f"FAILED {self.campaign}: {self.outcome.kind}", self.outcome.message]
-        if not self.repeats:
-            lines.append("It did not fail again alone: what ran before it in its block counts.")
-        if self.case:
-            lines.append(f"  {repeat_line(self.campaign, self.case)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, (self.remark, f"  {self.repeat}"))])
 
 
 def repeat_line(campaign: str, case: Case) -> str:
@@ -264,23 +268,33 @@ def reports_of(
     reports: list[Report] = []
     seen: set[tuple[str, str]] = set()
     campaign: Any = None
-    for case, outcome in result.progress.failures:
+    for found in result.progress.failures:
+        case, outcome = found.case, found.outcome
         sort = (outcome.kind, re.sub(r"[-\d.e+]+", "#", outcome.headline[:60]))
         if sort in seen:
             continue
         seen.add(sort)
-        if not case or len(seen) > _MOST_MINIMISED or seconds <= 0:
-            reports.append(Report(result.name, case, outcome, True))
+        of_block = (
+            f"python -m tests.fuzz --seed {plan.seed} --campaign {result.name} "
+            f"--block {found.block}"
+        )
+        if not case:
+            reports.append(Report(result.name, outcome, of_block))
+            continue
+        line = repeat_line(result.name, case)
+        if len(seen) > _MOST_MINIMISED or seconds <= 0:
+            reports.append(Report(result.name, outcome, line))
             continue
         campaign = campaign or registry.load(result.name)
         tell(f"{result.name}: making a failure smaller ({outcome.kind}), at most {seconds:g} s")
         again = run_alone(result.name, case, plan.memory)
         if not again.failed:
-            reports.append(Report(result.name, case, outcome, False))
+            remark = f"It does not fail alone, so what ran before it counts. Alone:\n  {line}"
+            reports.append(Report(result.name, outcome, of_block, remark))
             continue
         until = time.monotonic() + seconds
         small, why = minimised(campaign, result.name, case, again, until, plan.memory)
-        reports.append(Report(result.name, small, why, True))
+        reports.append(Report(result.name, why, repeat_line(result.name, small)))
     return reports
 
 
