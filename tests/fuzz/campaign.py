@@ -12,7 +12,7 @@ from typing import Any, Protocol
 Case = dict[str, Any]
 
 #: Cases of a block: a worker takes a block at a time, and draws it from a generator of its own.
-BLOCK = 32
+BLOCK = 48
 
 
 class Failure(Exception):

@@ -33,6 +33,10 @@ _PRECISIONS = {
         "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
     ),
 }  # fmt: skip
+#: How many products have few rows or columns, beside those by chance.
+_SKINNY = 0.08
+#: Sizes for a form whose kernels are written for the very sizes.
+_FIXED_SIZES = 3
 #: How many of those types that a device refuses are drawn all the same.
 _REFUSED = 0.02
 _RESULTS = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
@@ -81,13 +85,25 @@ def drawn_form(rng: random.Random, device: str, traits: DeviceTraits) -> Case:
         "c": None,
         "bias": rng.choice((0, 0, 0, 1, 1, 2, -1)),
         "activation": None,
+        "sizes": [],
     }
     if rng.random() < 0.4:
         form["c"] = rng.choice(("out", _drawn_layout(rng, "N", broadcast=True)))
     if dtype not in ("complex64", "complex128") and rng.random() < 0.35:
         form["activation"] = "relu" if dtype == "int8" else rng.choice(_ACTIVATIONS)
     form["reads"] = [rng.random() > 0.04, form["c"] is not None and rng.random() > 0.15]
+    path = None if config is None else config.family
+    if path == "small" or (path is None and entry in ("batched", "sequence", "matmul")):
+        form["sizes"] = [drawn_sizes(rng, form) for _ in range(_FIXED_SIZES)]
     return form
+
+
+def drawn_sizes(rng: random.Random, form: Case) -> tuple[int, int, int]:
+    """Rows, columns and depth, often about where tiles end."""
+    m, n, k = (_drawn_size(rng, edge) for edge in _edges(form["config"]))
+    if rng.random() < _SKINNY:
+        m, n = rng.choice(((1, n), (m, 1), (m, rng.randrange(1, 5))))
+    return m, n, k
 
 
 def _drawn_types(rng: random.Random, traits: DeviceTraits) -> tuple[str, str | None]:
@@ -122,10 +138,7 @@ def _drawn_layout(rng: random.Random, letters: str, *, broadcast: bool = False) 
 
 def drawn_problem(rng: random.Random, form: Case) -> Case:
     """A problem of a form, as a whole case."""
-    edges = _edges(form["config"])
-    m, n, k = (_drawn_size(rng, edge) for edge in edges)
-    if rng.random() < 0.15:
-        m, n = rng.choice(((1, n), (m, 1), (m, rng.randrange(1, 5))))
+    m, n, k = rng.choice(form["sizes"]) if form["sizes"] else drawn_sizes(rng, form)
     batch = rng.choice((1, 2, 3, 3, 5, 8, 17)) if form["entry"] in ("batched", "sequence") else 1
     if form["entry"] == "matmul":
         batch = rng.choice((0, 0, 1, 2, 3))
@@ -139,7 +152,7 @@ def drawn_problem(rng: random.Random, form: Case) -> Case:
     reads_product, reads_c = form["reads"]
     is_complex = form["dtype"].startswith("complex")
     return {
-        **form,
+        **{name: value for name, value in form.items() if name not in ("sizes", "reads")},
         "m": m,
         "n": n,
         "k": k,
@@ -148,6 +161,8 @@ def drawn_problem(rng: random.Random, form: Case) -> Case:
         "alpha": _drawn_scalar(rng, scalar_sort, is_complex) if reads_product else 0.0,
         "beta": _drawn_scalar(rng, scalar_sort, is_complex) if reads_c else 0.0,
         "values": values,
+        # Those of few products are refused what remains alone in a second buffer.
+        "buffers": 1 if is_small else rng.choice((1, 2)),
         "data": rng.randrange(1 << 30),
     }
 

@@ -42,7 +42,8 @@ class Configs:
             family = rng.choice(families())
             base = _any_config(rng, family, form, traits)
             for _ in range(_MUTATIONS):
-                form["config"] = None  # sizes need not know of the edges of what cannot run
+                # Sizes need not know of the edges of what cannot run.
+                form |= {"config": None, "sizes": []}
                 changed = {"path": family, **mutated(rng, family, base)}
                 yield drawn_problem(rng, form) | {"config": changed}
 

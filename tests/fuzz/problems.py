@@ -15,7 +15,7 @@ from .simpler import simpler_products
 from .transforms import drawn_transform, run_transform, simpler_transforms
 
 #: Problems for each form: fewer would leave most of the time to compilers.
-_PROBLEMS = BLOCK // 2
+_PROBLEMS = BLOCK
 #: Forms that are transforms of tensors.
 _TRANSFORMS = 0.06
 

@@ -26,6 +26,7 @@ def simpler_products(case: Case) -> Iterator[Case]:
     changes: list[dict[str, Any]] = [
         {"queue": []},
         {"entry": "gemm", "batch": 1},
+        {"buffers": 1},
         {"activation": None},
         {"bias": 0},
         {"c": None, "beta": 0.0},
