@@ -1,7 +1,7 @@
-"""Products of which something is left out: no depth, alpha = 0, no addend, beta = 0, in every family.
+"""Products that leave something out, in every family: no depth, alpha = 0, no addend, beta = 0.
 
-What a kernel leaves out it must not name. Each case is built and run; the kernels that only a vendor's
-compiler takes are written, and some of them assembled.
+What a kernel leaves out it must not name. Each case is built and run; the kernels that only a
+vendor's compiler takes are written, and some of them assembled.
 """
 
 from __future__ import annotations
