@@ -61,16 +61,6 @@ def multiple(whole: str, part: str, families: tuple[str, ...]) -> Constraint:
     )
 
 
-def one_of(name: str, families: tuple[str, ...], allowed: tuple[int, ...]) -> Constraint:
-    """A parameter with few values."""
-    return Constraint(
-        f"{name} must be one of {', '.join(map(str, allowed))}",
-        families,
-        lambda config, dtype, traits: getattr(config, name) in allowed,
-        lambda config, dtype, traits: f"{name} is {getattr(config, name)}",
-    )
-
-
 def within_work_group(
     families: tuple[str, ...], work_items: Callable[[Any, DeviceTraits | None], int]
 ) -> Constraint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .config import SMALL_FAMILIES, XgemmConfig
+from .config import XgemmConfig
 from .constraint_forms import (
     ALL_REGISTERS,
     COPIED_BYTES,
@@ -14,7 +14,6 @@ from .constraint_forms import (
     is_staged_as_stored,
     multiple,
     on_tiles,
-    one_of,
     within_local_memory,
     within_work_group,
 )
@@ -26,13 +25,6 @@ from .precision import is_complex
 from .small_constraints import SMALL_CONSTRAINTS
 from .tiling import slab_copy
 from .wgmma_constraints import WGMMA_CONSTRAINTS
-
-#: Parameters that switch something off with 0.
-MAY_BE_ZERO = (
-    *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL"),
-    *("REGISTERS", "SHUFFLE", "SERPENTINE", "PADLD", "PROMOTE"),
-    *("PACKB", "PREFETCHB", "PREFETCHC", "STREAMB", "UNALIGNED", "TMA"),
-)
 
 #: The steps in which a warp takes registers (see `ALL_REGISTERS`).
 _NVIDIA_STEP = 8
@@ -51,33 +43,15 @@ def capped_registers(config: XgemmConfig) -> int:
     return math.ceil(config.REGISTERS / _NVIDIA_STEP) * _NVIDIA_STEP * config.work_items
 
 
-_ALL = ("indirect", "direct", "gemv", "gemv_unit", "matrix", "wgmma", "cpu", *SMALL_FAMILIES)
-_VECTORS = (1, 2, 4, 8, 16)
 
 
 CONSTRAINTS: tuple[Constraint, ...] = (
-    Constraint(
-        f"every parameter except {', '.join(MAY_BE_ZERO)} must be at least 1",
-        _ALL,
-        lambda config, dtype, traits: all(
-            value >= (0 if name in MAY_BE_ZERO else 1) for name, value in config.as_dict().items()
-        ),
-        lambda config, dtype, traits: f"they are {config}",
-    ),
-    *(one_of(name, ("indirect",), (0, 1)) for name in ("SA", "SB", "STRM", "STRN")),
-    *(one_of(name, ("indirect",), _VECTORS) for name in ("VWM", "VWN")),
-    *(one_of(name, ("direct",), _VECTORS) for name in ("VWMD", "VWND")),
-    one_of("VW", ("gemv", "cpu"), _VECTORS),
-    *(one_of(name, ("cpu",), (0, 1)) for name in ("PACKB", "PREFETCHB", "PREFETCHC")),
     Constraint(
         "a vector of a complex type must fit OpenCL's 16 components",
         ("gemv", "cpu"),
         lambda c, dtype, traits: not is_complex(dtype) or c.VW <= 8,
         lambda c, dtype, traits: f"{dtype} with vector width {c.VW}",
     ),
-    one_of("STAGES", GPU, (1, 2, 3, 4)),
-    one_of("ASYNC", GPU, (0, 1)),
-    one_of("SWIZZLE", GPU, (1, 2, 4, 8, 16)),
     on_tiles(
         "the vectors of a staged row must divide into groups of SWIZZLE",
         lambda c, dtype, traits: (
@@ -112,7 +86,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: c.STAGES <= 2 or c.ASYNC == 1,
         lambda c, dtype, traits: f"STAGES is {c.STAGES}, ASYNC is {c.ASYNC}",
     ),
-    one_of("FRAGMENTS", GPU, (1, 2)),
     on_tiles(
         "two fragments need two stages or more and an even unrolling",
         lambda c, dtype, traits: c.FRAGMENTS == 1 or (c.STAGES >= 2 and c.KWI % 2 == 0),
@@ -224,8 +197,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"{c.MDIMC} x {c.NDIMC} work-items, runs of {c.LANES_M} x {c.LANES_N}"
         ),
     ),
-    one_of("SHUFFLE", GPU, (0, 1)),
-    one_of("SERPENTINE", GPU, (0, 1)),
     on_tiles(
         "passing fragments between work-items needs shuffles within a sub-group of "
         "LANES_M * LANES_N work-items",

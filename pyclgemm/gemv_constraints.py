@@ -9,7 +9,6 @@ from .constraint_forms import (
     MOST_REGISTERS,
     STAGED_BYTES,
     Constraint,
-    one_of,
     within_local_memory,
     within_work_group,
 )
@@ -44,7 +43,6 @@ def _limit(config: GemvUnitConfig) -> int:
 
 
 GEMV_CONSTRAINTS: tuple[Constraint, ...] = (
-    one_of("STREAMB", GEMV_FAMILIES, (0, 1)),
     Constraint(
         "loads past the first-level cache need NVIDIA's compute capability 7.5",
         GEMV_FAMILIES,
@@ -67,10 +65,6 @@ GEMV_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in COPIED_BYTES,
         lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
     ),
-    one_of("MR", _UNIT, (8, 16, 32, 64)),
-    one_of("SUBGROUPS", _UNIT, (1, 2, 4, 8, 16, 32)),
-    one_of("VW", _UNIT, (2, 4, 8)),
-    one_of("KWI", _UNIT, (1, 2, 4, 8)),
     within_work_group(_UNIT, lambda c, traits: _LANES * c.SUBGROUPS),
     Constraint(
         "the units that take elements from registers multiply float16 and bfloat16",

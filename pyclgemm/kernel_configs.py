@@ -8,8 +8,10 @@ R. van de Geijn, ACM TOMS 41(3), 2015).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
+
+from .errors import shown
 
 
 class BaseConfig:
@@ -19,10 +21,10 @@ class BaseConfig:
 
     def as_dict(self) -> dict[str, int]:
         """The parameters by name."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        return dict(vars(self))
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.as_dict().items())
+        return " ".join(f"{name}={shown(value)}" for name, value in vars(self).items())
 
 
 @dataclass(frozen=True)

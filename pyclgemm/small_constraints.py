@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .constraint_forms import Constraint, multiple, one_of
+from .constraint_forms import Constraint, multiple
 from .precision import is_complex
 
 _SMALL = ("small",)
@@ -12,8 +12,6 @@ _SMALL_CPU = ("small_cpu",)
 _MOST_VECTORS = 32
 
 SMALL_CONSTRAINTS: tuple[Constraint, ...] = (
-    *(one_of(name, _SMALL, (1, 2, 4, 8, 16)) for name in ("MWI", "NWI")),
-    one_of("VW", _SMALL_CPU, (1, 2, 4, 8, 16)),
     multiple("NR", "VW", _SMALL_CPU),
     Constraint(
         "a tile must not have more than 128 sums",
