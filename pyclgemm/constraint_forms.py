@@ -61,6 +61,18 @@ def multiple(whole: str, part: str, families: tuple[str, ...]) -> Constraint:
     )
 
 
+def at_most(
+    what: str, most: int, families: tuple[str, ...], count: Callable[[Any], int]
+) -> Constraint:
+    """A product of parameters that unrolled code, or memory, grows with."""
+    return Constraint(
+        f"{what} must not be more than {most}",
+        families,
+        lambda config, dtype, traits: count(config) <= most,
+        lambda config, dtype, traits: f"they are {count(config)}",
+    )
+
+
 def within_work_group(
     families: tuple[str, ...], work_items: Callable[[Any, DeviceTraits | None], int]
 ) -> Constraint:

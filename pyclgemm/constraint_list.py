@@ -11,6 +11,7 @@ from .constraint_forms import (
     GPU,
     STAGED_BYTES,
     Constraint,
+    at_most,
     is_staged_as_stored,
     multiple,
     on_tiles,
@@ -32,6 +33,17 @@ _NVIDIA_STEP = 8
 #: Caps that no compiler raises or ignores: ptxas takes 24 where it is given less.
 _REGISTER_CAPS = range(24, 256)
 
+#: Sums, multiply-adds in a row, and copied elements of a work-item: no registers hold as many, and
+#: compilers take seconds and more over the code.
+_MOST_SUMS = 256
+_MOST_UNROLLED = 2**13
+_MOST_COPIED = 2**11
+
+#: Vectors of sums of a CPU's register tile, which are written out one by one; and elements of a
+#: packed block of A, of which each core has one.
+_MOST_VECTORS = 128
+_MOST_PACKED = 2**23
+
 
 def local_bytes(config: XgemmConfig, dtype: str) -> int:
     """Bytes of local memory of a work-group."""
@@ -46,6 +58,21 @@ def capped_registers(config: XgemmConfig) -> int:
 
 
 CONSTRAINTS: tuple[Constraint, ...] = (
+    at_most("the sums of a work-item", _MOST_SUMS, GPU, lambda c: c.tiles.MWI * c.tiles.NWI),
+    at_most(
+        "the multiply-adds of a work-item that are unrolled",
+        _MOST_UNROLLED,
+        GPU,
+        lambda c: c.tiles.KWI * c.tiles.MWI * c.tiles.NWI,
+    ),
+    at_most(
+        "the elements of a slab that a work-item copies",
+        _MOST_COPIED,
+        GPU,
+        lambda c: max(c.tiles.MWG, c.tiles.NWG) * c.tiles.KWG // c.tiles.work_items,
+    ),
+    at_most("the vectors of sums", _MOST_VECTORS, ("cpu",), lambda c: c.MR * (c.NR // c.VW)),
+    at_most("the elements of a packed block", _MOST_PACKED, ("cpu",), lambda c: c.KC * c.MC),
     Constraint(
         "a vector of a complex type must fit OpenCL's 16 components",
         ("gemv", "cpu"),

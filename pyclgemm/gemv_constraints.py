@@ -9,6 +9,7 @@ from .constraint_forms import (
     MOST_REGISTERS,
     STAGED_BYTES,
     Constraint,
+    at_most,
     within_local_memory,
     within_work_group,
 )
@@ -24,6 +25,10 @@ _LANES = 32
 
 #: Registers that a lane needs beside sums and fragments.
 _SPARE = 40
+
+#: Sums of a work-item, and its multiply-adds in a row, over which compilers take long.
+_MOST_SUMS = 256
+_MOST_UNROLLED = 2**12
 
 
 def gemv_local_bytes(config: GemvConfig, dtype: str) -> int:
@@ -43,6 +48,13 @@ def _limit(config: GemvUnitConfig) -> int:
 
 
 GEMV_CONSTRAINTS: tuple[Constraint, ...] = (
+    at_most("the sums of a work-item", _MOST_SUMS, _PLAIN, lambda c: c.MR * c.VW),
+    at_most(
+        "the multiply-adds of a work-item that are unrolled",
+        _MOST_UNROLLED,
+        _PLAIN,
+        lambda c: c.MR * c.VW * c.KWI,
+    ),
     Constraint(
         "loads past the first-level cache need NVIDIA's compute capability 7.5",
         GEMV_FAMILIES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .constraint_forms import Constraint, within_work_group
+from .constraint_forms import Constraint, at_most, within_work_group
 from .device import DeviceTraits
 from .element import ElementType
 from .matrix_codegen import work_items
@@ -32,6 +32,9 @@ _DOUBLES_DEPTH = 4
 
 #: Bytes of depth that ldmatrix loads at once: at 1 byte more than `_FRAGMENT` elements.
 _FRAGMENT_BYTES = 32
+
+#: Elements of a sub-group's tile, whose sums its lanes hold: 256 each, where there are 32.
+_MOST_SUMS = 256 * 32
 
 
 def copies_through_registers(config: MatrixConfig, traits: DeviceTraits | None) -> bool:
@@ -113,6 +116,12 @@ def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | N
 
 
 MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
+    at_most(
+        "the sums of a sub-group",
+        _MOST_SUMS,
+        _MATRIX,
+        lambda c: c.MWG * c.NWG // c.tile_subgroups,
+    ),
     Constraint(
         "slabs that are copied past the registers need STAGES of 2 to 8, through them 1 or 2",
         _MATRIX,

@@ -127,7 +127,7 @@ PARAMETERS: Mapping[str, Mapping[str, Allowed]] = {
         "MWI": _VECTORS,
         "NWI": _VECTORS,
         "WGS": _up_to(4096),
-        "KWI": _up_to(32),
+        "KWI": _up_to(16),
     },
     "small_cpu": {
         "MR": _up_to(64),
