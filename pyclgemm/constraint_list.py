@@ -55,8 +55,6 @@ def capped_registers(config: XgemmConfig) -> int:
     return math.ceil(config.REGISTERS / _NVIDIA_STEP) * _NVIDIA_STEP * config.work_items
 
 
-
-
 CONSTRAINTS: tuple[Constraint, ...] = (
     at_most("the sums of a work-item", _MOST_SUMS, GPU, lambda c: c.tiles.MWI * c.tiles.NWI),
     at_most(
