@@ -23,8 +23,8 @@ from .resources import resource_folder
 
 SCHEMA_FILE = "schema.json"
 
-#: Characters of what a message cites from the schema.
-_MOST_SHOWN = 200
+#: Characters of what a message cites from jsonschema's, which may repeat a whole file.
+_MOST_SHOWN = 400
 
 
 @dataclass(frozen=True)

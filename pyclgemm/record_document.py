@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from typing import Any, NoReturn, cast
 
 from .config import FAMILIES, config_from_dict
@@ -138,16 +139,14 @@ def parameter_schemas() -> dict[str, Any]:
     return {
         family: {
             "type": "object",
+            "required": [field.name for field in fields(cls) if field.default is MISSING],
             "additionalProperties": False,
-            "required": [
-                name for name in PARAMETERS[family] if name not in vars(cls)
-            ],
             "properties": {
-                name: integer_schema(allowed) for name, allowed in PARAMETERS[family].items()
+                field.name: integer_schema(PARAMETERS[family][field.name]) for field in fields(cls)
             },
         }
         for family, cls in FAMILIES.items()
-    }  # fmt: skip
+    }
 
 
 def integer_schema(allowed: Allowed) -> dict[str, Any]:
@@ -155,8 +154,3 @@ def integer_schema(allowed: Allowed) -> dict[str, Any]:
     if isinstance(allowed, range):
         return {"type": "integer", "minimum": allowed[0], "maximum": allowed[-1]}
     return {"enum": list(allowed)}
-
-
-def speed_schema() -> dict[str, Any]:
-    """Likewise for GFLOPS."""
-    return {"type": "number", "minimum": SLOWEST, "maximum": FASTEST}
