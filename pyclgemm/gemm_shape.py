@@ -47,9 +47,8 @@ class GemmShape:
     Raises
     ------
     ArgumentError
-        If a size is no integer of at least 1, the layout is not one of `LAYOUTS`, the
-        padding is no integer of at least 0, or the batch is neither None nor an integer of at
-        least 2.
+        If a size, the padding or the batch is no integer within the bounds of
+        `pyclgemm.parameter_bounds`, or the layout is not one of `LAYOUTS`.
 
     Examples
     --------
@@ -71,22 +70,18 @@ class GemmShape:
     def __post_init__(self) -> None:
         for name, size in zip("mnk", self.sizes, strict=True):
             if not is_integer(size, SIZES):
-                raise ArgumentError(
-                    f"{name} is {shown(size)}; an integer of {wanted(SIZES)} is wanted"
-                )
+                raise ArgumentError(f"{name} is {shown(size)}; {wanted(SIZES)} is wanted")
         if self.layout not in LAYOUTS:
-            raise ArgumentError(
-                f"layout is {shown(self.layout)}; one of {', '.join(LAYOUTS)} is wanted"
-            )
+            listed = ", ".join(LAYOUTS)
+            raise ArgumentError(f"layout is {shown(self.layout)}; one of {listed} is wanted")
         if not is_integer(self.padding, EXTENTS):
             raise ArgumentError(
-                f"padding is {shown(self.padding)}; an integer of {wanted(EXTENTS)} is wanted, in "
-                "elements"
+                f"padding is {shown(self.padding)}; {wanted(EXTENTS)} is wanted, in elements"
             )
         if self.batch is not None and not is_integer(self.batch, BATCHES):
             raise ArgumentError(
-                f"batch is {shown(self.batch)}; an integer of {wanted(BATCHES)} is wanted, or None "
-                "for a single product"
+                f"batch is {shown(self.batch)}; {wanted(BATCHES)} is wanted, or None for a single "
+                "product"
             )
 
     @classmethod

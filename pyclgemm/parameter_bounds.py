@@ -184,10 +184,10 @@ def wanted(allowed: Allowed) -> str:
     Examples
     --------
     >>> wanted(range(1, 65)), wanted((0, 1))
-    ('1 to 64', 'one of 0, 1')
+    ('an integer of 1 to 64', 'one of 0, 1')
     """
     if isinstance(allowed, range):
-        return f"{allowed[0]} to {allowed[-1]}"
+        return f"an integer of {allowed[0]} to {allowed[-1]}"
     return f"one of {', '.join(map(str, allowed))}"
 
 

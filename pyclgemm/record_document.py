@@ -67,13 +67,13 @@ def read_record(document: Any, dtype: str, place: str) -> Record:
         or len(shape) != 3
         or not all(is_integer(size, SIZES) for size in shape)
     ):
-        _refuse(f"{place}.shape", shape, f"a list of m, n and k, integers of {wanted(SIZES)},")
+        _refuse(f"{place}.shape", shape, f"a list of m, n and k, each {wanted(SIZES)},")
     layout = document.get("layout", "NN")
     if layout not in LAYOUTS:
         _refuse(f"{place}.layout", layout, f"one of {', '.join(LAYOUTS)}")
     gflops = document.get("gflops")
     if "gflops" in document and not _is_speed(gflops):
-        _refuse(f"{place}.gflops", gflops, f"a number {SLOWEST:g} to {FASTEST:g}")
+        _refuse(f"{place}.gflops", gflops, f"a number of {SLOWEST:g} to {FASTEST:g}")
     m, n, k = shape
     return Record(
         (m, n, k),
@@ -99,7 +99,7 @@ def _integer(document: dict[str, Any], name: str, allowed: Allowed, place: str) 
         return None
     value = document[name]
     if not is_integer(value, allowed):
-        _refuse(f"{place}.{name}", value, f"an integer of {wanted(allowed)}")
+        _refuse(f"{place}.{name}", value, f"{wanted(allowed)}")
     return cast(int, value)
 
 

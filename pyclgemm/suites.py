@@ -192,8 +192,8 @@ def _from_file(path: Path) -> list[GemmShape]:
             found = _named(item)
             if found is None:
                 raise ArgumentError(
-                    f"shapes file {str(path)!r}, line {number}, has {shown(item)}; wanted {WANTED}, "
-                    f"or one of {', '.join(SUITES)}"
+                    f"shapes file {str(path)!r}, line {number}, has {shown(item)}; wanted "
+                    f"{WANTED}, or one of {', '.join(SUITES)}"
                 )
             shapes += found
     return shapes
