@@ -31,7 +31,7 @@ _TILED: dict[str, Allowed] = {
     "LANES_N": _up_to(256),
     "GROUP_M": _up_to(1024),
     "ASYNC": _FLAG,
-    "FILL": _up_to(32, 0),
+    "FILL": _up_to(64, 0),
     "SWIZZLE": _VECTORS,
     "FRAGMENTS": (1, 2),
     "SLICES": _up_to(16),
@@ -101,7 +101,7 @@ PARAMETERS: Mapping[str, Mapping[str, Allowed]] = {
         "FRAGMENTS": (1, 2),
         "SLICES": (1, 2, 4, 8),
         "UNALIGNED": _FLAG,
-        "FILL": _up_to(32, 0),
+        "FILL": _up_to(64, 0),
     },
     "wgmma": {
         "MWG": _up_to(256),
@@ -110,7 +110,7 @@ PARAMETERS: Mapping[str, Mapping[str, Allowed]] = {
         "STAGES": (2, 3, 4, 5, 6, 7, 8),
         "GROUP_M": _up_to(1024),
         "PROMOTE": _up_to(1024, 0),
-        "FILL": _up_to(32, 0),
+        "FILL": _up_to(64, 0),
         "TMA": _FLAG,
     },
     "cpu": {

@@ -60,7 +60,7 @@ BROKEN: list[tuple[Any, dict[str, Any], str, str]] = [
     (DIRECT, {"VWMD": 3}, "float32", "VWMD must be one of 1, 2, 4, 8, 16: VWMD is 3"),
     (DIRECT, {"VWND": 5}, "float32", "VWND must be one of 1, 2, 4, 8, 16: VWND is 5"),
     (CPU, {"VW": 32}, "float32", "VW must be one of 1, 2, 4, 8, 16: VW is 32"),
-    (INDIRECT, {"FILL": -1}, "float32", "FILL must be an integer of 0 to 32: FILL is -1"),
+    (INDIRECT, {"FILL": -1}, "float32", "FILL must be an integer of 0 to 64: FILL is -1"),
     (INDIRECT, {"SLICES": 0}, "float32", "SLICES must be an integer of 1 to 16: SLICES is 0"),
     (GEMV, {"MR": 0}, "float32", "MR must be an integer of 1 to 64: MR is 0"),
     (INDIRECT, {"STAGES": 5}, "float32", "STAGES must be one of 1, 2, 3, 4: STAGES is 5"),

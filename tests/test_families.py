@@ -278,7 +278,7 @@ def test_explain_names_the_callers_configuration(queue: Any, rng: Any, config: A
         (replace(INDIRECT, SWIZZLE=16, MWG=16), r"rows of 16 and 32.*SWIZZLE 16"),
         (replace(INDIRECT, SLICES=8), r"depth 8, slices 8, unrolling 2"),
         (replace(INDIRECT, FRAGMENTS=2), r"FRAGMENTS is 2, STAGES is 1"),
-        (replace(DIRECT, FILL=-1), r"FILL must be an integer of 0 to 32: FILL is -1"),
+        (replace(DIRECT, FILL=-1), r"FILL must be an integer of 0 to 64: FILL is -1"),
         (replace(GEMV, WGS=12), r"WGS is 12, LANES_N is 4"),
         (replace(CPU, NR=20), r"NR is 20.*VW is 8"),
         (replace(CPU, VW=32, NR=32), r"VW is 32"),
