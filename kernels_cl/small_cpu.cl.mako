@@ -70,6 +70,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
 ${element.vector(width)} sum${r}_${j} = (${element.vector(width)})(0);
 % endfor
 % endfor
+% if problem.k:
 for (int p = 0; p < ${problem.k}; ++p) {
 % for j, (column, width) in enumerate(block):
 % if in_place:
@@ -89,6 +90,7 @@ for (int p = 0; p < ${problem.k}; ++p) {
     }
 % endfor
 }
+% endif
 </%def>
 
 ## From the sums to the result, vector by vector.

@@ -81,10 +81,12 @@
 % if tiles.GROUP_M > 1:
     // Tiles are walked in bands of ${tiles.GROUP_M} tile rows, column by column: groups that run at the
     // same time then share rows of A and columns of B in the cache.
-    const extent band = ${tile} / (${tiles.GROUP_M} * tiles_n);
-    const extent band_rows = min(tiles_m - band * ${tiles.GROUP_M}, (extent)${tiles.GROUP_M});
-    const extent place = ${tile} - band * ${tiles.GROUP_M} * tiles_n;
-    const extent a_tile = (band * ${tiles.GROUP_M} + place % band_rows) * MWG;
+    // No band has more rows than there are, so that no number exceeds that of all tiles.
+    const extent most_rows = min(tiles_m, (extent)${tiles.GROUP_M});
+    const extent band = ${tile} / (most_rows * tiles_n);
+    const extent band_rows = min(tiles_m - band * most_rows, most_rows);
+    const extent place = ${tile} - band * most_rows * tiles_n;
+    const extent a_tile = (band * most_rows + place % band_rows) * MWG;
     const extent b_tile = place / band_rows * NWG;
 % else:
     const extent a_tile = ${tile} / tiles_n * MWG;

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ArgumentError
+from .json_text import parse_json
 
 #: Of the form of a record.
 _VERSION = 1
@@ -155,8 +156,8 @@ def read_records(path: Path) -> list[Record]:
         if not line.strip():
             continue
         try:
-            records.append(_record_from(json.loads(line)))
-        except (ValueError, TypeError, KeyError) as error:
+            records.append(_record_from(parse_json(line)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ArgumentError(
                 f"log {str(path)!r}, line {number}, is no record of a comparison: {error!r}"
             ) from error

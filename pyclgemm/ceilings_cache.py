@@ -15,6 +15,7 @@ import pyopencl as cl
 
 from .ceilings import Ceilings, measure_ceilings
 from .device import DeviceTraits, traits_of
+from .json_text import read_json
 
 #: Raised when a kernel or the meaning of a figure changes: older files are measured anew.
 _VERSION = 3
@@ -71,7 +72,7 @@ def _file_name(traits: DeviceTraits) -> str:
 def _read(path: Path) -> Ceilings | None:
     """What a file holds; None if there is none that can be used, for it can be made again."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         if content["version"] != _VERSION:
             return None
         ceilings = Ceilings(**content["ceilings"])

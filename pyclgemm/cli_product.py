@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,10 +12,12 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from .config import FAMILIES
+from .config_text import parse_assignment
 from .database import load_database
 from .device import DeviceTraits
 from .discovery import choose_device
 from .epilogue import ACTIVATIONS
+from .errors import ArgumentError, shown
 from .gemm_shape import GemmShape
 from .inquiry import Inquiry, choose, kernel_sources, product_of
 from .operands import Transposition
@@ -29,11 +30,10 @@ from .unit_report import describe_packing, describe_unit
 
 def parse_shape(text: str) -> tuple[int, int, int]:
     """Parse sizes in the form MxNxK."""
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text)
-    if not found:
-        raise click.BadParameter(f"{text!r} is not of the form MxNxK, such as 1024x1024x512")
-    m, n, k = map(int, found.groups())
-    return m, n, k
+    shape = GemmShape.parse(text)
+    if shape is None or not shape.plain:
+        raise click.BadParameter(f"{shown(text)} is not of the form MxNxK, such as 1024x1024x512")
+    return shape.sizes
 
 
 def parse_batch(text: str) -> GemmShape:
@@ -41,7 +41,7 @@ def parse_batch(text: str) -> GemmShape:
     shape = GemmShape.parse(text)
     if shape is None or shape.layout != "NN" or shape.padding:
         raise click.BadParameter(
-            f"{text!r} is not of the form MxNxK or MxNxK*BATCH, such as 1024x1024x512 or "
+            f"{shown(text)} is not of the form MxNxK or MxNxK*BATCH, such as 1024x1024x512 or "
             "128x128x128*256 (2 products or more)"
         )
     return shape
@@ -54,10 +54,10 @@ def parse_single(text: str) -> GemmShape:
 
 def parse_parameter(text: str) -> tuple[str, int]:
     """Parse a configuration's parameter in the form NAME=VALUE."""
-    found = re.fullmatch(r"(\w+)=(\d+)", text)
-    if not found:
-        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE, such as MWG=128")
-    return found[1].upper(), int(found[2])
+    try:
+        return parse_assignment(text)
+    except ArgumentError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 device_option = click.option(

@@ -79,7 +79,7 @@ def tune(
     Every result is checked before its time counts.
     """
     # Only here: the other subcommands need none of it.
-    from .database import load_database, reload_database
+    from .database import load_database, read_file, reload_database
     from .tuner import tune as run_tuner
     from .tuning_progress import ShownProgress
     from .tuning_report import dry_run_tables, outcome_lines, result_table
@@ -90,6 +90,8 @@ def tune(
         for table in dry_run_tables(device, dtype, precision, shapes, budget):
             console.print(table)
         return
+    if contribute is not None and contribute.exists():
+        read_file(contribute)  # what cannot be extended is told before anything is measured
     with ShownProgress(console, budget) as show:
         result = run_tuner(
             shapes,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeAlias, cast
 
-from .errors import ConfigError
+from .errors import ConfigError, shown
 from .gemv_configs import GemvConfig, GemvUnitConfig
 from .kernel_configs import CpuConfig, XgemmConfig, XgemmDirectConfig
 from .matrix_configs import MatrixConfig, WgmmaConfig
@@ -76,23 +76,28 @@ def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
     >>> config_from_dict("cpu", {"MR": 6, "NR": 64, "KC": 128, "VW": 16}).KC
     128
     """
-    if family not in FAMILIES:
-        raise ConfigError(f"path is {family!r}; known paths are {', '.join(FAMILIES)}")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise ConfigError(f"path is {shown(family)}; known paths are {', '.join(FAMILIES)}")
     cls = FAMILIES[family]
     known = {field.name for field in fields(cls)}
-    if unknown := sorted(set(parameters) - known):
+    if unknown := sorted(str(name) for name in set(parameters) - known):
         raise ConfigError(
-            f"{cls.__name__} has no parameter {', '.join(unknown)}; "
-            f"it has {', '.join(sorted(known))}"
+            f"{cls.__name__} has no parameter {_listed(unknown)}; it has {', '.join(sorted(known))}"
         )
     for name, value in parameters.items():
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ConfigError(f"{name} is {value!r}; a configuration parameter is an integer")
+            raise ConfigError(f"{name} is {shown(value)}; a configuration parameter is an integer")
     try:
         config: Config = cls(**parameters)
     except TypeError as error:
         raise ConfigError(f"{cls.__name__} lacks a parameter: {error}") from None
     return config
+
+
+def _listed(names: list[str], most: int = 5) -> str:
+    """Names of the caller's in a message: some of them, and none at full length."""
+    listed = ", ".join(name[:60] for name in names[:most])
+    return f"{listed} and {len(names) - most} more" if len(names) > most else listed
 
 
 def as_config(config: Config | Mapping[str, Any]) -> Config:
@@ -107,8 +112,9 @@ def as_config(config: Config | Mapping[str, Any]) -> Config:
         return cast(Config, config)
     if not isinstance(config, Mapping) or "path" not in config:
         raise ConfigError(
-            f"config is {config!r}; one of {', '.join(cls.__name__ for cls in FAMILIES.values())}, "
-            "or a mapping with 'path' and the parameters of that family is wanted"
+            f"config is {shown(config)}; one of "
+            f"{', '.join(cls.__name__ for cls in FAMILIES.values())}, or a mapping with 'path' and "
+            "the parameters of that family is wanted"
         )
     parameters = dict(config)
     return config_from_dict(parameters.pop("path"), parameters)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,15 +10,20 @@ from pathlib import Path
 from .config import FAMILIES, Config, config_from_dict
 from .database import Database
 from .device import DeviceTraits
-from .errors import ArgumentError, ConfigError
+from .errors import ArgumentError, ConfigError, shown
 from .inquiry import choose
+from .json_text import read_json
 from .problem import GemmProblem
+from .resources import names_file
 from .select import Choice, select
 
 #: What asks for the choice that `pyclgemm.gemm` makes.
 DATABASE = "database"
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(\d+)")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=([0-9]+)", re.ASCII)
+
+#: Digits of a value at most: far more than any parameter's has.
+_MOST_DIGITS = 18
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,11 @@ def parse_config(text: str) -> AskedConfig:
     path, _, rest = text.partition(":")
     if path in FAMILIES:
         return AskedConfig(path, parse_assignments(rest) if rest else {})
-    if Path(text).is_file():
+    if names_file(text):
         return _from_file(Path(text))
     raise ArgumentError(
-        f"config is {text!r}; {DATABASE!r}, a path ({', '.join(FAMILIES)}) with parameters such "
-        "as indirect:MWG=128,KWG=32, or a JSON file is wanted"
+        f"config is {shown(text)}; {DATABASE!r}, a path ({', '.join(FAMILIES)}) with parameters "
+        "such as indirect:MWG=128,KWG=32, or a JSON file is wanted"
     )
 
 
@@ -95,7 +99,7 @@ def parse_change(text: str) -> AskedConfig:
     ArgumentError
         If it is neither.
     """
-    if "=" in text and ":" not in text and not Path(text).is_file():
+    if "=" in text and ":" not in text and not names_file(text):
         return AskedConfig(None, parse_assignments(text))
     return parse_config(text)
 
@@ -110,15 +114,35 @@ def parse_assignments(text: str) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for item in text.split(","):
-        match = _ASSIGNMENT.fullmatch(item.strip())
-        if match is None:
-            raise ArgumentError(
-                f"{item.strip()!r} is not of the form NAME=VALUE, such as MWG=128, in {text!r}"
-            )
-        if match[1].upper() in found:
-            raise ArgumentError(f"{match[1].upper()} is given twice in {text!r}")
-        found[match[1].upper()] = int(match[2])
+        name, value = parse_assignment(item)
+        if name in found:
+            raise ArgumentError(f"{name} is given twice in {shown(text)}")
+        found[name] = value
     return found
+
+
+def parse_assignment(text: str) -> tuple[str, int]:
+    """Read one parameter in the form NAME=VALUE.
+
+    Raises
+    ------
+    ArgumentError
+        If it is of another form, or the value has too many digits.
+
+    Examples
+    --------
+    >>> parse_assignment("mwg=128")
+    ('MWG', 128)
+    """
+    match = _ASSIGNMENT.fullmatch(text.strip())
+    if match is None:
+        raise ArgumentError(f"{shown(text.strip())} is not of the form NAME=VALUE, such as MWG=128")
+    name, digits = match[1].upper(), match[2]
+    if len(digits) > _MOST_DIGITS:
+        raise ArgumentError(
+            f"{name[:60]} has a value of {len(digits)} digits; at most {_MOST_DIGITS} are read"
+        )
+    return name, int(digits)
 
 
 def apply_change(base: Choice, change: AskedConfig) -> Config:
@@ -142,10 +166,11 @@ def _whole(path: str, parameters: Mapping[str, int]) -> Config | None:
 
 def _from_file(path: Path) -> AskedConfig:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except (OSError, ValueError) as error:
         raise ArgumentError(f"config file {str(path)!r} cannot be read: {error}") from error
-    if not isinstance(content, dict) or content.get("path") not in FAMILIES:
+    family = content.get("path") if isinstance(content, dict) else None
+    if not isinstance(family, str) or family not in FAMILIES:
         raise ArgumentError(
             f"config file {str(path)!r} must hold one object with 'path', one of "
             f"{', '.join(FAMILIES)}, and parameters by name"
@@ -154,6 +179,6 @@ def _from_file(path: Path) -> AskedConfig:
     for name, value in parameters.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise ArgumentError(
-                f"config file {str(path)!r}: {name} is {value!r}; an integer is wanted"
+                f"config file {str(path)!r}: {name[:60]} is {shown(value)}; an integer is wanted"
             )
-    return AskedConfig(content["path"], parameters)
+    return AskedConfig(family, parameters)

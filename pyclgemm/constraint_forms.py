@@ -61,13 +61,15 @@ def multiple(whole: str, part: str, families: tuple[str, ...]) -> Constraint:
     )
 
 
-def one_of(name: str, families: tuple[str, ...], allowed: tuple[int, ...]) -> Constraint:
-    """A parameter with few values."""
+def at_most(
+    what: str, most: int, families: tuple[str, ...], count: Callable[[Any], int]
+) -> Constraint:
+    """A product of parameters that unrolled code, or memory, grows with."""
     return Constraint(
-        f"{name} must be one of {', '.join(map(str, allowed))}",
+        f"{what} must not be more than {most}",
         families,
-        lambda config, dtype, traits: getattr(config, name) in allowed,
-        lambda config, dtype, traits: f"{name} is {getattr(config, name)}",
+        lambda config, dtype, traits: count(config) <= most,
+        lambda config, dtype, traits: f"they are {count(config)}",
     )
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 
-from .config import SMALL_FAMILIES, XgemmConfig
+from .config import XgemmConfig
 from .constraint_forms import (
     ALL_REGISTERS,
     COPIED_BYTES,
     GPU,
     STAGED_BYTES,
     Constraint,
+    at_most,
     is_staged_as_stored,
     multiple,
     on_tiles,
-    one_of,
     within_local_memory,
     within_work_group,
 )
@@ -27,18 +27,22 @@ from .small_constraints import SMALL_CONSTRAINTS
 from .tiling import slab_copy
 from .wgmma_constraints import WGMMA_CONSTRAINTS
 
-#: Parameters that switch something off with 0.
-MAY_BE_ZERO = (
-    *("SA", "SB", "STRM", "STRN", "PADA", "PADB", "NWGD", "ASYNC", "FILL"),
-    *("REGISTERS", "SHUFFLE", "SERPENTINE", "PADLD", "PROMOTE"),
-    *("PACKB", "PREFETCHB", "PREFETCHC", "STREAMB", "UNALIGNED", "TMA"),
-)
-
 #: The steps in which a warp takes registers (see `ALL_REGISTERS`).
 _NVIDIA_STEP = 8
 
 #: Caps that no compiler raises or ignores: ptxas takes 24 where it is given less.
 _REGISTER_CAPS = range(24, 256)
+
+#: Sums, multiply-adds in a row, and copied elements of a work-item: no registers hold as many, and
+#: compilers take seconds and more over the code.
+_MOST_SUMS = 256
+_MOST_UNROLLED = 2**13
+_MOST_COPIED = 2**11
+
+#: Vectors of sums of a CPU's register tile, which are written out one by one; and elements of a
+#: packed block of A, of which each core has one.
+_MOST_VECTORS = 128
+_MOST_PACKED = 2**23
 
 
 def local_bytes(config: XgemmConfig, dtype: str) -> int:
@@ -51,33 +55,28 @@ def capped_registers(config: XgemmConfig) -> int:
     return math.ceil(config.REGISTERS / _NVIDIA_STEP) * _NVIDIA_STEP * config.work_items
 
 
-_ALL = ("indirect", "direct", "gemv", "gemv_unit", "matrix", "wgmma", "cpu", *SMALL_FAMILIES)
-_VECTORS = (1, 2, 4, 8, 16)
-
-
 CONSTRAINTS: tuple[Constraint, ...] = (
-    Constraint(
-        f"every parameter except {', '.join(MAY_BE_ZERO)} must be at least 1",
-        _ALL,
-        lambda config, dtype, traits: all(
-            value >= (0 if name in MAY_BE_ZERO else 1) for name, value in config.as_dict().items()
-        ),
-        lambda config, dtype, traits: f"they are {config}",
+    at_most("the sums of a work-item", _MOST_SUMS, GPU, lambda c: c.tiles.MWI * c.tiles.NWI),
+    at_most(
+        "the multiply-adds of a work-item that are unrolled",
+        _MOST_UNROLLED,
+        GPU,
+        lambda c: c.tiles.KWI * c.tiles.MWI * c.tiles.NWI,
     ),
-    *(one_of(name, ("indirect",), (0, 1)) for name in ("SA", "SB", "STRM", "STRN")),
-    *(one_of(name, ("indirect",), _VECTORS) for name in ("VWM", "VWN")),
-    *(one_of(name, ("direct",), _VECTORS) for name in ("VWMD", "VWND")),
-    one_of("VW", ("gemv", "cpu"), _VECTORS),
-    *(one_of(name, ("cpu",), (0, 1)) for name in ("PACKB", "PREFETCHB", "PREFETCHC")),
+    at_most(
+        "the elements of a slab that a work-item copies",
+        _MOST_COPIED,
+        GPU,
+        lambda c: max(c.tiles.MWG, c.tiles.NWG) * c.tiles.KWG // c.tiles.work_items,
+    ),
+    at_most("the vectors of sums", _MOST_VECTORS, ("cpu",), lambda c: c.MR * (c.NR // c.VW)),
+    at_most("the elements of a packed block", _MOST_PACKED, ("cpu",), lambda c: c.KC * c.MC),
     Constraint(
         "a vector of a complex type must fit OpenCL's 16 components",
         ("gemv", "cpu"),
         lambda c, dtype, traits: not is_complex(dtype) or c.VW <= 8,
         lambda c, dtype, traits: f"{dtype} with vector width {c.VW}",
     ),
-    one_of("STAGES", GPU, (1, 2, 3, 4)),
-    one_of("ASYNC", GPU, (0, 1)),
-    one_of("SWIZZLE", GPU, (1, 2, 4, 8, 16)),
     on_tiles(
         "the vectors of a staged row must divide into groups of SWIZZLE",
         lambda c, dtype, traits: (
@@ -112,7 +111,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: c.STAGES <= 2 or c.ASYNC == 1,
         lambda c, dtype, traits: f"STAGES is {c.STAGES}, ASYNC is {c.ASYNC}",
     ),
-    one_of("FRAGMENTS", GPU, (1, 2)),
     on_tiles(
         "two fragments need two stages or more and an even unrolling",
         lambda c, dtype, traits: c.FRAGMENTS == 1 or (c.STAGES >= 2 and c.KWI % 2 == 0),
@@ -224,8 +222,6 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             f"{c.MDIMC} x {c.NDIMC} work-items, runs of {c.LANES_M} x {c.LANES_N}"
         ),
     ),
-    one_of("SHUFFLE", GPU, (0, 1)),
-    one_of("SERPENTINE", GPU, (0, 1)),
     on_tiles(
         "passing fragments between work-items needs shuffles within a sub-group of "
         "LANES_M * LANES_N work-items",

@@ -6,10 +6,11 @@ from .config import Config
 from .constraint_list import CONSTRAINTS
 from .device import DeviceTraits
 from .errors import ConfigError
+from .parameter_bounds import out_of_bounds
 
 
 def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -> list[str]:
-    """State every constraint that a configuration breaks.
+    """State every constraint that a configuration breaks; of one out of bounds, these alone.
 
     Parameters
     ----------
@@ -31,17 +32,12 @@ def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -
     >>> violations(CpuConfig(MR=6, NR=40, KC=512, VW=16), "float32")
     ['NR must be a multiple of VW: NR is 40, VW is 16']
     """
-    broken = []
-    for constraint in CONSTRAINTS:
-        if config.family not in constraint.families:
-            continue
-        try:
-            fine = constraint.holds(config, dtype, traits)
-        except ZeroDivisionError:  # a zero parameter, which the first constraint reports
-            continue
-        if not fine:
-            broken.append(f"{constraint.rule}: {constraint.values(config, dtype, traits)}")
-    return broken
+    # Nothing is computed from a value that is out of bounds.
+    return out_of_bounds(config.family, vars(config)) or [
+        f"{constraint.rule}: {constraint.values(config, dtype, traits)}"
+        for constraint in CONSTRAINTS
+        if config.family in constraint.families and not constraint.holds(config, dtype, traits)
+    ]
 
 
 def check_config(config: Config, dtype: str, traits: DeviceTraits | None = None) -> None:

@@ -16,11 +16,15 @@ from typing import Any
 
 from .database_file import DatabaseFile
 from .device import DeviceTraits
-from .errors import DatabaseError
+from .errors import DatabaseError, shown
+from .json_text import read_json
 from .records import LEVELS, Entry
 from .resources import resource_folder
 
 SCHEMA_FILE = "schema.json"
+
+#: Characters of what a message cites from jsonschema's, which may repeat a whole file.
+_MOST_SHOWN = 400
 
 
 @dataclass(frozen=True)
@@ -92,12 +96,13 @@ def load_database() -> Database:
     """Load the databases of ``$PYCLGEMM_DATABASES``, of the user's folder, and the built-in ones.
 
     They are read once a process; `reload_database` reads them again. Built-in files were
-    checked against the schema before they shipped; a user's file is checked on each load.
+    checked against the schema before they shipped; a user's file is checked on each load. A
+    record that cannot be used is left out with a `DatabaseWarning`; the others count.
 
     Raises
     ------
     DatabaseError
-        If a user's file, or a path in the environment variable, cannot be used.
+        If a user's file, or a path in the environment variable, cannot be used at all.
     """
     environment: list[Path] = []
     for name in filter(None, os.environ.get("PYCLGEMM_DATABASES", "").split(os.pathsep)):
@@ -112,8 +117,8 @@ def load_database() -> Database:
     built_in = sorted(resource_folder("databases").glob("*.json"))
     return Database(
         (
-            tuple(map(read_file, environment)),
-            tuple(map(read_file, user)),
+            tuple(map(open_file, environment)),
+            tuple(map(open_file, user)),
             tuple(
                 DatabaseFile(path, _read_json(path), built_in=True)
                 for path in built_in
@@ -130,17 +135,29 @@ def reload_database() -> Database:
 
 
 def read_file(path: Path) -> DatabaseFile:
-    """Read and fully check one file.
+    """Read and fully check one file, of which no record may be lost.
 
     Raises
     ------
     DatabaseError
-        If it cannot be read, is not JSON, departs from the schema, or holds a
-        configuration that breaks a constraint or an entry that cannot be like the one that
-        it names. The message names the file, the place in it, what stands there and what
-        was wanted.
+        As `open_file`, or if a record cannot be used. The message names the file, the place in
+        it, what stands there and what was wanted.
     """
-    return _checked(DatabaseFile(path, _read_json(path)))
+    return _checked(open_file(path))
+
+
+def open_file(path: Path) -> DatabaseFile:
+    """Read one file, whose records are used as far as they can be; see `DatabaseFile.entries`.
+
+    Raises
+    ------
+    DatabaseError
+        If it cannot be read, is not JSON, or departs from the schema in something else than a
+        record.
+    """
+    file = DatabaseFile(path, _read_json(path))
+    _check_frame(file)
+    return file
 
 
 def save_file(file: DatabaseFile) -> None:
@@ -163,24 +180,40 @@ def save_file(file: DatabaseFile) -> None:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except OSError as error:
         raise DatabaseError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise DatabaseError(f"{path} is not JSON in UTF-8: {error}") from error
 
 
-def _checked(file: DatabaseFile) -> DatabaseFile:
+@lru_cache(maxsize=1)
+def _frame_validator() -> Any:
+    """What finds departures from the schema, but for records, which are read one by one."""
     # Importing jsonschema takes longer than a gemm's first launch may: only where needed.
     from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
 
     schema = _read_json(resource_folder("databases") / SCHEMA_FILE)
-    if error := best_match(Draft202012Validator(schema).iter_errors(file.document)):
-        got = repr(error.instance)
-        got = got if len(got) <= 60 else f"{got[:57]}..."
-        raise DatabaseError(f"{file.path}: {error.json_path} is {got}: {error.message}")
-    _ = file.entries  # checks the configurations, and which entries are like which
+    schema["$defs"]["record"] = True
+    return Draft202012Validator(schema)
+
+
+def _check_frame(file: DatabaseFile) -> None:
+    from jsonschema.exceptions import best_match
+
+    if error := best_match(_frame_validator().iter_errors(file.document)):
+        message = error.message
+        if len(message) > _MOST_SHOWN:
+            message = f"{error.validator} of {shown(error.validator_value, _MOST_SHOWN)} is wanted"
+        raise DatabaseError(f"{file.path}: {error.json_path} is {shown(error.instance)}: {message}")
+    _ = file.refused  # finds entries that are like none
+
+
+def _checked(file: DatabaseFile) -> DatabaseFile:
+    _check_frame(file)
+    if refused := file.refused:
+        more = f" (and {len(refused) - 1} more records)" if len(refused) > 1 else ""
+        raise DatabaseError(f"{refused[0]}{more}")
     return file
 
 

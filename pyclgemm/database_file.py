@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .config import config_from_dict
-from .constraints import violations
-from .errors import ConfigError, DatabaseError
-from .records import Entry, Match, Record, Source, Threshold
+from .errors import DatabaseError, DatabaseWarning
+from .record_document import read_record, record_document
+from .records import Entry, Match, Source, Threshold
+
+#: Records of a file that are told one by one if they cannot be used.
+_MOST_TOLD = 10
 
 
 @dataclass(frozen=True)
@@ -57,25 +60,46 @@ class DatabaseFile:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """Its entries.
+        """Its entries, without the records that cannot be used.
+
+        Each of these is told by a `DatabaseWarning`, up to a number.
 
         Raises
         ------
         DatabaseError
-            If a configuration breaks a constraint, or an entry is to be like one that the file
-            lacks, like itself, or like one that is itself like another.
+            If an entry is to be like one that the file lacks, like itself, or like one that is
+            itself like another.
         """
+        entries, refused = self._parsed
+        for reason in refused[:_MOST_TOLD]:
+            warnings.warn(f"{reason}; the record is left out", DatabaseWarning, stacklevel=2)
+        if (more := len(refused) - _MOST_TOLD) > 0:
+            warnings.warn(
+                f"{self.path}: {more} more records are left out", DatabaseWarning, stacklevel=2
+            )
+        return entries
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """The records that cannot be used: for each the file, its place, its values, the reason."""
+        return self._parsed[1]
+
+    @cached_property
+    def _parsed(self) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+        """The entries, and why records are left out."""
         documents = self.document["entries"]
+        refused: list[str] = []
         entries = [
-            _make_entry(document, f"{self.path}: $.entries[{index}]")
+            _make_entry(document, f"{self.path}: $.entries[{index}]", refused)
             for index, document in enumerate(documents)
         ]
-        return tuple(
+        borrowing = tuple(
             replace(entry, like=entries[self._lender(index)])
             if "like" in documents[index]
             else entry
             for index, entry in enumerate(entries)
         )
+        return borrowing, tuple(refused)
 
     def _lender(self, borrower: int) -> int:
         """Which entry the one of this index is like."""
@@ -106,35 +130,21 @@ class DatabaseFile:
         return f"{self.match}{place} ({self.source.text})"
 
 
-def _make_entry(document: dict[str, Any], place: str) -> Entry:
+def _make_entry(document: dict[str, Any], place: str, refused: list[str]) -> Entry:
+    """An entry of the records that can be used; of the others it is told why not."""
     dtype = document["dtype"]
     threshold = document.get("indirect_from")
+    records = []
+    for index, record in enumerate(document["records"]):
+        try:
+            records.append(read_record(record, dtype, f"{place}.records[{index}]"))
+        except DatabaseError as error:
+            refused.append(str(error))
     return Entry(
         dtype,
         document["precision"],
-        tuple(
-            _make_record(record, dtype, f"{place}.records[{index}]")
-            for index, record in enumerate(document["records"])
-        ),
+        tuple(records),
         Threshold(**threshold) if threshold is not None else None,
-    )
-
-
-def _make_record(document: dict[str, Any], dtype: str, place: str) -> Record:
-    try:
-        config = config_from_dict(document["path"], document["config"])
-    except ConfigError as error:
-        raise DatabaseError(f"{place}.config: {error}") from None
-    if broken := violations(config, dtype):
-        raise DatabaseError(f"{place}.config is {config}: {'; '.join(broken)}")
-    m, n, k = document["shape"]
-    return Record(
-        (m, n, k),
-        config,
-        document.get("gflops"),
-        document.get("layout", "NN"),
-        document.get("alignment"),
-        document.get("batch"),
     )
 
 
@@ -155,19 +165,6 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
                 "dtype": entry.like.dtype,
                 "precision": entry.like.precision,
             },
-            "records": [
-                _without_none(
-                    {
-                        "path": record.config.family,
-                        "shape": list(record.shape),
-                        "layout": None if record.layout == "NN" else record.layout,
-                        "alignment": record.alignment,
-                        "batch": record.batch,
-                        "gflops": record.gflops,
-                        "config": record.config.as_dict(),
-                    }
-                )
-                for record in entry.own
-            ],
+            "records": [record_document(record) for record in entry.own],
         }
     )

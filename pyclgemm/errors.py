@@ -43,6 +43,10 @@ class DatabaseError(PyclgemmError, ValueError):
     """A database file is malformed, or holds a configuration that cannot be valid."""
 
 
+class DatabaseWarning(UserWarning):
+    """A record of a database file is left out, for it cannot be used; the others can."""
+
+
 class KernelBuildError(PyclgemmError, RuntimeError):
     """The device's compiler refused a generated kernel.
 
@@ -58,3 +62,18 @@ class KernelBuildError(PyclgemmError, RuntimeError):
         super().__init__(f"{message}\n{log}".rstrip())
         self.log = log
         self.source = source
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value as it stands in a message: short, and never an error itself.
+
+    Examples
+    --------
+    >>> shown(64), shown("6" * 100, most=10)
+    ('64', "'666666...")
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # digits that Python does not write, or deep nesting
+        return f"a value of type {type(value).__name__} that is too long to show"
+    return text if len(text) <= most else f"{text[: most - 3]}..."

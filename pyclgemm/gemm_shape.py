@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
-from .errors import ArgumentError
+from .errors import ArgumentError, shown
 from .operands import Matrix
+from .parameter_bounds import BATCHES, EXTENTS, SIZES, is_integer, wanted
 from .precision import is_complex, resolve_precision
 from .problem import GemmProblem
 from .product import make_product
@@ -22,9 +23,9 @@ WANTED = (
     "of 2 or more), such as 64x3072x768:NT"
 )
 
-_SIZE = r"([1-9]\d{0,9})"
-_BATCH = r"(?:\*([2-9]|[1-9]\d{1,8}))?"
-_TEXT = re.compile(rf"{_SIZE}x{_SIZE}x{_SIZE}(?::([NT]{{2}}))?(?:\+(\d{{1,9}}))?{_BATCH}")
+_SIZE = r"([1-9][0-9]{0,9})"
+_BATCH = r"(?:\*([2-9]|[1-9][0-9]{1,8}))?"
+_TEXT = re.compile(rf"{_SIZE}x{_SIZE}x{_SIZE}(?::([NT]{{2}}))?(?:\+([0-9]{{1,9}}))?{_BATCH}")
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,8 @@ class GemmShape:
     Raises
     ------
     ArgumentError
-        If a size is no integer of at least 1, the layout is not one of `LAYOUTS`, the
-        padding is no integer of at least 0, or the batch is neither None nor an integer of at
-        least 2.
+        If a size, the padding or the batch is no integer within the bounds of
+        `pyclgemm.parameter_bounds`, or the layout is not one of `LAYOUTS`.
 
     Examples
     --------
@@ -69,18 +69,19 @@ class GemmShape:
 
     def __post_init__(self) -> None:
         for name, size in zip("mnk", self.sizes, strict=True):
-            if not isinstance(size, int) or size < 1:
-                raise ArgumentError(f"{name} is {size!r}; an integer of at least 1 is wanted")
+            if not is_integer(size, SIZES):
+                raise ArgumentError(f"{name} is {shown(size)}; {wanted(SIZES)} is wanted")
         if self.layout not in LAYOUTS:
-            raise ArgumentError(f"layout is {self.layout!r}; one of {', '.join(LAYOUTS)} is wanted")
-        if not isinstance(self.padding, int) or self.padding < 0:
+            listed = ", ".join(LAYOUTS)
+            raise ArgumentError(f"layout is {shown(self.layout)}; one of {listed} is wanted")
+        if not is_integer(self.padding, EXTENTS):
             raise ArgumentError(
-                f"padding is {self.padding!r}; an integer of at least 0 is wanted, in elements"
+                f"padding is {shown(self.padding)}; {wanted(EXTENTS)} is wanted, in elements"
             )
-        if self.batch is not None and (not isinstance(self.batch, int) or self.batch < 2):
+        if self.batch is not None and not is_integer(self.batch, BATCHES):
             raise ArgumentError(
-                f"batch is {self.batch!r}; an integer of at least 2 is wanted, or None for a "
-                "single product"
+                f"batch is {shown(self.batch)}; {wanted(BATCHES)} is wanted, or None for a single "
+                "product"
             )
 
     @classmethod

@@ -9,7 +9,7 @@ from .constraint_forms import (
     MOST_REGISTERS,
     STAGED_BYTES,
     Constraint,
-    one_of,
+    at_most,
     within_local_memory,
     within_work_group,
 )
@@ -25,6 +25,10 @@ _LANES = 32
 
 #: Registers that a lane needs beside sums and fragments.
 _SPARE = 40
+
+#: Sums of a work-item, and its multiply-adds in a row, over which compilers take long.
+_MOST_SUMS = 256
+_MOST_UNROLLED = 2**12
 
 
 def gemv_local_bytes(config: GemvConfig, dtype: str) -> int:
@@ -44,7 +48,13 @@ def _limit(config: GemvUnitConfig) -> int:
 
 
 GEMV_CONSTRAINTS: tuple[Constraint, ...] = (
-    one_of("STREAMB", GEMV_FAMILIES, (0, 1)),
+    at_most("the sums of a work-item", _MOST_SUMS, _PLAIN, lambda c: c.MR * c.VW),
+    at_most(
+        "the multiply-adds of a work-item that are unrolled",
+        _MOST_UNROLLED,
+        _PLAIN,
+        lambda c: c.MR * c.VW * c.KWI,
+    ),
     Constraint(
         "loads past the first-level cache need NVIDIA's compute capability 7.5",
         GEMV_FAMILIES,
@@ -67,10 +77,6 @@ GEMV_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in COPIED_BYTES,
         lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
     ),
-    one_of("MR", _UNIT, (8, 16, 32, 64)),
-    one_of("SUBGROUPS", _UNIT, (1, 2, 4, 8, 16, 32)),
-    one_of("VW", _UNIT, (2, 4, 8)),
-    one_of("KWI", _UNIT, (1, 2, 4, 8)),
     within_work_group(_UNIT, lambda c, traits: _LANES * c.SUBGROUPS),
     Constraint(
         "the units that take elements from registers multiply float16 and bfloat16",

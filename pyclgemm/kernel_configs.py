@@ -8,8 +8,11 @@ R. van de Geijn, ACM TOMS 41(3), 2015).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
+
+from .errors import shown
 
 
 class BaseConfig:
@@ -19,10 +22,10 @@ class BaseConfig:
 
     def as_dict(self) -> dict[str, int]:
         """The parameters by name."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        return dict(vars(self))
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.as_dict().items())
+        return " ".join(f"{name}={shown(value)}" for name, value in vars(self).items())
 
 
 @dataclass(frozen=True)
@@ -235,15 +238,21 @@ class XgemmDirectConfig(BaseConfig):
     @property
     def tiles(self) -> XgemmConfig:
         """The tiling, in the names that both GPU families share."""
-        return XgemmConfig(
-            MWG=self.WGD, NWG=self.NWGD or self.WGD, KWG=self.KWGD,
-            MDIMC=self.MDIMCD, NDIMC=self.NDIMCD, MDIMA=self.MDIMAD, NDIMB=self.NDIMBD,
-            KWI=self.KWID, VWM=self.VWMD, VWN=self.VWND, PADA=self.PADA, PADB=self.PADB,
-            STAGES=self.STAGES, LANES_M=self.LANES_M, LANES_N=self.LANES_N,
-            GROUP_M=self.GROUP_M, ASYNC=self.ASYNC, FILL=self.FILL, SWIZZLE=self.SWIZZLE,
-            FRAGMENTS=self.FRAGMENTS, SLICES=self.SLICES, REGISTERS=self.REGISTERS,
-            SHUFFLE=self.SHUFFLE, SERPENTINE=self.SERPENTINE,
-        )  # fmt: skip
+        return _direct_tiles(self)
+
+
+@lru_cache(maxsize=64)
+def _direct_tiles(config: XgemmDirectConfig) -> XgemmConfig:
+    """Its tiling; a dozen constraints ask for it in turn."""
+    return XgemmConfig(
+        MWG=config.WGD, NWG=config.NWGD or config.WGD, KWG=config.KWGD,
+        MDIMC=config.MDIMCD, NDIMC=config.NDIMCD, MDIMA=config.MDIMAD, NDIMB=config.NDIMBD,
+        KWI=config.KWID, VWM=config.VWMD, VWN=config.VWND, PADA=config.PADA, PADB=config.PADB,
+        STAGES=config.STAGES, LANES_M=config.LANES_M, LANES_N=config.LANES_N,
+        GROUP_M=config.GROUP_M, ASYNC=config.ASYNC, FILL=config.FILL, SWIZZLE=config.SWIZZLE,
+        FRAGMENTS=config.FRAGMENTS, SLICES=config.SLICES, REGISTERS=config.REGISTERS,
+        SHUFFLE=config.SHUFFLE, SERPENTINE=config.SERPENTINE,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .constraint_forms import Constraint, one_of, within_work_group
+from .constraint_forms import Constraint, at_most, within_work_group
 from .device import DeviceTraits
 from .element import ElementType
 from .matrix_codegen import work_items
@@ -32,6 +32,9 @@ _DOUBLES_DEPTH = 4
 
 #: Bytes of depth that ldmatrix loads at once: at 1 byte more than `_FRAGMENT` elements.
 _FRAGMENT_BYTES = 32
+
+#: Elements of a sub-group's tile, whose sums its lanes hold: 256 each, where there are 32.
+_MOST_SUMS = 256 * 32
 
 
 def copies_through_registers(config: MatrixConfig, traits: DeviceTraits | None) -> bool:
@@ -113,7 +116,12 @@ def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | N
 
 
 MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
-    one_of("STAGES", _MATRIX, (1, 2, 3, 4, 6, 8)),
+    at_most(
+        "the sums of a sub-group",
+        _MOST_SUMS,
+        _MATRIX,
+        lambda c: c.MWG * c.NWG // c.tile_subgroups,
+    ),
     Constraint(
         "slabs that are copied past the registers need STAGES of 2 to 8, through them 1 or 2",
         _MATRIX,
@@ -159,7 +167,6 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
             f"rows of {c.MWG}, {c.NWG} or {c.KWG} {dtype}, {_items(c, traits)} work-items"
         ),
     ),
-    one_of("FRAGMENTS", _MATRIX, (1, 2)),
     Constraint(
         "FRAGMENTS of 2 need slabs that are copied past the registers, and of twice the depth of "
         "a fragment",
@@ -173,7 +180,6 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         ),
         lambda c, dtype, traits: f"FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
     ),
-    one_of("UNALIGNED", _MATRIX, (0, 1)),
     Constraint(
         f"UNALIGNED is for elements smaller than the pieces of {COPY_BYTES} bytes",
         _MATRIX,
@@ -182,7 +188,6 @@ MATRIX_CONSTRAINTS: tuple[Constraint, ...] = (
         ),
         lambda c, dtype, traits: f"they are {dtype}",
     ),
-    one_of("SLICES", _MATRIX, (1, 2, 4, 8)),
     Constraint(
         "the slices of a slab must be as deep as a fragment, with FRAGMENTS of 2 twice that",
         _MATRIX,

@@ -49,3 +49,11 @@ def resource_folder(name: str) -> Path:
         f"the folder {name!r} of pyclgemm is missing: there is no {places}; "
         "the installation is incomplete, install pyclgemm again"
     )
+
+
+def names_file(text: str) -> bool:
+    """Whether there is a file of such a name; a text may be longer than any name."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        return False

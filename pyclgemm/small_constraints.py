@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .constraint_forms import Constraint, multiple, one_of
+from .constraint_forms import Constraint, at_most, multiple
 from .precision import is_complex
 
 _SMALL = ("small",)
@@ -11,9 +11,11 @@ _SMALL_CPU = ("small_cpu",)
 #: Vectors of sums of a register tile: more are spilled by any CPU's compiler.
 _MOST_VECTORS = 32
 
+#: Vectors of sums in the text of a kernel for 64 columns, the most that there are: each block of
+#: columns is written out.
+_MOST_WRITTEN = 1024
+
 SMALL_CONSTRAINTS: tuple[Constraint, ...] = (
-    *(one_of(name, _SMALL, (1, 2, 4, 8, 16)) for name in ("MWI", "NWI")),
-    one_of("VW", _SMALL_CPU, (1, 2, 4, 8, 16)),
     multiple("NR", "VW", _SMALL_CPU),
     Constraint(
         "a tile must not have more than 128 sums",
@@ -26,6 +28,12 @@ SMALL_CONSTRAINTS: tuple[Constraint, ...] = (
         _SMALL_CPU,
         lambda c, dtype, traits: c.MR * (c.NR // c.VW) <= _MOST_VECTORS,
         lambda c, dtype, traits: f"MR is {c.MR}, NR is {c.NR}, VW is {c.VW}",
+    ),
+    at_most(
+        "the vectors of sums that are written for 64 columns",
+        _MOST_WRITTEN,
+        _SMALL_CPU,
+        lambda c: c.MR * 64 // c.VW,
     ),
     Constraint(
         "those of CPUs multiply real elements",

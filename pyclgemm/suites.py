@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .errors import ArgumentError
+from .errors import ArgumentError, shown
 from .gemm_shape import LAYOUTS, WANTED, GemmShape
 from .gemm_shape import shape_text as shape_text
+from .resources import names_file
 
 #: Sizes m, n and k of a product of contiguous matrices that are not transposed.
 Shape = tuple[int, int, int]
@@ -122,18 +123,18 @@ def parse_products(text: str) -> list[GemmShape]:
     shapes: dict[GemmShape, None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         found: Sequence[GemmShape] | None = _named(item)
-        if found is None and Path(item).is_file():
+        if found is None and names_file(item):
             found = _from_file(Path(item))
         if found is None:
             raise ArgumentError(
-                f"shapes has {item!r}, which is no suite ({', '.join(SUITES)}), no file, and not "
-                f"of the form {WANTED}"
+                f"shapes has {shown(item)}, which is no suite ({', '.join(SUITES)}), no file, and "
+                f"not of the form {WANTED}"
             )
         shapes.update(dict.fromkeys(found))
     if not shapes:
         raise ArgumentError(
-            f"shapes is {text!r}; suites ({', '.join(SUITES)}), shapes such as 64x3072x768, or "
-            "files of them are wanted, separated by commas"
+            f"shapes is {shown(text)}; suites ({', '.join(SUITES)}), shapes such as 64x3072x768, "
+            "or files of them are wanted, separated by commas"
         )
     return list(shapes)
 
@@ -191,8 +192,8 @@ def _from_file(path: Path) -> list[GemmShape]:
             found = _named(item)
             if found is None:
                 raise ArgumentError(
-                    f"shapes file {str(path)!r}, line {number}, has {item!r}; wanted {WANTED}, or "
-                    f"one of {', '.join(SUITES)}"
+                    f"shapes file {str(path)!r}, line {number}, has {shown(item)}; wanted "
+                    f"{WANTED}, or one of {', '.join(SUITES)}"
                 )
             shapes += found
     return shapes

@@ -6,6 +6,7 @@ import math
 
 from .device import DeviceTraits
 from .errors import ConfigError
+from .parameter_bounds import out_of_bounds
 from .transform3d_layout import FusedConfig, FusedUnitConfig, local_bytes
 
 #: Bytes of the widest vector that a GPU reads at once; its address must be a multiple of them.
@@ -18,7 +19,7 @@ _LANES = 32
 def fused_violations(
     extent: int, element_bytes: int, config: FusedConfig | FusedUnitConfig, traits: DeviceTraits
 ) -> list[str]:
-    """State every constraint that a configuration breaks.
+    """State every constraint that a configuration breaks; of one out of bounds, these alone.
 
     Parameters
     ----------
@@ -45,9 +46,10 @@ def fused_violations(
     >>> fused_violations(32, 4, config, typical_traits("sm_80"))
     ['a work-group takes 151552 bytes of local memory, and the device has 49152']
     """
-    counts = {name: value for name, value in vars(config).items() if value < 1}
-    if counts:
-        return [f"{name} is {value}; at least 1 is wanted" for name, value in counts.items()]
+    is_unit = isinstance(config, FusedUnitConfig)
+    family = "transform3d_fused_unit" if is_unit else "transform3d_fused"
+    if wild := out_of_bounds(family, vars(config)):
+        return wild
     broken = []
     if config.TENSORS > 1 and config.PARTS > 1:
         broken.append(

@@ -18,6 +18,7 @@ from typing import IO, Any
 from . import errors
 from .device import DeviceTraits
 from .errors import PyclgemmError, UnsupportedError
+from .json_text import parse_json
 from .trial import Outcome, Trial, outcome_from_json, trial_to_json
 
 #: Seconds that finding and opening the device may take.
@@ -181,7 +182,7 @@ def _forward(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
     try:
         for line in stream:
             try:
-                document = json.loads(line)
+                document = parse_json(line)
             except ValueError:
                 continue
             if isinstance(document, dict):

@@ -13,6 +13,7 @@ from .config import Config, as_config
 from .device import DeviceTraits
 from .errors import ConfigError
 from .gemm_shape import GemmShape
+from .json_text import parse_json
 from .resources import resource_folder
 from .trial import OUTCOMES, Outcome, config_to_json, shape_from_json
 
@@ -56,7 +57,7 @@ class TuningLog:
             return
         for line in lines:
             try:
-                document = json.loads(line)
+                document = parse_json(line)
                 shape = shape_from_json(document["shape"])
                 status = document["status"]
                 seconds = document.get("seconds")

@@ -6,7 +6,6 @@ from .constraint_forms import (
     ALL_REGISTERS,
     MOST_REGISTERS,
     Constraint,
-    one_of,
     within_local_memory,
     within_work_group,
 )
@@ -51,10 +50,6 @@ def even_share(config: WgmmaConfig) -> int:
 
 
 WGMMA_CONSTRAINTS: tuple[Constraint, ...] = (
-    one_of("NWG", _WGMMA, (32, 64, 96, 128, 192, 256)),
-    one_of("CONSUMERS", _WGMMA, (1, 2, 3)),
-    one_of("STAGES", _WGMMA, (2, 3, 4, 5, 6, 7, 8)),
-    one_of("TMA", _WGMMA, (0, 1)),
     Constraint(
         f"warpgroup units multiply {', '.join(_DTYPES)}",
         _WGMMA,

@@ -161,7 +161,7 @@ def test_wrong_usage_is_named(arguments, message):
     ("arguments", "message"),
     [
         (["--architecture", "z80"], "architecture is 'z80'; known forms are"),
-        (["--architecture", "x86-64-v4", "--config", "MR=0"], "must be at least 1"),
+        (["--architecture", "x86-64-v4", "--config", "MR=0"], "MR must be an integer of 1 to 64"),
         (["--architecture", "x86-64-v4", "--config", "FOO=1"], "has no parameter FOO"),
         (["--architecture", "sm_90", "--path", "cpu"], "no database has a configuration"),
         (["--architecture", "sm_90", "--precision", "F64_F64_F64"], "precision is 'F64_F64_F64'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -84,6 +85,23 @@ def test_bad_arguments(home, arguments, words):
     assert result.exit_code != 0
     assert words in " ".join(result.output.split())
     assert "Traceback" not in result.output
+
+
+def test_a_file_that_cannot_be_extended_is_told_before_anything_is_measured(home, tmp_path):
+    path = tmp_path / "mine.json"
+    record = {"path": "cpu", "shape": [8, 8, 8], "config": {"MR": 0}}
+    entry = {"dtype": "float32", "precision": "F32_F32_F32", "records": [record]}
+    head = {
+        "match": {"level": "generic", "type": "cpu"},
+        "source": {"kind": "default", "text": "a"},
+    }
+    text = json.dumps({"schema": 1, **head, "entries": [entry]})
+    path.write_text(text)
+    result = run("--shapes", "8x8x8", "--contribute", str(path))
+    assert result.exit_code == 1
+    assert "$.entries[0].records[0].config" in "".join(result.output.split("\n"))
+    assert path.read_text() == text
+    assert not list(home.rglob("*.jsonl"))
 
 
 def test_help_has_an_example():

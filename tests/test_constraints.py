@@ -18,7 +18,7 @@ from test_config import (
 )
 
 from pyclgemm.config import FAMILIES
-from pyclgemm.constraint_list import CONSTRAINTS, MAY_BE_ZERO
+from pyclgemm.constraint_list import CONSTRAINTS
 from pyclgemm.constraints import check_config, violations
 from pyclgemm.errors import ConfigError
 from pyclgemm.gemv_constraints import gemv_local_bytes
@@ -162,15 +162,6 @@ def test_shuffles_need_runs_as_long_as_a_sub_group(lanes, sizes, valid):
         assert f": {lanes[0]} * {lanes[1]}, the device has them in sub-groups of" in stated[0]
         assert stated[0].endswith(" or ".join(map(str, sizes)) or "no size")
     assert violations(config, "float32") == []
-
-
-def test_every_parameter_that_may_be_zero_may_be_zero_and_no_other():
-    for config in (INDIRECT, DIRECT, GEMV, CPU):
-        for name in config.as_dict():
-            stated = violations(replace(config, **{name: 0}), "float32")
-            # 0 stands for another parameter's value there.
-            allowed = name in MAY_BE_ZERO or name in ("KWGD", "LANES_M")
-            assert any("must be at least 1" in one for one in stated) != allowed, name
 
 
 @pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=["indirect", "direct"])

@@ -17,12 +17,14 @@ from pyclgemm.database import (
     SCHEMA_FILE,
     Database,
     load_database,
+    open_file,
     read_file,
     reload_database,
     save_file,
 )
 from pyclgemm.database_file import DatabaseFile
-from pyclgemm.errors import DatabaseError
+from pyclgemm.errors import DatabaseError, DatabaseWarning
+from pyclgemm.json_text import MOST_BYTES
 from pyclgemm.precision import resolve_precision
 from pyclgemm.records import Entry, Match, Record, Source, Threshold
 from pyclgemm.resources import resource_folder
@@ -165,15 +167,35 @@ def test_the_published_values_for_gfx1012():
          r"\$\.entries\[0\]\.dtype is 'float8': 'float8' is not one of"),
         (document(entries=[{"dtype": "float32", "precision": "F32", "records": []}]),
          r"\$\.entries\[0\]\.precision is 'F32': 'F32' is not one of"),
+        (document(entries=[{"dtype": "float32", "precision": "F32_F32_F32", "records": [],
+                            "indirect_from": {"mnk": 10**31}}]),
+         r"indirect_from\.mnk is 1000.*greater than the maximum of 1000"),
+        (document(source={"kind": "default", "text": "x" * 2001}), r"source\.text is 'xxx.*\.\.\."),
         (with_record(shape=[1, 2]),
-         r"\$\.entries\[0\]\.records\[0\]\.shape is \[1, 2\]: \[1, 2\] is too short"),
-        (with_record(layout="CN"), r"records\[0\]\.layout is 'CN': 'CN' is not one of \['NN'"),
-        (with_record(alignment=3), r"records\[0\]\.alignment is 3: 3 is not one of \[1, 2, 4"),
-        (with_record(batch=1), r"records\[0\]\.batch is 1: 1 is less than the minimum of 2"),
-        (with_record(batch="all"), r"records\[0\]\.batch is 'all': 'all' is not of type 'integer'"),
-        (with_record(path="fast"), r"records\[0\]\.path is 'fast': 'fast' is not one of"),
+         r"\$\.entries\[0\]\.records\[0\]\.shape is \[1, 2\]: a list of m, n and k, each"),
+        (with_record(shape=[1, 2, 0]), r"shape is \[1, 2, 0\]: .* an integer of 1 to 10000000000"),
+        (with_record(shape=[1e308, 1, 1]), r"shape is \[1e\+308, 1, 1\]: .* an integer"),
+        (with_record(shape=[10**11, 1, 1]), r"shape is \[100000000000, 1, 1\]"),
+        (with_record(shape="abc"), r"shape is 'abc': a list of m, n and k"),
+        (with_record(layout="CN"), r"records\[0\]\.layout is 'CN': one of NN, NT, TN, TT"),
+        (with_record(layout=["NN"]), r"records\[0\]\.layout is \['NN'\]: one of NN"),
+        (with_record(alignment=3), r"records\[0\]\.alignment is 3: one of 1, 2, 4, 8, 16"),
+        (with_record(alignment=True), r"records\[0\]\.alignment is True: one of 1, 2"),
+        (with_record(batch=1), r"records\[0\]\.batch is 1: an integer of 2 to 1000000000"),
+        (with_record(batch="all"), r"records\[0\]\.batch is 'all': an integer of 2"),
+        (with_record(gflops=0), r"records\[0\]\.gflops is 0: a number of 1e-12 to 1e\+09"),
+        (with_record(gflops=1e308), r"records\[0\]\.gflops is 1e\+308: a number"),
+        (with_record(gflops=None), r"records\[0\]\.gflops is None: a number"),
+        (with_record(speed=1), r"records\[0\] has 'speed': known are path, shape, config, layout"),
+        (with_record(path="fast"), r"records\[0\]\.path is 'fast': one of indirect, direct"),
+        (with_record(path=["cpu"]), r"records\[0\]\.path is \['cpu'\]: one of indirect, direct"),
+        (with_record(config=[]), r"records\[0\]\.config is \[\]: an object with parameters"),
         (with_record(config={"MR": "6"}),
-         r"records\[0\]\.config\.MR is '6': '6' is not of type 'integer'"),
+         r"records\[0\]\.config: MR is '6'; a configuration parameter is an integer"),
+        (with_record(config=TILE.as_dict() | {"KC": 2**30}),
+         r"KC must be an integer of 1 to 4096: KC is 1073741824"),
+        (document(entries=[{"dtype": "float32", "precision": "F32_F32_F32", "records": [7]}]),
+         r"\$\.entries\[0\]\.records\[0\] is 7: an object"),
         (with_record(config={"MR": 6}),
          r"\$\.entries\[0\]\.records\[0\]\.config: CpuConfig lacks a parameter"),
         (with_record(config=TILE.as_dict() | {"UNROLL": 4}),
@@ -188,6 +210,97 @@ def test_a_malformed_file_is_refused_by_name_place_and_value(tmp_path, content, 
     with pytest.raises(DatabaseError, match=message) as caught:
         read_file(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 500 + "]" * 500, "nested more than 32 deep"),
+        ('{"schema":' * 100_000, "nested more than 32 deep"),
+        (json.dumps(with_record(gflops=float("nan"))), "NaN is no number of JSON"),
+        (json.dumps(with_record(gflops=float("inf"))), "Infinity is no number of JSON"),
+        (json.dumps(with_record(gflops=1e308)).replace("1e+308", "1e309"), "1e309 is too large"),
+        (json.dumps(document())[:-1] + ', "schema": 1}', "has the key 'schema' twice"),
+        (json.dumps(document(source={"kind": "default", "text": "\ud800"})), "surrogates"),
+        ("[" + "1" * 5000 + "]", "4300 digits"),
+        ("\xff", "is not JSON in UTF-8"),
+    ],
+    ids=range(9),
+)
+def test_a_file_of_wild_json_is_refused(tmp_path, text, message):
+    path = tmp_path / "mine.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(DatabaseError, match=message) as caught:
+        open_file(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_too_large_or_no_file_is_refused(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(" " * MOST_BYTES + json.dumps(document()))
+    with pytest.raises(DatabaseError, match=f"more than {MOST_BYTES} bytes"):
+        open_file(path)
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    with pytest.raises(DatabaseError, match="not a regular file"):
+        open_file(pipe)
+
+
+def with_records(*changes):
+    """A file whose records have these changes, and one that is sound."""
+    whole = document()
+    [record] = whole["entries"][0]["records"]
+    whole["entries"][0]["records"] = [*(record | change for change in changes), record]
+    return whole
+
+
+BAD = [{"shape": [1e308, 1, 1]}, {"config": TILE.as_dict() | {"MR": 2**40}}, {"gflops": -1}]
+
+
+@pytest.mark.parametrize("where", ["environment", "user", "built-in"])
+def test_a_record_that_cannot_be_used_is_left_out_alone(user_folders, tmp_path, monkeypatch, where):
+    folder = dict(zip(("environment", "user"), user_folders, strict=True)).get(where, tmp_path)
+    if where == "built-in":
+        monkeypatch.setattr(
+            pyclgemm.database,
+            "resource_folder",
+            lambda name: tmp_path if name == "databases" else None,
+        )
+    path = folder / "mine.json"
+    path.write_text(json.dumps(with_records(*BAD)))
+    with pytest.warns(DatabaseWarning) as warned:
+        reload_database()
+        [(file, entry)] = [
+            hit for hit in load_database().lookup(cpu(), "float32", "F32_F32_F32")
+            if hit[0].path == path
+        ]  # fmt: skip
+    assert [record.shape for record in entry.records] == [(1024, 1024, 1024)]
+    stated = [str(one.message) for one in warned]
+    assert len(stated) == len(BAD)
+    assert all(str(path) in one for one in stated)
+    for index, words in enumerate(["shape is [1e+308, 1, 1]", "MR is 1099511627776", "-1"]):
+        assert f"$.entries[0].records[{index}]" in stated[index]
+        assert words in stated[index]
+    assert len(file.refused) == len(BAD)
+
+
+def test_of_many_records_that_cannot_be_used_some_are_told(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(with_records(*[{"gflops": -1}] * 30)))
+    file = open_file(path)
+    with pytest.warns(DatabaseWarning) as warned:
+        [entry] = file.entries
+    assert len(entry.records) == 1
+    assert len(warned) == 11
+    assert "20 more records" in str(warned[-1].message)
+
+
+def test_a_file_that_is_extended_must_not_lose_a_record(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(with_records(*BAD)))
+    with pytest.raises(DatabaseError, match=r"records\[0\]\.shape is .* \(and 2 more records\)"):
+        read_file(path)
+    assert json.loads(path.read_text()) == with_records(*BAD)
 
 
 def test_a_file_that_is_not_json(tmp_path):

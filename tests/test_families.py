@@ -271,14 +271,14 @@ def test_explain_names_the_callers_configuration(queue: Any, rng: Any, config: A
         (replace(INDIRECT, LANES_M=3), r"8 x 8 work-items.*3 x 1"),
         (replace(INDIRECT, VWM=3), r"VWM.*3"),
         (replace(INDIRECT, SA=2), r"SA.*2"),
-        (replace(INDIRECT, KWG=0), r"at least 1.*KWG=0"),
+        (replace(INDIRECT, KWG=0), r"KWG must be an integer of 1 to 1024: KWG is 0"),
         (replace(DIRECT, MDIMAD=3), r"32 work-items.*3 of them"),
         (replace(DIRECT, NWGD=12), r"12 columns.*4 work-items.*vectors of 2"),
         (replace(DIRECT, STAGES=4), r"STAGES is 4, ASYNC is 0"),
         (replace(INDIRECT, SWIZZLE=16, MWG=16), r"rows of 16 and 32.*SWIZZLE 16"),
         (replace(INDIRECT, SLICES=8), r"depth 8, slices 8, unrolling 2"),
         (replace(INDIRECT, FRAGMENTS=2), r"FRAGMENTS is 2, STAGES is 1"),
-        (replace(DIRECT, FILL=-1), r"at least 1.*FILL=-1"),
+        (replace(DIRECT, FILL=-1), r"FILL must be an integer of 0 to 64: FILL is -1"),
         (replace(GEMV, WGS=12), r"WGS is 12, LANES_N is 4"),
         (replace(CPU, NR=20), r"NR is 20.*VW is 8"),
         (replace(CPU, VW=32, NR=32), r"VW is 32"),
@@ -296,17 +296,20 @@ def test_invalid_configuration_names_both_values(
 
 def test_configuration_beyond_the_devices_limits(queue: Any, rng: Any, traits: Any) -> None:
     a = rng.random((40, 40), dtype="float32")
-    too_many = 2 * traits.max_work_group_size
+    slices, ndimc = 16, -(-traits.max_work_group_size // 2048)
+    too_many = 256 * ndimc * slices
     config = XgemmConfig(
-        MWG=too_many, NWG=1, KWG=1, MDIMC=too_many, NDIMC=1, MDIMA=too_many, NDIMB=1,
-        KWI=1, VWM=1, VWN=1, SA=0, SB=0,
+        MWG=256, NWG=ndimc, KWG=slices, MDIMC=256, NDIMC=ndimc, MDIMA=256, NDIMB=1,
+        KWI=1, VWM=1, VWN=1, SA=0, SB=0, SLICES=slices,
     )  # fmt: skip
     with pytest.raises(pyclgemm.ConfigError, match=rf"{too_many}.*{traits.max_work_group_size}"):
         pyclgemm.gemm(queue, a, a, config=config)
+    too_many = 2 * traits.max_work_group_size
     config = GemvConfig(MR=1, WGS=too_many, LANES_N=too_many, VW=1)
     with pytest.raises(pyclgemm.ConfigError, match=rf"{too_many}.*{traits.max_work_group_size}"):
         pyclgemm.gemm(queue, a, a, config=config)
-    config = replace(INDIRECT, KWG=8 * (traits.local_memory_bytes // 1024))
+    depth = min(1024, 8 * (traits.local_memory_bytes // 1024))
+    config = replace(INDIRECT, KWG=depth, STAGES=2)
     with pytest.raises(pyclgemm.ConfigError, match=rf"limit {traits.local_memory_bytes}"):
         pyclgemm.gemm(queue, a, a, config=config)
 
