@@ -79,17 +79,18 @@ def tune(
     Every result is checked before its time counts.
     """
     # Only here: the other subcommands need none of it.
-    from .database import load_database, reload_database
+    from .database import reload_database
     from .tuner import tune as run_tuner
     from .tuning_progress import ShownProgress
     from .tuning_report import dry_run_tables, outcome_lines, result_table
-    from .tuning_result import save_result
+    from .tuning_result import check_destination, save_result, unsaved_text
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     if dry_run:
         for table in dry_run_tables(device, dtype, precision, shapes, budget):
             console.print(table)
         return
+    check_destination(contribute)
     with ShownProgress(console, budget) as show:
         result = run_tuner(
             shapes,
@@ -100,12 +101,16 @@ def tune(
             seed=seed,
             progress=show.update,
         )
-    database = load_database()
     console.print(result_table(result))
     for line in outcome_lines(result):
         console.print(line)
     if not any(standing.best for standing in result.standings):
         raise click.ClickException("nothing was measured, so nothing was saved")
-    path = save_result(result, database, contribute)
+    try:
+        path = save_result(result, contribute=contribute)
+    except BaseException:
+        click.echo("These records were not saved; a file of this content is a database:")
+        click.echo(unsaved_text(result))
+        raise
     reload_database()
     console.print(f"saved in {path}")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 from .errors import ArgumentError, PyclgemmError
+from .user_files import Purpose, write_whole
+
+#: What a plot is to errors of writing.
+PLOT = Purpose("the plot", "name another file with --plot")
 
 
 def new_figure() -> Any:
@@ -32,9 +37,13 @@ def save_figure(figure: Any, path: Path) -> None:
     Raises
     ------
     ArgumentError
-        If the file cannot be written, or its suffix names no format.
+        If the suffix names no format.
+    FileError
+        If the file cannot be written.
     """
+    image = io.BytesIO()
     try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
+        figure.savefig(image, format=path.suffix[1:].lower() or None, dpi=150)
+    except ValueError as error:
         raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
+    write_whole(path, image.getvalue(), PLOT)
