@@ -11,6 +11,7 @@ from rich.console import Console
 from .cli_product import device_option
 from .errors import ArgumentError
 from .gemm_shape import GemmShape
+from .interruption import postponed
 from .precision import DTYPES
 from .suites import SUITES, parse_products
 
@@ -75,7 +76,8 @@ def tune(
     """Find the fastest kernels for a device and some shapes.
 
     What is found goes to your own database, which the library prefers from then on. Ctrl-C
-    ends the search and keeps what was found; a second run resumes where the first one stopped.
+    and SIGTERM end the search and keep what was found; a second run resumes where the first one
+    stopped.
     Every result is checked before its time counts.
     """
     # Only here: the other subcommands need none of it.
@@ -107,10 +109,11 @@ def tune(
     if not any(standing.best for standing in result.standings):
         raise click.ClickException("nothing was measured, so nothing was saved")
     try:
-        path = save_result(result, contribute=contribute)
-    except BaseException:
+        with postponed():
+            path = save_result(result, contribute=contribute)
+            console.print(f"saved in {path}")
+            reload_database()
+    except Exception:
         click.echo("These records were not saved; a file of this content is a database:")
         click.echo(unsaved_text(result))
         raise
-    reload_database()
-    console.print(f"saved in {path}")

@@ -57,7 +57,7 @@ class TuningResult:
     seconds : float
         That the run took.
     interrupted : bool
-        Whether Ctrl-C ended it.
+        Whether Ctrl-C or, in a command, another signal ended it.
     """
 
     traits: DeviceTraits
