@@ -28,6 +28,8 @@ SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
 MOMENTS = ("start", "trials", "save")
 
 _BUDGET = 0.8
+#: A second run's; it is ended as soon as it has tried enough.
+_LONG_BUDGET, _ENOUGH = 60.0, 8
 #: Seconds within which a tuner that got its signal has to end.
 _PATIENCE = 20.0
 #: Trials of earlier runs that a second run measures again: the best, and what the library takes.
@@ -56,17 +58,18 @@ class Kills:
     def cases(self, rng: random.Random) -> Iterator[Case]:
         """Signals, moments and numbers of tuners."""
         while True:
+            together = rng.random() < 0.5
             tuners = [
                 {
                     "shape": shape,
                     "signal": rng.choice(SIGNALS),
-                    "after": rng.choice(MOMENTS),
+                    "after": rng.choice(MOMENTS[:2] if together else MOMENTS),
                     "delay": round(rng.choice((0.02, 0.3, 1.5)) * rng.random(), 4),
                     "group": rng.random() < 0.3,
                 }
                 for shape in rng.sample(SHAPES, rng.choice((1, 1, 2, 3)))
             ]
-            yield {"tuners": tuners}
+            yield {"tuners": tuners, "together": together}
 
     def run(self, case: Case) -> None:
         """Run the tuners, send the signals, and look at what is left."""
@@ -74,7 +77,9 @@ class Kills:
             raise Skipped("signals are POSIX's, and processes are looked up in /proc")
         with tempfile.TemporaryDirectory(prefix="pyclgemm-kills-") as folder:
             home = Path(folder)
-            started = [_start(home, one["shape"], _BUDGET) for one in case["tuners"]]
+            # Together they go on until the last one's moment has come.
+            budget = _LONG_BUDGET if case["together"] else _BUDGET
+            started = [_start(home, one["shape"], budget) for one in case["tuners"]]
             try:
                 _send_signals(case, started, home)
                 for one, tuner in zip(case["tuners"], started, strict=True):
@@ -90,17 +95,19 @@ class Kills:
         """One tuner alone, then fewer, then simpler moments."""
         tuners = case["tuners"]
         if len(tuners) > 1:
-            yield from ({"tuners": [one]} for one in tuners)
-            yield from (
-                {"tuners": tuners[:number] + tuners[number + 1 :]} for number in range(len(tuners))
-            )
+            fewer = [[one] for one in tuners]
+            fewer += [tuners[:number] + tuners[number + 1 :] for number in range(len(tuners))]
+            yield from (case | {"tuners": some} for some in fewer)
+        if case["together"]:
+            yield case | {"together": False}
         for number, one in enumerate(tuners):
             for change in (
                 {"group": False}, {"delay": 0.0}, {"after": "start"}, {"signal": "SIGTERM"},
                 {"delay": round(one["delay"], 1)}, {"delay": round(one["delay"], 2)},
             ):  # fmt: skip
                 if one | change != one:
-                    yield {"tuners": [*tuners[:number], one | change, *tuners[number + 1 :]]}
+                    changed = [*tuners[:number], one | change, *tuners[number + 1 :]]
+                    yield case | {"tuners": changed}
 
 
 # --------------------------------------------------------------------------------- the run
@@ -120,7 +127,7 @@ def _start(home: Path, shape: str, budget: float) -> _Tuner:
 
 
 def _send_signals(case: Case, started: list[_Tuner], home: Path) -> None:
-    """Send each tuner its signal at its moment; moments are looked at together."""
+    """Send each tuner its signal at its moment, or all tuners at the last one's."""
     begin = time.monotonic()
     due: dict[int, float] = {}
     waiting = dict(enumerate(case["tuners"]))
@@ -134,8 +141,10 @@ def _send_signals(case: Case, started: list[_Tuner], home: Path) -> None:
                 del waiting[number]
             elif number not in due and _has_come(one, home):
                 due[number] = now + one["delay"]
-            if number in waiting and now >= due.get(number, now + 1):
-                del waiting[number]
+        ready = [number for number in waiting if due.get(number, now + 1) <= now]
+        if not case["together"] or len(ready) == len(waiting):
+            for number in ready:
+                one, process = waiting.pop(number), started[number].process
                 send: Callable[[int, int], None] = os.killpg if one["group"] else os.kill
                 with contextlib.suppress(ProcessLookupError):
                     send(process.pid, getattr(signal, one["signal"]))
@@ -230,8 +239,12 @@ def _trials(home: Path, shape: str) -> list[str]:
 def _check_resumption(home: Path, shape: str) -> None:
     """A second run knows all logged trials, measures only the best of them again, and saves."""
     before = _trials(home, shape)
-    again = _start(home, shape, _BUDGET + 0.7)
+    again = _start(home, shape, _LONG_BUDGET)
+    deadline = time.monotonic() + _PATIENCE
     try:
+        while len(_trials(home, shape)) < len(before) + _ENOUGH and time.monotonic() < deadline:
+            time.sleep(0.02)
+        again.process.send_signal(signal.SIGINT)
         status = again.process.wait(_PATIENCE)
     except subprocess.TimeoutExpired:
         raise Failure(f"a second run did not end in {_PATIENCE} s") from None
