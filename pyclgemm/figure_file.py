@@ -31,7 +31,7 @@ def new_figure() -> Any:
     return figure
 
 
-def save_figure(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
     """Write a figure to a file whose suffix names one of Matplotlib's formats.
 
     Raises
@@ -43,7 +43,7 @@ def save_figure(figure: Any, path: Path) -> None:
     """
     image = io.BytesIO()
     try:
-        figure.savefig(image, format=path.suffix[1:].lower() or None, dpi=150)
+        figure.savefig(image, format=path.suffix[1:].lower() or None, dpi=dpi)
     except ValueError as error:
         raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
     write_whole(path, image.getvalue(), PLOT)
