@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import io
 import itertools
 import sys
 import tempfile
@@ -41,6 +42,7 @@ from benchmarks.amd_compile import (
     isa_version,
 )
 from benchmarks.amd_plan import Plan, plan_of
+from benchmarks.output import RESULTS
 from pyclgemm.cli_product import parameters_option, parse_shape
 from pyclgemm.config import Config
 from pyclgemm.database import load_database
@@ -52,6 +54,7 @@ from pyclgemm.matrix_units import matrix_unit, sub_group_lanes
 from pyclgemm.precision import DTYPES, PRECISIONS
 from pyclgemm.product import Product
 from pyclgemm.typical import typical_traits
+from pyclgemm.user_files import write_whole
 
 ARCHITECTURES = ("gfx1012", "gfx1030", "gfx1100", "gfx1200", "gfx90a", "gfx942")
 
@@ -280,10 +283,11 @@ def table_of(figures: Sequence[Mapping[str, str | int | float]], title: str) -> 
 def write_csv(figures: Sequence[Mapping[str, str | int | float]], path: Path, made: str) -> None:
     """Write all columns, with the compiler and the date in every row."""
     date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*figures[0], "compiler", "date"])
-        writer.writeheader()
-        writer.writerows({**one, "compiler": made, "date": date} for one in figures)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, [*figures[0], "compiler", "date"])
+    writer.writeheader()
+    writer.writerows({**one, "compiler": made, "date": date} for one in figures)
+    write_whole(path, text.getvalue(), RESULTS)
 
 
 def _read_architectures(

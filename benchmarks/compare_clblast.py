@@ -57,7 +57,6 @@ from benchmarks.burst import Pace
 from benchmarks.case import Case, parse_shapes
 from benchmarks.environment import describe
 from benchmarks.factories import default_names, describe_clocks, make_factories
-from benchmarks.interruption import end_as_by_hand
 from benchmarks.matrix_suite import SUITE as MATRIX
 from benchmarks.matrix_suite import Run, matrix_runs
 from benchmarks.results import print_tables, write_results
@@ -66,6 +65,7 @@ from benchmarks.shapes import SUITE_NAMES, suite_cases
 from pyclgemm.ceilings import measure_ceilings
 from pyclgemm.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
+from pyclgemm.interruption import ended_as_by_hand
 from pyclgemm.precision import DTYPES
 from pyclgemm.queue_blocker import QueueBlocker
 
@@ -255,5 +255,5 @@ def main(
 
 
 if __name__ == "__main__":
-    end_as_by_hand()
-    main()
+    with ended_as_by_hand():
+        main()

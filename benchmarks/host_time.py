@@ -37,9 +37,12 @@ from benchmarks.case import Case
 from benchmarks.check import error_ratio, make_reference
 from benchmarks.environment import describe
 from benchmarks.operands import Operands, make_operands
+from benchmarks.output import RESULTS
 from benchmarks.report import file_stem
 from pyclgemm.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
+from pyclgemm.interruption import ended_as_by_hand
+from pyclgemm.user_files import write_whole
 
 BASELINE = "enqueue"
 #: Microseconds beyond the baseline that the library allows itself.
@@ -254,12 +257,13 @@ def main(
         soft_wrap=True,
     )
     print(table.to_string(float_format="{:.2f}".format, na_rep=""))
-    output.mkdir(parents=True, exist_ok=True)
     path = output / f"{file_stem(facts, 'host-time')}.csv"
     named = table.rename_axis("call").reset_index()
-    named.assign(size=size, arguments=arguments, waits=waits, **facts).to_csv(path, index=False)
+    named = named.assign(size=size, arguments=arguments, waits=waits, **facts)
+    write_whole(path, named.to_csv(index=False), RESULTS)
     console.print(f"wrote {path}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
-    main()
+    with ended_as_by_hand():
+        main()

@@ -31,7 +31,6 @@ from benchmarks.arithmetic import arithmetic_of
 from benchmarks.burst import Pace
 from benchmarks.case import Case
 from benchmarks.environment import describe, now
-from benchmarks.interruption import end_as_by_hand
 from benchmarks.ladder_compiled import Figures, compile_ladder, read_compiled
 from benchmarks.ladder_frame import OWN_RIVALS, ladder_frame
 from benchmarks.ladder_report import ladder_table, legend, write_report
@@ -44,6 +43,7 @@ from pyclgemm.constraints import violations
 from pyclgemm.device import traits_of
 from pyclgemm.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
+from pyclgemm.interruption import ended_as_by_hand
 from pyclgemm.queue_blocker import QueueBlocker
 from pyclgemm.typical import typical_traits
 
@@ -253,5 +253,5 @@ def main(
 
 
 if __name__ == "__main__":
-    end_as_by_hand()
-    main()
+    with ended_as_by_hand():
+        main()

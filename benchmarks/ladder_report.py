@@ -13,6 +13,9 @@ from rich.table import Table
 
 from benchmarks.ladder_frame import compiled_columns, measured_columns, vendor_of
 from benchmarks.ladder_step import Step, changed_parameters
+from benchmarks.output import RESULTS
+from pyclgemm.figure_file import save_figure
+from pyclgemm.user_files import write_whole
 
 _STEP_COLOUR, _BESIDE_COLOUR = "#0072B2", "#7F7F7F"
 
@@ -127,12 +130,11 @@ def write_report(
     list of Path
         What was written, the report first.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     report, chart, csv = (folder / f"{stem}.{suffix}" for suffix in ("md", "png", "csv"))
     lines = _report(frame, steps, title, architecture, facts, chart.name)
-    report.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_whole(report, "\n".join(lines) + "\n", RESULTS)
     _plot(frame, title, chart)
-    frame.assign(**facts).to_csv(csv)
+    write_whole(csv, frame.assign(**facts).to_csv(), RESULTS)
     return [report, chart, csv]
 
 
@@ -202,4 +204,4 @@ def _plot(frame: pd.DataFrame, title: str, path: Path) -> None:
     axes.grid(True, axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     figure.suptitle(title, fontsize=11)
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path, dpi=120)

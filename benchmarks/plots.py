@@ -28,6 +28,7 @@ from benchmarks.contenders import (
 )
 from benchmarks.distribution import ratio_columns
 from benchmarks.report import REFERENCES, speed_table
+from pyclgemm.figure_file import save_figure
 
 #: A suite of more cases is drawn as points over the size instead of bars.
 _MOST_BARS = 40
@@ -66,7 +67,7 @@ def plot_suite(frame: pd.DataFrame, suite: str, path: Path) -> None:
         figure = Figure(figsize=(9, 2 + 0.1 * len(table) * (2 + len(names))), layout="constrained")
         _draw_bars(figure.subplots(), table, names)
     figure.suptitle(_title(facts, suite), fontsize=11)
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path, dpi=120)
 
 
 def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
@@ -102,7 +103,7 @@ def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
     figure.suptitle(_title(frame[frame["suite"] == suite].iloc[0], suite), fontsize=11)
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path, dpi=120)
 
 
 def _title(facts: pd.Series, suite: str) -> str:

@@ -11,8 +11,10 @@ from rich.console import Console
 from benchmarks.distribution import ratio_columns, ratio_summary, worst_cases
 from benchmarks.limit_table import add_targets
 from benchmarks.matrix_suite import matrix_table
+from benchmarks.output import RESULTS
 from benchmarks.plots import plot_ratios, plot_suite
 from benchmarks.report import REFERENCES, Record, file_stem, format_table, speed_table, to_frame
+from pyclgemm.user_files import write_whole
 
 #: Half the distance between quartiles, in percent of the median, above which a warning stands.
 _UNSURE = 20
@@ -29,11 +31,10 @@ def write_results(records: Sequence[Record], facts: Mapping[str, str], folder: P
         What was written.
     """
     frame = to_frame(records, facts)
-    folder.mkdir(parents=True, exist_ok=True)
     arithmetics = dict.fromkeys(str(record.arithmetic) for record in records)
     whole = file_stem(facts, next(iter(arithmetics)) if len(arithmetics) == 1 else "precisions")
     paths = [folder / f"{whole}.csv"]
-    frame.to_csv(paths[0], index=False)
+    write_whole(paths[0], frame.to_csv(index=False), RESULTS)
     for suite, title, part in _parts(records, facts):
         stem = file_stem(facts, title)
         paths.append(folder / f"{stem}-{suite}.png")

@@ -28,12 +28,12 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.environment import describe
-from benchmarks.interruption import end_as_by_hand
 from benchmarks.transform3d_cases import Data, Size, copy_bandwidth, disagreements, elapsed
 from benchmarks.transform3d_report import Repetition, speed_table, write_results
 from benchmarks.transform3d_rivals import rivals
 from pyclgemm.discovery import choose_device
 from pyclgemm.errors import PyclgemmError, UnsupportedError
+from pyclgemm.interruption import ended_as_by_hand
 from pyclgemm.queue_blocker import Blocker, QueueBlocker
 from pyclgemm.tensors import MOST_EXTENT
 from pyclgemm.timing import Work
@@ -222,5 +222,5 @@ def main(
 
 
 if __name__ == "__main__":
-    end_as_by_hand()
-    main()
+    with ended_as_by_hand():
+        main()

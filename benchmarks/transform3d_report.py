@@ -13,8 +13,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from benchmarks.output import RESULTS
 from benchmarks.report import file_stem
 from benchmarks.transform3d_cases import Size
+from pyclgemm.figure_file import save_figure
+from pyclgemm.user_files import write_whole
 
 #: Colours safe for colour-blind eyes.
 _COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#D55E00", "#E69F00", "#7F7F7F", "#000000")
@@ -150,9 +153,9 @@ def write_results(
     list of Path
         What was written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{file_stem(facts, 'transform3d')}.csv"]
-    to_frame(repetitions, bandwidth).assign(**facts).to_csv(paths[0], index=False)
+    frame = to_frame(repetitions, bandwidth).assign(**facts)
+    write_whole(paths[0], frame.to_csv(index=False), RESULTS)
     for dtype in dict.fromkeys(one.size.dtype for one in repetitions):
         paths.append(folder / f"{file_stem(facts, f'transform3d {dtype}')}.png")
         of_type = [one for one in repetitions if one.size.dtype == dtype]
@@ -193,4 +196,4 @@ def _plot(
         f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}",
         fontsize=11,
     )
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path, dpi=120)

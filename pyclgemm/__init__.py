@@ -1,8 +1,10 @@
 """Matrix products for every OpenCL device: generated kernels, chosen by a per-device database."""
 
+from .foreign_caches import make_room_for_pocl
 from .runtimes import register_runtimes
 
 # The first OpenCL call of a process fixes which runtimes it sees, so this comes first.
+make_room_for_pocl()
 register_runtimes()
 
 from .api import explain, gemm, plan  # noqa: E402
@@ -25,6 +27,7 @@ from .errors import (  # noqa: E402
     ConfigError,
     DatabaseError,
     DtypeError,
+    FileError,
     KernelBuildError,
     LaunchError,
     PyclgemmError,
@@ -50,6 +53,7 @@ __all__ = [
     "DenseLayer",
     "DtypeError",
     "Epilogue",
+    "FileError",
     "GemmPlan",
     "GemvConfig",
     "GemvUnitConfig",

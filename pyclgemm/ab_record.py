@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,6 +11,10 @@ from typing import Any
 
 from .errors import ArgumentError
 from .json_text import parse_json
+from .user_files import Purpose, append_line
+
+#: What a log is to errors of writing.
+LOG = Purpose("the log of comparisons", "name another file with --log")
 
 #: Of the form of a record.
 _VERSION = 1
@@ -122,21 +125,10 @@ def append_record(path: Path, record: Record) -> None:
 
     Raises
     ------
-    ArgumentError
+    FileError
         If the log cannot be written to.
     """
-    line = json.dumps({"record": _VERSION, **asdict(record)}) + "\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # In one write of the system, so that neither an interruption nor a second process
-        # leaves part of a line.
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(handle, line.encode())
-        finally:
-            os.close(handle)
-    except OSError as error:
-        raise ArgumentError(f"log is {str(path)!r}, which cannot be written: {error}") from error
+    append_line(path, json.dumps({"record": _VERSION, **asdict(record)}), LOG)
 
 
 def read_records(path: Path) -> list[Record]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from dataclasses import dataclass
 
 import pyopencl as cl
 
 from .errors import KernelBuildError
+from .foreign_caches import new_kernel
 from .interpreter_exit import InRuntime
+from .kernel_cache import compiled_program
 from .kernel_source import KernelSource
 from .prepared_calls import PreparedCalls
 from .ptx_step import PtxStepError, lift
@@ -50,7 +51,7 @@ def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -
             program = _program(context, device, source, programs.adopted.take(key))
             programs.built.keep(key, program)
         try:
-            return cl.Kernel(program, source.name)
+            return new_kernel(program, source.name)
         except cl.Error as error:
             raise _refused(device, source, error) from error
 
@@ -84,7 +85,7 @@ def compile_program(context: cl.Context, device: cl.Device, source: KernelSource
         As `build_kernel`.
     """
     try:
-        program = _compile_text(context, device, source)
+        program = compiled_program(context, device, source.text, source.options)
         if not source.target:
             return program
         (binary,) = program.get_info(cl.program_info.BINARIES)
@@ -99,20 +100,6 @@ def _refused(device: cl.Device, source: KernelSource, error: Exception) -> Kerne
         log=str(error),
         source=source.text,
     )
-
-
-def _compile_text(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Program:
-    with warnings.catch_warnings():
-        # Several compilers write a log even where nothing is wrong.
-        warnings.simplefilter("ignore", cl.CompilerWarning)
-        try:
-            return cl.Program(context, source.text).build(source.options, devices=[device])
-        except KeyError:
-            # pyopencl's cache on disk holds a binary that the runtime refuses, made for another
-            # CPU under the same name.
-            return cl.Program(context, source.text).build(
-                source.options, devices=[device], cache_dir=False
-            )
 
 
 def _program(

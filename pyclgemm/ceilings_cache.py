@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
+import math
 import re
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -15,10 +15,14 @@ import pyopencl as cl
 
 from .ceilings import Ceilings, measure_ceilings
 from .device import DeviceTraits, traits_of
+from .errors import FileError
 from .json_text import read_json
+from .user_files import Purpose, write_whole
 
 #: Raised when a kernel or the meaning of a figure changes: older files are measured anew.
 _VERSION = 3
+
+_CEILINGS = Purpose("the measured ceilings", "name another folder")
 
 
 def ceilings_folder() -> Path:
@@ -80,29 +84,17 @@ def _read(path: Path) -> Ceilings | None:
             ceilings.global_memory, ceilings.launch_seconds, *ceilings.arithmetic.values(),
             *ceilings.units.values(),
         ]  # fmt: skip
-        return ceilings if all(number > 0 for number in numbers) else None
+        return ceilings if all(0 < number < math.inf for number in numbers) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
 def _write(path: Path, traits: DeviceTraits, ceilings: Ceilings) -> None:
-    """Write a whole file or none: an interruption leaves the old one."""
+    """Keep a file for the next time; without it, all is measured again then."""
     content = {
         "version": _VERSION,
         "device": {name: getattr(traits, name) for name in ("name", "platform", "driver")},
         "ceilings": {field.name: asdict(ceilings)[field.name] for field in fields(ceilings)},
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-        os.replace(name, path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with contextlib.suppress(FileError):
+        write_whole(path, json.dumps(content, indent=1), _CEILINGS)

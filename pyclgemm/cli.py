@@ -16,6 +16,7 @@ from .cli_profile import profile
 from .cli_tune import tune
 from .discovery import choose_device, find_devices, working_devices
 from .errors import PyclgemmError
+from .interruption import ended_as_by_hand
 from .tables import device_table
 
 #: Columns for tables that go to a file or a pipe, where nobody's terminal is too narrow.
@@ -23,7 +24,14 @@ _FILE_WIDTH = 120
 
 
 class _Group(click.Group):
-    """A group whose commands end with one clear line, not a traceback, on the library's errors."""
+    """A group whose commands end with one clear line, not a traceback, on the library's errors.
+
+    SIGTERM ends them as Ctrl-C does.
+    """
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        with ended_as_by_hand():
+            return super().main(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

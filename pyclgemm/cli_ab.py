@@ -14,6 +14,7 @@ from .cli_product import device_option
 from .errors import ArgumentError
 from .precision import DTYPES
 from .suites import Shape, parse_suite, shape_text
+from .user_files import check_writable
 
 #: Columns for tables that go to a file or a pipe.
 _FILE_WIDTH = 120
@@ -110,7 +111,7 @@ def ab(
     rejected if it loses more than that; what is less, or within the measurement's own
     spread, is noise. Nothing else should run on the device meanwhile.
     """
-    from .ab_record import append_record, default_log, markdown_table, read_records
+    from .ab_record import LOG, append_record, default_log, markdown_table, read_records
 
     if table is not None:
         if changes:
@@ -131,6 +132,7 @@ def ab(
 
     console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
     path = log or default_log()
+    check_writable(path, LOG)
     command = shlex.join(["python", "-m", "pyclgemm", "ab", *_arguments_of(context)])
     with console.status("preparing operands and the device's ceilings"):
         cl_context = cl.Context([choose_device(device).device])
@@ -145,8 +147,8 @@ def ab(
                     task, advance=1, shape=shape_text(shape)
                 ),
             )  # fmt: skip
-        append_record(path, record)
         console.print(record_table(record))
+        append_record(path, record)
     console.print(f"log: {path}")
 
 

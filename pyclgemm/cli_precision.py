@@ -10,8 +10,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .cli_product import device_option, parse_shape
+from .figure_file import PLOT
 from .precision_data import DISTRIBUTIONS
-from .precision_table import ALGORITHMS, Report, plot_report, reasons, report_table, write_csv
+from .precision_table import (
+    ALGORITHMS,
+    TABLE,
+    Report,
+    plot_report,
+    reasons,
+    report_table,
+    write_csv,
+)
+from .user_files import check_writable
 
 #: Columns for a table that goes to a file or a pipe.
 _FILE_WIDTH = 160
@@ -81,6 +91,9 @@ def precision(
     from .discovery import choose_device
     from .precision_bench import PrecisionBench
 
+    for path, purpose in ((csv, TABLE), (plot, PLOT)):
+        if path is not None:
+            check_writable(path, purpose)
     console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
     chosen = choose_device(device).device
     assert chosen is not None

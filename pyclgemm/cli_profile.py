@@ -9,7 +9,9 @@ import click
 from rich.console import Console
 
 from .cli_product import product_options
+from .figure_file import PLOT
 from .inquiry import Inquiry
+from .user_files import check_writable
 
 #: Columns for a table that goes to a file or a pipe.
 _FILE_WIDTH = 120
@@ -60,6 +62,8 @@ def profile(
     from .profile import profile as profile_product
     from .profile_table import profile_table
 
+    if plot is not None:
+        check_writable(plot, PLOT)
     console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
     with console.status("looking for devices") as status:
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from .cli_product import device_option
 from .errors import ArgumentError
 from .gemm_shape import GemmShape
+from .interruption import postponed
 from .precision import DTYPES
 from .suites import SUITES, parse_products
 
@@ -75,21 +76,23 @@ def tune(
     """Find the fastest kernels for a device and some shapes.
 
     What is found goes to your own database, which the library prefers from then on. Ctrl-C
-    ends the search and keeps what was found; a second run resumes where the first one stopped.
+    and SIGTERM end the search and keep what was found; a second run resumes where the first one
+    stopped.
     Every result is checked before its time counts.
     """
     # Only here: the other subcommands need none of it.
-    from .database import load_database, read_file, reload_database
+    from .database import read_file, reload_database
     from .tuner import tune as run_tuner
     from .tuning_progress import ShownProgress
     from .tuning_report import dry_run_tables, outcome_lines, result_table
-    from .tuning_result import save_result
+    from .tuning_result import check_destination, save_result, unsaved_text
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     if dry_run:
         for table in dry_run_tables(device, dtype, precision, shapes, budget):
             console.print(table)
         return
+    check_destination(contribute)
     if contribute is not None and contribute.exists():
         read_file(contribute)  # what cannot be extended is told before anything is measured
     with ShownProgress(console, budget) as show:
@@ -102,12 +105,17 @@ def tune(
             seed=seed,
             progress=show.update,
         )
-    database = load_database()
     console.print(result_table(result))
     for line in outcome_lines(result):
         console.print(line)
     if not any(standing.best for standing in result.standings):
         raise click.ClickException("nothing was measured, so nothing was saved")
-    path = save_result(result, database, contribute)
-    reload_database()
-    console.print(f"saved in {path}")
+    try:
+        with postponed():
+            path = save_result(result, contribute=contribute)
+            console.print(f"saved in {path}")
+            reload_database()
+    except Exception:
+        click.echo("These records were not saved; a file of this content is a database:")
+        click.echo(unsaved_text(result))
+        raise

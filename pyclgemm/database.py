@@ -20,11 +20,19 @@ from .errors import DatabaseError, shown
 from .json_text import read_json
 from .records import LEVELS, Entry
 from .resources import resource_folder
+from .user_files import Purpose, write_whole
 
 SCHEMA_FILE = "schema.json"
 
 #: Characters of what a message cites from jsonschema's, which may repeat a whole file.
 _MOST_SHOWN = 400
+
+#: What a database is to errors of writing.
+DATABASE = Purpose(
+    "the database",
+    "name another file with --contribute, or have XDG_DATA_HOME name another folder for the "
+    "user's data",
+)
 
 
 @dataclass(frozen=True)
@@ -167,15 +175,11 @@ def save_file(file: DatabaseFile) -> None:
     ------
     DatabaseError
         As `read_file`.
+    FileError
+        If it cannot be written.
     """
     _checked(file)
-    file.path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.path.with_name(f".{file.path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(_to_text(file.document), encoding="utf-8")
-        temporary.replace(file.path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(file.path, _to_text(file.document), DATABASE)
 
 
 def _read_json(path: Path) -> Any:

@@ -6,6 +6,8 @@ knows nothing of pyclgemm still catches a bad shape as a ``ValueError``.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class PyclgemmError(Exception):
     """Base of every error that pyclgemm raises on purpose."""
@@ -77,3 +79,33 @@ def shown(value: object, most: int = 60) -> str:
     except (ValueError, RecursionError):  # digits that Python does not write, or deep nesting
         return f"a value of type {type(value).__name__} that is too long to show"
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+class FileError(PyclgemmError, OSError):
+    """A file of the user's cannot be written.
+
+    Attributes
+    ----------
+    errno : int or None
+        The system's number of the cause, as of any `OSError`.
+    filename : str or None
+        The file that was to be written.
+    """
+
+    def __init__(
+        self, message: str, *, errno: int | None = None, filename: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.errno = errno
+        self.filename = filename
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _file_error, (str(self), self.errno, self.filename)
+
+
+def _file_error(message: str, errno: int | None, filename: str | None) -> FileError:
+    """Make an error that another process raised."""
+    return FileError(message, errno=errno, filename=filename)

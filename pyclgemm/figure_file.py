@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 from .errors import ArgumentError, PyclgemmError
+from .user_files import Purpose, write_whole
+
+#: What a plot is to errors of writing.
+PLOT = Purpose("the plot", "name another file with --plot")
 
 
 def new_figure() -> Any:
@@ -26,15 +31,19 @@ def new_figure() -> Any:
     return figure
 
 
-def save_figure(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
     """Write a figure to a file whose suffix names one of Matplotlib's formats.
 
     Raises
     ------
     ArgumentError
-        If the file cannot be written, or its suffix names no format.
+        If the suffix names no format.
+    FileError
+        If the file cannot be written.
     """
+    image = io.BytesIO()
     try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
+        figure.savefig(image, format=path.suffix[1:].lower() or None, dpi=dpi)
+    except ValueError as error:
         raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
+    write_whole(path, image.getvalue(), PLOT)

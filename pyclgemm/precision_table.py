@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from .errors import ArgumentError
 from .figure_file import new_figure, save_figure
 from .precision_data import MeasuredError
+from .user_files import Purpose, write_whole
+
+#: What the CSV file is to errors of writing.
+TABLE = Purpose("the table", "name another file with --csv")
 
 
 @dataclass(frozen=True)
@@ -191,16 +195,14 @@ def write_csv(report: Report, path: Path) -> None:
 
     Raises
     ------
-    ArgumentError
+    FileError
         If the file cannot be written.
     """
-    try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(COLUMNS)
-            writer.writerows(_csv_rows(report))
-    except OSError as error:
-        raise ArgumentError(f"csv is {str(path)!r}, which cannot be written: {error}") from error
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    writer.writerows(_csv_rows(report))
+    write_whole(path, text.getvalue(), TABLE)
 
 
 def _csv_rows(report: Report) -> Iterator[list[Any]]:
@@ -225,7 +227,9 @@ def plot_report(report: Report, path: Path) -> None:
     PyclgemmError
         If Matplotlib is missing.
     ArgumentError
-        If the file cannot be written, or its suffix names no format.
+        If the suffix names no format.
+    FileError
+        If the file cannot be written.
     """
     figure = new_figure()
     axes = figure.subplots()

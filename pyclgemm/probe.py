@@ -15,6 +15,7 @@ import numpy as np
 import pyopencl as cl
 
 from .errors import UnsupportedError
+from .foreign_caches import new_kernel
 from .naming import is_software
 
 #: How compilers and runtimes refuse what they are tried with: by OpenCL's errors, or by what
@@ -259,6 +260,6 @@ def _run(
         warnings.simplefilter("ignore", cl.CompilerWarning)
         # A cached binary proves nothing, and pyopencl (2026.1) fails on a stale one.
         program = cl.Program(context, source).build(options=options, cache_dir=False)
-    cl.Kernel(program, "probe")(queue, (items,), (items,), operand, *buffers)
+    new_kernel(program, "probe")(queue, (items,), (items,), operand, *buffers)
     for result, buffer in zip(results, buffers, strict=True):
         cl.enqueue_copy(queue, result, buffer)

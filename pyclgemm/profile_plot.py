@@ -31,7 +31,9 @@ def plot_roofline(profile: Profile, path: Path) -> None:
     PyclgemmError
         If Matplotlib is missing.
     ArgumentError
-        If the file cannot be written, or its suffix names no format.
+        If the suffix names no format.
+    FileError
+        If the file cannot be written.
     """
     figure = new_figure()
     _draw(figure.subplots(), profile)

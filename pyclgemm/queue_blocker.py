@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 import pyopencl as cl
+
+from .foreign_caches import new_kernel
+from .kernel_cache import compiled_program
 
 #: One work-item whose steps each need the one before: no compiler shortens it, and its
 #: time hardly depends on what else the device did.
@@ -58,10 +60,8 @@ class QueueBlocker:
     def __init__(self, queue: cl.CommandQueue) -> None:
         self._queue = queue
         self._state = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", cl.CompilerWarning)
-            program = cl.Program(queue.context, _SOURCE).build()
-        self._kernel = cl.Kernel(program, "hold")
+        program = compiled_program(queue.context, queue.device, _SOURCE)
+        self._kernel = new_kernel(program, "hold")
         cl.enqueue_fill_buffer(queue, self._state, np.float32(0.5), 0, 4)
         self._steps_per_second = self._measure()
 

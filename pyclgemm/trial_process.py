@@ -68,7 +68,11 @@ class TrialProcess:
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[bytes] | None = None
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self.traits = self._start()
+        try:
+            self.traits = self._start()
+        except BaseException:  # nobody has the object by which to end the process
+            self.close()
+            raise
 
     def __enter__(self) -> TrialProcess:
         return self

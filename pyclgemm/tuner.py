@@ -57,7 +57,7 @@ class TuningResult:
     seconds : float
         That the run took.
     interrupted : bool
-        Whether Ctrl-C ended it.
+        Whether Ctrl-C or, in a command, another signal ended it.
     """
 
     traits: DeviceTraits
@@ -126,6 +126,8 @@ def tune(
     PyclgemmError
         If the device cannot be opened or cannot compute in this precision, or if Optuna is
         not installed.
+    FileError
+        If the log cannot be written. If that happens only later, the run goes on without it.
 
     Examples
     --------
@@ -148,13 +150,15 @@ def tune(
             Standing(shape, problem_on(shape.problem(dtype, precision), process.traits))
             for shape in dict.fromkeys(map(GemmShape.of, shapes))
         ]
+        log = TuningLog(user_log(process.traits, dtype, algorithm.name, log_folder))
+        log.check_writable()
         session = TuningSession(
             process,
             standings,
             tuple(families or families_for([one.problem for one in standings], process.traits)),
             start,
             budget,
-            TuningLog(user_log(process.traits, dtype, algorithm.name, log_folder)),
+            log,
             seed,
             progress or (lambda event: None),
         )

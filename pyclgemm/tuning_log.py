@@ -16,6 +16,9 @@ from .gemm_shape import GemmShape
 from .json_text import parse_json
 from .resources import resource_folder
 from .trial import OUTCOMES, Outcome, config_to_json, shape_from_json
+from .user_files import Purpose, append_line, check_writable
+
+_LOG = Purpose("the tuning log", "have XDG_CACHE_HOME name another folder for the user's caches")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class TuningLog:
         """All that can be read; a line cut short by a crash is passed over."""
         try:
             lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
+        except OSError:  # nothing to resume from
             return
         for line in lines:
             try:
@@ -68,8 +71,13 @@ class TuningLog:
                 yield logged
 
     def append(self, logged: Logged) -> None:
-        """Add a line, which is on disk when this returns."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        """Add a line, which outlives the process when this returns.
+
+        Raises
+        ------
+        FileError
+            If the file cannot be written.
+        """
         document = {
             "shape": str(logged.shape),
             "status": logged.outcome.status,
@@ -77,8 +85,17 @@ class TuningLog:
             "reason": logged.outcome.reason,
             "config": config_to_json(logged.config),
         }
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(document) + "\n")
+        append_line(self.path, json.dumps(document), _LOG)
+
+    def check_writable(self) -> None:
+        """Refuse a file that cannot be written, before anything is measured.
+
+        Raises
+        ------
+        FileError
+            If it cannot be written.
+        """
+        check_writable(self.path, _LOG)
 
 
 def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | None = None) -> Path:

@@ -62,7 +62,7 @@ def outcome_lines(result: TuningResult) -> list[str]:
     """How the trials came out, the reasons of those that failed, remarks."""
     trials = sum(result.outcomes.values())
     fine = result.outcomes.get(FINE, 0)
-    ended = "Ctrl-C ended the run after" if result.interrupted else "Done in"
+    ended = "Interrupted after" if result.interrupted else "Done in"
     lines = [f"{ended} {result.seconds:.0f} s: {trials} trials, {fine} right and timed."]
     lines += [
         f"  {count} passed over: {OUTCOMES[status]}; the first: {result.examples[status]}"

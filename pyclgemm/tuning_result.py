@@ -7,6 +7,7 @@ they are.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 from .constraints import violations
-from .database import Database, read_file, user_database_folder
+from .database import DATABASE, Database, read_file, reload_database, user_database_folder
 from .database import save_file as save_database_file
 from .database_file import DatabaseFile
+from .device import DeviceTraits
 from .errors import ArgumentError, UnsupportedError
 from .gemm_shape import GemmShape
 from .problem import GemmProblem
@@ -27,6 +29,7 @@ from .select import select
 from .shape_distance import distance
 from .tuner import TuningResult
 from .tuning_log import device_slug
+from .user_files import check_writable, locked
 
 #: A known record this close, in octaves, to a product that was tuned is superseded: only one of
 #: the same layout and alignment is.
@@ -196,12 +199,7 @@ def make_file(
     if not records:
         raise ArgumentError("nothing was measured: there is nothing to save")
     traits = result.traits
-    kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
-    if level == "architecture" and traits.architecture:
-        vendor = None if kind == "cpu" else traits.vendor
-        match = Match("architecture", kind, vendor, traits.architecture)
-    else:
-        match = Match("device", kind, traits.vendor, device=traits.name)
+    match = _match(traits, level)
     standing = read_file(path).entries if path.exists() else ()
     name = result.dtype, result.precision
     here = [entry for entry in standing if entry.name == name]
@@ -227,6 +225,15 @@ def make_file(
     return DatabaseFile.make(path, match, Source("measured", text), entries)
 
 
+def _match(traits: DeviceTraits, level: Literal["device", "architecture"]) -> Match:
+    """Whom a file is for."""
+    kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
+    if level == "architecture" and traits.architecture:
+        vendor = None if kind == "cpu" else traits.vendor
+        return Match("architecture", kind, vendor, traits.architecture)
+    return Match("device", kind, traits.vendor, device=traits.name)
+
+
 def _without_threshold(entry: Entry) -> Entry:
     """An entry whose records tell the path: of one with a threshold, those of the path it takes.
 
@@ -244,15 +251,48 @@ def _without_threshold(entry: Entry) -> Entry:
     return Entry(entry.dtype, entry.precision, taken)
 
 
-def save_result(result: TuningResult, database: Database, contribute: Path | None = None) -> Path:
+def check_destination(contribute: Path | None = None) -> None:
+    """Refuse a database that `save_result` could not write, before anything is measured.
+
+    Raises
+    ------
+    DatabaseError
+        If the file to contribute is there and cannot be used.
+    FileError
+        If it, or the folder of the user's own database, cannot be written.
+    """
+    if contribute is None:
+        # The name of the file depends on the device, which nothing has opened yet.
+        check_writable(user_database_folder() / "any.json", DATABASE)
+        return
+    if contribute.exists():
+        read_file(contribute)
+    check_writable(contribute, DATABASE)
+
+
+def unsaved_text(result: TuningResult) -> str:
+    """A database of what was found, for the user to save by hand where `save_result` failed."""
+    name = result.dtype, result.precision
+    match = _match(result.traits, "device")
+    source = Source("measured", f"tuned on {result.traits.name}, {date.today()}")
+    entry = Entry(*name, tuple(sorted(tuned_records(result), key=_place)))
+    file = DatabaseFile.make(Path("unsaved.json"), match, source, [entry])
+    return json.dumps(file.document)
+
+
+def save_result(
+    result: TuningResult, database: Database | None = None, contribute: Path | None = None
+) -> Path:
     """Write the user's database, or a file to contribute, and return its path.
+
+    What other processes save meanwhile stays: the file is locked while it is read and written.
 
     Parameters
     ----------
     result : TuningResult
         What was found.
-    database : Database
-        What the library uses today.
+    database : Database, optional
+        What the library uses today; None reads it again.
     contribute : pathlib.Path, optional
         Write this file, for the architecture, and leave the user's database as it is.
 
@@ -260,10 +300,12 @@ def save_result(result: TuningResult, database: Database, contribute: Path | Non
     ------
     ArgumentError, DatabaseError
         As `make_file`.
+    FileError
+        If the file cannot be written, or another process keeps it locked.
     """
-    if contribute is None:
-        file = make_file(result, user_file(result), database)
-    else:
-        file = make_file(result, contribute, database, "architecture")
-    save_database_file(file)
-    return file.path
+    path = user_file(result) if contribute is None else contribute
+    with locked(path, DATABASE):
+        known = reload_database() if database is None else database
+        level: Literal["device", "architecture"] = "architecture" if contribute else "device"
+        save_database_file(make_file(result, path, known, level))
+    return path

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .batch_refusal import batch_refusal
 from .config import Config
 from .constraints import violations
+from .errors import FileError
 from .gemm_shape import GemmShape
 from .search import Search
 from .search_space import search_space, suits
@@ -124,6 +125,7 @@ class TuningSession:
         self.comparisons: list[float] = []
         self.left_out: set[GemmShape] = set()
         self._log = log
+        self._logs = True
         self._progress = progress
         self._dtype = standings[0].problem.dtype
         precision = standings[0].problem.precision
@@ -192,7 +194,7 @@ class TuningSession:
             improved = standing.note(config, outcome)
             score = standing.scores[config]
             self._tell(standing, config, score)
-            self._log.append(Logged(standing.shape, config, _scored(outcome, score)))
+            self._keep(Logged(standing.shape, config, _scored(outcome, score)))
         self._progress(
             Progress(
                 self.stage,
@@ -245,6 +247,16 @@ class TuningSession:
         if resumed:
             self.remarks.append(f"resumed with {resumed} trials of earlier runs: {self._log.path}")
         return best
+
+    def _keep(self, logged: Logged) -> None:
+        """Log a trial; where that fails the run goes on, for what it finds is saved at its end."""
+        if not self._logs:
+            return
+        try:
+            self._log.append(logged)
+        except FileError as error:
+            self._logs = False
+            self.remarks.append(f"a second run will not resume all of this one: {error}")
 
     def _tell(self, standing: Standing, config: Config, score: float | None) -> None:
         search = self.searches.get((standing.shape, config.family))

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pyopencl as cl
 
+from .foreign_caches import new_kernel
 from .probe import REFUSALS, summary
 from .ptx_step import MARK, lift
 
@@ -60,7 +61,7 @@ def wgmma_refusal(device: cl.Device) -> str:
             compiled = cl.Program(context, _SOURCE).build(cache_dir=False)
             (binary,) = compiled.get_info(cl.program_info.BINARIES)
             program = cl.Program(context, [device], [lift(binary, "sm_90a")]).build()
-        cl.Kernel(program, "probe")(queue, (128,), (128,), buffer)
+        new_kernel(program, "probe")(queue, (128,), (128,), buffer)
         cl.enqueue_copy(queue, sums, buffer)
     except REFUSALS as error:
         return f"the driver does not take its instructions: {summary(error)}"

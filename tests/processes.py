@@ -11,3 +11,12 @@ def tree_first(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """An environment whose Python imports this tree, and then what this process can."""
     path = (str(Path(__file__).resolve().parent.parent), environment.get("PYTHONPATH"))
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process still runs; one that has ended may be left for init to collect."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

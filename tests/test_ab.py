@@ -22,7 +22,7 @@ from pyclgemm.ceilings import Ceilings
 from pyclgemm.cli import main
 from pyclgemm.config import CpuConfig
 from pyclgemm.config_text import AskedConfig, parse_assignments, parse_change, parse_config
-from pyclgemm.errors import ArgumentError
+from pyclgemm.errors import ArgumentError, FileError
 
 SHAPES = [(24, 40, 32), (9, 17, 20)]
 CPU = "cpu:MR=4,NR=16,KC=256,VW=4"
@@ -275,7 +275,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path, line):
 def test_a_log_that_cannot_be_used_is_named(tmp_path):
     with pytest.raises(ArgumentError, match="cannot be read"):
         read_records(tmp_path / "none")
-    with pytest.raises(ArgumentError, match="cannot be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         append_record(tmp_path, record())
 
 

@@ -161,7 +161,8 @@ def test_a_contribution_leaves_the_users_database_alone(home, few_trials, tmp_pa
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
-def test_ctrl_c_saves(home):
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_that_ends_the_run_saves(home, name, status):
     process = subprocess.Popen(
         [sys.executable, "-m", "pyclgemm", "tune", "--shapes", "48x48x48", "--budget", "500"],
         stdout=subprocess.PIPE,
@@ -172,8 +173,9 @@ def test_ctrl_c_saves(home):
     deadline = time.monotonic() + 60
     while not list(home.rglob("tuning/*.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the measuring process too
+    # As a terminal or a service manager does: to the measuring process too.
+    os.killpg(process.pid, getattr(signal, name))
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    assert "Ctrl-C ended the run" in output
+    assert process.returncode == status, output
+    assert "Interrupted after" in output and "saved in" in output
     assert list(home.rglob("databases/*.json"))

@@ -12,6 +12,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from processes import is_running
 
 from pyclgemm import build
 from pyclgemm.build import adopt_binary, build_kernel
@@ -92,15 +93,6 @@ def test_processes_end_with_the_one_that_started_them():
     while any(is_running(pid) for pid in pids):
         assert time.monotonic() < deadline, "a compiling process outlived its parent"
         time.sleep(0.05)
-
-
-def is_running(pid):
-    """Whether a process still runs; one that has ended may be left for init to collect."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 if not os.path.isdir("/proc/self"):

@@ -30,6 +30,7 @@ def _raises(error: type[Exception], *parts: str) -> Any:
         (pyclgemm.ShapeError, ValueError),
         (pyclgemm.DtypeError, TypeError),
         (pyclgemm.UnsupportedError, NotImplementedError),
+        (pyclgemm.FileError, OSError),
         (pyclgemm.KernelBuildError, RuntimeError),
         (pyclgemm.ConfigError, ValueError),
         (pyclgemm.DatabaseError, ValueError),

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pyclgemm import discovery, precision_bench
 from pyclgemm.cli import main
-from pyclgemm.errors import ArgumentError, KernelBuildError, PyclgemmError
+from pyclgemm.errors import ArgumentError, FileError, KernelBuildError, PyclgemmError
 from pyclgemm.precision import resolve_precision
 from pyclgemm.precision_bench import PrecisionBench
 from pyclgemm.precision_data import (
@@ -216,8 +216,8 @@ def test_the_file_has_every_row(tmp_path: Any) -> None:
     assert [row["precision"] for row in rows] == [row.algorithm.precision for row in made_up().rows]
     assert float(rows[0]["times_f32"]) == 4 and rows[2]["seconds"] == ""
     assert (rows[2]["reason"], rows[3]["verdict"]) == ("no such unit", "exceeded")
-    with pytest.raises(ArgumentError, match="cannot be written"):
-        write_csv(made_up(), tmp_path / "no folder" / "x.csv")
+    with pytest.raises(FileError, match="cannot be written"):
+        write_csv(made_up(), tmp_path / "x.csv" / "x.csv")
 
 
 def test_the_plot_is_a_picture(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

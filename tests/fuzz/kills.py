@@ -1,0 +1,261 @@
+"""Tuners that are killed at random moments: no record that was saved and no trial is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyclgemm.database import read_file
+from pyclgemm.errors import PyclgemmError
+from tests.fuzz.campaign import Case, Failure, Skipped
+from tests.processes import is_running, tree_first
+
+#: Far enough apart that no tuner's record stands in for another one's.
+SHAPES = ("16x16x16", "80x80x80", "400x400x400", "2000x2000x2000")
+SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
+#: What a signal may wait for, beside the start.
+MOMENTS = ("start", "trials", "save")
+
+_BUDGET = 0.8
+#: A second run's; it is ended as soon as it has tried enough.
+_LONG_BUDGET, _ENOUGH = 60.0, 8
+#: Seconds within which a tuner that got its signal has to end.
+_PATIENCE = 20.0
+#: Trials of earlier runs that a second run measures again: the best, and what the library takes.
+_MEASURED_AGAIN = 4
+
+
+@dataclass
+class _Tuner:
+    """A tuner that was started; `output` is the file with what it printed."""
+
+    shape: str
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    @property
+    def printed(self) -> str:
+        return self.output.read_text(errors="replace")
+
+
+class Kills:
+    """Short runs of the tuner, several at once on one database, each ended by a signal."""
+
+    name = "kills"
+    seconds_per_case = 60.0
+
+    def cases(self, rng: random.Random) -> Iterator[Case]:
+        """Signals, moments and numbers of tuners."""
+        while True:
+            together = rng.random() < 0.5
+            tuners = [
+                {
+                    "shape": shape,
+                    "signal": rng.choice(SIGNALS),
+                    "after": rng.choice(MOMENTS[:2] if together else MOMENTS),
+                    "delay": round(rng.choice((0.02, 0.3, 1.5)) * rng.random(), 4),
+                    "group": rng.random() < 0.3,
+                }
+                for shape in rng.sample(SHAPES, rng.choice((1, 1, 2, 3)))
+            ]
+            yield {"tuners": tuners, "together": together}
+
+    def run(self, case: Case) -> None:
+        """Run the tuners, send the signals, and look at what is left."""
+        if os.name != "posix" or not Path("/proc/self").is_dir():
+            raise Skipped("signals are POSIX's, and processes are looked up in /proc")
+        with tempfile.TemporaryDirectory(prefix="pyclgemm-kills-") as folder:
+            home = Path(folder)
+            # Together they go on until the last one's moment has come.
+            budget = _LONG_BUDGET if case["together"] else _BUDGET
+            started = [_start(home, one["shape"], budget) for one in case["tuners"]]
+            try:
+                _send_signals(case, started, home)
+                for one, tuner in zip(case["tuners"], started, strict=True):
+                    _check_ending(one, tuner)
+            finally:
+                for tuner in started:
+                    _kill_session(tuner.process.pid)
+            killed = any(one["signal"] == "SIGKILL" for one in case["tuners"])
+            _check_files(home, [one.shape for one in started if "saved in" in one.printed], killed)
+            _check_resumption(home, case["tuners"][0]["shape"])
+
+    def smaller(self, case: Case) -> Iterator[Case]:
+        """One tuner alone, then fewer, then simpler moments."""
+        tuners = case["tuners"]
+        if len(tuners) > 1:
+            fewer = [[one] for one in tuners]
+            fewer += [tuners[:number] + tuners[number + 1 :] for number in range(len(tuners))]
+            yield from (case | {"tuners": some} for some in fewer)
+        if case["together"]:
+            yield case | {"together": False}
+        for number, one in enumerate(tuners):
+            for change in (
+                {"group": False}, {"delay": 0.0}, {"after": "start"}, {"signal": "SIGTERM"},
+                {"delay": round(one["delay"], 1)}, {"delay": round(one["delay"], 2)},
+            ):  # fmt: skip
+                if one | change != one:
+                    changed = [*tuners[:number], one | change, *tuners[number + 1 :]]
+                    yield case | {"tuners": changed}
+
+
+# --------------------------------------------------------------------------------- the run
+
+
+def _start(home: Path, shape: str, budget: float) -> _Tuner:
+    stub = Path(__file__).with_name("stub_tuner.py")
+    command = [sys.executable, str(stub), "tune", "--shapes", shape, "--budget", str(budget)]
+    folders = {name: str(home / name) for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")}
+    output = home / f"{shape}-{time.monotonic_ns()}.txt"
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+            env=tree_first() | folders, start_new_session=True,
+        )  # fmt: skip
+    return _Tuner(shape, process, output)
+
+
+def _send_signals(case: Case, started: list[_Tuner], home: Path) -> None:
+    """Send each tuner its signal at its moment, or all tuners at the last one's."""
+    begin = time.monotonic()
+    due: dict[int, float] = {}
+    waiting = dict(enumerate(case["tuners"]))
+    while waiting:
+        now = time.monotonic()
+        if now - begin > _PATIENCE:
+            raise Failure(f"after {_PATIENCE} s these tuners have not ended: {waiting}")
+        for number, one in list(waiting.items()):
+            process = started[number].process
+            if process.poll() is not None:
+                del waiting[number]
+            elif number not in due and _has_come(one, home):
+                due[number] = now + one["delay"]
+        ready = [number for number in waiting if due.get(number, now + 1) <= now]
+        if not case["together"] or len(ready) == len(waiting):
+            for number in ready:
+                one, process = waiting.pop(number), started[number].process
+                send: Callable[[int, int], None] = os.killpg if one["group"] else os.kill
+                with contextlib.suppress(ProcessLookupError):
+                    send(process.pid, getattr(signal, one["signal"]))
+        time.sleep(0.002)
+
+
+def _has_come(one: Case, home: Path) -> bool:
+    if one["after"] == "trials":
+        return any(_trials(home, one["shape"]))
+    if one["after"] == "save":
+        return any(home.rglob("databases/.*"))  # its lock, or a file on the way
+    return True
+
+
+def _kill_session(session: int) -> None:
+    """End what is left of a tuner that should have ended by itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(session, signal.SIGKILL)
+
+
+def _members(session: int) -> list[int]:
+    """Running processes of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                if int(fields[3]) == session and is_running(int(entry.name)):
+                    found.append(int(entry.name))
+    return found
+
+
+# -------------------------------------------------------------------------------- promises
+
+
+def _check_ending(one: Case, tuner: _Tuner) -> None:
+    number = int(getattr(signal, one["signal"]))
+    try:
+        status = tuner.process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"{one['signal']} did not end the tuner in {_PATIENCE} s") from None
+    # 0: it was done before; 1: it had nothing to save; -number: Python was still starting.
+    allowed = {0, 1, 128 + number, -number}
+    if status not in allowed:
+        raise Failure(f"exit status {status} after {one['signal']}, not {allowed}: {tuner.printed}")
+    if "Traceback" in tuner.printed and _was_running(tuner.printed):
+        raise Failure(f"a traceback after {one['signal']}: {tuner.printed}")
+    deadline = time.monotonic() + _PATIENCE
+    while left := _members(tuner.process.pid):
+        if time.monotonic() > deadline:
+            raise Failure(f"{len(left)} processes outlived their tuner by {_PATIENCE} s")
+        time.sleep(0.02)
+
+
+def _was_running(printed: str) -> bool:
+    """Whether a traceback is of the command: Ctrl-C while modules are imported is Python's own."""
+    return "KeyboardInterrupt" not in printed
+
+
+def _check_files(home: Path, saved: list[str], killed: bool) -> None:
+    records: set[str] = set()
+    for path in home.rglob("databases/*.json"):
+        try:
+            file = read_file(path)
+        except PyclgemmError as error:
+            raise Failure(f"the database was left unusable: {error}") from error
+        records |= {str(record) for entry in file.entries for record in entry.own}
+    if lost := set(saved) - records:
+        raise Failure(f"saved, and not in the database: {lost}; there are {records}")
+    for path in home.rglob("tuning/*.jsonl"):
+        for line in path.read_text().splitlines():
+            try:
+                json.loads(line)
+            except ValueError:
+                raise Failure(f"a line of the log is {line!r}") from None
+    if not killed and (left := list(home.rglob("*.part"))):
+        raise Failure(f"temporary files were left: {left}")
+
+
+def _trials(home: Path, shape: str) -> list[str]:
+    """The configurations that were logged for a shape, as text."""
+    found = []
+    for path in home.rglob("tuning/*.jsonl"):
+        for line in path.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                document = json.loads(line)
+                if document["shape"] == shape:
+                    found.append(json.dumps(document["config"], sort_keys=True))
+    return found
+
+
+def _check_resumption(home: Path, shape: str) -> None:
+    """A second run knows all logged trials, measures only the best of them again, and saves."""
+    before = _trials(home, shape)
+    again = _start(home, shape, _LONG_BUDGET)
+    deadline = time.monotonic() + _PATIENCE
+    try:
+        while len(_trials(home, shape)) < len(before) + _ENOUGH and time.monotonic() < deadline:
+            time.sleep(0.02)
+        again.process.send_signal(signal.SIGINT)
+        status = again.process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"a second run did not end in {_PATIENCE} s") from None
+    finally:
+        _kill_session(again.process.pid)
+    if status != 0:
+        raise Failure(f"a second run ended with {status}: {again.printed}")
+    resumed = re.search(r"resumed with (\d+) trials", again.printed)
+    if (int(resumed[1]) if resumed else 0) != len(before):
+        raise Failure(f"{len(before)} trials were logged; the second run says {again.printed}")
+    repeated = [config for config in _trials(home, shape)[len(before) :] if config in before]
+    if len(repeated) > _MEASURED_AGAIN:
+        raise Failure(f"{len(repeated)} logged trials were measured again: {repeated}")
+    _check_files(home, [shape], killed=True)

@@ -1,0 +1,54 @@
+"""The command line with a tuner whose measuring process computes its times: no device is asked.
+
+All else is real: the processes, the pipe between them, the log, the database, and the signals.
+`python stub_tuner.py tune ...` is ``python -m pyclgemm tune ...``.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+import zlib
+from dataclasses import asdict
+from typing import Any
+
+from pyclgemm import trial_worker, tuner
+from pyclgemm.cli import main
+from pyclgemm.trial import Outcome, Trial
+from pyclgemm.trial_process import TrialProcess
+from pyclgemm.typical import typical_traits
+
+_TRIAL_SECONDS = 0.02
+
+
+class StubBench:
+    """Measures in the place of `pyclgemm.trial_bench.TrialBench`."""
+
+    def run(self, trial: Trial) -> Outcome:
+        """A time that depends on the configuration alone."""
+        time.sleep(_TRIAL_SECONDS)
+        seconds = _seconds(trial.config)
+        return Outcome("fine", seconds, None if trial.rival is None else _seconds(trial.rival))
+
+    def prepare(self, trials: list[Trial]) -> None:
+        """Nothing is built."""
+
+
+def _seconds(config: Any) -> float:
+    return 1e-6 * (1 + zlib.crc32(repr(config).encode()) / 2**32)
+
+
+def _open_bench(request: dict[str, Any]) -> tuple[StubBench, dict[str, Any]]:
+    return StubBench(), asdict(typical_traits("x86-64-v4"))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["worker"]:
+        trial_worker.serve = functools.partial(trial_worker.serve, open_bench=_open_bench)
+        trial_worker.main()
+    command = [sys.executable, __file__, "worker"]
+    tuner.tune = functools.partial(
+        tuner.tune, open_process=functools.partial(TrialProcess, command=command)
+    )
+    main(prog_name="python -m pyclgemm")
