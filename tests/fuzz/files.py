@@ -49,7 +49,7 @@ _SECONDS = 2.0
 _SECONDS_WITH_BUILD = 8.0
 
 #: Seconds after which the clock on the wall says that nothing goes on, and bytes to go on with.
-_HANG = 30
+_HANG = 15
 _MEMORY = 4 * 2**30
 
 _CPU = CpuConfig(MR=4, NR=16, KC=64, VW=8)
@@ -134,7 +134,7 @@ class _Use:
         start = time.process_time()
         what = f"a {self.case['kind']} file"
         try:
-            with _bounded(self.done):
+            with _bounded(self):
                 _USERS[self.case["kind"]](self)
         except (Failure, KeyboardInterrupt):
             raise
@@ -193,11 +193,11 @@ class _Use:
 
 
 @contextmanager
-def _bounded(what: str) -> Iterator[None]:
+def _bounded(use: _Use) -> Iterator[None]:
     """Neither endless nor with endless memory."""
 
     def end(*_: Any) -> None:
-        raise Failure(f"{what}: it did not end within {_HANG} s")
+        raise Failure(f"a {use.case['kind']} file, {use.done}: it did not end within {_HANG} s")
 
     before = signal.signal(signal.SIGALRM, end)
     limits = resource.getrlimit(resource.RLIMIT_AS)
@@ -375,7 +375,9 @@ def _use_ab_log(use: _Use) -> None:
         "record": 1, "technique": "t", "base": "database", "change": "MR=6", "dtype": "float32",
         "device": "d", "platform": "p", "driver": "1", "version": "0", "date": "2024-01-01",
         "command": "c", "rounds": 5, "verdict": "kept", "ratio": 1.1, "spread": 0.01,
-        "results": [{"shape": "64x64x64", "before": side, "after": side, "ratio": 1.1, "error": 0.01}],
+        "results": [
+            {"shape": "64x64x64", "before": side, "after": side, "ratio": 1.1, "error": 0.01}
+        ],
         "skipped": {"8x8x8": "no"}, "precision": "F32_F32_F32",
     }  # fmt: skip
     path = use.put([line, line], lines=True)
@@ -384,7 +386,8 @@ def _use_ab_log(use: _Use) -> None:
 
 def _use_kernel_cache(use: _Use) -> None:
     """What pyopencl keeps on disk, with bytes changed or cut off; the library must still work."""
-    queue = new_queue(cl.Context([find_device(use.case["device"])]), "in")
+    context = cl.Context([find_device(use.case["device"])])
+    queue = new_queue(context, "in")
     a = np.arange(35, dtype=np.float32).reshape(5, 7)
     use.multiplied = True
     compare("before", pyclgemm.gemm(queue, a, a, trans_b=True), a @ a.T)
@@ -408,7 +411,8 @@ def _use_kernel_cache(use: _Use) -> None:
         for _ in range(4):
             data[use.rng.randrange(min(100, len(data)))] ^= 1 << use.rng.randrange(8)
         path.write_bytes(bytes(data))
-    queue = new_queue(cl.Context([find_device(use.case["device"])]), "in")
+    context = cl.Context([find_device(use.case["device"])])
+    queue = new_queue(context, "in")
     compare("after", pyclgemm.gemm(queue, a, a, trans_b=True), a @ a.T)
 
 

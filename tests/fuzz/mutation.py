@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -27,9 +28,8 @@ STRINGS = (
 )  # fmt: skip
 
 NUMBERS = (
-    0, -1, 1, 2, 3, 7, 255, 2**16, 2**30, 2**31 - 1, 2**31, 2**63, 2**64, 10**30,
-    -(2**31), -(2**63), 0.5, -0.0, 1.0, 1e-320, 1e308, -1e308, float("inf"), float("-inf"), float("nan"), True,
-    False,
+    0, -1, 1, 2, 3, 7, 255, 2**16, 2**30, 2**31 - 1, 2**31, 2**63, 2**64, 10**30, -(2**31),
+    -(2**63), 0.5, -0.0, 1.0, 1e-320, 1e308, -1e308, math.inf, -math.inf, math.nan, True, False,
 )  # fmt: skip
 
 _OTHERS: tuple[Any, ...] = (None, [], {}, [[]], {"": None}, [None] * 3, {"path": "cpu"})
