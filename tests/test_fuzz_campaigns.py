@@ -70,11 +70,11 @@ def test_threads(number: int) -> None:
     _run(Threads(), case | {"rounds": 10, "calls": case["calls"][:2]})
 
 
-@pytest.mark.parametrize("kind", ["calls", "queues"])
-def test_memory(kind: str) -> None:
-    number = {"calls": 600, "queues": 60}[kind]
+@pytest.mark.parametrize(("kind", "number"), [("calls", 2500), ("queues", 120)])
+def test_memory(kind: str, number: int) -> None:
     case = {
-        "device": device_names()[0], "kind": kind, "order": "in", "number": number, "seed": SEED
+        "device": device_names()[0], "kind": kind, "order": "in", "number": number, "side": 6,
+        "seed": SEED,
     }  # fmt: skip
     _run(Memory(), case)
 
