@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -102,25 +102,30 @@ def at_line(strike: Strike, make: Callable[[], BaseException]) -> Iterator[None]
         sys.settrace(before)
 
 
-@contextmanager
-def by_signal(strike: Strike, seconds: float) -> Iterator[None]:
-    """Raise from a signal handler after some time. Only in the main thread."""
-    inside = True
+class by_signal(AbstractContextManager[None]):  # noqa: N801 - used as the functions are
+    """Raise from a signal handler after some time. Only in the main thread.
 
-    def handle(_: int, frame: FrameType | None) -> None:
-        if inside:
-            place = frame and f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-            strike.here(f"a signal after {seconds * 1e6:.0f} us at {place}")
-            raise InjectedInterrupt
+    A class and no generator: the signal may come while this context is entered or left, and a
+    generator would then be ended by whoever lets go of it.
+    """
 
-    before = signal.signal(signal.SIGALRM, handle)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
-        yield
-    finally:
-        inside = False
+    def __init__(self, strike: Strike, seconds: float) -> None:
+        self._strike, self._seconds = strike, max(seconds, 1e-6)
+        self._inside = True
+
+    def __enter__(self) -> None:
+        signal.signal(signal.SIGALRM, self._handle)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *_: object) -> None:
+        self._inside = False
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+
+    def _handle(self, _: int, frame: FrameType | None) -> None:
+        if self._inside:
+            place = frame and f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            self._strike.here(f"a signal after {self._seconds * 1e6:.0f} us at {place}")
+            raise InjectedInterrupt
 
 
 def cl_error(routine: str, status: str) -> cl.Error:

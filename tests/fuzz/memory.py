@@ -32,6 +32,7 @@ _SLACK = 8 * 2**20
 #: Samples of resident memory in a case.
 _SAMPLES = 400
 
+#: Rows and columns of the arrays.
 _SIDE = 48
 
 
@@ -49,7 +50,9 @@ class Memory:
                 "device": rng.choice(device_names()),
                 "kind": kind,
                 "order": rng.choice(("in", "out")),
-                "number": {"calls": 6000, "queues": 400, "contexts": 40}[kind],
+                # Enough that the first tenth fills what is kept on purpose.
+                "number": {"calls": 20_000, "queues": 400, "contexts": 200}[kind],
+                "side": _SIDE,
                 "seed": rng.randrange(2**31),
             }
 
@@ -97,22 +100,20 @@ def _buffers_alive() -> int:
 class _Calls:
     """Random calls on one queue, whose operands are views of a few arrays.
 
-    Arrays of 48 x 48 have 110,592 shapes (m, n, k), so most calls meet a product that was not
+    Rows and columns vary from 1 to 48 in several kinds of calls, so many calls meet a product that was not
     prepared or was dropped since. The kernels are few: those of a configuration.
     """
 
-    def __init__(self, queue: Any, rng: random.Random) -> None:
-        self._queue, self._rng = queue, rng
+    def __init__(self, queue: Any, rng: random.Random, side: int) -> None:
+        self._queue, self._rng, self._side = queue, rng, side
         numbers = np.random.default_rng(rng.randrange(2**31))
-        self._host = [
-            numbers.integers(-3, 4, (2, _SIDE, _SIDE)).astype(np.float32) for _ in range(3)
-        ]
+        self._host = [numbers.integers(-3, 4, (2, side, side)).astype(np.float32) for _ in range(3)]
         self._a, self._b, self._c = (cl_array.to_device(queue, one) for one in self._host)
         self._bias = self._c[0, 0]
         #: Views with full rows: (stack of `size` rows), which leaves shape changes to be cheap.
-        self._rows = [self._a[0, :size] for size in range(1, _SIDE + 1)]
-        self._columns = [self._b[0][:, :size] for size in range(1, _SIDE + 1)]
-        self._addends = [self._c[0][:size] for size in range(1, _SIDE + 1)]
+        self._rows = [self._a[0, :size] for size in range(1, side + 1)]
+        self._columns = [self._b[0][:, :size] for size in range(1, side + 1)]
+        self._addends = [self._c[0][:size] for size in range(1, side + 1)]
         self._config = CpuConfig(MR=4, NR=16, KC=64, VW=8)
         self._done = 0
         self._kinds: list[Callable[[int, int], tuple[Any, Callable[[], np.ndarray]]]] = [
@@ -121,7 +122,7 @@ class _Calls:
         ]  # fmt: skip
 
     def __call__(self) -> None:
-        m, n = self._rng.randrange(_SIDE), self._rng.randrange(_SIDE)
+        m, n = self._rng.randrange(self._side), self._rng.randrange(self._side)
         got, wanted = self._rng.choice(self._kinds)(m, n)
         self._done += 1
         if self._done % 64 == 0:  # so that the work on its way is bounded, and results are right
@@ -169,12 +170,12 @@ class _Calls:
         """A shape that is asked for often, so that it stays prepared."""
         del m, n
         got = pyclgemm.gemm(self._queue, self._a[0], self._b[0])
-        return got, lambda: self._product(_SIDE - 1, _SIDE - 1)
+        return got, lambda: self._product(self._side - 1, self._side - 1)
 
 
 def _calls(case: Case) -> Callable[[], None]:
     queue = new_queue(shared_context(case["device"]), case["order"])
-    return _Calls(queue, random.Random(case["seed"]))
+    return _Calls(queue, random.Random(case["seed"]), case["side"])
 
 
 def _queues(case: Case) -> Callable[[], None]:

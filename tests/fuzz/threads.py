@@ -38,6 +38,11 @@ from .exact import (
 )
 from .resident import resident_bytes
 
+#: Runtimes whose out-of-order queues cannot be used by several threads. With Intel's, launches
+#: that wait for one another's events stop for ever: 8 threads that enqueue 3 such launches and
+#: read the result, again and again, on queues of their own, do it without this library, too.
+_IN_ORDER_ONLY = ("Intel(R) OpenCL",)
+
 #: Bytes by which a soak may grow after its first tenth.
 _SLACK = 64 * 2**20
 
@@ -106,6 +111,8 @@ class _Team:
         self._stop = threading.Event()
         self._until = time.monotonic() + case["seconds"] if "seconds" in case else None
         orders = ("in", "out") if case["order"] == "both" else (case["order"],)
+        if set(case["devices"]) & set(_IN_ORDER_ONLY):
+            orders = ("in",)
         #: Contexts, each with the queues that threads share, and the calls on them.
         self._contexts = []
         for platform in case["devices"]:
