@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ArgumentError
+from .printable import printable
 
 #: Of the form of a record.
 _VERSION = 1
@@ -208,7 +209,7 @@ def _row(record: Record) -> tuple[str, ...]:
         )
     change = record.change if record.base == "database" else f"{record.base} -> {record.change}"
     cells = (record.technique, f"`{change}`", f"{record.device}, {record.types}", shapes, *measured)
-    return tuple(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return tuple(printable(cell.replace("|", "\\|").replace("\n", " ")) for cell in cells)
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -81,7 +81,7 @@ def precision(
     from .discovery import choose_device
     from .precision_bench import PrecisionBench
 
-    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False)
     chosen = choose_device(device).device
     assert chosen is not None
     size = _CPU_SIZE if type_of(chosen) == "cpu" else _GPU_SIZE

@@ -60,7 +60,7 @@ def profile(
     from .profile import profile as profile_product
     from .profile_table import profile_table
 
-    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False)
     with console.status("looking for devices") as status:
 
         def report(what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from .database import Database
 from .device import DeviceTraits
 from .errors import ArgumentError, ConfigError
 from .inquiry import choose
+from .printable import printable
 from .problem import GemmProblem
 from .select import Choice, select
 
@@ -79,7 +81,7 @@ def parse_config(text: str) -> AskedConfig:
     path, _, rest = text.partition(":")
     if path in FAMILIES:
         return AskedConfig(path, parse_assignments(rest) if rest else {})
-    if Path(text).is_file():
+    if os.path.isfile(text):
         return _from_file(Path(text))
     raise ArgumentError(
         f"config is {text!r}; {DATABASE!r}, a path ({', '.join(FAMILIES)}) with parameters such "
@@ -95,7 +97,7 @@ def parse_change(text: str) -> AskedConfig:
     ArgumentError
         If it is neither.
     """
-    if "=" in text and ":" not in text and not Path(text).is_file():
+    if "=" in text and ":" not in text and not os.path.isfile(text):
         return AskedConfig(None, parse_assignments(text))
     return parse_config(text)
 
@@ -154,6 +156,6 @@ def _from_file(path: Path) -> AskedConfig:
     for name, value in parameters.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise ArgumentError(
-                f"config file {str(path)!r}: {name} is {value!r}; an integer is wanted"
+                f"config file {str(path)!r}: {printable(name)} is {value!r}; an integer is wanted"
             )
     return AskedConfig(content["path"], parameters)

@@ -11,6 +11,7 @@ from typing import Any
 from .config import config_from_dict
 from .constraints import violations
 from .errors import ConfigError, DatabaseError
+from .printable import printable
 from .records import Entry, Match, Record, Source, Threshold
 
 
@@ -103,7 +104,7 @@ class DatabaseFile:
 
     def __str__(self) -> str:
         place = "" if self.built_in else f" in {self.path}"
-        return f"{self.match}{place} ({self.source.text})"
+        return printable(f"{self.match}{place} ({self.source.text})")
 
 
 def _make_entry(document: dict[str, Any], place: str) -> Entry:

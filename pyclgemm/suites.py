@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def parse_products(text: str) -> list[GemmShape]:
     shapes: dict[GemmShape, None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         found: Sequence[GemmShape] | None = _named(item)
-        if found is None and Path(item).is_file():
+        if found is None and os.path.isfile(item):
             found = _from_file(Path(item))
         if found is None:
             raise ArgumentError(
