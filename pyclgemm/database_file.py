@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DatabaseError, DatabaseWarning
+from .printable import printable
 from .record_document import read_record, record_document
 from .records import Entry, Match, Source, Threshold
 
@@ -127,7 +128,7 @@ class DatabaseFile:
 
     def __str__(self) -> str:
         place = "" if self.built_in else f" in {self.path}"
-        return f"{self.match}{place} ({self.source.text})"
+        return printable(f"{self.match}{place} ({self.source.text})")
 
 
 def _make_entry(document: dict[str, Any], place: str, refused: list[str]) -> Entry:
