@@ -138,6 +138,11 @@ class _Use:
                 _USERS[self.case["kind"]](self)
         except (Failure, KeyboardInterrupt):
             raise
+        except pyclgemm.DatabaseError as error:
+            if self.path.name not in str(error) and "PYCLGEMM_DATABASES" not in str(error):
+                raise Failure(
+                    f"{what}, {self.done}: {error}; this does not name the file"
+                ) from error
         except pyclgemm.PyclgemmError as error:
             str(error).encode("utf-8", errors="strict" if not self.case["place"] else "replace")
         except Exception as error:
@@ -244,7 +249,7 @@ def _use_database(use: _Use) -> None:
 
 
 def _use_user_database(use: _Use) -> None:
-    use.put(_database_document(use.rng), path=use.home / "data/pyclgemm/databases/mine.json")
+    use.put(_database_document(use.rng), path=use.home / "data/pyclgemm/databases" / use.path.name)
     load_database.cache_clear()
     use.command("explain", "13x21x17*4", "--architecture", "x86-64-v4")
     use.multiply()

@@ -100,8 +100,8 @@ def _buffers_alive() -> int:
 class _Calls:
     """Random calls on one queue, whose operands are views of a few arrays.
 
-    Rows and columns vary from 1 to 48 in several kinds of calls, so many calls meet a product that
-    was not prepared or was dropped since. The kernels are few: those of a configuration.
+    Rows and columns vary from 1 to `side` in several kinds of calls, so many calls meet a product
+    that was not prepared, or was dropped since. The kernels are few: those of a configuration.
     """
 
     def __init__(self, queue: Any, rng: random.Random, side: int) -> None:
