@@ -15,6 +15,7 @@ from .call_arguments import check_scalars, does_read_c, facts_of, on_device
 from .config import Config, as_config
 from .epilogue import Epilogue
 from .errors import ArgumentError
+from .launch_sequence import LaunchSequence
 from .operands import check_dtype
 from .plan import GemmPlan
 from .prepare import build_sequence, choose, describe_product, result_shape
@@ -211,6 +212,7 @@ def plan(
         alpha=alpha,
         beta=beta if reads_c else 0.0,
         allocate=lambda: allocate_result(queue, product, allocator, shape),
+        takes_c=c is not None,
     )
 
 
@@ -269,6 +271,24 @@ def run_on_device(
     allocator: Any, wait_for: Any, *, batched: bool = False,
 ) -> tuple[Any, cl.Event | None]:  # fmt: skip
     """One launch, of operands on the device; those of a batch are stacks or sequences."""
+    product, sequence, alpha, beta, reads_c = prepare_on_device(
+        queue, a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config,
+        batched=batched,
+    )  # fmt: skip
+    if out is None:
+        shape = result_shape(a, b, trans_a, trans_b) if batched else None
+        out = allocate_result(queue, product, allocator, shape)
+    bias = None if epilogue is None else epilogue.bias
+    event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
+    return out, event
+
+
+def prepare_on_device(
+    queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, epilogue: Epilogue | None,
+    alpha: Any, beta: Any, trans_a: Any, trans_b: Any, precision: Any, config: Any, *,
+    batched: bool,
+) -> tuple[Product, LaunchSequence, Any, Any, bool]:  # fmt: skip
+    """Check, choose and build: the product, its launches, alpha, beta, and whether c is read."""
     plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
     if not plain or a.dtype.kind == "i":
         alpha, beta = check_scalars(alpha, beta, a.dtype.name)
@@ -291,12 +311,7 @@ def run_on_device(
         )  # fmt: skip
         prepared = product, build_sequence(queue, product, choose(queue, product, config))
         kept.keep(key, prepared)
-    product, sequence = prepared
-    if out is None:
-        shape = result_shape(a, b, trans_a, trans_b) if batched else None
-        out = allocate_result(queue, product, allocator, shape)
-    event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
-    return out, event
+    return *prepared, alpha, beta, reads_c
 
 
 def allocate_result(

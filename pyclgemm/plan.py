@@ -45,6 +45,7 @@ class GemmPlan:
         alpha: complex | float,
         beta: complex | float,
         allocate: Any,
+        takes_c: bool,
     ) -> None:
         self.choice = choice
         self.product = product
@@ -58,6 +59,7 @@ class GemmPlan:
         self._alpha = alpha
         self._beta = beta
         self._allocate = allocate
+        self._takes_c = takes_c
 
     def __call__(
         self,
@@ -93,8 +95,8 @@ class GemmPlan:
         ShapeError, DtypeError
             If an array differs from what the plan was made for.
         ArgumentError
-            If c is missing, or given where the plan reads none, or if `out` shares memory
-            with an operand.
+            If c is missing, or given where the plan was made without one, or if `out` shares
+            memory with an operand.
         """
         if out is None:
             out = self._allocate()
@@ -106,7 +108,9 @@ class GemmPlan:
                 raise ArgumentError("c is missing; this plan adds beta * c")
             self._c.check("c", c)
         elif c is not None:
-            raise ArgumentError("c is given; this plan was made without one")
+            if not self._takes_c:
+                raise ArgumentError("c is given; this plan was made without one")
+            c = None  # beta is zero, so that c is not read
         event = self._sequence.enqueue(
             a, b, out, c, self._bias, self._alpha, self._beta, wait_for, add_event or return_event
         )

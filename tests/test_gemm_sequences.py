@@ -82,6 +82,19 @@ def test_two_buffers_are_two_launches(queue: Any, rng: Any) -> None:
         assert_close(got, expected_gemm(host_a[number], b[number]))
 
 
+def test_a_launch_that_cannot_be_leaves_the_result_as_it_was(queue: Any, rng: Any) -> None:
+    """The matrix that is alone in its buffer is no batch, as this family takes them only."""
+    together, _ = _matrices(queue, rng, 3, (5, 5), True)
+    alone, _ = _matrices(queue, rng, 1, (5, 5), True)
+    out = cl_array.empty(queue, (4, 5, 5), np.float32)
+    out.fill(7)
+    config = CONFIGS["small"]
+    skip_if_refused(queue, config)
+    with pytest.raises(pyclgemm.ConfigError, match="single product"):
+        pyclgemm.gemm_batched(queue, together + alone, together + alone, out=out, config=config)
+    assert (out.get() == 7).all()
+
+
 def test_offsets_are_uploaded_where_they_change(queue: Any, rng: Any) -> None:
     a, host_a = _matrices(queue, rng, 5, (6, 6), True)
     out = cl_array.zeros(queue, (5, 6, 6), np.float32)

@@ -55,6 +55,16 @@ def test_plan_with_everything(queue: Any, rng: Any) -> None:
         assert_close(made(a, b, c).get(), expected)
 
 
+def test_a_plan_whose_beta_is_zero_takes_the_addend_and_does_not_read_it(queue: Any) -> None:
+    hosts, (a, b, c) = _operands(queue, 0)
+    c.fill(np.nan)
+    made = pyclgemm.plan(queue, a, b, c, beta=0.0)
+    assert_close(made(a, b, c).get(), expected_gemm(*hosts[:2]))
+    assert_close(made(a, b).get(), expected_gemm(*hosts[:2]))
+    with pytest.raises(pyclgemm.ArgumentError, match="made without one"):
+        pyclgemm.plan(queue, a, b)(a, b, c)
+
+
 def test_plan_in_place(queue: Any) -> None:
     _, (a, b, c) = _operands(queue, 0)
     made = pyclgemm.plan(queue, a, b, c, beta=1.0, out=c)
