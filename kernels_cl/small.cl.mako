@@ -83,40 +83,49 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${store()}
 }
 
-## A work-item's vectors of an operand of all products, neighbours beside neighbours, into registers.
-<%def name="fetch(one)" filter="trim">
-<%
-    count = -(-tiling.products * one.vectors // tiling.work_items)
-    conjugate = getattr(problem, one.name).conjugate
-    signs = element.conjugation(one.width) if conjugate else ""
-    matrix = f"{one.name}_offsets[first_product + copied]" if getattr(problem, one.name).scattered else f"(first_product + copied) * {one.name}_batch_stride"
-%>
-    ${element.vector(one.width)} ${one.name}_fetched[${count}];
-    #pragma unroll
-    for (int i = 0; i < ${count}; ++i) {
+## A work-item's vectors of an operand of all products, neighbours beside neighbours: a statement for each.
+<%def name="each_vector(one, unrolling, statement)" filter="trim">
+    #pragma unroll ${unrolling}
+    for (int i = 0; i < ${tiling.copies(one)}; ++i) {
         const int number = i * ITEMS + item;
         const int copied = number / ${one.vectors};  // the product
         const int line = number % ${one.vectors} / ${one.length // one.width};
         const int place = number % ${one.length // one.width} * ${one.width};
         if (${"" if tiling.products * one.vectors % tiling.work_items == 0 else f"copied < PRODUCTS && "}first_product + copied < batch) {
-            ${one.name}_fetched[i] = ${element.load(f"{one.name} + {matrix} + {one.name.upper()}_AT({one.at('line', 'place')})", one.width)}${signs};
+            ${statement}
         }
     }
 </%def>
 
+## Where such a vector lies.
+<%def name="in_global(one)" filter="trim">
+<%
+    layout = getattr(problem, one.name)
+    signs = element.conjugation(one.width) if layout.conjugate else ""
+    matrix = f"{one.name}_offsets[first_product + copied]" if layout.scattered else f"(first_product + copied) * {one.name}_batch_stride"
+%>
+${element.load(f"{one.name} + {matrix} + {one.name.upper()}_AT({one.at('line', 'place')})", one.width)}${signs}
+</%def>
+<%def name="in_local(one)" filter="trim">
+*(__local ${element.vector(one.width)} *)(${one.name}_local + copied * ${one.size} + line * ${one.pitch} + place)
+</%def>
+
+## Into registers, so that all loads are on their way at once; more than fit there go straight to
+## local memory, and the loop stays one.
+<%def name="fetch(one)" filter="trim">
+% if tiling.fits_registers(one, element):
+    ${element.vector(one.width)} ${one.name}_fetched[${tiling.copies(one)}];
+    ${each_vector(one, "", f"{one.name}_fetched[i] = {capture(in_global, one)};")}
+% else:
+    ${each_vector(one, 8, f"{capture(in_local, one)} = {capture(in_global, one)};")}
+% endif
+</%def>
+
 ## From there to local memory.
 <%def name="stage(one)" filter="trim">
-<% count = -(-tiling.products * one.vectors // tiling.work_items) %>
-    #pragma unroll
-    for (int i = 0; i < ${count}; ++i) {
-        const int number = i * ITEMS + item;
-        const int copied = number / ${one.vectors};
-        const int line = number % ${one.vectors} / ${one.length // one.width};
-        const int place = number % ${one.length // one.width} * ${one.width};
-        if (${"" if tiling.products * one.vectors % tiling.work_items == 0 else f"copied < PRODUCTS && "}first_product + copied < batch) {
-            *(__local ${element.vector(one.width)} *)(${one.name}_local + copied * ${one.size} + line * ${one.pitch} + place) = ${one.name}_fetched[i];
-        }
-    }
+% if tiling.fits_registers(one, element):
+    ${each_vector(one, "", f"{capture(in_local, one)} = {one.name}_fetched[i];")}
+% endif
 </%def>
 
 ## The values of a step of k at a work-item's rows or columns.

@@ -19,6 +19,10 @@ from .small_configs import SmallConfig, SmallCpuConfig
 #: Bytes of the widest access to local and global memory.
 _WIDEST_BYTES = 16
 
+#: Bytes of an operand that a work-item holds in registers at most while it copies. NVIDIA's compiler
+#: needs minutes for an array of 768 registers.
+_FETCHED_BYTES = 512
+
 
 @dataclass(frozen=True)
 class SmallOperand:
@@ -94,6 +98,14 @@ class SmallTiling:
     def work_items(self) -> int:
         """Work-items of a group."""
         return self.products * self.items_of_product
+
+    def copies(self, operand: SmallOperand) -> int:
+        """Vectors of an operand that a work-item copies."""
+        return math.ceil(self.products * operand.vectors / self.work_items)
+
+    def fits_registers(self, operand: SmallOperand, element: ElementType) -> bool:
+        """Whether a work-item may hold all vectors that it copies at once."""
+        return self.copies(operand) * operand.width * element.bytes <= _FETCHED_BYTES
 
     def local_bytes(self, element: ElementType) -> int:
         """Bytes of local memory of a group."""
