@@ -11,6 +11,7 @@ from typing import Any
 
 from .errors import ArgumentError
 from .json_text import parse_json
+from .printable import printable
 from .user_files import Purpose, append_line
 
 #: What a log is to errors of writing.
@@ -201,7 +202,7 @@ def _row(record: Record) -> tuple[str, ...]:
         )
     change = record.change if record.base == "database" else f"{record.base} -> {record.change}"
     cells = (record.technique, f"`{change}`", f"{record.device}, {record.types}", shapes, *measured)
-    return tuple(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return tuple(printable(cell.replace("|", "\\|").replace("\n", " ")) for cell in cells)
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict, fields
+from datetime import date
 from pathlib import Path
 
 import pyopencl as cl
@@ -83,7 +84,9 @@ def _read(path: Path) -> Ceilings | None:
         numbers = [
             ceilings.global_memory, ceilings.launch_seconds, *ceilings.arithmetic.values(),
             *ceilings.units.values(),
+            *(one for one in (ceilings.cache, ceilings.local_memory) if one is not None),
         ]  # fmt: skip
+        date.fromisoformat(ceilings.date)
         return ceilings if all(0 < number < math.inf for number in numbers) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

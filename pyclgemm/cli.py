@@ -17,6 +17,7 @@ from .cli_tune import tune
 from .discovery import choose_device, find_devices, working_devices
 from .errors import PyclgemmError
 from .interruption import ended_as_by_hand
+from .printable import printable
 from .tables import device_table
 
 #: Columns for tables that go to a file or a pipe, where nobody's terminal is too narrow.
@@ -37,11 +38,11 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except PyclgemmError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(printable(str(error), lines=True)) from error
 
 
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False)
 
 
 def _version() -> str:

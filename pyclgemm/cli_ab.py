@@ -130,7 +130,7 @@ def ab(
     from .ab_table import record_table
     from .discovery import choose_device
 
-    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False)
     path = log or default_log()
     check_writable(path, LOG)
     command = shlex.join(["python", "-m", "pyclgemm", "ab", *_arguments_of(context)])

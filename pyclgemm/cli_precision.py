@@ -94,7 +94,7 @@ def precision(
     for path, purpose in ((csv, TABLE), (plot, PLOT)):
         if path is not None:
             check_writable(path, purpose)
-    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False)
     chosen = choose_device(device).device
     assert chosen is not None
     size = _CPU_SIZE if type_of(chosen) == "cpu" else _GPU_SIZE

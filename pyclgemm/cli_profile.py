@@ -64,7 +64,7 @@ def profile(
 
     if plot is not None:
         check_writable(plot, PLOT)
-    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False)
     with console.status("looking for devices") as status:
 
         def report(what: str) -> None:

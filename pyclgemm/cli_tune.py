@@ -87,7 +87,8 @@ def tune(
     from .tuning_report import dry_run_tables, outcome_lines, result_table
     from .tuning_result import check_destination, save_result, unsaved_text
 
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    width = None if sys.stdout.isatty() else 120
+    console = Console(width=width, highlight=False, markup=False)
     if dry_run:
         for table in dry_run_tables(device, dtype, precision, shapes, budget):
             console.print(table)

@@ -13,6 +13,7 @@ from .device import DeviceTraits
 from .errors import ArgumentError, ConfigError, shown
 from .inquiry import choose
 from .json_text import read_json
+from .printable import printable
 from .problem import GemmProblem
 from .resources import names_file
 from .select import Choice, select
@@ -179,6 +180,7 @@ def _from_file(path: Path) -> AskedConfig:
     for name, value in parameters.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise ArgumentError(
-                f"config file {str(path)!r}: {name[:60]} is {shown(value)}; an integer is wanted"
+                f"config file {str(path)!r}: {printable(name[:60])} is {shown(value)}; "
+                "an integer is wanted"
             )
     return AskedConfig(family, parameters)

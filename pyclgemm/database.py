@@ -115,7 +115,7 @@ def load_database() -> Database:
     environment: list[Path] = []
     for name in filter(None, os.environ.get("PYCLGEMM_DATABASES", "").split(os.pathsep)):
         path = Path(name)
-        if not path.exists():
+        if not os.path.exists(path):  # false, too, for what is no name of a file
             raise DatabaseError(
                 f"PYCLGEMM_DATABASES names {name}, which does not exist; "
                 f"it takes folders and files separated by {os.pathsep!r}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DatabaseError, DatabaseWarning
+from .printable import printable
 from .record_document import read_record, record_document
 from .records import Entry, Match, Source, Threshold
 
@@ -72,7 +73,8 @@ class DatabaseFile:
         """
         entries, refused = self._parsed
         for reason in refused[:_MOST_TOLD]:
-            warnings.warn(f"{reason}; the record is left out", DatabaseWarning, stacklevel=2)
+            told = printable(f"{reason}; the record is left out", lines=True)
+            warnings.warn(told, DatabaseWarning, stacklevel=2)
         if (more := len(refused) - _MOST_TOLD) > 0:
             warnings.warn(
                 f"{self.path}: {more} more records are left out", DatabaseWarning, stacklevel=2
@@ -127,7 +129,7 @@ class DatabaseFile:
 
     def __str__(self) -> str:
         place = "" if self.built_in else f" in {self.path}"
-        return f"{self.match}{place} ({self.source.text})"
+        return printable(f"{self.match}{place} ({self.source.text})")
 
 
 def _make_entry(document: dict[str, Any], place: str, refused: list[str]) -> Entry:

@@ -222,6 +222,7 @@ def print_agreement(console: Console, agreement: Agreement) -> None:
         f"Right digits: pyclgemm {agreement.accuracy:.1%}, "
         f"scikit-learn {agreement.reference_accuracy:.1%}.",
         highlight=False,
+        markup=True,
     )
 
 

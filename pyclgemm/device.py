@@ -12,6 +12,7 @@ import pyopencl as cl
 from .host import HostCpu, host_cpu, level_of_macros
 from .interpreter_exit import InRuntime
 from .naming import amd_architecture, intel_architecture, is_software, normalized_vendor
+from .printable import printable
 from .probe import Probe, probe_device
 from .wgmma_probe import wgmma_refusal
 
@@ -124,8 +125,8 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         vendor=_vendor(device, kind, host),
         type=kind,
         architecture=architecture,
-        platform=device.platform.name.strip(),
-        driver=device.driver_version.strip(),
+        platform=platform_name(device.platform),
+        driver=printable(device.driver_version.strip()),
         compute_units=device.max_compute_units,
         max_work_group_size=device.max_work_group_size,
         local_memory_bytes=LOCAL_MEMORY_BYTES.get(architecture, device.local_mem_size),
@@ -185,7 +186,12 @@ def name_of(device: cl.Device) -> str:
     """The device's name; on AMD's drivers the board's, since theirs is the architecture."""
     board = _optional(device, "board_name_amd")
     name: str = board.strip() if isinstance(board, str) else ""
-    return name or device.name.strip()
+    return printable(name or device.name.strip())
+
+
+def platform_name(platform: cl.Platform) -> str:
+    """The platform's name."""
+    return printable(platform.name.strip())
 
 
 def _vendor(device: cl.Device, kind: str, host: HostCpu) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyopencl as cl
 
-from .device import DeviceTraits, name_of, traits_of, type_of
+from .device import DeviceTraits, name_of, platform_name, traits_of, type_of
 from .errors import ArgumentError, UnsupportedError
 from .naming import is_software
 from .probe import summary
@@ -151,10 +151,10 @@ def _list_devices() -> tuple[list[cl.Device], list[FoundDevice]]:
         try:
             offered = platform.get_devices()
         except cl.Error as error:
-            empty.append(FoundDevice(platform.name.strip(), "", None, None, summary(error)))
+            empty.append(FoundDevice(platform_name(platform), "", None, None, summary(error)))
             continue
         if not offered:
-            empty.append(FoundDevice(platform.name.strip(), "", None, None, NO_DEVICE))
+            empty.append(FoundDevice(platform_name(platform), "", None, None, NO_DEVICE))
         devices += offered
     return sorted(devices, key=preference, reverse=True), empty
 
@@ -165,7 +165,7 @@ def _examine(device: cl.Device) -> FoundDevice:
         traits = traits_of(device)
     except UnsupportedError as error:
         reason = str(error).removeprefix(f"{name_of(device)} ")
-    return FoundDevice(device.platform.name.strip(), name_of(device), device, traits, reason)
+    return FoundDevice(platform_name(device.platform), name_of(device), device, traits, reason)
 
 
 def _names(one: FoundDevice) -> str:

@@ -137,7 +137,8 @@ class TrialProcess:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             encoding="utf-8",
-            env=os.environ | {"PYTHONPATH": path},
+            # Its current folder may be anybody's: nothing is imported from there.
+            env=os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
         )
         self._answers = queue.Queue()
         threading.Thread(

@@ -1,0 +1,296 @@
+"""What comes from others is data: no string of a file, a device or the environment becomes code."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import pyclgemm.kernel_source
+from pyclgemm.ab_record import Record, markdown_table
+from pyclgemm.ceilings import Ceilings
+from pyclgemm.ceilings_cache import ceilings_of
+from pyclgemm.cli import main
+from pyclgemm.config_text import parse_change, parse_config
+from pyclgemm.database import load_database, reload_database
+from pyclgemm.discovery import FoundDevice
+from pyclgemm.errors import PyclgemmError
+from pyclgemm.inquiry import Inquiry, choose, kernel_sources, product_of
+from pyclgemm.naming import intel_architecture
+from pyclgemm.printable import printable
+from pyclgemm.tables import device_table
+from pyclgemm.trial_process import TrialProcess
+from pyclgemm.tuning_log import device_slug, user_log
+from pyclgemm.typical import typical_traits
+
+CPU = typical_traits("x86-64-v3")
+CUBE = Inquiry(64, 64, 64)
+
+#: Each has the word by which it would be found again.
+HOSTILE = [
+    '"); __kernel void evil(',
+    "*/ evil /*",
+    "evil\n#include </etc/passwd>\n",
+    "${__import__('os').system('touch evil')}",
+    "<% import os; os.system('touch evil') %>",
+    "\n% for evil in range(9):\n",
+    "-cl-opt-disable -I evil",
+    "../../../../evil",
+    "/evil",
+    "$(touch evil)",
+    "\x1b[2J\x1b]0;evil\x07",
+    "[bold red link=https://evil]evil[/]",
+    "evil \u202e\u2066",
+    "evil \ud800",
+    "evil \x00",
+    "evil" * 2000,
+]
+EVERY = pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
+
+RECORD = {
+    "path": "cpu",
+    "shape": [64, 64, 64],
+    "layout": "NN",
+    "alignment": 1,
+    "gflops": 10.0,
+    "config": {"MR": 4, "NR": 16, "KC": 64, "VW": 8},
+}
+DOCUMENT = {
+    "schema": 1,
+    "match": {
+        "level": "device", "type": "cpu", "vendor": "intel", "architecture": "x86-64-v3",
+        "device": CPU.name,
+    },
+    "source": {"kind": "measured", "text": "of a test"},
+    "entries": [
+        {"dtype": "float32", "precision": "F32_F32_F32", "records": [RECORD]},
+        {
+            "dtype": "bfloat16", "precision": "BF16_BF16_F32", "records": [],
+            "like": {"dtype": "float32", "precision": "F32_F32_F32"},
+        },
+    ],
+}  # fmt: skip
+
+
+def places(document: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the leaves of a document are."""
+    if isinstance(document, (dict, list)):
+        items = document.items() if isinstance(document, dict) else enumerate(document)
+        for key, value in items:
+            yield from places(value, (*place, key))
+    else:
+        yield place
+
+
+def with_leaf(place: tuple[Any, ...], text: str) -> Any:
+    """The document with `text` as the leaf."""
+    changed = copy.deepcopy(DOCUMENT)
+    inner: Any = changed
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = text
+    return changed
+
+
+def with_key(place: tuple[Any, ...], text: str) -> Any:
+    """The document with `text` as the name of the leaf."""
+    changed = copy.deepcopy(DOCUMENT)
+    inner: Any = changed
+    for key in place[:-1]:
+        inner = inner[key]
+    if isinstance(inner, dict):
+        inner[text] = inner.pop(place[-1])
+    return changed
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
+    """A user's folder, beside which nothing is to be written."""
+    inside = tmp_path / "here" / "user"
+    inside.mkdir(parents=True)
+    monkeypatch.chdir(inside)
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(inside))
+    yield inside
+    monkeypatch.undo()
+    reload_database()
+    assert not [path for path in tmp_path.rglob("*") if inside not in path.parents][2:]
+    assert not list(tmp_path.rglob("evil"))
+
+
+def sources(inquiry: Inquiry = CUBE, traits: Any = CPU) -> list[Any]:
+    """The kernels of a product by the loaded databases, and their choice."""
+    product = product_of(inquiry)
+    choice = choose(product.problem, traits, load_database())
+    return kernel_sources(product, choice.config, traits)
+
+
+def assert_harmless(shown: str) -> None:
+    """Nothing that a terminal would obey."""
+    assert printable(shown, lines=True) == shown
+
+
+def run(*arguments: str) -> str:
+    """What a command shows; it ends by itself, with a message at worst."""
+    result = CliRunner().invoke(main, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.output
+
+
+@pytest.mark.parametrize("changed", [with_leaf, with_key])
+@EVERY
+def test_no_string_of_a_database_reaches_source_text(
+    folder: Path, monkeypatch: Any, evil: str, changed: Any
+) -> None:
+    plain = sources()
+    for place in places(DOCUMENT):
+        file = folder / "database.json"
+        file.write_text(json.dumps(changed(place, evil)))
+        monkeypatch.setenv("PYCLGEMM_DATABASES", str(file))
+        load_database.cache_clear()
+        try:
+            kernels = sources()
+        except PyclgemmError as error:
+            # What is shown of it is part of a message.
+            assert_harmless(run("explain", "64x64x64", "--architecture", "x86-64-v3"))
+            assert len(str(error)) < 100_000
+            continue
+        # Where it was taken, it chose: what is built, is made of numbers and known words.
+        assert {kernel.name for kernel in kernels} <= {"gemm_cpu"}
+        for kernel in (*kernels, *plain):
+            assert "evil" not in kernel.text + kernel.options + kernel.name
+        assert_harmless(run("explain", "64x64x64", "--architecture", "x86-64-v3"))
+
+
+@EVERY
+def test_no_string_of_a_configuration_file_reaches_source_text(folder: Path, evil: str) -> None:
+    whole = {"path": "cpu", **RECORD["config"]}  # type: ignore[dict-item]
+    documents = [{**whole, name: evil} for name in whole]
+    documents += [{**whole, evil: 1}, [evil], evil]  # type: ignore[list-item]
+    file = folder / "config.json"
+    for document in documents:
+        file.write_text(json.dumps(document))
+        with pytest.raises(PyclgemmError):
+            asked = parse_config(str(file))
+            asked.choose(product_of(Inquiry(64, 64, 64)).problem, CPU, load_database())
+        if sys.platform == "linux":
+            assert_harmless(run("ab", "database", str(file), "--shapes", "64x64x64"))
+
+
+@EVERY
+def test_configurations_and_products_by_text_are_numbers_and_known_words(evil: str) -> None:
+    problem = product_of(Inquiry(64, 64, 64)).problem
+    for parse in (parse_config, parse_change):
+        for text in (evil, f"cpu:{evil}", f"cpu:MR={evil}", f"{evil}=4"):
+            with pytest.raises(PyclgemmError):
+                parse(text).choose(problem, CPU, load_database())
+    for name in ("dtype", "precision", "activation"):
+        with pytest.raises((PyclgemmError, KeyError)):  # a KeyError says what is not in a table
+            sources(Inquiry(64, 64, 64, **{name: evil}))  # type: ignore[arg-type]
+    for option in ("--precision", "--architecture", "--result-dtype", "--config", "--path"):
+        if "\x00" not in evil:
+            assert_harmless(run("source", "64x64x64", option, evil))
+
+
+@EVERY
+@pytest.mark.parametrize("architecture", ["x86-64-v3", "sm_90", "gfx1012"])
+def test_names_of_a_device_reach_neither_source_text_nor_paths(
+    folder: Path, evil: str, architecture: str
+) -> None:
+    plain = typical_traits(architecture)
+    name = printable(evil)  # as `pyclgemm.device` gives it
+    named = replace(plain, name=name, platform=name, driver=name)
+    inquiry = Inquiry(64, 64, 64)
+    assert sources(inquiry, named) == sources(inquiry, plain)
+    unknown = replace(plain, vendor=evil, architecture=evil)
+    for kernel in sources(inquiry, unknown):
+        assert "evil" not in kernel.text + kernel.options + kernel.target
+    log = user_log(named, "float32", "F32_F32_F32")
+    assert log.resolve().parent == (folder / "pyclgemm" / "tuning").resolve()
+    assert set(device_slug(named)) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+@EVERY
+def test_the_environment_chooses_from_known_words(
+    folder: Path, monkeypatch: Any, evil: str
+) -> None:
+    from pyclgemm.host import HostCpu
+
+    host = HostCpu("intel", frozenset({"avx2", "fma", "bmi2"}))
+    told = intel_architecture({"CL_CONFIG_CPU_TARGET_ARCH": evil}, host)
+    assert told == intel_architecture({}, host)
+    if "\x00" in evil or "\ud800" in evil:
+        return  # no variable has these
+    monkeypatch.setenv("PYCLGEMM_DATABASES", evil)
+    load_database.cache_clear()
+    assert_harmless(run("explain", "64x64x64", "--architecture", "x86-64-v3"))
+
+
+@EVERY
+def test_names_are_shown_as_they_are_and_obeyed_by_no_terminal(evil: str) -> None:
+    name = printable(evil)  # as `pyclgemm.device` gives it
+    found = FoundDevice(name, name, None, None, "a reason")
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=100_000, color_system="truecolor")
+    console.print(device_table([found]))
+    assert name[:50] in shown.getvalue()  # a link or a style would have taken its brackets
+    record = Record(evil, evil, evil, evil, evil, evil, evil, evil, evil, evil, 1, evil, None, None)
+    table = markdown_table([record])
+    assert_harmless(table)
+    assert table.count("\n") == 3
+
+
+def test_templates_come_from_the_package_alone(folder: Path, monkeypatch: Any) -> None:
+    before = [kernel.text for kernel in sources()]
+    templates = folder / "kernels_cl"
+    templates.mkdir()
+    for name in ("gemm_cpu.cl.mako", "prelude.mako"):
+        for place in (folder, templates):
+            (place / name).write_text("<% open('evil', 'w') %>")
+    monkeypatch.syspath_prepend(str(folder))
+    with patch.object(
+        pyclgemm.kernel_source, "_templates", pyclgemm.kernel_source._templates.__wrapped__
+    ):
+        assert [kernel.text for kernel in sources()] == before
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always looks there")
+def test_the_measuring_process_imports_nothing_from_the_current_folder(
+    folder: Path, device: Any
+) -> None:
+    for name in ("json", "numpy", "pyclgemm"):
+        (folder / f"{name}.py").write_text("open('evil', 'w')\nraise SystemExit('evil')\n")
+    with TrialProcess(None, "float32", None) as process:
+        assert process.traits.compute_units > 0
+    assert not (folder / "evil").exists()
+
+
+@pytest.mark.first_runtime
+def test_a_cache_is_read_as_numbers(folder: Path, queue: Any) -> None:
+    """A file of ceilings with words in the place of figures is measured anew."""
+    ceilings = Ceilings({"float32": 100.0}, 10.0, 20.0, 30.0, 1e-6, "2026-01-01", {"matrix": 1.0})
+    kept = folder / "ceilings"
+    with patch("pyclgemm.ceilings_cache.measure_ceilings", lambda *_: ceilings):
+        assert ceilings_of(queue, folder=kept) == ceilings
+        (file,) = kept.iterdir()
+        document = json.loads(file.read_text())
+        for place in places(document["ceilings"]):
+            changed = copy.deepcopy(document)
+            inner: Any = changed["ceilings"]
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = "${evil}"
+            file.write_text(json.dumps(changed))
+            found = ceilings_of(queue, folder=kept)
+            assert replace(found, date="") == replace(ceilings, date=""), place
+        assert [path.name for path in kept.iterdir()] == [file.name]
