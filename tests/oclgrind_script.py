@@ -24,6 +24,7 @@ from test_families import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CO
 
 import pyclgemm
 from pyclgemm import device
+from pyclgemm.config import SmallConfig, SmallCpuConfig
 from pyclgemm.problem import PackedLayout
 from pyclgemm.transform3d_choice import TransformChoice
 from pyclgemm.transform3d_layout import FusedConfig
@@ -34,6 +35,22 @@ CONFIGS = {
     "direct": DIRECT_CONFIGS,
     "gemv": GEMV_CONFIGS,
     "cpu": CPU_CONFIGS,
+    "small": {"plain": SmallConfig(MWI=2, NWI=4, WGS=16)},
+    "small_cpu": {"plain": SmallCpuConfig(MR=3, NR=16, VW=8)},
+}
+
+#: Sizes of a case; those around a tile, and of one element, are of the tables' tiles.
+SIZES = {
+    "odd": (37, 35, 19),
+    "whole": (32, 32, 32),
+    "packed": (33, 40, 21),
+    "deep": (13, 15, 70),
+    "one": (1, 1, 1),
+    "less than a tile": (31, 15, 7),
+    "more than a tile": (33, 17, 9),
+    "no depth": (17, 5, 0),
+    "stack": (5, 19, 7),
+    "sequence": (5, 19, 7),
 }
 
 #: Of a fused transform, two work-groups a tensor.
@@ -64,12 +81,10 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
         # Of 16 components Oclgrind takes a permutation (to multiply by i) for uninitialised.
         config = replace(config, VW=4)
     rng = np.random.default_rng(0)
-    m, n, k = {
-        "odd": (37, 35, 19),
-        "whole": (32, 32, 32),
-        "packed": (33, 40, 21),
-        "deep": (13, 15, 70),
-    }.get(case, (21, 33, 10))
+    m, n, k = SIZES.get(case, (21, 33, 10))
+    if case in BATCHES:
+        multiply_batch(queue, config, case, (m, n, k))
+        return
     dtype = "complex64" if case == "complex" else "float32"
     trans_a, trans_b = {"complex": ("C", "T"), "turned": ("N", "T")}.get(case, ("N", "N"))
     a = random_array(rng, (m, k) if trans_a == "N" else (k, m), dtype)
@@ -80,7 +95,14 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
     left, unpacked = exact(queue, a, order), exact(queue, b, order)
     right: Any = unpacked
     out = exact(queue, c, order)
-    options = {"alpha": 0.5, "beta": -2.0, "trans_a": trans_a, "trans_b": trans_b}
+    options: dict[str, Any] = {"alpha": 0.5, "beta": -2.0, "trans_a": trans_a, "trans_b": trans_b}
+    if case == "alpha 0":
+        options["alpha"] = 0.0
+        left, right = exact(queue, np.full_like(a, np.nan), order), exact(queue, np.nan * b, order)
+        _kept.append(right)
+    if case == "beta 0":
+        options["beta"] = 0.0
+        out = exact(queue, np.full_like(c, np.nan), order)
     if case == "packed":
         layout = (
             PackedLayout("cpu", depth_block=config.KC, width=config.NR)
@@ -104,6 +126,30 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
     )
     expected = expected_gemm(a, b, c, bias=bias, activation=activation, **options)
     assert_close(out.get(), expected)
+
+
+#: Matrices one behind the other, and matrices anywhere.
+BATCHES = ("stack", "sequence")
+
+
+def multiply_batch(
+    queue: cl.CommandQueue, config: Any, case: str, sizes: tuple[int, int, int]
+) -> None:
+    """Three products at once."""
+    m, n, k = sizes
+    rng = np.random.default_rng(0)
+    a, b, c = (random_array(rng, (3, *shape), "float32") for shape in ((m, k), (k, n), (m, n)))
+    options: dict[str, Any] = {"alpha": 0.5, "beta": -2.0}
+    arrays: list[Any] = [exact(queue, host) for host in (a, b, c)]
+    _kept.extend([queue, *arrays])
+    if case == "sequence":
+        # Of one buffer, in another order than their products.
+        arrays = [[stack[i] for i in (2, 0, 1)] for stack in arrays]
+        a, b, c = (host[[2, 0, 1]] for host in (a, b, c))
+    left, right, out = arrays
+    pyclgemm.gemm_batched(queue, left, right, out, out=out, config=config, **options)
+    for index in range(3):
+        assert_close(out[index].get(), expected_gemm(a[index], b[index], c[index], **options))
 
 
 def transform(queue: cl.CommandQueue, level: str, k: int) -> None:

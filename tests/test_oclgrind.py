@@ -18,6 +18,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+#: Kernels for matrix units hold PTX, which Oclgrind does not know: `test_sanitizers` runs "matrix"
+#: and "gemv_unit" with the instructions emulated, and `test_wgmma` runs "wgmma" so.
 CASES = [
     ("indirect", "plain", ["odd", "whole", "column", "complex", "packed"]),
     ("indirect", "scalars", ["odd"]),
@@ -55,9 +57,23 @@ CASES = [
     ("cpu", "B where it lies", ["odd", "turned"]),
     ("cpu", "scalars", ["odd"]),
     ("cpu", "KC no power of two", ["odd"]),
+    # Edges: a tile's end, one element, nothing to add up, nothing to read; batches.
+    ("indirect", "plain", ["one", "less than a tile", "more than a tile", "no depth", "alpha 0"]),
+    ("indirect", "plain", ["beta 0", "stack", "sequence"]),
+    ("indirect", "slabs divided", ["no depth", "stack"]),
+    ("direct", "plain", ["one", "less than a tile", "more than a tile", "no depth", "alpha 0"]),
+    ("direct", "plain", ["beta 0", "stack", "sequence"]),
+    ("direct", "slabs divided", ["no depth", "one", "stack"]),
+    ("gemv", "plain", ["one", "more than a tile", "no depth", "alpha 0", "beta 0", "stack"]),
+    ("cpu", "plain", ["one", "more than a tile", "no depth", "alpha 0", "beta 0", "stack"]),
+    ("cpu", "plain", ["sequence"]),
+    ("small", "plain", ["stack", "sequence"]),
+    ("small_cpu", "plain", ["stack", "sequence"]),
+    ("transform", "L1", ["3"]),
     ("transform", "L2", ["5"]),
     ("transform", "L3", ["6"]),
     ("transform", "L5", ["6", "5"]),
+    ("transform", "L6", ["2"]),  # L4 is L3 on a device without matrix units
     ("transform", "parts", ["12"]),  # the second starts at a column that is no multiple of 4
 ]
 
