@@ -1,0 +1,60 @@
+"""Every allocation of the library full of NaN, and with guard bytes behind it that must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyopencl as cl
+
+_Plain = cl.Buffer
+
+#: Bytes behind a buffer: more than the widest vector of a work-group's neighbours writes.
+GUARD = 4096
+
+
+class GuardedBuffer(_Plain):
+    """A buffer whose bytes are 0xFF, a NaN of every type, unless it is given contents."""
+
+    made: list[tuple[GuardedBuffer, int]] = []  # noqa: RUF012
+
+    def __init__(
+        self, context: Any, flags: Any, size: int = 0, hostbuf: Any = None, **options: Any
+    ) -> None:
+        if flags & cl.mem_flags.USE_HOST_PTR:
+            super().__init__(context, flags, size, hostbuf, **options)
+            return
+        if hostbuf is None:
+            content = np.full(size, 0xFF, np.uint8)
+        else:
+            content = np.frombuffer(np.ascontiguousarray(hostbuf).tobytes(), np.uint8)
+        whole = np.concatenate([content, np.full(GUARD, 0xFF, np.uint8)])
+        flags |= cl.mem_flags.COPY_HOST_PTR
+        super().__init__(context, flags, 0, whole, **options)
+        GuardedBuffer.made.append((self, content.size))
+
+
+@contextmanager
+def guarded_allocations(queue: cl.CommandQueue) -> Iterator[None]:
+    """Guard every buffer that is made within a with-block, and check the guards at its end.
+
+    Raises
+    ------
+    AssertionError
+        If a byte behind a buffer has changed.
+    """
+    GuardedBuffer.made.clear()
+    with patch.object(cl, "Buffer", GuardedBuffer):
+        yield
+        queue.finish()
+    made = GuardedBuffer.made[:]
+    GuardedBuffer.made.clear()
+    assert made, "no buffer was made"
+    for buffer, size in made:
+        guard = np.empty(GUARD, np.uint8)
+        cl.enqueue_copy(queue, guard, buffer, src_offset=size)
+        touched = np.flatnonzero(guard != 0xFF)
+        assert not touched.size, f"byte {touched[0]} behind a buffer of {size} bytes was written"
