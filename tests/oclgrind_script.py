@@ -51,6 +51,7 @@ SIZES = {
     "no depth": (17, 5, 0),
     "stack": (5, 19, 7),
     "sequence": (5, 19, 7),
+    "sequence, alpha 0": (5, 19, 7),
 }
 
 #: Of a fused transform, two work-groups a tensor.
@@ -129,7 +130,7 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
 
 
 #: Matrices one behind the other, and matrices anywhere.
-BATCHES = ("stack", "sequence")
+BATCHES = ("stack", "sequence", "sequence, alpha 0")
 
 
 def multiply_batch(
@@ -139,10 +140,10 @@ def multiply_batch(
     m, n, k = sizes
     rng = np.random.default_rng(0)
     a, b, c = (random_array(rng, (3, *shape), "float32") for shape in ((m, k), (k, n), (m, n)))
-    options: dict[str, Any] = {"alpha": 0.5, "beta": -2.0}
+    options: dict[str, Any] = {"alpha": 0.0 if case == "sequence, alpha 0" else 0.5, "beta": -2.0}
     arrays: list[Any] = [exact(queue, host) for host in (a, b, c)]
     _kept.extend([queue, *arrays])
-    if case == "sequence":
+    if case != "stack":
         # Of one buffer, in another order than their products.
         arrays = [[stack[i] for i in (2, 0, 1)] for stack in arrays]
         a, b, c = (host[[2, 0, 1]] for host in (a, b, c))
