@@ -10,6 +10,7 @@ from .errors import ConfigError, shown
 from .gemv_configs import GemvConfig, GemvUnitConfig
 from .kernel_configs import CpuConfig, XgemmConfig, XgemmDirectConfig
 from .matrix_configs import MatrixConfig, WgmmaConfig
+from .printable import printable
 from .small_configs import SmallConfig, SmallCpuConfig
 
 __all__ = [
@@ -96,7 +97,7 @@ def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
 
 def _listed(names: list[str], most: int = 5) -> str:
     """Names of the caller's in a message: some of them, and none at full length."""
-    listed = ", ".join(name[:60] for name in names[:most])
+    listed = ", ".join(printable(name[:60]) for name in names[:most])
     return f"{listed} and {len(names) - most} more" if len(names) > most else listed
 
 

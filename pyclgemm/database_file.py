@@ -73,7 +73,8 @@ class DatabaseFile:
         """
         entries, refused = self._parsed
         for reason in refused[:_MOST_TOLD]:
-            warnings.warn(f"{reason}; the record is left out", DatabaseWarning, stacklevel=2)
+            told = printable(f"{reason}; the record is left out", lines=True)
+            warnings.warn(told, DatabaseWarning, stacklevel=2)
         if (more := len(refused) - _MOST_TOLD) > 0:
             warnings.warn(
                 f"{self.path}: {more} more records are left out", DatabaseWarning, stacklevel=2

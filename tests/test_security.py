@@ -150,7 +150,7 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize("changed", [with_leaf, with_key])
 @EVERY
 def test_no_string_of_a_database_reaches_source_text(
-    folder: Path, monkeypatch: Any, evil: str, changed: Any
+    folder: Path, monkeypatch: Any, evil: str, changed: Any, recwarn: Any
 ) -> None:
     plain = sources()
     for place in places(DOCUMENT):
@@ -170,6 +170,8 @@ def test_no_string_of_a_database_reaches_source_text(
         for kernel in (*kernels, *plain):
             assert "evil" not in kernel.text + kernel.options + kernel.name
         assert_harmless(run("explain", "64x64x64", "--architecture", "x86-64-v3"))
+    for warning in recwarn:
+        assert_harmless(str(warning.message))
 
 
 @EVERY
