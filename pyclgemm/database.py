@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from .database_file import DatabaseFile
 from .device import DeviceTraits
-from .errors import DatabaseError, shown
+from .errors import DatabaseError, DatabaseWarning, shown
 from .json_text import read_json
 from .records import LEVELS, Entry
 from .resources import resource_folder
@@ -120,8 +121,13 @@ def load_database() -> Database:
                 f"PYCLGEMM_DATABASES names {name}, which does not exist; "
                 f"it takes folders and files separated by {os.pathsep!r}"
             )
-        environment += sorted(path.glob("*.json")) if path.is_dir() else [path]
-    user = sorted(user_database_folder().glob("*.json"))
+        environment += _files_of(path) if path.is_dir() else [path]
+    try:
+        user = _files_of(user_database_folder())
+    except DatabaseError as error:
+        # Nobody asked for this folder by name: the library works without it.
+        warnings.warn(str(error), DatabaseWarning, stacklevel=2)
+        user = []
     built_in = sorted(resource_folder("databases").glob("*.json"))
     return Database(
         (
@@ -134,6 +140,20 @@ def load_database() -> Database:
             ),
         )
     )
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """The databases of a folder, which need not exist."""
+    try:
+        return sorted(Path(entry.path) for entry in os.scandir(folder) if _is_database(entry.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DatabaseError(f"the folder {folder} cannot be read: {error.strerror}") from error
+
+
+def _is_database(name: str) -> bool:
+    return name.endswith(".json") and not name.startswith(".")
 
 
 def reload_database() -> Database:

@@ -251,8 +251,7 @@ class LaunchSequence:
         except BaseException as error:
             self._end_early(out)
             if isinstance(error, cl.Error):
-                names = ", ".join(launch.source.name for launch in self._launches)
-                raise launch_error(error, self._queue, self._config, names) from error
+                raise self._typed(error) from error
             raise
         if workspaces is not None:
             workspaces.last_use = event if self._chained else None
@@ -266,7 +265,14 @@ class LaunchSequence:
     def _bind(self) -> _BoundKernels:
         """Kernels of which no argument is set but those that never change."""
         roles = (*_ROLES, *(f"{role}_offsets" for role in self._scattered), *dict(self._workspaces))
-        return _BoundKernels([_BoundKernel(self._queue, one, roles) for one in self._launches])
+        try:
+            return _BoundKernels([_BoundKernel(self._queue, one, roles) for one in self._launches])
+        except cl.Error as error:
+            raise self._typed(error) from error
+
+    def _typed(self, error: cl.Error) -> Exception:
+        names = ", ".join(launch.source.name for launch in self._launches)
+        return launch_error(error, self._queue, self._config, names)
 
     def _launch(
         self, kernels: Sequence[_BoundKernel], events: list[cl.Event] | None, with_event: bool

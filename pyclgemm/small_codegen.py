@@ -19,8 +19,8 @@ from .small_configs import SmallConfig, SmallCpuConfig
 #: Bytes of the widest access to local and global memory.
 _WIDEST_BYTES = 16
 
-#: Bytes of an operand that a work-item holds in registers at most while it copies. NVIDIA's compiler
-#: needs minutes for an array of 768 registers.
+#: Bytes of an operand that a work-item holds in registers at most while it copies: NVIDIA's
+#: compiler needs minutes for an array of 768 registers.
 _FETCHED_BYTES = 512
 
 
