@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .errors import ArgumentError
-from .json_text import parse_json
+from .errors import ArgumentError, shown
+from .json_text import JsonError, parse_json, read_lines
 from .printable import printable
 from .user_files import Purpose, append_line
 
@@ -141,8 +141,8 @@ def read_records(path: Path) -> list[Record]:
         If the log cannot be read, or a line is no record.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_lines(path)
+    except (OSError, JsonError) as error:
         raise ArgumentError(f"log is {str(path)!r}, which cannot be read: {error}") from error
     records = []
     for number, line in enumerate(lines, 1):
@@ -150,22 +150,64 @@ def read_records(path: Path) -> list[Record]:
             continue
         try:
             records.append(_record_from(parse_json(line)))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError) as error:
             raise ArgumentError(
-                f"log {str(path)!r}, line {number}, is no record of a comparison: {error!r}"
+                f"log {str(path)!r}, line {number}, is no record of a comparison: {error}"
             ) from error
     return records
 
 
-def _record_from(content: dict[str, Any]) -> Record:
-    if content.pop("record") != _VERSION:
-        raise ValueError(f"a record of version {_VERSION} is wanted")
+def _record_from(content: Any) -> Record:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    if error := best_match(Draft202012Validator(_SCHEMA).iter_errors(content)):
+        raise ValueError(
+            f"{error.json_path} is {shown(error.instance)}: {shown(error.message, 200)}"
+        )
+    del content["record"]
     results = [
         ShapeResult(**{**one, "before": Side(**one["before"]), "after": Side(**one["after"])})
         for one in content.pop("results")
     ]
     return Record(**content, results=tuple(results))
 
+
+_TEXT, _NUMBER, _POSITIVE = {"type": "string"}, {"type": "number"}, {"exclusiveMinimum": 0}
+_SIDE = {
+    "type": "object",
+    "required": ["config", "gflops", "bottleneck"],
+    "properties": {
+        "config": {"type": "object"},
+        "gflops": _NUMBER | _POSITIVE,
+        "bottleneck": {"type": "object"},
+    },
+}
+
+#: What a line holds; the rest is told by the dataclasses.
+_SCHEMA = {
+    "type": "object",
+    "required": ["record", "results"],
+    "properties": {
+        "record": {"const": _VERSION},
+        "rounds": {"type": "integer"},
+        "ratio": {"type": ["number", "null"]},
+        "spread": {"type": ["number", "null"]},
+        "skipped": {"type": "object", "additionalProperties": _TEXT},
+        "results": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["before", "after"],
+                "properties": {
+                    "shape": _TEXT, "before": _SIDE, "after": _SIDE, "ratio": _NUMBER,
+                    "error": _NUMBER,
+                },
+            },
+        },
+    },
+    "additionalProperties": _TEXT,
+}  # fmt: skip
 
 _COLUMNS = ("technique", "change", "device", "shapes", "GFLOPS before", "after", "ratio", "verdict")
 

@@ -15,6 +15,9 @@ MOST_DEPTH = 32
 #: Bytes of a file at most. The largest database that ships has 0.4 MB.
 MOST_BYTES = 4 << 20
 
+#: Bytes of a log at most: some 200,000 trials.
+MOST_LOG_BYTES = 64 << 20
+
 
 class JsonError(ValueError):
     """A text is no JSON that the library reads."""
@@ -101,6 +104,17 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     if len(content) > most_bytes:
         raise JsonError(f"it has more than {most_bytes} bytes")
     return content
+
+
+def read_lines(path: Path, most_bytes: int = MOST_LOG_BYTES) -> list[str]:
+    """The lines of a log; what is no UTF-8 in them is replaced, and then is no JSON.
+
+    Raises
+    ------
+    JsonError, OSError
+        As `read_bytes`.
+    """
+    return read_bytes(path, most_bytes).decode("utf-8", "replace").splitlines()
 
 
 _TOO_DEEP = f"objects and lists are nested more than {MOST_DEPTH} deep"

@@ -8,14 +8,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .config import Config, as_config
 from .device import DeviceTraits
-from .errors import ConfigError
+from .errors import ConfigError, shown
 from .gemm_shape import GemmShape
-from .json_text import parse_json
+from .json_text import JsonError, parse_json, read_lines
 from .resources import resource_folder
-from .trial import OUTCOMES, Outcome, config_to_json, shape_from_json
+from .trial import FINE, OUTCOMES, Outcome, config_to_json, shape_from_json
 from .user_files import Purpose, append_line, check_writable
 
 _LOG = Purpose("the tuning log", "have XDG_CACHE_HOME name another folder for the user's caches")
@@ -55,15 +56,15 @@ class TuningLog:
     def __iter__(self) -> Iterator[Logged]:
         """All that can be read; a line cut short by a crash is passed over."""
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:  # nothing to resume from
+            lines = read_lines(self.path)
+        except (OSError, JsonError):  # nothing to resume from
             return
         for line in lines:
             try:
                 document = parse_json(line)
                 shape = shape_from_json(document["shape"])
                 status = document["status"]
-                seconds = document.get("seconds")
+                seconds = _seconds(document.get("seconds"), status)
                 logged = Logged(shape, as_config(document["config"]), Outcome(status, seconds))
             except (ValueError, TypeError, KeyError, AttributeError, ConfigError):
                 continue
@@ -96,6 +97,15 @@ class TuningLog:
             If it cannot be written.
         """
         check_writable(self.path, _LOG)
+
+
+def _seconds(value: Any, status: str) -> float | None:
+    """The time of a trial; raise `ValueError` if it is none, or lacks where there must be one."""
+    if value is None and status != FINE:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ValueError(f"seconds is {shown(value)}; a positive number is wanted")
+    return float(value)
 
 
 def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | None = None) -> Path:

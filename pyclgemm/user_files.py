@@ -69,7 +69,7 @@ def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
         target = Path(os.path.realpath(path))
         old = _mode_of(target)
         if old is not None and not stat.S_ISREG(old):
-            _write_to(os.open(target, os.O_WRONLY), data)
+            _write_to(_open_special(target), data)
             return
         temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
         try:
@@ -174,9 +174,10 @@ def check_writable(path: Path, purpose: Purpose) -> None:
         target = Path(os.path.realpath(path))
         mode = _mode_of(target)
         if mode is not None:
-            os.close(os.open(target, os.O_WRONLY | os.O_APPEND))
             if not stat.S_ISREG(mode):
+                os.close(_open_special(target))
                 return
+            os.close(os.open(target, os.O_WRONLY | os.O_APPEND))
         trial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
         try:
             handle = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -192,6 +193,13 @@ def _mode_of(path: Path) -> int | None:
         return path.stat().st_mode
     except FileNotFoundError:
         return None
+
+
+def _open_special(path: Path) -> int:
+    """Open a device or a pipe; a pipe that nobody reads is refused, where opening it would wait."""
+    handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+    os.set_blocking(handle, True)
+    return handle
 
 
 def _write_to(handle: int, data: bytes, mode: int | None = None, *, sync: bool = False) -> None:
