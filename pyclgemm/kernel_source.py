@@ -83,7 +83,13 @@ def _templates() -> TemplateLookup:
 
 def render(template: str, **context: Any) -> str:
     """Fill a template of ``kernels_cl/`` and lay its text out."""
-    text = _templates().get_template(template).render_unicode(**context)
+    try:
+        text = _templates().get_template(template).render_unicode(**context)
+    except IndexError as error:
+        # Where a signal handler raises within Mako, its clean-up may fail and hide that.
+        if error.__context__ is None:
+            raise
+        raise error.__context__ from None
     return format_source(text)
 
 

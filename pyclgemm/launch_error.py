@@ -60,6 +60,8 @@ def launch_error(
         the queue no longer works.
     """
     said = f"{_STATUS.to_string(error.code, 'unknown status %d')} at the launch of {kernels}"
+    if error.code == _STATUS.INVALID_MEM_OBJECT:
+        return ArgumentError(f"the buffer of an array was released ({said}); give arrays that live")
     device = queue.device.name.strip()
     if error.code in _MEMORY:
         return AllocationError(

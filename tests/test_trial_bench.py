@@ -151,7 +151,7 @@ def test_a_broken_constraint(bench):
 
 
 def test_too_much_local_memory(bench, traits):
-    extent = 256
+    extent = 512
     config = XgemmDirectConfig(
         WGD=extent, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1,
         KWGD=8 * max(1, traits.local_memory_bytes // (8 * extent * 4)),
