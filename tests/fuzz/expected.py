@@ -14,7 +14,8 @@ This module adds what other inputs need:
    ``t (|alpha| + |beta| + 4)``. All is doubled. Complex products have twice the terms.
 2. Overflow. Where ``|alpha| |A| |B| + |beta| |C| + |bias|``, or ``|A| |B|``, or what is added to
    it, comes near the largest number of the arithmetic, an intermediate sum may overflow in one
-   order and not in another: nothing is told. Nor where the result comes near that of its type.
+   order and not in another: nothing is told. Nor where the result comes near that of its type,
+   nor where rounding an operand of float32 to TF32 or bfloat16 comes to infinity.
 3. Infinities and NaN among the inputs that an element depends on. Real sums: it is NaN, or the
    infinity that IEEE 754 gives in any order; then it must be just that. An infinity goes through
    "relu" and no activation; through others, only a NaN is told. Complex products with infinities
@@ -34,6 +35,12 @@ import ml_dtypes
 import numpy as np
 
 from tests.reference import COMPLEX_DTYPES, arithmetic_of, expected_gemm, transposed
+
+#: The largest numbers that do not become infinity as they are rounded for a matrix unit.
+_LARGEST_OPERANDS = {
+    "TF32": (2 - 2.0**-10) * 2.0**127,
+    "BF16": float(ml_dtypes.finfo("bfloat16").max),
+}
 
 #: Activations that hand infinities on as they are.
 _KEEPS_INFINITIES = (None, "relu")
@@ -124,6 +131,9 @@ def _with_limits(
         if scalars.activation not in _KEEPS_INFINITIES:
             told &= fits | _must_be_nan(value, scalars.activation, a, b, c, bias, scalars)
         told &= fits | np.isnan(value) | np.isinf(value)
+    # The name of a precision begins with what operands are rounded to.
+    most = _LARGEST_OPERANDS.get((scalars.precision or "").split("_")[0], math.inf)
+    told &= ~((left > most).any(1, keepdims=True) | (right > most).any(0, keepdims=True))
 
     if scalars.activation in _KEEPS_INFINITIES and scalars.precision in (None, "F16_F16_F16"):
         digits = 2.0 ** (arithmetic.nmant + 1)

@@ -80,12 +80,14 @@ def made_operands(
     a = make("a", case["a"], m, k, gaps[0], dtype, True)
     b = make("b", case["b"], k, n, gaps[1], dtype, True)
     in_place = case["c"] == "out"
-    out = make("out", case["out"], m, n, gaps[2], result, in_place)
+    # An addend that is not read is full of NaN: none may reach the result.
+    reads_c = case["beta"] not in (0, 0.0, [0.0, 0.0])
+    out = make("out", case["out"], m, n, gaps[2], result, in_place and reads_c)
     c: GuardedArray | None = None
     if in_place:
         c = out
     elif case["c"] is not None:
-        c = make("c", case["c"], m, n, gaps[3], result, True)
+        c = make("c", case["c"], m, n, gaps[3], result, reads_c)
     bias = None
     if case["bias"]:
         values = drawn_values(rng, (n,), result, case["values"], k)
