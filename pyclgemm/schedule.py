@@ -173,8 +173,9 @@ def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
         if problem.packed:
             extent, depth = problem.packed.width, problem.packed.depth_block
         fits = layout.order == "row" and extent % tile == 0 and depth % config.KWG == 0
-    # The kernel reads one slab before it looks at k.
-    return not (fits and layout.alignment >= width and not layout.conjugate and problem.k > 0)
+    # The kernel reads one slab before it looks at k, and finds the matrices of a batch by a stride.
+    fits = fits and problem.k > 0 and not layout.scattered
+    return not (fits and layout.alignment >= width and not layout.conjugate)
 
 
 def _schedule_indirect(product: Product, config: XgemmConfig, traits: DeviceTraits) -> Schedule:

@@ -39,15 +39,19 @@ def _launches() -> Any:
     )
 
 
+@pytest.mark.parametrize("sizes", [(20, 24, 16), (64, 64, 64)], ids=["tails", "whole tiles"])
 @pytest.mark.parametrize("config", [None, INDIRECT, replace(DIRECT, FILL=2), CONFIGS["gemv"]])
 @pytest.mark.first_runtime
-def test_slices_of_one_buffer_go_into_one_launch(queue: Any, rng: Any, config: Any) -> None:
+def test_slices_of_one_buffer_go_into_one_launch(
+    queue: Any, rng: Any, config: Any, sizes: Any
+) -> None:
     skip_if_refused(queue, config)
     count = 7
-    a, host_a = _matrices(queue, rng, count, (20, 16), True)
-    b, host_b = _matrices(queue, rng, count, (16, 24), True)
-    out, _ = _matrices(queue, rng, count, (20, 24), True)
-    c, host_c = _matrices(queue, rng, count, (20, 24), True)
+    m, n, k = sizes
+    a, host_a = _matrices(queue, rng, count, (m, k), True)
+    b, host_b = _matrices(queue, rng, count, (k, n), True)
+    out, _ = _matrices(queue, rng, count, (m, n), True)
+    c, host_c = _matrices(queue, rng, count, (m, n), True)
     with _launches() as launched:
         returned = pyclgemm.gemm_batched(queue, a, b, c, beta=0.5, out=out, config=config)
     assert launched.call_count == 1
