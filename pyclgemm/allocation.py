@@ -84,13 +84,20 @@ def copied_array(queue: cl.CommandQueue, what: str, array: np.ndarray[Any, Any])
         raise refused(error, what, array.nbytes, queue.device) from error
 
 
+def status_of(error: cl.Error) -> int | None:
+    """The status that an error stands for; None if pyopencl raised it for reasons of its own."""
+    code: int | None = getattr(error, "code", None)
+    return code
+
+
 def refused(error: cl.Error, what: str, size: int, device: cl.Device) -> Exception:
     """The `AllocationError` of a driver's error, or the error itself if it is of another kind."""
-    if error.code not in NO_MEMORY:
+    code = status_of(error)
+    if code not in NO_MEMORY:
         original: Exception = error
         return original
     return AllocationError(
         f"{what} needs {size} bytes and {device.name.strip()!r} refused them "
-        f"({cl.status_code.to_string(error.code)}); it has {device.global_mem_size} bytes, at most "
+        f"({cl.status_code.to_string(code)}); it has {device.global_mem_size} bytes, at most "
         f"{device.max_mem_alloc_size} for one buffer"
     )

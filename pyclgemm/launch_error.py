@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyopencl as cl
 
+from .allocation import status_of
 from .config import Config
 from .errors import AllocationError, ArgumentError, LaunchError
 
@@ -59,21 +60,24 @@ def launch_error(
         `AllocationError`, `ArgumentError` or `LaunchError`; `error` itself where the device or
         the queue no longer works.
     """
-    said = f"{_STATUS.to_string(error.code, 'unknown status %d')} at the launch of {kernels}"
-    if error.code == _STATUS.INVALID_MEM_OBJECT:
+    original: Exception = error
+    code = status_of(error)
+    if code is None:
+        return original
+    said = f"{_STATUS.to_string(code, 'unknown status %d')} at the launch of {kernels}"
+    if code == _STATUS.INVALID_MEM_OBJECT:
         return ArgumentError(f"the buffer of an array was released ({said}); give arrays that live")
     device = queue.device.name.strip()
-    if error.code in _MEMORY:
+    if code in _MEMORY:
         return AllocationError(
             f"{device!r} has no memory left: {said}; it has {queue.device.global_mem_size} bytes"
         )
-    if error.code in _EVENTS:
+    if code in _EVENTS:
         return ArgumentError(
             f"wait_for, or the events of an array, hold an event that the queue cannot wait for "
             f"({said}); events of the queue's context are wanted"
         )
-    if error.code in _REFUSED:
+    if code in _REFUSED:
         shown = "" if config is None else f"{type(config).__name__}({config}): "
         return LaunchError(f"{shown}{device!r} refused it: {said}")
-    original: Exception = error
     return original

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from .interpreter_exit import before_exit
+from .interpreter_exit import before_exit, is_exiting
 from .prepared_calls import PreparedCalls
 from .transfer import check_queue
 from .workspace import WorkspacePool
@@ -88,6 +88,8 @@ _unfinished: deque[tuple[cl.Event, cl.Context]] = deque()
 
 def _retire(queue: cl.CommandQueue, context: cl.Context) -> None:
     """Remember the end of a queue's work: nobody else can wait for it any more."""
+    if is_exiting():
+        return  # `_finish` has waited for it
     for ended in [one for one in list(_unfinished) if _is_complete(one[0])]:
         with contextlib.suppress(ValueError):  # another thread was faster
             _unfinished.remove(ended)
