@@ -12,12 +12,34 @@ import pyopencl as cl
 
 _Plain = cl.Buffer
 
+
+class PoisonedBuffer(_Plain):
+    """A buffer of which every byte is 0xFF at first, unless it was given contents.
+
+    That is a NaN in every floating-point type, -1 in every integer type.
+    """
+
+    def __init__(
+        self, context: Any, flags: Any, size: int = 0, hostbuf: Any = None, **options: Any
+    ) -> None:
+        if hostbuf is None and size:
+            flags |= cl.mem_flags.COPY_HOST_PTR
+            hostbuf = np.full(size, 0xFF, np.uint8)
+            size = 0
+        super().__init__(context, flags, size, hostbuf, **options)
+
+
+def poison_allocations() -> None:
+    """Poison every buffer that the process makes from now on: the library's workspaces too."""
+    cl.Buffer = PoisonedBuffer
+
+
 #: Bytes behind a buffer: more than the widest vector of a work-group's neighbours writes.
 GUARD = 4096
 
 
-class GuardedBuffer(_Plain):
-    """A buffer whose bytes are 0xFF, a NaN of every type, unless it is given contents."""
+class GuardedBuffer(PoisonedBuffer):
+    """A poisoned buffer with guard bytes behind it."""
 
     made: list[tuple[GuardedBuffer, int]] = []  # noqa: RUF012
 
@@ -28,13 +50,13 @@ class GuardedBuffer(_Plain):
             super().__init__(context, flags, size, hostbuf, **options)
             return
         if hostbuf is None:
-            content = np.full(size, 0xFF, np.uint8)
+            super().__init__(context, flags, size + GUARD, **options)
         else:
             content = np.frombuffer(np.ascontiguousarray(hostbuf).tobytes(), np.uint8)
-        whole = np.concatenate([content, np.full(GUARD, 0xFF, np.uint8)])
-        flags |= cl.mem_flags.COPY_HOST_PTR
-        super().__init__(context, flags, 0, whole, **options)
-        GuardedBuffer.made.append((self, content.size))
+            size = content.size
+            whole = np.concatenate([content, np.full(GUARD, 0xFF, np.uint8)])
+            super().__init__(context, flags, 0, whole, **options)
+        GuardedBuffer.made.append((self, size))
 
 
 @contextmanager

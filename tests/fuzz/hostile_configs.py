@@ -9,12 +9,12 @@ from typing import Any
 from pyclgemm.config import FAMILIES
 from pyclgemm.device import DeviceTraits
 from pyclgemm.typical import typical_traits
+from tests.poisoned import poison_allocations
 
 from .campaign import Case
 from .configurations import drawn_config, families, mutated
 from .devices import device_texts, traits_by_text
 from .forms import UNCONFIGURED, drawn_form, drawn_problem
-from .poison import poison_allocations
 from .products import run_product
 from .simpler import simpler_products
 

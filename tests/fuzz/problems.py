@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+from tests.poisoned import poison_allocations
+
 from .campaign import BLOCK, Case
 from .devices import device_texts, traits_by_text
 from .forms import drawn_form, drawn_problem
-from .poison import poison_allocations
 from .products import run_product
 from .simpler import simpler_products
 from .transforms import drawn_transform, run_transform, simpler_transforms
