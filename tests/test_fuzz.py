@@ -252,7 +252,7 @@ def test_allocations_are_poisoned(queue: Any, monkeypatch: pytest.MonkeyPatch) -
     import pyopencl as cl
     import pyopencl.array as cl_array
 
-    from tests.fuzz.poison import poison_allocations
+    from tests.poisoned import poison_allocations
 
     monkeypatch.setattr(cl, "Buffer", cl.Buffer)
     poison_allocations()
