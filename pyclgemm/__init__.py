@@ -9,6 +9,7 @@ register_runtimes()
 
 from .api import explain, gemm, plan  # noqa: E402
 from .batched import gemm_batched  # noqa: E402
+from .cache_fault import CacheWarning  # noqa: E402
 from .config import (  # noqa: E402
     CpuConfig,
     GemvConfig,
@@ -26,6 +27,7 @@ from .errors import (  # noqa: E402
     ArgumentError,
     ConfigError,
     DatabaseError,
+    DatabaseWarning,
     DtypeError,
     FileError,
     KernelBuildError,
@@ -46,10 +48,12 @@ from .transform3d_plan import TransformPlan, plan_transform3d  # noqa: E402
 __all__ = [
     "AllocationError",
     "ArgumentError",
+    "CacheWarning",
     "Choice",
     "ConfigError",
     "CpuConfig",
     "DatabaseError",
+    "DatabaseWarning",
     "DenseLayer",
     "DtypeError",
     "Epilogue",

@@ -19,8 +19,8 @@ _SECONDS_TO_LEAVE = 60.0
 
 _exiting = False
 
-#: One entry for each call that is within the runtime, with its thread.
-_calls: dict[object, threading.Thread] = {}
+#: One entry for each call that is within the runtime, with its thread's identifier.
+_calls: dict[object, int] = {}
 
 #: What is done once no other thread is within the runtime.
 _last_acts: list[Callable[[], None]] = []
@@ -33,10 +33,11 @@ class InRuntime:
     Python 3.14 has it for every thread that wants to go on then.
     """
 
+    __slots__ = ()
+
     def __enter__(self) -> InRuntime:
-        thread = threading.current_thread()
-        _calls[self] = thread
-        if _exiting and thread is not threading.main_thread():
+        _calls[self] = threading.get_ident()
+        if _exiting and threading.current_thread() is not threading.main_thread():
             del _calls[self]
             threading.Event().wait()
         return self
@@ -74,8 +75,8 @@ def _leave(process: int) -> None:
 
 def _is_shared() -> bool:
     """Whether another thread is within the runtime."""
-    own = threading.current_thread()
-    return any(thread is not own and thread.is_alive() for thread in list(_calls.values()))
+    others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+    return not others.isdisjoint(list(_calls.values()))
 
 
 atexit.register(_leave, os.getpid())

@@ -7,6 +7,7 @@ scalars and data differ from problem to problem. A case has both, and stands for
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -191,6 +192,8 @@ def _drawn_scalar(rng: random.Random, sort: str, is_complex: bool) -> Any:
     """Alpha or beta, never 0; of a complex number its parts."""
     if rng.random() < 0.5:
         return 1.0
+    if sort == "any" and rng.random() < 0.02:
+        return math.nan
     whole = [-1.0, 2.0, -3.0]
     value = rng.choice(whole) if sort == "whole" else rng.choice((*whole, rng.uniform(-2, 2), 1e-3))
     if is_complex and rng.random() < 0.5:
