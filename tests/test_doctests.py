@@ -20,8 +20,14 @@ MODULES = sorted(
 )
 
 
+#: What the examples of a module need that an extra installs.
+NEEDED = {"search": "optuna", "tuner": "optuna"}
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(queue: Any, name: str) -> None:
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
     module = importlib.import_module(f"pyclgemm.{name}")
     public = {name: getattr(pyclgemm, name) for name in pyclgemm.__all__}
     names = {"queue": queue, "np": np, "cl_array": cl_array, "pyclgemm": pyclgemm}

@@ -308,8 +308,7 @@ def test_configuration_beyond_the_devices_limits(queue: Any, rng: Any, traits: A
     config = GemvConfig(MR=1, WGS=too_many, LANES_N=too_many, VW=1)
     with pytest.raises(pyclgemm.ConfigError, match=rf"{too_many}.*{traits.max_work_group_size}"):
         pyclgemm.gemm(queue, a, a, config=config)
-    depth = min(1024, 8 * (traits.local_memory_bytes // 1024))
-    config = replace(INDIRECT, KWG=depth, STAGES=2)
+    config = replace(INDIRECT, MWG=1024, NWG=1024, KWG=1024, STAGES=2)
     with pytest.raises(pyclgemm.ConfigError, match=rf"limit {traits.local_memory_bytes}"):
         pyclgemm.gemm(queue, a, a, config=config)
 

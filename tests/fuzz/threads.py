@@ -200,7 +200,10 @@ class _Team:
             key = queue.int_ptr, name
             call = self._shared.get(key) or own.get(key)
             if call is None:
-                call = own[key] = make_call(name, queue, number)
+                try:
+                    call = own[key] = make_call(name, queue, number)
+                except Skipped:  # by this device; another of the case may run it
+                    continue
             _one_round(call, name, queue, rng)
             if turn % 8 == 0:
                 _hand_over(queue, new_queue(queue.context, rng.choice(self._orders)), rng)
