@@ -172,6 +172,19 @@ def miscompiles_tiles(traits: DeviceTraits) -> bool:
     their place in the tile, and write far outside the result. pocl 3.1 is right, and so is 5.0 with
     kernels whose barriers only surround a sum, as the gemv family's.
     """
+    return _is_pocl_5_0(traits)
+
+
+def crashes_on_small_halves(traits: DeviceTraits) -> bool:
+    """Whether the runtime is known to crash as it compiles small products of float16.
+
+    pocl 5.0 does (Ubuntu 24.04, an AVX-512 CPU), where they have no depth or alpha is 0; those of
+    other types, and the cpu family's of float16, it compiles.
+    """
+    return _is_pocl_5_0(traits)
+
+
+def _is_pocl_5_0(traits: DeviceTraits) -> bool:
     return traits.platform == "Portable Computing Language" and traits.driver.startswith("5.0")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .constraint_forms import Constraint, at_most, multiple
+from .device import crashes_on_small_halves
 from .precision import is_complex
 
 _SMALL = ("small",)
@@ -40,5 +41,15 @@ SMALL_CONSTRAINTS: tuple[Constraint, ...] = (
         _SMALL_CPU,
         lambda c, dtype, traits: not is_complex(dtype),
         lambda c, dtype, traits: f"the operands are {dtype}",
+    ),
+    Constraint(
+        "the runtime must compile those of float16; pocl 5.0 crashes as it does so",
+        _SMALL_CPU,
+        lambda c, dtype, traits: (
+            dtype != "float16" or traits is None or not crashes_on_small_halves(traits)
+        ),
+        lambda c, dtype, traits: (
+            f"the device's runtime is {traits.platform} {traits.driver}" if traits else "no device"
+        ),
     ),
 )

@@ -70,7 +70,7 @@ def check_batch(
 
     The destination is NaN at first. What remains of `options` goes to `gemm_batched`.
     """
-    skip_if_refused(queue, options.get("config"))
+    skip_if_refused(queue, options.get("config"), dtype)
     m, n, k = sizes
     own = "int32" if dtype == "int8" else dtype
     step_a, step_b, step_out, step_c = steps.split()

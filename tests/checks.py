@@ -125,10 +125,11 @@ _LACKS = (
 )
 
 
-def skip_if_refused(queue: cl.CommandQueue, config: Any) -> None:
+def skip_if_refused(queue: cl.CommandQueue, config: Any, dtype: str = "float32") -> None:
     """Skip where the library refuses a configuration for what the device or its runtime lacks."""
-    if isinstance(config, (pyclgemm.XgemmConfig, pyclgemm.XgemmDirectConfig)):
-        for broken in violations(config, "float32", traits_of(queue.device)):
+    families = (pyclgemm.XgemmConfig, pyclgemm.XgemmDirectConfig, pyclgemm.SmallCpuConfig)
+    if isinstance(config, families):
+        for broken in violations(config, dtype, traits_of(queue.device)):
             if broken.startswith(_LACKS):
                 pytest.skip(broken)
 
