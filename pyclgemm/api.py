@@ -15,7 +15,6 @@ from .call_arguments import check_scalars, does_read_c, facts_of, on_device
 from .config import Config, as_config
 from .epilogue import Epilogue
 from .errors import ArgumentError
-from .launch_sequence import LaunchSequence
 from .operands import check_dtype
 from .plan import GemmPlan
 from .prepare import build_sequence, choose, describe_product, result_shape
@@ -268,27 +267,12 @@ def explain(
 def run_on_device(
     queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, epilogue: Epilogue | None,
     alpha: Any, beta: Any, trans_a: Any, trans_b: Any, precision: Any, config: Any,
-    allocator: Any, wait_for: Any, *, batched: bool = False,
+    allocator: Any, wait_for: Any, *, batched: bool = False, runs: bool = True,
 ) -> tuple[Any, cl.Event | None]:  # fmt: skip
-    """One launch, of operands on the device; those of a batch are stacks or sequences."""
-    product, sequence, alpha, beta, reads_c = prepare_on_device(
-        queue, a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config,
-        batched=batched,
-    )  # fmt: skip
-    if out is None:
-        shape = result_shape(a, b, trans_a, trans_b) if batched else None
-        out = allocate_result(queue, product, allocator, shape)
-    bias = None if epilogue is None else epilogue.bias
-    event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
-    return out, event
+    """One launch, of operands on the device; those of a batch are stacks or sequences.
 
-
-def prepare_on_device(
-    queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, epilogue: Epilogue | None,
-    alpha: Any, beta: Any, trans_a: Any, trans_b: Any, precision: Any, config: Any, *,
-    batched: bool,
-) -> tuple[Product, LaunchSequence, Any, Any, bool]:  # fmt: skip
-    """Check, choose and build: the product, its launches, alpha, beta, and whether c is read."""
+    Without `runs` it is checked and built, and waits for a later call of its kind.
+    """
     plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
     if not plain or a.dtype.kind == "i":
         alpha, beta = check_scalars(alpha, beta, a.dtype.name)
@@ -311,7 +295,14 @@ def prepare_on_device(
         )  # fmt: skip
         prepared = product, build_sequence(queue, product, choose(queue, product, config))
         kept.keep(key, prepared)
-    return *prepared, alpha, beta, reads_c
+    if not runs:
+        return None, None
+    product, sequence = prepared
+    if out is None:
+        shape = result_shape(a, b, trans_a, trans_b) if batched else None
+        out = allocate_result(queue, product, allocator, shape)
+    event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
+    return out, event
 
 
 def allocate_result(

@@ -10,7 +10,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from .allocation import new_array
-from .api import prepare_on_device, run_from_host, run_on_device
+from .api import run_from_host, run_on_device
 from .array_sequence import (
     ArraySequence,
     at,
@@ -25,9 +25,6 @@ from .epilogue import Epilogue
 from .operands import result_dtype
 from .prepare import check_count, result_shape
 from .transfer import is_on_device
-
-#: Arguments that play no part until the launches run.
-_OF_THE_RUN = ("allocator", "wait_for")
 
 
 def gemm_batched(
@@ -149,9 +146,8 @@ def _run_sequences(
         parts = [([*operands[:3], at(out, numbers)], numbers) for operands, numbers in parts]
     if len(parts) > 1:
         # All are built first: an error leaves the result as it was.
-        arguments = {name: one for name, one in options.items() if name not in _OF_THE_RUN}
         for operands, _ in parts:
-            prepare_on_device(queue, *operands, batched=True, **arguments)
+            run_on_device(queue, *operands, batched=True, runs=False, **options)
     ran = [run_on_device(queue, *operands, batched=True, **options) for operands, _ in parts]
     result, event = ran[-1]
     if len(ran) > 1:

@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+#: The thread that ends the interpreter: it need not mark its calls.
+MAIN_THREAD = threading.main_thread().ident
+
 #: How long the exit waits for other threads to leave the runtime. A build may take so long.
 _SECONDS_TO_LEAVE = 60.0
 

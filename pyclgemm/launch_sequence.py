@@ -12,6 +12,7 @@ import contextlib
 import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from .build import build_kernel
 from .config import Config
 from .enqueue import KernelLaunch
 from .errors import ArgumentError
-from .interpreter_exit import InRuntime, is_exiting
+from .interpreter_exit import MAIN_THREAD, InRuntime, is_exiting
 from .launch import Launch, Schedule
 from .launch_error import launch_error
 from .matrix_sequence import MatrixSequence, sequences_overlap
@@ -227,6 +228,8 @@ class LaunchSequence:
             events += bias.events
         if wait_for is not None:
             events += wait_for
+        if get_ident() == MAIN_THREAD:
+            return self._enqueue(a, b, out, c, bias, alpha, beta, events, add_event)
         with InRuntime():
             return self._enqueue(a, b, out, c, bias, alpha, beta, events, add_event)
 
