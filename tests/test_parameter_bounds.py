@@ -195,8 +195,8 @@ VALUES = {
     "batch": [2, 10**9, 1, 10**9 + 1, True],
     "gflops": [1, 1e-12, 1e9, 0, 9e-13, 1.1e9, -1, "1", True],
     "config": [
-        CPU.as_dict(), CPU.as_dict() | {"MR": 0}, CPU.as_dict() | {"MC": 2**15}, {},
-        CPU.as_dict() | {"MC": 2**15 + 1}, CPU.as_dict() | {"X": 1}, [],
+        CPU.as_dict(), CPU.as_dict() | {"MR": 0}, CPU.as_dict() | {"MC": 2**15, "KC": 64}, {},
+        CPU.as_dict() | {"MC": 2**15 + 1, "KC": 64}, CPU.as_dict() | {"X": 1}, [],
     ],
     "speed": [1],
 }  # fmt: skip
