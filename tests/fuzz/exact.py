@@ -178,8 +178,8 @@ def _gemm(
         if addend == "in place":
             out = c[variant.view][0].copy(queue=queue)
         elif given_out:
-            out = cl_array.empty(queue, (m, n), operands.dtype, order=given_out)
-            out.fill(99, queue=queue)
+            # Not by `Array.fill`, whose kernel object all threads would share.
+            out = cl_array.to_device(queue, np.full((m, n), 99, operands.dtype, given_out))
         else:
             return None
         return out
