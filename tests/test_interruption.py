@@ -105,7 +105,9 @@ def test_every_long_command_ends_at_sigterm(command, tmp_path):
     time.sleep(3)
     process.terminate()
     output, _ = process.communicate(timeout=60)
-    assert process.returncode in (143, -15), output  # -15: it was not even imported
+    # -15: it was not even imported. -2: it was within `exec` of a text (an import of SciPy is, at
+    # times), after whose interruption CPython ends as by SIGINT, whatever comes later.
+    assert process.returncode in (143, -15, -2), output
     assert "Traceback" not in output
     assert not list(tmp_path.rglob("*.part"))
 
