@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .errors import ArgumentError, DtypeError, ShapeError
+from .errors import ArgumentError, DtypeError, ShapeError, shown
 from .precision import DTYPES, is_complex, result_dtypes
 from .problem import MatrixLayout, Order
 
@@ -302,15 +302,8 @@ def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
     except OverflowError:
         number = math.inf
     if math.isinf(number) and value not in (math.inf, -math.inf):
-        raise ArgumentError(f"{name} is {_shortened(value)}, which float64 cannot hold")
+        raise ArgumentError(f"{name} is {shown(value)}, which float64 cannot hold")
     return number
-
-
-def _shortened(value: Any) -> str:
-    """A number in few digits: an integer may have more than Python is willing to print."""
-    if isinstance(value, int):
-        return f"an integer of {value.bit_length()} bits"
-    return repr(value)
 
 
 def _whole(name: str, value: Any) -> int:
