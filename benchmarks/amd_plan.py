@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyclgemm.device import DeviceTraits
-from pyclgemm.matrix_codegen import fragment_load, work_items
-from pyclgemm.matrix_configs import MatrixConfig
-from pyclgemm.matrix_slab import COPY_BYTES, as_copied, matrix_slabs, packed_operands
-from pyclgemm.matrix_units import required_unit
-from pyclgemm.occupancy import estimate_occupancy
-from pyclgemm.problem import GemmProblem
+from pyclgemm.analysis.occupancy import estimate_occupancy
+from pyclgemm.device.traits import DeviceTraits
+from pyclgemm.families.mma.codegen import fragment_load, work_items
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.mma.slab import COPY_BYTES, as_copied, matrix_slabs, packed_operands
+from pyclgemm.families.mma.tables import required_unit
+from pyclgemm.problem.problem import GemmProblem
 
 #: Registers of a lane for addresses, positions and what the compiler keeps besides.
 _SPARE = 52
@@ -59,8 +59,8 @@ def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) ->
     --------
     Sums of 64 x 64 fill 128 registers of 32 lanes, 8 fragments 64, and 8 pieces of slabs 32.
 
-    >>> from pyclgemm.gemm_shape import GemmShape
-    >>> from pyclgemm.typical import typical_traits
+    >>> from pyclgemm.problem.shape import GemmShape
+    >>> from pyclgemm.device.traits import typical_traits
     >>> config = MatrixConfig(128, 128, 32, 2, 2, STAGES=1)
     >>> plan_of(GemmShape(64, 64, 64).problem("float16"), config, typical_traits("gfx1100"))
     Plan(registers=256, local_bytes=20480, waves=5)

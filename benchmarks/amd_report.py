@@ -33,6 +33,8 @@ from rich.table import Table
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from pyclgemm.device.names.files import write_whole
+
 from benchmarks.amd_compile import (
     Compiled,
     Compiler,
@@ -43,18 +45,16 @@ from benchmarks.amd_compile import (
 )
 from benchmarks.amd_plan import Plan, plan_of
 from benchmarks.output import RESULTS
-from pyclgemm.cli_product import parameters_option, parse_shape
-from pyclgemm.config import Config
-from pyclgemm.database import load_database
-from pyclgemm.device import DeviceTraits
+from pyclgemm.cli.product import parameters_option, parse_shape
+from pyclgemm.codegen.config import Config
+from pyclgemm.device.traits import DeviceTraits, typical_traits
 from pyclgemm.errors import PyclgemmError
-from pyclgemm.inquiry import Inquiry, choose, kernel_sources, product_of
-from pyclgemm.matrix_configs import MatrixConfig
-from pyclgemm.matrix_units import matrix_unit, sub_group_lanes
-from pyclgemm.precision import DTYPES, PRECISIONS
-from pyclgemm.product import Product
-from pyclgemm.typical import typical_traits
-from pyclgemm.user_files import write_whole
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.mma.tables import matrix_unit, sub_group_lanes
+from pyclgemm.problem.precision import DTYPES, PRECISIONS
+from pyclgemm.problem.product import Product
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.overrides import Inquiry, choose, kernel_sources, product_of
 
 ARCHITECTURES = ("gfx1012", "gfx1030", "gfx1100", "gfx1200", "gfx90a", "gfx942")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyclgemm.precision import Precision, resolve_precision, result_dtypes
+from pyclgemm.problem.precision import Precision, resolve_precision, result_dtypes
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pyclgemm.queue_blocker import Blocker
+from pyclgemm.measure.filled_queue import Blocker
 
 #: Seconds of the shortest burst: a machine that is held up for less makes no single call of it.
 _SHORTEST = 1e-3

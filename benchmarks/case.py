@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyclgemm.gemm_shape import WANTED, GemmShape
+from pyclgemm.problem.shape import WANTED, GemmShape
 
 _BATCH = re.compile(r"[1-9]\d{0,8}")
 
@@ -119,7 +119,7 @@ def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> li
     ----------
     text : str
         MxNxK separated by commas; ``:NT`` says which operands lie transposed, ``+7`` puts
-        7 elements between rows: as `pyclgemm.gemm_shape.GemmShape.parse` reads them. ``*100``
+        7 elements between rows: as `pyclgemm.problem.shape.GemmShape.parse` reads them. ``*100``
         behind it makes a batch of 100.
     dense : bool
         Measure them as dense layers too.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.case import Case
 from benchmarks.operands import Operands, turned
-from pyclgemm.precision import Precision, real_part_name
+from pyclgemm.problem.precision import Precision, real_part_name
 
 #: Multiply-adds that a reference may cost; a larger product is compared in some rows.
 _MOST_WORK = 1 << 35

@@ -51,6 +51,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from pyclgemm.device.names.process import ended_as_by_hand
+
 from benchmarks import contenders
 from benchmarks.arithmetic import Arithmetic, arithmetic_of
 from benchmarks.burst import Pace
@@ -62,12 +64,11 @@ from benchmarks.matrix_suite import Run, matrix_runs
 from benchmarks.results import print_tables, write_results
 from benchmarks.session import Session
 from benchmarks.shapes import SUITE_NAMES, suite_cases
-from pyclgemm.ceilings import measure_ceilings
-from pyclgemm.discovery import choose_device
+from pyclgemm.analysis.ceilings import measure_ceilings
+from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
-from pyclgemm.interruption import ended_as_by_hand
-from pyclgemm.precision import DTYPES
-from pyclgemm.queue_blocker import QueueBlocker
+from pyclgemm.measure.filled_queue import QueueBlocker
+from pyclgemm.problem.precision import DTYPES
 
 #: Seconds that a case of the suite `random` is measured, which has many.
 _RANDOM_SECONDS = 0.5

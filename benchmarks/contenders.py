@@ -18,13 +18,13 @@ import pyclgemm
 from benchmarks.burst import Contender
 from benchmarks.clblast import CLBlast
 from benchmarks.operands import Operands, OperandSet, turned
-from pyclgemm.config import Config
-from pyclgemm.database import load_database
-from pyclgemm.device import traits_of
-from pyclgemm.inquiry import Inquiry, choose, product_of
-from pyclgemm.precision import Precision, resolve_precision
-from pyclgemm.queue_blocker import Blocker
-from pyclgemm.rotation import in_turn
+from pyclgemm.codegen.config import Config
+from pyclgemm.device.traits import traits_of
+from pyclgemm.measure.filled_queue import Blocker
+from pyclgemm.measure.timing import in_turn
+from pyclgemm.problem.precision import Precision, resolve_precision
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.overrides import Inquiry, choose, product_of
 
 #: Names as they stand in tables, in the order of its columns.
 PLAN = "pyclgemm"

@@ -13,7 +13,7 @@ import pyopencl as cl
 from benchmarks.contenders import CUBLAS, CUBLAS_LAYER, CUBLAS_STREAM
 from benchmarks.operands import Operands
 from benchmarks.torch_products import TorchProducts
-from pyclgemm.queue_blocker import Blocker
+from pyclgemm.measure.filled_queue import Blocker
 
 #: A CUDA graph holds calls for about this many seconds, so that replaying it costs nothing.
 _GRAPH_SECONDS = 0.002
@@ -160,7 +160,7 @@ class CublasStreamContender(TorchProducts):
 
 
 class StreamBlocker:
-    """Hold torch's stream, as `pyclgemm.queue_blocker.QueueBlocker` holds an OpenCL queue.
+    """Hold torch's stream, as `pyclgemm.measure.filled_queue.QueueBlocker` holds an OpenCL queue.
 
     Parameters
     ----------

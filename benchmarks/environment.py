@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyopencl as cl
 
-from pyclgemm.device import type_of
+from pyclgemm.device.traits import type_of
 
 
 def describe(device: cl.Device) -> dict[str, str]:

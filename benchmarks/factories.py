@@ -9,7 +9,7 @@ import pyopencl as cl
 
 from benchmarks import clblast, contenders, cublas
 from benchmarks.session import Factory
-from pyclgemm.ahead_timing import LONGEST_PRODUCT
+from pyclgemm.measure.filled_queue import LONGEST_PRODUCT
 
 #: Timed behind a blocker where short: what their calls cost the host is not the question.
 _BEHIND_BLOCKER = (

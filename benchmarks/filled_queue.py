@@ -14,8 +14,7 @@ import statistics
 from typing import Protocol
 
 from benchmarks.burst import Clock, Contender, Sample
-from pyclgemm.ahead_timing import time_behind_blocker
-from pyclgemm.queue_blocker import Blocker
+from pyclgemm.measure.filled_queue import Blocker, time_behind_blocker
 
 #: Launches on their way at a time: drivers make the host wait from about 1000 on.
 _MOST_LAUNCHES = 500

@@ -30,6 +30,9 @@ from rich.progress import track
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from pyclgemm.device.names.files import write_whole
+from pyclgemm.device.names.process import ended_as_by_hand
+
 from benchmarks import contenders
 from benchmarks.arithmetic import arithmetic_of
 from benchmarks.burst import Clock
@@ -39,10 +42,8 @@ from benchmarks.environment import describe
 from benchmarks.operands import Operands, make_operands
 from benchmarks.output import RESULTS
 from benchmarks.report import file_stem
-from pyclgemm.discovery import choose_device
+from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
-from pyclgemm.interruption import ended_as_by_hand
-from pyclgemm.user_files import write_whole
 
 BASELINE = "enqueue"
 #: Microseconds beyond the baseline that the library allows itself.

@@ -25,6 +25,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from pyclgemm.device.names.process import ended_as_by_hand
+
 from benchmarks import contenders
 from benchmarks.amd_compile import CompilerError, isa_version
 from benchmarks.arithmetic import arithmetic_of
@@ -39,13 +41,11 @@ from benchmarks.ladder_step import Step
 from benchmarks.ladder_steps import ladder_steps
 from benchmarks.report import Record, file_stem
 from benchmarks.session import Factory, Session
-from pyclgemm.constraints import violations
-from pyclgemm.device import traits_of
-from pyclgemm.discovery import choose_device
+from pyclgemm.device.discovery import choose_device
+from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import PyclgemmError
-from pyclgemm.interruption import ended_as_by_hand
-from pyclgemm.queue_blocker import QueueBlocker
-from pyclgemm.typical import typical_traits
+from pyclgemm.families.validity import violations
+from pyclgemm.measure.filled_queue import QueueBlocker
 
 ALPHA, BETA = 1.5, 0.5
 

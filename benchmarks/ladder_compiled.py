@@ -10,8 +10,8 @@ import pandas as pd
 from benchmarks.amd_compile import Compiler, CompilerError, find_clang, find_rocm_path
 from benchmarks.amd_report import compile_row, figures_of, variants_of
 from benchmarks.ladder_steps import ladder_steps
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.typical import typical_traits
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.selection.overrides import Inquiry, product_of
 
 Figures = dict[str, str | int | float]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.ladder_step import Step
-from pyclgemm.config import XgemmConfig
-from pyclgemm.constraints import violations
-from pyclgemm.device import DeviceTraits, has_async_copy
+from pyclgemm.device.traits import DeviceTraits, has_async_copy
+from pyclgemm.families.tiled.config import XgemmConfig
+from pyclgemm.families.validity import violations
 
 _DTYPE = "float32"
 

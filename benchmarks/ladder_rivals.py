@@ -13,9 +13,9 @@ from benchmarks.ladder_frame import CHOICE, UNITS, VENDORS
 from benchmarks.ladder_step import Step
 from benchmarks.ladder_steps import choice_of
 from benchmarks.session import Factory
-from pyclgemm.device import DeviceTraits
+from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.precision import resolve_precision
+from pyclgemm.problem.precision import resolve_precision
 
 #: Of matrix units, the first algorithm that a device can run.
 _UNIT_PRECISIONS = ("TF32_TF32_F32_X3", "BF16_BF16_F32_X6")
@@ -26,7 +26,7 @@ def unit_precision(size: int, traits: DeviceTraits) -> str | None:
 
     Examples
     --------
-    >>> from pyclgemm.typical import typical_traits
+    >>> from pyclgemm.device.traits import typical_traits
     >>> unit_precision(4096, typical_traits("sm_90")), unit_precision(4096, typical_traits("sm_61"))
     ('TF32_TF32_F32_X3', None)
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyclgemm.config import Config
+from pyclgemm.codegen.config import Config
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def changed_parameters(before: Step, step: Step) -> dict[str, tuple[int, int]]:
     Examples
     --------
     >>> from dataclasses import replace
-    >>> from pyclgemm.config import CpuConfig
+    >>> from pyclgemm.families.cpu import CpuConfig
     >>> first = Step("1", "", "", "", CpuConfig(MR=6, NR=64, KC=512, VW=16))
     >>> changed_parameters(first, replace(first, config=replace(first.config, KC=128)))
     {'KC': (512, 128)}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from benchmarks.ladder_cpu import cpu_steps
 from benchmarks.ladder_gpu import gpu_steps
 from benchmarks.ladder_step import Step
-from pyclgemm.config import CpuConfig
-from pyclgemm.database import load_database
-from pyclgemm.device import DeviceTraits
-from pyclgemm.inquiry import Inquiry, choose, product_of
-from pyclgemm.select import Choice
+from pyclgemm.device.traits import DeviceTraits
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.overrides import Inquiry, choose, product_of
+from pyclgemm.selection.select import Choice
 
 
 def choice_of(
@@ -32,7 +32,7 @@ def ladder_steps(size: int, traits: DeviceTraits) -> tuple[Step, ...]:
 
     Examples
     --------
-    >>> from pyclgemm.typical import typical_traits
+    >>> from pyclgemm.device.traits import typical_traits
     >>> [step.name for step in ladder_steps(4096, typical_traits("gfx1100"))]
     ['1', '2', '3a', '3b', '4', '5a', '5b', '6', '7', '8']
     >>> ladder_steps(4096, typical_traits("sm_90"))[-1].config.ASYNC

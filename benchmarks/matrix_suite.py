@@ -15,7 +15,7 @@ import pandas as pd
 from benchmarks.arithmetic import Arithmetic, arithmetic_of
 from benchmarks.case import Case, parse_shapes
 from benchmarks.contenders import CUBLAS, CUBLAS_LAYER, LAYER, MMA, PLAN
-from pyclgemm.suites import SUITES as TUNED
+from pyclgemm.measure.suites import SUITES as TUNED
 
 SUITE = "matrix"
 

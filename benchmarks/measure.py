@@ -17,8 +17,7 @@ import numpy as np
 
 from benchmarks.burst import Burst, Clock, Contender, HostBurst, Pace, Sample, calibrate
 from benchmarks.filled_queue import QueueNotFilledError, fill_queue
-from pyclgemm.ahead_timing import LONGEST_PRODUCT
-from pyclgemm.queue_blocker import Blocker
+from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Blocker
 
 
 @dataclass(frozen=True)

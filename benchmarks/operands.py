@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from benchmarks.arithmetic import Arithmetic
 from benchmarks.case import Case
-from pyclgemm.rotation import rotated_sets
-from pyclgemm.uniform import uniform
+from pyclgemm.measure.operands import uniform
+from pyclgemm.measure.timing import rotated_sets
 
 
 @dataclass(frozen=True)

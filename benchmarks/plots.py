@@ -28,7 +28,7 @@ from benchmarks.contenders import (
 )
 from benchmarks.distribution import ratio_columns
 from benchmarks.report import REFERENCES, speed_table
-from pyclgemm.figure_file import save_figure
+from pyclgemm.analysis.report import save_figure
 
 #: A suite of more cases is drawn as points over the size instead of bars.
 _MOST_BARS = 40

@@ -25,9 +25,8 @@ from benchmarks.contenders import (
 from benchmarks.measure import MeasurementInterrupted, Timing, measure_in_turn
 from benchmarks.operands import Operands, make_operands, memory_shortage
 from benchmarks.report import Record
-from pyclgemm.ahead_timing import LONGEST_PRODUCT
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.queue_blocker import Blocker
+from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Blocker
 
 Factory = Callable[[Operands], CheckedContender]
 

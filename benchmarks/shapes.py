@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.case import Case
 from benchmarks.limit import limit_targets
-from pyclgemm.suites import SUITES as TUNED
+from pyclgemm.measure.suites import SUITES as TUNED
 
 #: Suites that `all` stands for; the others are asked for by name.
 SUITES = ("square", "dense", "skinny", "odd")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.arithmetic import Arithmetic
-from pyclgemm.precision import Precision, is_complex, resolve_precision
+from pyclgemm.problem.precision import Precision, is_complex, resolve_precision
 
 #: NumPy's types that torch does not take from it, and those of as many bytes that it does.
 _BITS = {"bfloat16": "int16"}

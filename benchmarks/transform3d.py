@@ -27,18 +27,19 @@ from rich.progress import track
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from pyclgemm.device.names.process import ended_as_by_hand
+
 from benchmarks.environment import describe
 from benchmarks.transform3d_cases import Data, Size, copy_bandwidth, disagreements, elapsed
 from benchmarks.transform3d_report import Repetition, speed_table, write_results
 from benchmarks.transform3d_rivals import rivals
-from pyclgemm.discovery import choose_device
+from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError, UnsupportedError
-from pyclgemm.interruption import ended_as_by_hand
-from pyclgemm.queue_blocker import Blocker, QueueBlocker
-from pyclgemm.tensors import MOST_EXTENT
-from pyclgemm.timing import Work
-from pyclgemm.transform3d_choice import LEVELS
-from pyclgemm.transform3d_plan import plan_transform3d
+from pyclgemm.measure.filled_queue import Blocker, QueueBlocker
+from pyclgemm.measure.timing import Work
+from pyclgemm.mra.choice import LEVELS
+from pyclgemm.mra.tensors import MOST_EXTENT
+from pyclgemm.mra.transform import plan_transform3d
 
 #: What is tuned.
 EXTENTS = (6, 8, 10, 12, 16, 20, 32)

@@ -12,11 +12,9 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from pyclgemm.ahead_timing import timed_in_turn, timed_work
-from pyclgemm.queue_blocker import Blocker
-from pyclgemm.rotation import rotated_sets
-from pyclgemm.timing import Work
-from pyclgemm.transform3d_plan import plan_transform3d
+from pyclgemm.measure.filled_queue import Blocker, timed_in_turn, timed_work
+from pyclgemm.measure.timing import Work, rotated_sets
+from pyclgemm.mra.transform import plan_transform3d
 
 #: Bytes of a buffer that is copied to find the bandwidth; no cache holds it.
 _COPIED_BYTES = {True: 1 << 27, False: 1 << 30}  # on a CPU, elsewhere

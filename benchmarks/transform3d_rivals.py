@@ -11,8 +11,7 @@ import pyopencl as cl
 
 from benchmarks.cublas import CublasUnavailableError, find_torch_device
 from benchmarks.transform3d_cases import Data, difference
-from pyclgemm.rotation import in_turn
-from pyclgemm.timing import Work
+from pyclgemm.measure.timing import Work, in_turn
 
 _EINSUM = "nabc,ax,by,cz->nxyz"
 

@@ -1,27 +1,18 @@
 """Matrix products for every OpenCL device: generated kernels, chosen by a per-device database."""
 
-from .foreign_caches import make_room_for_pocl
-from .runtimes import register_runtimes
+from .device.runtimes import register_runtimes
+from .host.caches import make_room_for_pocl
 
 # The first OpenCL call of a process fixes which runtimes it sees, so this comes first.
 make_room_for_pocl()
 register_runtimes()
 
-from .api import explain, gemm, plan  # noqa: E402
-from .batched import gemm_batched  # noqa: E402
-from .cache_fault import CacheWarning  # noqa: E402
-from .config import (  # noqa: E402
-    CpuConfig,
-    GemvConfig,
-    GemvUnitConfig,
-    MatrixConfig,
-    SmallConfig,
-    SmallCpuConfig,
-    WgmmaConfig,
-    XgemmConfig,
-    XgemmDirectConfig,
-)
-from .epilogue import Epilogue  # noqa: E402
+from .api.batched import gemm_batched  # noqa: E402
+from .api.dense import DenseLayer  # noqa: E402
+from .api.gemm import explain, gemm, plan  # noqa: E402
+from .api.matmul import matmul  # noqa: E402
+from .api.pack import pack  # noqa: E402
+from .api.plan import GemmPlan  # noqa: E402
 from .errors import (  # noqa: E402
     AllocationError,
     ArgumentError,
@@ -36,14 +27,21 @@ from .errors import (  # noqa: E402
     ShapeError,
     UnsupportedError,
 )
-from .layers import DenseLayer  # noqa: E402
-from .matmul import matmul  # noqa: E402
-from .packed_matrix import PackedMatrix  # noqa: E402
-from .packing import pack  # noqa: E402
-from .plan import GemmPlan  # noqa: E402
-from .select import Choice  # noqa: E402
-from .transform3d import transform3d  # noqa: E402
-from .transform3d_plan import TransformPlan, plan_transform3d  # noqa: E402
+from .families.cpu import CpuConfig  # noqa: E402
+from .families.gemv import GemvConfig, GemvUnitConfig  # noqa: E402
+from .families.mma.config import MatrixConfig  # noqa: E402
+from .families.small import SmallConfig, SmallCpuConfig  # noqa: E402
+from .families.tiled.config import XgemmConfig, XgemmDirectConfig  # noqa: E402
+from .families.wgmma.config import WgmmaConfig  # noqa: E402
+from .host.caches import CacheWarning  # noqa: E402
+from .mra.transform import (  # noqa: E402
+    TransformPlan,
+    plan_transform3d,
+    transform3d,  # noqa: E402
+)
+from .problem.problem import Epilogue  # noqa: E402
+from .runtime.arrays import PackedMatrix  # noqa: E402
+from .selection.select import Choice  # noqa: E402
 
 __all__ = [
     "AllocationError",

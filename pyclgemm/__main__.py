@@ -1,6 +1,6 @@
 """Makes ``python -m pyclgemm`` the command line."""
 
-from .cli import main
+from .cli.main import main
 
 if __name__ == "__main__":
     main(prog_name="python -m pyclgemm")

@@ -1,0 +1,179 @@
+## Few rows: B, which is by far the largest, is read once and where it lies. A work-group takes
+## MR rows of A and some columns of B; its work-items divide k, and add their sums in local
+## memory at the end.
+##
+## `b_along_k` tells which way B's vectors lie, and so which work-items are neighbours in memory.
+<%namespace name="join" file="/gemv/join.mako"/>
+<%namespace name="prelude" file="/common/prelude.mako"/>
+<%namespace name="streaming" file="/common/cache_hints.mako"/>
+<%
+    vector = element.vector(gemv.VW)
+    lanes = range(gemv.VW)
+    a_sign, a_signs = (element.conjugation(w) if problem.a.conjugate else "" for w in (1, gemv.VW))
+    b_sign, b_signs = (element.conjugation(w) if problem.b.conjugate else "" for w in (1, gemv.VW))
+    a_in_vectors = problem.a.order == "row" and problem.a.alignment >= gemv.VW
+    b_in_vectors = problem.b.order != "strided" and problem.b.alignment >= gemv.VW
+%>
+${prelude.types()}
+
+#define MR ${gemv.MR}  // rows of a work-group
+#define LANES_N ${gemv.LANES_N}  // work-items along the columns
+#define LANES_K ${gemv.lanes_k}  // and along k
+#define VW ${gemv.VW}  // columns of a work-item, and depths that it takes at a time
+
+${prelude.address("a", problem.a)}
+${prelude.address("b", problem.b)}
+${prelude.address("out", problem.out)}
+% if problem.c:
+${prelude.address("c", problem.c)}
+% endif
+
+${prelude.arithmetic()}
+% if gemv.STREAMB and b_in_vectors:
+
+${streaming.function(gemv.VW * element.stored_bytes)}
+% endif
+
+<%def name="multiply(depths)" filter="trim">
+    #pragma unroll
+    for (int p = 0; p < ${depths}; ++p) {
+        #pragma unroll
+        for (int r = 0; r < MR; ++r) {
+            #pragma unroll
+            for (int j = 0; j < VW; ++j) {
+                accumulators[r][j] = multiply_add(a_values[r][p], b_values[p][j], accumulators[r][j]);
+            }
+        }
+    }
+</%def>
+
+## The values at `depth` and, if vectors are whole, the VW - 1 after it. Rows and columns beyond
+## the matrix repeat the last one, and are not stored.
+<%def name="load(depths, a_in_vectors, b_in_vectors)" filter="trim">
+    #pragma unroll
+    for (int r = 0; r < MR; ++r) {
+        const extent row = min(first_row + r, m - 1);
+        % if a_in_vectors:
+        const ${vector} v = ${element.load("a + A_AT(row, depth)", gemv.VW)}${a_signs};
+        % for lane in lanes:
+        a_values[r][${lane}] = v${element.lane(lane, gemv.VW)};
+        % endfor
+        % else:
+        #pragma unroll
+        for (int p = 0; p < ${depths}; ++p) {
+            a_values[r][p] = ${element.load("a + A_AT(row, depth + p)", 1)}${a_sign};
+        }
+        % endif
+    }
+    % if b_in_vectors and b_along_k:
+    #pragma unroll
+    for (int j = 0; j < VW; ++j) {
+        ${load_b_vector("b + B_AT(depth, min(column + j, n - 1))")}
+        % for lane in lanes:
+        b_values[${lane}][j] = v${element.lane(lane, gemv.VW)};
+        % endfor
+    }
+    % elif b_in_vectors:
+    #pragma unroll
+    for (int p = 0; p < ${depths}; ++p) {
+        ${load_b_vector("b + B_AT(depth + p, column)")}
+        % for lane in lanes:
+        b_values[p][${lane}] = v${element.lane(lane, gemv.VW)};
+        % endfor
+    }
+    % else:
+    #pragma unroll
+    for (int p = 0; p < ${depths}; ++p) {
+        #pragma unroll
+        for (int j = 0; j < VW; ++j) {
+            b_values[p][j] = ${element.load("b + B_AT(depth + p, min(column + j, n - 1))", 1)}${b_sign};
+        }
+    }
+    % endif
+</%def>
+
+<%def name="load_b_vector(at)" filter="trim">
+% if gemv.STREAMB:
+        ${streaming.load(element, gemv.VW, at, b_signs)}
+% else:
+        const ${vector} v = ${element.load(at, gemv.VW)}${b_signs};
+% endif
+</%def>
+
+<%def name="walk(a_in_vectors, b_in_vectors)" filter="trim">
+    extent depth = lane_k * VW;
+    #pragma unroll ${gemv.KWI}
+    for (; depth + VW <= k; depth += LANES_K * VW) {
+        element a_values[MR][VW];
+        element b_values[VW][VW];
+        ${load("VW", a_in_vectors, b_in_vectors)}
+        ${multiply("VW")}
+    }
+    // What is left of k is less than a vector, and belongs to one work-item.
+    for (; depth < k; ++depth) {
+        element a_values[MR][1];
+        element b_values[1][VW];
+        ${load("1", False, False)}
+        ${multiply("1")}
+    }
+</%def>
+
+${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({gemv.WGS}, 1, 1)))", arguments)}
+{
+    % if steps:
+    __local element sums[${joined}];
+    % endif
+    ${prelude.offsets("a", "b", "out")}
+
+    const int item = get_local_id(0);
+    % if b_along_k:
+    const int lane_k = item % LANES_K;
+    const int lane_n = item / LANES_K;
+    % else:
+    const int lane_n = item % LANES_N;
+    const int lane_k = item / LANES_N;
+    % endif
+    const extent strips = (n + LANES_N * VW - 1) / (LANES_N * VW);
+    ${prelude.own_group("group", "strips * ((m + MR - 1) / MR)")}
+    const extent first_row = group / strips * MR;
+    const extent column = (group % strips * LANES_N + lane_n) * VW;
+
+    element accumulators[MR][VW];
+    #pragma unroll
+    for (int r = 0; r < MR; ++r) {
+        #pragma unroll
+        for (int j = 0; j < VW; ++j) {
+            accumulators[r][j] = (element)(0);
+        }
+    }
+    % if b_in_vectors and not b_along_k:
+    if (column + VW <= n) {
+        ${walk(a_in_vectors, True)}
+    } else if (column < n) {
+        ${walk(False, False)}
+    }
+    % else:
+    if (column < n) {
+        ${walk(a_in_vectors, b_in_vectors)}
+    }
+    % endif
+
+    ${join.join_all(steps, "MR", "VW")}
+
+    if (lane_k == 0) {
+        #pragma unroll
+        for (int r = 0; r < MR; ++r) {
+            #pragma unroll
+            for (int j = 0; j < VW; ++j) {
+                const extent row = first_row + r;
+                if (row < m && column + j < n) {
+                    % if problem.bias:
+                    const wide bias_value = ${wide.load(f"bias + {'row' if problem.bias == 'row' else '(column + j)'} * bias_stride", 1)};
+                    % endif
+                    ${prelude.finish("accumulators[r][j]", wide.load("c + C_AT(row, column + j)", 1), "bias_value")}
+                    ${wide.store("value", "out + OUT_AT(row, column + j)", 1)}
+                }
+            }
+        }
+    }
+}

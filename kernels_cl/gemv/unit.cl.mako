@@ -1,0 +1,206 @@
+## Few rows by NVIDIA's matrix units. B, which is by far the largest and read once, goes from memory to
+## the registers of the lanes that multiply it: no local memory, no barrier until sums are joined.
+##
+## The unit is given the product turned around, 16 columns of B by 8 rows of A. Which depths stand where
+## in a fragment does not matter, so long as both operands agree (all are summed): a lane takes RUN
+## neighbours, of which four at a time are its share of a fragment.
+<%namespace name="fragment" file="/common/matrix_fragment.mako"/>
+<%namespace name="join" file="/gemv/join.mako"/>
+<%namespace name="prelude" file="/common/prelude.mako"/>
+<%namespace name="streaming" file="/common/cache_hints.mako"/>
+<%
+    along_k = problem.b.order == "column"
+    part = lambda count, index: "" if count == 2 else f".s{index}"
+%>
+${prelude.types()}
+
+#define MR ${gemv.MR}  // rows of a work-group
+#define VW ${gemv.VW}  // columns of a lane
+#define COLUMNS (8 * VW)  // and of a work-group, and of each of its sub-groups
+#define RUN ${gemv.run}  // neighbouring depths of a lane
+#define LANES_N ${unit.lanes}  // lanes of a sub-group
+#define SUBGROUPS ${gemv.SUBGROUPS}  // along k
+#define ITEMS (SUBGROUPS * LANES_N)
+#define DEPTH (4 * RUN)  // depths of a sub-group at a time
+#define A_FRAGMENTS (MR / 8)
+#define B_FRAGMENTS (VW / 2)  // of 16 columns, two of each lane
+#define FRAGMENTS (A_FRAGMENTS * B_FRAGMENTS)
+
+${prelude.address("a", problem.a)}
+${prelude.address("b", problem.b)}
+${prelude.address("out", problem.out)}
+% if problem.c:
+${prelude.address("c", problem.c)}
+% endif
+
+${prelude.epilogue()}
+
+${fragment.multiply_by_ptx()}
+% if gemv.STREAMB and b_vector:
+
+${streaming.function(2 * b_vector)}
+% endif
+
+// Two elements in a register, the first in its lower half.
+static inline uint pair(const ushort first, const ushort second)
+{
+    return first | (uint)second << 16;
+}
+
+## `vector` elements at once.
+<%def name="load_words(target, at, vector, streamed)" filter="trim">
+    const ${words[2 * vector]} bits = ${f"load_streamed({at})" if streamed else f"*(const __global {words[2 * vector]} *)({at})"};
+    % for word in range(vector // 2):
+    ${target(word)} = bits${part(vector, word)};
+    % endfor
+</%def>
+
+## A's share of a lane: RUN depths of a row, of all fragments. Rows beyond the matrix repeat the last
+## one, and are not stored.
+<%def name="load_a(whole)" filter="trim">
+    #pragma unroll
+    for (int i = 0; i < A_FRAGMENTS; ++i) {
+        const extent row = min(first_row + 8 * i + lane_n / 4, m - 1);
+        % if whole and a_vector:
+        #pragma unroll
+        for (int p = 0; p < RUN; p += ${a_vector}) {
+            ${load_words(lambda word: f"a_words[i][p / 2{f' + {word}' if word else ''}]", "a + A_AT(row, depth + p)", a_vector, False)}
+        }
+        % else:
+        #pragma unroll
+        for (int p = 0; p < RUN; p += 2) {
+            a_words[i][p / 2] = pair(${element_of_a("depth + p", whole)}, ${element_of_a("depth + p + 1", whole)});
+        }
+        % endif
+    }
+</%def>
+
+<%def name="element_of_a(depth, whole)" filter="trim">
+${f"a[A_AT(row, {depth})]" if whole else f"({depth} < k ? a[A_AT(row, {depth})] : 0)"}
+</%def>
+
+## B's share of a lane: RUN depths of VW columns, in pairs along k where that is how they lie, else of
+## neighbouring columns.
+<%def name="load_b(whole)" filter="trim">
+% if along_k:
+    #pragma unroll
+    for (int j = 0; j < VW; ++j) {
+        #pragma unroll
+        for (int p = 0; p < RUN; p += ${b_vector if whole and b_vector else 2}) {
+            % if whole and b_vector:
+            ${load_words(lambda word: f"b_words[j][p / 2{f' + {word}' if word else ''}]", "b + B_AT(depth + p, column + j)", b_vector, gemv.STREAMB)}
+            % else:
+            b_words[j][p / 2] = pair(${element_of_b("depth + p", "column + j", whole)}, ${element_of_b("depth + p + 1", "column + j", whole)});
+            % endif
+        }
+    }
+% else:
+    #pragma unroll
+    for (int p = 0; p < RUN; ++p) {
+        #pragma unroll
+        for (int j = 0; j < VW; j += ${b_vector if whole and b_vector else 2}) {
+            % if whole and b_vector:
+            ${load_words(lambda word: f"b_words[p][j / 2{f' + {word}' if word else ''}]", "b + B_AT(depth + p, column + j)", b_vector, gemv.STREAMB)}
+            % else:
+            b_words[p][j / 2] = pair(${element_of_b("depth + p", "column + j", whole)}, ${element_of_b("depth + p", "column + j + 1", whole)});
+            % endif
+        }
+    }
+% endif
+</%def>
+
+<%def name="element_of_b(depth, column, whole)" filter="trim">
+${f"b[B_AT({depth}, {column})]" if whole else f"({depth} < k && {column} < n ? b[B_AT({depth}, {column})] : 0)"}
+</%def>
+
+<%def name="multiply()" filter="trim">
+    #pragma unroll
+    for (int p = 0; p < RUN; p += 4) {
+        #pragma unroll
+        for (int j = 0; j < B_FRAGMENTS; ++j) {
+            // Two columns, each with two pairs of depths.
+            % if along_k:
+            const uint b_fragment[4] = {
+                b_words[2 * j][p / 2], b_words[2 * j + 1][p / 2],
+                b_words[2 * j][p / 2 + 1], b_words[2 * j + 1][p / 2 + 1]
+            };
+            % else:
+            const uint b_fragment[4] = {
+                (b_words[p][j] & 0xffff) | b_words[p + 1][j] << 16,
+                b_words[p][j] >> 16 | (b_words[p + 1][j] & 0xffff0000),
+                (b_words[p + 2][j] & 0xffff) | b_words[p + 3][j] << 16,
+                b_words[p + 2][j] >> 16 | (b_words[p + 3][j] & 0xffff0000)
+            };
+            % endif
+            #pragma unroll
+            for (int i = 0; i < A_FRAGMENTS; ++i) {
+                multiply_accumulate(accumulators[i * B_FRAGMENTS + j], b_fragment, a_words[i] + p / 2);
+            }
+        }
+    }
+</%def>
+
+${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
+{
+    % if steps:
+    __local element sums[${joined}];
+    % endif
+    ${prelude.offsets("a", "b", "out")}
+
+    const int item = get_local_id(0);
+    const int lane_n = item % LANES_N;
+    const int lane_k = item / LANES_N;
+    const extent strips = (n + COLUMNS - 1) / COLUMNS;
+    ${prelude.own_group("group", "strips * ((m + MR - 1) / MR)")}
+    const extent first_row = group / strips * MR;
+    const extent first_column = group % strips * COLUMNS;
+    const extent column = first_column + lane_n / 4 * VW;
+
+    element accumulators[FRAGMENTS][4];
+    #pragma unroll
+    for (int i = 0; i < FRAGMENTS; ++i) {
+        #pragma unroll
+        for (int r = 0; r < 4; ++r) {
+            accumulators[i][r] = 0;
+        }
+    }
+    #pragma unroll 1
+    for (extent slab = 0; slab < k; slab += SUBGROUPS * DEPTH) {
+        const extent first_depth = slab + lane_k * DEPTH;
+        const extent depth = first_depth + lane_n % 4 * RUN;
+        uint a_words[A_FRAGMENTS][RUN / 2];
+        uint b_words${"[VW][RUN / 2]" if along_k else "[RUN][VW / 2]"};
+        // All lanes of a sub-group go the same way, for all must multiply.
+        if (first_depth + DEPTH <= k && first_column + COLUMNS <= n) {
+            ${load_b(True)}
+            ${load_a(True)}
+        } else {
+            // What lies outside the matrices is zero, and adds nothing.
+            ${load_b(False)}
+            ${load_a(False)}
+        }
+        ${multiply()}
+    }
+
+    ${join.join_all(steps, "FRAGMENTS", "4")}
+
+    if (lane_k == 0) {
+        #pragma unroll
+        for (int i = 0; i < A_FRAGMENTS; ++i) {
+            #pragma unroll
+            for (int j = 0; j < VW; ++j) {
+                #pragma unroll
+                for (int r = 0; r < 2; ++r) {
+                    const extent row = first_row + 8 * i + lane_n % 4 * 2 + r;
+                    if (row < m && column + j < n) {
+                        % if problem.bias:
+                        const wide bias_value = ${wide.load(f"bias + {'row' if problem.bias == 'row' else '(column + j)'} * bias_stride", 1)};
+                        % endif
+                        ${prelude.finish("accumulators[i * B_FRAGMENTS + j / 2][j % 2 * 2 + r]", wide.load("c + C_AT(row, column + j)", 1), "bias_value")}
+                        ${wide.store("value", "out + OUT_AT(row, column + j)", 1)}
+                    }
+                }
+            }
+        }
+    }
+}

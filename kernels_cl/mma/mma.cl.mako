@@ -1,0 +1,250 @@
+## Matrix units: a work-group computes a MWG x NWG tile of the result, slab of k by slab of k. Slabs
+## are copied as they lie, past the registers or through them; sub-groups multiply fragments of them.
+<%namespace name="fragment" file="/common/matrix_fragment.mako"/>
+<%namespace name="half" file="/common/ptx_half.mako"/>
+<%namespace name="prelude" file="/common/prelude.mako"/>
+<%namespace name="ptx_activation" file="/common/ptx_activation.mako"/>
+<%namespace name="share" file="/common/stream_k.mako"/>
+<%namespace name="slab" file="/mma/slab.mako"/>
+<%namespace name="store" file="/mma/store.mako"/>
+<%namespace name="tile" file="/common/tile.mako"/>
+${prelude.types()}
+typedef ${stored} stored;  // an element of A or B in local memory
+% if not past_registers:
+typedef ${piece} piece;  // what is copied at once
+% endif
+% if unit.spelling == "builtin":
+typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fragment of the result
+% endif
+
+#define MWG ${tiles.MWG}  // rows of a work-group's tile
+#define NWG ${tiles.NWG}  // columns of it
+#define KWG ${tiles.KWG}  // depth of a slab
+% if tiles.SLICES > 1:
+#define SLICES ${tiles.SLICES}  // of the sub-groups; each multiplies its own part of every slab
+#define SLICE_DEPTH (KWG / SLICES)  // depth of that part
+% else:
+#define SLICE_DEPTH KWG  // of the part of a slab that a sub-group multiplies: all
+% endif
+#define STAGES ${tiles.STAGES}  // slabs of each operand in local memory
+#define STEP ${unit.k * fragments.steps}  // depth of the fragments that are loaded at once
+#define ITEMS ${work_items}  // work-items of a group
+#define SUBGROUP_M ${tiles.MWG // tiles.SUBGROUPS_M}  // rows of a sub-group's tile
+#define SUBGROUP_N ${tiles.NWG // tiles.SUBGROUPS_N}  // columns of it
+#define A_FRAGMENTS (SUBGROUP_M / ${unit.m})
+#define B_FRAGMENTS (SUBGROUP_N / ${unit.n})
+% for one in slabs:
+% if fragments.way == "ldmatrix" and not one.by_elements:
+#define ${one.name.upper()}_LOADS (SUBGROUP_${"M" if one.name == "a" else "N"} / 16)  // of 16 ${"rows" if one.name == "a" else "columns"}, and 32 bytes deep
+% endif
+% endfor
+% if collected:
+#define COLLECTED_PITCH (SUBGROUP_N + ${collected.padding})  // results from one row to the next in local memory
+#define ROW_PIECES (SUBGROUP_N / ${collected.width})  // of 16 bytes in a row of a sub-group's results
+% endif
+% if joined:
+#define JOINED_PITCH ${joined.pitch}  // sums from one row of a slice's tile to the next in local memory
+#define JOINED_TILE (MWG * JOINED_PITCH)
+#define ROW_PIECES (NWG / ${joined.width})  // of ${joined.width} results in a row of the tile
+% endif
+% if tiles.FILL:
+${share.defines(f"ITEMS * A_FRAGMENTS * B_FRAGMENTS * {products.sums * unit.result_registers}", "registers")}
+% endif
+% for one in slabs:
+
+// ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, as in memory.
+#define ${one.name.upper()}_PITCH ${one.pitch}  // elements from one ${one.index if one.along_k else "k"} to the next
+% if one.parts > 1:
+#define ${one.name.upper()}_PART ${one.rows * one.pitch}  // elements from one part of them to the next
+#define ${one.name.upper()}_SLAB (${one.parts} * ${one.name.upper()}_PART)
+% else:
+#define ${one.name.upper()}_SLAB ${one.rows * one.pitch}
+% endif
+% if one.along_k:
+#define ${one.name.upper()}_PLACE(position, depth) ((position) * ${one.name.upper()}_PITCH + (depth))
+% else:
+#define ${one.name.upper()}_PLACE(position, depth) ((depth) * ${one.name.upper()}_PITCH + (position))
+% endif
+% endfor
+
+${prelude.address("a", problem.a)}
+${prelude.address("b", problem.b)}
+% if whole:
+${prelude.address("whole_a", whole[0])}
+${prelude.address("whole_b", whole[1])}
+% endif
+${prelude.address("out", problem.out)}
+% if problem.c:
+${prelude.address("c", problem.c)}
+% endif
+
+## In line, an activation of many instructions keeps NVIDIA's compiler from unrolling the loops over the
+## accumulators, which then lie in memory, or has it spill them.
+% if approximation:
+${prelude.scaling()}
+
+${ptx_activation.functions(pairs=False)}
+% else:
+${prelude.epilogue(called=unit.spelling == "ptx" and problem.activation != "relu")}
+% endif
+
+${fragment.functions()}
+% if unit.packed_sums:
+
+${half.unpacked("float2")}
+% endif
+% if tiles.FILL:
+
+${share.functions()}
+% if unit.packed_sums:
+
+${half.added()}
+% endif
+% endif
+
+## The registers of fragments; with FRAGMENTS 2, twice as many, which take turns.
+<%def name="declare_fragments()" filter="trim">
+<% buffers = "[2]" if tiles.FRAGMENTS == 2 else "" %>
+    ${unit.register} a_fragments${buffers}[${products.a_parts}][A_FRAGMENTS * ${unit.a_registers * fragments.steps}];
+    ${unit.register} b_fragments${buffers}[${products.b_parts}][B_FRAGMENTS * ${unit.b_registers * fragments.steps}];
+</%def>
+
+<%def name="load_fragments(buffer, p)" filter="trim">
+    ${fragment.load(slabs[0], buffer, p)}
+    ${fragment.load(slabs[1], buffer, p)}
+</%def>
+
+## The fragments of a depth are loaded, then multiplied.
+<%def name="multiply_slab()" filter="trim">
+% if unit.spelling == "ptx":
+    #pragma unroll
+% else:
+    // Unrolled, the loads of all steps are moved to the front, and registers spill.
+    #pragma unroll 1
+% endif
+    for (int p = 0; p < SLICE_DEPTH; p += STEP) {
+        ${declare_fragments()}
+        ${load_fragments("", "p")}
+        ${fragment.multiply("")}
+    }
+</%def>
+
+## A slab that is copied past the registers.
+<%def name="start()" filter="trim">
+% if tiles.FRAGMENTS == 2:
+    ${declare_fragments()}
+    ${slab.meet(tiles.STAGES)}
+    ${slab.slab_pointers()}
+    ${load_fragments("[0]", "0")}
+% endif
+</%def>
+
+<%def name="meet_and_multiply_slab()" filter="trim">
+% if tiles.FRAGMENTS == 2:
+    // While fragments are multiplied, those of the next depth are loaded: at the end of a slab the
+    // first of the next one.
+    #pragma unroll
+    for (int p = 0; p < SLICE_DEPTH; p += STEP) {
+        if (p + STEP == SLICE_DEPTH) {
+            ${slab.meet(tiles.STAGES)}
+            ${slab.next_stage()}
+            ${slab.move_slab_pointers()}
+        }
+        ${load_fragments("[(p / STEP + 1) % 2]", "(p + STEP) % SLICE_DEPTH")}
+        if (p == 0) {
+            ${slab.copy_next()}
+        }
+        ${fragment.multiply("[p / STEP % 2]")}
+    }
+% else:
+    ${slab.meet(tiles.STAGES)}
+    ${slab.copy_next()}
+    ${slab.slab_pointers()}
+    ${multiply_slab()}
+    ${slab.next_stage()}
+% endif
+</%def>
+
+<%def name="join()" filter="trim">
+<%
+    place = f"((i * B_FRAGMENTS + j) * {products.sums} + number) * {unit.result_registers}" if products.complex else f"(i * B_FRAGMENTS + j) * {unit.result_registers}"
+    add = "added" if unit.packed_sums else None
+    end = "barrier(CLK_LOCAL_MEM_FENCE);  // the one that ends a tile"
+%>
+${share.join_among("barrier(CLK_LOCAL_MEM_FENCE);", "item", "item == 0", f"({place} + r) * ITEMS", f"accumulators[i][j]{products.sum_at('number')}[r]", each_sum, end=end, type=unit.result_register, add=add)}
+</%def>
+
+## Registers of a lane's sums, as `accumulators[i][j][r]`, or `[i][j][number][r]` where elements are complex.
+<%def name="each_sum()" filter="trim">
+    #pragma unroll
+    for (int i = 0; i < A_FRAGMENTS; ++i) {
+        #pragma unroll
+        for (int j = 0; j < B_FRAGMENTS; ++j) {
+            % if products.complex:
+            #pragma unroll
+            for (int number = 0; number < ${products.sums}; ++number) {
+            % endif
+            #pragma unroll
+            for (int r = 0; r < ${unit.result_registers}; ++r) {
+                ${capture(caller.body) | trim}
+            }
+            % if products.complex:
+            }
+            % endif
+        }
+    }
+</%def>
+
+${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
+{
+% for one in slabs:
+    __local stored ${one.name}_local[STAGES * ${one.name.upper()}_SLAB] __attribute__((aligned(16)));
+% endfor
+% if tiles.FILL:
+    ${share.locals()}
+% endif
+    ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if whole else ()))}
+
+% if tiles.GROUP_M > 1 or tiles.FILL or moved:
+    const extent tiles_m = (m + MWG - 1) / MWG;
+% endif
+    const extent tiles_n = (n + NWG - 1) / NWG;
+% if tiles.FILL:
+    ${share.begin()}
+% else:
+    ${prelude.own_group("tile", "tiles_m * tiles_n")}
+    const extent first_depth = 0;
+    const extent last_depth = k;
+% endif
+    ${tile.place("own_tile" if tiles.FILL and moved else "tile")}
+    const int item = get_local_id(0);
+    const int lane = item % ${unit.lanes};
+    const int a_first = item / ${unit.lanes} % ${tiles.SUBGROUPS_M} * SUBGROUP_M;
+    const int b_first = item / ${unit.lanes * tiles.SUBGROUPS_M}${f" % {tiles.SUBGROUPS_N}" if tiles.SLICES > 1 else ""} * SUBGROUP_N;
+% if tiles.SLICES > 1:
+    const int slice = item / ${unit.lanes * tiles.tile_subgroups};
+% endif
+
+% if unit.spelling == "builtin":
+    sums accumulators[A_FRAGMENTS][B_FRAGMENTS];
+% else:
+    ${unit.result_register} accumulators[A_FRAGMENTS][B_FRAGMENTS]${products.sum_at(products.sums)}[${unit.result_registers}];
+% endif
+    <%call expr="each_sum()">
+        accumulators[i][j]${products.sum_at("number")}[r] = 0;
+    </%call>
+
+% if past_registers:
+    ${slab.walk_past_registers(tiles.STAGES, start, meet_and_multiply_slab)}
+% else:
+    ${slab.walk_through_registers(tiles.STAGES, multiply_slab)}
+% endif
+
+% if tiles.FILL:
+    ${join()}
+% endif
+    ${store.results()}
+% if tiles.FILL:
+    ${share.end()}
+% endif
+}

@@ -1,0 +1,20 @@
+## Lays a constant B out for the CPU family: blocks of KC rows, in each the panels of NR columns
+## from left to right. One work-item a panel.
+<%namespace name="prelude" file="/common/prelude.mako"/>
+<%namespace name="panel" file="/common/panel.mako"/>
+${prelude.types()}
+${panel.defines()}
+${prelude.address("b", layout)}
+
+${panel.functions(layout)}
+
+${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", arguments)}
+{
+    b += b_offset;
+    const extent first_column = get_group_id(0) * NR;
+    const extent first_depth = get_group_id(1) * KC;
+    const int depth = min(k - first_depth, (extent)KC);
+    const long panels = get_num_groups(0);
+    __global element *panel = packed + (first_depth * panels + (long)get_group_id(0) * depth) * NR;
+    ${panel.pack(layout)}
+}

@@ -1,0 +1,98 @@
+## The tiled kernels: a work-group computes a MWG x NWG tile of the result, slab of k by slab
+## of k. On the indirect path both operands are k-major and padded with zeros to whole tiles and
+## slabs; on the direct path they are read where they lie, in any layout.
+<%namespace name="prelude" file="/common/prelude.mako"/>
+<%namespace name="share" file="/common/stream_k.mako"/>
+<%namespace name="shuffle" file="/common/shuffle.mako"/>
+<%namespace name="slab" file="/tiled/slab.mako"/>
+<%namespace name="tile" file="/common/tile.mako"/>
+${prelude.types()}
+
+${tile.defines()}
+% if tiles.FILL:
+${share.defines()}
+% endif
+
+${prelude.address("a", problem.a)}
+${prelude.address("b", problem.b)}
+${prelude.address("out", problem.out)}
+% if problem.c:
+${prelude.address("c", problem.c)}
+% endif
+
+${prelude.arithmetic()}
+% if tiles.SHUFFLE:
+
+${shuffle.functions(shuffle_function)}
+% endif
+% if tiles.FILL:
+
+${share.functions()}
+% endif
+
+${prelude.signature(f"__kernel {attributes}".strip(), arguments)}
+{
+${tile.locals(slabs)}
+% if tiles.FILL:
+${share.locals()}
+% endif
+${prelude.offsets("a", "b", "out")}
+
+% if tiles.GROUP_M > 1 or tiles.FILL or moved:
+    const extent tiles_m = (m + MWG - 1) / MWG;
+% endif
+    const extent tiles_n = (n + NWG - 1) / NWG;
+${tile.item()}
+% for one in slabs:
+
+${slab.declare(one)}
+% endfor
+
+% if tiles.FILL:
+${share.begin()}
+% else:
+${prelude.own_group("tile", "tiles_m * tiles_n")}
+    const extent first_depth = 0;
+    const extent last_depth = k;
+% endif
+${tile.place("own_tile" if tiles.FILL and moved else "tile")}
+% for one in slabs:
+% if one.edges == "elements" and not one.past_registers:
+    const bool ${one.name}_inside = ${one.name}_tile + ${"MWG <= m" if one.name == "a" else "NWG <= n"};
+% endif
+% endfor
+% for one in slabs:
+${slab.begin(one)}
+% endfor
+
+${tile.accumulators()}
+
+% if tiles.FRAGMENTS == 2 and tiles.ASYNC:
+${slab.walk_past_registers_with_fragments(slabs, tiles.STAGES, tile)}
+% elif tiles.FRAGMENTS == 2:
+${slab.walk_ahead_with_fragments(slabs, tile)}
+% elif tiles.ASYNC:
+${slab.walk_past_registers(slabs, tiles.STAGES, tile.multiply)}
+% elif tiles.STAGES == 2:
+${slab.walk_ahead(slabs, tile.multiply)}
+% else:
+${slab.walk(slabs, tile.multiply)}
+% endif
+
+% if tiles.SLICES > 1:
+${tile.add_slices()}
+% endif
+% if tiles.FILL:
+${share.join()}
+% endif
+% if tiles.SLICES > 1:
+    if (slice == 0) {
+${tile.store()}
+    }
+% else:
+${tile.store()}
+% endif
+% if tiles.FILL:
+${share.end()}
+% endif
+}

@@ -1,0 +1,231 @@
+## The results of a warpgroup of Hopper's units, formed from its sums in registers: scaled, with c, bias and
+## activation, a pair of neighbours at a time. `wgmma/store.mako` takes them to where they belong.
+##
+## A piece is a work-item's 16 results in 32 columns of a fragment: in each of 4 groups of 8 columns a
+## pair of neighbours in a row, and a pair 8 rows below.
+##
+## Context: tiles (a WgmmaConfig), results (a WgmmaResults), staging (results.staging), held (the sums in
+## registers), terms, whole_steps, and what all gemm templates see.
+<%namespace name="activation" file="/common/ptx_activation.mako"/>
+<%namespace name="half" file="/common/ptx_half.mako"/>
+
+<%def name="functions()" filter="trim">
+<%
+    narrow = wide.stored_bytes == 2
+    relu = "relu." if results.relu_packs else ""
+%>
+typedef ${wide.vector(2)} wide2;  // two neighbours in a row
+#define PIECES (NWG / 32)  // of a work-item in a fragment
+% if terms > 1:
+
+// An infinity times the second part of a number may be NaN, or of the wrong sign: where a sum is not
+// finite, it is formed again from the elements themselves.
+static __attribute__((noinline)) element sum_of_products(const __global float *a, const long a_step, const __global float *b, const long b_step, const extent k)
+{
+    element sum = 0;
+    for (extent p = 0; p < k; ++p) {
+        sum = fma(a[p * a_step], b[p * b_step], sum);
+    }
+    return sum;
+}
+% endif
+% if narrow:
+
+// Two results in a register, the first in its lower half${"; relu on the way" if relu else ""}.
+static inline uint packed(const wide2 results)
+{
+    uint both;
+    asm("cvt.rn.${relu}${results.packs}.f32 %0, %1, %2;" : "=r"(both) : "f"(results.y), "f"(results.x));
+    return both;
+}
+% endif
+% if narrow and (problem.bias == "column" or results.c_in != "elements"):
+
+% if wide.dtype == "bfloat16":
+// Two elements of a register, the first from its lower half.
+static inline wide2 unpacked(const uint both)
+{
+    return (wide2)(as_float(both << 16), as_float(both & 0xffff0000));
+}
+% else:
+${half.unpacked("wide2")}
+% endif
+% endif
+% if problem.bias == "column":
+
+// What a lane of this sub-group holds.
+static inline uint held_by(const int lane, const uint own)
+{
+    uint held;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(held) : "r"(own), "r"(lane) : "memory");
+    return held;
+}
+% endif
+% if problem.activation and not results.relu_packs:
+
+${activation.functions(pairs=True)}
+% endif
+</%def>
+
+## Loads the biases of a tile, in time for its results; those beyond the last are 0. Those of
+## columns are spread over the lanes of a sub-group.
+<%def name="hold_biases()" filter="trim">
+% if problem.bias == "row":
+            wide row_biases[FRAGMENTS][2];
+            #pragma unroll
+            for (int f = 0; f < FRAGMENTS; ++f) {
+                #pragma unroll
+                for (int lower = 0; lower < 2; ++lower) {
+                    const extent row = min(a_tile + consumer * CONSUMER_M + 64 * f + thread / 32 * 16 + 8 * lower + lane / 4, m - 1);
+                    row_biases[f][lower] = ${wide.load("bias + row * bias_stride", 1)};
+                }
+            }
+% elif problem.bias == "column" and wide.stored_bytes == 2:
+            // Biases of two neighbouring columns in a register, of 64 columns in the sub-group's.
+            const __global ushort *biases_from = (const __global ushort *)bias + (long)(b_tile + 2 * lane) * bias_stride;
+            uint column_biases[(PIECES + 1) / 2];
+            #pragma unroll
+            for (int i = 0; i < (PIECES + 1) / 2; ++i) {
+                const extent column = b_tile + 64 * i + 2 * lane;
+                const uint first = column < n ? biases_from[64 * i * bias_stride] : 0;
+                const uint second = column + 1 < n ? biases_from[(64 * i + 1) * bias_stride] : 0;
+                column_biases[i] = first | second << 16;
+            }
+% elif problem.bias == "column":
+            // The bias of a column in a register, of 32 columns in the sub-group's.
+            const __global uint *biases_from = (const __global uint *)bias + (long)(b_tile + lane) * bias_stride;
+            uint column_biases[PIECES];
+            #pragma unroll
+            for (int i = 0; i < PIECES; ++i) {
+                column_biases[i] = b_tile + 32 * i + lane < n ? biases_from[32 * i * bias_stride] : 0;
+            }
+% endif
+</%def>
+
+## Where 16 bytes of a piece lie in boxes of 2-byte results: a group of 8 columns in a row, which is
+## number `eighth` of eight. A box's row of 128 bytes holds two pieces; of 64 bytes one, and two such rows
+## are swizzled alike.
+<%def name="place_in_boxes(boxes, row, group, eighth)" filter="trim">
+% if staging.map.row_bytes == 128:
+${boxes} + within / 2 * ${staging.map.bytes} + ${row} * 128 + ((within % 2 * 4 + ${group}) ^ ${eighth}) * 16
+% else:
+${boxes} + within * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ ${eighth} / 2) * 16
+% endif
+</%def>
+
+## The sums of a piece, and what its biases are made of. Registers have no numbers that a loop could
+## count: where it is not unrolled, each piece is fetched by code of its own.
+<%def name="fetch_piece()" filter="trim">
+<%
+    pairs = wide.stored_bytes == 2
+    fragments = tiles.MWG // (64 * tiles.CONSUMERS)
+    pieces = tiles.NWG // 32
+    count = fragments * pieces
+%>
+                    element sums[16];
+                    % if problem.bias == "row":
+                    wide piece_biases[2];
+                    % elif problem.bias == "column":
+                    uint piece_biases;
+                    % endif
+                    % if count == 1:
+                    ${fetch(0, 0, 0)}
+                    % elif results.rolled:
+                    switch (${f"f * PIECES + piece" if fragments > 1 else "piece"}) {
+                    % for number in range(count):
+                    ${f"case {number}" if number < count - 1 else "default"}:
+                        ${fetch(number // pieces, number % pieces, number % pieces // 2 if pairs else number % pieces)}
+                        break;
+                    % endfor
+                    }
+                    % else:
+                    ${fetch("f", "piece", "piece / 2" if pairs else "piece")}
+                    % endif
+</%def>
+
+<%def name="fetch(f, piece, bias)" filter="trim">
+                        #pragma unroll
+                        for (int i = 0; i < 16; ++i) {
+                            sums[i] = ${held}[${f}][16 * ${piece} + i];
+                        }
+                        % if problem.bias == "row":
+                        piece_biases[0] = row_biases[${f}][0];
+                        piece_biases[1] = row_biases[${f}][1];
+                        % elif problem.bias == "column":
+                        piece_biases = column_biases[${bias}];
+                        % endif
+</%def>
+
+## Each pair of results of a piece, in `pair`, to `statements`: in group `j` of 8 columns, in the upper or
+## the `lower` row.
+<%def name="finish_piece(statements)" filter="trim">
+                    ${fetch_piece()}
+                    #pragma unroll
+                    for (int j = 0; j < 4; ++j) {
+                        % if results.needs_column:
+                        const extent column = b_tile + 32 * piece + 8 * j + lane % 4 * 2;
+                        % endif
+                        % if problem.bias == "column" and wide.stored_bytes == 2:
+                        const wide2 biases = unpacked(held_by(16 * (piece % 2) + 4 * j + lane % 4, piece_biases));
+                        % elif problem.bias == "column":
+                        const wide2 biases = (wide2)(as_${wide.real}(held_by(8 * j + lane % 4 * 2, piece_biases)), as_${wide.real}(held_by(8 * j + lane % 4 * 2 + 1, piece_biases)));
+                        % endif
+                        #pragma unroll
+                        for (int lower = 0; lower < 2; ++lower) {
+                            % if results.needs_row:
+                            const extent row = first_row + thread / 32 * 16 + 8 * lower + lane / 4;
+                            % endif
+                            ${finish_pair()}
+                            ${statements()}
+                        }
+                    }
+</%def>
+
+<%def name="finish_pair()" filter="trim">
+<%
+    sum_of = "alpha * (wide2)(sums[4 * j + 2 * lower], sums[4 * j + 2 * lower + 1])"
+    bias = {"row": "piece_biases[lower]", "column": "biases"}.get(problem.bias)
+    added = [one for one in ("beta * addends" if problem.c else None, bias) if one]
+    value = f"{sum_of} + {added[0]}" if len(added) == 1 else f"{sum_of} + ({' + '.join(added)})" if added else sum_of
+%>
+                            % if terms > 1:
+                            #pragma unroll
+                            for (int part = 0; part < 2; ++part) {
+                                if (!isfinite(sums[4 * j + 2 * lower + part]) && row < m && column + part < n) {
+                                    sums[4 * j + 2 * lower + part] = sum_of_products(whole_a + WHOLE_A_AT(row, 0), ${whole_steps[0]}, whole_b + WHOLE_B_AT(0, column + part), ${whole_steps[1]}, k);
+                                }
+                            }
+                            % endif
+                            % if problem.c:
+                            ${load_addends()}
+                            % endif
+                            % if problem.activation and not results.relu_packs:
+                            const wide2 pair = activate(${value});
+                            % else:
+                            const wide2 pair = ${value};
+                            % endif
+</%def>
+
+## Elements of c for a pair of results. Results outside of the matrix are formed from others, without
+## a branch for each, and left out later.
+<%def name="load_addends()" filter="trim">
+% if results.c_in == "boxes" and wide.stored_bytes == 2:
+                            const wide2 addends = unpacked(*(const __local uint *)(${place_in_boxes("c_boxes", "(thread / 32 * 16 + 8 * lower + lane / 4)", "j", "(lane / 4)")} + lane % 4 * 4));
+% elif results.c_in == "boxes" and staging.turned:
+                            const int c_column = thread / 32 * 16 + 8 * lower + lane / 4;
+                            const int c_row = 32 * within + 8 * j + lane % 4 * 2;
+                            const __local uchar *c_place = c_boxes + c_column / 32 * ${staging.map.bytes} + c_row * 128 + c_column % 4 * 4;
+                            const wide2 addends = (wide2)(*(const __local wide *)(c_place + ((c_column % 32 / 4) ^ (c_row & 7)) * 16), *(const __local wide *)(c_place + 128 + ((c_column % 32 / 4) ^ ((c_row + 1) & 7)) * 16));
+% elif results.c_in == "boxes":
+                            const wide2 addends = *(const __local wide2 *)(c_boxes + within * ${staging.map.bytes} + (thread / 32 * 16 + 8 * lower + lane / 4) * 128 + ((2 * j + lane % 4 / 2) ^ (lane / 4)) * 16 + lane % 2 * 8);
+% elif results.c_in == "pairs":
+<% place = "C_AT(min(row, m - 1), min(column, n - 2))" %>
+% if wide.stored_bytes == 2:
+                            const wide2 addends = unpacked(*(const __global uint *)((const __global ushort *)c + ${place}));
+% else:
+                            const wide2 addends = *(const __global wide2 *)(c + ${place});
+% endif
+% else:
+                            const wide2 addends = (wide2)(${wide.load("c + C_AT(min(row, m - 1), min(column, n - 1))", 1)}, ${wide.load("c + C_AT(min(row, m - 1), min((extent)(column + 1), n - 1))", 1)});
+% endif
+</%def>

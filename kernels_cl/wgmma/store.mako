@@ -1,0 +1,179 @@
+## The results of a warpgroup of Hopper's units on their way to where they belong: collected in boxes in
+## local memory and copied from there, or directly where they do not lie in pieces of 16 bytes.
+##
+## Context: as for `wgmma/results.mako`, which forms them piece by piece, and constraint, warpgroup.
+<%namespace name="formed" file="/wgmma/results.mako"/>
+<%namespace name="slabs" file="/wgmma/slab.mako"/>
+
+## The results of fragment f, whose rows begin at `first_row`.
+<%def name="finish()" filter="trim">
+                % if staging:
+                ${finish_staged()}
+                % else:
+                ${unrolling()}
+                for (int piece = 0; piece < PIECES; ++piece) {
+                    ${formed.finish_piece(store_pair)}
+                }
+                % endif
+</%def>
+
+## Code that is long for each result stands there once, in a loop.
+<%def name="unrolling()" filter="trim">#pragma unroll${" 1" if results.rolled else ""}</%def>
+
+## A pair goes where it belongs, by one store where that is one.
+<%def name="store_pair()" filter="trim">
+<%
+    whole = problem.out.order == "row" and problem.out.alignment >= 2
+    narrow = wide.stored_bytes == 2
+    first, second = ("(ushort)both", "(ushort)(both >> 16)") if narrow else ("pair.x", "pair.y")
+    to = "(__global ushort *)out" if narrow else "out"
+    pairs = "(__global uint *)" if narrow else "(__global wide2 *)"
+%>
+                            % if narrow:
+                            const uint both = packed(pair);
+                            % endif
+                            % if whole:
+                            if (row < m && column + 2 <= n) {
+                                *${pairs}(${to} + OUT_AT(row, column)) = ${"both" if narrow else "pair"};
+                            } else if (row < m && column < n) {
+                                (${to})[OUT_AT(row, column)] = ${first};
+                            }
+                            % else:
+                            if (row < m && column < n) {
+                                (${to})[OUT_AT(row, column)] = ${first};
+                            }
+                            if (row < m && column + 1 < n) {
+                                (${to})[OUT_AT(row, column + 1)] = ${second};
+                            }
+                            % endif
+</%def>
+
+## Results are collected in local memory, and copied from there. Boxes are 64 rows by 128 bytes, or by 64
+## where the tile's rows are not whole pieces of 128; where columns of the result are contiguous, 64 or 32
+## columns by 32 rows.
+<%def name="finish_staged()" filter="trim">
+<%
+    box_at = (
+        f"first_row + box * {staging.map.elements}, b_tile + {staging.map.rows} * chunk"
+        if staging.turned
+        else f"b_tile + (chunk * {staging.boxes} + box) * {staging.map.elements}, first_row"
+    )
+    boxed = results.c_in == "boxes"
+    turns = results.c_chunks if boxed else 1
+    number = f"(f * {staging.chunks} + chunk) % {turns}" if tiles.MWG > 64 * tiles.CONSUMERS else f"chunk % {turns}"
+%>
+                ${unrolling()}
+                for (int chunk = 0; chunk < ${staging.chunks}; ++chunk) {
+                    const uint boxes = slab_memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * staging.map.bytes};
+                    % if boxed:
+                    const __local uchar *c_boxes = memory + stage * (A_BYTES + B_BYTES) + ${f"(consumer * {turns} + {number})" if turns > 1 else "consumer"} * ${staging.boxes * staging.map.bytes};
+                    await(full + 8 * stage, parity);
+                    % endif
+                    // The boxes of the chunk before have been read.
+                    % if tiles.TMA:
+                    if (thread == 0) {
+                        asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
+                    }
+                    % endif
+                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
+                    ${unrolling()}
+                    for (int within = 0; within < ${staging.chunk_pieces}; ++within) {
+                        const int piece = chunk * ${staging.chunk_pieces} + within;
+                        ${collect_piece()}
+                    }
+                    % if tiles.TMA:
+                    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+                    % endif
+                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
+                    % if tiles.TMA:
+                    if (thread == 0) {
+                        #pragma unroll
+                        for (int box = 0; box < ${staging.boxes}; ++box) {
+                            store_box(boxes + box * ${staging.map.bytes}, out_map, ${box_at});
+                        }
+                        asm volatile("cp.async.bulk.commit_group;" : : : "memory");
+                    }
+                    % else:
+                    ${store_pieces()}
+                    % endif
+                    % if boxed:
+                    ${leave_boxes(number, turns)}
+                    % endif
+                }
+</%def>
+
+## Each lane copies pieces of 16 bytes out of the boxes; all of a result's row are stored side by side.
+<%def name="store_pieces()" filter="trim">
+<% pieces = staging.pieces %>
+                    // ${pieces.across} pieces make up a row, and change places every 128 bytes.
+                    const __local uchar *own_piece = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * staging.map.bytes} + ${pieces.place("thread")};
+                    #pragma unroll
+                    for (int i = 0; i < ${staging.boxes * pieces.per_box}; ++i) {
+                        const extent row = first_row + i % ${pieces.per_box} * ${pieces.rows} + thread / ${pieces.across};
+                        const extent column = b_tile + (chunk * ${staging.boxes} + i / ${pieces.per_box}) * ${staging.map.elements} + thread % ${pieces.across} * ${pieces.width};
+                        if (row < m && column < n) {
+                            *(__global uint4 *)(out + OUT_AT(row, column)) = *(const __local uint4 *)(own_piece + i * ${pieces.step});
+                        }
+                    }
+</%def>
+
+## All of the warpgroup have read the boxes of c in this stage.
+<%def name="leave_boxes(number, turns)" filter="trim">
+                    % if turns > 1:
+                    if (${number} == ${turns - 1}) {
+                        ${leave_stage()}
+                    }
+                    % else:
+                    ${leave_stage()}
+                    % endif
+</%def>
+
+<%def name="leave_stage()" filter="trim">
+                    if (thread == 0) {
+                        arrive(empty + 8 * stage);
+                    }
+                    ${slabs.next_stage()}
+</%def>
+
+<%def name="collect_piece()" filter="trim">
+                        % if staging.turned:
+                        ${formed.finish_piece(collect_columns)}
+                        % elif wide.stored_bytes == 2:
+                        uint pairs[4][2];
+                        ${formed.finish_piece(collect_pairs)}
+                        // Lane l tells where row l % 16 of group l / 16 begins (PTX ISA, "stmatrix").
+                        const int box_row = thread / 32 * 16 + lane % 16;
+                        #pragma unroll
+                        for (int j = 0; j < 4; j += 2) {
+                            const uint at = ${formed.place_in_boxes("boxes", "box_row", "j + lane / 16", "(box_row & 7)")};
+                            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};"
+                                : : "r"(at), "r"(pairs[j][0]), "r"(pairs[j][1]), "r"(pairs[j + 1][0]), "r"(pairs[j + 1][1]) : "memory");
+                        }
+                        % else:
+                        ${formed.finish_piece(collect_words)}
+                        % endif
+</%def>
+
+## Four 8 x 8 matrices of 16-bit results: rows 0-7 and 8-15 of two groups of 8 columns.
+<%def name="collect_pairs()" filter="trim">
+                            pairs[j][lower] = packed(pair);
+</%def>
+
+## Two neighbouring results of 32 bits.
+<%def name="collect_words()" filter="trim">
+                            const int box_row = thread / 32 * 16 + 8 * lower + lane / 4;
+                            const uint at = boxes + within * ${staging.map.bytes} + box_row * 128 + ((2 * j + lane % 4 / 2) ^ (box_row & 7)) * 16 + lane % 2 * 8;
+                            asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "${constraint}"(pair.x), "${constraint}"(pair.y) : "memory");
+</%def>
+
+<%def name="collect_columns()" filter="trim">
+                            const int box_column = thread / 32 * 16 + 8 * lower + lane / 4;
+                            const int box_row = 32 * within + 8 * j + lane % 4 * 2;
+                            % for part, result in enumerate(("pair.x", "pair.y")):
+<% row = f"(box_row + {part})" if part else "box_row" %>
+                            {
+                                const uint at = boxes + box_column / 32 * ${staging.map.bytes} + ${row} * 128 + ((box_column % 32 / 4) ^ (${row} & 7)) * 16 + box_column % 4 * 4;
+                                asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "${constraint}"(${result}) : "memory");
+                            }
+                            % endfor
+</%def>

@@ -1,0 +1,300 @@
+## NVIDIA's warpgroup units (sm_90): persistent work-groups, each with one warpgroup that copies slabs
+## (by TMA, or each lane by cp.async) and others that multiply them (wgmma). A slab is 128 bytes deep, the
+## widest span of a swizzle.
+## Instructions behind ${mark} are comments to the compiler (pyclgemm/ptx_step.py).
+##
+## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), lanes (LaneCopies of both), results
+## (a WgmmaResults), staging (its own, or None), terms (products of parts that make up a product), whole
+## (layouts of the elements before they were split), and what all gemm templates see.
+##
+## In a batch the tiles of all products are numbered through, and a map is told where the matrices of
+## another product begin. Copies read a map while they run, so there is one map more than stages for each
+## operand: the oldest was last read for a slab that has been multiplied.
+<%namespace name="prelude" file="/common/prelude.mako"/>
+<%namespace name="share" file="/common/stream_k.mako"/>
+<%namespace name="lane_copies" file="/wgmma/lanes.mako"/>
+<%namespace name="slabs" file="/wgmma/slab.mako"/>
+<%namespace name="tensor_copy" file="/common/tensor_copy.mako"/>
+<%namespace name="formed" file="/wgmma/results.mako"/>
+<%namespace name="store" file="/wgmma/store.mako"/>
+<%namespace name="tile" file="/common/tile.mako"/>
+<%namespace name="warpgroup_unit" file="/wgmma/unit.mako"/>
+<%
+    maps_of = [(slab.map, slab.name, slab.inner, slab.outer, slab.pitch) for slab in operands]
+    out_mapped = staging and tiles.TMA
+    if out_mapped:
+        across, down, pitch = ("m", "n", "out_column_stride") if staging.turned else ("n", "m", "out_row_stride")
+        maps_of.append((staging.map, "out", across, down, pitch))
+    c_boxed = results.c_in == "boxes"
+    if c_boxed:
+        across, down, pitch = ("m", "n", "c_column_stride") if staging.turned else ("n", "m", "c_row_stride")
+        maps_of.append((staging.map, "c", across, down, pitch))
+    own_tile = "own_tile" if moved else "tile"
+%>
+${prelude.types()}
+
+#define MWG ${tiles.MWG}  // rows of a work-group's tile
+#define NWG ${tiles.NWG}  // columns of it
+#define KWG ${slab_depth}  // depth of a slab: 128 bytes
+#define STAGES ${tiles.STAGES}  // slabs of each operand in local memory
+#define CONSUMER_M ${tiles.MWG // tiles.CONSUMERS}  // rows of a warpgroup's part of the tile
+#define FRAGMENTS (CONSUMER_M / 64)
+#define A_BYTES (MWG * 128)  // of a slab
+#define B_BYTES (NWG * 128)
+
+% if not tiles.TMA:
+${prelude.address("a", problem.a)}
+${prelude.address("b", problem.b)}
+% endif
+% if not out_mapped:
+${prelude.address("out", problem.out)}
+% endif
+% if problem.c and not c_boxed:
+${prelude.address("c", problem.c)}
+% endif
+% if terms > 1:
+${prelude.address("whole_a", whole[0])}
+${prelude.address("whole_b", whole[1])}
+% endif
+
+${tensor_copy.barriers(counts_bytes=tiles.TMA)}
+
+% if tiles.TMA:
+${tensor_copy.copies(bool(staging))}
+% else:
+${lane_copies.functions()}
+% endif
+% if tiles.FILL:
+
+${share.defines()}
+
+${share.functions()}
+% endif
+
+${warpgroup_unit.functions(accumulators, a_in_registers)}
+% if a_in_registers:
+
+${slabs.functions()}
+% endif
+
+${formed.functions()}
+
+${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
+{
+    __local uchar memory[STAGES * (A_BYTES + B_BYTES)${f" + {staging.bytes}" if staging else ""}] __attribute__((aligned(1024)));
+    % if tiles.FILL:
+    ${share.locals()}
+    % endif
+    __local ulong barriers[2 * STAGES] __attribute__((aligned(8)));
+    ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if terms > 1 else ()))}
+
+    const int item = get_local_id(0);
+    const uint slab_memory = address_of(memory);
+    const uint full = address_of(barriers);  // of stage 0; phases end when its slabs have come
+    const uint empty = full + 8 * STAGES;  // when all have multiplied them
+    % if tiles.TMA:
+    ${maps()}
+    % endif
+    if (item == ${warpgroup}) {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            make_barrier(full + 8 * stage, ${1 if tiles.TMA else warpgroup});
+            make_barrier(empty + 8 * stage, ${tiles.CONSUMERS});
+        }
+        % if tiles.TMA:
+        asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+        % endif
+    }
+    barrier(CLK_LOCAL_MEM_FENCE${" | CLK_GLOBAL_MEM_FENCE" if tiles.TMA else ""});
+
+    const extent tiles_m = (m + MWG - 1) / MWG;
+    const extent tiles_n = (n + NWG - 1) / NWG;
+    % if terms > 1:
+    const extent slabs_k = (k + KWG - 1) / KWG;
+    % endif
+    int stage = 0;
+    if (item < ${warpgroup}) {
+        % if registers:
+        asm volatile("${mark}setmaxnreg.dec.sync.aligned.u32 ${registers[0]};" : : : "memory");
+        % endif
+        % if tiles.TMA:
+        if (item == 0) {
+            ${produce()}
+        }
+        % else:
+        ${produce_by_lanes()}
+        % endif
+    } else {
+        % if registers:
+        asm volatile("${mark}setmaxnreg.inc.sync.aligned.u32 ${registers[1]};" : : : "memory");
+        % endif
+        ${consume()}
+    }
+}
+
+## Every work-group writes its own: OpenCL has no way to pass them.
+<%def name="maps()" filter="trim">
+% if moved:
+    // Maps of A and of B by turns, behind them a map of the result for each warpgroup.
+    __global ulong *own_maps = maps + get_group_id(0) * ${map_words * map_count};
+    ${tensor_copy.write_maps("own_maps", "memory", maps_of, map_words, capture(each_map))}
+% else:
+    __global ulong *a_map = maps + get_group_id(0) * ${map_words * map_count};
+    __global ulong *b_map = a_map + ${map_words};
+% if out_mapped:
+    __global ulong *out_map = a_map + ${2 * map_words};
+% endif
+% if c_boxed:
+    __global ulong *c_map = a_map + ${3 * map_words};
+% endif
+    ${tensor_copy.write_maps("a_map", "memory", maps_of, map_words)}
+% endif
+</%def>
+
+<%def name="each_map()" filter="trim">
+    for (int number = item / 32; number < 2 * (STAGES + 1)${f" + {tiles.CONSUMERS}" if staging else ""}; number += ${work_items // 32}) {
+        const int which = ${"number >= 2 * (STAGES + 1) ? 2 : " if staging else ""}number % 2;
+</%def>
+
+## The loop over tiles, or parts of tiles, of this work-group: slabs `first` to `last` of `tile`.
+<%def name="begin_tile()" filter="trim">
+<% count = f"{terms} * slabs_k" if terms > 1 else "(k + KWG - 1) / KWG" %>
+% if tiles.FILL:
+        ${share.begin(count, depths=False)}
+% else:
+        const extent last = ${count};
+        % if moved:
+        long product = 0;
+        % endif
+        for (extent tile = get_group_id(0); tile < tiles_m * tiles_n${" * batch" if moved else ""}; tile += get_num_groups(0)) {
+            const extent first = 0;
+            % if moved:
+            ${share.next_product()}
+            % endif
+% endif
+</%def>
+
+## Every sum of a work-item.
+<%def name="each_sum()" filter="trim">
+                #pragma unroll
+                for (int f = 0; f < FRAGMENTS; ++f) {
+                    #pragma unroll
+                    for (int i = 0; i < ${accumulators}; ++i) {
+                        ${capture(caller.body) | trim}
+                    }
+                }
+</%def>
+
+<%def name="produce()" filter="trim">
+            % if moved:
+            __global ulong *a_map, *b_map;
+            long mapped = -1;  // the product of which they tell
+            int slot = 0;
+            % else:
+            read_map_anew(a_map);
+            read_map_anew(b_map);
+            % endif
+            % if c_boxed:
+            read_map_anew(c_map);
+            % endif
+            uint parity = 1;  // all stages are empty
+            ${begin_tile()}
+                % if moved:
+                if (product != mapped) {
+                    mapped = product;
+                    slot = slot == STAGES ? 0 : slot + 1;
+                    a_map = own_maps + slot * ${2 * map_words};
+                    b_map = a_map + ${map_words};
+                    a_map[0] = (ulong)a;
+                    b_map[0] = (ulong)b;
+                    asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
+                    read_map_anew(a_map);
+                    read_map_anew(b_map);
+                }
+                % endif
+                ${tile.place(own_tile)}
+                ${slabs.copy_slabs()}
+                % if c_boxed:
+                ${slabs.copy_addends()}
+                % endif
+            }
+</%def>
+
+<%def name="produce_by_lanes()" filter="trim">
+        uint parity = 1;  // all stages are empty
+        ${lane_copies.own_pieces()}
+        ${begin_tile()}
+            ${tile.place(own_tile)}
+            ${lane_copies.copy_slabs()}
+        }
+        asm volatile("cp.async.wait_all;" : : : "memory");
+</%def>
+
+<%def name="consume()" filter="trim">
+        const int consumer = item / ${warpgroup} - 1;
+        const int thread = item % ${warpgroup};
+        const int lane = item % 32;
+        % if tiles.FILL:
+        const int sharer = item - ${warpgroup};
+        % endif
+        uint parity = 0;
+        % if out_mapped and moved:
+        __global ulong *out_map = own_maps + (2 * (STAGES + 1) + consumer) * ${map_words};
+        long mapped = -1;  // the product of which it tells
+        % elif out_mapped:
+        if (thread == 0) {
+            read_map_anew(out_map);
+        }
+        % endif
+        ${begin_tile()}
+            ${tile.place(own_tile)}
+            % if problem.bias:
+            ${formed.hold_biases()}
+            % endif
+            element accumulators[FRAGMENTS][${accumulators}];
+            % if tiles.PROMOTE:
+            element totals[FRAGMENTS][${accumulators}];
+            % endif
+            <%call expr="each_sum()">
+                accumulators[f][i] = 0;
+                % if tiles.PROMOTE:
+                totals[f][i] = 0;
+                % endif
+            </%call>
+            % if tiles.PROMOTE:
+            for (extent begin = first; begin < last; begin += ${tiles.PROMOTE}) {
+                const extent end = min(begin + ${tiles.PROMOTE}, last);
+                ${slabs.multiply_slabs("begin", "end")}
+                <%call expr="each_sum()">
+                totals[f][i] += accumulators[f][i];
+                accumulators[f][i] = 0;
+                </%call>
+            }
+            % else:
+            ${slabs.multiply_slabs("first", "last")}
+            % endif
+            % if tiles.FILL:
+            ${share.join_among(f"asm volatile(\"bar.sync {tiles.CONSUMERS + 1}, {warpgroup * tiles.CONSUMERS};\" : : : \"memory\");", "sharer", "sharer == 0", f"(f * {accumulators} + i) * {warpgroup * tiles.CONSUMERS}", f"{held}[f][i]", each_sum)}
+            % endif
+            % if out_mapped and moved:
+            if (thread == 0 && product != mapped) {
+                // Results that were copied by the map have been written.
+                asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
+                mapped = product;
+                out_map[0] = (ulong)out;
+                asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
+                read_map_anew(out_map);
+            }
+            % endif
+            ${store.unrolling()}
+            for (int f = 0; f < FRAGMENTS; ++f) {
+                const extent first_row = a_tile + consumer * CONSUMER_M + 64 * f;
+                ${store.finish()}
+            }
+        }
+        % if out_mapped:
+        if (thread == 0) {
+            asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
+        }
+        % endif
+</%def>

@@ -1,0 +1,237 @@
+"""What limits a product: the time that each ceiling alone would take, and what to try. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..codegen.config import Config
+from ..families.gemv import GEMV_FAMILIES
+from ..families.mma.config import MatrixConfig
+from .ceilings import Ceilings
+from .occupancy import Occupancy
+from .traffic import Traffic, Utilisation
+
+#: Below this part of the time, the largest bound does not explain it.
+_EXPLAINS = 0.5
+#: Parts of balance, useful work and occupancy below which they are named as the reason.
+_FULL = 0.9
+_FEW_SUB_GROUPS = 0.2
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The least time that one resource allows.
+
+    Attributes
+    ----------
+    name : str
+        "arithmetic", "global memory", "cache", "local memory" or "launches".
+    seconds : float
+        What the product would take if nothing else mattered.
+    share : float
+        That, over the time that it took.
+    """
+
+    name: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limits a product.
+
+    Attributes
+    ----------
+    limit : str
+        The name of the largest bound, or "latency" where none explains the time.
+    kind : str
+        "compute-bound", "memory-bound" or "latency-bound".
+    reason, advice : str
+        Why, and what to try, a sentence each.
+    """
+
+    limit: str
+    kind: str
+    reason: str
+    advice: str
+
+
+def bounds_of(
+    flops: int,
+    peak: float | None,
+    traffic: Traffic,
+    launches: int,
+    utilisation: Utilisation,
+    ceilings: Ceilings,
+    seconds: float,
+) -> tuple[Bound, ...]:
+    """The time that each ceiling alone would take, the largest first.
+
+    Parameters
+    ----------
+    flops : int
+        Useful operations of the product.
+    peak : float or None
+        GFLOPS of the arithmetic, by `Ceilings.peak`; None if it is not known.
+    traffic : Traffic
+        Bytes that are moved.
+    launches : int
+        Kernels that are launched.
+    utilisation : Utilisation
+        Idle compute units and padded tiles raise the time of arithmetic.
+    ceilings : Ceilings
+        Of the device.
+    seconds : float
+        What the product took.
+    """
+    done = flops / (utilisation.useful or 1.0) / utilisation.balance
+    times = {
+        "arithmetic": done / (peak * 1e9) if peak else None,
+        "global memory": traffic.global_memory / (ceilings.global_memory * 1e9),
+        "launches": launches * ceilings.launch_seconds,
+    }
+    if ceilings.cache and traffic.cache:
+        times["cache"] = traffic.cache / (ceilings.cache * 1e9)
+    if ceilings.local_memory and traffic.local:
+        times["local memory"] = traffic.local / (ceilings.local_memory * 1e9) / utilisation.balance
+    bounds = [Bound(name, time, time / seconds) for name, time in times.items() if time is not None]
+    return tuple(sorted(bounds, key=lambda bound: -bound.share))
+
+
+def judge(
+    bounds: Sequence[Bound],
+    utilisation: Utilisation,
+    occupancy: Occupancy,
+    traffic: Traffic,
+    config: Config,
+) -> Verdict:
+    """Say what limits a product.
+
+    Parameters
+    ----------
+    bounds : sequence of Bound
+        Of `bounds_of`.
+    utilisation, occupancy, traffic : Utilisation, Occupancy, Traffic
+        Of the product.
+    config : Config
+        Of the kernel: the advice names its parameters.
+    """
+    first = bounds[0]
+    share = f"{first.share:.0%} of the time"
+    if first.share < _EXPLAINS:
+        reason = (
+            f"no ceiling explains the time: {first.name}, the nearest, would take "
+            f"{first.share:.0%} of it"
+        )
+        advice = _latency_advice(utilisation, occupancy, config)
+        return Verdict("latency", "latency-bound", reason, advice)
+    if first.name == "arithmetic":
+        reason = f"its multiply-adds alone take {share} at the measured peak{_waste(utilisation)}"
+        return Verdict(
+            "arithmetic", "compute-bound", reason, _arithmetic_advice(utilisation, config)
+        )
+    if first.name == "launches":
+        return Verdict(
+            "launches",
+            "latency-bound",
+            f"launching kernels alone takes {share}",
+            "one launch instead of several (the direct path, operands packed ahead), or "
+            "several products in one",
+        )
+    reason = f"moving its bytes through {first.name} alone takes {share}"
+    return Verdict(first.name, "memory-bound", reason, _memory_advice(first.name, traffic, config))
+
+
+def _memory_advice(name: str, traffic: Traffic, config: Config) -> str:
+    others = {"cache": traffic.tiles, "global memory": traffic.least + traffic.packing}.get(name)
+    if others and traffic.joining > others:
+        return (
+            "joining partial sums moves more than all else: fewer work-groups that share a tile "
+            "(FILL), or a smaller tile"
+        )
+    if name == "cache":
+        return (
+            "a larger tile of the work-group (MWG, NWG) reads less, and GROUP_M keeps what "
+            "neighbours share in the cache"
+        )
+    if name == "local memory" and isinstance(config, MatrixConfig):
+        return (
+            "a larger tile of the sub-group (MWG / SUBGROUPS_M, NWG / SUBGROUPS_N), which reads "
+            "each element of it once"
+        )
+    if name == "local memory":
+        return (
+            "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
+            "(LANES_M, LANES_N), wider vectors (VWM, VWN)"
+        )
+    if traffic.packing >= traffic.least:
+        return (
+            "packing moves more than the product itself: `pack` for a constant operand, or a "
+            "path that does not pack"
+        )
+    return (
+        "nothing but fewer bytes helps: a narrower type, an epilogue in the same kernel, "
+        "operands packed ahead"
+    )
+
+
+def _waste(utilisation: Utilisation) -> str:
+    parts = []
+    if utilisation.balance < _FULL:
+        parts.append(f"{1 - utilisation.balance:.0%} of the device's units idle")
+    if utilisation.useful is not None and utilisation.useful < _FULL:
+        parts.append(f"{1 - utilisation.useful:.0%} of the work padding at edges")
+    return f" ({' and '.join(parts)})" if parts else ""
+
+
+def _arithmetic_advice(utilisation: Utilisation, config: Config) -> str:
+    if utilisation.useful is not None and utilisation.useful < min(_FULL, utilisation.balance):
+        return "a tile that divides the result with less padding"
+    if utilisation.balance < _FULL:
+        return _balance_advice(config, "tiles whose number is a multiple of the compute units")
+    return "little is left but fewer instructions beside the multiply-adds, or a lower precision"
+
+
+def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, config: Config) -> str:
+    share = occupancy.share
+    if config.family == "cpu":
+        return (
+            "packing and the wake-up of cores weigh: a constant operand packed ahead (`pack`), "
+            "several products in one; else the tile and the block (MR, NR, KC)"
+        )
+    if utilisation.groups < utilisation.units and utilisation.balance < _FULL:
+        return (
+            f"only {utilisation.groups} work-groups for {utilisation.units} compute units: "
+            f"{_balance_advice(config, 'a smaller tile')}"
+        )
+    if share is not None and share < _FEW_SUB_GROUPS:
+        staged = ", or more on its way in each (STAGES)" if _has(config, "STAGES") else ""
+        return (
+            f"{occupancy.sub_groups} of {occupancy.most_sub_groups} sub-groups are resident, "
+            f"limited by {occupancy.limit}: a smaller tile or shallower slab{staged}"
+        )
+    if config.family in GEMV_FAMILIES:
+        return "more loads on their way at a time: KWI, wider vectors (VW)"
+    if isinstance(config, MatrixConfig):
+        return (
+            "more independent work at a time: STAGES, a deeper slab (KWG), a larger tile of the "
+            "sub-group, or fewer sub-groups to wait for at each slab"
+        )
+    return "more independent work at a time: STAGES, a larger tile of the work-item, KWI"
+
+
+def _balance_advice(config: Config, fitting: str) -> str:
+    """What gives every compute unit as much to do; `fitting` is what tiles could do."""
+    if config.family in GEMV_FAMILIES:
+        return "fewer columns or rows of a work-group (LANES_N or VW, MR)"
+    if not _has(config, "FILL"):
+        return fitting
+    if config.as_dict()["FILL"]:
+        return "a smaller tile or a shallower slab, so that FILL has more to divide"
+    return f"{fitting}, or FILL, which divides k among work-groups"
+
+
+def _has(config: Config, parameter: str) -> bool:
+    return parameter in config.as_dict()

@@ -1,0 +1,385 @@
+"""What a device can do at most, measured: arithmetic, global and local memory, launches.
+
+Data sheets give clocks that a device does not hold, and say nothing of CPUs. So small
+kernels (``kernels_cl/ceilings_*``) measure the roofs of the roofline model (S. Williams,
+A. Waterman and D. Patterson, "Roofline: An Insightful Visual Performance Model for
+Multicore Architectures", Communications of the ACM 52(4), 2009). The best burst counts:
+a ceiling is what was reached at least once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import json
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pyopencl as cl
+
+from ..codegen.source import KernelSource
+from ..device.traits import DeviceTraits, traits_of
+from ..errors import FileError
+from ..families.gemv import GemvUnitConfig
+from ..families.mma.config import MatrixConfig
+from ..families.mma.tables import matrix_unit
+from ..families.mma.unit import MatrixUnit
+from ..families.registry import UNIT_FAMILIES
+from ..families.wgmma.unit import WgmmaUnit, wgmma_unit
+from ..host.files import Purpose, write_whole
+from ..host.json_text import read_json
+from ..measure.filled_queue import AheadOfDevice, QueueBlocker
+from ..problem.precision import Precision, resolve_precision
+from ..runtime.build import build_kernel
+from ..runtime.launcher import KernelLaunch
+from .ceilings_kernels import (
+    Walk,
+    Work,
+    arithmetic_work,
+    global_work,
+    local_work,
+    pass_over,
+    passes_of_groups,
+    unit_work,
+    warpgroup_work,
+)
+
+#: Seconds that a burst should take, so that enqueueing it does not count, and bursts.
+_BURST_SECONDS = 0.005
+_BURSTS = 5
+_MOST_ROUNDS = 2**24
+
+#: Bytes of the buffer that is read from global memory, within bounds: no cache holds it, and
+#: one pass takes the fastest GPUs 0.3 ms. Drivers report part of their caches only.
+_CPU_BUFFER, _GPU_BUFFER, _LARGEST_BUFFER = 2**29, 2**30, 2**31
+_BUFFER_OVER_CACHE = 8
+#: Bytes that the second-level cache of a GPU holds and no first-level one does.
+_CACHED_BUFFER = 2**21
+
+_EMPTY_LAUNCHES = 200
+
+#: A precision and operands for each type that units multiply.
+_UNIT_PRECISIONS = (
+    ("F16_F16_F32", "float16"), ("BF16_BF16_F32", "float32"), ("TF32_TF32_F32", "float32"),
+    ("F64_F64_F64", "float64"), ("I8_I8_I32", "int8"),
+)  # fmt: skip
+
+#: Families that multiply by the instruction of another.
+_SAME_UNIT = {GemvUnitConfig.family: MatrixConfig.family}
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a device reached in kernels that do one thing only.
+
+    Attributes
+    ----------
+    arithmetic : mapping of str to float
+        GFLOPS of multiply-adds in registers (each counted as 2), by NumPy name of the real
+        type; only types that the device has.
+    global_memory : float
+        GB/s (1e9 bytes a second) of reading a buffer once, of 1 GiB (512 MiB on CPUs), where
+        the device has the memory.
+    cache : float or None
+        GB/s of reading 2 MiB over and over by all work-groups, which the second-level cache
+        serves; None on CPUs.
+    local_memory : float or None
+        GB/s of reading local memory, all compute units together; None on CPUs, where it is
+        ordinary memory.
+    launch_seconds : float
+        From one empty launch to the next, in a stream of launches; on devices other than
+        CPUs, in a queue that is filled faster than it runs.
+    date : str
+        Of the measurement, ISO 8601.
+    units : mapping of str to float
+        GFLOPS of matrix units, by kernel family and what they multiply (`unit_name`); parts of
+        a split element count as elements. Only units that the device has: "matrix" from
+        registers, "wgmma" out of local memory, as its kernels use it.
+    """
+
+    arithmetic: Mapping[str, float]
+    global_memory: float
+    cache: float | None
+    local_memory: float | None
+    launch_seconds: float
+    date: str
+    units: Mapping[str, float] = field(default_factory=dict)
+
+    def peak(self, family: str, precision: Precision) -> Peak | None:
+        """The ceiling of the arithmetic of a kernel; None if it was not measured.
+
+        Parameters
+        ----------
+        family : str
+            Of the kernel.
+        precision : Precision
+            The arithmetic.
+
+        Examples
+        --------
+        >>> from pyclgemm.problem.precision import resolve_precision
+        >>> ceilings = Ceilings({"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01",
+        ...                     {"matrix tf32": 390e3})
+        >>> ceilings.peak("matrix", resolve_precision("TF32_TF32_F32_X3", "float32"))
+        Peak(gflops=130000.0, name='tf32 by matrix units, 3 products each')
+        >>> ceilings.peak("direct", resolve_precision(None, "float32"))
+        Peak(gflops=60000.0, name='float32')
+        """
+        unit = self.units.get(unit_name(family, precision.multiplied or ""))
+        if unit is not None:
+            terms = f", {precision.terms} products each" if precision.terms > 1 else ""
+            name = f"{precision.multiplied} by matrix units{terms}"
+            return Peak(unit / precision.terms, name)
+        plain = None if family in UNIT_FAMILIES else self.arithmetic.get(precision.arithmetic)
+        return None if plain is None else Peak(plain, precision.arithmetic)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The ceiling of a kernel's arithmetic.
+
+    Attributes
+    ----------
+    gflops : float
+        Useful operations: of a product that is made up of several, one.
+    name : str
+        What multiplies.
+    """
+
+    gflops: float
+    name: str
+
+
+def unit_name(family: str, multiplied: str) -> str:
+    """The key of a ceiling in `Ceilings.units`: one for the families that use an instruction."""
+    return f"{_SAME_UNIT.get(family, family)} {multiplied}"
+
+
+def measure_ceilings(
+    queue: cl.CommandQueue, report: Callable[[str], None] = lambda what: None
+) -> Ceilings:
+    """Measure the ceilings of a device; it takes some seconds.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        An in-order queue without profiling, on a device that does nothing else.
+    report : callable, optional
+        Told what is measured next.
+
+    Raises
+    ------
+    KernelBuildError
+        If the compiler refuses one of the kernels.
+
+    Examples
+    --------
+    >>> ceilings = measure_ceilings(queue)
+    >>> ceilings.arithmetic["float32"] > 0
+    True
+    """
+    traits = traits_of(queue.device)
+    types = ["float32"]
+    types += ["float64"] if traits.float64 else []
+    types += ["float16"] if traits.float16 else []
+    arithmetic = {}
+    for name in types:
+        report(f"arithmetic in {name}")
+        arithmetic[name] = _arithmetic(queue, traits, name)
+    units = {}
+    for unit in _units_of(traits):
+        report(f"matrix units, {unit.operand}")
+        units[unit_name("matrix", unit.operand)] = _unit(unit_work(queue, traits, unit))
+    for warpgroup in _warpgroup_units_of(traits):
+        report(f"warpgroup units, {warpgroup.operand}")
+        work = warpgroup_work(queue, traits, warpgroup)
+        units[unit_name("wgmma", warpgroup.operand)] = _unit(work)
+    report("global memory")
+    size = _buffer_bytes(queue.device, traits)
+    global_memory = _global_memory(queue, traits, pass_over(traits, size))
+    cache = local_memory = None
+    if traits.type != "cpu":
+        report("second-level cache")
+        cached = passes_of_groups(traits, min(_CACHED_BUFFER, size))
+        cache = _global_memory(queue, traits, cached)
+        report("local memory")
+        local_memory = _local_memory(queue, traits)
+    report("launches")
+    today = datetime.date.today().isoformat()
+    launch = _launch(queue, traits)
+    return Ceilings(arithmetic, global_memory, cache, local_memory, launch, today, units)
+
+
+def _best_rate(seconds: Callable[[int], float]) -> float:
+    """Repetitions a second in the best of some bursts, after finding how many make one up."""
+    count = 1
+    seconds(count)
+    while (elapsed := seconds(count)) < _BURST_SECONDS and count < _MOST_ROUNDS:
+        count *= 2 if elapsed > _BURST_SECONDS / 4 else 4
+    return count / min(seconds(count) for _ in range(_BURSTS))
+
+
+def _arithmetic(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) -> float:
+    work, flops = arithmetic_work(queue, traits, dtype)
+    return flops * _best_rate(work.seconds) / 1e9
+
+
+def _units_of(traits: DeviceTraits) -> list[MatrixUnit]:
+    """The matrix units of a device, each once."""
+    found = (matrix_unit(resolve_precision(*names), traits) for names in _UNIT_PRECISIONS)
+    return [unit for unit in found if unit is not None]
+
+
+def _warpgroup_units_of(traits: DeviceTraits) -> list[WgmmaUnit]:
+    """The warpgroup units of a device, each once."""
+    found = (wgmma_unit(resolve_precision(*names), traits) for names in _UNIT_PRECISIONS)
+    return [unit for unit in found if unit is not None]
+
+
+def _unit(counted: tuple[Work, int]) -> float:
+    work, flops = counted
+    return flops * _best_rate(work.seconds) / 1e9
+
+
+def _buffer_bytes(device: cl.Device, traits: DeviceTraits) -> int:
+    least = _CPU_BUFFER if traits.type == "cpu" else _GPU_BUFFER
+    wanted = min(max(_BUFFER_OVER_CACHE * device.global_mem_cache_size, least), _LARGEST_BUFFER)
+    available = min(traits.max_allocation_bytes, device.global_mem_size // 4)
+    size: int = min(wanted, available)
+    # A power of two, rounded down: positions are wrapped by a mask.
+    return 1 << (size.bit_length() - 1)
+
+
+def _global_memory(queue: cl.CommandQueue, traits: DeviceTraits, walk: Walk) -> float:
+    size = 4 * walk.width * walk.vectors
+    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
+    pattern = np.random.default_rng(0).random(16, np.float32)
+    cl.enqueue_fill_buffer(queue, buffer, pattern, 0, size)
+    work = global_work(queue, traits, buffer, walk)
+    # Only launches are repeated, never rounds: see `pass_over`.
+    passes = _best_rate(lambda launches: work.seconds(walk.rounds, launches))
+    buffer.release()
+    return walk.bytes * passes / 1e9
+
+
+def _local_memory(queue: cl.CommandQueue, traits: DeviceTraits) -> float:
+    work, bytes_per_round = local_work(queue, traits)
+    return bytes_per_round * _best_rate(work.seconds) / 1e9
+
+
+def _launch(queue: cl.CommandQueue, traits: DeviceTraits) -> float:
+    source = KernelSource("ceiling_launch", "__kernel void ceiling_launch(void) {}\n", (), (1,))
+    kernel = build_kernel(queue.context, queue.device, source)
+    launch = KernelLaunch(queue, kernel, (1,), (1,))
+
+    def enqueue(count: int) -> None:
+        for _ in range(count):
+            launch.without_event(None)
+
+    def plain(count: int) -> float:
+        start = time.perf_counter()
+        enqueue(count)
+        queue.finish()
+        return time.perf_counter() - start
+
+    work = plain
+    if traits.type != "cpu":
+        work = AheadOfDevice(enqueue, queue.finish, QueueBlocker(queue)).work
+    work(1)
+    # Not the least: behind a blocker it is a difference of two times, which errs both ways.
+    return statistics.median(work(_EMPTY_LAUNCHES) / _EMPTY_LAUNCHES for _ in range(_BURSTS))
+
+
+# --------------------------------------------------------------------------------------
+# Measured ceilings, kept in the user's folder: one file a device and driver.
+# --------------------------------------------------------------------------------------
+
+#: Raised when a kernel or the meaning of a figure changes: older files are measured anew.
+_VERSION = 3
+
+_CEILINGS = Purpose("the measured ceilings", "name another folder")
+
+
+def ceilings_folder() -> Path:
+    """The folder of the files; it need not exist."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("pyclgemm") / "ceilings"
+
+
+def ceilings_of(
+    queue: cl.CommandQueue,
+    *,
+    remeasure: bool = False,
+    folder: Path | None = None,
+    report: Callable[[str], None] = lambda what: None,
+) -> Ceilings:
+    """The ceilings of a device: as they were measured before, else measured now and kept.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        On the device.
+    remeasure : bool
+        Whether to measure even if a file has them.
+    folder : pathlib.Path, optional
+        Where files lie; by default `ceilings_folder`. One that cannot be written to is no
+        error: then nothing is kept.
+    report : callable, optional
+        Told what is measured next.
+
+    Raises
+    ------
+    KernelBuildError
+        If the compiler refuses a kernel that measures.
+    """
+    traits = traits_of(queue.device)
+    path = (folder or ceilings_folder()) / _file_name(traits)
+    if not remeasure and (kept := _read(path)) is not None:
+        return kept
+    ceilings = measure_ceilings(queue, report)
+    _write(path, traits, ceilings)
+    return ceilings
+
+
+def _file_name(traits: DeviceTraits) -> str:
+    identity = "\n".join((traits.platform, traits.name, traits.driver, str(traits.compute_units)))
+    slug = re.sub(r"[^a-z0-9]+", "-", traits.name.lower()).strip("-")[:60]
+    return f"{slug}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
+
+
+def _read(path: Path) -> Ceilings | None:
+    """What a file holds; None if there is none that can be used, for it can be made again."""
+    try:
+        content = read_json(path)
+        if content["version"] != _VERSION:
+            return None
+        ceilings = Ceilings(**content["ceilings"])
+        numbers = [
+            ceilings.global_memory, ceilings.launch_seconds, *ceilings.arithmetic.values(),
+            *ceilings.units.values(),
+            *(one for one in (ceilings.cache, ceilings.local_memory) if one is not None),
+        ]  # fmt: skip
+        date.fromisoformat(ceilings.date)
+        return ceilings if all(0 < number < math.inf for number in numbers) else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _write(path: Path, traits: DeviceTraits, ceilings: Ceilings) -> None:
+    """Keep a file for the next time; without it, all is measured again then."""
+    content = {
+        "version": _VERSION,
+        "device": {name: getattr(traits, name) for name in ("name", "platform", "driver")},
+        "ceilings": {field.name: asdict(ceilings)[field.name] for field in fields(ceilings)},
+    }
+    with contextlib.suppress(FileError):
+        write_whole(path, json.dumps(content, indent=1), _CEILINGS)

@@ -1,0 +1,405 @@
+"""How many work-groups a compute unit holds at a time, estimated from what limits them.
+
+NVIDIA: CUDA C++ Programming Guide, "Compute Capabilities", table of technical specifications
+per compute capability, and the allocation units of the CUDA Occupancy Calculator. AMD: LLVM,
+"User Guide for AMDGPU Backend", and the ISA documents of RDNA and CDNA; compute units are
+counted as AMD's OpenCL does, on RDNA as work-group processors.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import uuid
+import warnings
+from dataclasses import dataclass
+
+import pyopencl as cl
+
+from ..codegen.source import KernelSource
+from ..device.ptx import PtxStepError, lift
+from ..device.traits import DeviceTraits, traits_of
+from ..runtime.build import build_kernel
+
+
+@dataclass(frozen=True)
+class UnitLimits:
+    """What a compute unit holds.
+
+    Attributes
+    ----------
+    sub_group : int
+        Work-items of a sub-group (warp, wave).
+    schedulers : int
+        Parts of the compute unit that each keep sub-groups and registers of their own.
+    sub_groups : int
+        Sub-groups resident at most on the compute unit.
+    groups : int
+        Work-groups resident at most.
+    registers : int
+        32-bit registers of one lane, of one scheduler, over all its sub-groups.
+    register_step : int
+        Registers of a work-item are allocated in multiples of it.
+    local_bytes, local_step, local_reserved : int
+        Bytes of local memory, the multiples in which they are allocated, and what the
+        system takes for each work-group.
+    """
+
+    sub_group: int
+    schedulers: int
+    sub_groups: int
+    groups: int
+    registers: int
+    register_step: int
+    local_bytes: int
+    local_step: int
+    local_reserved: int
+
+
+def _nvidia(sub_groups: int, groups: int, local_kib: int, reserved: int = 1024) -> UnitLimits:
+    # 65536 registers, 16384 for each of four schedulers: 512 to a lane of 32. A warp gets them
+    # in units of 256, 8 to a lane.
+    return UnitLimits(
+        32, 4, sub_groups, groups, 512, 8, local_kib * 1024, 128 if reserved else 256, reserved
+    )
+
+
+_NVIDIA = {
+    "sm_70": _nvidia(64, 32, 96, reserved=0),
+    "sm_72": _nvidia(64, 32, 96, reserved=0),
+    "sm_75": _nvidia(32, 16, 64, reserved=0),
+    "sm_80": _nvidia(64, 32, 164),
+    "sm_86": _nvidia(48, 16, 100),
+    "sm_87": _nvidia(48, 16, 164),
+    "sm_89": _nvidia(48, 24, 100),
+    "sm_90": _nvidia(64, 32, 228),
+}
+
+
+def limits_of(traits: DeviceTraits) -> UnitLimits | None:
+    """What a compute unit of an architecture holds; None where that is not known here.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> limits_of(typical_traits("sm_90")).sub_groups
+    64
+    >>> limits_of(typical_traits("x86-64-v4")) is None
+    True
+    """
+    if traits.type == "cpu":
+        return None
+    if traits.architecture in _NVIDIA:
+        return _NVIDIA[traits.architecture]
+    if traits.vendor == "amd":
+        return _amd(traits.architecture)
+    return None
+
+
+def _amd(architecture: str) -> UnitLimits | None:
+    if re.fullmatch(r"gfx90[0-9]", architecture):  # GCN 5 and CDNA 1
+        return UnitLimits(64, 4, 40, 16, 256, 4, 64 * 1024, 512, 0)
+    if architecture in ("gfx90a", "gfx942"):  # CDNA 2 and 3: 512 registers, 8 waves
+        return UnitLimits(64, 4, 32, 16, 512, 8, 64 * 1024, 512, 0)
+    if re.fullmatch(r"gfx101[0-3]", architecture):  # RDNA 1
+        return UnitLimits(32, 4, 80, 32, 1024, 8, 128 * 1024, 512, 0)
+    if re.fullmatch(r"gfx103[0-6]", architecture):  # RDNA 2
+        return UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 512, 0)
+    # RDNA 3 with the larger register file, and RDNA 4.
+    if architecture in ("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"):
+        return UnitLimits(32, 4, 64, 32, 1536, 24, 128 * 1024, 1024, 0)
+    if re.fullmatch(r"gfx11(0[23]|50|52|53)", architecture):
+        return UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 1024, 0)
+    return None
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What is resident on a compute unit.
+
+    Attributes
+    ----------
+    groups : int or None
+        Work-groups; None where it is not known. 0 means that none fits.
+    sub_groups, most_sub_groups : int or None
+        Sub-groups that are resident with them, and that could be at most.
+    limit : str
+        What allows no more, or why nothing is known.
+    """
+
+    groups: int | None
+    sub_groups: int | None
+    most_sub_groups: int | None
+    limit: str
+
+    @property
+    def share(self) -> float | None:
+        """Resident sub-groups as a part of the most that there could be."""
+        if self.sub_groups is None or self.most_sub_groups is None:
+            return None
+        return self.sub_groups / self.most_sub_groups
+
+
+def estimate_occupancy(
+    traits: DeviceTraits, work_items: int, local_bytes: int, registers: int | None
+) -> Occupancy:
+    """Estimate how much of a kernel a compute unit holds at a time.
+
+    Parameters
+    ----------
+    traits : DeviceTraits
+        The device.
+    work_items : int
+        Of a work-group.
+    local_bytes : int
+        Bytes of local memory of a work-group.
+    registers : int or None
+        32-bit registers of a work-item; without them the estimate is an upper bound, and
+        says so.
+
+    Examples
+    --------
+    256 work-items of 128 registers each: 65536 registers hold two such work-groups.
+
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> estimate_occupancy(typical_traits("sm_90"), 256, 33792, 128)
+    Occupancy(groups=2, sub_groups=16, most_sub_groups=64, limit='registers')
+    """
+    limits = limits_of(traits)
+    if traits.type == "cpu":
+        return Occupancy(None, None, None, "does not apply: a core runs one work-group at a time")
+    if limits is None:
+        name = traits.architecture or "of this device"
+        return Occupancy(None, None, None, f"unknown: no limits are known here for {name}")
+    waves = math.ceil(work_items / limits.sub_group)
+    bounds = {"work-items": limits.sub_groups // waves}
+    if waves > 1 or traits.vendor != "amd":  # AMD counts barriers, which one wave needs not
+        bounds["work-groups"] = limits.groups
+    if local_bytes:
+        taken = _round_up(local_bytes + limits.local_reserved, limits.local_step)
+        bounds["local memory"] = limits.local_bytes // taken
+    if registers:
+        resident = limits.registers // _round_up(registers, limits.register_step)
+        bounds["registers"] = resident * limits.schedulers // waves
+    groups = min(bounds.values())
+    limit = " and ".join(name for name, bound in bounds.items() if bound == groups)
+    if not registers:
+        limit += "; at most, for the driver does not tell registers"
+    return Occupancy(groups, groups * waves, limits.sub_groups, limit)
+
+
+def _round_up(value: int, step: int) -> int:
+    return math.ceil(value / step) * step
+
+
+# --------------------------------------------------------------------------------------
+# What a compiled kernel takes: registers, spills and local memory, where a driver tells.
+#
+# NVIDIA's compiler writes them into the build log on ``-cl-nv-verbose`` ("NVIDIA OpenCL Best
+# Practices Guide", section on occupancy); AMD's into the metadata of the binary (LLVM, "User
+# Guide for AMDGPU Backend", "Code Object V3 and Above Metadata"). Others tell little.
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What a kernel takes; None is what nobody tells.
+
+    Attributes
+    ----------
+    registers : int or None
+        32-bit registers of a work-item.
+    spill_bytes : int or None
+        Bytes of a work-item that registers had no room for; the larger of what is stored
+        and what is loaded.
+    private_bytes : int or None
+        Bytes of private memory of a work-item, spills included.
+    local_bytes : int
+        Bytes of local memory of a work-group.
+    source : str
+        Who told, or why nobody did.
+    """
+
+    registers: int | None
+    spill_bytes: int | None
+    private_bytes: int | None
+    local_bytes: int
+    source: str
+
+
+#: What a kernel's part of ptxas's log may say, by the name given to it here.
+_PTXAS = {
+    "registers": re.compile(r"Used\s+(\d+)\s+registers"),
+    "stack": re.compile(r"(\d+)\s+bytes\s+stack\s+frame"),
+    "stores": re.compile(r"(\d+)\s+bytes\s+spill\s+stores"),
+    "loads": re.compile(r"(\d+)\s+bytes\s+spill\s+loads"),
+    "local": re.compile(r"(\d+)(?:\+\d+)?\s+bytes\s+smem"),
+}
+_PTXAS_KERNEL = re.compile(r"(?:Compiling entry function|Function properties for)\s+'?([\w$.]+)'?")
+
+
+def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
+    r"""Read what NVIDIA's assembler says of a kernel.
+
+    Parameters
+    ----------
+    log : str
+        Build log of a program that was built with ``-cl-nv-verbose``; other lines may stand
+        between.
+    kernel : str
+        Name of the kernel.
+
+    Returns
+    -------
+    dict of str to int
+        "registers", and "stack", "stores", "loads" (spills) and "local" in bytes; only what
+        the log says of this kernel, so nothing if it says nothing.
+
+    Examples
+    --------
+    >>> parse_ptxas_log("Compiling entry function 'f' for 'sm_90'\nUsed 40 registers", "f")
+    {'registers': 40}
+    """
+    figures: dict[str, int] = {}
+    current = ""
+    for line in log.splitlines():
+        if heading := _PTXAS_KERNEL.search(line):
+            current = heading[1]
+            continue
+        if current == kernel:
+            for name, pattern in _PTXAS.items():
+                if found := pattern.search(line):
+                    figures[name] = int(found[1])
+    return figures
+
+
+def parse_amd_binary(binary: bytes) -> dict[str, int]:
+    r"""Read what AMD's compiler says of the kernel of a program.
+
+    The metadata are a MessagePack map in a note of the ELF file. Its keys are unique words,
+    so each is looked for, and the integer that follows it is read.
+
+    Parameters
+    ----------
+    binary : bytes
+        A code object with one kernel.
+
+    Returns
+    -------
+    dict of str to int
+        "registers" (vector registers), "spills" (in registers), "private" and "local" in
+        bytes; only what is there.
+
+    Examples
+    --------
+    >>> parse_amd_binary(b"\x7fELF....\xab.vgpr_count\xcc\x80")
+    {'registers': 128}
+    """
+    keys = {
+        "registers": b".vgpr_count",
+        "spills": b".vgpr_spill_count",
+        "private": b".private_segment_fixed_size",
+        "local": b".group_segment_fixed_size",
+    }
+    figures: dict[str, int] = {}
+    if not binary.startswith(b"\x7fELF"):
+        return figures
+    for name, key in keys.items():
+        place = binary.find(key)
+        number = None if place < 0 else _message_pack_integer(binary[place + len(key) :][:9])
+        if number is not None:
+            figures[name] = number
+    return figures
+
+
+def _message_pack_integer(data: bytes) -> int | None:
+    """The unsigned integer at the start of `data`."""
+    if data and data[0] < 0x80:
+        return data[0]
+    size = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}.get(data[0] if data else 0)
+    return None if size is None or len(data) <= size else int.from_bytes(data[1 : 1 + size], "big")
+
+
+@functools.lru_cache(maxsize=512)
+def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -> KernelResources:
+    """Find out what a kernel takes; on NVIDIA's devices it is compiled once more.
+
+    Parameters
+    ----------
+    context, device : pyopencl.Context, pyopencl.Device
+        Where it runs.
+    source : KernelSource
+        The kernel.
+
+    Raises
+    ------
+    KernelBuildError
+        If the compiler refuses it.
+    """
+    traits = traits_of(device)
+    kernel = build_kernel(context, device, source)
+    info = cl.kernel_work_group_info
+    local = int(kernel.get_work_group_info(info.LOCAL_MEM_SIZE, device))
+    private = int(kernel.get_work_group_info(info.PRIVATE_MEM_SIZE, device))
+    if traits.type == "cpu":
+        # What runtimes report as private there are variables that mostly live in registers.
+        return KernelResources(None, None, None, local, "does not apply to CPUs")
+    if traits.vendor == "nvidia":
+        return _from_nvidia(context, device, source, private, local)
+    if traits.vendor == "amd":
+        return _from_amd(kernel, device, private, local)
+    return KernelResources(
+        None, None, private, local, "OpenCL's queries; the driver tells no registers"
+    )
+
+
+def _from_nvidia(
+    context: cl.Context, device: cl.Device, source: KernelSource, private: int, local: int
+) -> KernelResources:
+    figures = parse_ptxas_log(_nvidia_log(context, device, source, source.text), source.name)
+    if "registers" not in figures:
+        # The driver answers from its cache without a log: a kernel of a new name is new to it.
+        fresh = f"{source.text}\n__kernel void fresh_{uuid.uuid4().hex}(void) {{}}\n"
+        figures = parse_ptxas_log(_nvidia_log(context, device, source, fresh), source.name)
+    if "registers" not in figures:
+        return KernelResources(None, None, private, local, "the driver's build log told nothing")
+    return KernelResources(
+        figures["registers"],
+        max(figures.get("stores", 0), figures.get("loads", 0)),
+        figures.get("stack", private),
+        max(figures.get("local", 0), local),
+        "the build log (-cl-nv-verbose)",
+    )
+
+
+def _nvidia_log(context: cl.Context, device: cl.Device, source: KernelSource, text: str) -> str:
+    options = f"{source.options} -cl-nv-verbose".strip()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cl.CompilerWarning)
+            program = cl.Program(context, text).build(options, [device], cache_dir=False)
+            if source.target:
+                # What the assembler said is of the kernel without its lines in comments.
+                (binary,) = program.get_info(cl.program_info.BINARIES)
+                lifted = cl.Program(context, [device], [lift(binary, source.target)])
+                program = lifted.build("-cl-nv-verbose", [device])
+        return str(program.get_build_info(device, cl.program_build_info.LOG))
+    except (cl.Error, PtxStepError):  # the kernel itself builds: only this option is not known
+        return ""
+
+
+def _from_amd(kernel: cl.Kernel, device: cl.Device, private: int, local: int) -> KernelResources:
+    program = kernel.program
+    devices = program.get_info(cl.program_info.DEVICES)
+    binaries = program.get_info(cl.program_info.BINARIES)
+    figures = parse_amd_binary(bytes(binaries[devices.index(device)]))
+    if "registers" not in figures:
+        return KernelResources(None, None, private, local, "the binary has no metadata")
+    return KernelResources(
+        figures["registers"],
+        4 * figures.get("spills", 0),
+        figures.get("private", private),
+        max(figures.get("local", 0), local),
+        "the metadata of the binary",
+    )

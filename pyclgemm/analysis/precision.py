@@ -1,0 +1,442 @@
+"""Speed and error of every algorithm on a device, as a table, a CSV file and a plot. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+from rich.table import Table
+from rich.text import Text
+
+from ..api.gemm import plan
+from ..device.traits import traits_of
+from ..errors import PyclgemmError
+from ..host.files import Purpose, write_whole
+from ..measure.filled_queue import QueueBlocker, timed_product
+from ..measure.timing import LONGEST_PAUSE, Turns, Work, rotated_sets
+from ..measure.verify import (
+    MeasuredError,
+    SampledProduct,
+    measure_error,
+    random_operands,
+    rounding_of,
+    sample_product,
+)
+from ..problem.precision import resolve_precision
+from .report import new_figure, save_figure
+
+#: What the CSV file is to errors of writing.
+TABLE = Purpose("the table", "name another file with --csv")
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way to multiply.
+
+    Attributes
+    ----------
+    operand, result : str
+        NumPy names of the element types of A and B, and of the result.
+    precision : str
+        JAX's name of the arithmetic.
+    """
+
+    operand: str
+    result: str
+    precision: str
+
+    def speed_text(self, tera: float) -> str:
+        """A speed, given in 1e12 operations a second, with its unit.
+
+        Examples
+        --------
+        >>> Algorithm("int8", "int32", "I8_I8_I32").speed_text(0.5)
+        '500 GOPS'
+        """
+        unit = "OPS" if self.operand == "int8" else "FLOPS"
+        return f"{tera:.3g} T{unit}" if tera >= 1 else f"{1000 * tera:.3g} G{unit}"
+
+
+#: What others are compared with.
+BASELINE = Algorithm("float32", "float32", "F32_F32_F32")
+
+#: In the order of the table.
+ALGORITHMS = (
+    Algorithm("float16", "float16", "F16_F16_F16"),
+    Algorithm("float16", "float16", "F16_F16_F32"),
+    Algorithm("float16", "float32", "F16_F16_F32"),
+    Algorithm("bfloat16", "bfloat16", "BF16_BF16_F32"),
+    Algorithm("bfloat16", "float32", "BF16_BF16_F32"),
+    BASELINE,
+    Algorithm("float32", "float32", "TF32_TF32_F32"),
+    Algorithm("float32", "float32", "TF32_TF32_F32_X3"),
+    Algorithm("float32", "float32", "BF16_BF16_F32"),
+    Algorithm("float32", "float32", "BF16_BF16_F32_X3"),
+    Algorithm("float32", "float32", "BF16_BF16_F32_X6"),
+    Algorithm("float32", "float32", "BF16_BF16_F32_X9"),
+    Algorithm("float64", "float64", "F64_F64_F64"),
+    Algorithm("int8", "int32", "I8_I8_I32"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of an algorithm on a device.
+
+    Attributes
+    ----------
+    algorithm : Algorithm
+        Which.
+    path, config : str
+        The kernel family and its parameters; empty if it cannot run.
+    seconds : float or None
+        Median time of one product; None if it was not timed.
+    error : MeasuredError or None
+        None if it did not run.
+    reason : str
+        Why it cannot run; empty if it can.
+    """
+
+    algorithm: Algorithm
+    path: str = ""
+    config: str = ""
+    seconds: float | None = None
+    error: MeasuredError | None = None
+    reason: str = ""
+
+    def speed(self, sizes: tuple[int, int, int]) -> float | None:
+        """1e12 operations a second, 2 m n k to a product; None if it was not timed."""
+        m, n, k = sizes
+        return 2 * m * n * k / self.seconds / 1e12 if self.seconds else None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the bound held, in words."""
+        if self.error is None:
+            return ""
+        if self.error.held:
+            return "exact" if self.error.bound == 0 else "held"
+        return "exceeded"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The rows of a product on a device.
+
+    Attributes
+    ----------
+    device : str
+        Its name.
+    sizes : tuple of int
+        m, n, k.
+    data : str
+        One of `pyclgemm.measure.verify.DISTRIBUTIONS`.
+    rows : tuple of Row
+        In the order of `ALGORITHMS`.
+    """
+
+    device: str
+    sizes: tuple[int, int, int]
+    data: str
+    rows: tuple[Row, ...]
+
+    def relative(self, row: Row) -> float | None:
+        """How many times as fast as `BASELINE`; None if either was not timed."""
+        base = next((one.seconds for one in self.rows if one.algorithm == BASELINE), None)
+        return base / row.seconds if base and row.seconds else None
+
+
+def report_table(report: Report) -> Table:
+    """Tabulate what ran; `reasons` has the rest."""
+    m, n, k = report.sizes
+    table = Table(
+        title=f"{m} x {n} x {k}, {report.data} data, on {report.device}", title_justify="left"
+    )
+    for heading in ("operands", "result", "algorithm", "path"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("time", "speed", f"x {BASELINE.precision}", "largest error", "rms", "bound"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    previous = ""
+    for row in report.rows:
+        if row.error is None:
+            continue
+        algorithm, speed, relative = row.algorithm, row.speed(report.sizes), report.relative(row)
+        if previous not in ("", algorithm.operand):
+            table.add_section()
+        previous = algorithm.operand
+        table.add_row(
+            algorithm.operand,
+            algorithm.result,
+            algorithm.precision,
+            row.path,
+            "-" if row.seconds is None else _time(row.seconds),
+            "-" if speed is None else algorithm.speed_text(speed),
+            "-" if relative is None else f"{relative:.2f}",
+            f"{row.error.largest:.1e}",
+            f"{row.error.root_mean_square:.1e}",
+            f"{row.error.bound:.1e}",
+            Text(row.verdict, style="" if row.error.held else "bold red"),
+        )
+    return table
+
+
+def reasons(report: Report) -> list[str]:
+    """A line for each algorithm that did not run, with the reason."""
+    return [
+        f"{row.algorithm.operand} to {row.algorithm.result}, {row.algorithm.precision}: "
+        + (row.reason or "not reached")
+        for row in report.rows
+        if row.error is None
+    ]
+
+
+#: Columns of the CSV file.
+COLUMNS = (
+    *("device", "m", "n", "k", "data", "operand", "result", "precision", "path", "config"),
+    *("seconds", "tera_per_second", "times_f32", "largest_error", "rms_error", "bound"),
+    *("verdict", "reason"),
+)
+
+
+def write_csv(report: Report, path: Path) -> None:
+    """Write one line for each algorithm; what is not known is empty.
+
+    Raises
+    ------
+    FileError
+        If the file cannot be written.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    writer.writerows(_csv_rows(report))
+    write_whole(path, text.getvalue(), TABLE)
+
+
+def _csv_rows(report: Report) -> Iterator[list[Any]]:
+    for row in report.rows:
+        algorithm, error = row.algorithm, row.error
+        figures = (
+            [None] * 3 if error is None else [error.largest, error.root_mean_square, error.bound]
+        )
+        yield [
+            report.device, *report.sizes, report.data,
+            algorithm.operand, algorithm.result, algorithm.precision, row.path, row.config,
+            row.seconds, row.speed(report.sizes), report.relative(row), *figures,
+            row.verdict, row.reason,
+        ]  # fmt: skip
+
+
+def plot_report(report: Report, path: Path) -> None:
+    """Draw speed against the largest error, a point for each algorithm that was timed.
+
+    Raises
+    ------
+    PyclgemmError
+        If Matplotlib is missing.
+    ArgumentError
+        If the suffix names no format.
+    FileError
+        If the file cannot be written.
+    """
+    figure = new_figure()
+    axes = figure.subplots()
+    drawn = [(row, speed) for row in report.rows if (speed := row.speed(report.sizes)) is not None]
+    floor = _least_error([row for row, _ in drawn])
+    for row, speed in drawn:
+        assert row.error is not None  # what is timed has been checked
+        x = max(row.error.largest, floor)
+        types = f"{row.algorithm.operand} to {row.algorithm.result}"
+        axes.plot([x], [speed], "o" if row.error.largest else "<", label=types)
+        axes.annotate(f" {row.algorithm.precision}\n {types}", (x, speed), fontsize=7, va="center")
+    m, n, k = report.sizes
+    axes.set(
+        xscale="log", yscale="log",
+        xlabel="largest error over |A| |B| (an arrow: none)", ylabel="1e12 operations a second",
+        title=f"{m} x {n} x {k}, {report.data} data\n{report.device}",
+    )  # fmt: skip
+    axes.margins(x=0.2, y=0.1)
+    axes.grid(which="both", alpha=0.2)
+    save_figure(figure, path)
+
+
+def _least_error(rows: Sequence[Row]) -> float:
+    """Where an error of zero is drawn, for a logarithmic axis."""
+    errors = [row.error.largest for row in rows if row.error and row.error.largest > 0]
+    return min(errors, default=1e-16) / 2
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+# --------------------------------------------------------------------------------------
+# Measure the error and the time of every algorithm for a product, on the device at hand.
+# --------------------------------------------------------------------------------------
+
+#: Seconds of a burst, and pauses after it in bursts: processors throttle sooner than GPUs.
+_BURST_SECONDS = 0.01
+_PAUSE_BURSTS_CPU, _PAUSE_BURSTS_GPU = 4.0, 2.0
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """Sets of A and B on the device, with the same numbers, and what their product must be."""
+
+    sets: tuple[tuple[Any, Any], ...]
+    expected: SampledProduct
+
+
+class PrecisionBench:
+    """Measures algorithms on one product; what is known so far can be asked for at any time.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        In-order, without profiling, on a device that does nothing else.
+    sizes : tuple of int
+        m, n, k.
+    data : str
+        One of `pyclgemm.measure.verify.DISTRIBUTIONS`.
+    algorithms : sequence of Algorithm
+        In the order in which they are reported.
+    seed : int
+        Of the numbers.
+
+    Examples
+    --------
+    >>> from pyclgemm.analysis.precision import BASELINE
+    >>> bench = PrecisionBench(queue, (32, 32, 32), algorithms=[BASELINE])
+    >>> bench.check()
+    >>> bench.time(rounds=1)
+    >>> bench.report().rows[0].verdict
+    'held'
+    """
+
+    def __init__(
+        self,
+        queue: cl.CommandQueue,
+        sizes: tuple[int, int, int],
+        data: str = "normal",
+        algorithms: Sequence[Algorithm] = ALGORITHMS,
+        seed: int = 0,
+    ) -> None:
+        self._queue = queue
+        self._context = queue.context  # not every runtime keeps a queue's context alive
+        self._sizes = sizes
+        self._data = data
+        self._seed = seed
+        self._traits = traits_of(queue.device)
+        self._blocker = None if self._traits.type == "cpu" else QueueBlocker(queue)
+        self._rows = {algorithm: Row(algorithm) for algorithm in algorithms}
+        self._works: dict[Algorithm, Work] = {}
+        self._operands: dict[str, _Operands] = {}
+        self._turns: Turns | None = None
+
+    def check(self, report: Callable[[str], None] = lambda what: None) -> None:
+        """Run each algorithm once and measure its error.
+
+        Parameters
+        ----------
+        report : callable, optional
+            Told the name of each algorithm when it is done.
+        """
+        for algorithm in self._rows:
+            try:
+                self._rows[algorithm] = self._checked(algorithm)
+            except PyclgemmError as error:
+                self._rows[algorithm] = Row(algorithm, reason=_line(error))
+            except (cl.Error, MemoryError) as error:
+                reason = f"it could not be run: {_line(error) or type(error).__name__}"
+                self._rows[algorithm] = Row(algorithm, reason=reason)
+            report(algorithm.precision)
+
+    def time(self, rounds: int = 5, report: Callable[[], None] = lambda: None) -> None:
+        """Time in turn the algorithms whose results are right.
+
+        Parameters
+        ----------
+        rounds : int
+            Bursts of each.
+        report : callable, optional
+            Called after each round.
+        """
+        if not self._works:
+            return
+        bursts = _PAUSE_BURSTS_CPU if self._traits.type == "cpu" else _PAUSE_BURSTS_GPU
+        self._turns = Turns(
+            tuple(self._works.values()),
+            _BURST_SECONDS,
+            lambda seconds: min(bursts * seconds, LONGEST_PAUSE),
+        )
+        for _ in range(rounds):
+            self._turns.take()
+            report()
+
+    def report(self) -> Report:
+        """What is known so far."""
+        samples = self._turns.samples if self._turns else [[] for _ in self._works]
+        medians = {
+            algorithm: statistics.median(taken)
+            for algorithm, taken in zip(self._works, samples, strict=True)
+            if taken
+        }
+        rows = (
+            replace(row, seconds=medians.get(algorithm)) for algorithm, row in self._rows.items()
+        )
+        return Report(self._traits.name, self._sizes, self._data, tuple(rows))
+
+    def _checked(self, algorithm: Algorithm) -> Row:
+        precision = resolve_precision(algorithm.precision, algorithm.operand)
+        operands = self._operands_of(algorithm.operand)
+        m, n, k = self._sizes
+        kind = np.dtype(algorithm.result)
+        outs = [cl_array.empty(self._queue, (m, n), kind) for _ in operands.sets]
+        a, b = operands.sets[0]
+        ready = plan(self._queue, a, b, out=outs[0], precision=algorithm.precision)
+        # All bits set is a NaN in every floating type: what is not written shows.
+        cl.enqueue_fill_buffer(
+            self._queue, outs[0].base_data, np.uint8(255), 0, outs[0].base_data.size
+        )
+        ready(a, b, out=outs[0])
+        error = measure_error(
+            outs[0].get(self._queue),
+            operands.expected,
+            rounding_of(algorithm.operand, k, precision, algorithm.result),
+        )
+        if error.held:
+            sets = [(a, b, out) for (a, b), out in zip(operands.sets, outs, strict=True)]
+            self._works[algorithm] = timed_product(ready, sets, self._queue.finish, self._blocker)
+        return Row(algorithm, ready.choice.path, str(ready.choice.config), error=error)
+
+    def _operands_of(self, dtype: str) -> _Operands:
+        if dtype not in self._operands:
+            m, n, k = self._sizes
+            rng = np.random.default_rng(self._seed)
+            a, b = random_operands(rng, m, n, k, dtype, self._data)
+            # The result may be twice as wide.
+            count = rotated_sets(a.nbytes + b.nbytes + m * n * a.itemsize, self._queue.device)
+            sets = tuple(
+                (cl_array.to_device(self._queue, a), cl_array.to_device(self._queue, b))
+                for _ in range(count)
+            )
+            self._operands[dtype] = _Operands(sets, sample_product(a, b, rng))
+        return self._operands[dtype]
+
+
+def _line(error: BaseException) -> str:
+    """The first line of what an error says, and of what a compiler complains of."""
+    first, *others = str(error).strip().splitlines() or [""]
+    complaint = next((line.strip() for line in others if "error" in line.lower()), "")
+    return f"{first}: {complaint}" if complaint else first

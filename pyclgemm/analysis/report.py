@@ -1,0 +1,290 @@
+"""What the command line shows of a profile: a table, and a sentence on the bottleneck."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import ArgumentError, PyclgemmError
+from ..host.files import Purpose, write_whole
+from .explain import describe_packing, describe_unit
+from .profile import Analysis, Profile
+
+_UNKNOWN = "unknown"
+
+
+def profile_table(profile: Profile) -> Table:
+    """Tabulate a profile: what was found, and its value.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of `pyclgemm.analysis.profile.profile`.
+    """
+    analysis = profile.analysis
+    problem = analysis.product.problem
+    table = Table(
+        title=f"{problem.m} x {problem.n} x {problem.k}, {problem.types}, "
+        f"{problem.precision.name}, on {analysis.traits.name}",
+        title_justify="left",
+        show_header=False,
+    )
+    table.add_column("what", no_wrap=True)
+    table.add_column("value", overflow="fold", ratio=1)
+    for section in (_speed(profile), _kernel(analysis), _filling(analysis), _bytes(profile)):
+        for name, value in section:
+            table.add_row(name, Text(value))
+        table.add_section()
+    for bound in profile.bounds:
+        table.add_row(
+            f"least, by {bound.name}", f"{_time(bound.seconds)} ({bound.share:.0%} of the time)"
+        )
+    table.add_section()
+    verdict = profile.verdict
+    table.add_row("verdict", Text(f"{verdict.kind}: {verdict.reason}", style="bold"))
+    table.add_row("to try", Text(verdict.advice))
+    return table
+
+
+_Rows = Iterable[tuple[str, str]]
+
+
+def _speed(profile: Profile) -> _Rows:
+    ceilings, analysis = profile.ceilings, profile.analysis
+    peak = ceilings.peak(analysis.choice.path, analysis.product.problem.precision)
+    yield "time", _time(profile.seconds)
+    achieved = f"{_number(profile.gflops)} GFLOPS"
+    if peak:
+        achieved += f", {profile.gflops / peak.gflops:.0%} of the arithmetic ceiling"
+    yield "achieved", achieved
+    yield (
+        "ceilings, measured",
+        (f"{_number(peak.gflops)} GFLOPS of {peak.name}, " if peak else "")
+        + f"{_number(ceilings.global_memory)} GB/s from global memory, "
+        + _rate(ceilings.cache, "from the second-level cache")
+        + _rate(ceilings.local_memory, "from local memory")
+        + f"{_time(ceilings.launch_seconds)} a launch ({ceilings.date})",
+    )
+
+
+def _kernel(analysis: Analysis) -> _Rows:
+    choice, resources = analysis.choice, analysis.resources
+    yield "path", choice.path
+    yield "config", str(choice.config)
+    problem = analysis.product.problem
+    yield "matrix unit", describe_unit(problem, choice.config, analysis.traits)
+    yield "packed", describe_packing(problem, choice.config, analysis.kernels)
+    yield "kernels", ", ".join(analysis.kernels)
+    if analysis.traits.type == "cpu":
+        yield "registers, spills", "does not apply to CPUs: their compilers tell neither"
+    else:
+        known = resources.registers is not None
+        yield (
+            "registers, spills",
+            f"{resources.registers} and {resources.spill_bytes} bytes a work-item, from "
+            f"{resources.source}"
+            if known
+            else f"{_UNKNOWN}: {resources.source}",
+        )
+        if resources.private_bytes is not None:
+            yield "private memory", f"{resources.private_bytes} bytes a work-item"
+    staged = f"{resources.local_bytes / 1024:.1f} KiB a work-group"
+    if analysis.traits.type == "cpu":
+        staged += " (ordinary memory on a CPU)"
+    yield "local memory", staged
+    loads = [f"{name} {size} bytes" for name, size in analysis.loads.items()]
+    yield "vector loads", ", ".join(loads) or _UNKNOWN
+
+
+def _filling(analysis: Analysis) -> _Rows:
+    occupancy, use = analysis.occupancy, analysis.utilisation
+    if occupancy.groups is None:
+        yield "occupancy", occupancy.limit
+    else:
+        yield (
+            "occupancy, estimated",
+            f"{occupancy.groups} work-groups of {analysis.work_items}, {occupancy.sub_groups} of "
+            f"{occupancy.most_sub_groups} sub-groups a compute unit; limited by {occupancy.limit}",
+        )
+    tiles = "" if use.tiles is None else f"{use.tiles} tiles, "
+    yield "work-groups", f"{tiles}{use.groups} work-groups for {use.units} compute units"
+    yield (
+        "utilisation",
+        f"{use.waves:.2f} waves"
+        + ("" if occupancy.groups else " of one work-group a unit")
+        + f", tail efficiency {use.tail:.0%}, at most {use.balance:.0%} of the units' time used",
+    )
+    if use.useful is not None:
+        yield "edges", f"{use.useful:.1%} of the tiles' multiply-adds are needed"
+
+
+def _bytes(profile: Profile) -> _Rows:
+    traffic = profile.analysis.traffic
+    yield (
+        "intensity, least",
+        f"{_number(profile.intensity(traffic.least))} FLOP a byte: {_size(traffic.least)}, "
+        f"{_number(traffic.least / profile.seconds / 1e9)} GB/s achieved",
+    )
+    if traffic.packing:
+        yield "packing moves", _size(traffic.packing)
+    if traffic.joining:
+        yield "joining sums moves", _size(traffic.joining)
+    if traffic.global_memory > traffic.least:
+        yield (
+            "intensity with these",
+            f"{_number(profile.intensity(traffic.global_memory))} FLOP a byte: "
+            f"{_size(traffic.global_memory)}",
+        )
+    if traffic.cache:
+        yield (
+            "intensity of tiles",
+            f"{_number(profile.intensity(traffic.cache))} FLOP a byte, global memory and caches: "
+            f"{_size(traffic.cache)}",
+        )
+    if traffic.local:
+        yield (
+            "in local memory",
+            f"{_number(profile.intensity(traffic.local))} FLOP a byte "
+            f"({_number(profile.intensity(traffic.local_by_items))} if work-items shared nothing)",
+        )
+
+
+def _rate(value: float | None, what: str) -> str:
+    return "" if value is None else f"{_number(value)} GB/s {what}, "
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return _UNKNOWN
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size < 1e9 else f"{size / 1e9:.2f} GB"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+# --------------------------------------------------------------------------------------
+# A Matplotlib figure in a file, where Matplotlib is installed.
+# --------------------------------------------------------------------------------------
+
+#: What a plot is to errors of writing.
+PLOT = Purpose("the plot", "name another file with --plot")
+
+
+def new_figure() -> Any:
+    """An empty figure that needs no display.
+
+    Raises
+    ------
+    PyclgemmError
+        If Matplotlib is missing.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise PyclgemmError('a plot needs Matplotlib: pip install "pyclgemm[profile]"') from error
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
+    """Write a figure to a file whose suffix names one of Matplotlib's formats.
+
+    Raises
+    ------
+    ArgumentError
+        If the suffix names no format.
+    FileError
+        If the file cannot be written.
+    """
+    image = io.BytesIO()
+    try:
+        figure.savefig(image, format=path.suffix[1:].lower() or None, dpi=dpi)
+    except ValueError as error:
+        raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
+    write_whole(path, image.getvalue(), PLOT)
+
+
+# --------------------------------------------------------------------------------------
+# The roofline plot of a profile. Matplotlib is imported only here, when one is asked for.
+# --------------------------------------------------------------------------------------
+
+#: Lightest and heaviest intensity that is drawn, at least, in FLOP a byte.
+_LEAST, _MOST = 0.25, 1024.0
+
+
+def plot_roofline(profile: Profile, path: Path) -> None:
+    """Draw the ceilings of a device and where a product stands below them.
+
+    Slopes are bandwidths, the level line is arithmetic; the product stands at its intensity
+    in global memory (every byte moved once, packing and partial sums included), and at those
+    of the cache and of local memory.
+
+    Parameters
+    ----------
+    profile : Profile
+        What is drawn.
+    path : pathlib.Path
+        A file whose suffix names a format of Matplotlib's, such as ``.png``.
+
+    Raises
+    ------
+    PyclgemmError
+        If Matplotlib is missing.
+    ArgumentError
+        If the suffix names no format.
+    FileError
+        If the file cannot be written.
+    """
+    figure = new_figure()
+    _draw(figure.subplots(), profile)
+    save_figure(figure, path)
+
+
+def _draw(axes: Any, profile: Profile) -> None:
+    problem = profile.analysis.product.problem
+    ceilings, traffic = profile.ceilings, profile.analysis.traffic
+    found = ceilings.peak(profile.analysis.choice.path, problem.precision)
+    peak = found.gflops if found else None
+    roofs = {
+        "global memory": (ceilings.global_memory, traffic.global_memory),
+        "second-level cache": (ceilings.cache, traffic.cache),
+        "local memory": (ceilings.local_memory, traffic.local),
+    }
+    points = {
+        name: (profile.intensity(moved), bandwidth) for name, (bandwidth, moved) in roofs.items()
+    }
+    drawn = [x for x, bandwidth in points.values() if x and bandwidth]
+    least, most = min(_LEAST, *drawn) / 2, max(_MOST, *drawn) * 2
+    for (name, (x, bandwidth)), colour in zip(points.items(), ("C0", "C1", "C2"), strict=True):
+        if not bandwidth:
+            continue
+        ridge = min(most, peak / bandwidth) if peak else most
+        axes.plot([least, ridge], [least * bandwidth, ridge * bandwidth], colour,
+                  label=f"{name}: {bandwidth:.0f} GB/s")  # fmt: skip
+        if x:
+            axes.plot([x], [profile.gflops], "o", color=colour)
+    if peak:
+        axes.plot([least, most], [peak, peak], "k", label=f"arithmetic: {peak:.0f} GFLOPS")
+    axes.plot([], [], "o", color="gray", label=f"this product: {profile.gflops:.0f} GFLOPS")
+    axes.set(
+        xscale="log", yscale="log", xlim=(least, most),
+        xlabel="FLOP a byte, of each level of memory", ylabel="GFLOPS",
+        title=f"{problem.m} x {problem.n} x {problem.k}, {problem.dtype}, {profile.verdict.kind}\n"
+        f"{profile.analysis.traits.name}",
+    )  # fmt: skip
+    axes.grid(which="both", alpha=0.2)
+    axes.legend(loc="lower right")

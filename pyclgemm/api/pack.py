@@ -1,0 +1,121 @@
+"""`pack`: lay a constant right operand out once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pyopencl as cl
+
+from ..codegen.launch import Launch, Schedule
+from ..codegen.pack import PackedForm, generate_pack_panels, pack_launch
+from ..device.traits import traits_of
+from ..families.cpu import CpuConfig
+from ..problem.matrix import Matrix, matrix_of, parse_transposition
+from ..problem.precision import is_complex, resolve_precision
+from ..problem.problem import GemmProblem, MatrixLayout, PackedLayout
+from ..problem.product import Product
+from ..runtime.arrays import PackedMatrix
+from ..runtime.launcher import LaunchSequence
+from ..runtime.memory import new_buffer
+from ..runtime.queue_state import queue_state
+from ..runtime.transfer import to_device
+from ..selection.database import load_database
+from ..selection.select import packed_layout
+from .prepare import check_supported
+
+
+def pack(
+    queue: cl.CommandQueue,
+    b: Any,
+    *,
+    trans_b: bool | str = False,
+    precision: str | None = None,
+    allocator: Any = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> PackedMatrix:
+    """Lay a constant right operand out once, as the kernels of this device read it.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where the packing runs; the products may run on other queues of its context.
+    b : pyopencl.array.Array or numpy.ndarray
+        op(B) is (k, n). Copied: later changes to `b` do not reach the packed matrix.
+    trans_b : bool or str
+        As for `gemm`.
+    precision : str, optional
+        The arithmetic of the products to come.
+    allocator : callable, optional
+        Takes bytes and returns a buffer, as for `pyopencl.array.empty`.
+    wait_for : sequence of pyopencl.Event, optional
+        Events to wait for first.
+
+    Returns
+    -------
+    PackedMatrix
+        Taken by `gemm`, `plan` and `explain` in the place of `b`.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError, UnsupportedError, KernelBuildError
+        As `gemm` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weight = pack(queue, np.ones((3, 2), np.float32))
+    >>> gemm(queue, np.ones((1, 3), np.float32), weight)
+    array([[3., 3.]], dtype=float32)
+    """
+    array = to_device(queue, "b", b)
+    dtype = array.dtype.name
+    matrix = matrix_of("b", array).operated(
+        parse_transposition("trans_b", trans_b), is_complex=is_complex(dtype)
+    )
+    algorithm = resolve_precision(precision, dtype)
+    traits = traits_of(queue.device)
+    check_supported(dtype, algorithm, traits)
+    layout = packed_layout(matrix.columns, matrix.rows, dtype, algorithm, traits, load_database())
+    packed = PackedMatrix((matrix.rows, matrix.columns), array.dtype, algorithm, layout, queue)
+    if 0 in packed.shape:
+        return packed
+    if allocator is None:
+        packed.base_data = new_buffer(queue.context, "the packed matrix", packed.nbytes)
+    else:
+        packed.base_data = allocator(packed.nbytes)
+    # The launch reads the array as "b" and writes the packed matrix in the place of a result.
+    problem = GemmProblem(
+        0, matrix.columns, matrix.rows, dtype, algorithm,
+        MatrixLayout("row"), matrix.layout, MatrixLayout("row"), result_dtype=dtype,
+    )  # fmt: skip
+    if layout.family == "cpu":
+        launch = _panel_launch(problem, matrix, layout)
+    else:
+        rows, columns = packed.padded_shape
+        form = PackedForm(along_k=layout.along_k)
+        launch = pack_launch("b", "out", matrix, "b", dtype, (columns, rows), traits, form)
+    product = Product(problem, matrix, matrix, packed.matrix, None, 0, swapped=False)
+    sequence = LaunchSequence(queue_state(queue), product, Schedule((launch,)))
+    sequence.enqueue(array, array, packed, None, None, 0, 0, wait_for)
+    return packed
+
+
+def _panel_launch(problem: GemmProblem, matrix: Matrix, layout: PackedLayout) -> Launch:
+    width = math.gcd(layout.width, 8)
+    config = CpuConfig(MR=1, NR=layout.width, KC=layout.depth_block, VW=width)
+    source = generate_pack_panels(matrix.layout, config, problem)
+    strides = {"b_row_stride": matrix.row_stride, "b_column_stride": matrix.column_stride}
+    names = {argument.name for argument in source.arguments}
+    return Launch(
+        source,
+        (math.ceil(problem.n / config.NR), math.ceil(problem.k / config.KC)),
+        {
+            "n": problem.n,
+            "k": problem.k,
+            **{name: value for name, value in strides.items() if name in names},
+        },
+        {"b": "b", "packed": "out"},
+        {"b_offset": "b"},
+    )

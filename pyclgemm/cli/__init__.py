@@ -1,0 +1,1 @@
+"""``python -m pyclgemm``: the commands, and nothing that a program would import."""

@@ -1,0 +1,160 @@
+"""The command line: ``python -m pyclgemm``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..device.discovery import FoundDevice, choose_device, find_devices, working_devices
+from ..errors import PyclgemmError, printable
+from ..host.process import ended_as_by_hand
+from .analysis import ab, precision, profile
+from .product import device_option, explain, source
+from .tune import tune
+
+# --------------------------------------------------------------------------------------
+# What the command line shows about devices.
+# --------------------------------------------------------------------------------------
+
+
+def device_table(found: Sequence[FoundDevice]) -> Table:
+    """Tabulate devices in the order of `found`; those that work are ranked from 0.
+
+    Several facts share a cell, each on its line, so that 80 columns suffice.
+
+    Parameters
+    ----------
+    found : sequence of FoundDevice
+        As `pyclgemm.device.discovery.find_devices` gives them: the working ones first.
+    """
+    table = Table(title="OpenCL devices, best first", title_justify="left", show_lines=True)
+    table.add_column("rank", justify="right", no_wrap=True)
+    table.add_column("device, platform and driver", overflow="fold", ratio=1)
+    table.add_column("architecture", no_wrap=True)
+    table.add_column("units", justify="right", no_wrap=True)
+    table.add_column("beside float32", no_wrap=True)
+    for rank, one in enumerate(found):
+        traits = one.traits
+        if traits is None:
+            names = filter(None, (one.name, one.platform))
+            table.add_row("-", _lines(*names, f"skipped: {one.reason}"), style="dim")
+            continue
+        supported = {"float16": traits.float16, "float64": traits.float64}
+        table.add_row(
+            str(rank),
+            _lines(traits.name, f"{traits.platform} {traits.driver}", one.reason),
+            _lines(traits.type, traits.architecture or "unknown"),
+            str(traits.compute_units),
+            _lines(*(name if has else f"no {name}" for name, has in supported.items())),
+        )
+    return table
+
+
+def _lines(*lines: str) -> Text:
+    return Text("\n".join(filter(None, lines)))
+
+
+# --------------------------------------------------------------------------------------
+
+#: Columns for tables that go to a file or a pipe, where nobody's terminal is too narrow.
+_FILE_WIDTH = 120
+
+
+class _Group(click.Group):
+    """A group whose commands end with one clear line, not a traceback, on the library's errors.
+
+    SIGTERM ends them as Ctrl-C does.
+    """
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        with ended_as_by_hand():
+            return super().main(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PyclgemmError as error:
+            raise click.ClickException(printable(str(error), lines=True)) from error
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False)
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("pyclgemm")
+    except importlib.metadata.PackageNotFoundError:
+        return "of a source tree that is not installed"
+
+
+_EXAMPLES = """\b
+Examples:
+  python -m pyclgemm devices
+  python -m pyclgemm demo
+  python -m pyclgemm explain 1024x1024x1024
+"""
+
+
+@click.group(cls=_Group, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version())
+def main() -> None:
+    """Matrix products on OpenCL devices."""
+
+
+@main.command(epilog="\b\nExample:\n  python -m pyclgemm devices")
+def devices() -> None:
+    """List every OpenCL device, what it can do, or why it is skipped.
+
+    A device is used only if it builds and runs a kernel here. The rank is what `--device`
+    of other subcommands takes; rank 0 is used where no device is named.
+    """
+    console = _console()
+    with console.status("building a kernel on every device"):
+        found = find_devices()
+    console.print(device_table(found))
+    if not working_devices():
+        choose_device(None)  # raises what says how to install a runtime
+
+
+_DEMO_EXAMPLES = """\b
+Examples:
+  python -m pyclgemm demo
+  python -m pyclgemm demo --device pocl
+"""
+
+
+@main.command(epilog=_DEMO_EXAMPLES)
+@device_option
+def demo(device: str | None) -> None:
+    """Run a digit classifier and a table of speeds.
+
+    The classifier was trained by scikit-learn, whose results are compared; the speeds are
+    compared with NumPy's. It takes less than two minutes. The exit code is 1 if results
+    are wrong.
+    """
+    from .demo import run_demo
+
+    console = _console()
+    with console.status("building a kernel on every device"):
+        found = find_devices()
+    console.print(device_table(found))
+    chosen = choose_device(device)
+    console.print(f"Used here: {chosen.name} ({chosen.platform}); --device takes another.\n")
+    if not run_demo(console, chosen):
+        raise click.ClickException("results were wrong: see above")
+
+
+main.add_command(source)
+main.add_command(explain)
+main.add_command(profile)
+main.add_command(precision)
+main.add_command(ab)
+main.add_command(tune)

@@ -1,0 +1,263 @@
+"""The subcommands about one product: ``source`` prints its kernels, ``explain`` the choice."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+import click
+from rich.console import Console
+from rich.syntax import Syntax
+
+from ..analysis.explain import describe_packing, describe_unit
+from ..device.discovery import choose_device
+from ..device.traits import DeviceTraits, typical_traits
+from ..errors import ArgumentError, shown
+from ..families.registry import FAMILIES
+from ..problem.matrix import Transposition
+from ..problem.precision import DTYPES, result_dtypes
+from ..problem.problem import ACTIVATIONS
+from ..problem.product import Product
+from ..problem.shape import GemmShape
+from ..selection.database import load_database
+from ..selection.overrides import Inquiry, choose, kernel_sources, parse_assignment, product_of
+from ..selection.select import Choice
+
+
+def parse_shape(text: str) -> tuple[int, int, int]:
+    """Parse sizes in the form MxNxK."""
+    shape = GemmShape.parse(text)
+    if shape is None or not shape.plain:
+        raise click.BadParameter(f"{shown(text)} is not of the form MxNxK, such as 1024x1024x512")
+    return shape.sizes
+
+
+def parse_batch(text: str) -> GemmShape:
+    """Parse a product in the form MxNxK, or a batch of products, MxNxK*BATCH."""
+    shape = GemmShape.parse(text)
+    if shape is None or shape.layout != "NN" or shape.padding:
+        raise click.BadParameter(
+            f"{shown(text)} is not of the form MxNxK or MxNxK*BATCH, such as 1024x1024x512 or "
+            "128x128x128*256 (2 products or more)"
+        )
+    return shape
+
+
+def parse_single(text: str) -> GemmShape:
+    """Parse a product in the form MxNxK."""
+    return GemmShape(*parse_shape(text))
+
+
+def parse_parameter(text: str) -> tuple[str, int]:
+    """Parse a configuration's parameter in the form NAME=VALUE."""
+    try:
+        return parse_assignment(text)
+    except ArgumentError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+device_option = click.option(
+    "--device",
+    metavar="RANK|NAME",
+    help="A rank from `devices`, or a part of the name of a device or platform.",
+)
+
+parameters_option = click.option(
+    "--config",
+    "parameters",
+    metavar="NAME=VALUE",
+    type=parse_parameter,
+    multiple=True,
+    help="Replace a parameter of the configuration; may be given several times.",
+)
+
+_OPTIONS = (
+    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True),
+    click.option("--trans-a", is_flag=True, help="A is stored (k, m)."),
+    click.option("--trans-b", is_flag=True, help="B is stored (n, k)."),
+    click.option("--conjugate-a", is_flag=True, help="Conjugate transpose of A, stored (k, m)."),
+    click.option("--conjugate-b", is_flag=True, help="Conjugate transpose of B, stored (n, k)."),
+    click.option("--with-c", is_flag=True, help="Add beta C."),
+    click.option("--bias", is_flag=True, help="Add a bias of n entries to every row."),
+    click.option("--activation", type=click.Choice(tuple(ACTIVATIONS))),
+    click.option("--precision", help="JAX's name of the arithmetic, such as F32_F32_F32."),
+    click.option(
+        "--result-dtype",
+        help="Element type of result, C and bias, where operands have a choice: float16 and "
+        "bfloat16 also give float32.",
+    ),
+    click.option(
+        "--path",
+        type=click.Choice(("auto", *FAMILIES)),
+        default="auto",
+        show_default=True,
+        help="The kernel family.",
+    ),
+    parameters_option,
+    device_option,
+)
+
+
+def product_options(command: Callable[..., None], *, batches: bool = False) -> Callable[..., None]:
+    """Give a command the options that describe a product and how it is computed.
+
+    Parameters
+    ----------
+    command : callable
+        Called with the `Inquiry`, the path that was asked for or None, a dict of parameters,
+        and by name with ``device`` and the options that it has of its own.
+    batches : bool
+        Whether it takes batches, too.
+    """
+    argument = (
+        click.argument("shape", metavar="MxNxK[*BATCH]", type=parse_batch)
+        if batches
+        else click.argument("shape", metavar="MxNxK", type=parse_single)
+    )
+
+    @functools.wraps(command)
+    def wrapped(
+        shape: GemmShape,
+        dtype: str,
+        trans_a: bool,
+        trans_b: bool,
+        conjugate_a: bool,
+        conjugate_b: bool,
+        with_c: bool,
+        bias: bool,
+        activation: str | None,
+        precision: str | None,
+        result_dtype: str | None,
+        path: str,
+        parameters: tuple[tuple[str, int], ...],
+        **others: Any,
+    ) -> None:
+        _check_result(dtype, result_dtype)
+        inquiry = Inquiry(
+            *shape.sizes,
+            dtype=dtype,
+            trans_a=_transposition("a", trans_a, conjugate_a),
+            trans_b=_transposition("b", trans_b, conjugate_b),
+            reads_c=with_c,
+            bias=bias,
+            activation=activation,
+            precision=precision,
+            result_dtype=result_dtype,
+            batch=shape.batch,
+        )
+        command(inquiry, None if path == "auto" else path, dict(parameters), **others)
+
+    for option in reversed((argument, *_OPTIONS)):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _check_result(dtype: str, result_dtype: str | None) -> None:
+    allowed = result_dtypes(dtype)
+    if result_dtype is not None and result_dtype not in allowed:
+        raise click.BadParameter(
+            f"{result_dtype!r}; the result of {dtype} operands is {' or '.join(allowed)}",
+            param_hint="--result-dtype",
+        )
+
+
+def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Callable[..., None]:
+    """Give a command the options that describe a product, and call it with what was chosen."""
+
+    @functools.partial(product_options, batches=True)
+    @click.option(
+        "--architecture",
+        metavar="NAME",
+        help="A typical device of sm_90, gfx1012, x86-64-v4, ... instead of one that is here.",
+    )
+    @functools.wraps(command)
+    def wrapped(
+        inquiry: Inquiry,
+        path: str | None,
+        parameters: dict[str, int],
+        device: str | None,
+        architecture: str | None,
+    ) -> None:
+        if device is not None and architecture is not None:
+            raise click.UsageError("--device and --architecture exclude each other")
+        product = product_of(inquiry)
+        traits = typical_traits(architecture) if architecture else _traits_of_device(device)
+        command(product, choose(product.problem, traits, load_database(), path, parameters), traits)
+
+    return wrapped
+
+
+def _transposition(operand: str, transposed: bool, conjugated: bool) -> Transposition:
+    if transposed and conjugated:
+        raise click.UsageError(f"--trans-{operand} and --conjugate-{operand} exclude each other")
+    if conjugated:
+        return "C"
+    return "T" if transposed else "N"
+
+
+def _traits_of_device(selector: str | None) -> DeviceTraits:
+    return cast(DeviceTraits, choose_device(selector).traits)
+
+
+_SOURCE_EXAMPLES = """\b
+Examples:
+  python -m pyclgemm source 1024x1024x1024
+  python -m pyclgemm source 64x3072x768 --bias --activation relu
+  python -m pyclgemm source 512x512x512 --path indirect --architecture gfx1012 --config KWG=32
+"""
+
+
+@click.command(epilog=_SOURCE_EXAMPLES)
+@_of_product
+def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
+    """Print the OpenCL C that computes a product.
+
+    It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. All kernels are printed
+    in the order of their launches. Colours appear only on a terminal, so the output can be piped
+    to a compiler.
+    """
+    kernels = kernel_sources(product, choice.config, traits)
+    text = "\n".join(kernel.text for kernel in kernels)
+    if sys.stdout.isatty():
+        Console().print(Syntax(text, "c", background_color="default"))
+    else:
+        click.echo(text, nl=False)
+
+
+_EXPLAIN_EXAMPLES = """\b
+Examples:
+  python -m pyclgemm explain 1024x1024x1024
+  python -m pyclgemm explain 64x3072x768 --dtype float16 --architecture sm_90
+  python -m pyclgemm explain "128x128x128*256"
+"""
+
+
+@click.command(epilog=_EXPLAIN_EXAMPLES)
+@_of_product
+def explain(product: Product, choice: Choice, traits: DeviceTraits) -> None:
+    """Say which kernels compute a product, and why.
+
+    It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. `unit` is the matrix
+    unit that multiplies, or why none does; `packed` says which operands are laid out anew before,
+    and why.
+    """
+    problem = product.problem
+    batch = "" if problem.batch is None else f", {problem.batch} products"
+    kernels = [kernel.name for kernel in kernel_sources(product, choice.config, traits)]
+    lines = {
+        "product": f"{problem.m} x {problem.n} x {problem.k}{batch}, {problem.types}, "
+        f"{problem.precision.name}",
+        "device": f"{traits.name} ({traits.architecture or 'unknown architecture'}), "
+        f"{traits.platform} {traits.driver}",
+        "path": choice.path,
+        "config": str(choice.config),
+        "from": f"{choice.source} (level {choice.level})",
+        "reason": choice.reason,
+        "unit": describe_unit(problem, choice.config, traits),
+        "packed": describe_packing(problem, choice.config, kernels),
+        "kernels": ", ".join(kernels),
+    }
+    for name, value in lines.items():
+        click.echo(f"{name:8} {value}")

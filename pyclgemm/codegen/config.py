@@ -1,0 +1,124 @@
+"""A condition that a valid configuration meets, and the common forms of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..device.traits import DeviceTraits
+from ..errors import shown
+from .element import stored_bytes
+
+
+@dataclass(frozen=True)
+class Config:
+    """What all families share: a readable form, and conversion from and to plain dicts."""
+
+    family: ClassVar[str]
+
+    def as_dict(self) -> dict[str, int]:
+        """The parameters by name."""
+        return dict(vars(self))
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={shown(value)}" for name, value in vars(self).items())
+
+
+# --------------------------------------------------------------------------------------
+
+#: The families that share a tiling.
+GPU = ("indirect", "direct")
+
+#: Bytes of an element in local memory; narrow ones may be staged as what they are computed with.
+STAGED_BYTES = {
+    "int8": 4, "float16": 4, "bfloat16": 4, "float32": 4, "float64": 8, "complex64": 8,
+    "complex128": 16,
+}  # fmt: skip
+
+#: Registers of a work-item and of a work-group at most, on NVIDIA's devices (CUDA C++ Programming
+#: Guide, "Compute Capabilities").
+MOST_REGISTERS = 255
+ALL_REGISTERS = 64 * 1024
+
+#: Bytes that NVIDIA's cp.async copies at once, and its loads.
+COPIED_BYTES = (4, 8, 16)
+
+
+def is_staged_as_stored(dtype: str) -> bool:
+    """Whether a copy from memory to local memory may leave elements as they are.
+
+    Examples
+    --------
+    >>> is_staged_as_stored("float32"), is_staged_as_stored("bfloat16")
+    (True, False)
+    """
+    return STAGED_BYTES[dtype] == stored_bytes(dtype)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One condition, the families that it binds, and how to state both of its sides."""
+
+    rule: str
+    families: tuple[str, ...]
+    holds: Callable[[Any, str, DeviceTraits | None], bool]
+    values: Callable[[Any, str, DeviceTraits | None], str]
+
+
+def multiple(whole: str, part: str, families: tuple[str, ...]) -> Constraint:
+    """A parameter that another one divides."""
+    return Constraint(
+        f"{whole} must be a multiple of {part}",
+        families,
+        lambda config, dtype, traits: getattr(config, whole) % getattr(config, part) == 0,
+        lambda config, dtype, traits: (
+            f"{whole} is {getattr(config, whole)}, {part} is {getattr(config, part)}"
+        ),
+    )
+
+
+def at_most(
+    what: str, most: int, families: tuple[str, ...], count: Callable[[Any], int]
+) -> Constraint:
+    """A product of parameters that unrolled code, or memory, grows with."""
+    return Constraint(
+        f"{what} must not be more than {most}",
+        families,
+        lambda config, dtype, traits: count(config) <= most,
+        lambda config, dtype, traits: f"they are {count(config)}",
+    )
+
+
+def within_work_group(
+    families: tuple[str, ...], work_items: Callable[[Any, DeviceTraits | None], int]
+) -> Constraint:
+    """The device's limit of work-items in a group."""
+    return Constraint(
+        "a work-group must not exceed the device's limit",
+        families,
+        lambda config, dtype, traits: (
+            traits is None or work_items(config, traits) <= traits.max_work_group_size
+        ),
+        lambda config, dtype, traits: (
+            f"{work_items(config, traits)} work-items, limit "
+            f"{traits.max_work_group_size if traits else '-'}"
+        ),
+    )
+
+
+def within_local_memory(
+    what: str, families: tuple[str, ...], local_bytes: Callable[[Any, str], int]
+) -> Constraint:
+    """The device's local memory, in which `what` of a work-group must find place."""
+    return Constraint(
+        f"{what} must fit the device's local memory",
+        families,
+        lambda config, dtype, traits: (
+            traits is None or local_bytes(config, dtype) <= traits.local_memory_bytes
+        ),
+        lambda config, dtype, traits: (
+            f"{local_bytes(config, dtype)} bytes, limit "
+            f"{traits.local_memory_bytes if traits else '-'}"
+        ),
+    )

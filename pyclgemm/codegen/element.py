@@ -1,0 +1,190 @@
+"""How an element is spelled in OpenCL C: its types, and its loads and stores.
+
+Arithmetic may be wider than storage (float16 in memory, float32 in registers), and a
+complex element is a pair; the templates ask here and need not know.
+
+OpenCL C has no bfloat16: it is stored as a ushort, the upper half of a float. Whoever stores it
+needs the function `bfloat16_of` of ``common/prelude.mako``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..problem.precision import is_complex, real_part_name
+
+_C_NAME = {
+    "float16": "half", "bfloat16": "ushort", "float32": "float", "float64": "double",
+    "int8": "char", "int32": "int",
+}  # fmt: skip
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int32": 4}
+_DIGITS = "0123456789abcdef"
+
+#: C types of as many bytes, whatever they mean.
+WORDS = {4: "uint", 8: "uint2", 16: "uint4"}
+
+#: Where elements lie.
+Space = Literal["__global", "__local", "__private"]
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """An element stored as `dtype` and computed with in the real type `arithmetic`.
+
+    Attributes
+    ----------
+    dtype : str
+        NumPy name of the type in memory.
+    arithmetic : str
+        NumPy name of the real type in registers.
+
+    Examples
+    --------
+    >>> ElementType("complex64", "float32").load("p", 2)
+    '*(const __global float4 *)(p)'
+    >>> ElementType("float16", "float32").load("p", 4)
+    'vloada_half4(0, p)'
+    >>> ElementType("bfloat16", "float32").load("p", 1)
+    'as_float((uint)*(p) << 16)'
+    """
+
+    dtype: str
+    arithmetic: str
+
+    @property
+    def parts(self) -> int:
+        """Real numbers in an element."""
+        return 2 if is_complex(self.dtype) else 1
+
+    @property
+    def real(self) -> str:
+        """C type of a real part in registers."""
+        return _C_NAME[self.arithmetic]
+
+    @property
+    def stored_real(self) -> str:
+        """C type of a real part in memory."""
+        return _C_NAME[real_part_name(self.dtype)]
+
+    @property
+    def converts(self) -> bool:
+        """Whether loads and stores convert."""
+        return self.real != self.stored_real
+
+    @property
+    def stored(self) -> str:
+        """C type of an element in memory."""
+        return self._with_parts(self.stored_real, 1)
+
+    @property
+    def real_bytes(self) -> int:
+        """Bytes of a real part in registers."""
+        return _BYTES[self.arithmetic]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an element in registers."""
+        return self.parts * self.real_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of an element in memory."""
+        return self.parts * _BYTES[real_part_name(self.dtype)]
+
+    def vector(self, width: int) -> str:
+        """C type of `width` elements in registers."""
+        return self._with_parts(self.real, width)
+
+    def _with_parts(self, real: str, width: int) -> str:
+        count = width * self.parts
+        return real if count == 1 else f"{real}{count}"
+
+    def lane(self, index: int, width: int) -> str:
+        """Selector of element `index` of a vector of `width` elements."""
+        if width == 1:
+            return ""
+        first = index * self.parts
+        return ".s" + "".join(_DIGITS[first + part] for part in range(self.parts))
+
+    def conjugation(self, width: int) -> str:
+        """What a vector of `width` complex elements is multiplied by to conjugate each.
+
+        Examples
+        --------
+        >>> ElementType("complex64", "float32").conjugation(2)
+        ' * (float4)(1, -1, 1, -1)'
+        """
+        return f" * ({self.vector(width)})({', '.join(['1', '-1'] * width)})"
+
+    def load(
+        self, pointer: str, width: int, *, aligned: bool = True, space: Space = "__global"
+    ) -> str:
+        """Expression for `width` elements at a `pointer` to stored elements in `space`."""
+        if self.stored_real == "half" and self.converts:
+            if width == 1:
+                return f"vload_half(0, {pointer})"
+            return f"vload{'a' if aligned else ''}_half{width}(0, {pointer})"
+        count = width * self.parts
+        if width == 1:
+            stored = f"*({pointer})"
+        elif aligned:
+            stored = f"*(const {space} {self.stored_real}{count} *)({pointer})"
+        else:
+            stored = f"vload{count}(0, (const {space} {self.stored_real} *)({pointer}))"
+        if not self.converts:
+            return stored
+        lanes = "" if count == 1 else str(count)
+        if self.dtype == "bfloat16":
+            wide = f"convert_uint{lanes}({stored})" if lanes else f"(uint){stored}"
+            return f"as_float{lanes}({wide} << 16)"
+        return f"convert_{self.real}{lanes}({stored})"
+
+    def store(
+        self,
+        value: str,
+        pointer: str,
+        width: int,
+        *,
+        aligned: bool = True,
+        space: Space = "__global",
+    ) -> str:
+        """Statement that stores `width` elements at a `pointer` in `space`.
+
+        `value` is a name where a vector of bfloat16 is stored: each lane is rounded by itself.
+
+        Examples
+        --------
+        >>> ElementType("bfloat16", "float32").store("x", "p", 2)
+        '*(__global ushort2 *)(p) = (ushort2)(bfloat16_of(x.s0), bfloat16_of(x.s1));'
+        >>> ElementType("float32", "float32").store("x", "p", 4, space="__local")
+        '*(__local float4 *)(p) = x;'
+        """
+        if self.stored_real == "half" and self.converts:
+            if width == 1:
+                return f"vstore_half({value}, 0, {pointer});"
+            return f"vstore{'a' if aligned else ''}_half{width}({value}, 0, {pointer});"
+        count = width * self.parts
+        if self.dtype == "bfloat16":
+            lanes = [f"bfloat16_of({value}{self.lane(i, width)})" for i in range(width)]
+            value = lanes[0] if width == 1 else f"(ushort{width})({', '.join(lanes)})"
+        if width == 1:
+            return f"*({pointer}) = {value};"
+        if aligned:
+            return f"*({space} {self.stored_real}{count} *)({pointer}) = {value};"
+        return f"vstore{count}({value}, 0, ({space} {self.stored_real} *)({pointer}));"
+
+
+def stored_bytes(dtype: str) -> int:
+    """Bytes of an element of `dtype` in memory."""
+    return ElementType(dtype, real_part_name(dtype)).stored_bytes
+
+
+def operand_type(dtype: str, arithmetic: str) -> ElementType:
+    """The elements of A and B as the multiply-adds see them."""
+    return ElementType(dtype, arithmetic)
+
+
+def epilogue_type(result_dtype: str, arithmetic: str) -> ElementType:
+    """The elements of C, bias and result: alpha, beta and activations never run in half."""
+    return ElementType(result_dtype, "float32" if arithmetic == "float16" else arithmetic)

@@ -1,0 +1,275 @@
+"""What the kernels of all families have in common: element types, arguments, what templates see."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..device.traits import DeviceTraits
+from ..problem.problem import GemmProblem, MatrixLayout, activation_expression
+from .config import Config
+from .element import ElementType, epilogue_type, operand_type
+from .source import Argument, KernelSource, extent_type, matrix_arguments, moved_matrices, render
+
+
+@dataclass(frozen=True)
+class GemmParts:
+    """A kernel before its family is asked.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+        The product, its operands as the kernel reads them.
+    whole : tuple of MatrixLayout
+        A and B as the caller has them.
+    config : Config
+        A valid configuration.
+    traits : DeviceTraits
+        The device.
+    element, wide : ElementType
+        Elements of A and B; of C, of the bias and of the result.
+    arguments : tuple of Argument
+        Those that every gemm kernel starts with, and what the family adds.
+    """
+
+    problem: GemmProblem
+    whole: tuple[MatrixLayout, MatrixLayout]
+    config: Config
+    traits: DeviceTraits
+    element: ElementType
+    wide: ElementType
+    arguments: tuple[Argument, ...]
+
+    @property
+    def position_type(self) -> str:
+        """C type of m, n, k and positions within them."""
+        return extent_type(self.problem.m, self.problem.n, self.problem.k)
+
+    @property
+    def batched(self) -> bool:
+        """Whether one launch computes many products."""
+        return self.problem.batch is not None
+
+    def adding(self, *arguments: Argument) -> GemmParts:
+        """The same with more arguments."""
+        return replace(self, arguments=self.arguments + arguments)
+
+    def reading(self, stored: str) -> GemmParts:
+        """The same where A and B lie as another C type than their elements'."""
+        arguments = tuple(
+            replace(argument, type=stored) if argument.name in ("a", "b") else argument
+            for argument in self.arguments
+        )
+        return replace(self, arguments=arguments)
+
+    def reading_whole(self) -> GemmParts:
+        """The same where the elements are read beside the parts into which they were split."""
+        matrices = zip(("whole_a", "whole_b"), self.whole, strict=True)
+        return self.adding(
+            *(
+                argument
+                for name, layout in matrices
+                for argument in matrix_arguments(
+                    name, layout, "input", self.element.stored, batched=self.batched
+                )
+            )
+        )
+
+    def source(
+        self,
+        name: str,
+        template: str,
+        work_items: int,
+        options: str = "",
+        target: str = "",
+        **context: Any,
+    ) -> KernelSource:
+        """Fill a template.
+
+        Parameters
+        ----------
+        name : str
+            Of the kernel.
+        template : str
+            A file of ``kernels_cl/``.
+        work_items : int
+            Of a group.
+        options, target : str
+            As for `KernelSource`.
+        **context
+            What the template sees beside what all do.
+        """
+        problem = self.problem
+        arithmetic = problem.precision.arithmetic
+        text = render(
+            template,
+            name=name,
+            problem=problem,
+            element=self.element,
+            wide=self.wide,
+            extent_type=self.position_type,
+            multiply_add_of=_multiply_add(fma_is_fast(arithmetic, self.traits)),
+            activation_of=functools.partial(activation_expression, problem.activation or ""),
+            arguments=self.arguments,
+            moved=moved_matrices(self.arguments),
+            work_items=work_items,
+            **context,
+        )
+        header = _header(problem, self.config)
+        return KernelSource(name, header + text, self.arguments, (work_items,), options, target)
+
+
+def gemm_parts(
+    problem: GemmProblem,
+    config: Config,
+    traits: DeviceTraits,
+    whole: tuple[MatrixLayout, MatrixLayout] | None = None,
+) -> GemmParts:
+    """Collect what a kernel needs in any family.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product, its operands as the kernel reads them.
+    config : Config
+        A valid configuration.
+    traits : DeviceTraits
+        The device.
+    whole : tuple of MatrixLayout, optional
+        A and B as the caller has them, where they are packed first.
+    """
+    arithmetic = problem.precision.arithmetic
+    element = operand_type(problem.dtype, arithmetic)
+    wide = epilogue_type(problem.result_dtype, arithmetic)
+    position_type = extent_type(problem.m, problem.n, problem.k)
+    return GemmParts(
+        problem,
+        whole or (problem.a, problem.b),
+        config,
+        traits,
+        element,
+        wide,
+        _arguments(problem, element, wide, position_type, _operand_kind(element, traits)),
+    )
+
+
+def _operand_kind(element: ElementType, traits: DeviceTraits) -> str:
+    """How A and B are declared.
+
+    What is const and restrict NVIDIA's compiler reads by ld.global.nc, of which it has none for
+    four halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
+    """
+    read_as_half = element.stored == "half" and not element.converts
+    return "unrestricted input" if read_as_half and traits.vendor == "nvidia" else "input"
+
+
+def _arguments(
+    problem: GemmProblem,
+    element: ElementType,
+    wide: ElementType,
+    position_type: str,
+    operand_kind: str,
+) -> tuple[Argument, ...]:
+    """The arguments that every gemm kernel starts with."""
+    arguments = [Argument(size, position_type) for size in ("m", "n", "k")]
+    arguments.append(Argument("alpha", wide.vector(1)))
+    if problem.batch is not None:
+        arguments.append(Argument("batch", position_type))
+    matrix = functools.partial(matrix_arguments, batched=problem.batch is not None)
+    arguments += matrix("a", problem.a, operand_kind, element.stored)
+    if problem.packed and problem.packed.family == "cpu":
+        arguments += [Argument("b", "input", "element"), Argument("b_offset", "long")]
+    else:
+        arguments += matrix("b", problem.b, operand_kind, element.stored)
+    arguments += matrix("out", problem.out, "output", wide.stored)
+    if problem.c:
+        arguments.append(Argument("beta", wide.vector(1)))
+        # c may be the very memory of out, so neither is restrict.
+        arguments += matrix("c", problem.c, "unrestricted input", wide.stored)
+    if problem.bias:
+        arguments += [
+            Argument("bias", "input", wide.stored),
+            Argument("bias_offset", "long"),
+            Argument("bias_stride", "long"),
+        ]
+    return tuple(arguments)
+
+
+def _multiply_add(fast: bool) -> Any:
+    """Spell ``a * b + c``; where fma is emulated, leave the contraction to the compiler."""
+    return (lambda a, b, c: f"fma({a}, {b}, {c})") if fast else (lambda a, b, c: f"{a} * {b} + {c}")
+
+
+def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
+    """Whether ``fma`` in the real type `arithmetic` is there and is one instruction.
+
+    NVIDIA's compiler has half arithmetic but no ``fma`` of halves; there, as everywhere,
+    the compiler may contract ``a * b + c`` by itself.
+    """
+    return {
+        "float16": False,
+        "float32": traits.fast_fma32,
+        "float64": traits.fast_fma64,
+        "int32": False,
+    }[arithmetic]
+
+
+def _header(problem: GemmProblem, config: Config) -> str:
+    terms = ["alpha A B"]
+    terms += ["beta C"] if problem.c else []
+    terms += [f"bias of each {problem.bias}"] if problem.bias else []
+    formula = " + ".join(terms)
+    each = "" if problem.batch is None else " for each product of a batch"
+    if problem.activation:
+        formula = f"{problem.activation}({formula})"
+    return (
+        f"// out = {formula}{each}; {problem.types}, {problem.precision.name}.\n"
+        f"// {config.family}: {config}\n\n"
+    )
+
+
+# --------------------------------------------------------------------------------------
+# What activations are made of where the hardware computes powers of 2: numbers for templates.
+#
+# ``kernels_cl/common/ptx_activation.mako`` has the formulas. They are in terms of ``t = |x|``:
+#
+# - gelu: ``log2(Phi(-t))``, Phi the normal distribution, is close to a polynomial. Its
+#   coefficients, of t^0 first, make the largest error in proportion to ``1 + 2 t`` least (results
+# of
+#   16 bits, t up to 5), or to ``1 + t`` (of 32 bits, t up to 6). Beyond, the polynomial keeps
+#   falling, and t Phi(-t) is below 2e-6.
+# - silu, gelu_tanh, sigmoid: the logistic function of y is ``1 / (1 + exp(-y))``; y is ``x``, or
+#   ``2 sqrt(2 / pi) (x + 0.044715 x^3)``. The numbers are the factors of x and of x^3 in the power
+#   of 2 that ``exp(-y)`` is.
+# --------------------------------------------------------------------------------------
+
+#: By the bytes of a result. Errors of Phi, relative: 7e-5 at 0 and 4e-4 at 5; 2e-6 and 1.1e-5.
+_GELU = {
+    2: (-1.00005198, -1.14979455, -0.463413265, -0.0483967534, 0.00579362971, -0.000310988237),
+    4: (
+        -0.999997418, -1.15120597, -0.458611314, -0.0537881668,
+        0.00841509111, -0.000905402661, 5.82850683e-05, -1.66547434e-06,
+    ),
+}  # fmt: skip
+
+_LOG2_E = math.log2(math.e)
+_TANH_FACTOR = 2 * math.sqrt(2 / math.pi) * _LOG2_E
+
+
+def approximation(activation: str | None, result_bytes: int) -> tuple[float, ...]:
+    """The numbers of an activation for results of so many bytes; empty if it has none.
+
+    Examples
+    --------
+    >>> approximation("silu", 2)
+    (-1.44269504,)
+    """
+    numbers = {
+        "gelu": _GELU.get(result_bytes, ()),
+        "gelu_tanh": (-_TANH_FACTOR, -0.044715 * _TANH_FACTOR),
+        "silu": (-_LOG2_E,),
+        "sigmoid": (-_LOG2_E,),
+    }.get(activation or "", ())
+    return tuple(float(f"{number:.9g}") for number in numbers)

@@ -1,0 +1,304 @@
+"""The kernels that lay operands out: in rows of a tile or of k, and in panels for a CPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ..device.traits import DeviceTraits
+from ..families.cpu import CpuConfig
+from ..problem.matrix import Matrix
+from ..problem.precision import PartType, real_part_name
+from ..problem.problem import GemmProblem, MatrixLayout
+from ..problem.product import Product
+from .element import ElementType, operand_type, stored_bytes
+from .launch import Launch, stride_values
+from .source import (
+    Argument,
+    KernelSource,
+    batch_argument,
+    extent_type,
+    matrix_arguments,
+    moved_matrices,
+    render,
+    stride_arguments,
+)
+
+#: Layouts after packing for a GPU: positions contiguous, rows padded to the widest vector.
+PACKED_A = MatrixLayout("column", 16)
+PACKED_B = MatrixLayout("row", 16)
+
+#: Layouts after packing with k contiguous.
+DEEP_A = MatrixLayout("row", 16)
+DEEP_B = MatrixLayout("column", 16)
+
+
+@dataclass(frozen=True)
+class PackedForm:
+    """How an operand lies once it is packed for a GPU.
+
+    Attributes
+    ----------
+    along_k : bool
+        Whether k is contiguous; else the positions are: rows of A, columns of B.
+    padding : int
+        Elements from the end of a contiguous row to the start of the next; not written.
+    split : PartType or None
+        The parts into which elements are split, if they are; each part is a whole matrix, one
+        behind the other.
+    parts : int
+        How many.
+    """
+
+    along_k: bool = False
+    padding: int = 0
+    split: PartType | None = None
+    parts: int = 1
+
+    def layout(self, name: Literal["a", "b"]) -> MatrixLayout:
+        """The layout of operand `name` in this form.
+
+        Examples
+        --------
+        >>> PackedForm(along_k=True).layout("b").order
+        'column'
+        """
+        if self.along_k:
+            return DEEP_A if name == "a" else DEEP_B
+        return PACKED_A if name == "a" else PACKED_B
+
+
+def generate_pack(
+    layout: MatrixLayout,
+    name: Literal["a", "b"],
+    dtype: str,
+    sizes: tuple[int, int],
+    traits: DeviceTraits,
+    form: PackedForm = PackedForm(),  # noqa: B008 - frozen
+    *,
+    batched: bool = False,
+) -> tuple[KernelSource, int]:
+    """Write the kernel that packs an operand for a GPU.
+
+    Parameters
+    ----------
+    layout : MatrixLayout
+        How the operand lies in memory.
+    name : "a" or "b"
+        Which operand: its positions are the rows of A, or the columns of B.
+    dtype : str
+        NumPy name of its element type.
+    sizes : tuple of int
+        Padded positions and padded depth, in elements.
+    traits : DeviceTraits
+        The device.
+    form : PackedForm
+        How it lies then.
+    batched : bool
+        Whether one launch packs the matrices of a batch.
+
+    Returns
+    -------
+    source : KernelSource
+        The kernel; its first dimension runs along the destination's rows.
+    tile : int
+        Elements along both indices that a work-group packs.
+    """
+    # Packing moves bits: half travels as ushort, which needs no half arithmetic.
+    stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
+    offset, contiguous = _place_in_source(layout, name)
+    read = f"source[{offset}]"
+    if layout.conjugate:
+        read = f"({stored})({read}.x, -{read}.y)"
+    tile, rows = (32, 8) if traits.max_work_group_size >= 256 else (16, 1)
+    position_type = extent_type(sizes[0] + form.padding, sizes[1] + form.padding)
+    # Rows of the destination run along `inner`.
+    inner, outer = ("depth", "position") if form.along_k else ("position", "depth")
+    leading_dimension = "padded_k" if form.along_k else "padded_positions"
+    if form.padding:
+        leading_dimension = f"({leading_dimension} + {form.padding})"
+    arguments: tuple[Argument, ...] = (
+        Argument("positions", position_type),
+        Argument("k", position_type),
+        Argument("padded_positions", position_type),
+        Argument("padded_k", position_type),
+        Argument("source", "input", stored),
+        Argument("source_offset", "long"),
+        *stride_arguments("source", layout),
+        Argument("destination", "output", form.split.stored if form.split else stored),
+        Argument("destination_offset", "long"),
+    )
+    if batched:
+        arguments += (
+            batch_argument("source", layout), Argument("destination_batch_stride", "long"),
+        )  # fmt: skip
+    turned = contiguous == outer
+    common = {
+        "name": f"pack_{name}", "stored": stored, "extent_type": position_type, "rows": rows,
+        "arguments": arguments, "inner": inner, "outer": outer,
+        "leading_dimension": leading_dimension, "moved": moved_matrices(arguments),
+    }  # fmt: skip
+    row_length = (sizes[1] if form.along_k else sizes[0]) + form.padding
+    size = stored_bytes(dtype)
+    quads_fit = 4 * tile * (tile + 1) * 4 * size <= traits.local_memory_bytes
+    if turned and size <= 2 and row_length % 4 == 0 and quads_fit and not form.split:
+        extents = {"position": "positions", "depth": "k"}
+        text = render(
+            "pack/quads.cl.mako", blocks=tile, aligned=layout.alignment >= 4, offset=offset,
+            inner_end=extents[inner], outer_end=extents[outer], **common,
+        )  # fmt: skip
+        return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), 4 * tile
+    text = render(
+        "pack/pack.cl.mako",
+        tile=tile, turned=turned, read=read, split=form.split, parts=form.parts,
+        **common,
+    )  # fmt: skip
+    return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), tile
+
+
+def _place_in_source(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:
+    """Where the element at a position and depth lies, in C, and which of them is contiguous."""
+    row, column = ("position", "depth") if name == "a" else ("depth", "position")
+    if layout.order == "strided":
+        return f"(long){row} * source_row_stride + (long){column} * source_column_stride", ""
+    lead, contiguous = (row, column) if layout.order == "row" else (column, row)
+    return f"(long){lead} * source_{layout.order}_stride + {contiguous}", contiguous
+
+
+def generate_pack_panels(
+    layout: MatrixLayout,
+    config: CpuConfig,
+    problem: GemmProblem,
+) -> KernelSource:
+    """Write the kernel that lays a constant B out in the panels of the CPU family."""
+    arithmetic = problem.precision.arithmetic
+    element = operand_type(problem.dtype, arithmetic)
+    position_type = extent_type(problem.n, problem.k)
+    arguments = (
+        Argument("n", position_type),
+        Argument("k", position_type),
+        *matrix_arguments("b", layout, "input", element.stored),
+        Argument("packed", "output", "element"),
+    )
+    text = render(
+        "pack/panels.cl.mako",
+        name="pack_panels",
+        problem=problem,
+        layout=layout,
+        cpu=config,
+        element=element,
+        wide=element,
+        extent_type=position_type,
+        arguments=arguments,
+    )
+    return KernelSource("pack_panels", text, arguments, (1, 1))
+
+
+# --------------------------------------------------------------------------------------
+# The launches that pack operands ahead of a product, and how its kernel finds what they wrote.
+# --------------------------------------------------------------------------------------
+
+_PLAIN = PackedForm()
+
+
+def pack_launch(
+    role: str, destination: str, matrix: Matrix, name: Literal["a", "b"], dtype: str,
+    padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
+    batch: tuple[int, int] | None = None,
+) -> Launch:  # fmt: skip
+    """The launch that packs `matrix`, in the role of `name`.
+
+    Parameters
+    ----------
+    role, destination : str
+        Roles of the buffers that are read and written.
+    matrix : Matrix
+        The operand.
+    name : "a" or "b"
+        Whether its rows (a) or its columns (b) are the positions along the tile.
+    dtype : str
+        NumPy name of its element type.
+    padded : tuple of int
+        Positions and depth after padding, in elements.
+    traits : DeviceTraits
+        The device.
+    form : PackedForm
+        How it lies then.
+    batch : tuple of int, optional
+        Matrices of a batch, and elements from one that is packed to the next.
+    """
+    positions, depth = (
+        (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
+    )
+    layout = matrix.layout
+    source, tile = generate_pack(
+        layout, name, dtype, padded, traits, form, batched=batch is not None
+    )
+    values = {
+        "positions": positions,
+        "k": depth,
+        "padded_positions": padded[0],
+        "padded_k": padded[1],
+        "destination_offset": 0,
+        **stride_values("source", matrix, layout),
+    }
+    buffers = {"source": role, "destination": destination}
+    matrices = 1
+    if batch is not None:
+        matrices, values["destination_batch_stride"] = batch
+        if layout.scattered:
+            buffers["source_offsets"] = f"{role}_offsets"
+        else:
+            values["source_batch_stride"] = matrix.batch_stride
+    inner, outer = reversed(padded) if form.along_k else padded
+    return Launch(
+        source,
+        (math.ceil(inner / tile) * matrices, math.ceil(outer / tile)),
+        values,
+        buffers,
+        {"source_offset": role},
+    )
+
+
+@dataclass(frozen=True)
+class PackedOperands:
+    """The launches that pack operands, and how the kernel behind them finds what they wrote."""
+
+    launches: tuple[Launch, ...]
+    workspaces: dict[str, int]
+    moved: dict[str, str]
+    strides: dict[str, int]
+
+
+def pack_operands(
+    product: Product,
+    sizes: dict[Literal["a", "b"], tuple[int, int]],
+    traits: DeviceTraits,
+    form: PackedForm = _PLAIN,
+) -> PackedOperands:
+    """Pack the operands in `sizes` to as many positions and depths."""
+    problem = product.problem
+    size = form.split.stored_bytes if form.split else stored_bytes(problem.dtype)
+    launches: list[Launch] = []
+    workspaces: dict[str, int] = {}
+    strides: dict[str, int] = {}
+    moved: dict[str, str] = {name: f"packed_{name}" for name in sizes}
+    for name, padded in sizes.items():
+        matrix = getattr(product, name)
+        inner, outer = reversed(padded) if form.along_k else padded
+        leading_dimension = inner + form.padding
+        elements = form.parts * leading_dimension * outer
+        batch = None
+        if matrix.scattered or matrix.batch_stride:  # else all products share the packed one
+            batch = (problem.products, elements)
+        launches.append(
+            pack_launch(
+                name, moved[name], matrix, name, problem.dtype, padded, traits, form, batch
+            )
+        )  # fmt: skip
+        workspaces[moved[name]] = size * elements * (batch[0] if batch else 1)
+        stride = f"{name}_{form.layout(name).order}_stride"
+        strides[stride] = leading_dimension
+        strides[f"{name}_batch_stride"] = batch[1] if batch else 0
+    return PackedOperands(tuple(launches), workspaces, moved, strides)

@@ -1,0 +1,218 @@
+"""A kernel's text and arguments as data, and the pieces from which both are made."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mako.lookup import TemplateLookup
+
+from ..problem.problem import MatrixLayout
+from ..resources import resource_folder
+
+# --------------------------------------------------------------------------------------
+# Layout of generated OpenCL C: indentation by braces, single blank lines.
+#
+# Templates nest freely and need not count columns; what a reader sees is laid out here.
+# --------------------------------------------------------------------------------------
+
+_INDENT = "    "
+
+#: A literal, in which braces and slashes are text: inline assembly has both.
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def format_source(text: str) -> str:
+    r"""Indent C source by its braces and squeeze runs of blank lines.
+
+    Preprocessor definitions stay at the left; pragmas follow the code that they govern.
+
+    Examples
+    --------
+    >>> print(format_source("void f()\n{\nif (x) {\n\n\ny();\n}\n}"), end="")
+    void f()
+    {
+        if (x) {
+            y();
+        }
+    }
+    """
+    lines: list[str] = []
+    depth = 0
+    parentheses = 0
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not line:
+            if lines and lines[-1] and not lines[-1].endswith("{"):
+                lines.append("")
+            continue
+        code = _STRING.sub('""', line).split("//", 1)[0]
+        closes_first = code.startswith("}")
+        if closes_first and lines and not lines[-1]:
+            lines.pop()
+        level = depth - closes_first
+        if line.startswith("#") and not line.startswith("#pragma unroll"):
+            lines.append(line)
+        else:
+            lines.append(_INDENT * (level + (parentheses > 0)) + line)
+        depth += code.count("{") - code.count("}")
+        parentheses += code.count("(") - code.count(")")
+    while lines and not lines[-1]:
+        lines.pop()
+    return "\n".join(lines) + "\n"
+
+
+# --------------------------------------------------------------------------------------
+
+#: Positions are 32-bit until a size, rounded up to tiles, comes near the limit.
+_LONG_FROM = 2**31 - 2**16
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One kernel argument.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the kernel; whoever launches the kernel finds the value by it.
+    kind : str
+        C type of a scalar, or for pointers to `type` "input", "output" and "unrestricted input":
+        one that the compiler must not take for memory that nothing else writes.
+    type : str
+        C type of what a pointer points to; empty for scalars.
+    """
+
+    name: str
+    kind: str
+    type: str = ""
+
+    @property
+    def declaration(self) -> str:
+        """The argument as it is declared."""
+        if self.kind == "input":
+            return f"const __global {self.type} *restrict {self.name}"
+        if self.kind == "unrestricted input":
+            return f"const __global {self.type} *{self.name}"
+        if self.kind == "output":
+            return f"__global {self.type} *{self.name}"
+        return f"const {self.kind} {self.name}"
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel's text, how to build it and how to call it.
+
+    Attributes
+    ----------
+    name : str
+        The kernel's name in the text.
+    text : str
+        OpenCL C.
+    arguments : tuple of Argument
+        What it takes, in order.
+    local_size : tuple of int
+        Work-items of a group.
+    options : str
+        For the compiler.
+    target : str
+        The architecture whose marked instructions it has (`pyclgemm.device.ptx`); empty if none.
+    """
+
+    name: str
+    text: str
+    arguments: tuple[Argument, ...]
+    local_size: tuple[int, ...]
+    options: str = ""
+    target: str = ""
+
+
+@functools.lru_cache(maxsize=1)
+def _templates() -> TemplateLookup:
+    return TemplateLookup(directories=[str(resource_folder("kernels_cl"))], strict_undefined=True)
+
+
+def render(template: str, **context: Any) -> str:
+    """Fill a template of ``kernels_cl/`` and lay its text out."""
+    try:
+        text = _templates().get_template(template).render_unicode(**context)
+    except IndexError as error:
+        # Where a signal handler raises within Mako, its clean-up may fail and hide that.
+        if error.__context__ is None:
+            raise
+        raise error.__context__ from None
+    return format_source(text)
+
+
+def extent_type(*sizes: int) -> str:
+    """C type of positions within such sizes."""
+    return "long" if max(sizes) > _LONG_FROM else "int"
+
+
+def stride_arguments(name: str, layout: MatrixLayout) -> list[Argument]:
+    """The strides by which a kernel finds the entries of a matrix."""
+    names = {
+        "row": ("row_stride",),
+        "column": ("column_stride",),
+        "strided": ("row_stride", "column_stride"),
+    }[layout.order]
+    return [Argument(f"{name}_{stride}", "long") for stride in names]
+
+
+def share_arguments(sums: str) -> tuple[Argument, ...]:
+    """What work-groups need to share tiles, whose partial sums have C type `sums`."""
+    return (
+        Argument("rounds", "int"),
+        Argument("partial_sums", "output", sums),
+        Argument("counters", "output", "int"),
+    )
+
+
+def batch_argument(name: str, layout: MatrixLayout) -> Argument:
+    """By what a kernel finds the matrices of a batch: see `MatrixLayout`."""
+    if layout.scattered:
+        return Argument(f"{name}_offsets", "input", "long")
+    return Argument(f"{name}_batch_stride", "long")
+
+
+def matrix_arguments(
+    name: str, layout: MatrixLayout, kind: str, stored: str, *, batched: bool = False
+) -> list[Argument]:
+    """A matrix as kernels take it: buffer, offset of entry (0, 0), strides; of a batch one more."""
+    arguments = [
+        Argument(name, kind, stored),
+        Argument(f"{name}_offset", "long"),
+        *stride_arguments(name, layout),
+    ]
+    return [*arguments, batch_argument(name, layout)] if batched else arguments
+
+
+def moved_matrices(arguments: Iterable[Argument]) -> list[tuple[str, bool]]:
+    """The matrices that differ from product to product of a batch, and which are scattered.
+
+    Examples
+    --------
+    >>> moved_matrices([Argument("a_batch_stride", "long"), Argument("b_offsets", "input", "long")])
+    [('a', False), ('b', True)]
+    """
+    ends = {"_batch_stride": False, "_offsets": True}
+    return [
+        (argument.name.removesuffix(end), scattered)
+        for argument in arguments
+        for end, scattered in ends.items()
+        if argument.name.endswith(end)
+    ]
+
+
+def without_unrolling(source: KernelSource) -> KernelSource:
+    """Drop the unrolling that keeps a GPU's private arrays in registers.
+
+    On a CPU they are memory in any case, and the longer code takes longer to compile (and
+    is compiled wrongly by pocl 5.0).
+    """
+    lines = source.text.splitlines()
+    kept = [line for line in lines if not line.strip().startswith("#pragma unroll")]
+    return replace(source, text="\n".join(kept) + "\n")

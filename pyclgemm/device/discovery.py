@@ -1,0 +1,179 @@
+"""Every OpenCL device of the machine: in what order of preference, and what is wrong with it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyopencl as cl
+
+from ..errors import ArgumentError, UnsupportedError
+from .names import is_software
+from .probe import summary
+from .traits import DeviceTraits, name_of, platform_name, traits_of, type_of
+
+FUNCTIONAL_ONLY = "functional only: an imitation in software"
+NO_DEVICE = "the platform offers no device"
+_HOW_TO_INSTALL = (
+    "install a GPU's driver with its OpenCL runtime, or a runtime for the CPU: "
+    'pip install "pyclgemm[cpu]"'
+)
+
+
+@dataclass(frozen=True)
+class FoundDevice:
+    """A device, or a platform without one, and whether it can be used.
+
+    Attributes
+    ----------
+    platform, name : str
+        The platform's and the device's own names; `name` is empty without a device.
+    device : pyopencl.Device or None
+        None for a platform without devices.
+    traits : DeviceTraits or None
+        What it can do; None where it cannot be used.
+    reason : str
+        Why it cannot be used, or a remark on one that can; usually empty.
+    """
+
+    platform: str
+    name: str
+    device: cl.Device | None
+    traits: DeviceTraits | None
+    reason: str
+
+
+@functools.cache
+def find_devices() -> tuple[FoundDevice, ...]:
+    """Probe every device of every platform.
+
+    Returns
+    -------
+    tuple of FoundDevice
+        Those that work first, best first (see `preference`); then those that do not, and
+        platforms without a device.
+    """
+    devices, empty = _list_devices()
+    found = [_examine(device) for device in devices]
+    working = [one for one in found if one.traits is not None]
+    return (*working, *(one for one in found if one.traits is None), *empty)
+
+
+def working_devices() -> list[FoundDevice]:
+    """The devices that can be used, best first. An index into it is a device's rank."""
+    return [one for one in find_devices() if one.traits is not None]
+
+
+@functools.cache
+def default_device() -> cl.Device:
+    """The best device that works; those after it are not probed.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is none; the message says what was found and how to install a runtime.
+
+    Examples
+    --------
+    >>> queue.device in [one.device for one in working_devices()]
+    True
+    >>> default_device() == working_devices()[0].device
+    True
+    """
+    devices, _ = _list_devices()
+    for device in devices:
+        if _examine(device).traits is not None:
+            return device
+    raise UnsupportedError(_nothing_works(find_devices()))
+
+
+def choose_device(selector: str | None) -> FoundDevice:
+    """Find the device that a user means.
+
+    Parameters
+    ----------
+    selector : str or None
+        A rank, counted from 0, or a part of the device's or its platform's name, in
+        either case; the best device that matches is taken. None is the best of all.
+
+    Raises
+    ------
+    ArgumentError
+        If no working device matches; the message lists those that would.
+    UnsupportedError
+        If no device works at all.
+    """
+    devices = working_devices()
+    if not devices:
+        raise UnsupportedError(_nothing_works(find_devices()))
+    if selector is None:
+        return devices[0]
+    if selector.isdigit():
+        matching = devices[int(selector) :][:1]
+    else:
+        matching = [one for one in devices if selector.lower() in _names(one).lower()]
+    if not matching:
+        known = "; ".join(
+            f"{rank}: {one.name} ({one.platform})" for rank, one in enumerate(devices)
+        )
+        raise ArgumentError(
+            f"device is {selector!r}, which is neither the number nor part of the name of a "
+            f"device that works: {known}"
+        )
+    return matching[0]
+
+
+def preference(device: cl.Device) -> tuple[int, int, int]:
+    """How good a device promises to be, before it is probed; more is better.
+
+    Real devices before imitations in software, a GPU before an accelerator before a CPU;
+    among these compute units times vector width, then what else the runtime offers.
+    """
+    kind = (
+        0 if is_software(device.name) else {"cpu": 1, "accelerator": 2, "gpu": 3}[type_of(device)]
+    )
+    width = max(1, device.native_vector_width_float)
+    extensions = device.extensions.split()
+    offers = sum(name in extensions for name in ("cl_khr_fp16", "cl_khr_fp64"))
+    return kind, device.max_compute_units * width, offers
+
+
+def _list_devices() -> tuple[list[cl.Device], list[FoundDevice]]:
+    """All devices, best first, and platforms that have none."""
+    devices: list[cl.Device] = []
+    empty: list[FoundDevice] = []
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:  # how a loader says that it has no platform
+        platforms = []
+    for platform in platforms:
+        try:
+            offered = platform.get_devices()
+        except cl.Error as error:
+            empty.append(FoundDevice(platform_name(platform), "", None, None, summary(error)))
+            continue
+        if not offered:
+            empty.append(FoundDevice(platform_name(platform), "", None, None, NO_DEVICE))
+        devices += offered
+    return sorted(devices, key=preference, reverse=True), empty
+
+
+def _examine(device: cl.Device) -> FoundDevice:
+    traits, reason = None, FUNCTIONAL_ONLY if is_software(device.name) else ""
+    try:
+        traits = traits_of(device)
+    except UnsupportedError as error:
+        reason = str(error).removeprefix(f"{name_of(device)} ")
+    return FoundDevice(platform_name(device.platform), name_of(device), device, traits, reason)
+
+
+def _names(one: FoundDevice) -> str:
+    """All by which a user may know a device; only its version names pocl's platform "PoCL"."""
+    version = one.device.platform.version if one.device is not None else ""
+    return "\n".join((one.name, one.platform, version))
+
+
+def _nothing_works(found: Sequence[FoundDevice]) -> str:
+    seen = "; ".join(f"{one.name or one.platform}: {one.reason}" for one in found)
+    return f"no OpenCL device works ({seen or 'none was found'}): {_HOW_TO_INSTALL}"

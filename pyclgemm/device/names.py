@@ -1,0 +1,190 @@
+"""Short names of vendors and architectures, from the many ways in which drivers spell them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+# --------------------------------------------------------------------------------------
+# The processor of the machine that this process runs on, for what a CPU's OpenCL runtime hides.
+# --------------------------------------------------------------------------------------
+
+# The instructions that compilers need before they target a level of the x86-64 psABI, by
+# the kernel's (/proc/cpuinfo) and by the compilers' (predefined macros) names.
+_LEVELS = (
+    (
+        "x86-64-v4",
+        {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "bmi2"},
+        {"__AVX512F__", "__AVX512BW__", "__AVX512DQ__", "__AVX512VL__", "__AVX2__", "__FMA__"},
+    ),
+    ("x86-64-v3", {"avx2", "fma", "bmi2"}, {"__AVX2__", "__FMA__", "__BMI2__"}),
+    ("x86-64-v2", {"sse4_2"}, {"__SSE4_2__"}),
+    ("x86-64", set[str](), set[str]()),
+)
+
+_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}
+
+
+@dataclass(frozen=True)
+class HostCpu:
+    """The processor, as the operating system describes it.
+
+    Attributes
+    ----------
+    vendor : str
+        "intel", "amd", another in lower case, or "" if unknown.
+    flags : frozenset of str
+        Instruction sets by Linux's names; empty off Linux and off x86.
+    """
+
+    vendor: str
+    flags: frozenset[str]
+
+
+@functools.cache
+def host_cpu() -> HostCpu:
+    """Read ``/proc/cpuinfo``, once; off Linux nothing is known."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    return parse_cpuinfo(text)
+
+
+def parse_cpuinfo(text: str) -> HostCpu:
+    r"""Take vendor and flags from the text of ``/proc/cpuinfo``.
+
+    Examples
+    --------
+    >>> cpu = parse_cpuinfo("vendor_id\t: AuthenticAMD\nflags\t\t: sse4_2 avx2 fma bmi2\n")
+    >>> cpu.vendor, level_of_flags(cpu.flags)
+    ('amd', 'x86-64-v3')
+    """
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        values.setdefault(name.strip(), value.strip())
+    vendor = values.get("vendor_id", "")
+    return HostCpu(_VENDORS.get(vendor, vendor.lower()), frozenset(values.get("flags", "").split()))
+
+
+def level_of_flags(flags: Set[str]) -> str:
+    """The highest psABI level whose instructions are all in Linux's `flags`."""
+    return next(level for level, needed, _ in _LEVELS if needed <= flags)
+
+
+def level_of_macros(macros: Set[str]) -> str:
+    """The highest psABI level whose instructions a compiler's `macros` announce."""
+    return next(level for level, _, needed in _LEVELS if needed <= macros)
+
+
+# --------------------------------------------------------------------------------------
+
+_VENDOR_WORDS = {
+    "nvidia": ("nvidia",),
+    "amd": ("advanced micro devices", "amd", "authenticamd"),
+    "intel": ("intel", "genuineintel"),
+    "apple": ("apple",),
+    "qualcomm": ("qualcomm",),
+    "arm": ("arm",),
+    "mesa": ("mesa",),
+}
+
+
+def normalized_vendor(text: str) -> str:
+    """The short name of the vendor that `text`, a device's vendor or name, speaks of.
+
+    Examples
+    --------
+    >>> normalized_vendor("Advanced Micro Devices, Inc.")
+    'amd'
+    >>> normalized_vendor("Imagination Technologies")
+    'imagination'
+    """
+    text = text.lower()
+    for vendor, words in _VENDOR_WORDS.items():
+        if any(re.search(rf"\b{word}\b", text) for word in words):
+            return vendor
+    return next(iter(re.findall(r"[a-z0-9]+", text)), "")
+
+
+# Mesa's drivers name the chip where AMD's name the instruction set.
+_AMD_CHIPS = {
+    "fiji": "gfx803",
+    "polaris10": "gfx803",
+    "polaris11": "gfx803",
+    "polaris12": "gfx803",
+    "vega10": "gfx900",
+    "vega20": "gfx906",
+    "mi100": "gfx908",
+    "mi200": "gfx90a",
+    "navi10": "gfx1010",
+    "navi12": "gfx1011",
+    "navi14": "gfx1012",
+    "navi21": "gfx1030",
+    "navi22": "gfx1031",
+    "navi23": "gfx1032",
+    "navi24": "gfx1034",
+    "vangogh": "gfx1033",
+    "rembrandt": "gfx1035",
+    "raphael": "gfx1036",
+    "navi31": "gfx1100",
+    "navi32": "gfx1101",
+    "navi33": "gfx1102",
+    "phoenix": "gfx1103",
+}
+
+
+def amd_architecture(name: str) -> str:
+    """The ``gfx`` number in the name that an AMD driver gives a device, or "".
+
+    Examples
+    --------
+    >>> amd_architecture("gfx90a:sramecc+:xnack-")
+    'gfx90a'
+    >>> amd_architecture("AMD Radeon RX 5500 XT (navi14, LLVM 15.0.6, DRM 3.49)")
+    'gfx1012'
+    """
+    if found := re.search(r"\bgfx[0-9a-f]+", name.lower()):
+        return found.group()
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    return next((_AMD_CHIPS[word] for word in words if word in _AMD_CHIPS), "")
+
+
+# Values of Intel's CL_CONFIG_CPU_TARGET_ARCH below AVX-512; its runtime tells of them
+# neither by macros nor by its vector width.
+_INTEL_TARGETS = {
+    "corei7": "x86-64-v2",
+    "corei7-avx": "x86-64-v2",
+    "core-avx2": "x86-64-v3",
+}
+
+
+def intel_architecture(environment: Mapping[str, str], host: HostCpu) -> str:
+    """The psABI level for which Intel's CPU runtime compiles: the host's, unless it is told.
+
+    Examples
+    --------
+    >>> host = HostCpu("intel", frozenset({"avx2", "fma", "bmi2"}))
+    >>> intel_architecture({"CL_CONFIG_CPU_TARGET_ARCH": "corei7"}, host)
+    'x86-64-v2'
+    """
+    told = environment.get("CL_CONFIG_CPU_TARGET_ARCH", "").strip().lower()
+    return _INTEL_TARGETS.get(told) or level_of_flags(host.flags)
+
+
+_SOFTWARE = ("llvmpipe", "softpipe", "swrast", "oclgrind")
+
+
+def is_software(name: str) -> bool:
+    """Whether a device of that name imitates one: right results, far below the CPU's speed.
+
+    Examples
+    --------
+    >>> is_software("llvmpipe (LLVM 15.0.6, 256 bits)")
+    True
+    """
+    return any(word in name.lower() for word in _SOFTWARE)

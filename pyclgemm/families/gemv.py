@@ -1,0 +1,402 @@
+"""The configurations of the kernels for few rows or columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..codegen.config import (
+    ALL_REGISTERS,
+    COPIED_BYTES,
+    MOST_REGISTERS,
+    STAGED_BYTES,
+    Config,
+    Constraint,
+    at_most,
+    within_local_memory,
+    within_work_group,
+)
+from ..codegen.element import WORDS, stored_bytes
+from ..codegen.kernel import GemmParts, gemm_parts
+from ..codegen.source import KernelSource
+from ..device.traits import DeviceTraits, has_cache_hints
+from ..errors import UnsupportedError
+from ..problem.precision import Precision
+from ..problem.problem import GemmProblem, MatrixLayout
+from .mma.tables import unit_multiplying
+from .mma.unit import MatrixUnit
+
+
+@dataclass(frozen=True)
+class GemvConfig(Config):
+    """Few rows, or few columns: B is read once, where it lies, and k divided among work-items.
+
+    Attributes
+    ----------
+    MR : int
+        Rows of A that a work-group multiplies with its columns of B.
+    WGS : int
+        Work-items of a group.
+    LANES_N : int
+        Work-items along the columns; the ``WGS / LANES_N`` others divide k.
+    VW : int
+        Columns of a work-item, and depths of k that it takes at a time, in elements.
+    KWI : int
+        Unrolling of the loop over k: loads that a work-item has under way.
+    STREAMB : int
+        1 reads the vectors of B past the first-level cache, by whole lines (NVIDIA's
+        ``ld.global.nc.L1::no_allocate.L2::128B``): no element is read twice by a work-group.
+    """
+
+    MR: int
+    WGS: int
+    LANES_N: int
+    VW: int
+    KWI: int = 1
+    STREAMB: int = 0
+
+    family: ClassVar[str] = "gemv"
+
+    @property
+    def columns(self) -> int:
+        """Columns of a work-group."""
+        return self.LANES_N * self.VW
+
+    @property
+    def lanes_k(self) -> int:
+        """Work-items along k."""
+        return self.WGS // self.LANES_N
+
+
+@dataclass(frozen=True)
+class GemvUnitConfig(Config):
+    """Few rows, or few columns, by matrix units: B goes from memory to the registers of the lanes.
+
+    Local memory is passed by, for no element of B is read twice by a work-group.
+
+    Attributes
+    ----------
+    MR : int
+        Rows of A that a work-group multiplies with its columns of B; in fragments of 8.
+    SUBGROUPS : int
+        Sub-groups of a work-group, which divide k.
+    VW : int
+        Columns of a lane, of which there are 8 side by side.
+    KWI : int
+        Fragments along k that a sub-group loads before it multiplies them.
+    STREAMB : int
+        As for `GemvConfig`.
+    """
+
+    MR: int
+    SUBGROUPS: int
+    VW: int
+    KWI: int = 1
+    STREAMB: int = 0
+
+    family: ClassVar[str] = "gemv_unit"
+
+    @property
+    def columns(self) -> int:
+        """Columns of a work-group."""
+        return 8 * self.VW
+
+    @property
+    def run(self) -> int:
+        """Neighbouring depths of a lane, of which there are 4 along k."""
+        return 4 * self.KWI
+
+    @property
+    def depth(self) -> int:
+        """Depths that a work-group multiplies at a time."""
+        return 4 * self.run * self.SUBGROUPS
+
+
+# --------------------------------------------------------------------------------------
+# How the work-items that divide k in the kernels for few rows add their sums. Pure.
+# --------------------------------------------------------------------------------------
+
+#: Work-items whose sums one of them adds in a step, as a power of two, at most: with fewer there
+#: are more steps, each with two barriers.
+_MOST_BITS = 3
+
+#: Local memory from which on fewer sums meet at once.
+_MANY_BYTES = 16 << 10
+
+
+@dataclass(frozen=True)
+class JoinStep:
+    """A step in which some work-items along k give their sums to the others.
+
+    Attributes
+    ----------
+    givers : int
+        Work-items along k that have sums before it and give them away.
+    takers : int
+        Those that have all sums after it; `givers` is a multiple.
+    """
+
+    givers: int
+    takers: int
+
+
+@dataclass(frozen=True)
+class Join:
+    """The steps after which one work-item along k has the sums of all.
+
+    Attributes
+    ----------
+    steps : tuple of JoinStep
+        In their order; none where k is not divided.
+    elements : int
+        Sums in local memory at most.
+    """
+
+    steps: tuple[JoinStep, ...]
+    elements: int
+
+
+def join_of(holders: int, elements: int, element_bytes: int) -> Join:
+    """Plan how sums are joined.
+
+    Parameters
+    ----------
+    holders : int
+        Work-items along k: a power of two.
+    elements : int
+        Sums of a work-group for each of them.
+    element_bytes : int
+        Of a sum.
+
+    Examples
+    --------
+    >>> join_of(64, 32, 4)
+    Join(steps=(JoinStep(givers=56, takers=8), JoinStep(givers=7, takers=1)), elements=1792)
+    >>> join_of(4, 2048, 4).steps
+    (JoinStep(givers=2, takers=2), JoinStep(givers=1, takers=1))
+    >>> join_of(1, 2048, 4)
+    Join(steps=(), elements=0)
+    """
+    steps = []
+    while holders > 1:
+        bits = holders.bit_length() - 1
+        takers = holders >> math.ceil(bits / math.ceil(bits / _MOST_BITS))
+        while 2 * takers < holders and (holders - takers) * elements * element_bytes > _MANY_BYTES:
+            takers *= 2
+        steps.append(JoinStep(holders - takers, takers))
+        holders = takers
+    return Join(tuple(steps), steps[0].givers * elements if steps else 0)
+
+
+# --------------------------------------------------------------------------------------
+# The kernel for few rows by matrix units: from a problem and a configuration to OpenCL C. Pure.
+# --------------------------------------------------------------------------------------
+
+#: Elements that a lane loads at once, at most.
+WIDEST = 8
+
+#: The elements of which the template knows which lane holds what.
+OPERANDS = ("float16", "bfloat16")
+
+#: Bytes of a sum.
+SUM_BYTES = 4
+
+
+def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
+    """The unit whose fragments lanes load from memory themselves; None if there is none.
+
+    NVIDIA's of `OPERANDS`.
+
+    Examples
+    --------
+    >>> from pyclgemm.problem.precision import resolve_precision
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> half = resolve_precision("F16_F16_F32", "float16")
+    >>> register_unit(half, typical_traits("sm_80")).m
+    16
+    >>> register_unit(half, typical_traits("gfx1100")) is None
+    True
+    """
+    return unit_for(precision.operand, traits) if precision.arithmetic == "float32" else None
+
+
+def unit_for(dtype: str, traits: DeviceTraits) -> MatrixUnit | None:
+    """The one that multiplies elements of `dtype` and sums in float32."""
+    unit = unit_multiplying(dtype, "float32", traits) if dtype in OPERANDS else None
+    return unit if unit and unit.spelling == "ptx" else None
+
+
+def sums_join(config: GemvUnitConfig) -> Join:
+    """How the sub-groups of a work-group add their sums."""
+    return join_of(config.SUBGROUPS, config.MR * config.columns, SUM_BYTES)
+
+
+def generate_gemv_unit(
+    problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
+) -> KernelSource:
+    """Write the kernel that multiplies few rows by a matrix unit.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product.
+    config : GemvUnitConfig
+        A valid configuration.
+    traits : DeviceTraits
+        The device.
+
+    Raises
+    ------
+    UnsupportedError
+        If the device has no such unit.
+    """
+    unit = register_unit(problem.precision, traits)
+    if unit is None:
+        raise UnsupportedError(
+            f"precision is {problem.precision.name}, for which {traits.name!r} has no unit that "
+            "takes two-byte elements from registers"
+        )
+    parts = gemm_parts(problem, config, traits).reading("ushort")
+    along_k = problem.b.order == "column"
+    join = sums_join(config)
+    return parts.source(
+        "gemv_unit",
+        "gemv/unit.cl.mako",
+        unit.lanes * config.SUBGROUPS,
+        gemv=config,
+        unit=unit,
+        constraints="fr",
+        a_vector=_vector(problem.a, config.run) if problem.a.order == "row" else 0,
+        b_vector=_vector(problem.b, config.run if along_k else config.VW),
+        words=WORDS,
+        steps=join.steps,
+        joined=join.elements,
+    )
+
+
+def _vector(layout: MatrixLayout, run: int) -> int:
+    """Neighbours that are loaded at once out of `run`; 0 where they go one by one."""
+    wanted = min(run, WIDEST)
+    return wanted if layout.order != "strided" and layout.alignment >= wanted else 0
+
+
+# --------------------------------------------------------------------------------------
+# What makes a configuration for few rows valid: its part of the one list.
+# --------------------------------------------------------------------------------------
+
+#: The families for few rows.
+GEMV_FAMILIES = (GemvConfig.family, GemvUnitConfig.family)
+_PLAIN = (GemvConfig.family,)
+_UNIT = (GemvUnitConfig.family,)
+_LANES = 32
+
+#: Registers that a lane needs beside sums and fragments.
+_SPARE = 40
+
+#: Sums of a work-item, and its multiply-adds in a row, over which compilers take long.
+_MOST_SUMS = 256
+_MOST_UNROLLED = 2**12
+
+
+def gemv_local_bytes(config: GemvConfig, dtype: str) -> int:
+    """Bytes of local memory in which a gemv's work-group adds its sums."""
+    size = STAGED_BYTES[dtype]
+    return join_of(config.lanes_k, config.MR * config.columns, size).elements * size
+
+
+def _registers(config: GemvUnitConfig) -> int:
+    """Those of a lane: sums, and of A and B the depths that are loaded at once."""
+    a = config.MR // 8 * config.run // 2
+    return config.MR * config.VW // 4 + a + config.run * config.VW // 2 + _SPARE
+
+
+def _limit(config: GemvUnitConfig) -> int:
+    return min(MOST_REGISTERS, ALL_REGISTERS // (_LANES * config.SUBGROUPS))
+
+
+GEMV_CONSTRAINTS: tuple[Constraint, ...] = (
+    at_most("the sums of a work-item", _MOST_SUMS, _PLAIN, lambda c: c.MR * c.VW),
+    at_most(
+        "the multiply-adds of a work-item that are unrolled",
+        _MOST_UNROLLED,
+        _PLAIN,
+        lambda c: c.MR * c.VW * c.KWI,
+    ),
+    Constraint(
+        "loads past the first-level cache need NVIDIA's compute capability 7.5",
+        GEMV_FAMILIES,
+        lambda c, dtype, traits: not c.STREAMB or traits is None or has_cache_hints(traits),
+        lambda c, dtype, traits: (
+            f"STREAMB is {c.STREAMB} on {traits.architecture if traits else '-'}"
+        ),
+    ),
+    Constraint(
+        "the work-items of a gemv must divide into LANES_N columns and a power of two along k",
+        _PLAIN,
+        lambda c, dtype, traits: c.WGS % c.LANES_N == 0 and (c.WGS // c.LANES_N).bit_count() == 1,
+        lambda c, dtype, traits: f"WGS is {c.WGS}, LANES_N is {c.LANES_N}",
+    ),
+    within_work_group(_PLAIN, lambda c, traits: c.WGS),
+    within_local_memory("the partial sums of a work-group", _PLAIN, gemv_local_bytes),
+    Constraint(
+        "loads past the first-level cache read vectors of 4, 8 or 16 bytes",
+        _PLAIN,
+        lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in COPIED_BYTES,
+        lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
+    ),
+    within_work_group(_UNIT, lambda c, traits: _LANES * c.SUBGROUPS),
+    Constraint(
+        "the units that take elements from registers multiply float16 and bfloat16",
+        _UNIT,
+        lambda c, dtype, traits: dtype in OPERANDS,
+        lambda c, dtype, traits: f"they are {dtype}",
+    ),
+    Constraint(
+        "the device must have NVIDIA's mma.sync for the elements",
+        _UNIT,
+        lambda c, dtype, traits: (
+            traits is None or dtype not in OPERANDS or unit_for(dtype, traits) is not None
+        ),
+        lambda c, dtype, traits: f"{traits.name if traits else '-'!r} has none for {dtype}",
+    ),
+    Constraint(
+        "a lane's sums and fragments must fit its registers",
+        _UNIT,
+        lambda c, dtype, traits: _registers(c) <= _limit(c),
+        lambda c, dtype, traits: f"about {_registers(c)}, limit {_limit(c)}",
+    ),
+    within_local_memory(
+        "the partial sums of a work-group",
+        _UNIT,
+        lambda c, dtype: SUM_BYTES * sums_join(c).elements,
+    ),
+)
+
+
+# --------------------------------------------------------------------------------------
+# The kernel for few rows: from a problem and a configuration to OpenCL C. Pure.
+# --------------------------------------------------------------------------------------
+
+
+def generate_gemv(parts: GemmParts, config: GemvConfig) -> KernelSource:
+    """Write the kernel that multiplies few rows.
+
+    Parameters
+    ----------
+    parts : GemmParts
+        What all kernels have.
+    config : GemvConfig
+        A valid configuration.
+    """
+    join = join_of(config.lanes_k, config.MR * config.columns, parts.element.bytes)
+    return parts.source(
+        "gemv",
+        "gemv/gemv.cl.mako",
+        config.WGS,
+        gemv=config,
+        b_along_k=parts.problem.b.order == "column",
+        words=WORDS,
+        steps=join.steps,
+        joined=join.elements,
+    )

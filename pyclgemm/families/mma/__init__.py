@@ -1,0 +1,1 @@
+"""Kernels on matrix units: NVIDIA's mma.sync, AMD's WMMA and MFMA."""

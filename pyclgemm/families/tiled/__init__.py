@@ -1,0 +1,1 @@
+"""The tiled kernels without matrix units: Xgemm (indirect) and XgemmDirect (direct)."""

@@ -1,0 +1,242 @@
+"""The configurations of the kernel families, by CLBlast's parameter names.
+
+Names that CLBlast has mean here what they mean there (C. Nugteren, "CLBlast: A Tuned
+OpenCL BLAS Library", IWOCL 2018, section 4). Names of other origin: ``STAGES`` and
+``GROUP_M`` are Triton's, ``MR``, ``NR``, ``KC`` and ``MC`` are those of BLIS (F. Van Zee and
+R. van de Geijn, ACM TOMS 41(3), 2015).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from ...codegen.config import Config
+
+
+@dataclass(frozen=True)
+class XgemmConfig(Config):
+    """The indirect path: operands packed k-major and padded to whole tiles.
+
+    Attributes
+    ----------
+    MWG, NWG, KWG : int
+        Tile of a work-group: rows, columns, and the slab of k that is staged at a time.
+    MDIMC, NDIMC : int
+        Work-items of a group along rows and columns of the tile.
+    MDIMA, NDIMB : int
+        Work-items along m while a slab of A is copied, and along n for B.
+    KWI : int
+        Unrolling of the loop over a slab.
+    VWM, VWN : int
+        Vector width, in elements, along m (A) and along n (B, C).
+    SA, SB : int
+        1 stages that operand in local memory, 0 reads it through the caches.
+    STRM, STRN : int
+        1 interleaves the vectors of the work-items along that dimension, 0 gives each
+        work-item a contiguous piece.
+    PADA, PADB : int
+        Elements added to a row of the staged slab, against local-memory bank conflicts.
+    STAGES : int
+        Slabs of each operand in local memory. 2 fetches the next slab, through registers,
+        while one is used; with `ASYNC`, that many less one are on their way.
+    ASYNC : int
+        1 copies slabs past the registers by NVIDIA's ``cp.async`` (PTX ISA, "Data Movement
+        and Conversion Instructions"; compute capability 8.0 and above).
+    LANES_M : int
+        Work-items along m within a run of `LANES_M` * `LANES_N` consecutive ones; a
+        sub-group that is nearly square reads less local memory. `MDIMC` means none.
+    LANES_N : int
+        Likewise along n; 1 with ``LANES_M == MDIMC``.
+    GROUP_M : int
+        Tile rows that are walked together, column by column, so that groups which run
+        at the same time share operands in the L2 cache.
+    FILL : int
+        0 gives every tile a work-group. Otherwise so many work-groups per compute unit
+        divide the slabs of all tiles evenly, and a tile's partial sums are joined within
+        the launch: split-K where tiles are few, Stream-K where they are many (M. Osama
+        et al., "Stream-K: Work-Centric Parallel Decomposition for Dense Matrix-Matrix
+        Multiplication on the GPU", PPoPP 2023).
+    SWIZZLE : int
+        Vectors of a staged row change places by exclusive or with the depth modulo
+        `SWIZZLE`: another way round bank conflicts than padding; 1 leaves them.
+    FRAGMENTS : int
+        2 loads a work-item's share of the next row of a slab from local memory while it
+        multiplies one, across the end of a slab too.
+    SLICES : int
+        Slices of the work-items; each computes the whole tile from its own rows of every
+        slab, and their sums are added in local memory. More work-items per tile, where
+        tiles are few.
+    REGISTERS : int
+        Most registers of a work-item; 0 leaves them to the compiler. On NVIDIA's devices
+        (``-cl-nv-maxrregcount``) the kernel then states no work-group size, for `ptxas`
+        follows only one of the two; on AMD's vector registers are capped, each kind where
+        there are two (``amdgpu_num_vgpr``; Clang, "Attributes in Clang").
+    SHUFFLE : int
+        1 lets the work-items of a sub-group, `LANES_M` * `LANES_N` of them, load their
+        shares of a row together: each a part, which others take from its registers by
+        shuffles. A sub-group then reads every element once (CLBlast shares A so in its
+        Xgemm with ``GEMMK=1`` and ``SUBGROUP_SHUFFLING``, src/kernels/level3).
+    SERPENTINE : int
+        1 multiplies every second row of a work-item's tile backwards, so that a multiply-add
+        shares a factor with the one before it: NVIDIA's units keep operands for the next
+        instruction, and have two banks of registers (Z. Jia et al., "Dissecting the NVIDIA
+        Volta GPU Architecture via Microbenchmarking", 2018).
+    PADLD : int
+        Elements added to the leading dimension of an operand as it is packed, lest rows that
+        are a power of two apart meet in the same sets of a cache (M. Lam, E. Rothberg and
+        M. Wolf, "The Cache Performance and Optimizations of Blocked Algorithms", ASPLOS
+        1991). An operand that is read where it lies, or was packed ahead, keeps its own.
+    """
+
+    MWG: int
+    NWG: int
+    KWG: int
+    MDIMC: int
+    NDIMC: int
+    MDIMA: int
+    NDIMB: int
+    KWI: int
+    VWM: int
+    VWN: int
+    SA: int = 1
+    SB: int = 1
+    STRM: int = 1
+    STRN: int = 1
+    PADA: int = 0
+    PADB: int = 0
+    STAGES: int = 1
+    LANES_M: int = 0
+    LANES_N: int = 1
+    GROUP_M: int = 1
+    ASYNC: int = 0
+    FILL: int = 0
+    SWIZZLE: int = 1
+    FRAGMENTS: int = 1
+    SLICES: int = 1
+    REGISTERS: int = 0
+    SHUFFLE: int = 0
+    PADLD: int = 0
+    SERPENTINE: int = 0
+
+    family: ClassVar[str] = "indirect"
+
+    def __post_init__(self) -> None:
+        if self.LANES_M == 0:
+            object.__setattr__(self, "LANES_M", self.MDIMC)
+
+    @property
+    def tiles(self) -> XgemmConfig:
+        """The tiling, in the names that both GPU families share: this very configuration."""
+        return self
+
+    @property
+    def work_items(self) -> int:
+        """Work-items of a group."""
+        return self.MDIMC * self.NDIMC * self.SLICES
+
+    @property
+    def MWI(self) -> int:  # noqa: N802 - CLBlast's name
+        """Rows of a work-item's tile."""
+        return self.MWG // self.MDIMC
+
+    @property
+    def NWI(self) -> int:  # noqa: N802
+        """Columns of a work-item's tile."""
+        return self.NWG // self.NDIMC
+
+    def local_elements(self) -> int:
+        """Elements of local memory that a work-group holds."""
+        staged_a = self.SA * (self.MWG + self.PADA)
+        staged_b = self.SB * (self.NWG + self.PADB)
+        slices = self.MWG * self.NWG if self.SLICES > 1 else 0
+        return self.STAGES * self.KWG * (staged_a + staged_b) + slices
+
+
+@dataclass(frozen=True)
+class XgemmDirectConfig(Config):
+    """The direct path: operands read where they lie, in any layout, with bounds checks.
+
+    Attributes
+    ----------
+    WGD : int
+        Rows of the tile of a work-group.
+    NWGD : int
+        Columns of it; 0 means `WGD`, as CLBlast's tiles are square.
+    KWGD : int
+        Slab of k that is staged at a time (CLBlast fixes it to `WGD`).
+    MDIMCD, NDIMCD : int
+        Work-items of a group along rows and columns of the tile.
+    MDIMAD, NDIMBD : int
+        Work-items along the unit-stride index while a slab of A, or of B, is copied
+        whose unit-stride index is m, or n. Along k it follows from the slab's depth.
+    KWID : int
+        Unrolling of the loop over a slab.
+    VWMD, VWND : int
+        Vector width, in elements, along m and along n.
+    PADA, PADB : int
+        Elements added to a row of the staged slab, against local-memory bank conflicts.
+    STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS, SLICES : int
+        As for `XgemmConfig`.
+    REGISTERS, SHUFFLE, SERPENTINE : int
+        As for `XgemmConfig`.
+    RUN_K : int
+        Elements that neighbouring work-items read side by side where k is the unit-stride
+        index, if the slab divides so. Long runs use whole cache lines, short ones leave
+        work-items side by side in other rows, which meet fewer bank conflicts as they
+        write the slab k-major.
+    """
+
+    WGD: int
+    MDIMCD: int
+    NDIMCD: int
+    MDIMAD: int
+    NDIMBD: int
+    KWID: int
+    VWMD: int
+    VWND: int
+    PADA: int = 1
+    PADB: int = 1
+    KWGD: int = 0
+    STAGES: int = 1
+    LANES_M: int = 0
+    LANES_N: int = 1
+    RUN_K: int = 8
+    NWGD: int = 0
+    GROUP_M: int = 1
+    ASYNC: int = 0
+    FILL: int = 0
+    SWIZZLE: int = 1
+    FRAGMENTS: int = 1
+    SLICES: int = 1
+    REGISTERS: int = 0
+    SHUFFLE: int = 0
+    SERPENTINE: int = 0
+
+    family: ClassVar[str] = "direct"
+
+    def __post_init__(self) -> None:
+        if self.KWGD == 0:
+            object.__setattr__(self, "KWGD", self.WGD)
+        if self.LANES_M == 0:
+            object.__setattr__(self, "LANES_M", self.MDIMCD)
+
+    @property
+    def tiles(self) -> XgemmConfig:
+        """The tiling, in the names that both GPU families share."""
+        return _direct_tiles(self)
+
+
+@lru_cache(maxsize=64)
+def _direct_tiles(config: XgemmDirectConfig) -> XgemmConfig:
+    """Its tiling; a dozen constraints ask for it in turn."""
+    return XgemmConfig(
+        MWG=config.WGD, NWG=config.NWGD or config.WGD, KWG=config.KWGD,
+        MDIMC=config.MDIMCD, NDIMC=config.NDIMCD, MDIMA=config.MDIMAD, NDIMB=config.NDIMBD,
+        KWI=config.KWID, VWM=config.VWMD, VWN=config.VWND, PADA=config.PADA, PADB=config.PADB,
+        STAGES=config.STAGES, LANES_M=config.LANES_M, LANES_N=config.LANES_N,
+        GROUP_M=config.GROUP_M, ASYNC=config.ASYNC, FILL=config.FILL, SWIZZLE=config.SWIZZLE,
+        FRAGMENTS=config.FRAGMENTS, SLICES=config.SLICES, REGISTERS=config.REGISTERS,
+        SHUFFLE=config.SHUFFLE, SERPENTINE=config.SERPENTINE,
+    )  # fmt: skip

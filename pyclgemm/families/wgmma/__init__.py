@@ -1,0 +1,1 @@
+"""Kernels on warpgroup matrix units: NVIDIA's wgmma, fed by TMA or by lanes."""

@@ -1,0 +1,197 @@
+"""How the results of warpgroup units leave the registers, and how an addend gets there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ...codegen.element import ElementType
+from ...problem.problem import GemmProblem, Order
+from .config import WgmmaConfig
+from .slab import BoxPieces
+from .unit import ALIGNMENT, FRAGMENT_ROWS, ROW_BYTES, TensorMap, boxes_across
+
+#: Boxes of results that a warpgroup collects before they are copied out.
+_MOST_BOXES = 2
+
+#: Columns of a fragment that a work-item finishes at a time.
+PIECE_COLUMNS = 32
+
+#: Bytes of results that are collected where their columns are contiguous.
+_TURNED_BYTES = 4
+
+#: What `cvt` makes of two results that lie in one register.
+_PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How results are collected in local memory before they are copied out.
+
+    Attributes
+    ----------
+    map : TensorMap
+        Boxes of 64 rows; where columns are contiguous, of 64 columns, or 32 where those do not
+        divide the tile's.
+    boxes : int
+        Boxes that a warpgroup collects at a time.
+    chunks : int
+        How often it does so for a fragment of 64 rows.
+    bytes : int
+        Local memory for all warpgroups.
+    turned : bool
+        Whether columns of the result are contiguous: rows of a box are columns then.
+    """
+
+    map: TensorMap
+    boxes: int
+    chunks: int
+    bytes: int
+    turned: bool = False
+
+    @property
+    def pieces(self) -> BoxPieces:
+        """Of a box, as lanes store them where no map tells of the result."""
+        return BoxPieces(self.map)
+
+    @property
+    def chunk_pieces(self) -> int:
+        """Pieces of 32 columns that are collected at a time."""
+        if self.turned:
+            return self.map.rows // PIECE_COLUMNS
+        return self.boxes * self.map.elements // PIECE_COLUMNS
+
+
+@dataclass(frozen=True)
+class WgmmaResults:
+    """How a warpgroup finishes the results of a tile.
+
+    Attributes
+    ----------
+    staging : Staging or None
+        How they are collected; None where they are stored from the registers.
+    rolled : bool
+        Whether pieces are finished by one code, in a loop: work-groups wait for long code to be
+        fetched.
+    packs : str
+        Type of two results in one register, in PTX; empty if a result fills one.
+    relu_packs : bool
+        Whether the instruction that packs results applies the activation, relu.
+    c_in : "boxes", "pairs" or "elements"
+        How an addend is read: copied into local memory as slabs are, behind the tile's last one;
+        or from where it lies, two neighbours at a time or one.
+    c_chunks : int
+        Chunks of results whose boxes of the addend come at a time; 0 unless they come in boxes.
+    needs_row, needs_column : bool
+        Whether a result's place is asked for.
+    """
+
+    staging: Staging | None
+    rolled: bool
+    packs: str
+    relu_packs: bool
+    c_in: Literal["boxes", "pairs", "elements"]
+    c_chunks: int
+    needs_row: bool
+    needs_column: bool
+
+
+def wgmma_results(problem: GemmProblem, result: ElementType, config: WgmmaConfig) -> WgmmaResults:
+    """Decide how the results of a product are finished.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product.
+    result : ElementType
+        An element of the result.
+    config : WgmmaConfig
+        A valid configuration.
+
+    Examples
+    --------
+    >>> from pyclgemm.problem.shape import GemmShape
+    >>> problem = GemmShape(4096, 4096, 4096).problem("float16")
+    >>> results = wgmma_results(problem, ElementType("float16", "float32"), WgmmaConfig(128, 256))
+    >>> results.staging.boxes, results.staging.chunks, results.rolled
+    (2, 2, False)
+    """
+    staging = None
+    if copied_out(problem, result) and (config.TMA or problem.out.order == "row"):
+        staging = staging_of(config, result.stored_bytes, problem.out.order)
+    packs = _PACKED_TYPES.get(result.dtype, "")
+    chunks = _c_chunks(problem, result, config, staging)
+    c_in_place = problem.c is not None and not chunks
+    placed = staging is None or problem.precision.terms > 1 or c_in_place
+    return WgmmaResults(
+        staging=staging,
+        rolled=problem.activation not in (None, "relu"),
+        packs=packs,
+        relu_packs=bool(packs) and problem.activation == "relu",
+        c_in="boxes" if chunks else "pairs" if _c_in_pairs(problem) else "elements",
+        c_chunks=chunks,
+        needs_row=placed,
+        needs_column=placed,
+    )
+
+
+def _c_chunks(
+    problem: GemmProblem, result: ElementType, config: WgmmaConfig, staging: Staging | None
+) -> int:
+    """Chunks of each warpgroup whose boxes of C fill the place of slabs best.
+
+    0 where there are no maps, where C does not lie as boxes are copied, where it is known only at
+    the end which work-group finishes a tile, and in a batch, whose products would need maps of
+    their own.
+    """
+    c = problem.c
+    if c is None or staging is None or not config.TMA:
+        return 0
+    if config.FILL or problem.batch is not None:
+        return 0
+    if c.order != problem.out.order or not c.in_pieces(ALIGNMENT, result.stored_bytes):
+        return 0
+    room = (config.MWG + config.NWG) * ROW_BYTES // staging.bytes
+    chunks = config.MWG // (FRAGMENT_ROWS * config.CONSUMERS) * staging.chunks
+    return max((number for number in range(1, room + 1) if chunks % number == 0), default=0)
+
+
+def _c_in_pairs(problem: GemmProblem) -> bool:
+    """Whether two neighbouring elements of C, none of them outside, are one aligned load."""
+    c = problem.c
+    return c is not None and c.order == "row" and c.alignment >= 2 and problem.n % 2 == 0
+
+
+def staging_of(config: WgmmaConfig, result_bytes: int, order: Order = "row") -> Staging:
+    """How results of so many bytes, in an order, are collected where they can be copied out.
+
+    Examples
+    --------
+    >>> staged = staging_of(WgmmaConfig(MWG=64, NWG=32, CONSUMERS=1), result_bytes=2)
+    >>> staged.map.row_bytes, staged.boxes, staged.chunks, staged.bytes
+    (64, 1, 1, 4096)
+    """
+    if order == "column":
+        box = TensorMap(result_bytes, rows=math.gcd(config.NWG, FRAGMENT_ROWS))
+        boxes = FRAGMENT_ROWS // box.elements
+        size = config.CONSUMERS * boxes * box.bytes
+        return Staging(box, boxes, config.NWG // box.rows, size, turned=True)
+    box = boxes_across(result_bytes, config.NWG, FRAGMENT_ROWS)
+    across = config.NWG // box.elements
+    boxes = _MOST_BOXES if across % _MOST_BOXES == 0 else 1
+    return Staging(box, boxes, across // boxes, config.CONSUMERS * boxes * box.bytes)
+
+
+def copied_out(problem: GemmProblem, result: ElementType) -> bool:
+    """Whether results can be copied out of local memory in boxes.
+
+    A copy to memory ends at a whole piece of 16 bytes: where a row of the result ends within one,
+    it writes over the end (seen on an H100; copies from memory do not read over it).
+    """
+    out = problem.out
+    if out.order == "column" and result.stored_bytes != _TURNED_BYTES:
+        return False
+    contiguous = problem.n if out.order == "row" else problem.m
+    whole = contiguous * result.stored_bytes % ALIGNMENT == 0
+    return whole and out.in_pieces(ALIGNMENT, result.stored_bytes)

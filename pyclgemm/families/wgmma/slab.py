@@ -1,0 +1,262 @@
+"""The operands of warpgroup units: boxes in local memory, and which are packed to be copied so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ...codegen.element import stored_bytes
+from ...codegen.pack import PackedForm
+from ...problem.precision import PART_TYPES, parts_of
+from ...problem.problem import OPERANDS, GemmProblem
+from ..mma.slab import COPY_BYTES
+from .config import WgmmaConfig
+from .unit import ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, boxes_across
+
+#: What a descriptor calls the swizzle of a map's rows of so many bytes.
+_SWIZZLES = {64: 2, 128: 1}
+
+
+@dataclass(frozen=True)
+class WgmmaOperand:
+    """A slab of A or B in local memory: boxes as they are copied.
+
+    Attributes
+    ----------
+    name : "a" or "b"
+        The operand.
+    along_k : bool
+        Whether k is contiguous; else the position along the tile is.
+    map : TensorMap
+        Its boxes.
+    boxes : int
+        How many are in a slab.
+    inner, outer, pitch : str
+        Extents of the matrix from which they are copied, and elements between its rows, in C.
+    """
+
+    name: Literal["a", "b"]
+    along_k: bool
+    map: TensorMap
+    boxes: int
+    inner: str
+    outer: str
+    pitch: str
+
+    @property
+    def descriptor(self) -> int:
+        """A descriptor without its address."""
+        return descriptor(1 if self.along_k else self.map.bytes // 16, self.map.row_bytes)
+
+    @property
+    def step(self) -> int:
+        """From one instruction's piece to the next one's along k, in units of 16 bytes.
+
+        32 bytes of each row where k is contiguous, else 16 rows.
+        """
+        return 32 // 16 if self.along_k else 16 * self.map.row_bytes // 16
+
+
+def descriptor(beside: int = 1, row_bytes: int = ROW_BYTES) -> int:
+    """How slabs lie, without an address (PTX ISA, "Matrix Descriptor Format").
+
+    Bits 32-45: distance of groups of 8 rows, in units of 16 bytes. Bits 62-63: the swizzle.
+
+    Parameters
+    ----------
+    beside : int
+        Bits 16-29: distance of boxes side by side along the tile, in units of 16 bytes; where k
+        is contiguous there are none.
+    row_bytes : int
+        Of a row of a box, 64 or 128: the span of the swizzle.
+
+    Examples
+    --------
+    >>> hex(descriptor()), hex(descriptor(beside=256, row_bytes=64))
+    ('0x4000004000010000', '0x8000002001000000')
+    """
+    return _SWIZZLES[row_bytes] << 62 | 8 * row_bytes // 16 << 32 | beside << 16
+
+
+def slab_depth(unit: WgmmaUnit) -> int:
+    """Elements along k in a slab."""
+    return ROW_BYTES // unit.element_bytes
+
+
+def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -> PackedForm | None:
+    """The form in which an operand must be packed first; None where it is copied as it lies."""
+    terms = problem.precision.terms
+    layout = problem.a if name == "a" else problem.b
+    along_k = layout.order == ("row" if name == "a" else "column")
+    stored = stored_bytes(problem.dtype)
+    as_it_is = terms == 1 and stored == unit.element_bytes
+    reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
+    if as_it_is and layout.in_pieces(ALIGNMENT, stored) and reads_it:
+        return None
+    split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
+    return PackedForm(along_k=True, split=split, parts=parts_of(terms))
+
+
+def as_boxes(problem: GemmProblem, unit: WgmmaUnit) -> GemmProblem:
+    """The product with its operands as they are when slabs are copied."""
+    form_a, form_b = (boxed_form(name, problem, unit) for name in OPERANDS)
+    return replace(
+        problem,
+        a=form_a.layout("a") if form_a else problem.a,
+        b=form_b.layout("b") if form_b else problem.b,
+    )
+
+
+def wgmma_operands(
+    problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit
+) -> tuple[WgmmaOperand, WgmmaOperand]:
+    """The slabs of A and B of a product, `as_boxes`."""
+    terms = problem.precision.terms
+    return (
+        _operand("a", problem.a.order == "row", config.MWG, unit, terms),
+        _operand("b", problem.b.order == "column", config.NWG, unit, terms),
+    )
+
+
+def _operand(
+    name: Literal["a", "b"], along_k: bool, extent: int, unit: WgmmaUnit, terms: int
+) -> WgmmaOperand:
+    size = {"a": "m", "b": "n"}[name]
+    rows = ROW_BYTES // unit.element_bytes
+    pitch = f"{name}_{'row' if along_k == (name == 'a') else 'column'}_stride"
+    if along_k:
+        outer = f"{parts_of(terms)} * {size}" if terms > 1 else size
+        box = TensorMap(unit.element_bytes, extent)
+        return WgmmaOperand(name, True, box, 1, "k", outer, pitch)
+    box = boxes_across(unit.element_bytes, extent, rows)
+    return WgmmaOperand(name, False, box, extent // box.elements, size, "k", pitch)
+
+
+# --------------------------------------------------------------------------------------
+# Slabs and results of warpgroup units that lanes copy, 16 bytes at a time: who copies what.
+#
+# They lie in local memory as TMA would have written them: in rows of one span of the swizzle, whose
+# pieces of 16 bytes change places from row to row (PTX ISA, "Shared Memory Matrix Layout").
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BoxPieces:
+    """The pieces of 16 bytes of a box in local memory, dealt out to the lanes of a warpgroup.
+
+    Attributes
+    ----------
+    box : TensorMap
+        Rows that lie one behind the other.
+
+    Examples
+    --------
+    >>> pieces = BoxPieces(TensorMap(element_bytes=2, rows=64))
+    >>> pieces.across, pieces.width, pieces.rows, pieces.per_box
+    (8, 8, 16, 4)
+    >>> pieces.place("item")
+    '16 * (item ^ (item / 8 & 7))'
+    """
+
+    box: TensorMap
+
+    @property
+    def across(self) -> int:
+        """Pieces of a row; a power of two."""
+        return self.box.row_bytes // COPY_BYTES
+
+    @property
+    def width(self) -> int:
+        """Elements of a piece."""
+        return COPY_BYTES // self.box.element_bytes
+
+    @property
+    def rows(self) -> int:
+        """Rows of which the lanes have all pieces at once."""
+        return WARPGROUP // self.across
+
+    @property
+    def per_box(self) -> int:
+        """Pieces of a lane in a box."""
+        return self.box.rows // self.rows
+
+    @property
+    def step(self) -> int:
+        """Bytes in local memory from one of them to the next; places change within less."""
+        return WARPGROUP * COPY_BYTES
+
+    def place(self, lane: str) -> str:
+        """Where a lane's first piece lies, in C: pieces of a row change places every 128 bytes."""
+        return f"{COPY_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
+
+
+@dataclass(frozen=True)
+class LaneCopies:
+    """The copies of each lane of a warpgroup that make up a slab, a piece of a row in each.
+
+    Attributes
+    ----------
+    operand : WgmmaOperand
+        Of which slabs.
+    stored : str
+        C type of an element in memory.
+    edges : "pieces" or "elements"
+        Where rows of the matrix may end: between two pieces, or within one.
+
+    Examples
+    --------
+    A tile of 128 columns of B, which are contiguous: two boxes of 64 depths, each copied in four
+    steps of 16 rows.
+
+    >>> box = TensorMap(element_bytes=2, rows=64)
+    >>> operand = WgmmaOperand("b", False, box, 2, "n", "k", "b_row_stride")
+    >>> copies = LaneCopies(operand, "half", "pieces")
+    >>> copies.pieces.per_box, copies.count
+    (4, 8)
+    """
+
+    operand: WgmmaOperand
+    stored: str
+    edges: Literal["pieces", "elements"]
+
+    @property
+    def pieces(self) -> BoxPieces:
+        """Those of a box."""
+        return BoxPieces(self.operand.map)
+
+    @property
+    def count(self) -> int:
+        """Copies of a lane in a slab."""
+        return self.operand.boxes * self.pieces.per_box
+
+    @property
+    def index(self) -> str:
+        """The index along the tile, which is also the name of its size."""
+        return {"a": "m", "b": "n"}[self.operand.name]
+
+    def at(self, position: str, depth: str) -> str:
+        """Where an element lies in memory from the first one on, in C."""
+        name = self.operand.name
+        entry = f"{position}, {depth}" if name == "a" else f"{depth}, {position}"
+        return f"{name.upper()}_AT({entry})"
+
+
+def lane_copies(
+    operand: WgmmaOperand, problem: GemmProblem, unit: WgmmaUnit, packed: tuple[str, ...]
+) -> LaneCopies:
+    """How lanes copy an operand; one that was packed is padded with zeros to whole pieces.
+
+    Parameters
+    ----------
+    operand : WgmmaOperand
+        Of which slabs.
+    problem : GemmProblem
+        The product, `as_boxes`.
+    unit : WgmmaUnit
+        What multiplies.
+    packed : tuple of str
+        The operands that were packed.
+    """
+    end = problem.k if operand.along_k else {"a": problem.m, "b": problem.n}[operand.name]
+    whole = operand.name in packed or end * unit.element_bytes % COPY_BYTES == 0
+    return LaneCopies(operand, unit.stored, edges="pieces" if whole else "elements")

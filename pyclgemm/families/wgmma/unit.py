@@ -1,0 +1,263 @@
+"""What one ``wgmma`` multiplies (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
+
+Four sub-groups of 32 work-items, a warpgroup, multiply a 64 x k piece of A by a k x n piece of B,
+both in local memory, and add to a 64 x n fragment of sums in their registers. Element
+``4 j + 2 h + i`` of a work-item is row ``16 (item div 32) + 8 h + (item mod 32) div 4``, column
+``8 j + 2 (item mod 4) + i``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...device.traits import DeviceTraits
+from ...errors import UnsupportedError
+from ...problem.precision import Precision
+
+#: Work-items of a warpgroup.
+WARPGROUP = 128
+
+#: Rows of a fragment.
+FRAGMENT_ROWS = 64
+
+#: Bytes along k that an instruction multiplies.
+STEP_BYTES = 32
+
+
+@dataclass(frozen=True)
+class WgmmaUnit:
+    """The instruction for a type of operands.
+
+    Attributes
+    ----------
+    operand : "float16", "bfloat16", "tf32" or "int8"
+        What it multiplies.
+    types : str
+        Types of the result, of A and of B, in PTX.
+    element_bytes : int
+        Bytes of an element in local memory.
+    stored : str
+        C type of an element in memory.
+    any_order : bool
+        Whether operands may run along the tile in local memory; else k is contiguous, except in
+        an A that goes through registers.
+    a_through_registers : bool
+        Whether an A that runs along the tile goes through registers, 4 bytes each: element
+        ``i`` of a work-item is row ``16 (item div 32) + 8 (i mod 2) + (item mod 32) div 4``,
+        depth ``4 (i div 2) + item mod 4``.
+
+    Examples
+    --------
+    >>> UNITS["float16"].instruction(128)
+    'wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16'
+    """
+
+    operand: str
+    types: str
+    element_bytes: int
+    stored: str
+    any_order: bool = False
+    a_through_registers: bool = False
+
+    @property
+    def k(self) -> int:
+        """Elements along k."""
+        return STEP_BYTES // self.element_bytes
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether sums are integers."""
+        return self.types.startswith("s32")
+
+    @property
+    def sums(self) -> str:
+        """NumPy name of what it sums in."""
+        return "int32" if self.is_integer else "float32"
+
+    @property
+    def constraint(self) -> str:
+        """The letter of a register of the sums in inline PTX."""
+        return "r" if self.is_integer else "f"
+
+    def modifiers(self, turned_a: bool, turned_b: bool) -> str:
+        """What follows the descriptors: signs, and which operands run along the tile."""
+        if self.is_integer:
+            return ""
+        return f", 1, 1, {turned_a:d}, {turned_b:d}" if self.any_order else ", 1, 1"
+
+    def instruction(self, n: int) -> str:
+        """Its name for n columns."""
+        return f"wgmma.mma_async.sync.aligned.m{FRAGMENT_ROWS}n{n}k{self.k}.{self.types}"
+
+
+#: By what they multiply.
+UNITS = {
+    unit.operand: unit
+    for unit in (
+        WgmmaUnit("float16", "f32.f16.f16", 2, "half", any_order=True),
+        WgmmaUnit("bfloat16", "f32.bf16.bf16", 2, "ushort", any_order=True),
+        WgmmaUnit("tf32", "f32.tf32.tf32", 4, "float", a_through_registers=True),
+        WgmmaUnit("int8", "s32.s8.s8", 1, "char"),
+    )
+}
+
+
+def wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit | None:
+    """The unit of a device that computes in a precision; None if there is none.
+
+    Examples
+    --------
+    >>> from pyclgemm.problem.precision import resolve_precision
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> half = resolve_precision("F16_F16_F32", "float16")
+    >>> wgmma_unit(half, typical_traits("sm_90")).k
+    16
+    >>> wgmma_unit(half, typical_traits("sm_80")) is None
+    True
+    """
+    if precision.multiplied is None or not traits.wgmma:
+        return None
+    unit = UNITS.get(precision.multiplied)
+    return unit if unit and unit.sums == precision.arithmetic else None
+
+
+def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit:
+    """The unit of a device that computes in a precision.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is none.
+    """
+    unit = wgmma_unit(precision, traits)
+    if unit is None:
+        why = f" ({traits.wgmma_refusal})" if traits.wgmma_refusal else ""
+        raise UnsupportedError(
+            f"precision is {precision.name}, for which {traits.name!r} has no warpgroup "
+            f"units{why}; those of NVIDIA's compute capability 9.0 multiply "
+            f"{', '.join(UNITS)}"
+        )
+    return unit
+
+
+# --------------------------------------------------------------------------------------
+# Descriptors of matrices for NVIDIA's bulk copies of tiles (TMA), written without a driver's help.
+#
+# A tensor map is 128 bytes that ``cuTensorMapEncodeTiled`` fills (CUDA Driver API, "Tensor Map
+# Object
+# Management"); OpenCL has no such function. What stands where was read off maps that it made, for
+# matrices of two dimensions, 128-byte swizzle, zeros outside; where the swizzle stands, off what
+# ptxas makes of ``tensormap.replace.tile.swizzle_mode``. Kernels write their own maps, since only
+# they know where their buffers are: here are the words that do not depend on it.
+# --------------------------------------------------------------------------------------
+
+#: Words of 8 bytes in a map.
+WORDS = 16
+
+#: Bytes of a row of a box at most: the widest span of a swizzle.
+ROW_BYTES = 128
+
+#: The swizzle by its span, which a row of a box fills: its pieces of 16 bytes change places, by the
+#: number of the 128 bytes in which they lie.
+_SWIZZLES = {64: 2, 128: 3}
+
+#: Bytes of which the first element's address and the distance of rows must be multiples.
+ALIGNMENT = 16
+
+#: The format by the bytes of an element. Copies move bits: 2 bytes travel as float16, 4 as float32.
+_FORMATS = {1: 0, 2: 6, 4: 7}
+
+_TILED_2D = 0x10
+_PROMOTE_L2_128 = 2 << 17
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """The copies of boxes out of, or into, a matrix.
+
+    Attributes
+    ----------
+    element_bytes : int
+        1, 2 or 4.
+    rows : int
+        Rows of a box, at most 256.
+    row_bytes : int
+        Bytes of each: 64 or 128.
+
+    Examples
+    --------
+    >>> half = TensorMap(element_bytes=2, rows=64)
+    >>> half.elements, hex(half.format_word), hex(half.box_word), half.rows_word
+    (64, '0x46310', '0x3f00000000000000', 63)
+    """
+
+    element_bytes: int
+    rows: int
+    row_bytes: int = ROW_BYTES
+
+    @property
+    def elements(self) -> int:
+        """Elements in a row of a box."""
+        return self.row_bytes // self.element_bytes
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a box."""
+        return self.row_bytes * self.rows
+
+    @property
+    def format_word(self) -> int:
+        """Word 1, but for the distance of rows: its upper half, in units of 16 bytes."""
+        swizzle = _SWIZZLES[self.row_bytes] << 13
+        return _TILED_2D | _FORMATS[self.element_bytes] << 7 | swizzle | _PROMOTE_L2_128
+
+    @property
+    def box_word(self) -> int:
+        """Word 6."""
+        return self.elements - 1 << 56
+
+    @property
+    def rows_word(self) -> int:
+        """Word 7."""
+        return self.rows - 1
+
+    def words(self, address: int, extents: tuple[int, int], row_bytes: int) -> list[int]:
+        """The whole map.
+
+        Parameters
+        ----------
+        address : int
+            Of the first element, in bytes.
+        extents : tuple of int
+            Elements of a row of the matrix, and its rows.
+        row_bytes : int
+            Bytes from a row to the next.
+        """
+        words = [0] * WORDS
+        words[0] = address
+        words[1] = self.format_word | (row_bytes // ALIGNMENT) << 32
+        words[4] = (extents[0] - 1) | (extents[1] - 1) << 32
+        words[6] = self.box_word
+        words[7] = self.rows_word
+        return words
+
+
+def boxes_across(element_bytes: int, extent: int, rows: int) -> TensorMap:
+    """The widest boxes of which whole ones lie side by side in so many contiguous elements.
+
+    Parameters
+    ----------
+    element_bytes : int
+        1, 2 or 4.
+    extent : int
+        Contiguous elements, of whole pieces of 64 bytes.
+    rows : int
+        Rows of a box.
+
+    Examples
+    --------
+    >>> [boxes_across(2, extent, rows=64).elements for extent in (32, 64, 96, 128)]
+    [32, 64, 32, 64]
+    """
+    row_bytes = max(span for span in _SWIZZLES if extent * element_bytes % span == 0)
+    return TensorMap(element_bytes, rows, row_bytes)

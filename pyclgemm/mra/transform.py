@@ -1,0 +1,363 @@
+"""Transforms of tensors that are ready to run: checked, chosen and built once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+from ..api.arguments import facts_of
+from ..api.plan import ArraySignature
+from ..api.prepare import choose, describe_product
+from ..device.traits import traits_of
+from ..errors import ArgumentError, DtypeError, ShapeError
+from ..families.schedule import make_schedule as make_gemm_schedule
+from ..families.schedule import oriented
+from ..problem.matrix import matrix_of
+from ..runtime.launcher import LaunchSequence
+from ..runtime.memory import new_array
+from ..runtime.queue_state import queue_state
+from ..runtime.transfer import check_array, check_queue, host_copy, to_device
+from .choice import TransformChoice, check_level, choose_transform
+from .codegen import Transform, make_kronecker_schedule, make_schedule
+from .tensors import TensorStack, check_tensor_dtype, check_writable, contiguous_stack, stack_of
+
+#: The launches know the arrays by other names.
+_NAMES = {"a": "tensors", "b": "matrix"}
+
+
+class TransformPlan:
+    """A transform that is ready to run: made by `plan_transform3d`, called with arrays.
+
+    Attributes
+    ----------
+    choice : TransformChoice
+        The kernels, and why these.
+    """
+
+    def __init__(
+        self,
+        queue: cl.CommandQueue,
+        sequence: LaunchSequence,
+        choice: TransformChoice,
+        signatures: dict[str, ArraySignature],
+    ) -> None:
+        self.choice = choice
+        self._queue = queue
+        self._sequence = sequence
+        self._signatures = signatures
+
+    def __call__(
+        self,
+        tensors: Any,
+        matrix: Any,
+        *,
+        out: Any = None,
+        wait_for: Sequence[cl.Event] | None = None,
+        return_event: bool = False,
+        add_event: bool = True,
+    ) -> Any:
+        """Run the transform.
+
+        Parameters
+        ----------
+        tensors, matrix : pyopencl.array.Array
+            Of the shapes, strides and element type that the plan was made for; at any offset
+            that keeps the alignment.
+        out : pyopencl.array.Array, optional
+            The destination; None allocates one.
+        wait_for : sequence of pyopencl.Event, optional
+            Waited for before anything runs, beside the arrays' own events.
+        return_event : bool
+            Whether to return ``(out, event)``.
+        add_event : bool
+            As for `GemmPlan`: False makes no event on an in-order queue, which is faster.
+
+        Raises
+        ------
+        ShapeError, DtypeError
+            If an array differs from what the plan was made for.
+        ArgumentError
+            If `out` shares memory with an operand.
+        """
+        if out is None:
+            out = new_array(self._queue, "out", tensors.shape, tensors.dtype)
+        for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
+            self._signatures[name].check(name, array)
+        event = self._sequence.enqueue(
+            tensors, matrix, out, None, None, 1.0, 0.0, wait_for, add_event or return_event
+        )
+        return (out, event) if return_event else out
+
+
+def plan_transform3d(
+    queue: cl.CommandQueue,
+    tensors: Any,
+    matrix: Any,
+    *,
+    level: str | None = None,
+    out: Any = None,
+) -> TransformPlan:
+    """Choose, generate and build a transform once, to run it many times.
+
+    Parameters are those of `transform3d`; arrays on the device lend their shapes, strides and
+    element type.
+
+    Returns
+    -------
+    TransformPlan
+        To be called with arrays; its `choice` says which kernels run, and why.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError, UnsupportedError, KernelBuildError
+        As `transform3d` does.
+
+    Examples
+    --------
+    >>> import numpy as np, pyopencl.array as cl_array
+    >>> tensors = cl_array.to_device(queue, np.ones((5, 3, 3, 3), np.float32))
+    >>> matrix = cl_array.to_device(queue, np.ones((3, 3), np.float32))
+    >>> plan = plan_transform3d(queue, tensors, matrix)
+    >>> float(plan(tensors, matrix).get().max()), plan.choice.level
+    (27.0, 'L5')
+    """
+    check_queue(queue)
+    transform = describe_transform(tensors, matrix, out)
+    choice = choose_transform(transform.problem, traits_of(queue.device), level)
+    signatures = {
+        name: ArraySignature(
+            array.shape, array.strides, array.dtype, alignment * array.dtype.itemsize
+        )
+        for name, array, alignment in (
+            ("tensors", tensors, _alignment(transform.tensors, choice)),
+            ("matrix", matrix, 1),
+            ("out", tensors if out is None else out, _alignment(transform.out, choice)),
+        )
+    }
+    if out is None:
+        strides = tuple(tensors.dtype.itemsize * stride for stride in transform.out.strides)
+        fresh = signatures["out"]
+        signatures["out"] = ArraySignature(fresh.shape, strides, fresh.dtype, fresh.offset_step)
+    return TransformPlan(queue, build_transform(queue, transform, choice), choice, signatures)
+
+
+def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
+    """Check the arrays of a call against each other and describe the transform.
+
+    Parameters
+    ----------
+    tensors, matrix : pyopencl.array.Array or numpy.ndarray
+        As for `transform3d`.
+    out : pyopencl.array.Array, numpy.ndarray or None
+        None where the result is yet to be allocated, in C order.
+
+    Raises
+    ------
+    ShapeError, DtypeError, UnsupportedError
+        If they do not fit together.
+    """
+    stack = stack_of("tensors", tensors)
+    check_tensor_dtype("matrix", matrix.dtype)
+    square = matrix_of("matrix", matrix)
+    k = stack.extent
+    if (square.rows, square.columns) != (k, k):
+        raise ShapeError(
+            f"matrix is {(square.rows, square.columns)} and tensors is {tuple(tensors.shape)}: "
+            f"({k}, {k}) is wanted"
+        )
+    if out is None:
+        result = contiguous_stack(stack.count, k)
+    else:
+        if tuple(out.shape) != tuple(tensors.shape):
+            raise ShapeError(
+                f"out is {tuple(out.shape)} and tensors is {tuple(tensors.shape)}; they must be "
+                "the same"
+            )
+        result = stack_of("out", out)
+        check_writable(result)
+    for name, array in (("matrix", matrix), ("out", out)):
+        if array is not None and array.dtype != tensors.dtype:
+            raise DtypeError(
+                f"{name} is {array.dtype} and tensors is {tensors.dtype}; they must be the same"
+            )
+    return Transform(stack, square, result, tensors.dtype.name)
+
+
+def build_transform(
+    queue: cl.CommandQueue, transform: Transform, choice: TransformChoice
+) -> LaunchSequence:
+    """Generate and build what `choice` says, for one queue."""
+    traits, state = traits_of(queue.device), queue_state(queue)
+    if not transform.tensors.count:
+        return LaunchSequence(state, None, None, _NAMES)
+    if choice.technique != "kronecker":
+        return LaunchSequence(state, None, make_schedule(transform, choice, traits), _NAMES)
+    dtype = transform.dtype
+    size = transform.tensors.extent**3
+    kronecker = TensorStack(size, transform.tensors.extent, transform.tensors.strides)
+    product = describe_product(
+        _Rows(transform.tensors, dtype), _Rows(kronecker, dtype), None, _Rows(transform.out, dtype),
+        trans_a=False, trans_b=False, epilogue=None, precision=None, reads_product=True,
+    )  # fmt: skip
+    gemm_choice = choose(queue, product, None)
+    product = oriented(product, gemm_choice.config, traits)
+    gemm = make_gemm_schedule(product, gemm_choice.config, traits)
+    schedule = make_kronecker_schedule(transform, product, gemm, traits)
+    return LaunchSequence(state, product, schedule, _NAMES)
+
+
+def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
+    """Elements of which the offset of an array must be a multiple for its kernels."""
+    return stack.rows_alignment if choice.technique == "kronecker" else stack.layout.alignment
+
+
+class _Rows:
+    """What `describe_product` asks of an array: contiguous tensors, each a row of a matrix."""
+
+    def __init__(self, stack: TensorStack, dtype: str) -> None:
+        self.shape = (stack.count, stack.extent**3)
+        self.dtype = np.dtype(dtype)
+        self.strides = (self.shape[1] * self.dtype.itemsize, self.dtype.itemsize)
+        self.offset = stack.offset * self.dtype.itemsize
+
+
+# --------------------------------------------------------------------------------------
+# The multiresolution (MRA) transform: stacks of cubic tensors, each dimension times a matrix.
+#
+# Codes of multiresolution analysis spend most of their time here (R. Harrison, G. Fann, T. Yanai,
+# Z. Gan and G. Beylkin, "Multiresolution quantum chemistry: Basic theory and initial applications",
+# Journal of Chemical Physics 121, 2004): a function is many small tensors of coefficients, and a
+# change of basis contracts every dimension of each with the same matrix.
+#
+# A contraction is ``C(i, j) = sum over k of A(k, i) B(k, j)``, of a tensor seen as a K x K^2 matrix
+# A; C, which is K^2 x K, seen as a tensor again has its dimensions rotated. Three in a row contract
+# all three and bring them back in order. What the levels do is listed in
+# `pyclgemm.mra.choice.LEVELS`.
+# --------------------------------------------------------------------------------------
+
+
+def transform3d(
+    queue: cl.CommandQueue,
+    tensors: Any,
+    matrix: Any,
+    *,
+    level: str | None = None,
+    out: Any = None,
+    allocator: Any = None,
+    wait_for: Sequence[cl.Event] | None = None,
+    return_event: bool = False,
+) -> Any:
+    """Contract each of the three dimensions of every tensor with a matrix.
+
+    ``out[n, x, y, z]`` is the sum over a, b and c of
+    ``tensors[n, a, b, c] matrix[a, x] matrix[b, y] matrix[c, z]``.
+
+    The call returns once the work is enqueued. It waits, on the device, for `wait_for` and for
+    the events of every array that it reads or writes, and its own event becomes that of `out`.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where the work runs.
+    tensors : pyopencl.array.Array or numpy.ndarray
+        (nfuncs, K, K, K), float32 or float64, K from 1 to 32. Any strides and offset.
+    matrix : pyopencl.array.Array or numpy.ndarray
+        (K, K), of the same element type. Any strides and offset.
+    level : str, optional
+        "L1" to "L6": the technique, as listed in `pyclgemm.mra.choice.LEVELS`. None takes
+        the fastest known. "L4" uses matrix units for float64, where the device has them, and is
+        "L3" elsewhere. "L6" takes contiguous tensors, and K^6 elements of memory.
+    out : pyopencl.array.Array or numpy.ndarray, optional
+        Destination, of the shape and element type of `tensors`, any strides. None allocates one,
+        in C order, with `allocator`. It must not share memory with `tensors` or `matrix`.
+    allocator : callable, optional
+        As for `pyopencl.array.empty`.
+    wait_for : sequence of pyopencl.Event, optional
+        Events to wait for first.
+    return_event : bool
+        Whether to return ``(out, event)``.
+
+    Returns
+    -------
+    pyopencl.array.Array or numpy.ndarray
+        `out`. Without one, a NumPy array if neither `tensors` nor `matrix` is on the device; such
+        a call waits for the result.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError
+        If the arguments do not fit together, or there is no such level.
+    UnsupportedError
+        If K is above 32, the device has no float64, or a level needs more memory than it has.
+    KernelBuildError
+        If the device's compiler refuses a kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tensors = np.arange(16.0, dtype=np.float32).reshape(2, 2, 2, 2)
+    >>> swap = np.array([[0, 1], [1, 0]], np.float32)  # turns every dimension round
+    >>> transform3d(queue, tensors, swap)[0]
+    array([[[7., 6.],
+            [5., 4.]],
+    <BLANKLINE>
+           [[3., 2.],
+            [1., 0.]]], dtype=float32)
+    """
+    if not all(isinstance(array, cl_array.Array) for array in (tensors, matrix)) or not (
+        out is None or isinstance(out, cl_array.Array)
+    ):
+        return _from_host(
+            queue, tensors, matrix, out, return_event,
+            level=level, allocator=allocator, wait_for=wait_for,
+        )  # fmt: skip
+    key = (
+        "transform3d",
+        level,
+        facts_of(tensors),
+        facts_of(matrix),
+        None if out is None else facts_of(out),
+    )
+    kept = queue_state(queue).prepared
+    sequence = kept.get(key)
+    if sequence is None:
+        transform = describe_transform(tensors, matrix, out)
+        choice = choose_transform(transform.problem, traits_of(queue.device), level)
+        sequence = build_transform(queue, transform, choice)
+        kept.keep(key, sequence)
+    if out is None:
+        out = new_array(queue, "out", tensors.shape, tensors.dtype, allocator)
+    event = sequence.enqueue(tensors, matrix, out, None, None, 1.0, 0.0, wait_for)
+    return (out, event) if return_event else out
+
+
+def _from_host(
+    queue: cl.CommandQueue, tensors: Any, matrix: Any, out: Any, return_event: bool, **options: Any
+) -> Any:
+    """Run `transform3d` on copies of NumPy arrays, and bring back a NumPy result."""
+    check_queue(queue)
+    check_level(options["level"])
+    for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
+        if array is not None:
+            check_array(name, array)
+    describe_transform(tensors, matrix, out)
+    on_host = out is None and isinstance(tensors, np.ndarray) and isinstance(matrix, np.ndarray)
+    device_out = out
+    if isinstance(out, np.ndarray):
+        if not out.flags.writeable:
+            raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
+        device_out = None
+    tensors, matrix = to_device(queue, "tensors", tensors), to_device(queue, "matrix", matrix)
+    result, event = transform3d(
+        queue, tensors, matrix, out=device_out, return_event=True, **options
+    )
+    if isinstance(out, np.ndarray):
+        out[...] = host_copy(queue, result)
+        result = out
+    elif on_host:
+        result = host_copy(queue, result)
+    return (result, event) if return_event else result

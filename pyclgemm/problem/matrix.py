@@ -1,0 +1,315 @@
+"""From arrays to matrices: the validation of operands, and the row-major swap.
+
+Everything here is about geometry. Buffers and events stay with the arrays, so all of it
+runs, and is tested, without a device.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import ArgumentError, DtypeError, ShapeError, shown
+from .precision import DTYPES, is_complex, result_dtypes
+from .problem import MatrixLayout, Order
+
+#: Alignment is tracked up to the widest vector of OpenCL C.
+_MAX_ALIGNMENT = 16
+
+#: Types that a result may have.
+_RESULT_DTYPES = tuple(dict.fromkeys(result for dtype in DTYPES for result in result_dtypes(dtype)))
+#: What has the type of the result; every other argument is an operand.
+_OF_THE_RESULT = ("out", "c", "bias")
+
+Transposition = Literal["N", "T", "C"]
+_TRANSPOSITIONS: dict[Any, Transposition] = {
+    False: "N",
+    True: "T",
+    "N": "N",
+    "T": "T",
+    "C": "C",
+}
+
+
+def parse_transposition(name: str, value: Any) -> Transposition:
+    """Turn a caller's ``trans_a`` or ``trans_b`` into "N", "T" or "C".
+
+    Raises
+    ------
+    ArgumentError
+        If `value` is neither a bool nor one of the letters.
+    """
+    if isinstance(value, (bool, str, np.bool_)) and value in _TRANSPOSITIONS:
+        return _TRANSPOSITIONS[value]
+    raise ArgumentError(f'{name} is {value!r}; it must be a bool, "N", "T" or "C"')
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix inside a buffer. Strides and offset are in elements and may be negative.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Shape.
+    row_stride, column_stride : int
+        Elements from an entry to the one below it, and to the one right of it.
+    offset : int
+        Elements from the start of the buffer to entry (0, 0).
+    conjugate : bool
+        Whether entries are conjugated as they are read.
+    batch_stride : int
+        Elements from a matrix of a batch to the next; 0 where all products read the same.
+    scattered : bool
+        Whether the matrices of a batch lie anywhere. `offset` then is one whose alignment they
+        all have.
+    """
+
+    rows: int
+    columns: int
+    row_stride: int
+    column_stride: int
+    offset: int
+    conjugate: bool = False
+    batch_stride: int = 0
+    scattered: bool = False
+
+    @property
+    def transposed(self) -> Matrix:
+        """The same entries with rows and columns exchanged."""
+        return replace(
+            self,
+            rows=self.columns,
+            columns=self.rows,
+            row_stride=self.column_stride,
+            column_stride=self.row_stride,
+        )
+
+    def operated(self, transposition: Transposition, *, is_complex: bool) -> Matrix:
+        """Apply ``op``: nothing, transposition, or conjugate transposition."""
+        if transposition == "N":
+            return self
+        return replace(self.transposed, conjugate=transposition == "C" and is_complex)
+
+    @property
+    def layout(self) -> MatrixLayout:
+        """What a kernel's text depends on.
+
+        A stride that no second entry uses may be taken for whatever suits: a single row
+        is in row order at any row stride, a single column in column order.
+        """
+        column_vector = self.columns <= 1 and self.row_stride == 1
+        order: Order
+        if self.column_stride == 1 and not column_vector:
+            order = "row"
+        elif self.row_stride == 1:
+            order = "column"
+        elif self.columns <= 1:
+            order = "row"
+        elif self.rows <= 1:
+            order = "column"
+        else:
+            return MatrixLayout("strided", 1, self.conjugate, self.scattered)
+        if order == "row":
+            lead = self.row_stride if self.rows > 1 else 0
+        else:
+            lead = self.column_stride if self.columns > 1 else 0
+        alignment = _alignment(self.offset, lead, self.batch_stride)
+        return MatrixLayout(order, alignment, self.conjugate, self.scattered)
+
+
+def _alignment(*counts: int) -> int:
+    """Largest power of two, up to 16, that divides all `counts`."""
+    alignment = _MAX_ALIGNMENT
+    for count in counts:
+        while count % alignment:
+            alignment //= 2
+    return alignment
+
+
+def matrix_of(name: str, array: Any) -> Matrix:
+    """Describe a two-dimensional array.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for messages.
+    array : pyopencl.array.Array
+        Any shape, strides and offset.
+
+    Raises
+    ------
+    DtypeError
+        If `array` is no array, or its elements are of a type that is not multiplied.
+    ShapeError
+        If it is not two-dimensional or its strides are no multiple of its elements.
+    """
+    check_dtype(name, array.dtype)
+    if len(array.shape) != 2:
+        raise ShapeError(
+            f"{name} is {len(array.shape)}-D with shape {array.shape}; a matrix (2-D) is wanted"
+        )
+    (row_stride, column_stride), offset = strides_and_offset(name, array)
+    rows, columns = (int(extent) for extent in array.shape)
+    return Matrix(rows, columns, row_stride, column_stride, offset)
+
+
+def strides_and_offset(name: str, array: Any) -> tuple[tuple[int, ...], int]:
+    """Strides and offset of an array in elements; raise `ShapeError` if they are not whole."""
+    size = array.dtype.itemsize
+    offset = getattr(array, "offset", 0)
+    if offset % size or any(stride % size for stride in array.strides):
+        raise ShapeError(
+            f"{name} has strides {array.strides} and offset {offset} in bytes; they must be "
+            f"multiples of its element size, {size}"
+        )
+    return tuple(int(stride) // size for stride in array.strides), offset // size
+
+
+def check_dtype(name: str, dtype: Any) -> None:
+    """Raise `DtypeError` unless argument `name` may have elements of `dtype` in some product."""
+    if not dtype.isnative:
+        raise DtypeError(f"{name} has byte order {dtype.byteorder!r}; native byte order is wanted")
+    taken = _RESULT_DTYPES if name in _OF_THE_RESULT else DTYPES
+    if dtype.name not in taken:
+        raise DtypeError(f"{name} is {dtype.name}; element types taken are {', '.join(taken)}")
+
+
+def result_dtype(dtype: str, **given: Any) -> str:
+    """The element type of a result: that of `out`, `c` and `bias`, which must agree.
+
+    Parameters
+    ----------
+    dtype : str
+        NumPy name of the element type of the operands.
+    **given : array or None
+        `out`, `c` and `bias`; where none is given, the result has the type that `dtype` gives by
+        itself.
+
+    Raises
+    ------
+    DtypeError
+        If operands of `dtype` have no result of such a type, or two arrays differ.
+
+    Examples
+    --------
+    >>> result_dtype("float16", out=None), result_dtype("int8", out=None)
+    ('float16', 'int32')
+    >>> result_dtype("float16", out=np.empty(3, np.float32))
+    'float32'
+    """
+    allowed = result_dtypes(dtype)
+    first = ""
+    found = allowed[0]
+    for name, array in given.items():
+        if array is None:
+            continue
+        if array.dtype.name not in allowed:
+            raise DtypeError(
+                f"{name} is {array.dtype} and a is {dtype}; the result of {dtype} operands is "
+                f"{' or '.join(allowed)}"
+            )
+        if first and array.dtype.name != found:
+            raise DtypeError(
+                f"{name} is {array.dtype} and {first} is {found}; they must be the same"
+            )
+        first, found = name, array.dtype.name
+    return found
+
+
+def check_product_shapes(a: Matrix, b: Matrix) -> None:
+    """Raise `ShapeError` unless ``op(A) op(B)`` exists."""
+    if a.columns != b.rows:
+        raise ShapeError(
+            f"a is {(a.rows, a.columns)} and b is {(b.rows, b.columns)}: "
+            f"a's columns ({a.columns}) must equal b's rows ({b.rows})"
+        )
+
+
+def check_result_shape(name: str, matrix: Matrix, m: int, n: int) -> None:
+    """Raise `ShapeError` unless `matrix` (c or out) has the product's shape."""
+    if (matrix.rows, matrix.columns) != (m, n):
+        raise ShapeError(
+            f"{name} is {(matrix.rows, matrix.columns)}; the product of a and b is {(m, n)}"
+        )
+
+
+def check_writable(out: Matrix) -> None:
+    """Raise `ShapeError` if two entries of `out` share memory."""
+    row, column = abs(out.row_stride), abs(out.column_stride)
+    # Entries (i, j) and (i', j') coincide iff row * (i - i') == column * (j' - j).
+    if out.rows > 1 and out.columns > 1:
+        divisor = int(np.gcd(row, column))
+        overlap = divisor == 0 or (column // divisor < out.rows and row // divisor < out.columns)
+    else:
+        overlap = (out.rows > 1 and row == 0) or (out.columns > 1 and column == 0)
+    if overlap:
+        raise ShapeError(
+            f"out has strides {(out.row_stride, out.column_stride)} in elements for shape "
+            f"{(out.rows, out.columns)}: two of its entries share memory"
+        )
+
+
+def entries_overlap(first: Any, second: Any) -> bool:
+    """Whether two arrays in one buffer have a byte in common.
+
+    Exact, by solving for a common address: interleaved views that share nothing pass.
+    """
+    return np.shares_memory(_address_view(first), _address_view(second))
+
+
+class _AddressView:
+    """A stand-in for an array whose addresses are those within its buffer, never read."""
+
+    def __init__(self, array: Any) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            # An arbitrary base keeps negative strides from running below address zero.
+            "data": ((1 << 60) + array.offset, False),
+            "shape": array.shape,
+            "strides": array.strides,
+            "typestr": array.dtype.str,
+        }
+
+
+def _address_view(array: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(_AddressView(array))
+
+
+def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
+    """Return alpha or beta as a Python number that operands of `dtype` are multiplied by.
+
+    Raises
+    ------
+    DtypeError
+        If it is no number, complex where the elements are real, or no integer of 32 bits where
+        they are integers. (1.0 is one.)
+    """
+    if isinstance(value, (bool, str, bytes)) or not np.isscalar(value):
+        raise DtypeError(f"{name} is {value!r}; a number is wanted")
+    if isinstance(value, (complex, np.complexfloating)):
+        if not is_complex(dtype):
+            raise DtypeError(f"{name} is {value!r}, which is complex; the operands are {dtype}")
+        return complex(value)
+    if dtype == "int8":
+        return _whole(name, value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if math.isinf(number) and value not in (math.inf, -math.inf):
+        raise ArgumentError(f"{name} is {shown(value)}, which float64 cannot hold")
+    return number
+
+
+def _whole(name: str, value: Any) -> int:
+    whole = isinstance(value, Integral) or (math.isfinite(value) and float(value).is_integer())
+    if not whole or not -(2**31) <= int(value) < 2**31:
+        raise DtypeError(
+            f"{name} is {value!r} and the operands are int8; an integer that int32 holds is wanted"
+        )
+    return int(value)

@@ -1,0 +1,286 @@
+"""Names of the arithmetic that a product may use, and what each needs and guarantees.
+
+The names are those of JAX's ``jax.lax.DotAlgorithmPreset``: operand type of A, operand
+type of B, type of the accumulator. A complex product uses the name of its real parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ArgumentError, DtypeError
+
+
+@dataclass(frozen=True)
+class Precision:
+    """One algorithm for the multiply-adds of a product.
+
+    Attributes
+    ----------
+    name : str
+        JAX's name, such as ``"F32_F32_F32"``.
+    operand : str
+        NumPy name of the real type in which operands are stored.
+    arithmetic : str
+        NumPy name of the real type in which products are formed and summed.
+    multiplied : str or None
+        What a matrix unit would multiply: "float16", "float64", "tf32", "bfloat16" or "int8";
+        None where no unit computes in this way.
+    terms : int
+        Products of parts by which a product of two elements is made up. With more than one,
+        elements are split into parts of the type `multiplied`.
+    """
+
+    name: str
+    operand: str
+    arithmetic: str
+    multiplied: str | None = None
+    terms: int = 1
+
+    @property
+    def product_error(self) -> float:
+        """Largest relative error of a product of two normal numbers, before any sum.
+
+        Zero where elements are multiplied as they are stored. Else each is made up of parts of p
+        bits (11 of tf32, 8 of bfloat16), the hidden one included. Rounded to nearest, one part
+        leaves u = 2^-p of each element; cut off, as units do with the low bits of a float32 that
+        they are given for tf32, it leaves 2 u. A product of such parts is off by 2 u + u^2, or
+        4 u + 4 u^2: the larger is stated for TF32_TF32_F32, which either kernel may compute.
+        Two rounded parts leave u^2 of each, and the product of the second parts is left out:
+        3 u^2, and smaller terms. Three parts of bfloat16 hold all 24 bits; of their products, X6
+        leaves out those below 2 u^3 + u^4, X9 none. (The splitting is that of G. Henry, P. Tang,
+        A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
+        Higher-Precision Computations", ARITH 2019.)
+
+        Examples
+        --------
+        >>> resolve_precision("BF16_BF16_F32", "float32").product_error
+        0.0078277587890625
+        >>> resolve_precision("BF16_BF16_F32", "bfloat16").product_error
+        0.0
+        """
+        if self.multiplied not in ("tf32", "bfloat16") or self.operand == self.multiplied:
+            return 0.0
+        unit = 2.0**-11 if self.multiplied == "tf32" else 2.0**-8
+        if self.terms == 1 and self.multiplied == "tf32":
+            unit *= 2
+        return {
+            1: 2 * unit + unit**2,
+            3: 3 * unit**2 + 4 * unit**3,
+            6: 2 * unit**3 + unit**4,
+            9: 0.0,
+        }[self.terms]
+
+    @property
+    def needs_matrix_unit(self) -> bool:
+        """Whether it is offered on devices with matrix units alone."""
+        return self.multiplied in ("tf32", "bfloat16", "int8")
+
+    @property
+    def multiplied_by_units_alone(self) -> bool:
+        """Whether nothing but a matrix unit multiplies in this way.
+
+        Elements that are multiplied as they are stored have exact products in the type of the
+        sums, so that any kernel that sums in it computes the same. Others are rounded or split
+        first, which is written for units.
+
+        Examples
+        --------
+        >>> resolve_precision("BF16_BF16_F32", "float32").multiplied_by_units_alone
+        True
+        >>> resolve_precision("BF16_BF16_F32", "bfloat16").multiplied_by_units_alone
+        False
+        """
+        return self.multiplied is not None and self.multiplied != self.operand
+
+
+#: By their name and the real type of the operands.
+_PRECISIONS = {
+    (precision.name, precision.operand): precision
+    for precision in (
+        Precision("F16_F16_F32", "float16", "float32", "float16"),
+        Precision("F16_F16_F16", "float16", "float16", "float16"),
+        Precision("F32_F32_F32", "float32", "float32"),
+        Precision("F64_F64_F64", "float64", "float64", "float64"),
+        Precision("TF32_TF32_F32", "float32", "float32", "tf32"),
+        Precision("TF32_TF32_F32_X3", "float32", "float32", "tf32", 3),
+        Precision("BF16_BF16_F32", "float32", "float32", "bfloat16"),
+        Precision("BF16_BF16_F32_X3", "float32", "float32", "bfloat16", 3),
+        Precision("BF16_BF16_F32_X6", "float32", "float32", "bfloat16", 6),
+        Precision("BF16_BF16_F32_X9", "float32", "float32", "bfloat16", 9),
+        Precision("BF16_BF16_F32", "bfloat16", "float32", "bfloat16"),
+        Precision("I8_I8_I32", "int8", "int32", "int8"),
+    )
+}
+
+#: All of them.
+PRECISIONS = tuple(_PRECISIONS.values())
+
+_DEFAULTS = {
+    "float16": "F16_F16_F32",
+    "float32": "F32_F32_F32",
+    "float64": "F64_F64_F64",
+    "complex64": "F32_F32_F32",
+    "complex128": "F64_F64_F64",
+    "bfloat16": "BF16_BF16_F32",
+    "int8": "I8_I8_I32",
+}
+
+#: NumPy names of the element types that an operand may have.
+DTYPES = tuple(_DEFAULTS)
+
+#: Those that are offered on devices with matrix units alone.
+UNIT_DTYPES = ("bfloat16", "int8")
+
+#: Types that a result may have by the type of the operands, where that is not the only one.
+_RESULTS = {
+    "float16": ("float16", "float32"),
+    "bfloat16": ("bfloat16", "float32"),
+    "int8": ("int32",),
+}
+
+_REAL_PART = {"complex64": "float32", "complex128": "float64"}
+
+
+def real_part_name(dtype: str) -> str:
+    """NumPy name of the type of the real and imaginary parts of `dtype`."""
+    return _REAL_PART.get(dtype, dtype)
+
+
+def is_complex(dtype: str) -> bool:
+    """Whether elements of `dtype` have an imaginary part."""
+    return dtype in _REAL_PART
+
+
+def result_dtypes(dtype: str) -> tuple[str, ...]:
+    """NumPy names of the types that the result of operands of `dtype` may have.
+
+    The first is taken where the caller asks for none.
+
+    Examples
+    --------
+    >>> result_dtypes("float16"), result_dtypes("int8"), result_dtypes("float64")
+    (('float16', 'float32'), ('int32',), ('float64',))
+    """
+    return _RESULTS.get(dtype, (dtype,))
+
+
+def resolve_precision(name: str | None, dtype: str) -> Precision:
+    """Find the algorithm that `name` asks for on operands of `dtype`.
+
+    Parameters
+    ----------
+    name : str or None
+        One of JAX's names; None takes the default of `dtype`, which is never less
+        exact than the type itself.
+    dtype : str
+        NumPy name of the operands' element type.
+
+    Raises
+    ------
+    DtypeError
+        If operands of `dtype` are not multiplied by the algorithm `name`.
+    ArgumentError
+        If no algorithm has that name.
+
+    Examples
+    --------
+    >>> resolve_precision(None, "complex64").name
+    'F32_F32_F32'
+    >>> resolve_precision("F16_F16_F16", "float16").arithmetic
+    'float16'
+    """
+    operand = real_part_name(dtype)
+    name = _DEFAULTS[dtype] if name is None else name
+    if precision := _PRECISIONS.get((name, operand)):
+        return precision
+    taken = [other for known, other in _PRECISIONS if known == name]
+    if not taken:
+        known = ", ".join(dict.fromkeys(known for known, _ in _PRECISIONS))
+        raise ArgumentError(f"precision is {name!r}; known algorithms are {known}")
+    raise DtypeError(
+        f"precision is {name!r}, which multiplies {' or '.join(taken)}; the operands are {dtype}"
+    )
+
+
+# --------------------------------------------------------------------------------------
+# Elements as sums of narrower parts: what matrix units multiply in the place of float32.
+#
+# A float32 is split into its leading bits, the leading bits of what is left, and so on; products of
+# parts, small ones first, add up to the product of the elements (G. Henry, P. Tang, A. Heinecke,
+# "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations",
+# ARITH 2019).
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartType:
+    """The type of a part.
+
+    Attributes
+    ----------
+    name : "tf32" or "bfloat16"
+        As units call it.
+    kept : int
+        Leading bits of a float32's significand that it holds, the hidden one included.
+    stored : str
+        C type in which a part lies in memory.
+
+    Examples
+    --------
+    >>> PART_TYPES["bfloat16"].mask, PART_TYPES["tf32"].rounding
+    ('0xffff0000', '0xfff')
+    """
+
+    name: str
+    kept: int
+    stored: str
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of a part in memory."""
+        return {"float": 4, "ushort": 2}[self.stored]
+
+    @property
+    def dropped(self) -> int:
+        """Trailing bits that it does not hold."""
+        return 24 - self.kept
+
+    @property
+    def mask(self) -> str:
+        """The bits of a float32 that it holds, as a literal of C."""
+        return f"{0xFFFFFFFF << self.dropped & 0xFFFFFFFF:#x}"
+
+    @property
+    def rounding(self) -> str:
+        """Half of the last bit held, less one: what rounds to nearest, as a literal of C."""
+        return f"{2 ** (self.dropped - 1) - 1:#x}"
+
+
+#: By name.
+PART_TYPES = {
+    part.name: part for part in (PartType("tf32", 11, "float"), PartType("bfloat16", 8, "ushort"))
+}
+
+#: The pairs of parts whose products make up a product, by the number of terms; part 0 leads.
+#: Small ones come first: they would be lost in a large sum.
+PRODUCTS = {
+    terms: tuple(sorted(pairs, key=sum, reverse=True))
+    for terms, pairs in {
+        1: [(0, 0)],
+        3: [(0, 0), (0, 1), (1, 0)],
+        6: [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0)],
+        9: [(a, b) for a in range(3) for b in range(3)],
+    }.items()
+}
+
+
+def parts_of(terms: int) -> int:
+    """Parts into which an element is split, where its products have so many terms.
+
+    Examples
+    --------
+    >>> [parts_of(terms) for terms in (1, 3, 6, 9)]
+    [1, 2, 3, 3]
+    """
+    return 1 + max(max(pair) for pair in PRODUCTS[terms])

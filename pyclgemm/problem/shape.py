@@ -1,0 +1,195 @@
+"""Sizes of a product, or of each of a batch, and how its matrices are stored; both as text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, get_args
+
+from ..errors import ArgumentError, shown
+from .bounds import BATCHES, EXTENTS, SIZES, is_integer, wanted
+from .matrix import Matrix
+from .precision import is_complex, resolve_precision
+from .problem import GemmProblem
+from .product import make_product
+
+#: How a and b are stored: N as the product has them, T transposed.
+Layout = Literal["NN", "NT", "TN", "TT"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+
+#: What `GemmShape.parse` reads, in words.
+WANTED = (
+    "MxNxK with sizes of at least 1, optionally with :NT (layout), +7 (padding) and *100 (a batch "
+    "of 2 or more), such as 64x3072x768:NT"
+)
+
+_SIZE = r"([1-9][0-9]{0,9})"
+_BATCH = r"(?:\*([2-9]|[1-9][0-9]{1,8}))?"
+_TEXT = re.compile(rf"{_SIZE}x{_SIZE}x{_SIZE}(?::([NT]{{2}}))?(?:\+([0-9]{{1,9}}))?{_BATCH}")
+
+
+@dataclass(frozen=True)
+class GemmShape:
+    """A product ``out = op(a) op(b)`` of row-major matrices, out (m, n), or a batch of them.
+
+    Attributes
+    ----------
+    m, n, k : int
+        Sizes in elements, at least 1.
+    layout : str
+        How a and b are stored, a letter each: "N" as (m, k) and (k, n), "T" transposed.
+    padding : int
+        Elements between the end of a row and the start of the next, in all three matrices.
+    batch : int or None
+        So many products are computed at once, of matrices one behind the other; None for a
+        single product.
+
+    Raises
+    ------
+    ArgumentError
+        If a size, the padding or the batch is no integer within the bounds of
+        `pyclgemm.problem.bounds`, or the layout is not one of `LAYOUTS`.
+
+    Examples
+    --------
+    >>> GemmShape(64, 3072, 768, "NT").stored_b
+    (3072, 768)
+    >>> str(GemmShape(1000, 1000, 1000, "TN", padding=7))
+    '1000x1000x1000:TN+7'
+    >>> str(GemmShape(8, 8, 8, batch=10000))
+    '8x8x8*10000'
+    """
+
+    m: int
+    n: int
+    k: int
+    layout: Layout = "NN"
+    padding: int = 0
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, size in zip("mnk", self.sizes, strict=True):
+            if not is_integer(size, SIZES):
+                raise ArgumentError(f"{name} is {shown(size)}; {wanted(SIZES)} is wanted")
+        if self.layout not in LAYOUTS:
+            listed = ", ".join(LAYOUTS)
+            raise ArgumentError(f"layout is {shown(self.layout)}; one of {listed} is wanted")
+        if not is_integer(self.padding, EXTENTS):
+            raise ArgumentError(
+                f"padding is {shown(self.padding)}; {wanted(EXTENTS)} is wanted, in elements"
+            )
+        if self.batch is not None and not is_integer(self.batch, BATCHES):
+            raise ArgumentError(
+                f"batch is {shown(self.batch)}; {wanted(BATCHES)} is wanted, or None for a single "
+                "product"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> GemmShape | None:
+        """Read a shape as `str` writes it; None if the text is of another form.
+
+        Examples
+        --------
+        >>> GemmShape.parse("64x3072x768:NT+7")
+        GemmShape(m=64, n=3072, k=768, layout='NT', padding=7, batch=None)
+        >>> GemmShape.parse("64x3072") is None
+        True
+        """
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            return None
+        m, n, k = map(int, found.group(1, 2, 3))
+        batch = int(found[6]) if found[6] else None
+        return cls(m, n, k, cast(Layout, found[4] or "NN"), int(found[5] or 0), batch)
+
+    @classmethod
+    def of(cls, shape: Any) -> GemmShape:
+        """Take a shape as it is, and (m, n, k) for contiguous matrices that are not transposed.
+
+        Raises
+        ------
+        ArgumentError
+            If it is neither.
+        """
+        if isinstance(shape, cls):
+            return shape
+        if isinstance(shape, (tuple, list)) and len(shape) == 3:
+            return cls(*shape)
+        raise ArgumentError(f"shape is {shape!r}; a GemmShape or (m, n, k) is wanted")
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The sizes m, n, k."""
+        return self.m, self.n, self.k
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a single product of contiguous matrices that are not transposed."""
+        return self.layout == "NN" and not self.padding and self.batch is None
+
+    @property
+    def stored_a(self) -> tuple[int, int]:
+        """Rows and columns of a as it is stored, or of each of the batch."""
+        return (self.m, self.k) if self.layout[0] == "N" else (self.k, self.m)
+
+    @property
+    def stored_b(self) -> tuple[int, int]:
+        """Rows and columns of b as it is stored, or of each of the batch."""
+        return (self.k, self.n) if self.layout[1] == "N" else (self.n, self.k)
+
+    def problem(self, dtype: str, precision: str | None = None) -> GemmProblem:
+        """The product, or the batch, as the functions that take arrays describe it.
+
+        Parameters
+        ----------
+        dtype : str
+            NumPy name of the element type.
+        precision : str, optional
+            JAX's name of the arithmetic; None for the default of the type.
+
+        Raises
+        ------
+        DtypeError, UnsupportedError, ArgumentError
+            If the precision is unknown, or does not suit the type.
+
+        Examples
+        --------
+        >>> GemmShape(8, 5, 2, "TN").problem("float32").a.order
+        'column'
+        >>> GemmShape(8, 8, 8, padding=2).problem("float32").out.alignment
+        2
+        """
+        a, b = (
+            self._stored(stored).operated(
+                "T" if letter == "T" else "N", is_complex=is_complex(dtype)
+            )
+            for stored, letter in zip((self.stored_a, self.stored_b), self.layout, strict=True)
+        )
+        out = self._stored((self.m, self.n))
+        algorithm = resolve_precision(precision, dtype)
+        return make_product(
+            a, b, out, None, dtype=dtype, precision=algorithm, batch=self.batch
+        ).problem
+
+    def _stored(self, shape: tuple[int, int]) -> Matrix:
+        rows, columns = shape
+        row_stride = columns + self.padding
+        matrix = Matrix(rows, columns, row_stride=row_stride, column_stride=1, offset=0)
+        return replace(matrix, batch_stride=rows * row_stride if self.batch else 0)
+
+    def __str__(self) -> str:
+        padding = f"+{self.padding}" if self.padding else ""
+        batch = "" if self.batch is None else f"*{self.batch}"
+        return f"{shape_text(self.sizes, self.layout)}{padding}{batch}"
+
+
+def shape_text(sizes: tuple[int, int, int], layout: str = "NN") -> str:
+    """Sizes and a layout as text.
+
+    Examples
+    --------
+    >>> shape_text((64, 3072, 768)), shape_text((64, 3072, 768), "TN")
+    ('64x3072x768', '64x3072x768:TN')
+    """
+    suffix = "" if layout == "NN" else f":{layout}"
+    return "x".join(map(str, sizes)) + suffix

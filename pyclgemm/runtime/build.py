@@ -1,0 +1,324 @@
+"""From source text to a compiled kernel, once a context and device."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import multiprocessing
+import os
+import threading
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyopencl as cl
+from pyopencl.characterize import has_src_build_cache
+
+from ..codegen.source import KernelSource
+from ..device.ptx import PtxStepError, lift
+from ..errors import FileError, KernelBuildError
+from ..host.caches import new_kernel, warn_uncached
+from ..host.files import Purpose, write_whole
+from ..host.process import InRuntime
+from .queue_state import PreparedCalls
+
+# --------------------------------------------------------------------------------------
+# Compiled kernels on disk, for runtimes that keep none themselves.
+#
+# Intel's runtime for CPUs takes two seconds for a kernel that loads from its binary in 20 ms.
+# pyopencl has a cache for that, which this one stands in for: there, a process that is killed at
+# the
+# wrong moment leaves a lock for which every later build waits a minute, and what is read is
+# unpickled. Here files are written whole, carry a checksum, and need no lock; one that is damaged
+# is
+# made anew.
+# --------------------------------------------------------------------------------------
+
+#: Part of each name: raised when the form of the files changes.
+_VERSION = b"1"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+#: Whether the user has set PYOPENCL_NO_CACHE; later the library itself may.
+_NO_CACHE: bool = getattr(cl, "_PYOPENCL_NO_CACHE", False)
+_KERNELS = Purpose("a compiled kernel", "have XDG_CACHE_HOME name another folder")
+
+
+def kernel_folder() -> Path:
+    """The folder of the files; it need not exist."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("pyclgemm") / "kernels"
+
+
+def compiled_program(
+    context: cl.Context, device: cl.Device, text: str, options: str = ""
+) -> cl.Program:
+    """Compile OpenCL C for a device, or load what an earlier process compiled.
+
+    Raises
+    ------
+    pyopencl.Error
+        If the compiler refuses it.
+    """
+    with warnings.catch_warnings():
+        # Several compilers write a log even where nothing is wrong.
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        if _NO_CACHE or has_src_build_cache(device):
+            return _compiled(context, device, text, options)
+        path = kernel_folder() / f"{_key(device, text, options)}.bin"
+        if (binary := _read(path)) is not None:
+            try:
+                return cl.Program(context, [device], [binary]).build(options, devices=[device])
+            except cl.Error:
+                pass  # made by a runtime or for a processor of the same name: compiled again
+        program = _compiled(context, device, text, options)
+    (binary,) = program.get_info(cl.program_info.BINARIES)
+    try:
+        write_whole(path, hashlib.sha256(binary).digest() + binary, _KERNELS)
+    except FileError as error:
+        warn_uncached(path.parent, error.__cause__)
+    return program
+
+
+def _compiled(context: cl.Context, device: cl.Device, text: str, options: str) -> cl.Program:
+    return cl.Program(context, text).build(options, devices=[device], cache_dir=False)
+
+
+def _read(path: Path) -> bytes | None:
+    """The binary that a file holds; None if there is none, or it is not what was written."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, binary = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return binary if binary and hashlib.sha256(binary).digest() == digest else None
+
+
+def _key(device: cl.Device, text: str, options: str) -> str:
+    platform = device.platform
+    facts = (
+        platform.vendor, platform.name, platform.version,
+        device.vendor, device.name, device.version, device.driver_version, options, text,
+    )  # fmt: skip
+    digest = hashlib.sha256(_VERSION + _processor())
+    for fact in facts:
+        digest.update(fact.encode() + b"\0")
+    return digest.hexdigest()
+
+
+@functools.cache
+def _processor() -> bytes:
+    """What this machine's processor can do, as Linux says: its name alone may stand for several."""
+    try:
+        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
+    except OSError:
+        return b""
+    return next((line for line in lines if line.startswith((b"flags", b"Features"))), b"")
+
+
+# --------------------------------------------------------------------------------------
+
+#: Programs of a context that are kept, and contexts whose programs are kept.
+_MOST_PROGRAMS, _MOST_CONTEXTS = 2048, 8
+
+
+@dataclass(frozen=True)
+class _Programs:
+    """Of one context: what was built, and binaries of other processes until they are first used."""
+
+    built: PreparedCalls[cl.Program]
+    adopted: PreparedCalls[bytes]
+
+
+@functools.lru_cache(maxsize=_MOST_CONTEXTS)
+def _programs_of(context: cl.Context) -> _Programs:
+    """Few contexts at a time: a program keeps its context, and all that lies there, alive."""
+    return _Programs(PreparedCalls(_MOST_PROGRAMS), PreparedCalls(_MOST_PROGRAMS))
+
+
+def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Kernel:
+    """Compile a kernel, or find it compiled.
+
+    Each call gives a kernel object of its own: arguments are set on the object, so two
+    plans must not share one.
+
+    Raises
+    ------
+    KernelBuildError
+        If the compiler refuses the source; `log` is what it said.
+    """
+    programs, key = _programs_of(context), (device, source)
+    with InRuntime():
+        program = programs.built.get(key)
+        if program is None:
+            program = _program(context, device, source, programs.adopted.take(key))
+            programs.built.keep(key, program)
+        try:
+            return new_kernel(program, source.name)
+        except cl.Error as error:
+            raise _refused(device, source, error) from error
+
+
+def adopt_binary(
+    context: cl.Context, device: cl.Device, source: KernelSource, binary: bytes
+) -> None:
+    """Have the next `build_kernel` of a source take what another process compiled.
+
+    Parameters
+    ----------
+    context : pyopencl.Context
+        Where the kernel is to run.
+    device : pyopencl.Device
+        The device for which the binary was made.
+    source : KernelSource
+        What it was made from.
+    binary : bytes
+        As OpenCL gives it out. One that the driver refuses is passed over: the source is
+        compiled then.
+    """
+    _programs_of(context).adopted.keep((device, source), binary)
+
+
+def compile_program(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Program:
+    """Compile a source, whatever was compiled before.
+
+    Raises
+    ------
+    KernelBuildError
+        As `build_kernel`.
+    """
+    try:
+        program = compiled_program(context, device, source.text, source.options)
+        if not source.target:
+            return program
+        (binary,) = program.get_info(cl.program_info.BINARIES)
+        return cl.Program(context, [device], [lift(binary, source.target)]).build(devices=[device])
+    except (cl.Error, PtxStepError) as error:
+        raise _refused(device, source, error) from error
+
+
+def _refused(device: cl.Device, source: KernelSource, error: Exception) -> KernelBuildError:
+    return KernelBuildError(
+        f"the compiler of {device.name!r} refused kernel {source.name!r}",
+        log=str(error),
+        source=source.text,
+    )
+
+
+def _program(
+    context: cl.Context, device: cl.Device, source: KernelSource, binary: bytes | None
+) -> cl.Program:
+    if binary is not None:
+        try:
+            return cl.Program(context, [device], [binary]).build(devices=[device])
+        except cl.Error:
+            pass  # compiled again
+    return compile_program(context, device, source)
+
+
+# --------------------------------------------------------------------------------------
+# Compile kernels side by side, in processes of their own.
+#
+# Threads do not help: NVIDIA's driver compiles one kernel at a time in a process (987 kernels in
+# 310 s on a machine with 16 cores, however many threads asked for them).
+# --------------------------------------------------------------------------------------
+
+#: Processes; each holds a context on the device.
+_MOST_WORKERS = 16
+
+_device: cl.Device | None = None
+_context: cl.Context | None = None
+
+
+class CompilePool:
+    """Processes that compile for one device.
+
+    Parameters
+    ----------
+    device : pyopencl.Device
+        The device; workers find it by its place among the platforms' devices.
+
+    Examples
+    --------
+    >>> with CompilePool(queue.device) as pool:
+    ...     pool.binaries([])
+    {}
+    """
+
+    def __init__(self, device: cl.Device) -> None:
+        self._place = _place_of(device)
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> CompilePool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def binaries(self, sources: Sequence[KernelSource]) -> dict[KernelSource, bytes]:
+        """The binaries of those kernels that compile.
+
+        What does not compile, and all that was on its way when a compiler crashed, is missing:
+        whoever builds it in turn learns why.
+        """
+        if not sources:
+            return {}
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                max(1, min(_MOST_WORKERS, (os.cpu_count() or 2) - 1)),
+                # A forked process cannot use the driver of its parent.
+                multiprocessing.get_context("spawn"),
+                _open,
+                (self._place,),
+            )
+        found: dict[KernelSource, bytes] = {}
+        try:
+            for source, binary in zip(sources, self._pool.map(_compile, sources), strict=True):
+                if binary is not None:
+                    found[source] = binary
+        except BrokenProcessPool:
+            self.close()
+        return found
+
+    def close(self) -> None:
+        """End the processes."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _place_of(device: cl.Device) -> tuple[int, int]:
+    """The number of a device's platform, and its own within it."""
+    for platform_number, platform in enumerate(cl.get_platforms()):
+        with contextlib.suppress(cl.Error, ValueError):
+            return platform_number, platform.get_devices().index(device)
+    raise ValueError(f"{device.name!r} is no device of any platform")
+
+
+def _open(place: tuple[int, int]) -> None:
+    """Begin a worker: open the device, and end with the parent, however that ends."""
+    global _device, _context
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _device = cl.get_platforms()[place[0]].get_devices()[place[1]]
+    _context = cl.Context([_device])
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _compile(source: KernelSource) -> bytes | None:
+    assert _context is not None
+    assert _device is not None
+    try:
+        program = compile_program(_context, _device, source)
+    except KernelBuildError:
+        return None
+    binaries: list[bytes] = program.get_info(cl.program_info.BINARIES)
+    return binaries[0]

@@ -1,0 +1,158 @@
+"""What calls on one queue have in common. It lives as long as the caller's queue object.
+
+Nothing here takes a lock. What a call uses alone (workspaces, and the kernels of a
+`LaunchSequence`) it takes out of a deque, and puts back when it is done. A call that ends by an
+exception, in any line, puts nothing back: what it left half-way is dropped, and the next call
+makes its own. Two threads never hold the same, nor do a call and a signal handler that calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections import deque
+from typing import Any, Generic, TypeVar
+
+import pyopencl as cl
+
+from ..host.process import before_exit, is_exiting
+from .memory import WorkspacePool
+from .transfer import check_queue
+
+# --------------------------------------------------------------------------------------
+# What calls prepared, kept for later calls of the same kind.
+# --------------------------------------------------------------------------------------
+
+Prepared = TypeVar("Prepared")
+
+
+class PreparedCalls(Generic[Prepared]):
+    """Prepared calls by all that they depend on, the oldest dropped first. Threads may share it.
+
+    Parameters
+    ----------
+    most : int
+        How many are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._calls: dict[Any, Prepared] = {}
+
+    def get(self, key: Any) -> Prepared | None:
+        """What was kept for a call, if anything."""
+        try:
+            return self._calls.get(key)
+        except TypeError:  # an argument that cannot be hashed, which is refused by its name
+            return None
+
+    def take(self, key: Any) -> Prepared | None:
+        """The same, and it is kept no longer."""
+        return self._calls.pop(key, None)
+
+    def keep(self, key: Any, prepared: Prepared) -> None:
+        """Keep what was prepared for a call."""
+        self._calls[key] = prepared
+        while len(self._calls) > self._most:
+            # A list, since another thread's entry would end a walk over the dictionary itself.
+            self._calls.pop(next(iter(list(self._calls)), None), None)
+
+
+# --------------------------------------------------------------------------------------
+
+#: The attribute of a queue object that holds its state.
+_ATTRIBUTE = "_pyclgemm_state"
+
+#: Prepared calls that a queue keeps.
+_MOST_PREPARED = 1024
+
+
+class QueueState:
+    """Prepared calls and idle workspaces of one queue.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        The caller's. It holds this state, so the state must not hold it.
+
+    Attributes
+    ----------
+    queue : pyopencl.CommandQueue
+        Another object for the same OpenCL queue.
+    in_order : bool
+        Whether the queue runs its commands one after the other.
+    prepared : PreparedCalls
+        What calls prepared, for later calls of the same kind.
+    workspaces : WorkspacePool
+        Scratch memory that waits for a call.
+    """
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self.queue = cl.CommandQueue.from_int_ptr(queue.int_ptr, retain=True)
+        #: Held, because on Intel's CPU runtime a queue does not keep its context alive.
+        self.context = queue.context
+        mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+        self.in_order = not queue.properties & mode
+        self.prepared = PreparedCalls[Any](_MOST_PREPARED)
+        self.workspaces = WorkspacePool(self.context)
+        _live.add(self)
+        weakref.finalize(self, _retire, self.queue, self.context).atexit = False
+
+
+def queue_state(queue: cl.CommandQueue) -> QueueState:
+    """The state of a queue, made at first use.
+
+    Raises
+    ------
+    DtypeError
+        If `queue` is no queue.
+    """
+    state: QueueState | None = getattr(queue, _ATTRIBUTE, None)
+    if state is None:
+        check_queue(queue)
+        state = QueueState(queue)
+        # Two threads may each make one: the later stays, and the other serves one call.
+        setattr(queue, _ATTRIBUTE, state)
+    return state
+
+
+# --------------------------------------------------------------------------------------
+# The interpreter's exit
+# --------------------------------------------------------------------------------------
+
+_live: weakref.WeakSet[QueueState] = weakref.WeakSet()
+
+#: The last command of each queue that was dropped before its work was done, and its context.
+_unfinished: deque[tuple[cl.Event, cl.Context]] = deque()
+
+
+def _retire(queue: cl.CommandQueue, context: cl.Context) -> None:
+    """Remember the end of a queue's work: nobody else can wait for it any more."""
+    if is_exiting():
+        return  # `_finish` has waited for it
+    for ended in [one for one in list(_unfinished) if _is_complete(one[0])]:
+        with contextlib.suppress(ValueError):  # another thread was faster
+            _unfinished.remove(ended)
+    with contextlib.suppress(cl.Error):
+        marker = cl.enqueue_marker(queue)
+        queue.flush()
+        if not _is_complete(marker):
+            _unfinished.append((marker, context))
+
+
+def _is_complete(event: cl.Event) -> bool:
+    status: int = event.command_execution_status
+    return status <= int(cl.command_execution_status.COMPLETE)  # below it are errors
+
+
+def _finish() -> None:
+    """Wait until no kernel runs."""
+    for state in list(_live):
+        with contextlib.suppress(cl.Error):
+            state.queue.finish()
+    for event, _ in list(_unfinished):
+        with contextlib.suppress(cl.Error):
+            event.wait()
+
+
+before_exit(_finish)

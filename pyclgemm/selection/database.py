@@ -1,0 +1,421 @@
+"""Databases of kernel configurations: load, check, look up the entries for a device, save.
+
+A file is for one device, architecture, vendor or type of device; ``databases/schema.json``
+is its format. What a user measured wins over what ships with the library, where it is about as near
+(`pyclgemm.selection.candidates`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..device.traits import DeviceTraits
+from ..errors import DatabaseError, DatabaseWarning, printable, shown
+from ..host.files import Purpose, write_whole
+from ..host.json_text import read_json
+from ..resources import resource_folder
+from .document import read_record, record_document
+from .records import LEVELS, Entry, Match, Source, Threshold
+
+# --------------------------------------------------------------------------------------
+# A database file: its JSON document, and what that says.
+# --------------------------------------------------------------------------------------
+
+#: Records of a file that are told one by one if they cannot be used.
+_MOST_TOLD = 10
+
+
+@dataclass(frozen=True)
+class DatabaseFile:
+    """One file; `entries` are made from its JSON document when they are first asked for.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        Where it was read from, or is to be written.
+    document : dict
+        Its content, in the form that ``databases/schema.json`` describes.
+    built_in : bool
+        Whether it ships with the library.
+    """
+
+    path: Path
+    document: dict[str, Any] = field(repr=False, hash=False)
+    built_in: bool = False
+
+    @classmethod
+    def make(
+        cls, path: Path, match: Match, source: Source, entries: Sequence[Entry]
+    ) -> DatabaseFile:
+        """Build a file from its parts."""
+        document = {
+            "schema": 1,
+            "match": _without_none(vars(match)),
+            "source": dict(vars(source)),
+            "entries": [_entry_document(entry) for entry in entries],
+        }
+        return cls(path, document)
+
+    @cached_property
+    def match(self) -> Match:
+        """The devices that it is for."""
+        return Match(**self.document["match"])
+
+    @cached_property
+    def source(self) -> Source:
+        """Where its figures come from."""
+        return Source(**self.document["source"])
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """Its entries, without the records that cannot be used.
+
+        Each of these is told by a `DatabaseWarning`, up to a number.
+
+        Raises
+        ------
+        DatabaseError
+            If an entry is to be like one that the file lacks, like itself, or like one that is
+            itself like another.
+        """
+        entries, refused = self._parsed
+        for reason in refused[:_MOST_TOLD]:
+            told = printable(f"{reason}; the record is left out", lines=True)
+            warnings.warn(told, DatabaseWarning, stacklevel=2)
+        if (more := len(refused) - _MOST_TOLD) > 0:
+            warnings.warn(
+                f"{self.path}: {more} more records are left out", DatabaseWarning, stacklevel=2
+            )
+        return entries
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """The records that cannot be used: for each the file, its place, its values, the reason."""
+        return self._parsed[1]
+
+    @cached_property
+    def _parsed(self) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+        """The entries, and why records are left out."""
+        documents = self.document["entries"]
+        refused: list[str] = []
+        entries = [
+            _make_entry(document, f"{self.path}: $.entries[{index}]", refused)
+            for index, document in enumerate(documents)
+        ]
+        borrowing = tuple(
+            replace(entry, like=entries[self._lender(index)])
+            if "like" in documents[index]
+            else entry
+            for index, entry in enumerate(entries)
+        )
+        return borrowing, tuple(refused)
+
+    def _lender(self, borrower: int) -> int:
+        """Which entry the one of this index is like."""
+        documents = self.document["entries"]
+        names = [(document["dtype"], document["precision"]) for document in documents]
+        like = documents[borrower]["like"]
+        wanted = like["dtype"], like["precision"]
+        if wanted == names[borrower]:
+            wrong = "the entry itself"
+        elif wanted not in names:
+            wrong = "of which the file has no entry"
+        elif "like" in documents[names.index(wanted)]:
+            wrong = "which is like another itself"
+        else:
+            return names.index(wanted)
+        others = [
+            " by ".join(name)
+            for name, document in zip(names, documents, strict=True)
+            if "like" not in document and name != names[borrower]
+        ]
+        raise DatabaseError(
+            f"{self.path}: $.entries[{borrower}].like is {' by '.join(wanted)}, {wrong}; wanted "
+            f"is another entry of the file that has no like: {', '.join(others) or 'it has none'}"
+        )
+
+    def __str__(self) -> str:
+        place = "" if self.built_in else f" in {self.path}"
+        return printable(f"{self.match}{place} ({self.source.text})")
+
+
+def _make_entry(document: dict[str, Any], place: str, refused: list[str]) -> Entry:
+    """An entry of the records that can be used; of the others it is told why not."""
+    dtype = document["dtype"]
+    threshold = document.get("indirect_from")
+    records = []
+    for index, record in enumerate(document["records"]):
+        try:
+            records.append(read_record(record, dtype, f"{place}.records[{index}]"))
+        except DatabaseError as error:
+            refused.append(str(error))
+    return Entry(
+        dtype,
+        document["precision"],
+        tuple(records),
+        Threshold(**threshold) if threshold is not None else None,
+    )
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _entry_document(entry: Entry) -> dict[str, Any]:
+    threshold = entry.indirect_from
+    return _without_none(
+        {
+            "dtype": entry.dtype,
+            "precision": entry.precision,
+            "indirect_from": None if threshold is None else _without_none(vars(threshold)),
+            "like": None
+            if entry.like is None
+            else {
+                "dtype": entry.like.dtype,
+                "precision": entry.like.precision,
+            },
+            "records": [record_document(record) for record in entry.own],
+        }
+    )
+
+
+# --------------------------------------------------------------------------------------
+
+SCHEMA_FILE = "schema.json"
+
+#: Characters of what a message cites from jsonschema's, which may repeat a whole file.
+_MOST_SHOWN = 400
+
+#: What a database is to errors of writing.
+DATABASE = Purpose(
+    "the database",
+    "name another file with --contribute, or have XDG_DATA_HOME name another folder for the "
+    "user's data",
+)
+
+
+@dataclass(frozen=True)
+class Database:
+    """Every loaded file, in groups of falling rank.
+
+    Attributes
+    ----------
+    groups : tuple of tuple of DatabaseFile
+        All levels of a group stand before the next group.
+
+    Examples
+    --------
+    >>> from pyclgemm.selection.database import load_database
+    >>> sorted({file.match.level for file in load_database().groups[-1]})
+    ['architecture', 'device', 'generic', 'vendor']
+    """
+
+    groups: tuple[tuple[DatabaseFile, ...], ...]
+
+    def lookup(
+        self, traits: DeviceTraits, dtype: str, precision: str
+    ) -> list[tuple[DatabaseFile, Entry]]:
+        """Find all that is known for a device, the first being the best.
+
+        Parameters
+        ----------
+        traits : DeviceTraits
+            The device.
+        dtype, precision : str
+            Element type by NumPy's name, arithmetic by JAX's.
+
+        Returns
+        -------
+        list of (DatabaseFile, Entry)
+            Group by group, from the most specific level to the least.
+        """
+        return [
+            (file, entry)
+            for file, entry in self.entries_for(traits)
+            if entry.name == (dtype, precision)
+        ]
+
+    def entries_for(self, traits: DeviceTraits) -> list[tuple[DatabaseFile, Entry]]:
+        """All that is known for a device, of any type and arithmetic, in the order of `lookup`."""
+        return [
+            (file, entry)
+            for group in self.groups
+            for file in sorted(group, key=lambda file: LEVELS.index(file.match.level))
+            if file.match.fits(traits)
+            for entry in file.entries
+        ]
+
+
+# --------------------------------------------------------------------------------------
+# Files
+# --------------------------------------------------------------------------------------
+
+
+def user_database_folder() -> Path:
+    """The folder of the user's own databases; it need not exist."""
+    from platformdirs import user_data_path
+
+    return user_data_path("pyclgemm") / "databases"
+
+
+@lru_cache(maxsize=1)
+def load_database() -> Database:
+    """Load the databases of ``$PYCLGEMM_DATABASES``, of the user's folder, and the built-in ones.
+
+    They are read once a process; `reload_database` reads them again. Built-in files were
+    checked against the schema before they shipped; a user's file is checked on each load. A
+    record that cannot be used is left out with a `DatabaseWarning`; the others count.
+
+    Raises
+    ------
+    DatabaseError
+        If a user's file, or a path in the environment variable, cannot be used at all.
+    """
+    environment: list[Path] = []
+    for name in filter(None, os.environ.get("PYCLGEMM_DATABASES", "").split(os.pathsep)):
+        path = Path(name)
+        if not os.path.exists(path):  # false, too, for what is no name of a file
+            raise DatabaseError(
+                f"PYCLGEMM_DATABASES names {name}, which does not exist; "
+                f"it takes folders and files separated by {os.pathsep!r}"
+            )
+        environment += _files_of(path) if path.is_dir() else [path]
+    try:
+        user = _files_of(user_database_folder())
+    except DatabaseError as error:
+        # Nobody asked for this folder by name: the library works without it.
+        warnings.warn(str(error), DatabaseWarning, stacklevel=2)
+        user = []
+    built_in = sorted(resource_folder("databases").glob("*.json"))
+    return Database(
+        (
+            tuple(map(open_file, environment)),
+            tuple(map(open_file, user)),
+            tuple(
+                DatabaseFile(path, _read_json(path), built_in=True)
+                for path in built_in
+                if path.name != SCHEMA_FILE
+            ),
+        )
+    )
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """The databases of a folder, which need not exist."""
+    try:
+        return sorted(Path(entry.path) for entry in os.scandir(folder) if _is_database(entry.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DatabaseError(f"the folder {folder} cannot be read: {error.strerror}") from error
+
+
+def _is_database(name: str) -> bool:
+    return name.endswith(".json") and not name.startswith(".")
+
+
+def reload_database() -> Database:
+    """Read all files again, after one or the environment variable has changed."""
+    load_database.cache_clear()
+    return load_database()
+
+
+def read_file(path: Path) -> DatabaseFile:
+    """Read and fully check one file, of which no record may be lost.
+
+    Raises
+    ------
+    DatabaseError
+        As `open_file`, or if a record cannot be used. The message names the file, the place in
+        it, what stands there and what was wanted.
+    """
+    return _checked(open_file(path))
+
+
+def open_file(path: Path) -> DatabaseFile:
+    """Read one file, whose records are used as far as they can be; see `DatabaseFile.entries`.
+
+    Raises
+    ------
+    DatabaseError
+        If it cannot be read, is not JSON, or departs from the schema in something else than a
+        record.
+    """
+    file = DatabaseFile(path, _read_json(path))
+    _check_frame(file)
+    return file
+
+
+def save_file(file: DatabaseFile) -> None:
+    """Check `file` and write it to its path at once, so that no reader sees half of it.
+
+    Raises
+    ------
+    DatabaseError
+        As `read_file`.
+    FileError
+        If it cannot be written.
+    """
+    _checked(file)
+    write_whole(file.path, _to_text(file.document), DATABASE)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except OSError as error:
+        raise DatabaseError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DatabaseError(f"{path} is not JSON in UTF-8: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _frame_validator() -> Any:
+    """What finds departures from the schema, but for records, which are read one by one."""
+    # Importing jsonschema takes longer than a gemm's first launch may: only where needed.
+    from jsonschema import Draft202012Validator
+
+    schema = _read_json(resource_folder("databases") / SCHEMA_FILE)
+    schema["$defs"]["record"] = True
+    return Draft202012Validator(schema)
+
+
+def _check_frame(file: DatabaseFile) -> None:
+    from jsonschema.exceptions import best_match
+
+    if error := best_match(_frame_validator().iter_errors(file.document)):
+        message = error.message
+        if len(message) > _MOST_SHOWN:
+            message = f"{error.validator} of {shown(error.validator_value, _MOST_SHOWN)} is wanted"
+        raise DatabaseError(f"{file.path}: {error.json_path} is {shown(error.instance)}: {message}")
+    _ = file.refused  # finds entries that are like none
+
+
+def _checked(file: DatabaseFile) -> DatabaseFile:
+    _check_frame(file)
+    if refused := file.refused:
+        more = f" (and {len(refused) - 1} more records)" if len(refused) > 1 else ""
+        raise DatabaseError(f"{refused[0]}{more}")
+    return file
+
+
+def _to_text(document: dict[str, Any]) -> str:
+    """JSON with one record a line, so that a difference of two versions can be read."""
+    lines = ["{"]
+    for key in ("schema", "match", "source"):
+        lines.append(f' "{key}": {json.dumps(document[key], ensure_ascii=False)},')
+    entries = []
+    for entry in document["entries"]:
+        head = json.dumps({key: value for key, value in entry.items() if key != "records"})
+        records = ",\n".join(f"   {json.dumps(record)}" for record in entry["records"])
+        listed = f"[\n{records}\n  ]" if records else "[]"
+        entries.append(f'  {head[:-1]}, "records": {listed}}}')
+    lines.append(' "entries": [\n' + ",\n".join(entries) + "\n ]\n}\n")
+    return "\n".join(lines)

@@ -1,0 +1,329 @@
+"""How far a product is from the one for which a configuration was measured.
+
+Distances are in octaves: two products of one layout and alignment are as far from each other
+as their sizes in log2 of (m, n, k). What else costs speed counts as so many octaves more, so
+that one order of records comes out. Differences are small against the range of sizes, and
+large against the steps of a tuner's suite: a record of the same layout and alignment wins
+where its sizes are within a factor of about 3.
+
+Between batches the number of products is a fourth size. What it decides is how many work-groups
+there are to fill the device, and once it is full more of them repeat what the others do: octaves
+beyond count little. A batch and a single product are compared by how they fill a device, and that
+they are of two kinds counts by itself.
+
+All that was tried on a table of 206 products (H100, float32; sizes log-uniform, all layouts) and
+some 50 configurations of each: a product was given the configuration of the nearest other one. Its
+time over that of the best in the table was 1.090 in the geometric mean and 1.02 in the median;
+1.102 in the mean without the fit of the tiles; between 1.088 and 1.11 with two thirds or 1.3 times
+of any other constant here. Weighting the times at several near products was no better.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+
+from ..codegen.config import Config
+from ..codegen.stream_k import divide, tile_count
+from ..families.cpu import CpuConfig
+from ..families.gemv import GEMV_FAMILIES, GemvConfig, GemvUnitConfig
+from ..families.mma.config import MatrixConfig
+from ..families.small import SmallConfig, SmallCpuConfig
+from ..families.tiled.config import XgemmConfig, XgemmDirectConfig
+from ..families.wgmma.config import WgmmaConfig
+from .features import ProductTraits, traits_of_record
+from .records import ALIGNED, Record
+
+# --------------------------------------------------------------------------------------
+# How well the tiles of a configuration fit a product and a device. Pure.
+#
+# A record that is fast on one size may fit another badly: a column more than a tile holds doubles
+# the work, 133 tiles on 132 compute units halve the speed ("tile and wave quantization" in NVIDIA's
+# "Matrix Multiplication Background User's Guide").
+# --------------------------------------------------------------------------------------
+
+#: Configurations whose tiles a GPU's work-groups compute.
+
+
+def excess_octaves(
+    config: Config, sizes: tuple[int, int, int], units: int, products: int = 1
+) -> float:
+    """Time that is lost to edges and idle compute units, in octaves.
+
+    Parameters
+    ----------
+    config : Config
+        Of any family. One of a CPU, whose tiles are small and many, loses nothing, nor does one
+        for small products.
+    sizes : tuple of int
+        m, n, k of a product; a size of 0 counts as 1.
+    units : int
+        Compute units of the device.
+    products : int
+        As many such products are computed at once.
+
+    Returns
+    -------
+    float
+        log2 of the multiply-adds that all units could do while the busiest one works, over
+        those that are needed.
+
+    Examples
+    --------
+    >>> from pyclgemm import XgemmDirectConfig
+    >>> config = XgemmDirectConfig(
+    ...     WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=4, VWND=2
+    ... )
+    >>> excess_octaves(config, (128, 128, 64), 16), excess_octaves(config, (128, 32, 64), 16)
+    (0.0, 2.0)
+    """
+    if isinstance(config, (CpuConfig, SmallConfig, SmallCpuConfig)):
+        return 0.0
+    m, n, k = (max(1, size) for size in sizes)
+    rows, columns, depth, shared = _tiling(config)
+    tiles, slabs = products * tiles_of(config, sizes), math.ceil(k / depth)
+    done = tiles * rows * columns * slabs * depth
+    return math.log2(done / (products * m * n * k)) + math.log2(_idle(tiles, slabs, shared, units))
+
+
+def tiles_of(config: Config, sizes: tuple[int, int, int]) -> int:
+    """Tiles of a configuration that cover the result of one product, on a GPU.
+
+    One where a work-item, or a group, takes whole products of a batch.
+
+    Examples
+    --------
+    >>> from pyclgemm import GemvConfig
+    >>> tiles_of(GemvConfig(MR=2, WGS=64, LANES_N=8, VW=4), (100, 3, 50))
+    8
+    """
+    if isinstance(config, (CpuConfig, SmallConfig, SmallCpuConfig)):
+        return 1
+    m, n = (max(1, size) for size in sizes[:2])
+    if config.family in GEMV_FAMILIES:
+        m, n = min(m, n), max(m, n)  # as it is run
+    rows, columns, _, _ = _tiling(config)
+    return tile_count(m, n, rows, columns)
+
+
+@functools.lru_cache(maxsize=4096)
+def _tiling(config: Config) -> tuple[int, int, int, int]:
+    """Rows, columns and depth of a tile, and FILL."""
+    if isinstance(config, GemvConfig):
+        return config.MR, config.columns, 1, 0
+    if isinstance(config, GemvUnitConfig):
+        return config.MR, config.columns, config.depth, 0
+    if isinstance(config, MatrixConfig):
+        return config.MWG, config.NWG, config.KWG, config.FILL
+    if isinstance(config, WgmmaConfig):
+        return config.MWG, config.NWG, config.DEPTH, config.FILL
+    assert isinstance(config, (XgemmConfig, XgemmDirectConfig))
+    tiles = config.tiles
+    return tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL
+
+
+def _idle(tiles: int, slabs: int, shared: int, units: int) -> float:
+    """Compute units over those that are busy on average; `shared` is FILL."""
+    groups = tiles
+    if shared:
+        groups = divide(tiles, slabs, shared * units).groups
+        if tiles > groups:
+            return 1.0  # what is left after whole tiles is divided evenly
+    return units * math.ceil(groups / units) / groups
+
+
+# --------------------------------------------------------------------------------------
+
+#: Octaves for each operand whose unit-stride index is another than at the record. Where
+#: operands are read in place, neighbouring work-items then read far apart: float32 on an
+#: H100, 82 x 6626 x 1085 with k-contiguous operands, ran at 0.2 of what was possible by a
+#: record for row-major ones, while a record for twice or half a size costs a few per cent.
+_ORDER = 1.5
+#: Octaves where rows are aligned to less than the record's: vectors fall apart into elements.
+_NARROWER = 1.5
+#: The same two where the path packs operands, which brings all layouts to one before the
+#: product: the passes that pack, and the stores of the result, still feel them.
+_ORDER_PACKED = 0.5
+_NARROWER_PACKED = 0.5
+#: Octaves where B has another unit-stride index and a CPU reads it in place: by rows or by dot
+#: products, which are different kernels. 1 x 3072 x 768 with the record for the other one ran at
+#: a third of the speed.
+_OTHER_TILE = 4.0
+#: Vectors in k below which such dot products are slower than packing B, which turns it: 8 x 8000 x
+#: 15 ran at a seventh of the speed, 4 x 8000 x 48 at half (AVX-512; from 4 vectors on alike).
+_FEW_VECTORS = 4
+#: Octaves where rows are aligned to more than at the record: it left out what vectors give.
+_WIDER = 1.0
+
+#: Octaves between a batch and a single product that fills a device as it does. On an H100
+#: (float32) 256 products of 128^3 and of 512^3 ran, by records of single products, at 0.97 and
+#: 0.89 of the best that was tried: a few per cent, as by a record for twice or half a size.
+_OTHER_KIND = 1.0
+#: Work-groups for each compute unit from which on a batch fills a device: a last round in which
+#: nearly all units are idle is then at most a fifth of the time. (Not measured.)
+_FULL = 4
+#: Octaves for each octave of products beyond those that fill the device: enough for the nearer of
+#: two such batches to be taken. (Not measured.)
+_BEYOND_FULL = 1 / 8
+
+#: Octaves of distance for each octave of time that a configuration loses to edges and idle
+#: compute units beyond what it lost at its record.
+_EXCESS = 0.5
+
+
+#: Configurations whose work-items, or groups, take whole products of a batch.
+_WITHIN_A_PRODUCT = (CpuConfig, SmallConfig, SmallCpuConfig)
+
+
+def distance(
+    wanted: ProductTraits,
+    known: ProductTraits,
+    config: Config | None = None,
+    full: float = math.inf,
+) -> float:
+    """Distance of a product from one that was measured, in octaves; a size of 0 counts as 1.
+
+    Parameters
+    ----------
+    wanted : ProductTraits
+        The product that is to be computed.
+    known : ProductTraits
+        The product that was measured.
+    config : Config, optional
+        With what; None stands for a path that reads operands in place by vectors as wide as
+        the alignment.
+    full : float
+        Products from which on a batch fills the device, at least 1.
+
+    Examples
+    --------
+    >>> square = ProductTraits((64, 64, 64))
+    >>> distance(square, ProductTraits((64, 64, 128)))
+    1.0
+    >>> distance(square, ProductTraits((64, 64, 64), "row", "column"))
+    1.5
+    >>> few, many = (ProductTraits((64, 64, 64), products=products) for products in (64, 128))
+    >>> distance(few, many), distance(few, many, full=64)
+    (1.0, 0.125)
+    >>> distance(few, ProductTraits((512, 512, 64)))
+    1.0
+    """
+    octaves = _octaves_of_sizes(wanted, known, config, full)
+    packs = isinstance(config, (XgemmConfig, MatrixConfig, WgmmaConfig, CpuConfig))
+    for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
+        if one is not None and other is not None and one != other:
+            octaves += _ORDER_PACKED if packs else _ORDER
+    if isinstance(config, CpuConfig):
+        if not config.PACKB:
+            orders_b = {wanted.order_b, known.order_b} - {None}
+            dots = wanted.order_b == "column" and wanted.sizes[2] < _FEW_VECTORS * config.VW
+            octaves += _OTHER_TILE if len(orders_b) == 2 or dots else 0
+        return octaves  # its vectors need no alignment, and gain nothing by it
+    if _adapts(config):
+        whole = wanted.operand_alignment == ALIGNED
+        return octaves + (_WIDER if whole and known.operand_alignment < wanted.widest else 0)
+    # Alignment below the record's does no harm to vectors that are no wider than it.
+    alignment = known.alignment if known.alignment < wanted.widest else ALIGNED
+    if wanted.alignment < min(alignment, vector_width(config)):
+        octaves += _NARROWER_PACKED if packs else _NARROWER
+    elif wanted.alignment > alignment:
+        octaves += _WIDER
+    return octaves
+
+
+def _adapts(config: Config | None) -> bool:
+    """Whether vectors are as wide as each product allows, whatever they were at the record.
+
+    Such kernels are for what others would have to pack.
+    """
+    return isinstance(config, MatrixConfig) and bool(config.UNALIGNED)
+
+
+def _octaves_of_sizes(
+    wanted: ProductTraits, known: ProductTraits, config: Config | None, full: float
+) -> float:
+    """Distance of sizes and of numbers of products."""
+    if wanted.is_batch != known.is_batch:
+        if isinstance(config, _WITHIN_A_PRODUCT):
+            return math.dist(wanted.octaves, known.octaves) + _OTHER_KIND
+        return math.dist(wanted.filling_octaves, known.filling_octaves) + _OTHER_KIND
+    octaves = math.dist(wanted.octaves, known.octaves)
+    products, measured = wanted.products, known.products
+    if products is None or measured is None or products == measured:
+        return octaves
+    return math.hypot(octaves, _filling(products, full) - _filling(measured, full))
+
+
+def _filling(products: int, full: float) -> float:
+    """Octaves of a number of products; those beyond a full device count in part."""
+    octaves, most = math.log2(products), math.log2(full)
+    return min(octaves, most) + _BEYOND_FULL * max(0.0, octaves - most)
+
+
+def octaves_to(records: Iterable[Record], wanted: ProductTraits, units: int = 0) -> list[float]:
+    """How far each record is from a product.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        What was measured.
+    wanted : ProductTraits
+        The product that is to be computed.
+    units : int
+        Compute units of the device: a configuration whose tiles fit the product worse than
+        its record's counts as farther, and batches that fill the device are near each other. 0
+        leaves that out.
+
+    Examples
+    --------
+    >>> from pyclgemm.families.cpu import CpuConfig
+    >>> row = Record((1, 1024, 1024), CpuConfig(MR=1, NR=16, KC=256, VW=8))
+    >>> square = Record((1024, 1024, 1024), CpuConfig(MR=6, NR=16, KC=256, VW=8))
+    >>> octaves_to([square, row], ProductTraits((2, 1024, 1024)))
+    [9.0, 1.0]
+    """
+    products = wanted.products or 1
+
+    @functools.cache  # many records have the same configuration
+    def here(config: Config) -> tuple[float, float]:
+        full = max(1.0, _FULL * units / tiles_of(config, wanted.sizes))
+        return full, excess_octaves(config, wanted.sizes, units, products)
+
+    def octaves(record: Record) -> float:
+        known = traits_of_record(record)
+        if not units:
+            return distance(wanted, known, record.config)
+        full, excess = here(record.config)
+        lost = excess - _own_excess(record.config, record.shape, units, record.batch or 1)
+        return distance(wanted, known, record.config, full) + _EXCESS * max(0.0, lost)
+
+    return [octaves(record) for record in records]
+
+
+@functools.lru_cache(maxsize=4096)
+def _own_excess(config: Config, sizes: tuple[int, int, int], units: int, products: int) -> float:
+    """Kept, since it is asked for anew with every product."""
+    return excess_octaves(config, sizes, units, products)
+
+
+def vector_width(config: Config | None) -> int:
+    """Elements of the widest vector that a configuration moves from or to unpacked rows.
+
+    Examples
+    --------
+    >>> vector_width(GemvConfig(MR=1, WGS=64, LANES_N=8, VW=4))
+    4
+    """
+    if config is None:
+        return ALIGNED
+    if isinstance(config, (CpuConfig, GemvConfig, GemvUnitConfig)):
+        return config.VW
+    if isinstance(config, (SmallConfig, SmallCpuConfig)):
+        return 1  # vectors as wide as can be are found for each product
+    if isinstance(config, (MatrixConfig, WgmmaConfig)):
+        return ALIGNED  # what is not in whole pieces is packed
+    if isinstance(config, XgemmConfig):
+        return max(config.VWM, config.VWN)
+    assert isinstance(config, XgemmDirectConfig)
+    return max(config.VWMD, config.VWND)

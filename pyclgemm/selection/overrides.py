@@ -1,0 +1,348 @@
+"""Which kernels would run, for sizes and types alone: no arrays, and no device needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..codegen.config import Config
+from ..codegen.source import KernelSource
+from ..device.traits import DeviceTraits
+from ..errors import ArgumentError, ConfigError, printable, shown
+from ..families.cpu import problem_on
+from ..families.registry import FAMILIES, config_from_dict
+from ..families.schedule import make_schedule, oriented
+from ..families.validity import violations
+from ..host.json_text import read_json
+from ..problem.matrix import Matrix, Transposition
+from ..problem.precision import is_complex, resolve_precision
+from ..problem.problem import Epilogue, GemmProblem
+from ..problem.product import Product, make_product
+from ..resources import names_file
+from .candidates import groups_of, in_order
+from .database import Database
+from .features import traits_of_problem
+from .records import Record
+from .select import Choice, select
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """A product of contiguous row-major matrices, or a batch of them.
+
+    Attributes
+    ----------
+    m, n, k : int
+        Sizes, at least 1.
+    dtype : str
+        NumPy name of the element type of A and B.
+    trans_a, trans_b : "N", "T" or "C"
+        A is stored (k, m), and B (n, k), unless it is "N".
+    reads_c : bool
+        Whether an addend takes part, beta not being zero.
+    bias : bool
+        Whether a bias is added to every row.
+    activation : str or None
+        One of `pyclgemm.problem.problem.ACTIVATIONS`.
+    precision : str or None
+        JAX's name of the arithmetic; None for the default of the type.
+    result_dtype : str or None
+        NumPy name of the element type of C, bias and result; None for the default of `dtype`.
+    batch : int or None
+        So many products, at least 2, of matrices one behind the other; None for a single one.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "float32"
+    trans_a: Transposition = "N"
+    trans_b: Transposition = "N"
+    reads_c: bool = False
+    bias: bool = False
+    activation: str | None = None
+    precision: str | None = None
+    result_dtype: str | None = None
+    batch: int | None = None
+
+
+def product_of(inquiry: Inquiry) -> Product:
+    """Describe the product as the functions that take arrays would.
+
+    Raises
+    ------
+    ArgumentError, DtypeError, UnsupportedError
+        If the activation or the precision is unknown, or does not suit the type.
+
+    Examples
+    --------
+    >>> product_of(Inquiry(8, 4, 2, trans_a="T")).problem.a.order
+    'column'
+    >>> product_of(Inquiry(8, 4, 2, batch=100)).b.batch_stride
+    8
+    """
+    m, n, k, batch = inquiry.m, inquiry.n, inquiry.k, inquiry.batch
+    has_imaginary = is_complex(inquiry.dtype)
+    a = _row_major(m, k, batch) if inquiry.trans_a == "N" else _row_major(k, m, batch)
+    b = _row_major(k, n, batch) if inquiry.trans_b == "N" else _row_major(n, k, batch)
+    out = _row_major(m, n, batch)
+    return make_product(
+        a.operated(inquiry.trans_a, is_complex=has_imaginary),
+        b.operated(inquiry.trans_b, is_complex=has_imaginary),
+        out,
+        out if inquiry.reads_c else None,
+        dtype=inquiry.dtype,
+        precision=resolve_precision(inquiry.precision, inquiry.dtype),
+        bias_stride=1 if inquiry.bias else None,
+        activation=Epilogue(activation=inquiry.activation).activation,
+        result_dtype=inquiry.result_dtype or "",
+        batch=batch,
+    )
+
+
+def choose(
+    problem: GemmProblem,
+    traits: DeviceTraits,
+    database: Database,
+    path: str | None = None,
+    parameters: Mapping[str, int] | None = None,
+) -> Choice:
+    """Choose as `pyclgemm.gemm` would, or a path and parameters that were asked for.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product.
+    traits : DeviceTraits
+        The device.
+    database : Database
+        What is known.
+    path : str, optional
+        "indirect", "direct" or "cpu", even where it would not be chosen.
+    parameters : mapping, optional
+        Replace those of the configuration that the database gives.
+
+    Raises
+    ------
+    ArgumentError
+        If `path` is asked for and the database knows no configuration of it.
+    ConfigError
+        If the resulting configuration is not valid.
+    UnsupportedError
+        If nothing in the database fits the device.
+    """
+    if path is None:
+        choice = select(problem, traits, database)
+        if not parameters:
+            return choice
+        path, base = choice.path, choice.config
+    else:
+        base = _nearest(problem, traits, database, path)
+    # Rebuilt by name: what a configuration derives from others stays as it was found.
+    asked = config_from_dict(path, {**base.as_dict(), **(parameters or {})})
+    return select(problem, traits, database, asked)
+
+
+def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> list[KernelSource]:
+    """The kernels that compute a product, in the order of their launches."""
+    schedule = make_schedule(oriented(product, config, traits), config, traits)
+    return [launch.source for launch in schedule.launches]
+
+
+def _row_major(rows: int, columns: int, batch: int | None) -> Matrix:
+    batch_stride = rows * columns if batch else 0
+    return Matrix(rows, columns, columns, column_stride=1, offset=0, batch_stride=batch_stride)
+
+
+def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, path: str) -> Config:
+    problem = problem_on(problem, traits)
+
+    def is_asked_for(record: Record) -> bool:
+        return (
+            record.config.family == path
+            and (record.kind != "batch" or problem.products > 1)
+            and not violations(record.config, problem.dtype, traits)
+        )
+
+    wanted = traits_of_problem(problem)
+    for group in groups_of(database.lookup(traits, problem.dtype, problem.precision.name)):
+        for _, record in in_order(group, is_asked_for, wanted, traits.compute_units):
+            return record.config
+    raise ArgumentError(
+        f"path is {path!r}, of which no database has a configuration for {problem.dtype} on "
+        f"{traits.name!r}"
+    )
+
+
+# --------------------------------------------------------------------------------------
+# Configurations given as text: "database", a path with parameters, or a JSON file.
+# --------------------------------------------------------------------------------------
+
+#: What asks for the choice that `pyclgemm.gemm` makes.
+DATABASE = "database"
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=([0-9]+)", re.ASCII)
+
+#: Digits of a value at most: far more than any parameter's has.
+_MOST_DIGITS = 18
+
+
+@dataclass(frozen=True)
+class AskedConfig:
+    """A configuration that was asked for, to be completed for each product.
+
+    Attributes
+    ----------
+    path : str or None
+        The kernel family; None leaves it to the database.
+    parameters : mapping of str to int
+        Those that were given; the others come from the database's nearest record.
+    """
+
+    path: str | None = None
+    parameters: Mapping[str, int] = field(default_factory=dict)
+
+    def choose(self, problem: GemmProblem, traits: DeviceTraits, database: Database) -> Choice:
+        """Complete the configuration for a product, and check it.
+
+        Raises
+        ------
+        ArgumentError
+            If parameters lack and the database knows no configuration of the path.
+        ConfigError
+            If a parameter is unknown, or the configuration is not valid here.
+        UnsupportedError
+            If the database has nothing for the device.
+        """
+        if self.path is not None and (whole := _whole(self.path, self.parameters)) is not None:
+            return select(problem, traits, database, whole)
+        return choose(problem, traits, database, self.path, self.parameters)
+
+
+def parse_config(text: str) -> AskedConfig:
+    """Read a configuration.
+
+    Parameters
+    ----------
+    text : str
+        "database"; or a path, with parameters if any, such as ``indirect:MWG=128,KWG=32``;
+        or a JSON file of one object with "path" and parameters by name.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none of these.
+
+    Examples
+    --------
+    >>> parse_config("indirect:MWG=128,NWG=64")
+    AskedConfig(path='indirect', parameters={'MWG': 128, 'NWG': 64})
+    """
+    text = text.strip()
+    if text == DATABASE:
+        return AskedConfig()
+    path, _, rest = text.partition(":")
+    if path in FAMILIES:
+        return AskedConfig(path, parse_assignments(rest) if rest else {})
+    if names_file(text):
+        return _from_file(Path(text))
+    raise ArgumentError(
+        f"config is {shown(text)}; {DATABASE!r}, a path ({', '.join(FAMILIES)}) with parameters "
+        "such as indirect:MWG=128,KWG=32, or a JSON file is wanted"
+    )
+
+
+def parse_change(text: str) -> AskedConfig:
+    """Read a change: parameters such as ``KWG=32,PADA=4``, or another configuration altogether.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither.
+    """
+    if "=" in text and ":" not in text and not names_file(text):
+        return AskedConfig(None, parse_assignments(text))
+    return parse_config(text)
+
+
+def parse_assignments(text: str) -> dict[str, int]:
+    """Read parameters in the form NAME=VALUE, separated by commas.
+
+    Examples
+    --------
+    >>> parse_assignments("mwg=128, KWG=32")
+    {'MWG': 128, 'KWG': 32}
+    """
+    found: dict[str, int] = {}
+    for item in text.split(","):
+        name, value = parse_assignment(item)
+        if name in found:
+            raise ArgumentError(f"{name} is given twice in {shown(text)}")
+        found[name] = value
+    return found
+
+
+def parse_assignment(text: str) -> tuple[str, int]:
+    """Read one parameter in the form NAME=VALUE.
+
+    Raises
+    ------
+    ArgumentError
+        If it is of another form, or the value has too many digits.
+
+    Examples
+    --------
+    >>> parse_assignment("mwg=128")
+    ('MWG', 128)
+    """
+    match = _ASSIGNMENT.fullmatch(text.strip())
+    if match is None:
+        raise ArgumentError(f"{shown(text.strip())} is not of the form NAME=VALUE, such as MWG=128")
+    name, digits = match[1].upper(), match[2]
+    if len(digits) > _MOST_DIGITS:
+        raise ArgumentError(
+            f"{name[:60]} has a value of {len(digits)} digits; at most {_MOST_DIGITS} are read"
+        )
+    return name, int(digits)
+
+
+def apply_change(base: Choice, change: AskedConfig) -> Config:
+    """The base's configuration with a change's parameters in place of its own.
+
+    Raises
+    ------
+    ConfigError
+        If the base's family has no such parameter.
+    """
+    return config_from_dict(base.path, {**base.config.as_dict(), **change.parameters})
+
+
+def _whole(path: str, parameters: Mapping[str, int]) -> Config | None:
+    """The configuration, if the parameters that were given suffice."""
+    try:
+        return config_from_dict(path, parameters)
+    except ConfigError:
+        return None
+
+
+def _from_file(path: Path) -> AskedConfig:
+    try:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"config file {str(path)!r} cannot be read: {error}") from error
+    family = content.get("path") if isinstance(content, dict) else None
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise ArgumentError(
+            f"config file {str(path)!r} must hold one object with 'path', one of "
+            f"{', '.join(FAMILIES)}, and parameters by name"
+        )
+    parameters = {name: value for name, value in content.items() if name != "path"}
+    for name, value in parameters.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ArgumentError(
+                f"config file {str(path)!r}: {printable(name[:60])} is {shown(value)}; "
+                "an integer is wanted"
+            )
+    return AskedConfig(family, parameters)

@@ -1,0 +1,1 @@
+"""The tuner: it searches configurations by measured trials and writes database records."""

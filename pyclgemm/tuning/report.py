@@ -1,0 +1,222 @@
+"""What ``tune`` prints: the plan of a dry run, and what was found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from ..codegen.config import Config
+from ..errors import UnsupportedError
+from ..problem.precision import resolve_precision
+from ..problem.shape import GemmShape
+from .process import FINE, OUTCOMES, TrialProcess
+from .search import families_for, search_space, suits
+from .session import Progress
+from .tuner import LAST_AT_LEAST, TuningResult, start_part
+
+# --------------------------------------------------------------------------------------
+# How far a tuning run is: a bar on a terminal, now and then a line anywhere else.
+# --------------------------------------------------------------------------------------
+
+#: Seconds between lines where there is no terminal.
+_QUIET_SECONDS = 10.0
+
+
+class ShownProgress:
+    """Shows the progress of `pyclgemm.tuning.tuner.tune` on a console.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to.
+    budget : float
+        Seconds of the run.
+
+    Examples
+    --------
+    >>> from pyclgemm.problem.shape import GemmShape
+    >>> with ShownProgress(Console(force_terminal=False), 60.0) as shown:
+    ...     shown.update(Progress("search", 12.0, 60.0, 34, GemmShape(8, 8, 8), 1.5, True))
+      12 of 60 s: search, 34 trials, best on 8x8x8: 1.5 GFLOPS
+    """
+
+    def __init__(self, console: Console, budget: float) -> None:
+        self._console = console
+        self._last = -_QUIET_SECONDS
+        self._budget = budget
+        self._bar = Bar(
+            TextColumn("{task.fields[stage]:7}"),
+            BarColumn(),
+            TextColumn("{task.fields[left]:.0f} s left, {task.fields[trials]} trials"),
+            TextColumn("{task.fields[best]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(
+            "", total=budget, stage="start", left=budget, trials=0, best="opening the device"
+        )
+
+    def __enter__(self) -> ShownProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def update(self, progress: Progress) -> None:
+        """Show where the run stands."""
+        best = f"best on {progress.shape}: {speed_text(progress.gflops)}"
+        if self._console.is_terminal:
+            self._bar.update(
+                self._task,
+                completed=min(progress.elapsed, self._budget),
+                stage=progress.stage,
+                left=max(0.0, self._budget - progress.elapsed),
+                trials=progress.trials,
+                best=best,
+            )
+            return
+        now = time.monotonic()
+        if now - self._last >= _QUIET_SECONDS:
+            self._last = now
+            self._console.print(
+                f"{progress.elapsed:4.0f} of {self._budget:.0f} s: {progress.stage}, "
+                f"{progress.trials} trials, {best}"
+            )
+
+
+def speed_text(gflops: float | None) -> str:
+    """A speed with its unit, in three digits.
+
+    Examples
+    --------
+    >>> speed_text(12345.0), speed_text(None)
+    ('12.3 TFLOPS', 'none yet')
+    """
+    if gflops is None:
+        return "none yet"
+    return f"{gflops / 1000:.3g} TFLOPS" if gflops >= 1000 else f"{gflops:.3g} GFLOPS"
+
+
+# --------------------------------------------------------------------------------------
+
+
+def result_table(result: TuningResult) -> Table:
+    """The best configuration of each shape, its speed, and what it gained."""
+    table = Table(
+        title=f"{result.traits.name}, {result.dtype}, {result.precision}", title_justify="left"
+    )
+    table.add_column("m x n x k", no_wrap=True)
+    table.add_column("speed", justify="right", no_wrap=True)
+    table.add_column("gain", justify="right", no_wrap=True)
+    table.add_column("tried", justify="right", no_wrap=True)
+    table.add_column("configuration", overflow="fold")
+    for standing in result.standings:
+        if standing.best is None:
+            table.add_row(str(standing.shape), "-", "-", "0", "-")
+            continue
+        table.add_row(
+            str(standing.shape),
+            speed_text(standing.gflops),
+            "-" if standing.gain is None else f"{standing.gain:.2f}",
+            str(len(standing.scores)),
+            f"{standing.best.family} {short_text(standing.best)}",
+        )
+    return table
+
+
+def short_text(config: Config) -> str:
+    """A configuration without the parameters that have their default.
+
+    Examples
+    --------
+    >>> from pyclgemm import GemvConfig
+    >>> short_text(GemvConfig(MR=1, WGS=64, LANES_N=8, VW=4))
+    'MR=1 WGS=64 LANES_N=8 VW=4'
+    """
+    defaults = {field.name: field.default for field in fields(config)}
+    return " ".join(
+        f"{name}={value}" for name, value in config.as_dict().items() if value != defaults[name]
+    )
+
+
+def outcome_lines(result: TuningResult) -> list[str]:
+    """How the trials came out, the reasons of those that failed, remarks."""
+    trials = sum(result.outcomes.values())
+    fine = result.outcomes.get(FINE, 0)
+    ended = "Interrupted after" if result.interrupted else "Done in"
+    lines = [f"{ended} {result.seconds:.0f} s: {trials} trials, {fine} right and timed."]
+    lines += [
+        f"  {count} passed over: {OUTCOMES[status]}; the first: {result.examples[status]}"
+        for status, count in sorted(result.outcomes.items())
+        if status != FINE
+    ]
+    if any(standing.gain is not None for standing in result.standings):
+        lines.append("The gain is over what the library took before, timed in turn at the end.")
+    return [*lines, *result.remarks]
+
+
+def dry_run_tables(
+    device: str | None,
+    dtype: str,
+    precision: str | None,
+    shapes: Sequence[GemmShape],
+    budget: float,
+) -> list[Table]:
+    """How large the space of each family is, and how the budget would be spent.
+
+    Raises
+    ------
+    PyclgemmError
+        If the device cannot be opened or cannot compute in this precision.
+    """
+    with TrialProcess(device, dtype, precision) as process:
+        traits = process.traits
+    algorithm = resolve_precision(precision, dtype)
+    problems = [shape.problem(dtype, precision) for shape in shapes]
+    families = families_for(problems, traits)
+    if not families:
+        raise UnsupportedError(
+            f"precision is {algorithm.name}, which no kernel computes on {traits.name!r}"
+        )
+    title = f"{traits.name}: configurations for {dtype}, {algorithm.name}"
+    spaces = Table(title=title, title_justify="left")
+    for name in ("family", "coordinates"):
+        spaces.add_column(name)
+    for name in ("points", "of them valid"):
+        spaces.add_column(name, justify="right", no_wrap=True)
+    for family in families:
+        # A batch may leave families out; a single product shows all that the device has.
+        if not any(one.batch is None or suits(family, one, traits) for one in problems):
+            continue
+        space = search_space(family, dtype, traits, algorithm)
+        count = space.count()
+        axes = ", ".join(f"{name} {_values(values)}" for name, values in space.axes.items())
+        valid = f"{count.valid:,}" if count.exact else f"about {count.valid:.2g}"
+        spaces.add_row(family, axes, f"{count.points:,}", valid)
+    plan = Table(title=f"Budget of {budget:.0f} s on {len(shapes)} shapes", title_justify="left")
+    for name in ("stage", "what", "seconds"):
+        plan.add_column(name)
+    least, most = LAST_AT_LEAST * budget, start_part(budget, len(shapes)) * budget
+    plan.add_row("start", "what the library and its databases have", f"at most {most:.0f}")
+    plan.add_row("search", "equal time for each shape", "what the others leave")
+    plan.add_row("cross, confirm", "winners on all shapes, and in turn", f"at least {least:.0f}")
+    plan.add_row("", "shapes", " ".join(map(str, shapes)))
+    return [spaces, plan]
+
+
+def _values(values: Sequence[int]) -> str:
+    return "/".join(map(str, values))

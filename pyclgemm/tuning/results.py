@@ -1,0 +1,319 @@
+"""From what the tuner found to a database file: records by shape, and what must not be lost.
+
+Single products, batches, and batches of small products, which have kernels of their own, are
+looked up by themselves (`pyclgemm.selection.candidates`): what was tuned of one kind leaves the
+others as
+they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+from ..device.traits import DeviceTraits
+from ..errors import ArgumentError, UnsupportedError
+from ..families.validity import violations
+from ..host.files import check_writable, locked
+from ..problem.problem import GemmProblem
+from ..problem.shape import GemmShape
+from ..selection.candidates import compares_paths
+from ..selection.database import (
+    DATABASE,
+    Database,
+    DatabaseFile,
+    read_file,
+    reload_database,
+    user_database_folder,
+)
+from ..selection.database import save_file as save_database_file
+from ..selection.distance import distance
+from ..selection.features import ProductTraits, record_for, traits_of_problem, traits_of_record
+from ..selection.records import Entry, Kind, Match, Record, Source
+from ..selection.select import select
+from .process import device_slug
+from .tuner import TuningResult
+
+#: A known record this close, in octaves, to a product that was tuned is superseded: only one of
+#: the same layout and alignment is.
+_SAME_CLASS = 0.5
+#: Products of a batch for which a record for batches of any number is looked up.
+_MANY = 10_000
+#: The order of records in a file.
+_KINDS: tuple[Kind, ...] = ("single", "batch", "small")
+
+
+def user_file(result: TuningResult) -> Path:
+    """The file of the user's own database for the device of a result."""
+    return user_database_folder() / f"{device_slug(result.traits)}.json"
+
+
+def tuned_records(result: TuningResult) -> list[Record]:
+    """A record for each product or batch on which something was measured.
+
+    Of shapes that are one product in canonical form, such as 9x1x8 and 1x9x8:NT, the faster
+    counts.
+    """
+    found: dict[ProductTraits, Record] = {}
+    for standing in result.standings:
+        if standing.best is None or standing.gflops is None:
+            continue
+        traits = traits_of_problem(standing.problem)
+        known = found.get(traits)
+        if known is None or standing.gflops > (known.gflops or 0.0):
+            found[traits] = record_for(traits, standing.best, _rounded(standing.gflops))
+    return list(found.values())
+
+
+def kept_records(
+    result: TuningResult,
+    database: Database,
+    match: Match,
+    own: Sequence[Record] = (),
+    borrowed: Sequence[Record] = (),
+) -> list[Record]:
+    """Records for shapes that were not tuned: of the file itself, and what the library uses today.
+
+    A file of the device's own hides the starting points below it, so what these say about other
+    shapes is carried over, without its speed, which was measured elsewhere; of the kinds alone that
+    were tuned, for each is looked up by itself. What ships for the device and was measured is asked
+    beside it (`pyclgemm.selection.candidates`), and carried over to no file but one of the same
+    devices: it
+    may be better in the next release.
+
+    Parameters
+    ----------
+    result : TuningResult
+        What was found.
+    database : Database
+        What the library uses today.
+    match : Match
+        The devices that the file is for.
+    own : sequence of Record
+        What stands in the file that is to be written.
+    borrowed : sequence of Record
+        What its entry has from another one of the file: that counts there without being written.
+    """
+    tuned: dict[Kind, list[tuple[Record, ProductTraits]]] = {}
+    for record in tuned_records(result):
+        tuned.setdefault(record.kind, []).append((record, _traits_of(record, result)))
+
+    def superseded(record: Record) -> bool:
+        wanted = _traits_of(record, result)
+        return any(
+            distance(wanted, traits) <= _SAME_CLASS
+            for known, traits in tuned.get(record.kind, ())
+            if _may_be_refused(record) or not _may_be_refused(known)
+        )
+
+    kept = {_place(record): record for record in own if not superseded(record)}
+    counted = {_place(record) for record in borrowed}
+    for file, entry in database.lookup(result.traits, result.dtype, result.precision):
+        if file.built_in and file.match != match and compares_paths(file, entry):
+            continue
+        for record in entry.records:
+            place = _place(record)
+            if place in kept or place in counted or superseded(record):
+                continue
+            if record.kind not in tuned:
+                continue  # found where it stands
+            if violations(record.config, result.dtype, result.traits):
+                continue
+            try:
+                used = (
+                    select(_problem_of(record, result), result.traits, database).config
+                    == record.config
+                )
+            except UnsupportedError:
+                continue
+            if used:
+                here = file.match.device == result.traits.name
+                kept[place] = record if here else replace(record, gflops=None)
+    return list(kept.values())
+
+
+def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
+    """The product for which a record stands; without an alignment, of contiguous matrices."""
+    batch = record.batch or (_MANY if record.kind == "small" else None)
+    shape = GemmShape(*record.shape, record.layout, batch=batch)
+    problem = shape.problem(result.dtype, result.precision)
+    if record.alignment is None:
+        return problem
+    a, b, out = (
+        replace(layout, alignment=record.alignment)
+        for layout in (problem.a, problem.b, problem.out)
+    )
+    return replace(problem, a=a, b=b, out=out)
+
+
+def _traits_of(record: Record, result: TuningResult) -> ProductTraits:
+    """What decides how near a record is to others of its kind."""
+    traits = traits_of_problem(_problem_of(record, result))
+    return replace(traits, products=traits_of_record(record).products)
+
+
+def _rounded(gflops: float) -> float:
+    """Four digits: the product of three small matrices may run at 0.01 GFLOPS."""
+    return float(f"{gflops:.4g}")
+
+
+def _may_be_refused(record: Record) -> bool:
+    """Whether a driver may refuse the kernels, for which another record then stands in."""
+    return record.config.family == "wgmma"
+
+
+def _place(record: Record) -> tuple[int, tuple[int, int, int], str, int, int, bool]:
+    """What tells records apart, and their order in a file: what stands in for another is second."""
+    alignment = traits_of_record(record).alignment
+    kind = _KINDS.index(record.kind)
+    batch = record.batch or 0
+    return kind, record.shape, record.layout, alignment, batch, not _may_be_refused(record)
+
+
+def make_file(
+    result: TuningResult,
+    path: Path,
+    database: Database,
+    level: Literal["device", "architecture"] = "device",
+) -> DatabaseFile:
+    """Make the file for a result; what it has for other types and arithmetics stays.
+
+    An entry that is like another one stays so, unless a threshold goes, and only its own records
+    are written; those that are like the one that was tuned borrow what it has now.
+
+    Parameters
+    ----------
+    result : TuningResult
+        What was found.
+    path : pathlib.Path
+        Where it is to be written; a file that is there is extended.
+    database : Database
+        What the library uses today.
+    level : "device" or "architecture"
+        Whom it is for. A device without a known architecture gets its own.
+
+    Raises
+    ------
+    ArgumentError
+        If nothing was measured.
+    DatabaseError
+        If the file that is there cannot be used.
+    """
+    records = tuned_records(result)
+    if not records:
+        raise ArgumentError("nothing was measured: there is nothing to save")
+    traits = result.traits
+    match = _match(traits, level)
+    standing = read_file(path).entries if path.exists() else ()
+    name = result.dtype, result.precision
+    here = [entry for entry in standing if entry.name == name]
+    batches_alone = all(record.kind != "single" for record in records)
+    if not batches_alone:
+        here = [_without_threshold(entry) for entry in here]
+    own = [record for entry in here for record in entry.own]
+    kept = kept_records(
+        result, database, match, own, [record for entry in here for record in entry.borrowed]
+    )
+    if batches_alone:
+        # Single products keep their threshold, with the records of both paths.
+        singles = [record for record in own if record.kind == "single"]
+        kept = [*singles, *(record for record in kept if record.kind != "single")]
+    threshold = next((entry.indirect_from for entry in here if entry.indirect_from), None)
+    like = next((entry.like for entry in here if entry.like), None)
+    records = sorted([*records, *kept], key=_place)
+    text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
+    if any(record.gflops is None for record in kept):
+        text += "; records without a speed are older ones"
+    entries = [Entry(*name, tuple(records), threshold, like)]
+    entries += [entry for entry in standing if entry.name != name]
+    return DatabaseFile.make(path, match, Source("measured", text), entries)
+
+
+def _match(traits: DeviceTraits, level: Literal["device", "architecture"]) -> Match:
+    """Whom a file is for."""
+    kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
+    if level == "architecture" and traits.architecture:
+        vendor = None if kind == "cpu" else traits.vendor
+        return Match("architecture", kind, vendor, traits.architecture)
+    return Match("device", kind, traits.vendor, device=traits.name)
+
+
+def _without_threshold(entry: Entry) -> Entry:
+    """An entry whose records tell the path: of one with a threshold, those of the path it takes.
+
+    What such an entry borrows becomes its own: `like` cannot say which of the two paths is meant.
+    """
+    threshold = entry.indirect_from
+    if threshold is None:
+        return entry
+    taken = tuple(
+        record
+        for record in entry.records
+        if record.kind != "single"
+        or (record.config.family == "indirect") == threshold.reached(*record.shape)
+    )
+    return Entry(entry.dtype, entry.precision, taken)
+
+
+def check_destination(contribute: Path | None = None) -> None:
+    """Refuse a database that `save_result` could not write, before anything is measured.
+
+    Raises
+    ------
+    DatabaseError
+        If the file to contribute is there and cannot be used.
+    FileError
+        If it, or the folder of the user's own database, cannot be written.
+    """
+    if contribute is None:
+        # The name of the file depends on the device, which nothing has opened yet.
+        check_writable(user_database_folder() / "any.json", DATABASE)
+        return
+    if contribute.exists():
+        read_file(contribute)
+    check_writable(contribute, DATABASE)
+
+
+def unsaved_text(result: TuningResult) -> str:
+    """A database of what was found, for the user to save by hand where `save_result` failed."""
+    name = result.dtype, result.precision
+    match = _match(result.traits, "device")
+    source = Source("measured", f"tuned on {result.traits.name}, {date.today()}")
+    entry = Entry(*name, tuple(sorted(tuned_records(result), key=_place)))
+    file = DatabaseFile.make(Path("unsaved.json"), match, source, [entry])
+    return json.dumps(file.document)
+
+
+def save_result(
+    result: TuningResult, database: Database | None = None, contribute: Path | None = None
+) -> Path:
+    """Write the user's database, or a file to contribute, and return its path.
+
+    What other processes save meanwhile stays: the file is locked while it is read and written.
+
+    Parameters
+    ----------
+    result : TuningResult
+        What was found.
+    database : Database, optional
+        What the library uses today; None reads it again.
+    contribute : pathlib.Path, optional
+        Write this file, for the architecture, and leave the user's database as it is.
+
+    Raises
+    ------
+    ArgumentError, DatabaseError
+        As `make_file`.
+    FileError
+        If the file cannot be written, or another process keeps it locked.
+    """
+    path = user_file(result) if contribute is None else contribute
+    with locked(path, DATABASE):
+        known = reload_database() if database is None else database
+        level: Literal["device", "architecture"] = "architecture" if contribute else "device"
+        save_database_file(make_file(result, path, known, level))
+    return path

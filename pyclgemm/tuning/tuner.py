@@ -1,0 +1,462 @@
+"""Find the fastest configurations for a device: ``pyclgemm.tuning.tuner.tune``.
+
+Four stages share the budget, each given what the ones before left:
+
+1. *start*: on every shape, what the library takes today, then what else its databases know, so
+   that a short budget never ends worse than it began;
+2. *search*: on the shape that has had the least time so far, the family that deserves the next
+   trials gets them; what comes close to the best is tried on the nearest shapes too;
+3. *cross*: the winner of each shape is tried on all others, the nearest first;
+4. *confirm*: each winner is timed in turn with the best of every other family that comes close,
+   and with what the library took before, which it must beat.
+
+All measuring is done by another process (`pyclgemm.tuning.process`), each candidate timed in
+turn with the best so far, after its result has been checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from ..codegen.config import Config
+from ..device.traits import DeviceTraits
+from ..errors import ArgumentError, UnsupportedError
+from ..families.cpu import problem_on
+from ..families.registry import FAMILIES
+from ..problem.precision import resolve_precision
+from ..problem.problem import GemmProblem
+from ..problem.shape import GemmShape
+from ..selection.candidates import compares_paths
+from ..selection.database import Database, load_database
+from ..selection.distance import octaves_to
+from ..selection.features import traits_of_problem
+from ..selection.records import Record
+from ..selection.select import select
+from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
+from .search import families_for, suits
+from .session import BudgetSpentError, Progress, Standing, TuningSession, nearest
+
+# --------------------------------------------------------------------------------------
+# The stages of a tuning run: which configuration is tried next, on which shape.
+# --------------------------------------------------------------------------------------
+
+#: Parts of the budget: until when starting points are tried, where each shape has time for a
+#: search of its own and where it has not, and at most and at least kept for the last two stages.
+START_UNTIL = 0.35
+_START_OF_MANY = 0.65
+#: Seconds for a shape from which a search is worth its time: some dozens of trials.
+_SEARCH_SECONDS = 6.0
+_LAST_AT_MOST = 0.40
+LAST_AT_LEAST = 0.15
+#: Configurations of the databases that are tried on a shape.
+_MOST_KNOWN = 24
+#: Octaves by which records of other types count as farther than those of the type that is tuned.
+_OTHER_TYPE = 1.0
+#: A family whose best is this much slower than the best is not compared with it once more.
+_CLOSE = 1.10
+#: Candidates that are built side by side, on devices that do not time them on the same cores.
+_BATCH = 16
+#: A candidate this close to the best of its shape is tried on so many others, the nearest.
+_PROMISING = 1.10
+_PROMOTED_TO = 2
+#: Products that a shape's part of the budget must hold, for it to be tuned at all.
+_LEAST_PRODUCTS = 20
+#: How many times faster than the fastest so far a larger product may be.
+_MOST_GROWTH = 10.0
+
+
+def start_part(budget: float, shapes: int) -> float:
+    """The part of a budget of seconds until whose end starting points are tried."""
+    return START_UNTIL if budget >= _SEARCH_SECONDS * shapes else _START_OF_MANY
+
+
+class TuningStages:
+    """Runs the stages that `pyclgemm.tuning.tuner` describes.
+
+    Parameters
+    ----------
+    session : TuningSession
+        The shapes, and the process that measures.
+    database : Database
+        What is known.
+    """
+
+    def __init__(self, session: TuningSession, database: Database) -> None:
+        self._session = session
+        self._database = database
+        self._known: dict[GemmShape, list[Config]] = {}
+        self._at_once = 1 if session.process.traits.type == "cpu" else _BATCH
+        self._promoted: deque[tuple[Standing, Config]] = deque()
+
+    def run(self) -> None:
+        """Run all stages; each ends when its time is over or when it has nothing left to try."""
+        session = self._session
+        self._known = session.resume()
+        for stage, step in (
+            ("start", self._try_known),
+            ("search", lambda: self._search(self._reserve)),
+            ("cross", self._cross),
+            ("search", lambda: self._search(self._confirming)),
+            ("confirm", self._confirm),
+        ):
+            session.stage = stage
+            with contextlib.suppress(BudgetSpentError):
+                step()
+
+    def _try_known(self) -> None:
+        """Try what the library takes today on each shape, small ones first, then what it knows."""
+        session = self._session
+        until = session.start + start_part(session.budget, len(session.standings)) * session.budget
+        ascending = sorted(session.standings, key=lambda standing: standing.flops)
+        for standing in ascending:
+            standing.baseline = self._chosen_today(standing.problem)
+            if standing.baseline is not None and not self._is_too_large(standing):
+                session.trial(standing, standing.baseline, session.deadline)
+        for standing in session.active:
+            for config in self._known[standing.shape]:
+                if config != standing.baseline:
+                    session.trial(standing, config, until)
+        candidates = {
+            standing.shape: self._from_database(standing.problem) for standing in ascending
+        }
+        for first in range(0, _MOST_KNOWN, self._at_once):
+            for standing in session.active:
+                known = candidates[standing.shape][first : min(first + self._at_once, _MOST_KNOWN)]
+                chunk = [config for config in known if session.may_run(standing, config)]
+                session.prepare(standing, chunk, until)
+                for config in chunk:
+                    session.trial(standing, config, until)
+
+    def _chosen_today(self, problem: GemmProblem) -> Config | None:
+        """What the library takes without the tuner; None if it knows nothing that takes part."""
+        session = self._session
+        try:
+            choice = select(problem, session.process.traits, self._database)
+        except UnsupportedError:
+            return None
+        return choice.config if choice.path in session.families else None
+
+    def _is_too_large(self, standing: Standing) -> bool:
+        """Whether a product takes too long to be tuned, judging by the smaller ones."""
+        session = self._session
+        measured = [one for one in session.standings if one.gflops]
+        if not measured:
+            return False
+        fastest = max(measured, key=lambda one: one.gflops or 0.0)
+        # A larger product may run much faster: by the root of its size, as a guess.
+        growth = min(_MOST_GROWTH, math.sqrt(max(1.0, standing.flops / fastest.flops)))
+        product = standing.flops / ((fastest.gflops or 0.0) * 1e9 * growth)
+        if product * _LEAST_PRODUCTS <= session.budget / len(session.standings):
+            return False
+        session.left_out.add(standing.shape)
+        session.remarks.append(
+            f"{standing.shape} was left out: a product takes about {product:.2g} s, and "
+            f"{_LEAST_PRODUCTS} of them do not fit its part of the budget; give a longer one"
+        )
+        return True
+
+    def _from_database(self, problem: GemmProblem) -> list[Config]:
+        """The configurations that the databases have for the device, the nearest shapes first.
+
+        What was measured with other types is among them, as near to it as a search could come: what
+        suits a shape often does so whatever is multiplied.
+        """
+        traits = self._session.process.traits
+        families = {name for name in self._session.spaces if suits(name, problem, traits)}
+        known = [one for one in self._starting_points if one[0].config.family in families]
+        records = [record for record, _ in known]
+        octaves = octaves_to(records, traits_of_problem(problem), traits.compute_units)
+        found = [
+            (distance + farther, record.config)
+            for distance, (record, farther) in zip(octaves, known, strict=True)
+        ]
+        found.sort(key=lambda one: one[0])
+        return list(dict.fromkeys(config for _, config in found))
+
+    @cached_property
+    def _starting_points(self) -> list[tuple[Record, float]]:
+        """All records that may be tried, adapted to the type, and how much farther each counts."""
+        session = self._session
+        problem = session.standings[0].problem
+        found = []
+        for file, entry in self._database.entries_for(session.process.traits):
+            is_other = entry.name != (problem.dtype, problem.precision.name)
+            if is_other and not compares_paths(file, entry):
+                continue
+            for record in entry.records:
+                space = session.spaces.get(record.config.family)
+                if space is None:
+                    continue
+                config = space.adapted(record.config) if is_other else record.config
+                if config is not None:
+                    found.append((replace(record, config=config), is_other * _OTHER_TYPE))
+        return found
+
+    def _search(self, kept: Callable[[], float]) -> None:
+        """Search until only so many seconds are left as `kept` says."""
+        session = self._session
+        exhausted: set[tuple[GemmShape, str]] = set()
+        while True:
+            until = session.deadline - kept()
+            while self._promoted:
+                standing, config = self._promoted.popleft()
+                if standing.shape not in session.left_out and session.may_run(standing, config):
+                    outcome = session.trial(standing, config, until)
+                    self._promote(standing, config, outcome, 1.0)
+            open_shapes = [
+                (standing, families)
+                for standing in session.active
+                if (families := self._open_families(standing, exhausted))
+            ]
+            if not open_shapes:
+                return
+            standing, families = min(open_shapes, key=lambda pair: pair[0].spent)
+            family = standing.next_family(families)
+            search = session.searches[standing.shape, family]
+            asked = [search.ask() for _ in range(self._at_once)]
+            proposed = [config for config in asked if config is not None]
+            if not proposed:
+                exhausted.add((standing.shape, family))
+                self._remark_unless_tried(standing, family)
+            session.prepare(standing, proposed, until)
+            for config in proposed:
+                outcome = session.trial(standing, config, until)
+                self._promote(standing, config, outcome, _PROMISING)
+
+    def _open_families(
+        self, standing: Standing, exhausted: set[tuple[GemmShape, str]]
+    ) -> list[str]:
+        session = self._session
+        keys = [(standing.shape, family) for family in session.families]
+        return [key[1] for key in keys if key in session.searches and key not in exhausted]
+
+    def _remark_unless_tried(self, standing: Standing, family: str) -> None:
+        remark = f"{standing.shape}: no configuration of the {family} family fits the device"
+        tried = any(config.family == family for config in standing.scores)
+        if not tried and remark not in self._session.remarks:
+            self._session.remarks.append(remark)
+
+    def _promote(self, standing: Standing, config: Config, outcome: Outcome, limit: float) -> None:
+        """Put a candidate up on the nearest shapes, if it is the best or close to it."""
+        session = self._session
+        score, best = standing.scores.get(config), standing.best_score()
+        if outcome.status == FINE and score and best and score <= limit * best:
+            others = nearest(standing, session.standings)[:_PROMOTED_TO]
+            self._promoted += ((other, config) for other in others)
+
+    def _reserve(self) -> float:
+        """Seconds to keep for crossing and confirming, by what trials have cost so far."""
+        session = self._session
+        active = session.active
+        winners = len({standing.best for standing in active})
+        # A winner that is built already costs about half of a new candidate.
+        wanted = self._confirming() + len(active) * winners * session.trial_seconds / 2
+        return min(max(wanted, LAST_AT_LEAST * session.budget), _LAST_AT_MOST * session.budget)
+
+    def _confirming(self) -> float:
+        """Seconds to keep for confirming: a comparison or two for each shape."""
+        session = self._session
+        one = (
+            statistics.fmean(session.comparisons) if session.comparisons else session.trial_seconds
+        )
+        return min(1.5 * len(session.active) * one, _LAST_AT_MOST * session.budget / 2)
+
+    def _cross(self) -> None:
+        session = self._session
+        active = session.active
+        until = session.deadline - self._confirming()
+        for first in range(0, len(active) - 1, self._at_once):
+            for standing in active:
+                others = nearest(standing, active)[first : first + self._at_once]
+                winners = dict.fromkeys(other.best for other in others if other.best is not None)
+                chunk = [winner for winner in winners if session.may_run(standing, winner)]
+                session.prepare(standing, chunk, until)
+                for winner in chunk:
+                    session.trial(standing, winner, until)
+
+    def _confirm(self) -> None:
+        session = self._session
+        for standing in session.active:
+            for challenger in self._challengers(standing):
+                session.trial(standing, challenger, session.deadline)
+            if standing.best is None or standing.baseline is None:
+                continue
+            if standing.best == standing.baseline:
+                standing.gain = 1.0
+                continue
+            outcome = session.trial(standing, standing.best, session.deadline, standing.baseline)
+            if outcome.seconds is None or outcome.rival_seconds is None:
+                continue
+            standing.gain = outcome.rival_seconds / outcome.seconds
+            standing.seconds |= {
+                standing.best: outcome.seconds,
+                standing.baseline: outcome.rival_seconds,
+            }
+            if standing.gain < 1.0:
+                standing.best, standing.gain = standing.baseline, 1.0
+
+    def _challengers(self, standing: Standing) -> Iterator[Config]:
+        """The best of every other family, where it comes close."""
+        session = self._session
+        for family in session.families:
+            challenger, score = standing.best_of(family), standing.best_score(family)
+            if challenger is None or score is None or standing.best is None:
+                continue
+            best = standing.scores[standing.best]
+            if family != standing.best.family and best and score < _CLOSE * best:
+                yield challenger
+
+
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """What a run found, also if it was interrupted.
+
+    Attributes
+    ----------
+    traits : DeviceTraits
+        The device.
+    dtype, precision : str
+        Element type by NumPy's name, arithmetic by JAX's.
+    standings : tuple of Standing
+        A shape each, in the order in which they were asked for.
+    outcomes : dict of str to int
+        Trials of this run by how they came out; see `pyclgemm.tuning.process.OUTCOMES`.
+    examples : dict of str to str
+        For each way to fail, the reason of the first trial that failed so.
+    remarks : tuple of str
+        What was left out, and why.
+    seconds : float
+        That the run took.
+    interrupted : bool
+        Whether Ctrl-C or, in a command, another signal ended it.
+    """
+
+    traits: DeviceTraits
+    dtype: str
+    precision: str
+    standings: tuple[Standing, ...]
+    outcomes: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    seconds: float = 0.0
+    interrupted: bool = False
+
+
+def tune(
+    shapes: Sequence[GemmShape | tuple[int, int, int]],
+    device: str | None = None,
+    *,
+    dtype: str = "float32",
+    precision: str | None = None,
+    budget: float = 120.0,
+    families: Sequence[str] | None = None,
+    database: Database | None = None,
+    log_folder: Path | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    open_process: Callable[..., TrialProcess] = TrialProcess,
+) -> TuningResult:
+    """Search configurations for some shapes on a device.
+
+    Nothing is saved but the log of trials, from which a second run resumes;
+    `pyclgemm.tuning.results.save_result` writes the database. Ctrl-C ends the search, and what
+    was found is returned.
+
+    Parameters
+    ----------
+    shapes : sequence of GemmShape or tuple of int
+        Products with a row-major result, or batches of them. m, n, k alone stand for one of
+        contiguous operands that are not transposed.
+    device : str, optional
+        As for `pyclgemm.device.discovery.choose_device`.
+    dtype : str
+        NumPy name of the element type.
+    precision : str, optional
+        JAX's name of the arithmetic; None for the default of the type.
+    budget : float
+        Seconds, compiling and all else included.
+    families : sequence of str, optional
+        Kernel families; None takes those that the library may choose on the device. A batch
+        for which it takes kernels for small products is searched among these alone.
+    database : Database, optional
+        What is known; None takes what `pyclgemm.gemm` uses.
+    log_folder : pathlib.Path, optional
+        Where logs lie; None takes the user's cache folder.
+    seed : int
+        Of the search.
+    progress : callable, optional
+        Told after each trial.
+    open_process : callable, optional
+        Makes the measuring process; replaced in tests.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no shape or a malformed one, the budget is not positive, or a family is
+        unknown.
+    PyclgemmError
+        If the device cannot be opened or cannot compute in this precision, or if Optuna is
+        not installed.
+    FileError
+        If the log cannot be written. If that happens only later, the run goes on without it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> result = tune([(64, 64, 64)], budget=2.0, log_folder=Path(tempfile.mkdtemp()))
+    >>> len(result.standings)
+    1
+    """
+    start = time.monotonic()
+    if not shapes:
+        raise ArgumentError("shapes is empty; at least one m, n, k is wanted")
+    if not budget > 0:
+        raise ArgumentError(f"budget is {budget}; a positive number of seconds is wanted")
+    for family in families or ():
+        if family not in FAMILIES:
+            raise ArgumentError(f"families has {family!r}; known are {', '.join(FAMILIES)}")
+    algorithm = resolve_precision(precision, dtype)
+    with open_process(device, dtype, precision) as process:
+        standings = [
+            Standing(shape, problem_on(shape.problem(dtype, precision), process.traits))
+            for shape in dict.fromkeys(map(GemmShape.of, shapes))
+        ]
+        log = TuningLog(user_log(process.traits, dtype, algorithm.name, log_folder))
+        log.check_writable()
+        session = TuningSession(
+            process,
+            standings,
+            tuple(families or families_for([one.problem for one in standings], process.traits)),
+            start,
+            budget,
+            log,
+            seed,
+            progress or (lambda event: None),
+        )
+        interrupted = False
+        try:
+            TuningStages(session, database or load_database()).run()
+        except KeyboardInterrupt:
+            interrupted = True
+        return TuningResult(
+            process.traits,
+            dtype,
+            algorithm.name,
+            tuple(standings),
+            dict(session.outcomes),
+            session.examples,
+            tuple(session.remarks),
+            time.monotonic() - start,
+            interrupted,
+        )
