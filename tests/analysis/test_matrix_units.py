@@ -14,9 +14,6 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from checks import check_gemm
-from matrix_emulation import emulated_units, skip_without_emulation
-from reference import ACTIVATIONS, assert_close, expected_gemm
 from rich.console import Console
 
 import pyclgemm
@@ -47,6 +44,9 @@ from pyclgemm.tuning_result import save_result
 from pyclgemm.tuning_state import Standing
 from pyclgemm.typical import typical_traits
 from pyclgemm.utilisation import utilise
+from tests.support.checks import check_gemm
+from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm
 
 H100 = typical_traits("sm_90")
 CONFIG = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2, GROUP_M=2)

@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from checks import skip_if_refused
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -24,6 +23,7 @@ from pyclgemm.profile_table import profile_table
 from pyclgemm.resources_used import KernelResources
 from pyclgemm.select import Choice
 from pyclgemm.share import Share
+from tests.support.checks import skip_if_refused
 
 CEILINGS = Ceilings(
     {"float16": 500.0, "float32": 1000.0, "float64": 500.0},

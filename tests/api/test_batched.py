@@ -3,63 +3,41 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from batch_checks import STEPS, check_batch
-from buffers import Layout
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
-from reference import DTYPES, assert_close, expected_gemm, random_array
 
 import pyclgemm
 from pyclgemm import (
-    CpuConfig,
-    GemvConfig,
     SmallConfig,
     SmallCpuConfig,
-    XgemmConfig,
-    XgemmDirectConfig,
 )
+from tests.support.batch_checks import STEPS, check_batch
+from tests.support.buffers import Layout
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
+from tests.support.configs import BATCH_CONFIGS, INDIRECT
+from tests.support.reference import DTYPES, assert_close, expected_gemm, random_array
 
-INDIRECT = XgemmConfig(
-    MWG=32, NWG=32, KWG=8, MDIMC=8, NDIMC=8, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2, GROUP_M=2
-)
-DIRECT = XgemmDirectConfig(
-    WGD=16, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=2, PADB=2
-)
-CONFIGS = {
-    "indirect": INDIRECT,
-    "indirect, slabs divided": replace(INDIRECT, FILL=3),
-    "direct": DIRECT,
-    "direct, slabs divided": replace(DIRECT, FILL=2, GROUP_M=2),
-    "gemv": GemvConfig(MR=2, WGS=16, LANES_N=4, VW=2),
-    "cpu": CpuConfig(MR=3, NR=16, KC=32, VW=8),
-    "small": SmallConfig(MWI=4, NWI=4, WGS=64),
-    "small, wide tiles": SmallConfig(MWI=8, NWI=2, WGS=32, KWI=1),
-    "small_cpu": SmallCpuConfig(MR=3, NR=16, VW=8),
-    "cpu, B in place": CpuConfig(MR=3, NR=16, KC=32, VW=8, PACKB=0),
-}
 SIZES = (37, 41, 45)
 
 
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
+@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
 def test_every_family(queue: Any, config: Any) -> None:
     check_batch(queue, 5, SIZES, config=config, beta=0.5, c=STRIDED, bias=True)
 
 
 @pytest.mark.first_runtime
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
+@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
 def test_steps_of_every_family(queue: Any, config: Any) -> None:
     steps = "backwards shared interleaved matrix"
     check_batch(queue, 4, SIZES, config=config, a=COLUMN, beta=-1.5, c=ROW, steps=steps)
 
 
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("config", [CONFIGS["cpu"], CONFIGS["cpu, B in place"]])
+@pytest.mark.parametrize("config", [BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]])
 @pytest.mark.parametrize("trans_a", [False, True])
 def test_narrow_results_which_a_cpu_transposes(queue: Any, config: Any, trans_a: bool) -> None:
     check_batch(
@@ -102,7 +80,7 @@ def test_every_type(queue: Any, require: Any, dtype: str) -> None:
     require(dtype)
     check_batch(queue, 3, (7, 5, 600), dtype)
     if dtype == "float16":  # its sums wait in memory of their own between blocks of k
-        check_batch(queue, 4, (37, 41, 600), dtype, config=CONFIGS["cpu"])
+        check_batch(queue, 4, (37, 41, 600), dtype, config=BATCH_CONFIGS["cpu"])
 
 
 @pytest.mark.any_runtime
@@ -114,7 +92,7 @@ def test_zero_sizes(queue: Any, sizes: Any) -> None:
 
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3)], ids=str)
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
+@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
 def test_results_without_elements_in_every_family(queue: Any, config: Any, sizes: Any) -> None:
     check_batch(queue, 3, sizes, config=config)
 

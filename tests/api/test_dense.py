@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from reference import ACTIVATIONS, assert_close, expected_gemm, random_array
 
 import pyclgemm
 from pyclgemm.errors import ShapeError
+from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm, random_array
 
 pytestmark = pytest.mark.any_runtime
 

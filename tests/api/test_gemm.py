@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from buffers import GuardedArray, guarded_matrix, guarded_vector
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import COMPLEX_DTYPES, DTYPES, assert_close, expected_gemm, random_array
 
 import pyclgemm
+from tests.support.buffers import GuardedArray, guarded_matrix, guarded_vector
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.reference import (
+    COMPLEX_DTYPES,
+    DTYPES,
+    assert_close,
+    expected_gemm,
+    random_array,
+)
 
 pytestmark = pytest.mark.any_runtime
 

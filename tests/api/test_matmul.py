@@ -9,12 +9,12 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from gates import is_complete
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import DTYPES, assert_close, expected_gemm, random_array
 
 import pyclgemm
+from tests.support.gates import is_complete
+from tests.support.reference import DTYPES, assert_close, expected_gemm, random_array
 
 SHAPES = [
     ((3, 4), (4, 5)),

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from buffers import guarded_matrix
-from checks import COLUMN, ROW, STRIDED, check_gemm
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import DTYPES, assert_close, expected_gemm, random_array
-from test_families import CPU, DIRECT, INDIRECT
 
 import pyclgemm
 from pyclgemm.problem import PackedLayout
+from tests.support.buffers import guarded_matrix
+from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
+from tests.support.configs import CPU, DIRECT, INDIRECT
+from tests.support.reference import DTYPES, assert_close, expected_gemm, random_array
 
 pytestmark = pytest.mark.any_runtime
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from gates import is_complete
-from reference import assert_close, expected_gemm, random_array
 
 import pyclgemm
+from tests.support.gates import is_complete
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 M, N, K = 37, 29, 53
 

@@ -10,13 +10,13 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from checks import skip_if_refused
-from gates import is_complete
-from reference import assert_close, expected_gemm, random_array
-from test_gemm_batched import CONFIGS, DIRECT, INDIRECT
 
 import pyclgemm
 from pyclgemm.launch_sequence import LaunchSequence
+from tests.support.checks import skip_if_refused
+from tests.support.configs import BATCH_CONFIGS, DIRECT, INDIRECT
+from tests.support.gates import is_complete
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 
 def _matrices(queue: Any, rng: Any, count: int, shape: tuple[int, int], scattered: bool) -> Any:
@@ -40,7 +40,7 @@ def _launches() -> Any:
 
 
 @pytest.mark.parametrize("sizes", [(20, 24, 16), (64, 64, 64)], ids=["tails", "whole tiles"])
-@pytest.mark.parametrize("config", [None, INDIRECT, replace(DIRECT, FILL=2), CONFIGS["gemv"]])
+@pytest.mark.parametrize("config", [None, INDIRECT, replace(DIRECT, FILL=2), BATCH_CONFIGS["gemv"]])
 @pytest.mark.first_runtime
 def test_slices_of_one_buffer_go_into_one_launch(
     queue: Any, rng: Any, config: Any, sizes: Any
@@ -92,7 +92,7 @@ def test_a_launch_that_cannot_be_leaves_the_result_as_it_was(queue: Any, rng: An
     alone, _ = _matrices(queue, rng, 1, (5, 5), True)
     out = cl_array.empty(queue, (4, 5, 5), np.float32)
     out.fill(7)
-    config = CONFIGS["small"]
+    config = BATCH_CONFIGS["small"]
     skip_if_refused(queue, config)
     with pytest.raises(pyclgemm.ConfigError, match="single product"):
         pyclgemm.gemm_batched(queue, together + alone, together + alone, out=out, config=config)

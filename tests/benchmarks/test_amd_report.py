@@ -6,13 +6,10 @@ import csv
 import doctest
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import amd_compile, amd_plan, amd_report
 from benchmarks.amd_compile import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import benchmark_fakes  # noqa: F401 - first: it finds the benchmarks, or skips
 import numpy as np
 import pytest
 

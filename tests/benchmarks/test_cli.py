@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import benchmark_fakes  # noqa: F401 - first: it finds the benchmarks, or skips
 import click
 import pandas as pd
 import pyopencl as cl

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 import pytest
-from benchmark_fakes import FLOAT32
 
 from benchmarks import contenders, operands
 from benchmarks.arithmetic import arithmetic_of
 from benchmarks.case import Case, parse_shapes
 from benchmarks.check import error_ratio, make_reference
 from benchmarks.operands import make_operands
+from tests.support.benchmark_fakes import FLOAT32
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmark_fakes import FakeTime
 
 from benchmarks import host_time
+from tests.support.benchmark_fakes import FakeTime
 
 
 def test_host_time_counts_enqueueing_alone() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import benchmark_fakes
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,6 +35,7 @@ from pyclgemm.device import traits_of
 from pyclgemm.discovery import default_device
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.typical import typical_traits
+from tests.support import benchmark_fakes
 
 GPUS = (
     "sm_61",

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 import pytest
-from benchmark_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
-from gates import is_complete
 
 from benchmarks import contenders
 from benchmarks.arithmetic import arithmetic_of
@@ -21,6 +19,8 @@ from benchmarks.filled_queue import fill_queue
 from benchmarks.measure import Timing, measure_in_turn
 from benchmarks.operands import make_operands
 from pyclgemm.queue_blocker import QueueBlocker
+from tests.support.benchmark_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
+from tests.support.gates import is_complete
 
 
 @pytest.mark.parametrize("seconds", [1e-6, 1e-4, 3e-3, 0.019, 0.5])

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyopencl as cl
 import pytest
-from benchmark_fakes import FACTS, FakeTorch, make_session
 from click.testing import CliRunner
 
 from benchmarks import (
@@ -34,6 +33,7 @@ from benchmarks.matrix_suite import gpu_targets, matrix_runs, matrix_table
 from benchmarks.measure import Timing
 from benchmarks.operands import make_operands
 from pyclgemm.errors import PyclgemmError
+from tests.support.benchmark_fakes import FACTS, FakeTorch, make_session
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from benchmark_fakes import FACTS, FLOAT32, fake_records
 
 from benchmarks import (
     burst,
@@ -24,6 +23,7 @@ from benchmarks.case import Case
 from benchmarks.contenders import CLBLAST, CUBLAS, PLAN
 from benchmarks.measure import Timing
 from benchmarks.shapes import suite_cases
+from tests.support.benchmark_fakes import FACTS, FLOAT32, fake_records
 
 
 def test_table_has_speeds_and_ratios_in_the_order_measured() -> None:

@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmark_fakes import (
+
+from benchmarks import contenders
+from benchmarks.case import Case
+from benchmarks.contenders import CLBLAST, LAYER, NUMPY, PLAN
+from tests.support.benchmark_fakes import (
     FLOAT32,
     FakeContender,
     FakeDevice,
@@ -14,10 +18,6 @@ from benchmark_fakes import (
     QueuedContender,
     make_session,
 )
-
-from benchmarks import contenders
-from benchmarks.case import Case
-from benchmarks.contenders import CLBLAST, LAYER, NUMPY, PLAN
 
 
 def test_a_session_reports_and_leaves_out_what_fails(queue: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import benchmark_fakes  # noqa: F401 - first: it finds the benchmarks, or skips
 import pytest
 
 from benchmarks import shapes

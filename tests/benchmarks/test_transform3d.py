@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import benchmark_fakes  # noqa: F401 - first: it finds the benchmarks, or skips
 import numpy as np
 import pandas as pd
 import pytest

@@ -12,7 +12,6 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from processes import tree_first
 
 import pyclgemm
 from pyclgemm import tuner
@@ -21,6 +20,7 @@ from pyclgemm.cli_tune import parse_shapes
 from pyclgemm.database import read_file, reload_database
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.suites import SUITES
+from tests.support.processes import tree_first
 
 pytest.importorskip("optuna")
 

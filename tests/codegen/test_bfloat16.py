@@ -9,7 +9,6 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from test_families import BASES
 
 import pyclgemm
 from pyclgemm.codegen import generate_gemm
@@ -17,6 +16,7 @@ from pyclgemm.element import ElementType
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.precision import resolve_precision
 from pyclgemm.typical import typical_traits
+from tests.support.configs import BASES
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

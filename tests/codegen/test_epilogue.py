@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from buffers import Layout, guarded_matrix, guarded_vector
-from checks import COLUMN, ROW, STRIDED, check_gemm
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import ACTIVATIONS, DTYPES, assert_close, expected_gemm, random_array
 
 import pyclgemm
+from tests.support.buffers import Layout, guarded_matrix, guarded_vector
+from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
+from tests.support.reference import ACTIVATIONS, DTYPES, assert_close, expected_gemm, random_array
 
 pytestmark = pytest.mark.any_runtime
 

@@ -1,6 +1,6 @@
 """Tiles that several work-groups share: the same sums whoever comes last, at every call.
 
-The division itself is tested without a device (tests/test_share.py).
+The division itself is tested without a device (tests/codegen/test_stream_k_division.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from checks import check_gemm, skip_if_refused
-from reference import assert_close, expected_gemm, random_array
 
 import pyclgemm
 from pyclgemm import XgemmConfig, XgemmDirectConfig
 from pyclgemm.queue_state import queue_state
+from tests.support.checks import check_gemm, skip_if_refused
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 INDIRECT = XgemmConfig(
     MWG=16, NWG=16, KWG=4, MDIMC=8, NDIMC=4, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2, FILL=4

@@ -1,7 +1,7 @@
 """How tiles are divided among work-groups: each slab once, in shares that differ by one slab.
 
-`share_model.Kernel` repeats in Python what the work-groups compute; tests/test_share_kernel.py
-holds it against the kernels' text.
+`stream_k_model.Kernel` repeats in Python what the work-groups compute;
+tests/codegen/test_stream_k_kernel.py holds it against the kernels' text.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from share_model import SHAPES, SMALL_SHAPES, kernel_of
 
 from pyclgemm.share import Share, divide, sharing, tile_count
+from tests.support.stream_k_model import SHAPES, SMALL_SHAPES, kernel_of
 
 
 @settings(max_examples=200)

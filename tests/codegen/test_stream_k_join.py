@@ -1,6 +1,6 @@
 """How partial sums of a tile are joined: each once, whichever work-group comes last.
 
-The sums themselves are tested on devices (tests/test_stream_k.py).
+The sums themselves are tested on devices (tests/codegen/test_stream_k.py).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from share_model import SMALL_SHAPES, Kernel, Part, kernel_of, neighbours_of
 
 from pyclgemm.share import Share, divide
+from tests.support.stream_k_model import SMALL_SHAPES, Kernel, Part, kernel_of, neighbours_of
 
 
 @settings(max_examples=100)

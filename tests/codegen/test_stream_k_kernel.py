@@ -8,15 +8,15 @@ import re
 from dataclasses import replace
 
 import pytest
-from facts import gpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from share_model import SHAPES, kernel_of, neighbours_of
 
 from pyclgemm.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.schedule import make_schedule
 from pyclgemm.share import FAN_IN, Share, divide
+from tests.support.facts import gpu
+from tests.support.stream_k_model import SHAPES, kernel_of, neighbours_of
 
 INDIRECT = XgemmConfig(
     MWG=32, NWG=16, KWG=8, MDIMC=8, NDIMC=8, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2, FILL=2
@@ -59,7 +59,7 @@ def test_a_problem_of_no_fill_has_no_workspaces():
     assert "rounds" not in schedule.launches[0].values
 
 
-# That the kernels compute what `share_model.Kernel` does
+# That the kernels compute what `stream_k_model.Kernel` does
 
 
 def _in_python(expression: str) -> str:

@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from facts import gpu
-from test_families import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 
 from pyclgemm.constraints import violations
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.schedule import make_schedule, oriented
+from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
+from tests.support.facts import gpu
 
 GPU = gpu(
     fence_options="-cl-std=CL3.0",

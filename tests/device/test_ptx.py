@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_families import DIRECT
 
 from pyclgemm import build
 from pyclgemm.config import WgmmaConfig
@@ -14,6 +13,7 @@ from pyclgemm.errors import KernelBuildError
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.ptx_step import MARK, PtxStepError, lift
 from pyclgemm.typical import typical_traits
+from tests.support.configs import DIRECT
 
 # As NVIDIA's compiler writes it: registers stand in the places of operands, in comments too.
 PTX = b"""//

@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
-from processes import tree_first
 
 from pyclgemm import runtimes
+from tests.support.processes import tree_first
 
 
 @pytest.fixture

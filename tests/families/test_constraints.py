@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from broken_configs import BROKEN
-from facts import cpu, gpu
-from test_config import (
+
+from pyclgemm.config import FAMILIES
+from pyclgemm.constraint_list import CONSTRAINTS
+from pyclgemm.constraints import check_config, violations
+from pyclgemm.errors import ConfigError
+from pyclgemm.gemv_constraints import gemv_local_bytes
+from tests.support.broken_configs import BROKEN
+from tests.support.facts import cpu, gpu
+from tests.support.typical_configs import (
     BASES,
     CPU,
     DIRECT,
@@ -16,12 +22,6 @@ from test_config import (
     INDIRECT,
     SMALL_CPU,
 )
-
-from pyclgemm.config import FAMILIES
-from pyclgemm.constraint_list import CONSTRAINTS
-from pyclgemm.constraints import check_config, violations
-from pyclgemm.errors import ConfigError
-from pyclgemm.gemv_constraints import gemv_local_bytes
 
 OLDER = gpu(architecture="sm_75")
 ASYNC = replace(INDIRECT, ASYNC=1, STAGES=2)

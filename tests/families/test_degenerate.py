@@ -10,11 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import nvidia_compile
 import pytest
-from batch_checks import check_batch
-from checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from test_config import CPU, DIRECT, GEMV, GEMV_UNIT, INDIRECT, MATRIX, SMALL, SMALL_CPU, WGMMA
 
 from pyclgemm.config import SMALL_FAMILIES
 from pyclgemm.gemm_shape import GemmShape
@@ -22,6 +18,20 @@ from pyclgemm.kernel_source import KernelSource
 from pyclgemm.launch import generate_gemm
 from pyclgemm.problem import PackedLayout
 from pyclgemm.typical import typical_traits
+from tests.support import nvidia_compile
+from tests.support.batch_checks import check_batch
+from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.typical_configs import (
+    CPU,
+    DIRECT,
+    GEMV,
+    GEMV_UNIT,
+    INDIRECT,
+    MATRIX,
+    SMALL,
+    SMALL_CPU,
+    WGMMA,
+)
 
 # Sizes that divide nothing, and small tiles: a compiler's time grows with the work-items.
 TILES = replace(INDIRECT, MWG=16, NWG=16, KWG=8, MDIMA=4, NDIMB=4, MDIMC=4, NDIMC=4, LANES_M=4)

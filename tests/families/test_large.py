@@ -14,10 +14,10 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from reference import assert_close, expected_gemm, random_array
-from test_families import EVERY_FAMILY
 
 import pyclgemm
+from tests.support.configs import EVERY_FAMILY
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 BEYOND = 2**31 + 5
 ITEM = 4

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import nvidia_compile
 import pytest
 
 from pyclgemm.config import GemvConfig, GemvUnitConfig, MatrixConfig, WgmmaConfig
 from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
 from pyclgemm.typical import typical_traits
 from pyclgemm.wgmma_codegen import local_bytes
+from tests.support import nvidia_compile
 
 H100 = typical_traits("sm_90")
 WHOLE: dict[str, Any] = {"reads_c": True, "bias": True, "activation": "gelu"}

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import tree_first
 
-HERE = Path(__file__).resolve().parent
+from tests.support.processes import tree_first
 
 pytestmark = pytest.mark.skipif(
     shutil.which("oclgrind") is None, reason="oclgrind is not installed"
@@ -91,7 +90,7 @@ def test_kernels_are_clean(tmp_path: Path, start: int) -> None:
     # Unoptimised, because it knows no `freeze`, which the optimiser makes.
     plainly = ["--build-options", "-cl-opt-disable"]
     checks = ["--data-races", "--uninitialized", "--max-errors", "100000", "--log", str(log)]
-    script = [sys.executable, str(HERE / "oclgrind_script.py"), str(log), *products]
+    script = [sys.executable, "-m", "tests.support.oclgrind_script", str(log), *products]
     run = subprocess.run(
         ["oclgrind", *plainly, *checks, *script],
         env=tree_first() | {"PYOPENCL_NO_CACHE": "1"},

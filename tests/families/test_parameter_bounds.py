@@ -11,17 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from test_config import (
-    CPU,
-    DIRECT,
-    GEMV,
-    GEMV_UNIT,
-    INDIRECT,
-    MATRIX,
-    SMALL,
-    SMALL_CPU,
-    WGMMA,
-)
 
 from pyclgemm.config import FAMILIES, XgemmConfig, as_config, config_from_dict
 from pyclgemm.config_text import parse_assignments, parse_config
@@ -34,6 +23,17 @@ from pyclgemm.search_space import search_space
 from pyclgemm.transform3d_constraints import fused_violations
 from pyclgemm.transform3d_layout import FusedConfig, FusedUnitConfig
 from pyclgemm.typical import typical_traits
+from tests.support.typical_configs import (
+    CPU,
+    DIRECT,
+    GEMV,
+    GEMV_UNIT,
+    INDIRECT,
+    MATRIX,
+    SMALL,
+    SMALL_CPU,
+    WGMMA,
+)
 
 CONFIGS = {
     config.family: config

@@ -8,14 +8,14 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from checks import skip_if_refused
-from poisoned import guarded_allocations
-from reference import assert_close, expected_gemm, random_array
-from tensor_reference import assert_transformed
-from test_families import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 
 import pyclgemm
 from pyclgemm.config import SmallConfig, SmallCpuConfig
+from tests.support.checks import skip_if_refused
+from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
+from tests.support.poisoned import guarded_allocations
+from tests.support.reference import assert_close, expected_gemm, random_array
+from tests.support.tensor_reference import assert_transformed
 
 pytestmark = pytest.mark.any_runtime
 

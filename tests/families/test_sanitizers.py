@@ -2,7 +2,7 @@
 
 A read or write beyond a buffer or a local array, an access by a vector that is not aligned as its
 type asks, and an index that overflows end the program. Left out are the kernels for warpgroups:
-`wgmma_emulation` runs them on the host, and checks what they copy.
+`tests.support.emulation.wgmma` runs them on the host, and checks what they copy.
 """
 
 from __future__ import annotations
@@ -11,18 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import host_schedule
 import numpy as np
 import pytest
-from async_emulation import in_plain_c
-from host_schedule import run_schedule
-from matrix_emulation import without_units
-from reference import assert_close, expected_gemm, random_array
-from shuffle_emulation import through_local_memory
-from tensor_reference import assert_transformed
-from test_families import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
-from test_gemv_unit import CONFIGS as UNIT_ROWS
-from test_matrix_units import CONFIG as UNIT_TILES
 
 from pyclgemm.config import CpuConfig, SmallConfig, SmallCpuConfig
 from pyclgemm.inquiry import Inquiry, product_of
@@ -37,6 +27,16 @@ from pyclgemm.transform3d_layout import FusedConfig
 from pyclgemm.transform3d_schedule import Transform
 from pyclgemm.transform3d_schedule import make_schedule as make_transform_schedule
 from pyclgemm.typical import typical_traits
+from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
+from tests.support.emulation import host_schedule
+from tests.support.emulation.async_copy import in_plain_c
+from tests.support.emulation.host_schedule import run_schedule
+from tests.support.emulation.matrix import without_units
+from tests.support.emulation.shuffle import through_local_memory
+from tests.support.reference import assert_close, expected_gemm, random_array
+from tests.support.tensor_reference import assert_transformed
+from tests.support.unit_configs import GEMV_UNIT_CONFIGS as UNIT_ROWS
+from tests.support.unit_configs import MATRIX as UNIT_TILES
 
 pytestmark = pytest.mark.skipif(bool(host_schedule.missing()), reason=host_schedule.missing())
 

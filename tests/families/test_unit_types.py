@@ -11,9 +11,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from batch_checks import check_batch
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from test_families import DIRECT_CONFIGS, EVERY_FAMILY_AND_MORE, INDIRECT_CONFIGS
 
 import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
@@ -24,6 +21,9 @@ from pyclgemm.problem import PackedLayout
 from pyclgemm.search_space import families_of
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
+from tests.support.batch_checks import check_batch
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.configs import DIRECT_CONFIGS, EVERY_FAMILY_AND_MORE, INDIRECT_CONFIGS
 
 pytestmark = pytest.mark.any_runtime
 

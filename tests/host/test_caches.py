@@ -14,7 +14,6 @@ import sys
 import numpy as np
 import pyopencl as cl
 import pytest
-from processes import tree_first
 
 from pyclgemm import ceilings_cache, kernel_cache
 from pyclgemm.build import compile_program
@@ -24,6 +23,7 @@ from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.kernel_source import KernelSource
 from pyclgemm.trial import Outcome
 from pyclgemm.tuning_log import Logged, TuningLog
+from tests.support.processes import tree_first
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Linux's folders")
 

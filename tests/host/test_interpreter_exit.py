@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import tree_first
 
-SCRIPT = Path(__file__).with_name("exit_script.py")
+from tests.support.processes import tree_first
 
 WAYS = {
     "kernels wait to be compiled and run": 0,
@@ -26,7 +25,7 @@ def test_an_interpreter_that_ends_early(device: Any, tmp_path: Path, way: str) -
     # No cache: what a runtime compiles takes long enough for the exit to come first.
     cold = {"POCL_CACHE_DIR": str(tmp_path), "PYOPENCL_NO_CACHE": "1"}
     run = subprocess.run(
-        [sys.executable, str(SCRIPT), device.platform.name, way],
+        [sys.executable, "-m", "tests.support.exit_script", device.platform.name, way],
         env=tree_first() | cold,
         capture_output=True,
         text=True,

@@ -10,9 +10,9 @@ import threading
 import time
 
 import pytest
-from processes import is_running, tree_first
 
 from pyclgemm.interruption import ended_as_by_hand, postponed
+from tests.support.processes import is_running, tree_first
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 

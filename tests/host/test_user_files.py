@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import tree_first
 
 from pyclgemm import FileError
 from pyclgemm.user_files import Purpose, append_line, check_writable, locked, write_whole
+from tests.support.processes import tree_first
 
 PURPOSE = Purpose("the list of fish", "name another pond")
 WRITERS = [write_whole, append_line]

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pyopencl as cl
 import pytest
-from gates import is_complete
 
 from pyclgemm import queue_blocker
 from pyclgemm.queue_blocker import QueueBlocker
+from tests.support.gates import is_complete
 
 
 def test_what_comes_after_waits(fresh_queue):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reference import DTYPES, random_array
 
 from pyclgemm import verification
 from pyclgemm.precision import resolve_precision
 from pyclgemm.verification import reference_parts
+from tests.support.reference import DTYPES, random_array
 
 
 def faults(a, b, result, dtype="float32", precision=None):

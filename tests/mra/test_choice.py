@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-from facts import cpu, gpu
 
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.tensors import TensorLayout, contiguous_stack
@@ -21,6 +20,7 @@ from pyclgemm.transform3d_codegen import generate_fused
 from pyclgemm.transform3d_configs import fused_config
 from pyclgemm.transform3d_layout import FusedConfig, FusedUnitConfig, held_tensor, unit_tiles
 from pyclgemm.typical import typical_traits
+from tests.support.facts import cpu, gpu
 
 ARCHITECTURES = (
     "sm_70", "sm_80", "sm_90", "gfx1100", "gfx90a", "gfx942", "x86-64-v2", "x86-64-v4",

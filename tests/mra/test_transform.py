@@ -10,9 +10,6 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from buffers import GuardedArray
-from gates import is_complete
-from tensor_reference import assert_transformed
 
 import pyclgemm
 from pyclgemm import transform3d_plan
@@ -20,6 +17,9 @@ from pyclgemm.device import traits_of
 from pyclgemm.transform3d_choice import LEVELS, TransformChoice
 from pyclgemm.transform3d_layout import FusedConfig
 from pyclgemm.transform3d_plan import build_transform, describe_transform
+from tests.support.buffers import GuardedArray
+from tests.support.gates import is_complete
+from tests.support.tensor_reference import assert_transformed
 
 SEPARATE = [level for level in LEVELS if level != "L6"]
 

@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import nvidia_compile
 import pyopencl.array as cl_array
 import pytest
-from buffers import GuardedArray
-from matrix_emulation import skip_without_emulation, without_units
-from tensor_reference import assert_transformed
 
 from pyclgemm import transform3d_codegen, transform3d_schedule
 from pyclgemm.kernel_source import KernelSource
@@ -26,6 +22,10 @@ from pyclgemm.transform3d_layout import FusedUnitConfig
 from pyclgemm.transform3d_plan import describe_transform
 from pyclgemm.transform3d_schedule import make_schedule
 from pyclgemm.typical import typical_traits
+from tests.support import nvidia_compile
+from tests.support.buffers import GuardedArray
+from tests.support.emulation.matrix import skip_without_emulation, without_units
+from tests.support.tensor_reference import assert_transformed
 
 #: Calls of the kernels, whose definition the emulation has changed.
 CALL = re.compile(r"multiply_accumulate\((?=y\d|sums\[|z,|&?c,)")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from buffers import Layout
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 
 from pyclgemm import CpuConfig, GemvConfig, XgemmDirectConfig
 from pyclgemm.cpu_orientation import problem_on
@@ -20,6 +18,8 @@ from pyclgemm.product import Product, make_product
 from pyclgemm.schedule import oriented
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
+from tests.support.buffers import Layout
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 
 pytestmark = pytest.mark.any_runtime
 

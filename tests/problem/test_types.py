@@ -13,12 +13,6 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from buffers import poisoning_allocator
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from facts import problem
-from matrix_emulation import emulated_units, skip_without_emulation
-from reference import assert_close, expected_gemm, random_array
-from test_families import BASES, DIRECT_CONFIGS, EVERY_FAMILY
 
 import pyclgemm
 from pyclgemm.codegen import generate_gemm
@@ -29,6 +23,12 @@ from pyclgemm.operands import check_dtype, check_scalar, result_dtype
 from pyclgemm.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
 from pyclgemm.prepare import check_supported
 from pyclgemm.typical import typical_traits
+from tests.support.buffers import poisoning_allocator
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.configs import BASES, DIRECT_CONFIGS, EVERY_FAMILY
+from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.facts import problem
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

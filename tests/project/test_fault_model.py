@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import tree_first
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.processes import ROOT, tree_first
+
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "fault-model.md").read_text(encoding="utf-8")
 
 
 def named_tests() -> list[str]:
-    return sorted(set(re.findall(r"`(tests/\w+\.py(?:::\w+)?)`", PAGE)))
+    return sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", PAGE)))
 
 
 @pytest.mark.parametrize("named", named_tests())

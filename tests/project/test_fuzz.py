@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processes import tree_first
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.processes import ROOT, tree_first
+
 LIMIT = 120
 
 
@@ -29,7 +29,7 @@ def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
 def fuzz_toy(toy: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a campaign of `fuzz_toy` for at most so many cases, and be quick about failures."""
     limits = ("--seconds", "60", "--seed", "3", "--jobs", "2", "--minimise", "20")
-    return fuzz("--campaign", f"tests.fuzz_toy:{toy}", *limits, *arguments)
+    return fuzz("--campaign", f"tests.support.fuzz_toy:{toy}", *limits, *arguments)
 
 
 def repeated_case(output: str) -> dict[str, Any]:
@@ -156,10 +156,10 @@ def test_another_seed_than_the_journals_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_with_its_totals(number: int) -> None:
-    command = [sys.executable, "-m", "tests.fuzz", "--campaign", "tests.fuzz_toy:Toy", "--seconds"]
+    toy = ("--campaign", "tests.support.fuzz_toy:Toy", "--seconds", "600", "--jobs", "2")
     process = subprocess.Popen(
-        [*command, "600", "--jobs", "2"], cwd=ROOT, env=tree_first(), stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "tests.fuzz", *toy],
+        cwd=ROOT, env=tree_first(), stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert process.stdout is not None
@@ -252,7 +252,7 @@ def test_allocations_are_poisoned(queue: Any, monkeypatch: pytest.MonkeyPatch) -
     import pyopencl as cl
     import pyopencl.array as cl_array
 
-    from tests.poisoned import poison_allocations
+    from tests.support.poisoned import poison_allocations
 
     monkeypatch.setattr(cl, "Buffer", cl.Buffer)
     poison_allocations()

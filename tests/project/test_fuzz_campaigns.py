@@ -5,20 +5,16 @@ from __future__ import annotations
 import importlib
 import itertools
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # `tests` as a package
-
-from tests.fuzz.campaign import Skipped  # noqa: E402
-from tests.fuzz.exact import device_names  # noqa: E402
-from tests.fuzz.faults import FAULTS, Faults  # noqa: E402
-from tests.fuzz.files import Files  # noqa: E402
-from tests.fuzz.memory import Memory  # noqa: E402
-from tests.fuzz.threads import Threads  # noqa: E402
+from tests.fuzz.campaign import Skipped
+from tests.fuzz.exact import device_names
+from tests.fuzz.faults import FAULTS, Faults
+from tests.fuzz.files import Files
+from tests.fuzz.memory import Memory
+from tests.fuzz.threads import Threads
 
 pytestmark = pytest.mark.skipif(
     not device_names(), reason="this machine offers no OpenCL device that works"

@@ -9,14 +9,14 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from checks import skip_if_refused
-from gates import Gate, is_complete
-from reference import assert_close, expected_gemm, random_array
-from test_families import CPU, DIRECT, GEMV, INDIRECT
 
 import pyclgemm
 from pyclgemm import launch_sequence
 from pyclgemm.enqueue import KernelLaunch
+from tests.support.checks import skip_if_refused
+from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
+from tests.support.gates import Gate, is_complete
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 SIZES = (13, 11, 40)
 

@@ -12,12 +12,12 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from processes import is_running
 
 from pyclgemm import build
 from pyclgemm.build import adopt_binary, build_kernel
 from pyclgemm.compile_pool import CompilePool
 from pyclgemm.kernel_source import KernelSource
+from tests.support.processes import is_running
 
 
 def source(text, name="answer"):

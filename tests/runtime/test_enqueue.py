@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyopencl as cl
 import pytest
-from gates import is_complete
 
 from pyclgemm import enqueue
 from pyclgemm.enqueue import KernelLaunch
+from tests.support.gates import is_complete
 
 SOURCE = "__kernel void add(__global int *x) { x[get_global_id(0)] += 1; }"
 

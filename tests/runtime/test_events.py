@@ -8,11 +8,11 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from checks import skip_if_refused
-from gates import Gate, is_complete
-from reference import assert_close, expected_gemm, random_array
 
 import pyclgemm
+from tests.support.checks import skip_if_refused
+from tests.support.gates import Gate, is_complete
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from checks import skip_if_refused
-from reference import assert_close, expected_gemm, random_array
-from test_families import INDIRECT
 
 import pyclgemm
+from tests.support.checks import skip_if_refused
+from tests.support.configs import INDIRECT
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from reference import assert_close, expected_gemm, random_array
 
 import pyclgemm
 from pyclgemm.prepared_calls import PreparedCalls
 from pyclgemm.queue_state import queue_state
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 THREADS = 4
 ROUNDS = 100

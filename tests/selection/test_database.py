@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from facts import cpu, gpu, smallest_gpu
-from reference import DTYPES
 
 import pyclgemm.database
 from pyclgemm.config import UNIT_FAMILIES, CpuConfig, XgemmConfig
@@ -28,6 +26,8 @@ from pyclgemm.json_text import MOST_BYTES
 from pyclgemm.precision import resolve_precision
 from pyclgemm.records import Entry, Match, Record, Source, Threshold
 from pyclgemm.resources import resource_folder
+from tests.support.facts import cpu, gpu, smallest_gpu
+from tests.support.reference import DTYPES
 
 BUILT_IN = sorted(
     path for path in resource_folder("databases").glob("*.json") if path.name != SCHEMA_FILE

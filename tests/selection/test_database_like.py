@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from facts import gpu
 
 from pyclgemm.config import GemvConfig, MatrixConfig, SmallConfig, WgmmaConfig, XgemmDirectConfig
 from pyclgemm.database import Database, load_database, read_file, save_file
@@ -22,6 +21,7 @@ from pyclgemm.trial import Outcome
 from pyclgemm.tuner import TuningResult
 from pyclgemm.tuning_result import make_file, save_result
 from pyclgemm.tuning_state import Standing
+from tests.support.facts import gpu
 
 HALF, BRAIN = ("float16", "F16_F16_F32"), ("bfloat16", "BF16_BF16_F32")
 H100 = gpu(fence_options="-cl-std=CL3.0", local_memory_bytes=229440, wgmma=True)

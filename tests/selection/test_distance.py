@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from facts import by_distance, problem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from pyclgemm.problem import MatrixLayout
 from pyclgemm.product_traits import ProductTraits, record_for, traits_of_problem, traits_of_record
 from pyclgemm.records import ALIGNED, Record
 from pyclgemm.shape_distance import distance
+from tests.support.facts import by_distance, problem
 
 TILE = CpuConfig(MR=4, NR=8, KC=256, VW=4)
 DIRECT = XgemmDirectConfig(

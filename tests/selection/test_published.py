@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
-from facts import gpu, problem, smallest_gpu
-from reference import DTYPES
 
 from pyclgemm.cli import main
 from pyclgemm.constraints import violations
@@ -18,6 +16,8 @@ from pyclgemm.records import Threshold
 from pyclgemm.resources import resource_folder
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
+from tests.support.facts import gpu, problem, smallest_gpu
+from tests.support.reference import DTYPES
 
 FOLDER = resource_folder("databases")
 FILES = [read_file(path) for path in sorted(FOLDER.glob("*.json")) if path.name != SCHEMA_FILE]

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from facts import cpu, gpu, problem
 
 from pyclgemm.config import CpuConfig, GemvConfig, MatrixConfig, XgemmDirectConfig
 from pyclgemm.database import Database
@@ -20,6 +19,7 @@ from pyclgemm.record_order import groups_of, in_order
 from pyclgemm.records import Entry, Match, Record, Source, Threshold
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
+from tests.support.facts import cpu, gpu, problem
 
 DIRECT = XgemmDirectConfig(
     WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from facts import cpu, gpu, problem
-from test_select import (
+from pyclgemm.config import MatrixConfig, SmallConfig
+from pyclgemm.database import Database
+from pyclgemm.database_file import DatabaseFile
+from pyclgemm.gemm_shape import GemmShape
+from pyclgemm.inquiry import choose
+from pyclgemm.packed_choice import packed_layout
+from pyclgemm.precision import resolve_precision
+from pyclgemm.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.select import select
+from pyclgemm.typical import typical_traits
+from tests.support.facts import cpu, gpu, problem
+from tests.support.selection import (
     CPU_FILE,
     DIRECT,
     GENERIC,
@@ -17,17 +27,6 @@ from test_select import (
     SQUARE,
     measured,
 )
-
-from pyclgemm.config import MatrixConfig, SmallConfig
-from pyclgemm.database import Database
-from pyclgemm.database_file import DatabaseFile
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.inquiry import choose
-from pyclgemm.packed_choice import packed_layout
-from pyclgemm.precision import resolve_precision
-from pyclgemm.records import Entry, Match, Record, Source, Threshold
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
 
 
 def test_a_batch_takes_the_record_of_a_batch_and_a_single_product_never_does():

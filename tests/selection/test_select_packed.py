@@ -5,22 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from facts import cpu, gpu, problem
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import DTYPES
-from test_select import (
-    CPU_FILE,
-    DATABASE,
-    DIRECT,
-    INDIRECT,
-    LARGE,
-    NARROW,
-    SQUARE,
-    devices,
-    file,
-    sizes,
-)
 
 from pyclgemm.config import CpuConfig
 from pyclgemm.constraints import violations
@@ -32,6 +18,20 @@ from pyclgemm.problem import PackedLayout
 from pyclgemm.records import Match, Record
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
+from tests.support.facts import cpu, gpu, problem
+from tests.support.reference import DTYPES
+from tests.support.selection import (
+    CPU_FILE,
+    DATABASE,
+    DIRECT,
+    INDIRECT,
+    LARGE,
+    NARROW,
+    SQUARE,
+    devices,
+    file,
+    sizes,
+)
 
 
 def packed(family, depth_block, width):

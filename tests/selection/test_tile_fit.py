@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 
 import pytest
-from facts import by_distance
 
 from pyclgemm import CpuConfig, XgemmDirectConfig
 from pyclgemm.config import GemvConfig
 from pyclgemm.product_traits import ProductTraits
 from pyclgemm.records import Record
 from pyclgemm.tile_fit import excess_octaves
+from tests.support.facts import by_distance
 
 TILE = XgemmDirectConfig(
     WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=4, VWND=2

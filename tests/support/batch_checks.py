@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-from buffers import GuardedArray, Layout, guarded_vector
-from checks import ROW, skip_if_refused, stored_shape
-from reference import assert_close, expected_gemm, random_array
 
 import pyclgemm
+from tests.support.buffers import GuardedArray, Layout, guarded_vector
+from tests.support.checks import ROW, skip_if_refused, stored_shape
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 #: How the matrices of a stack follow one another.
 STEPS = ("apart", "backwards", "interleaved", "shared", "one", "matrix")

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
-
-if not all(map(importlib.util.find_spec, ("click", "matplotlib", "pandas", "pyopencl", "rich"))):
-    pytest.skip("the benchmarks need click, matplotlib, pandas and rich", allow_module_level=True)
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import report
 from benchmarks.arithmetic import arithmetic_of

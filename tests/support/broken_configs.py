@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from test_config import (
+from tests.support.typical_configs import (
     CPU,
     DIRECT,
     GEMV,

@@ -9,13 +9,19 @@ from unittest.mock import patch
 import numpy as np
 import pyopencl as cl
 import pytest
-from buffers import GuardedArray, Layout, guarded_matrix, guarded_vector, poisoning_allocator
-from reference import assert_close, expected_gemm, random_array
 
 import pyclgemm
 from pyclgemm.constraints import violations
 from pyclgemm.device import traits_of
 from pyclgemm.problem import PackedLayout
+from tests.support.buffers import (
+    GuardedArray,
+    Layout,
+    guarded_matrix,
+    guarded_vector,
+    poisoning_allocator,
+)
+from tests.support.reference import assert_close, expected_gemm, random_array
 
 ROW = Layout()
 COLUMN = Layout("column")

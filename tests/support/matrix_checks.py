@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyopencl.array as cl_array
-from buffers import Layout
-from checks import ROW, check_gemm
-from reference import assert_close, expected_gemm
 
 import pyclgemm
 from pyclgemm.config import MatrixConfig
+from tests.support.buffers import Layout
+from tests.support.checks import ROW, check_gemm
+from tests.support.reference import assert_close, expected_gemm
 
 _IN_PARTS = "TF32_TF32_F32_X3"
 

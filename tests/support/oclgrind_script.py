@@ -16,11 +16,6 @@ from unittest.mock import patch
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
-from async_emulation import emulated_async_copies
-from checks import packed
-from reference import assert_close, expected_gemm, random_array
-from tensor_reference import assert_transformed
-from test_families import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 
 import pyclgemm
 from pyclgemm import device
@@ -29,6 +24,11 @@ from pyclgemm.problem import PackedLayout
 from pyclgemm.transform3d_choice import TransformChoice
 from pyclgemm.transform3d_layout import FusedConfig
 from pyclgemm.transform3d_plan import build_transform, describe_transform
+from tests.support.checks import packed
+from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
+from tests.support.emulation.async_copy import emulated_async_copies
+from tests.support.reference import assert_close, expected_gemm, random_array
+from tests.support.tensor_reference import assert_transformed
 
 CONFIGS = {
     "indirect": INDIRECT_CONFIGS,

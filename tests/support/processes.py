@@ -6,10 +6,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+#: The folder of the source tree.
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def tree_first(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """An environment whose Python imports this tree, and then what this process can."""
-    path = (str(Path(__file__).resolve().parent.parent), environment.get("PYTHONPATH"))
+    path = (str(ROOT), environment.get("PYTHONPATH"))
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from facts import cpu
-
 from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuner
 from pyclgemm.constraints import violations
 from pyclgemm.database import Database
@@ -14,6 +12,7 @@ from pyclgemm.database_file import DatabaseFile
 from pyclgemm.records import Entry, Match, Record, Source, Threshold
 from pyclgemm.trial import Outcome
 from pyclgemm.tuner import tune
+from tests.support.facts import cpu
 
 KNOWN = CpuConfig(MR=4, NR=32, KC=256, VW=16)
 OTHER = CpuConfig(MR=2, NR=32, KC=256, VW=16)

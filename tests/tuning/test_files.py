@@ -7,27 +7,24 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from processes import tree_first
 
 from pyclgemm.database import read_file
 from pyclgemm.records import Record
+from tests.support.processes import tree_first
 
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
-
-_STUB = Path(__file__).with_name("fuzz") / "stub_tuner.py"
 
 
 def start(home, *arguments):
     """Start the tuner; its measuring process asks no device."""
     folders = {name: str(home / name) for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")}
-    command = [sys.executable, str(_STUB), "tune", "--shapes", "64x64x64", *arguments]
+    stub = ("-m", "tests.fuzz.stub_tuner", "tune", "--shapes", "64x64x64")
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=tree_first() | folders,
+        [sys.executable, *stub, *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=tree_first() | folders,
     )  # fmt: skip
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from facts import cpu, gpu
-
 from pyclgemm import CpuConfig, tuning_log
 from pyclgemm.gemm_shape import GemmShape
 from pyclgemm.trial import Outcome
 from pyclgemm.tuning_log import Logged, TuningLog, user_log
+from tests.support.facts import cpu, gpu
 
 CONFIG = CpuConfig(MR=6, NR=16, KC=256, VW=8)
 LINES = [

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from facts import cpu, gpu, problem
 
-from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuning_result
+from pyclgemm import tuning_result
 from pyclgemm.config import MatrixConfig, WgmmaConfig
 from pyclgemm.database import Database, read_file, save_file
 from pyclgemm.database_file import DatabaseFile
@@ -21,35 +20,18 @@ from pyclgemm.tuner import TuningResult
 from pyclgemm.tuning_result import make_file, save_result
 from pyclgemm.tuning_state import Standing
 from pyclgemm.typical import typical_traits
-
-SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)
-LARGE = CpuConfig(MR=6, NR=64, KC=512, VW=16)
-BEST = CpuConfig(MR=12, NR=32, KC=512, VW=16)
-DIRECT = XgemmDirectConfig(
-    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
+from tests.support.facts import cpu, gpu, problem
+from tests.support.tuning_results import (
+    BEST,
+    DIRECT,
+    INDIRECT,
+    LARGE,
+    SHIPPED,
+    SMALL,
+    file,
+    laid_out,
+    result,
 )
-INDIRECT = XgemmConfig(
-    MWG=64, NWG=64, KWG=16, MDIMC=8, NDIMC=8, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4
-)
-
-
-def file(kind, records, threshold=None, match=None, path="shipped"):
-    entry = Entry("float32", "F32_F32_F32", tuple(records), threshold)
-    match = match or Match("generic", kind)
-    return DatabaseFile.make(Path(path), match, Source("default", "a test"), [entry])
-
-
-SHIPPED = Database(
-    ((file("cpu", [Record((1, 64, 1024), SMALL, 9.0), Record((512, 512, 512), LARGE, 99.0)]),),)
-)
-
-
-def result(best=BEST, shape=(512, 512, 512), traits=None, **changes):
-    shape = GemmShape.of(shape)
-    standing = Standing(shape, shape.problem("float32"))
-    if best is not None:
-        standing.note(best, Outcome("fine", 1e-3))
-    return TuningResult(traits or cpu(), "float32", "F32_F32_F32", (standing,), **changes)
 
 
 def records(file, dtype="float32"):
@@ -110,10 +92,6 @@ def test_only_what_the_library_uses_is_carried_over(tmp_path):
 def test_a_near_shape_is_superseded(tmp_path):
     made = make_file(result(shape=(600, 500, 512)), tmp_path / "mine.json", SHIPPED)
     assert set(records(made)) == {(600, 500, 512), (1, 64, 1024)}
-
-
-def laid_out(text, best=BEST):
-    return result(best, GemmShape.parse(text))
 
 
 def places(file):

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from facts import cpu, gpu, problem
-from test_tuning_result import (
+from pyclgemm.config import SmallConfig, SmallCpuConfig
+from pyclgemm.database import Database, read_file, save_file
+from pyclgemm.gemm_shape import GemmShape
+from pyclgemm.records import Match, Record, Threshold
+from pyclgemm.select import select
+from pyclgemm.tuner import TuningResult
+from pyclgemm.tuning_result import make_file, save_result
+from tests.support.facts import cpu, gpu, problem
+from tests.support.tuning_results import (
     BEST,
     DIRECT,
     INDIRECT,
@@ -16,14 +23,6 @@ from test_tuning_result import (
     laid_out,
     result,
 )
-
-from pyclgemm.config import SmallConfig, SmallCpuConfig
-from pyclgemm.database import Database, read_file, save_file
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.records import Match, Record, Threshold
-from pyclgemm.select import select
-from pyclgemm.tuner import TuningResult
-from pyclgemm.tuning_result import make_file, save_result
 
 SMALL_BATCH = SmallCpuConfig(MR=6, NR=16, VW=8)
 BEST_BATCH = SmallCpuConfig(MR=4, NR=32, VW=16)

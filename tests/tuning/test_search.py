@@ -7,12 +7,12 @@ import sys
 from dataclasses import replace
 
 import pytest
-from facts import cpu
 
 from pyclgemm.config import CpuConfig
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.search import Search
 from pyclgemm.search_space import search_space
+from tests.support.facts import cpu
 
 pytest.importorskip("optuna")
 

@@ -6,10 +6,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from facts import cpu, gpu, problem
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import DTYPES
 
 from pyclgemm.config import XgemmDirectConfig
 from pyclgemm.constraints import violations
@@ -17,6 +15,8 @@ from pyclgemm.database import load_database
 from pyclgemm.errors import ArgumentError
 from pyclgemm.precision import resolve_precision
 from pyclgemm.search_space import families_for, families_of, search_space, suits
+from tests.support.facts import cpu, gpu, problem
+from tests.support.reference import DTYPES
 
 AMPERE = replace(gpu(), local_memory_bytes=227 * 1024, fence_options="")
 DEVICES = [AMPERE, gpu(vendor="amd", architecture="gfx1030", name="RX 6800"), cpu()]

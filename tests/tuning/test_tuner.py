@@ -7,18 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from facts import cpu, problem
-from tuner_fakes import (
-    CPU_DATABASE,
-    GOAL,
-    KNOWN,
-    OTHER,
-    SHAPES,
-    Pretender,
-    cpu_seconds,
-    on_cpu,
-    pretended_run,
-)
 
 from pyclgemm.database import Database
 from pyclgemm.database_file import DatabaseFile
@@ -30,6 +18,18 @@ from pyclgemm.trial import Outcome
 from pyclgemm.tuner import tune
 from pyclgemm.tuning_result import make_file
 from pyclgemm.tuning_state import Standing, nearest
+from tests.support.facts import cpu, problem
+from tests.support.tuner_fakes import (
+    CPU_DATABASE,
+    GOAL,
+    KNOWN,
+    OTHER,
+    SHAPES,
+    Pretender,
+    cpu_seconds,
+    on_cpu,
+    pretended_run,
+)
 
 pytest.importorskip("optuna")
 

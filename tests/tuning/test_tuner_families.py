@@ -6,16 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from facts import cpu, gpu
-from tuner_fakes import (
-    CPU_DATABASE,
-    GPU_DATABASE,
-    SHAPES,
-    Pretender,
-    cpu_seconds,
-    file,
-    pretended_run,
-)
 
 from pyclgemm import search, tuning_stages
 from pyclgemm.config import SmallCpuConfig
@@ -26,6 +16,16 @@ from pyclgemm.select import select
 from pyclgemm.tuner import tune
 from pyclgemm.tuning_result import make_file
 from pyclgemm.tuning_state import Standing, nearest
+from tests.support.facts import cpu, gpu
+from tests.support.tuner_fakes import (
+    CPU_DATABASE,
+    GPU_DATABASE,
+    SHAPES,
+    Pretender,
+    cpu_seconds,
+    file,
+    pretended_run,
+)
 
 pytest.importorskip("optuna")
 

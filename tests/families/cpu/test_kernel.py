@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from buffers import Layout
-from checks import COLUMN, ROW, check_gemm, spoil_workspace
 
 from pyclgemm import CpuConfig
+from tests.support.buffers import Layout
+from tests.support.checks import COLUMN, ROW, check_gemm, spoil_workspace
 
 IN_PLACE = CpuConfig(MR=2, NR=16, KC=32, VW=8, PACKB=0)
 BY_ROWS_AND_BY_COLUMNS = pytest.mark.parametrize("b", [ROW, COLUMN], ids=["row", "column"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from facts import cpu
 
 from pyclgemm.config import CpuConfig
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.schedule import make_schedule
+from tests.support.facts import cpu
 
 IN_PLACE = CpuConfig(MR=1, NR=64, KC=128, VW=8, PACKB=0)
 

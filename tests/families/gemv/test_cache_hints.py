@@ -8,15 +8,15 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from async_emulation import STREAMED, emulated_async_copies
-from buffers import Layout
-from checks import COLUMN_ALIGNED, ROW_ALIGNED, check_gemm
-from facts import gpu
-from test_families import GEMV
 
 from pyclgemm.device import has_cache_hints
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.schedule import make_schedule
+from tests.support.buffers import Layout
+from tests.support.checks import COLUMN_ALIGNED, ROW_ALIGNED, check_gemm
+from tests.support.configs import GEMV
+from tests.support.emulation.async_copy import STREAMED, emulated_async_copies
+from tests.support.facts import gpu
 
 pytestmark = pytest.mark.any_runtime
 

@@ -6,11 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from batch_checks import check_batch
-from buffers import Layout
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 
-from pyclgemm.config import GemvUnitConfig
 from pyclgemm.database import load_database
 from pyclgemm.errors import ConfigError
 from pyclgemm.gemm_shape import GemmShape
@@ -19,19 +15,13 @@ from pyclgemm.problem import PackedLayout
 from pyclgemm.search_space import families_of, suits
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
+from tests.support.batch_checks import check_batch
+from tests.support.buffers import Layout
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.unit_configs import GEMV_UNIT as CONFIG
+from tests.support.unit_configs import GEMV_UNIT_CONFIGS as CONFIGS
 
 H100 = typical_traits("sm_90")
-CONFIG = GemvUnitConfig(MR=8, SUBGROUPS=2, VW=4, KWI=2)
-CONFIGS = {
-    "plain": CONFIG,
-    "narrow": replace(CONFIG, VW=2, KWI=1),
-    "wide": replace(CONFIG, VW=8),
-    "long runs": replace(CONFIG, KWI=4, SUBGROUPS=4),
-    "two fragments of rows": replace(CONFIG, MR=16, VW=2),
-    "one sub-group": replace(CONFIG, SUBGROUPS=1),
-    "streamed": replace(CONFIG, STREAMB=1),
-    "all at once": GemvUnitConfig(MR=16, SUBGROUPS=4, VW=8, KWI=4, STREAMB=1),
-}
 TYPES = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 
 

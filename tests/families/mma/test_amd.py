@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from matrix_emulation import emulated_units, skip_without_emulation
-from reference import assert_close, expected_gemm
 
 import pyclgemm
 from pyclgemm.config import MatrixConfig
@@ -27,6 +24,9 @@ from pyclgemm.schedule import make_schedule
 from pyclgemm.search_space import search_space
 from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.reference import assert_close, expected_gemm
 
 ARCHITECTURES = ("gfx1100", "gfx1200", "gfx90a", "gfx942")
 CONFIG = MatrixConfig(MWG=32, NWG=32, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2, GROUP_M=2)

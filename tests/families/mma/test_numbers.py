@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from reference import assert_close, expected_gemm
-from test_matrix_units import CONFIG, FLOAT32, SPLIT
 
 import pyclgemm
+from tests.support.reference import assert_close, expected_gemm
+from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
+from tests.support.unit_configs import MATRIX as CONFIG
+from tests.support.unit_configs import SPLIT_PRECISIONS as SPLIT
 
 # All operands lie alike, so that each precision's kernel is built once.
 

@@ -9,10 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batch_checks import check_batch
-from buffers import Layout
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from reference import assert_close, expected_gemm
 
 import pyclgemm
 from pyclgemm.config import MatrixConfig, XgemmDirectConfig
@@ -34,12 +30,15 @@ from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
 from pyclgemm.unit_refusal import unit_refusal
 from pyclgemm.unit_report import describe_unit
+from tests.support.batch_checks import check_batch
+from tests.support.buffers import Layout
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.reference import assert_close, expected_gemm
+from tests.support.unit_configs import ALIGNED
+from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
+from tests.support.unit_configs import MATRIX as CONFIG
 
 H100 = typical_traits("sm_90")
-CONFIG = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2, GROUP_M=2)
-SPLIT = ("TF32_TF32_F32_X3", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9")
-FLOAT32 = ("TF32_TF32_F32", "BF16_BF16_F32", *SPLIT)
-ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
 PRECISIONS = (
     ("float16", "F16_F16_F32"), ("float16", "F16_F16_F16"), ("bfloat16", "BF16_BF16_F32"),
     ("int8", "I8_I8_I32"),
@@ -326,7 +325,7 @@ def test_other_families_do_not_compute_in_a_units_precision(units: None, queue: 
 
 @pytest.mark.parametrize("name", FLOAT32)
 def test_the_documented_error_is_the_bound_of_the_tests(name: str) -> None:
-    from reference import _PARTS
+    from tests.support.reference import _PARTS
 
     precision = resolve_precision(name, "float32")
     assert (precision.terms, precision.product_error) == pytest.approx(_PARTS[name])

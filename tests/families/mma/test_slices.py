@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from buffers import Layout
-from checks import ROW_ALIGNED, STRIDED, check_gemm
-from matrix_checks import check_epilogue, check_infinities
-from test_matrix_units import ALIGNED, CONFIG
+
+from tests.support.buffers import Layout
+from tests.support.checks import ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.matrix_checks import check_epilogue, check_infinities
+from tests.support.unit_configs import ALIGNED
+from tests.support.unit_configs import MATRIX as CONFIG
 
 SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)
 

@@ -8,13 +8,6 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from batch_checks import check_batch
-from buffers import Layout
-from checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from facts import gpu
-from matrix_checks import check_epilogue, check_infinities
-from reference import assert_close, expected_gemm
-from test_matrix_units import CONFIG
 
 import pyclgemm
 from pyclgemm.config import WgmmaConfig
@@ -23,6 +16,13 @@ from pyclgemm.intensity import traffic_of
 from pyclgemm.schedule import make_schedule
 from pyclgemm.share import Share
 from pyclgemm.tile_fit import tiles_of
+from tests.support.batch_checks import check_batch
+from tests.support.buffers import Layout
+from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.facts import gpu
+from tests.support.matrix_checks import check_epilogue, check_infinities
+from tests.support.reference import assert_close, expected_gemm
+from tests.support.unit_configs import MATRIX as CONFIG
 
 SHARED = replace(CONFIG, FILL=3, STAGES=3)
 

@@ -6,9 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from buffers import Layout
-from checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from test_matrix_units import CONFIG
 
 from pyclgemm.database import Database
 from pyclgemm.errors import ConfigError
@@ -18,6 +15,9 @@ from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
 from pyclgemm.unit_refusal import unit_refusal
 from pyclgemm.unit_report import describe_packing
+from tests.support.buffers import Layout
+from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.unit_configs import MATRIX as CONFIG
 
 IN_PLACE = replace(CONFIG, KWG=32, UNALIGNED=1)
 

@@ -7,9 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from async_emulation import COPY, END_OF_GROUP, WAIT, emulated_async_copies, in_plain_c
-from buffers import Layout
-from checks import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyclgemm.constraints import violations
+from pyclgemm.device import has_async_copy
+from pyclgemm.inquiry import Inquiry, product_of
+from pyclgemm.schedule import make_schedule
+from tests.support.buffers import Layout
+from tests.support.checks import (
     COLUMN,
     COLUMN_ALIGNED,
     ROW,
@@ -19,15 +25,15 @@ from checks import (
     skip_if_refused,
     spoil_workspace,
 )
-from facts import gpu
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from test_families import DIRECT, DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS, TELLING_SIZES
-
-from pyclgemm.constraints import violations
-from pyclgemm.device import has_async_copy
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.schedule import make_schedule
+from tests.support.configs import DIRECT, DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS, TELLING_SIZES
+from tests.support.emulation.async_copy import (
+    COPY,
+    END_OF_GROUP,
+    WAIT,
+    emulated_async_copies,
+    in_plain_c,
+)
+from tests.support.facts import gpu
 
 pytestmark = pytest.mark.any_runtime
 

@@ -6,14 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm, spoil_workspace
-from facts import gpu
-from test_families import INDIRECT, TELLING_SIZES
 
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.launch import Schedule
 from pyclgemm.problem import PackedLayout
 from pyclgemm.schedule import make_schedule
+from tests.support.checks import (
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    check_gemm,
+    spoil_workspace,
+)
+from tests.support.configs import INDIRECT, TELLING_SIZES
+from tests.support.facts import gpu
 
 pytestmark = pytest.mark.any_runtime
 

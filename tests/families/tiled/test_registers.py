@@ -6,9 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from checks import check_gemm, skip_if_refused
-from facts import gpu
-from test_families import DIRECT, INDIRECT
 
 import pyclgemm
 from pyclgemm.constraints import violations
@@ -16,6 +13,9 @@ from pyclgemm.device import has_register_caps
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.kernel_source import KernelSource
 from pyclgemm.schedule import make_schedule
+from tests.support.checks import check_gemm, skip_if_refused
+from tests.support.configs import DIRECT, INDIRECT
+from tests.support.facts import gpu
 
 H100 = gpu(fence_options="-cl-std=CL3.0")
 RADEON = gpu(vendor="amd", architecture="gfx1100", fence_options="-cl-std=CL2.0")

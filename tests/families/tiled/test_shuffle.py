@@ -10,17 +10,6 @@ from typing import Any
 
 import pyopencl as cl
 import pytest
-from async_emulation import emulated_async_copies
-from checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from facts import gpu
-from shuffle_emulation import (
-    PTX,
-    USE,
-    by_sub_group_shuffle,
-    emulated_shuffles,
-    through_local_memory,
-)
-from test_families import DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 
 import pyclgemm
 from pyclgemm.constraints import violations
@@ -29,6 +18,17 @@ from pyclgemm.fragment_reader import part_start, part_width
 from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
 from pyclgemm.schedule import make_schedule
+from tests.support.checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.configs import DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
+from tests.support.emulation.async_copy import emulated_async_copies
+from tests.support.emulation.shuffle import (
+    PTX,
+    USE,
+    by_sub_group_shuffle,
+    emulated_shuffles,
+    through_local_memory,
+)
+from tests.support.facts import gpu
 
 pytestmark = pytest.mark.any_runtime
 

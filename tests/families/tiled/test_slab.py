@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from facts import problem
 
 from pyclgemm.config import XgemmConfig
 from pyclgemm.element import operand_type
 from pyclgemm.errors import ConfigError
 from pyclgemm.problem import MatrixLayout
 from pyclgemm.slab_reader import SlabReader, slab_reader
+from tests.support.facts import problem
 
 TILES = XgemmConfig(
     MWG=16, NWG=32, KWG=8, MDIMC=4, NDIMC=4, MDIMA=4, NDIMB=8, KWI=2, VWM=4, VWN=4, STAGES=2

@@ -8,11 +8,6 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from batch_checks import check_batch
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from reference import assert_close, expected_gemm
-from test_wgmma import ALIGNED, CASES, CONFIG
-from wgmma_emulation import warpgroups_of
 
 import pyclgemm
 from pyclgemm.config import WgmmaConfig
@@ -20,6 +15,13 @@ from pyclgemm.inquiry import Inquiry, product_of
 from pyclgemm.intensity import load_bytes
 from pyclgemm.schedule import make_schedule
 from pyclgemm.typical import typical_traits
+from tests.support.batch_checks import check_batch
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.emulation.wgmma import warpgroups_of
+from tests.support.reference import assert_close, expected_gemm
+from tests.support.unit_configs import ALIGNED
+from tests.support.unit_configs import WGMMA as CONFIG
+from tests.support.unit_configs import WGMMA_CASES as CASES
 
 LANES = replace(CONFIG, TMA=0)
 

@@ -9,10 +9,6 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from batch_checks import check_batch
-from checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from reference import assert_close, expected_gemm
-from wgmma_emulation import warpgroups_of
 
 import pyclgemm
 from pyclgemm.config import MatrixConfig, WgmmaConfig
@@ -28,11 +24,15 @@ from pyclgemm.select import select
 from pyclgemm.typical import typical_traits
 from pyclgemm.wgmma_codegen import local_bytes
 from pyclgemm.wgmma_results import PIECE_COLUMNS, staging_of
-
-CONFIG = WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, STAGES=2, GROUP_M=2)
-#: Rows of B, and of results of 2 bytes, are 64 bytes of a tile.
-NARROW = replace(CONFIG, NWG=32)
-ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
+from tests.support.batch_checks import check_batch
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.emulation.wgmma import warpgroups_of
+from tests.support.reference import assert_close, expected_gemm
+from tests.support.unit_configs import ALIGNED
+from tests.support.unit_configs import WGMMA as CONFIG
+from tests.support.unit_configs import WGMMA_CASES as CASES
+from tests.support.unit_configs import WGMMA_NARROW as NARROW
+from tests.support.unit_configs import WGMMA_PRECISIONS as PRECISIONS
 
 
 @pytest.mark.parametrize("config", [CONFIG, NARROW, replace(CONFIG, NWG=96)], ids=str)
@@ -80,18 +80,6 @@ def test_tiles(warpgroups: None, queue: Any, config: WgmmaConfig) -> None:
     # Several tiles for a work-group, a depth that no slab divides.
     aligned = {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "out": ROW_ALIGNED}
     check_gemm(queue, (300, 264, 330), "float16", config=config, **aligned)
-
-
-PRECISIONS = {
-    "float16": ("F16_F16_F32",),
-    "bfloat16": ("BF16_BF16_F32",),
-    "int8": ("I8_I8_I32",),
-    "float32": (
-        "TF32_TF32_F32", "TF32_TF32_F32_X3",
-        "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
-    ),
-}  # fmt: skip
-CASES = [(dtype, name) for dtype, names in PRECISIONS.items() for name in names]
 
 
 @pytest.mark.parametrize("config", [CONFIG, NARROW], ids=str)

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from buffers import Layout, guarded_matrix
-from checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from reference import ACTIVATIONS, Expected, assert_close, expected_gemm
-from test_wgmma import CONFIG, NARROW
 
 import pyclgemm
 from pyclgemm.config import WgmmaConfig
+from tests.support.buffers import Layout, guarded_matrix
+from tests.support.checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm
+from tests.support.unit_configs import WGMMA as CONFIG
+from tests.support.unit_configs import WGMMA_NARROW as NARROW
 
 
 @pytest.mark.parametrize("result", ["float16", "float32"])

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-import checks
 import pyopencl as cl
 import pytest
-from async_emulation import in_plain_c
 
 from pyclgemm import launch, prepare
 from pyclgemm.device import miscompiles_tiles, traits_of
 from pyclgemm.kernel_source import KernelSource
 from pyclgemm.matrix_unit import MatrixUnit
 from pyclgemm.matrix_units import required_unit
+from tests.support import checks
+from tests.support.emulation.async_copy import in_plain_c
 
 LOAD = re.compile(
     r'asm volatile\("ldmatrix\.sync\.aligned\.m8n8\.x4(?P<trans>\.trans)?\..*?"memory"\);',

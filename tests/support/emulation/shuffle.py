@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-import checks
-
 from pyclgemm import launch, prepare
 from pyclgemm.kernel_source import KernelSource
 from pyclgemm.probe import SHFL
+from tests.support import checks
 
 #: Work-items of a sub-group, as NVIDIA's devices have them.
 SIZE = 32

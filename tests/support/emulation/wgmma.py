@@ -2,7 +2,7 @@
 
 No CPU runtime lets work-items of a group wait for one another's memory, as these kernels do. So the
 generated text is compiled by clang for the host, its inline PTX replaced by calls of functions in
-``wgmma_emulation.c``, and run by threads.
+``wgmma.c``, and run by threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import checks
 import numpy as np
 import pyopencl as cl
 import pytest
@@ -30,6 +29,7 @@ import pytest
 from pyclgemm import launch_sequence, packing, prepare
 from pyclgemm.device import LOCAL_MEMORY_BYTES, traits_of
 from pyclgemm.kernel_source import KernelSource
+from tests.support import checks
 
 HERE = Path(__file__).parent
 
@@ -175,7 +175,7 @@ def _compiled(language: list[str], path: Path, stem: Path) -> str:
 @cache
 def _instructions() -> str:
     """The object file of what kernels call."""
-    return _compiled(["-x", "c"], HERE / "wgmma_emulation.c", _folder() / "emulation")
+    return _compiled(["-x", "c"], HERE / "wgmma.c", _folder() / "emulation")
 
 
 @cache
