@@ -17,10 +17,10 @@ import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python pac
 
 # isort: split
 import pyopencl as cl
-from gates import Gate
 
 from pyclgemm.discovery import FoundDevice, find_devices
 from pyclgemm.naming import is_software
+from tests.support.gates import Gate
 
 # A kernel's first use builds it, so a deadline would measure the compiler.
 _COMMON: dict[str, Any] = {
@@ -186,9 +186,8 @@ def traits(device: Any) -> Any:
 @pytest.fixture
 def units(device: Any, traits: Any) -> Iterator[None]:
     """A device of NVIDIA's that has matrix units, or a CPU that passes for one."""
-    from matrix_emulation import emulated_units, skip_without_emulation
-
     from pyclgemm.device import has_async_copy
+    from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 
     if has_async_copy(traits):
         yield
@@ -201,7 +200,7 @@ def units(device: Any, traits: Any) -> Iterator[None]:
 @pytest.fixture
 def warpgroups(queue: Any) -> Iterator[None]:
     """A device with warpgroup units, or with emulated ones."""
-    from wgmma_emulation import warpgroups_of
+    from tests.support.emulation.wgmma import warpgroups_of
 
     with warpgroups_of(queue):
         yield

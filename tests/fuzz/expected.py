@@ -34,7 +34,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.reference import COMPLEX_DTYPES, arithmetic_of, expected_gemm, transposed
+from tests.support.reference import COMPLEX_DTYPES, arithmetic_of, expected_gemm, transposed
 
 #: The largest numbers that do not become infinity as they are rounded for a matrix unit.
 _LARGEST_OPERANDS = {

@@ -9,7 +9,7 @@ from typing import Any
 from pyclgemm.config import FAMILIES
 from pyclgemm.device import DeviceTraits
 from pyclgemm.typical import typical_traits
-from tests.poisoned import poison_allocations
+from tests.support.poisoned import poison_allocations
 
 from .campaign import Case
 from .configurations import drawn_config, families, mutated

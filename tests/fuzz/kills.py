@@ -19,7 +19,7 @@ from pathlib import Path
 from pyclgemm.database import read_file
 from pyclgemm.errors import PyclgemmError
 from tests.fuzz.campaign import Case, Failure, Skipped
-from tests.processes import is_running, tree_first
+from tests.support.processes import is_running, tree_first
 
 #: Far enough apart that no tuner's record stands in for another one's.
 SHAPES = ("16x16x16", "80x80x80", "400x400x400", "2000x2000x2000")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from tests.buffers import GuardedArray, Layout
+from tests.support.buffers import GuardedArray, Layout
 
 from .campaign import Case, Failure
 from .values import drawn_values

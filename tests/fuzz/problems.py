@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from tests.poisoned import poison_allocations
+from tests.support.poisoned import poison_allocations
 
 from .campaign import BLOCK, Case
 from .devices import device_texts, traits_by_text

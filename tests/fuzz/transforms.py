@@ -10,8 +10,8 @@ import numpy as np
 
 import pyclgemm
 from pyclgemm.errors import UnsupportedError
-from tests.buffers import GuardedArray
-from tests.tensor_reference import assert_transformed
+from tests.support.buffers import GuardedArray
+from tests.support.tensor_reference import assert_transformed
 
 from .campaign import Case, Failure
 from .devices import queue_of

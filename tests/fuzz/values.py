@@ -7,7 +7,7 @@ import math
 import ml_dtypes
 import numpy as np
 
-from tests.reference import COMPLEX_DTYPES
+from tests.support.reference import COMPLEX_DTYPES
 
 #: Sorts of elements, with how often each is drawn.
 SORTS = {"uniform": 8, "integers": 6, "wide": 3, "special": 4, "large": 2, "tiny": 2}

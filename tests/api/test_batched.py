@@ -1,0 +1,276 @@
+"""gemm_batched: stacks and sequences of matrices, by every kernel family, against the reference."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+
+import pyclgemm
+from pyclgemm import (
+    SmallConfig,
+    SmallCpuConfig,
+)
+from tests.support.batch_checks import STEPS, check_batch
+from tests.support.buffers import Layout
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
+from tests.support.configs import BATCH_CONFIGS, INDIRECT
+from tests.support.reference import DTYPES, assert_close, expected_gemm, random_array
+
+SIZES = (37, 41, 45)
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
+def test_every_family(queue: Any, config: Any) -> None:
+    check_batch(queue, 5, SIZES, config=config, beta=0.5, c=STRIDED, bias=True)
+
+
+@pytest.mark.first_runtime
+@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
+def test_steps_of_every_family(queue: Any, config: Any) -> None:
+    steps = "backwards shared interleaved matrix"
+    check_batch(queue, 4, SIZES, config=config, a=COLUMN, beta=-1.5, c=ROW, steps=steps)
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("config", [BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]])
+@pytest.mark.parametrize("trans_a", [False, True])
+def test_narrow_results_which_a_cpu_transposes(queue: Any, config: Any, trans_a: bool) -> None:
+    check_batch(
+        queue, 4, (130, 3, 70), config=config, trans_a=trans_a, beta=0.5, c=STRIDED, bias=True,
+        activation="silu", steps="backwards shared interleaved apart",
+    )  # fmt: skip
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize(
+    "steps",
+    [
+        *(f"{step} apart" for step in STEPS),
+        *(f"apart {step}" for step in STEPS[1:]),
+        "backwards interleaved",
+        "shared shared",
+    ],
+)
+def test_how_matrices_follow_one_another(queue: Any, steps: str) -> None:
+    check_batch(queue, 3, (9, 12, 10), steps=f"{steps} apart apart")
+
+
+@pytest.mark.first_runtime
+@pytest.mark.parametrize("trans_b", ["N", "T"])
+@pytest.mark.parametrize("trans_a", ["N", "T", "C"])
+def test_transposed_complex_stacks(queue: Any, trans_a: str, trans_b: str) -> None:
+    check_batch(queue, 3, (9, 6, 11), "complex64", trans_a=trans_a, trans_b=trans_b, beta=2j,
+                c=COLUMN, steps="apart apart apart one")  # fmt: skip
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("out", [COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True)])
+def test_destinations(queue: Any, out: Layout) -> None:
+    check_batch(queue, 3, (9, 16, 11), out=out, in_place=True, beta=0.5, bias=True)
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type(queue: Any, require: Any, dtype: str) -> None:
+    require(dtype)
+    check_batch(queue, 3, (7, 5, 600), dtype)
+    if dtype == "float16":  # its sums wait in memory of their own between blocks of k
+        check_batch(queue, 4, (37, 41, 600), dtype, config=BATCH_CONFIGS["cpu"])
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3), (4, 5, 0)], ids=str)
+def test_zero_sizes(queue: Any, sizes: Any) -> None:
+    check_batch(queue, 3, sizes, beta=0.5, c=ROW)
+    check_batch(queue, 3, sizes, config=INDIRECT)
+
+
+@pytest.mark.first_runtime
+@pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3)], ids=str)
+@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
+def test_results_without_elements_in_every_family(queue: Any, config: Any, sizes: Any) -> None:
+    check_batch(queue, 3, sizes, config=config)
+
+
+@pytest.mark.parametrize("b", [(0, 4, 5), (1, 4, 5), (4, 5)], ids=str)
+def test_batch_of_none(queue: Any, b: Any) -> None:
+    out, event = pyclgemm.gemm_batched(
+        queue, np.ones((0, 3, 4), np.float32), np.ones(b, np.float32), return_event=True
+    )
+    assert out.shape == (0, 3, 5)
+    event.wait()
+
+
+def test_alpha_of_zero_reads_no_operand(queue: Any) -> None:
+    check_batch(queue, 3, (6, 7, 8), alpha=0, beta=2.0, c=ROW)
+
+
+@pytest.mark.any_runtime
+def test_shared_b_is_one_product(queue: Any, rng: Any) -> None:
+    a, b = random_array(rng, (6, 8, 10), "float32"), random_array(rng, (10, 12), "float32")
+    assert "48" not in str(pyclgemm.explain(queue, a, b).reason)  # it names the record's sizes
+    out = pyclgemm.gemm_batched(queue, a, b)
+    for number in range(6):
+        assert_close(out[number], expected_gemm(a[number], b))
+
+
+# Small products
+
+SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
+
+
+@pytest.mark.first_runtime
+@pytest.mark.parametrize("b", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
+@pytest.mark.parametrize("a", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
+def test_layouts_of_small_products(queue: Any, a: Layout, b: Layout) -> None:
+    # More products than the work-groups take without a rest; sums over vectors and over elements.
+    sizes = (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8)
+    check_batch(queue, 21, sizes, a=a, b=b, out=ROW_ALIGNED, config=SMALL)
+
+
+@pytest.mark.first_runtime
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)], ids=str
+)
+@pytest.mark.parametrize("config", [SMALL, SmallCpuConfig(MR=6, NR=32, VW=16)], ids=["gpu", "cpu"])
+def test_sizes_of_small_products(queue: Any, config: Any, sizes: Any) -> None:
+    check_batch(queue, 5, sizes, config=config, alpha=-0.5, beta=2.0, c=COLUMN, bias=True,
+                activation="relu")  # fmt: skip
+
+
+@pytest.mark.first_runtime
+@pytest.mark.parametrize("dtype", [*DTYPES, "float16 by half"])
+def test_types_of_small_products(queue: Any, require: Any, dtype: str) -> None:
+    dtype, _, by = dtype.partition(" ")
+    precision = "F16_F16_F16" if by else None
+    require(dtype, precision)
+    conjugated = "C" if dtype.startswith("complex") else "T"
+    check_batch(queue, 9, (6, 12, 8), dtype, config=SMALL, precision=precision, a=ROW_ALIGNED,
+                trans_b=conjugated, in_place=True, beta=0.5)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_many_small_products_take_kernels_of_their_own(queue: Any, traits: Any, dtype: str) -> None:
+    many, few = np.ones((64, 8, 8), dtype), np.ones((8, 8, 8), dtype)
+    small = "small_cpu" if traits.type == "cpu" else "small"
+    choice = pyclgemm.explain(queue, many, many)
+    assert (choice.path == small) == (small == "small" or dtype == "float32")
+    if choice.path == small:
+        assert "64 products of at most 64 rows, columns and depths" in choice.reason
+    assert pyclgemm.explain(queue, few, few).path not in ("small", "small_cpu")
+    check_batch(queue, 64, (8, 8, 8), dtype)
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes", "config", "message"),
+    [
+        (1, (8, 8, 8), SMALL, "it computes batches, and this is a single product"),
+        (3, (8, 65, 8), SMALL, "at most 64 rows, columns and depths, not (8, 65, 8)"),
+        (3, (64, 64, 64), SmallConfig(1, 1, 64), "4096 work-items, and a group has"),
+    ],
+)
+def test_what_small_kernels_cannot(
+    queue: Any, traits: Any, count: int, sizes: Any, config: Any, message: str
+) -> None:
+    if "work-items" in message and traits.max_work_group_size >= 4096:
+        pytest.skip("the device's groups are as large")
+    m, n, k = sizes
+    a, b = np.ones((count, m, k), np.float32), np.ones((count, k, n), np.float32)
+    with pytest.raises(pyclgemm.ConfigError, match=re.escape(message)):
+        pyclgemm.gemm_batched(queue, a, b, config=config)
+
+
+# Other forms of operands
+
+
+def test_numpy_in_numpy_out(queue: Any, rng: Any) -> None:
+    a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (3, 5, 6), "float32")
+    c = random_array(rng, (4, 6), "float32")
+    out = np.empty((3, 4, 6), np.float32)
+    assert pyclgemm.gemm_batched(queue, a, b, c, beta=1.0, out=out) is out
+    for number in range(3):
+        assert_close(out[number], expected_gemm(a[number], b[number], c, beta=1.0))
+
+
+@pytest.mark.any_runtime
+def test_packed_b(queue: Any, rng: Any) -> None:
+    a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (5, 6), "float32")
+    packed = pyclgemm.pack(queue, b)
+    apart = cl_array.to_device(queue, np.repeat(a, 2, axis=0))[::2]
+    for one in (cl_array.to_device(queue, a), apart):
+        out = pyclgemm.gemm_batched(queue, one, packed).get()
+        for number in range(3):
+            assert_close(out[number], expected_gemm(a[number], b))
+
+
+def test_plan_and_explain_take_stacks(queue: Any, rng: Any) -> None:
+    a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (3, 5, 6), "float32")
+    device_a, device_b = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
+    plan = pyclgemm.plan(queue, device_a, device_b)
+    assert plan.product.problem.batch == 3
+    assert pyclgemm.explain(queue, a, b).path == plan.choice.path
+    out = plan(device_a, device_b).get()
+    for number in range(3):
+        assert_close(out[number], expected_gemm(a[number], b[number]))
+
+
+# Errors
+
+ONES = np.ones((3, 4, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((ONES, ONES[:2]), {}, "a has 3 and b has 2 matrices: a batch needs as many of each"),
+        ((ONES, ONES[:, :3]), {}, "a is (4, 4) and b is (3, 4): a's columns (4) must equal"),
+        ((ONES, ONES), {"out": ONES[:2].copy()}, "out is (2, 4, 4), 2 matrices; the batch of a"),
+        ((ONES, ONES), {"out": ONES[0].copy()}, "out is (4, 4), 1 matrices; the batch of a and"),
+        ((ONES, ONES), {"out": ONES[:, :, :3].copy()}, "out is (4, 3); the product of a and b"),
+        ((ONES, ONES, ONES[:2]), {"beta": 1.0}, "c is (2, 4, 4), 2 matrices"),
+        ((ONES[np.newaxis], ONES), {}, "a is 4-D with shape (1, 3, 4, 4)"),
+        (([ONES[0], ONES[0, :2]], ONES[:2]), {}, "a[1] is (2, 4) and a[0] is (4, 4)"),
+        (([], ONES), {}, "a is an empty sequence"),
+        (([ONES], ONES), {}, "a[0] is (3, 4, 4)"),
+    ],
+)  # fmt: skip
+def test_shapes_that_do_not_fit(queue: Any, arguments: Any, options: Any, message: str) -> None:
+    with pytest.raises(pyclgemm.ShapeError, match=re.escape(message)):
+        pyclgemm.gemm_batched(queue, *arguments, **options)
+
+
+def test_types_that_do_not_fit(queue: Any) -> None:
+    with pytest.raises(pyclgemm.DtypeError, match=r"a\[1\] is a list"):
+        pyclgemm.gemm_batched(queue, [ONES[0], [1.0]], ONES[0])
+    with pytest.raises(pyclgemm.DtypeError, match=r"a\[1\] is a ndarray of float64 and a\[0\]"):
+        pyclgemm.gemm_batched(queue, [ONES[0], ONES[0].astype(np.float64)], ONES[0])
+    with pytest.raises(pyclgemm.ArgumentError, match="beta is 1.0 without c"):
+        pyclgemm.gemm_batched(queue, ONES, ONES, beta=1.0)
+
+
+def test_destination_that_overlaps(queue: Any) -> None:
+    whole = cl_array.zeros(queue, (6, 4, 4), np.float32)
+    a, out = whole[:3], whole[2:5]
+    with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with a"):
+        pyclgemm.gemm_batched(queue, a, whole[5], out=out)
+    scattered = [whole[0], whole[3], whole[1]]
+    with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with b"):
+        pyclgemm.gemm_batched(queue, whole[5], [whole[4], whole[1], whole[2]], out=scattered)
+    with pytest.raises(pyclgemm.ShapeError, match=r"out\[0\] and out\[2\] share memory"):
+        pyclgemm.gemm_batched(queue, whole[3:], whole[4], out=[whole[0], whole[1], whole[0]])
+    with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with a"):
+        pyclgemm.gemm_batched(queue, scattered, whole[5], out=scattered)
+    other = cl_array.zeros(queue, (4, 4), np.float32)
+    with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with a"):
+        # The first launch would write what the second one reads.
+        pyclgemm.gemm_batched(queue, [whole[0], other], whole[5], out=[other, whole[1]])
+    in_place = [whole[0], other.copy(), whole[2]]
+    pyclgemm.gemm_batched(queue, whole[3:], whole[4], in_place, beta=1.0, out=in_place)
+    flat = cl_array.Array(queue, (2, 4, 4), np.float32, strides=(16, 16, 4), data=whole.base_data)
+    with pytest.raises(pyclgemm.ShapeError, match="two of its matrices share memory"):
+        pyclgemm.gemm_batched(queue, whole[4:], whole[4:], out=flat)

@@ -1,0 +1,221 @@
+"""Operands, addend and destination of any strides and offset, with guards around each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pyclgemm
+from tests.support.buffers import GuardedArray, Layout
+from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
+from tests.support.reference import assert_close, expected_gemm, random_array
+
+pytestmark = pytest.mark.any_runtime
+
+SIZES = (23, 35, 41)
+
+BACKWARDS = Layout(flip_rows=True)
+MIRRORED = Layout(flip_rows=True, flip_columns=True)
+REPEATED = Layout("broadcast")
+
+#: The one index of these layouts that steps by one keeps doing so, whatever the gap.
+PLAIN_LAYOUTS = st.builds(
+    Layout,
+    order=st.sampled_from(["row", "column"]),
+    gap=st.integers(0, 9),
+    flip_rows=st.just(False),
+)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "out"),
+    [
+        (STRIDED, ROW, ROW),
+        (ROW, STRIDED, ROW),
+        (ROW, ROW, STRIDED),
+        (STRIDED, STRIDED, STRIDED),
+        (BACKWARDS, ROW, ROW),
+        (ROW, BACKWARDS, ROW),
+        (ROW, ROW, BACKWARDS),
+        (MIRRORED, MIRRORED, MIRRORED),
+        (COLUMN, MIRRORED, COLUMN),
+        (REPEATED, ROW, ROW),
+        (ROW, REPEATED, ROW),
+    ],
+    ids=lambda layout: f"{layout.order}{'-' * (layout.flip_rows + layout.flip_columns)}",
+)
+def test_strided_matrices(queue: Any, a: Layout, b: Layout, out: Layout) -> None:
+    check_gemm(queue, SIZES, a=a, b=b, out=out)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64"])
+def test_strided_matrices_of_other_types(queue: Any, require: Any, dtype: str) -> None:
+    require(dtype)
+    check_gemm(
+        queue, SIZES, dtype, a=STRIDED, b=MIRRORED, out=STRIDED, in_place=True, alpha=0.5, beta=2.0
+    )
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["own out", "in place"])
+def test_strided_addend(queue: Any, in_place: bool) -> None:
+    check_gemm(
+        queue,
+        SIZES,
+        c=None if in_place else MIRRORED,
+        out=STRIDED,
+        in_place=in_place,
+        alpha=-1.0,
+        beta=0.5,
+    )
+
+
+def test_repeated_rows_as_addend(queue: Any) -> None:
+    check_gemm(queue, SIZES, c=REPEATED, beta=1.0)
+
+
+@pytest.mark.parametrize("alignment", [1, 2, 4, 8, 16])
+def test_every_alignment(queue: Any, alignment: int) -> None:
+    layout = Layout(alignment=alignment)
+    check_gemm(queue, SIZES, a=layout, b=layout, out=layout)
+
+
+@given(
+    sizes=st.tuples(*[st.integers(1, 70)] * 3),
+    a=PLAIN_LAYOUTS,
+    b=PLAIN_LAYOUTS,
+    out=PLAIN_LAYOUTS,
+    backwards=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_leading_dimension(
+    queue: Any, sizes: Any, a: Layout, b: Layout, out: Layout, backwards: bool, seed: int
+) -> None:
+    def turned(layout: Layout) -> Layout:
+        leading = {"row": "flip_rows", "column": "flip_columns"}[layout.order]
+        return Layout(layout.order, layout.gap, **{leading: backwards})
+
+    check_gemm(queue, sizes, a=turned(a), b=turned(b), out=turned(out), seed=seed)
+
+
+@given(data=st.data(), sizes=st.tuples(*[st.integers(2, 50)] * 3), seed=st.integers(0, 2**32 - 1))
+def test_any_strides(queue: Any, data: Any, sizes: Any, seed: int) -> None:
+    m, n, k = sizes
+    rng = np.random.default_rng(seed)
+
+    def draw(rows: int, columns: int, name: str) -> GuardedArray:
+        column_stride = data.draw(st.integers(2, 5), label=f"{name}'s column stride")
+        gap = data.draw(st.integers(0, 7), label=f"{name}'s gap")
+        signs = data.draw(st.tuples(*[st.sampled_from([1, -1])] * 2), label=f"{name}'s signs")
+        lead = data.draw(st.integers(64, 80), label=f"{name}'s offset")
+        strides = (signs[0] * (columns * column_stride + gap), signs[1] * column_stride)
+        values = None if name == "out" else random_array(rng, (rows, columns), "float32")
+        return GuardedArray(queue, (rows, columns), "float32", strides, lead=lead, values=values)
+
+    a, b, c, out = draw(m, k, "a"), draw(k, n, "b"), draw(m, n, "c"), draw(m, n, "out")
+    pyclgemm.gemm(queue, a.array, b.array, c.array, beta=0.5, out=out.array)
+    assert_close(out.get(), expected_gemm(a.initial, b.initial, c.initial, beta=0.5))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.T,
+        lambda x: x[3:, 5:],
+        lambda x: x[::2, ::2],
+        lambda x: x[::-1],
+        lambda x: x[:, ::-1].T,
+    ],
+    ids=["T", "slice", "steps", "rows reversed", "columns reversed, T"],
+)
+def test_views_that_pyopencl_makes(queue: Any, rng: Any, view: Any) -> None:
+    host = random_array(rng, (40, 40), "float32")
+    base = cl_array.to_device(queue, host)
+    a, b = view(base), view(base).T
+    assert_close(pyclgemm.gemm(queue, a, b).get(), expected_gemm(view(host), view(host).T))
+
+
+def test_view_as_destination_through_its_parent(queue: Any, rng: Any) -> None:
+    host = random_array(rng, (30, 30), "float32")
+    parent = cl_array.to_device(queue, np.zeros((50, 50), np.float32))
+    operand = cl_array.to_device(queue, host)
+    pyclgemm.gemm(queue, operand, operand, out=parent[10:40, 15:45].T)
+    after = parent.get()
+    assert_close(after[10:40, 15:45].T, expected_gemm(host, host))
+    after[10:40, 15:45] = 0
+    assert not after.any()
+
+
+@pytest.mark.parametrize("which", ["row vector", "column vector"])
+def test_strides_that_no_second_entry_uses(queue: Any, rng: Any, which: str) -> None:
+    # The stride of an index of extent 1 may be anything, also zero or one that would overlap.
+    values = random_array(rng, (1, 33) if which == "row vector" else (33, 1), "float32")
+    for unused in (0, 1, 7, -3, 1000):
+        strides = (unused, 1) if which == "row vector" else (1, unused)
+        view = GuardedArray(queue, values.shape, "float32", strides, values=values)
+        out = GuardedArray(queue, (1, 1), "float32", (unused, unused))
+        options = {"trans_b": True} if which == "row vector" else {"trans_a": True}
+        pyclgemm.gemm(queue, view.array, view.array, out=out.array, **options)
+        assert_close(out.get(), expected_gemm(values, values, **options))
+
+
+# Operands that share a buffer
+
+
+def _interleaved(queue: Any, rng: Any) -> tuple[np.ndarray, Any]:
+    host = random_array(rng, (24, 72), "float32")
+    return host, cl_array.to_device(queue, host)
+
+
+def test_interleaved_columns_of_one_buffer(queue: Any, rng: Any) -> None:
+    host, base = _interleaved(queue, rng)
+    expected = expected_gemm(host[:, 0::3], host[:, 1::3])
+    before = host.copy()
+    pyclgemm.gemm(queue, base[:, 0::3], base[:, 1::3], out=base[:, 2::3])
+    after = base.get()
+    assert_close(after[:, 2::3], expected)
+    np.testing.assert_array_equal(after[:, 0::3], before[:, 0::3])
+    np.testing.assert_array_equal(after[:, 1::3], before[:, 1::3])
+
+
+def test_neighbouring_blocks_of_one_buffer(queue: Any, rng: Any) -> None:
+    host, base = _interleaved(queue, rng)
+    pyclgemm.gemm(queue, base[:, :24], base[:, 24:48], out=base[:, 48:])
+    assert_close(base.get()[:, 48:], expected_gemm(host[:, :24], host[:, 24:48]))
+
+
+def test_one_array_as_both_operands_and_addend(queue: Any, rng: Any) -> None:
+    host = random_array(rng, (25, 25), "float32")
+    x = cl_array.to_device(queue, host)
+    got = pyclgemm.gemm(queue, x, x, x, beta=1, trans_b=True)
+    assert_close(got.get(), expected_gemm(host, host, host, beta=1, trans_b=True))
+
+
+@pytest.mark.parametrize("operand", ["a", "b"])
+@pytest.mark.parametrize(
+    "shift", [(slice(0, 8), slice(0, 8)), (slice(7, 15), slice(7, 15))], ids=["same", "corner"]
+)
+def test_destination_over_an_operand_is_refused(queue: Any, operand: str, shift: Any) -> None:
+    base = cl_array.zeros(queue, (16, 16), np.float32)
+    other = cl_array.zeros(queue, (8, 8), np.float32)
+    arrays = {"a": other, "b": other, operand: base[:8, :8]}
+    with pytest.raises(pyclgemm.ArgumentError, match=rf"(?s)out.*\b{operand}\b|\b{operand}\b.*out"):
+        pyclgemm.gemm(queue, arrays["a"], arrays["b"], out=base[shift])
+
+
+def test_addend_that_half_overlaps_the_destination_is_refused(queue: Any) -> None:
+    base = cl_array.zeros(queue, (16, 16), np.float32)
+    other = cl_array.zeros(queue, (8, 8), np.float32)
+    with pytest.raises(pyclgemm.ArgumentError, match=r"\bc\b"):
+        pyclgemm.gemm(queue, other, other, base[:8, :8], beta=1, out=base[1:9, :8])
+
+
+def test_destination_whose_entries_coincide_is_refused(queue: Any) -> None:
+    out = GuardedArray(queue, (8, 8), "float32", (0, 1))
+    other = cl_array.zeros(queue, (8, 8), np.float32)
+    with pytest.raises(pyclgemm.ArgumentError, match=r"out.*share"):
+        pyclgemm.gemm(queue, other, other, out=out.array)

@@ -1,0 +1,136 @@
+"""The binding of CLBlast gives its results, and says what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+
+from benchmarks import clblast, cublas, factories
+from benchmarks.contenders import CLBLAST, NUMPY
+from pyclgemm.uniform import uniform
+
+COMPLEX = ("complex64", "complex128")
+
+
+@pytest.fixture(scope="module")
+def library() -> clblast.CLBlast:
+    try:
+        return clblast.load()
+    except clblast.CLBlastNotFoundError as error:
+        pytest.skip(str(error))
+
+
+def test_clblast_gives_the_product(library: clblast.CLBlast, queue: Any, rng: Any) -> None:
+    _check_clblast(library, queue, rng, "float32", False, False)
+
+
+# Each type has a routine of its own, each transposition a kernel: neither depends on the other
+# here, and CLBlast takes long to build them.
+@pytest.mark.first_runtime
+@pytest.mark.parametrize(
+    ("dtype", "trans_a", "trans_b"),
+    [
+        ("float16", True, True),
+        ("float64", False, True),
+        ("complex64", True, False),
+        ("complex128", True, True),
+    ],
+)
+def test_clblast_takes_every_type_and_transposition(
+    library: clblast.CLBlast, queue: Any, rng: Any, dtype: str, trans_a: bool, trans_b: bool
+) -> None:
+    _check_clblast(library, queue, rng, dtype, trans_a, trans_b)
+
+
+def _check_clblast(
+    library: clblast.CLBlast,
+    queue: Any,
+    rng: np.random.Generator,
+    dtype: str,
+    trans_a: bool,
+    trans_b: bool,
+) -> None:
+    m, n, k, padding = 7, 5, 11, 3
+
+    def matrix(rows: int, columns: int) -> tuple[np.ndarray, Any, Any]:
+        host = uniform(rng, (rows, columns + padding), dtype)
+        base = cl_array.to_device(queue, host)
+        return host[:, :columns].astype(complex), base[:, :columns], base
+
+    alpha, beta = (1.5 - 0.5j, 0.25 + 2j) if dtype in COMPLEX else (1.5, 0.25)
+    host_a, a, _ = matrix(*((k, m) if trans_a else (m, k)))
+    host_b, b, _ = matrix(*((n, k) if trans_b else (k, n)))
+    host_c, c, base = matrix(m, n)
+    before = base.get()
+    try:
+        library.gemm(queue, a, b, c, trans_a=trans_a, trans_b=trans_b, alpha=alpha, beta=beta)
+    except clblast.CLBlastError as error:
+        if error.status in (-2044, -2045):
+            pytest.skip(str(error))
+        raise
+    after = base.get()
+    op_a, op_b = host_a.T if trans_a else host_a, host_b.T if trans_b else host_b
+    wanted = alpha * op_a @ op_b + beta * host_c
+    bound = 8 * (k + 10) * np.finfo(dtype).eps * (np.abs(op_a) @ np.abs(op_b) + np.abs(host_c))
+    assert (np.abs(after[:, :n] - wanted) <= bound).all()
+    np.testing.assert_array_equal(after[:, n:], before[:, n:])
+
+
+@pytest.mark.first_runtime
+def test_clblast_takes_batches(library: clblast.CLBlast, queue: Any, rng: Any) -> None:
+    a, b = (uniform(rng, (3, *shape), "float32") for shape in ((7, 11), (5, 11)))
+    out = cl_array.zeros(queue, (3, 7, 5), np.float32)
+    library.gemm(
+        queue, cl_array.to_device(queue, a), cl_array.to_device(queue, b), out, trans_b=True
+    )
+    np.testing.assert_allclose(out.get(), a @ b.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="do not fit"):
+        library.prepare(queue, out, out[0], out)
+
+
+def test_clblast_refuses_what_it_cannot_express(library: clblast.CLBlast, queue: Any) -> None:
+    square = cl_array.zeros(queue, (4, 4), np.float32)
+    with pytest.raises(ValueError, match="4 bytes apart"):
+        library.prepare(queue, square[:, ::2], square[:2, :], square)
+    with pytest.raises(ValueError, match="do not fit"):
+        library.prepare(queue, square, square[:3, :], square)
+    with pytest.raises(ValueError, match="one of float16"):
+        library.prepare(queue, *[cl_array.zeros(queue, (4, 4), np.int32)] * 3)
+
+
+def test_a_failing_routine_says_why(library: clblast.CLBlast, queue: Any) -> None:
+    # A view into a buffer that is too small for the rows that it claims.
+    buffer = cl_array.zeros(queue, (4, 4), np.float32)
+    beyond = cl_array.Array(queue, (8, 4), np.float32, data=buffer.base_data)
+    with pytest.raises(clblast.CLBlastError, match="buffer of a is too small"):
+        library.gemm(queue, beyond, buffer, cl_array.zeros(queue, (8, 4), np.float32))
+
+
+def test_an_absent_clblast_is_a_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clblast, "_SONAMES", ("libnosuch.so",))
+    monkeypatch.setattr(clblast.ctypes.util, "find_library", lambda name: None)
+    with pytest.raises(clblast.CLBlastNotFoundError, match="--clblast PATH"):
+        clblast.load()
+    with pytest.raises(clblast.CLBlastNotFoundError, match="from nowhere.so"):
+        clblast.load("nowhere.so")
+
+
+def test_without_clblast_its_column_is_left_out(queue: Any) -> None:
+    said: list[str] = []
+    facts: dict[str, str] = {}
+    found = factories.make_factories(
+        [CLBLAST, NUMPY], queue.device, "nowhere.so", facts, said.append
+    )
+    assert list(found) == [NUMPY]
+    assert "nowhere.so" in said[0]
+    assert facts["clblast"] == "absent"
+
+
+def test_cublas_is_not_looked_for_without_its_gpu(queue: Any) -> None:
+    if cublas.is_nvidia_gpu(queue.device):
+        pytest.skip("this is an NVIDIA GPU")
+    with pytest.raises(cublas.CublasUnavailableError, match="no NVIDIA GPU"):
+        cublas.find_torch_device(queue.device)

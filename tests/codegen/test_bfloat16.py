@@ -1,0 +1,105 @@
+"""bfloat16: precisions that take it, and how a kernel loads and stores it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+import pytest
+
+import pyclgemm
+from pyclgemm.codegen import generate_gemm
+from pyclgemm.element import ElementType
+from pyclgemm.inquiry import Inquiry, product_of
+from pyclgemm.precision import resolve_precision
+from pyclgemm.typical import typical_traits
+from tests.support.configs import BASES
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+SINGLE = ElementType("float32", "float32")
+STORED = ElementType("bfloat16", "float32")
+#: Elements at a time, and whether they are aligned to so many.
+ACCESSES = [(1, True), (2, True), (2, False), (16, True), (16, False)]
+
+
+def test_bfloat16_operands_are_multiplied_as_they_are() -> None:
+    rounded = resolve_precision("BF16_BF16_F32", "float32")
+    stored = resolve_precision(None, "bfloat16")
+    assert stored.name == rounded.name
+    assert stored != rounded
+    assert (stored.product_error, rounded.product_error) == (0.0, 2 * 2.0**-8 + 2.0**-16)
+
+
+@pytest.mark.parametrize("suffix", ["_X3", "_X6", "_X9"])
+def test_bfloat16_has_nothing_to_split(suffix: str) -> None:
+    with pytest.raises(pyclgemm.DtypeError, match="multiplies float32; the operands are bfloat16"):
+        resolve_precision(f"BF16_BF16_F32{suffix}", "bfloat16")
+
+
+@pytest.fixture(scope="session")
+def conversions(context: Any) -> Any:
+    """A program with a kernel for each kind of load and of store."""
+    product = product_of(Inquiry(8, 8, 8, "bfloat16"))
+    gemm = generate_gemm(product.problem, BASES["direct"], typical_traits("sm_90")).text
+    function = gemm[gemm.index("static inline ushort bfloat16_of") :]
+    kernels = [function[: function.index("\n}\n") + 3]]
+    for width, aligned in ACCESSES:
+        for kind, source, target in (("load", STORED, SINGLE), ("store", SINGLE, STORED)):
+            position = f"get_global_id(0) * {width}"
+            value = source.load(f"from + {position}", width, aligned=aligned)
+            kernels.append(
+                f"__kernel void {kind}{width}_{aligned:d}(\n"
+                f"    const __global {source.stored} *from, __global {target.stored} *to)\n{{\n"
+                f"    const {source.vector(width)} x = {value};\n"
+                f"    {target.store('x', f'to + {position}', width, aligned=aligned)}\n}}\n"
+            )
+    return cl.Program(context, "\n".join(kernels)).build()
+
+
+def converted(queue: Any, program: Any, name: str, width: int, given: Any, wanted: Any) -> Any:
+    device_in = cl_array.to_device(queue, given)
+    device_out = cl_array.empty(queue, given.shape, wanted)
+    kernel = cl.Kernel(program, name)
+    kernel(queue, (given.size // width,), None, device_in.base_data, device_out.base_data)
+    return device_out.get()
+
+
+@pytest.mark.parametrize(("width", "aligned"), ACCESSES)
+def test_bfloat16_is_loaded_exactly(
+    queue: Any, conversions: Any, width: int, aligned: bool
+) -> None:
+    given = np.arange(2**16, dtype=np.uint16).view(BFLOAT16)  # every one
+    got = converted(queue, conversions, f"load{width}_{aligned:d}", width, given, np.float32)
+    right = given.astype(np.float32)
+    is_nan = np.isnan(right)
+    assert (np.isnan(got) == is_nan).all()
+    assert (got.view(np.uint32)[~is_nan] == right.view(np.uint32)[~is_nan]).all()
+
+
+@pytest.mark.parametrize(("width", "aligned"), ACCESSES)
+def test_bfloat16_is_rounded_to_nearest_even_as_it_is_stored(
+    queue: Any, conversions: Any, width: int, aligned: bool
+) -> None:
+    # Every bfloat16, and behind it what lies before, at and after the middle to the next one.
+    upper = np.arange(2**16, dtype=np.uint32)[:, None] << 16
+    lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    given = np.ravel(upper | lower).view(np.float32)
+    got = converted(queue, conversions, f"store{width}_{aligned:d}", width, given, BFLOAT16)
+    with np.errstate(all="ignore"):
+        right = given.astype(BFLOAT16)
+    is_nan = np.isnan(given)
+    assert (np.isnan(got) == is_nan).all()
+    assert (got.view(np.uint16)[~is_nan] == right.view(np.uint16)[~is_nan]).all()
+
+
+def test_arrays_of_bfloat16_live_on_the_device(queue: Any) -> None:
+    given = np.arange(6).astype(BFLOAT16).reshape(2, 3)
+    there = cl_array.to_device(queue, given)
+    assert there.dtype == BFLOAT16 == np.dtype("bfloat16")
+    assert (there.get() == given).all()
+    assert (there.T.get() == given.T).all()
+    assert not cl_array.zeros(queue, (2, 3), BFLOAT16).get().any()

@@ -1,0 +1,128 @@
+"""The text of kernels, without a device: laid out like C written by hand, and nothing in vain."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from pyclgemm.constraints import violations
+from pyclgemm.inquiry import Inquiry, product_of
+from pyclgemm.schedule import make_schedule, oriented
+from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
+from tests.support.facts import gpu
+
+GPU = gpu(
+    fence_options="-cl-std=CL3.0",
+    local_memory_bytes=2**17,
+    shuffle="shfl.sync",
+    sub_group_sizes=(32,),
+)
+EVERY_CONFIG = pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(config, id=f"{config.family}: {name}")
+        for configs in (INDIRECT_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, CPU_CONFIGS)
+        for name, config in configs.items()
+    ],
+)
+INQUIRIES = [
+    Inquiry(33, 31, 9),
+    Inquiry(64, 64, 64, trans_a="T", trans_b="T"),
+    Inquiry(64, 30, 0, reads_c=True),
+    Inquiry(5, 36, 20, reads_c=True, bias=True, activation="gelu"),
+    Inquiry(130, 3, 20, reads_c=True, bias=True, activation="relu"),
+    Inquiry(33, 32, 10, "float16", bias=True),
+    Inquiry(33, 32, 10, "complex64", trans_a="C", trans_b="C", reads_c=True),
+]
+
+
+def texts_of(config: Any) -> list[str]:
+    """All kernels of a configuration, as far as it is valid for the type."""
+    texts = []
+    for inquiry in INQUIRIES:
+        if not violations(config, inquiry.dtype, GPU):
+            product = oriented(product_of(inquiry), config, GPU)
+            launches = make_schedule(product, config, GPU).launches
+            texts += [launch.source.text for launch in launches]
+    assert texts
+    return texts
+
+
+def _code(text: str) -> str:
+    return re.sub(r"//.*", "", text)
+
+
+@EVERY_CONFIG
+def test_indented_by_its_braces(config: Any) -> None:
+    for text in texts_of(config):
+        depth = 0
+        continued = False
+        for line in text.splitlines():
+            code = _code(line).strip()
+            if code and not line.startswith("#") and not continued:
+                closing = len(code) - len(code.lstrip("}"))
+                indent = len(line) - len(line.lstrip())
+                in_signature = depth == 0 and indent == 4
+                assert indent == 4 * (depth - closing) or in_signature, line
+            depth += code.count("{") - code.count("}")
+            continued = line.endswith("\\")
+        assert depth == 0
+
+
+@EVERY_CONFIG
+def test_without_traces_of_the_template(config: Any) -> None:
+    for text in texts_of(config):
+        assert not re.search(r"\$\{|<%|</%|\bNone\b|\bTrue\b|\bFalse\b|UNDEFINED", text)
+        assert not re.search(r"^\s*(%|##)", text, re.MULTILINE)
+        assert not re.search(r"[ \t]+$", text, re.MULTILINE)
+        assert "\n\n\n" not in text
+        assert text.endswith("}\n")
+
+
+@EVERY_CONFIG
+def test_every_name_is_used(config: Any) -> None:
+    declared = r"^\s*(?:const )?(?:int|extent|long|bool|uint) (\w+) = "
+    for text in texts_of(config):
+        code = _code(text)
+        words = re.findall(r"\w+", code)
+        names = re.findall(r"#define (\w+)", code) + re.findall(declared, code, re.MULTILINE)
+        names += re.findall(r"^static inline \w+ (\w+)\(", code, re.MULTILINE)
+        unused = {name for name in names if words.count(name) < 2}
+        assert not unused
+
+
+@EVERY_CONFIG
+def test_no_condition_is_decided_beforehand(config: Any) -> None:
+    for text in texts_of(config):
+        code = _code(text)
+        assert not re.search(r"\bif \((?:true|false|[01])\)|\belse \{\s*\}", code)
+        assert not re.search(r"\{\s*\}", code), "a block without statements"
+        assert not re.search(r"^\s*;", code, re.MULTILINE), "a statement of nothing"
+
+
+@EVERY_CONFIG
+def test_the_head_names_formula_and_configuration(config: Any) -> None:
+    for text in texts_of(config):
+        formula, parameters = text.splitlines()[:2]
+        if formula.startswith("// out = "):  # and no packing
+            assert parameters == f"// {config.family}: {config}"
+
+
+def test_a_local_name_is_not_declared_twice_in_a_block() -> None:
+    # C would accept a shadow in an inner block; a reader would not.
+    for configs in (INDIRECT_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS):
+        for config in configs.values():
+            for text in texts_of(config):
+                blocks: list[set[str]] = [set()]
+                for line in _code(text).splitlines():
+                    found = re.match(
+                        r"\s*(?:const )?(?:int|extent|long|bool|element) (\w+)(?:\[.*\])* ?[=;]",
+                        line,
+                    )
+                    if found:
+                        assert found[1] not in blocks[-1]
+                        blocks[-1].add(found[1])
+                    for brace in re.findall(r"[{}]", line):
+                        blocks.append(set()) if brace == "{" else blocks.pop()

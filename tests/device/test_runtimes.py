@@ -1,0 +1,131 @@
+"""Finding runtimes that the loader misses; nothing here depends on what is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from pyclgemm import runtimes
+from tests.support.processes import tree_first
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """A library as the wheel would have it, on Linux."""
+    library = tmp_path / "lib" / runtimes.INTEL_LIBRARY
+    library.parent.mkdir()
+    library.touch()
+    monkeypatch.setattr(runtimes, "installed_intel_library", lambda: library)
+    monkeypatch.setattr(sys, "platform", "linux")
+    return library
+
+
+@pytest.fixture
+def registry(tmp_path):
+    folder = tmp_path / "vendors"
+    folder.mkdir()
+    (folder / "pocl.icd").write_text("libpocl.so.2\n")
+    return folder
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """`register_runtimes` as if it had not been called, with no variable set."""
+    for name in runtimes.LOADER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    runtimes.register_runtimes.cache_clear()
+    yield
+    runtimes.register_runtimes.cache_clear()
+
+
+def test_a_hidden_library_is_registered(wheel, registry):
+    assert runtimes.runtime_to_register({}, [registry]) == wheel
+
+
+@pytest.mark.parametrize("variable", runtimes.LOADER_VARIABLES)
+def test_a_users_choice_of_runtimes_stands(wheel, registry, variable):
+    assert runtimes.runtime_to_register({variable: "/somewhere"}, [registry]) is None
+
+
+def test_an_empty_variable_is_no_choice(wheel, registry):
+    assert runtimes.runtime_to_register({"OCL_ICD_VENDORS": ""}, [registry]) == wheel
+
+
+def test_nothing_to_do_off_linux(wheel, registry, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert runtimes.runtime_to_register({}, [registry]) is None
+
+
+def test_nothing_to_do_without_the_wheel(registry, monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.files", missing)
+    assert runtimes.installed_intel_library() is None
+    assert runtimes.runtime_to_register({}, [registry]) is None
+
+
+def test_a_runtime_that_the_system_registers_is_not_registered_twice(wheel, registry):
+    (registry / "intel.icd").write_text(f"{wheel}\n")
+    assert runtimes.runtime_to_register({}, [registry]) is None
+
+
+def test_an_entry_for_a_library_that_is_gone_does_not_count(wheel, registry):
+    (registry / "intel.icd").write_text(f"/gone/{runtimes.INTEL_LIBRARY}\n")
+    assert runtimes.runtime_to_register({}, [registry]) == wheel
+
+
+def test_first_call_sees_the_systems_entries_and_the_wheels(fresh, wheel, registry, monkeypatch):
+    (registry / "intel.icd").write_text(f"/gone/{runtimes.INTEL_LIBRARY}\n")
+    seen: dict[str, str] = {}
+
+    def first_call():
+        for entry in Path(os.environ["OCL_ICD_VENDORS"]).iterdir():
+            seen[entry.name] = entry.read_text().strip()
+
+    monkeypatch.setattr(runtimes, "system_registries", lambda: [registry])
+    monkeypatch.setattr(runtimes.cl, "get_platforms", first_call)
+    assert runtimes.register_runtimes() == wheel
+    assert seen == {"pocl.icd": "libpocl.so.2", "pyclgemm-intel.icd": str(wheel)}
+    assert "OCL_ICD_VENDORS" not in os.environ
+
+
+def test_it_works_once_and_never_raises(fresh, wheel, registry, monkeypatch):
+    calls = []
+
+    def failing():
+        calls.append(os.environ["OCL_ICD_VENDORS"])
+        raise RuntimeError("no platform")
+
+    monkeypatch.setattr(runtimes, "system_registries", lambda: [registry])
+    monkeypatch.setattr(runtimes.cl, "get_platforms", failing)
+    assert runtimes.register_runtimes() is None
+    assert runtimes.register_runtimes() is None
+    assert len(calls) == 1
+    assert "OCL_ICD_VENDORS" not in os.environ
+    assert not Path(calls[0]).exists()
+
+
+def test_the_real_wheel_is_visible_after_import(tmp_path):
+    if runtimes.installed_intel_library() is None:
+        pytest.skip("intel-opencl-rt is not installed")
+    environment = {k: v for k, v in os.environ.items() if k not in runtimes.LOADER_VARIABLES}
+    script = (
+        "import os, pyclgemm, pyopencl\n"
+        "assert 'OCL_ICD_VENDORS' not in os.environ\n"
+        "print([platform.name for platform in pyopencl.get_platforms()])"
+    )
+    names = subprocess.run(
+        [sys.executable, "-c", script],
+        env=tree_first(environment),
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert "Intel(R) OpenCL" in names

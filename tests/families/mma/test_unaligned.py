@@ -1,0 +1,99 @@
+"""Operands of matrix units that are read where they lie, whatever their alignment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pyclgemm.database import Database
+from pyclgemm.errors import ConfigError
+from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
+from pyclgemm.search_space import search_space
+from pyclgemm.select import select
+from pyclgemm.typical import typical_traits
+from pyclgemm.unit_refusal import unit_refusal
+from pyclgemm.unit_report import describe_packing
+from tests.support.buffers import Layout
+from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.unit_configs import MATRIX as CONFIG
+
+IN_PLACE = replace(CONFIG, KWG=32, UNALIGNED=1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "orders"),
+    [
+        ("float16", "F16_F16_F32", ("row", "row")),
+        ("float16", "F16_F16_F32", ("column", "column")),
+        ("float16", "F16_F16_F16", ("row", "column")),
+        ("bfloat16", "BF16_BF16_F32", ("column", "row")),
+        ("float32", "TF32_TF32_F32", ("row", "row")),
+        ("float32", "TF32_TF32_F32", ("column", "column")),
+        ("float64", "F64_F64_F64", ("row", "row")),
+        ("int8", "I8_I8_I32", ("row", "column")),
+        ("int8", "I8_I8_I32", ("row", "row")),  # B is packed: k must be contiguous
+    ],
+)
+@pytest.mark.parametrize("alignment", [1, 4])
+def test_any_alignment(
+    units: None, queue: Any, dtype: str, precision: str, orders: tuple[str, str], alignment: int
+) -> None:
+    """More than one slab, and rows that end within a vector."""
+    a, b = (Layout(order, alignment=alignment) for order in orders)
+    check_gemm(queue, (45, 39, 77), dtype, a=a, b=b, precision=precision, config=IN_PLACE)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"STAGES": 1}, {"KWG": 128, "SLICES": 2, "SUBGROUPS_M": 1}], ids=str
+)
+@pytest.mark.parametrize("alignments", [(1, 2), (8, 1)], ids=str)
+def test_alignments_differ(
+    units: None, queue: Any, changes: dict[str, int], alignments: tuple[int, int]
+) -> None:
+    """Whole tiles and slabs, and the epilogue behind them."""
+    a, b = (Layout(alignment=alignment) for alignment in alignments)
+    check_gemm(
+        queue, (64, 32, 256), "float16", a=a, b=b, c=ROW, bias=True, activation="relu",
+        alpha=3, beta=-2, config=replace(IN_PLACE, **changes),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (32, 32, 32), (3, 70, 5), (33, 1, 64)])
+def test_sizes(units: None, queue: Any, sizes: Any) -> None:
+    for layout in (ROW, COLUMN, ROW_ALIGNED):
+        check_gemm(queue, sizes, "float16", a=layout, b=layout, config=IN_PLACE)
+
+
+def test_what_is_strided_is_packed(units: None, queue: Any) -> None:
+    check_gemm(queue, (33, 35, 37), "float16", a=STRIDED, b=COLUMN, config=IN_PLACE)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "packed"), [("sm_90", "nothing"), ("gfx1100", "b (k is not contiguous in it)")]
+)
+def test_what_lies_as_units_read_it_is_not_packed(architecture: str, packed: str) -> None:
+    product = product_of(Inquiry(63, 61, 65, "float16"))
+    sources = kernel_sources(product, IN_PLACE, typical_traits(architecture))
+    names = [source.name for source in sources]
+    assert describe_packing(product.problem, IN_PLACE, names) == packed
+
+
+@pytest.mark.parametrize(
+    ("precision", "is_split"),
+    [("TF32_TF32_F32", False), ("TF32_TF32_F32_X3", True), ("BF16_BF16_F32", True)],
+)
+def test_what_is_split_as_it_is_packed_is_not_read_where_it_lies(
+    precision: str, is_split: bool
+) -> None:
+    h100 = typical_traits("sm_90")
+    problem = product_of(Inquiry(63, 61, 65, precision=precision)).problem
+    assert bool(unit_refusal(IN_PLACE, problem, h100)) == is_split
+    if is_split:
+        with pytest.raises(
+            ConfigError, match=f"UNALIGNED is 1; for {precision} operands are split"
+        ):
+            select(problem, h100, Database(()), IN_PLACE)
+    axes = search_space("matrix", "float32", h100, problem.precision).axes
+    assert axes["UNALIGNED"] == ((0,) if is_split else (0, 1))

@@ -1,0 +1,167 @@
+"""Signals end a command as Ctrl-C does, and no process outlives the one that started it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from pyclgemm.interruption import ended_as_by_hand, postponed
+from tests.support.processes import is_running, tree_first
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
+
+ENDING = [signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_is_ctrl_c_with_its_own_status(number):
+    kept = []
+    with pytest.raises(SystemExit) as caught, ended_as_by_hand():
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            kept.append("measured")
+    assert kept == ["measured"] and caught.value.code == 128 + number
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_a_second_signal_does_not_end_what_the_first_began():
+    kept = []
+    with pytest.raises(SystemExit) as caught, ended_as_by_hand():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            for number in ENDING:
+                signal.raise_signal(number)
+            kept.append("saved")
+    assert kept == ["saved"] and caught.value.code == 128 + signal.SIGTERM
+
+
+def test_what_was_not_asked_to_end_ends_as_before():
+    with pytest.raises(SystemExit) as caught, ended_as_by_hand():
+        raise SystemExit(3)
+    assert caught.value.code == 3
+    with pytest.raises(KeyboardInterrupt), ended_as_by_hand():
+        raise KeyboardInterrupt
+    with ended_as_by_hand():
+        pass
+
+
+def test_an_ignored_signal_stays_ignored():
+    old = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with ended_as_by_hand():
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
+def test_a_signal_waits_for_what_must_not_stop_half_way():
+    done = []
+    with pytest.raises(SystemExit) as caught, ended_as_by_hand():
+        with postponed():
+            signal.raise_signal(signal.SIGTERM)
+            done.append("saved")
+        done.append("too far")
+    assert done == ["saved"] and caught.value.code == 143
+
+
+def test_other_threads_handle_no_signals():
+    done = []
+
+    def work():
+        with ended_as_by_hand(), postponed():
+            done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [True]
+
+
+_FOLDERS = ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
+_COMMANDS = {
+    "ab": "--change KC=64 --shapes 256x256x256 --rounds 100000 --device 0 --base direct",
+    "precision": "256x256x256 --rounds 100000",
+    "profile": "256x256x256 --rounds 100000 --remeasure",
+    "demo": "",
+}
+
+
+@pytest.mark.parametrize("command", sorted(_COMMANDS))
+def test_every_long_command_ends_at_sigterm(command, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pyclgemm", command, *_COMMANDS[command].split()],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=tree_first() | dict.fromkeys(_FOLDERS, str(tmp_path)),
+    )  # fmt: skip
+    time.sleep(3)
+    process.terminate()
+    output, _ = process.communicate(timeout=60)
+    # -15: it was not even imported. -2: it was within `exec` of a text (an import of SciPy is, at
+    # times), after whose interruption CPython ends as by SIGINT, whatever comes later.
+    assert process.returncode in (143, -15, -2), output
+    assert "Traceback" not in output
+    assert not list(tmp_path.rglob("*.part"))
+
+
+_PARENT = """
+import sys, threading
+from pyclgemm.config import CpuConfig
+from pyclgemm.gemm_shape import GemmShape
+from pyclgemm.trial import Trial
+from pyclgemm.trial_process import TrialProcess
+
+worker = '''
+import time
+from pyclgemm import trial_worker
+def hang(self, trial):
+    time.sleep(1000)
+trial_worker.TrialBench.run = hang
+trial_worker.main()
+'''
+process = TrialProcess(None, "float32", None, [sys.executable, "-c", worker])
+print(process._process.pid, flush=True)
+process.run(Trial(GemmShape(8, 8, 8), CpuConfig(MR=4, NR=16, KC=128, VW=8)), 1000)
+"""
+
+
+@pytest.fixture
+def hanging():
+    """A process whose trial hangs, and the number of the process that measures it."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(_PARENT)],
+        stdout=subprocess.PIPE, text=True, env=tree_first(),
+    )  # fmt: skip
+    try:
+        yield parent, int(parent.stdout.readline())
+    finally:
+        parent.kill()
+        parent.communicate()
+
+
+def test_a_hanging_trial_ends_with_the_tuner(hanging):
+    parent, worker = hanging
+    time.sleep(0.5)
+    assert is_running(worker)
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while is_running(worker):
+        assert time.monotonic() < deadline, "the measuring process outlived the tuner"
+        time.sleep(0.05)
+
+
+def test_the_tuner_decides_when_its_trial_ends(hanging):
+    _, worker = hanging
+    for number in {signal.SIGINT, *ENDING}:
+        subprocess.run(["kill", f"-{int(number)}", str(worker)], check=True)
+    time.sleep(0.5)
+    assert is_running(worker)

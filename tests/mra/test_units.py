@@ -1,0 +1,122 @@
+"""Transforms of tensors by matrix units, with the instructions emulated; and what compilers say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+
+from pyclgemm import transform3d_codegen, transform3d_schedule
+from pyclgemm.kernel_source import KernelSource
+from pyclgemm.launch_sequence import LaunchSequence
+from pyclgemm.matrix_units_nvidia import nvidia_double_unit
+from pyclgemm.queue_state import queue_state
+from pyclgemm.tensors import contiguous_stack
+from pyclgemm.transform3d_choice import TransformChoice, TransformProblem, choose_transform
+from pyclgemm.transform3d_layout import FusedUnitConfig
+from pyclgemm.transform3d_plan import describe_transform
+from pyclgemm.transform3d_schedule import make_schedule
+from pyclgemm.typical import typical_traits
+from tests.support import nvidia_compile
+from tests.support.buffers import GuardedArray
+from tests.support.emulation.matrix import skip_without_emulation, without_units
+from tests.support.tensor_reference import assert_transformed
+
+#: Calls of the kernels, whose definition the emulation has changed.
+CALL = re.compile(r"multiply_accumulate\((?=y\d|sums\[|z,|&?c,)")
+
+
+def emulated(source: KernelSource, choice: TransformChoice) -> KernelSource:
+    """A kernel for a matrix unit in plain C; its group is one sub-group, whose barrier is all's."""
+    assert choice.unit and source.local_size[0] == choice.unit.lanes
+    named = re.sub(r"\bK\b", "EXTENT", source.text)  # the emulation has a K of its own
+    plain = without_units(replace(source, text=named), choice.unit)
+    text = CALL.sub("multiply_accumulate(exchange, ", plain.text)
+    return replace(plain, text=f"#define ITEMS {choice.unit.lanes}\n{text}")
+
+
+def check(
+    queue: Any, monkeypatch: Any, architecture: str, shape: tuple[int, int],
+    config: FusedUnitConfig | None, *, strided: bool = False,
+) -> None:  # fmt: skip
+    """Transform random tensors by emulated units of an architecture, and check the result."""
+    skip_without_emulation(queue.device)
+    count, k = shape
+    rng = np.random.default_rng(0)
+    host = rng.standard_normal((count, k, k, k)), rng.standard_normal((k, k))
+    tensors, matrix = (cl_array.to_device(queue, array) for array in host)
+    step = 2 if strided else 1
+    strides = (step * k**3, step * k * k, step * k, step)
+    out = GuardedArray(queue, host[0].shape, "float64", strides)
+    transform = describe_transform(tensors, matrix, out.array)
+    choice = choose_transform(transform.problem, typical_traits(architecture), "L4")
+    if config is not None:
+        unit = nvidia_double_unit(config.UNIT_M, config.UNIT_K)
+        choice = TransformChoice("L5", "fused unit", "", config, unit)
+    for name in ("generate_fused", "generate_contraction"):
+        generate = getattr(transform3d_codegen, name)
+        monkeypatch.setattr(
+            transform3d_schedule, name,
+            lambda *arguments, generate=generate: emulated(generate(*arguments), choice),
+        )  # fmt: skip
+    for module in (transform3d_codegen, transform3d_schedule):
+        monkeypatch.setattr(module, "UNIT_SUB_GROUPS", 1)
+    schedule = make_schedule(transform, choice, typical_traits(architecture))
+    sequence = LaunchSequence(queue_state(queue), None, schedule)
+    sequence.enqueue(tensors, matrix, out.array, None, None, 1.0, 0.0, None)
+    assert_transformed(out.get(), *host)
+
+
+@pytest.mark.parametrize(("architecture", "k"), [("sm_80", 6), ("sm_90", 9), ("gfx90a", 10)])
+def test_contractions(queue: Any, monkeypatch: Any, architecture: str, k: int) -> None:
+    check(queue, monkeypatch, architecture, (2, k), None)
+
+
+def fused(
+    m: int, depth: int, tensors: int, parts: int, slices: int, stages: int = 1
+) -> FusedUnitConfig:
+    return FusedUnitConfig(m, depth, tensors, parts, SUBGROUPS=1, SLICES=slices, STAGES=stages)
+
+
+@pytest.mark.parametrize(
+    ("k", "config", "strided"),
+    [
+        (8, fused(8, 4, tensors=2, parts=1, slices=3), False),
+        (10, fused(16, 4, tensors=1, parts=1, slices=2), False),
+        (7, fused(8, 4, tensors=2, parts=1, slices=1), True),
+        (16, fused(16, 16, tensors=1, parts=1, slices=1), False),
+        (13, fused(16, 8, tensors=1, parts=1, slices=2), False),
+        (12, fused(16, 16, tensors=1, parts=1, slices=1), False),  # depths are padded
+        (20, fused(16, 8, tensors=1, parts=1, slices=1), False),  # rows are padded
+        (20, fused(8, 4, tensors=1, parts=3, slices=1), False),
+        (10, fused(16, 4, tensors=2, parts=1, slices=1, stages=2), False),
+        (9, fused(16, 4, tensors=2, parts=1, slices=4, stages=2), False),  # 18 slices by fours
+        (18, fused(16, 4, tensors=1, parts=2, slices=1), True),
+        (16, fused(8, 4, tensors=1, parts=1, slices=1, stages=2), False),
+        (20, fused(16, 4, tensors=1, parts=1, slices=1), False),
+    ],
+)  # fmt: skip
+def test_fused(
+    queue: Any, monkeypatch: Any, k: int, config: FusedUnitConfig, strided: bool
+) -> None:
+    check(queue, monkeypatch, "sm_90", (3, k), config, strided=strided)
+
+
+@pytest.mark.parametrize(("k", "dtype"), [(8, "float64"), (16, "float64"), (16, "float32")])
+def test_nvidias_assembler_spills_nothing(k: int, dtype: str, tmp_path: Path) -> None:
+    if missing := nvidia_compile.missing():
+        pytest.skip(missing)
+    traits = typical_traits("sm_90")
+    layout = contiguous_stack(2048, k).layout
+    problem = TransformProblem(2048, k, dtype, layout, layout)
+    source = transform3d_codegen.generate_fused(problem, choose_transform(problem, traits), traits)
+    assembled = nvidia_compile.assemble(source, tmp_path)
+    assert assembled.spilled == 0
+    # Two groups at least run side by side.
+    assert 2 * assembled.registers * source.local_size[0] <= 64 * 1024
+    assert 2 * assembled.local_bytes <= traits.local_memory_bytes

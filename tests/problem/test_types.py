@@ -1,0 +1,346 @@
+"""Element types: which go together, results of another type than the operands', and bfloat16."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import ml_dtypes
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+import pytest
+
+import pyclgemm
+from pyclgemm.codegen import generate_gemm
+from pyclgemm.config import MatrixConfig
+from pyclgemm.device import has_async_copy, traits_of
+from pyclgemm.inquiry import Inquiry, product_of
+from pyclgemm.operands import check_dtype, check_scalar, result_dtype
+from pyclgemm.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
+from pyclgemm.prepare import check_supported
+from pyclgemm.typical import typical_traits
+from tests.support.buffers import poisoning_allocator
+from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.configs import BASES, DIRECT_CONFIGS, EVERY_FAMILY
+from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.facts import problem
+from tests.support.reference import assert_close, expected_gemm, random_array
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def array(dtype: Any) -> Any:
+    return np.empty((2, 2), dtype)
+
+
+# ------------------------------------------------------------------ which types go together
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_result_is_of_the_operands_type_unless_something_asks_for_another(dtype: str) -> None:
+    own = {"int8": "int32"}.get(dtype, dtype)
+    assert result_dtype(dtype, out=None, c=None, bias=None) == own
+    assert result_dtypes(dtype)[0] == own
+    assert result_dtype(dtype, out=None, c=array(own), bias=None) == own
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["out", "c", "bias"])
+def test_any_array_of_the_result_decides(dtype: str, name: str) -> None:
+    assert result_dtype(dtype, **{name: array(np.float32)}) == "float32"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "asked"),
+    [
+        ("float16", "bfloat16"), ("float16", "float64"), ("bfloat16", "float16"),
+        ("float32", "float16"), ("float64", "float32"), ("complex64", "complex128"),
+        ("int8", "int8"), ("int8", "float32"), ("float32", "int32"),
+    ],
+)  # fmt: skip
+def test_pairs_that_do_not_exist(dtype: str, asked: str) -> None:
+    wanted = " or ".join(result_dtypes(dtype))
+    with pytest.raises(
+        pyclgemm.DtypeError, match=f"out is {asked} and a is {dtype}; the result .* is {wanted}"
+    ):
+        result_dtype(dtype, out=array(asked))
+
+
+def test_arrays_of_the_result_must_agree() -> None:
+    with pytest.raises(pyclgemm.DtypeError, match="c is float16 and out is float32"):
+        result_dtype("float16", out=array(np.float32), c=array(np.float16))
+    with pytest.raises(pyclgemm.DtypeError, match="bias is float32 and c is float16"):
+        result_dtype("float16", out=None, c=array(np.float16), bias=array(np.float32))
+
+
+def test_int32_is_a_result_and_no_operand() -> None:
+    check_dtype("out", np.dtype(np.int32))
+    with pytest.raises(pyclgemm.DtypeError, match="a is int32; element types taken are .*int8"):
+        check_dtype("a", np.dtype(np.int32))
+    with pytest.raises(pyclgemm.DtypeError, match="bias is int8; element types taken"):
+        check_dtype("bias", np.dtype(np.int8))
+
+
+def test_the_type_of_the_result_is_part_of_the_problem() -> None:
+    plain = problem(4, 4, 4, "float16")
+    assert plain.result_dtype == "float16"
+    assert plain.types == "float16"
+    mixed = replace(plain, result_dtype="float32")
+    assert mixed != plain
+    assert hash(mixed) != hash(plain)
+    assert replace(mixed, m=5).result_dtype == "float32"
+    assert problem(4, 4, 4, "int8").types == "int8 -> int32"
+
+
+def test_generated_sources_name_both_types() -> None:
+    traits = typical_traits("gfx1030")
+    product = product_of(Inquiry(8, 8, 8, "float16", result_dtype="float32"))
+    text = generate_gemm(product.problem, BASES["direct"], traits).text
+    assert "float16 -> float32, F16_F16_F32" in text.splitlines()[0]
+    assert "const __global half *restrict a" in text
+    assert "__global float *out" in text
+
+
+def test_nvidia_reads_halves_that_it_computes_with_as_any_memory() -> None:
+    """Its compiler has no read-only load of four halves."""
+    for precision, wanted in (("F16_F16_F16", "half *a"), ("F16_F16_F32", "half *restrict a")):
+        product = product_of(Inquiry(8, 8, 8, "float16", precision=precision))
+        text = generate_gemm(product.problem, BASES["direct"], typical_traits("sm_75")).text
+        assert f"const __global {wanted}" in text
+
+
+# ------------------------------------------------------------------------------- precisions
+
+
+def test_an_algorithm_names_all_types_that_it_takes() -> None:
+    with pytest.raises(pyclgemm.DtypeError, match="multiplies float32 or bfloat16; .* float16"):
+        resolve_precision("BF16_BF16_F32", "float16")
+    with pytest.raises(pyclgemm.DtypeError, match="multiplies int8; the operands are float32"):
+        resolve_precision("I8_I8_I32", "float32")
+
+
+def test_tf32_is_held_to_elements_that_are_cut_off() -> None:
+    a = np.nextafter(np.float32(1 + 2.0**-10), np.float32(0))  # all that is cut off is ones
+    cut = (np.array([a]).view(np.uint32) & 0xFFFFE000).view(np.float32)[0]
+    error = 1 - float(cut) ** 2 / float(a) ** 2
+    stated = resolve_precision("TF32_TF32_F32", "float32").product_error
+    assert 0.99 * stated < error + 4 * 2.0**-20 and error <= stated
+
+
+@pytest.mark.parametrize("dtype", UNIT_DTYPES)
+@pytest.mark.parametrize("architecture", ["sm_70", "x86-64-v4", "gfx1030"])
+def test_types_for_devices_with_units(dtype: str, architecture: str) -> None:
+    precision = resolve_precision(None, dtype)
+    assert precision.needs_matrix_unit
+    traits = typical_traits(architecture)
+    with pytest.raises(pyclgemm.UnsupportedError, match=f"(?=.*{dtype})(?=.*{architecture})"):
+        check_supported(dtype, precision, traits)
+
+
+@pytest.mark.parametrize("dtype", UNIT_DTYPES)
+def test_a_device_without_units_refuses_their_types(queue: Any, traits: Any, dtype: str) -> None:
+    x = np.ones((4, 4), dtype)
+    try:
+        check_supported(dtype, resolve_precision(None, dtype), traits)
+    except pyclgemm.UnsupportedError:
+        for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain):
+            with pytest.raises(pyclgemm.UnsupportedError, match=f"the operands are {dtype}"):
+                function(queue, x, x)
+        with pytest.raises(pyclgemm.UnsupportedError, match=f"the operands are {dtype}"):
+            pyclgemm.pack(queue, x)
+    else:
+        pytest.skip(f"{traits.name} has units")
+
+
+# ------------------------------------------------------------------------ scalars of integers
+
+
+@pytest.mark.parametrize("value", [3, -2.0, np.int64(7), np.float32(5), -(2**31), 2**31 - 1])
+def test_integers_that_int8_operands_are_multiplied_by(value: Any) -> None:
+    found = check_scalar("alpha", value, "int8")
+    assert type(found) is int
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    "value", [0.5, math.inf, math.nan, 2**31, -(2**31) - 1, 1e300, np.float16(0.1)]
+)
+def test_numbers_that_they_are_not(value: Any) -> None:
+    with pytest.raises(pyclgemm.DtypeError, match="beta is .* operands are int8; an integer"):
+        check_scalar("beta", value, "int8")
+
+
+def test_a_fraction_is_refused_by_gemm_and_plan(queue: Any) -> None:
+    x = cl_array.to_device(queue, np.ones((4, 4), np.int8))
+    for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain):
+        with pytest.raises(pyclgemm.DtypeError, match="alpha is 0.5 and the operands are int8"):
+            function(queue, x, x, alpha=0.5)
+
+
+def test_integers_have_relu_alone(queue: Any) -> None:
+    x = np.ones((4, 4), np.int8)
+    with pytest.raises(pyclgemm.UnsupportedError, match="activation is 'gelu'.*int8.*relu"):
+        pyclgemm.gemm(queue, x, x, epilogue=pyclgemm.Epilogue(activation="gelu"))
+
+
+# -------------------------------------------------------- float16 operands, a float32 result
+
+
+@EVERY_FAMILY
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "out": ROW_ALIGNED, "in_place": True, "bias": True,
+         "activation": "tanh"},
+        {"a": COLUMN_ALIGNED, "b": COLUMN, "out": COLUMN, "c": ROW},
+        {"a": STRIDED, "b": ROW, "out": STRIDED, "c": STRIDED, "bias": True},
+    ],
+    ids=["aligned, in place", "column", "strided"],
+)  # fmt: skip
+def test_a_float32_result_of_float16_operands(queue: Any, config: Any, options: Any) -> None:
+    """To float32's bound, which rounding to float16 anywhere would break."""
+    sizes = (37, 41, 70)  # more than one block of k, so that sums wait in memory
+    check_gemm(
+        queue, sizes, "float16", result="float32", config=config, alpha=0.3, beta=-1.7, **options
+    )
+
+
+def test_sums_that_are_shared_on_the_way_to_a_float32_result(queue: Any) -> None:
+    config = DIRECT_CONFIGS["all at once"]
+    check_gemm(queue, (37, 41, 70), "float16", result="float32", config=config, b=COLUMN)
+
+
+@pytest.mark.parametrize("config", [BASES["direct"], BASES["cpu"]], ids=["direct", "cpu"])
+def test_a_float32_result_of_half_arithmetic(
+    queue: Any, traits: Any, require: Any, config: Any
+) -> None:
+    require("float16", "F16_F16_F16")
+    if config.family == "cpu" and traits.type != "cpu":
+        pytest.skip("the cpu family takes vectors of halves, which GPU compilers may lack")
+    x = np.full((5, 3), 2.0**-7, np.float16)
+    y = np.full((3, 4), 1.0, np.float16)
+    out = np.zeros((5, 4), np.float32)
+    # Sums of 3 * 2^-7 are exact in half; a third of them is not.
+    pyclgemm.gemm(queue, x, y, alpha=1 / 3, out=out, precision="F16_F16_F16", config=config)
+    np.testing.assert_allclose(out, 2.0**-7, rtol=2.0**-22)
+
+
+@pytest.fixture
+def halves(rng: Any) -> Any:
+    return random_array(rng, (9, 12), "float16"), random_array(rng, (12, 7), "float16")
+
+
+def test_every_way_to_ask(queue: Any, halves: Any, rng: Any) -> None:
+    a, b = halves
+    c = random_array(rng, (9, 7), "float32")
+    bias = random_array(rng, (7,), "float32")
+    with_c = expected_gemm(a, b, c, beta=2.0, result="float32")
+    with_bias = expected_gemm(a, b, bias=bias, result="float32")
+    plain = expected_gemm(a, b, result="float32")
+
+    out = np.empty((9, 7), np.float32)
+    assert pyclgemm.gemm(queue, a, b, out=out) is out
+    assert_close(out, plain)
+    got = pyclgemm.gemm(queue, a, b, c, beta=2.0)
+    assert got.dtype == np.float32
+    assert_close(got, with_c)
+    got = pyclgemm.gemm(queue, a, b, epilogue=pyclgemm.Epilogue(bias))
+    assert got.dtype == np.float32
+    assert_close(got, with_bias)
+    # An addend that is not read still has the result's type.
+    got = pyclgemm.gemm(queue, a, b, np.full_like(c, np.nan), beta=0.0)
+    assert got.dtype == np.float32
+    assert_close(got, plain)
+    assert pyclgemm.gemm(queue, a, b).dtype == np.float16
+
+
+def test_plans_layers_and_matmul(queue: Any, halves: Any) -> None:
+    a, b = (cl_array.to_device(queue, x) for x in halves)
+    plain = expected_gemm(*halves, result="float32")
+    out = cl_array.empty(queue, (9, 7), np.float32)
+    ready = pyclgemm.plan(queue, a, b, out=out)
+    assert "float16 -> float32" in str(ready.choice)
+    assert "float16" not in str(pyclgemm.explain(queue, a, b))
+    got = ready(a, b)
+    assert got.dtype == np.float32
+    assert_close(got.get(), plain)
+    with pytest.raises(pyclgemm.DtypeError, match="out is float16; this plan was made for float32"):
+        ready(a, b, out=cl_array.empty(queue, (9, 7), np.float16))
+
+    layer = pyclgemm.DenseLayer(queue, b)
+    assert layer(a).dtype == np.float16
+    assert_close(layer(a, out=out).get(), plain)
+
+    assert_close(pyclgemm.matmul(a, b, out=out).get(), plain)
+    host = np.empty((9, 7), np.float32)
+    assert_close(pyclgemm.matmul(*halves, queue=queue, out=host), plain)
+    with pytest.raises(pyclgemm.DtypeError, match="out is float64 and a is float16"):
+        pyclgemm.matmul(*halves, queue=queue, out=host.astype(np.float64))
+
+
+def test_offsets_count_in_each_arrays_own_elements(queue: Any, halves: Any) -> None:
+    a, b = halves
+    rows = cl_array.to_device(queue, np.concatenate([a, a]))
+    whole = cl_array.zeros(queue, (13, 7), np.float32)
+    pyclgemm.gemm(queue, rows[9:], cl_array.to_device(queue, b), out=whole[3:12])
+    got = whole.get()
+    assert_close(got[3:12], expected_gemm(a, b, result="float32"))
+    assert not got[:3].any() and not got[12:].any()
+
+
+def test_a_single_column_is_a_column(queue: Any, rng: Any) -> None:
+    a, b = random_array(rng, (5, 3), "float32"), random_array(rng, (3, 1), "float32")
+    got = pyclgemm.gemm(queue, a, b)
+    assert_close(got, expected_gemm(a, b))
+    a, b = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
+    assert_close(pyclgemm.plan(queue, a, b)(a, b).get(), expected_gemm(a.get(), b.get()))
+
+
+# ------------------------------------------------------------ types for devices with units
+
+UNITS = MatrixConfig(MWG=32, NWG=32, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [("bfloat16", None), ("int8", None), ("float32", "TF32_TF32_F32")]
+)
+def test_constant_operands_of_units_are_packed(
+    queue: Any, rng: Any, dtype: str, precision: str | None
+) -> None:
+    weight = random_array(rng, (19, 5), dtype)
+    with patch("pyclgemm.packing.check_supported"):
+        packed = pyclgemm.pack(
+            queue, weight, precision=precision, allocator=poisoning_allocator(queue)
+        )
+    assert packed.dtype == weight.dtype
+    memory = np.empty(packed.nbytes // weight.itemsize, weight.dtype)
+    cl.enqueue_copy(queue, memory, packed.base_data, wait_for=packed.events)
+    matrix = packed.matrix
+    assert matrix.layout.alignment * weight.itemsize % 16 == 0
+    rows, columns = np.indices(weight.shape)
+    places = rows * matrix.row_stride + columns * matrix.column_stride
+    assert (memory[places] == weight).all()
+    memory[places] = 0
+    assert not memory.any()
+
+
+@pytest.mark.parametrize("dtype", UNIT_DTYPES)
+def test_arrays_of_the_host_in_types_of_units(queue: Any, rng: Any, dtype: str) -> None:
+    a, b = random_array(rng, (9, 33), dtype), random_array(rng, (33, 7), dtype)
+    own = "int32" if dtype == "int8" else dtype
+    c, bias = random_array(rng, (9, 7), own), random_array(rng, (7,), own)
+    has_units = has_async_copy(traits_of(queue.device))
+    if not has_units:
+        skip_without_emulation(queue.device, may_be_slow=True)
+    with nullcontext() if has_units else emulated_units():
+        got = pyclgemm.gemm(
+            queue, a, b, c, alpha=3.0, beta=-2, epilogue=pyclgemm.Epilogue(bias, "relu"),
+            config=UNITS,
+        )  # fmt: skip
+    assert got.dtype == own
+    assert_close(got, expected_gemm(a, b, c, alpha=3, beta=-2, bias=bias, activation="relu"))
+    assert (got == 0).any()

@@ -1,0 +1,83 @@
+"""Launches without an event, where OpenCL's function can be called directly and where not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from pyclgemm import enqueue
+from pyclgemm.enqueue import KernelLaunch
+from tests.support.gates import is_complete
+
+SOURCE = "__kernel void add(__global int *x) { x[get_global_id(0)] += 1; }"
+
+
+@pytest.fixture(params=[True, False], ids=["directly", "by pyopencl"])
+def directly(request, monkeypatch):
+    """Whether OpenCL's function is called, or pyopencl's: both work on every device."""
+    monkeypatch.setattr(enqueue, "_events_cost", lambda device: request.param)
+    return request.param
+
+
+@pytest.fixture
+def counting(context, queue):
+    """A launch that adds one to each of 64 numbers, and how to read them."""
+    kernel = cl.Kernel(cl.Program(context, SOURCE).build(), "add")
+    buffer = cl.Buffer(
+        context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=np.zeros(64, "i4")
+    )
+    kernel.set_args(buffer)
+
+    def read():
+        numbers = np.empty(64, "i4")
+        cl.enqueue_copy(queue, numbers, buffer)
+        return set(numbers.tolist())
+
+    return kernel, read
+
+
+def test_a_launch_without_an_event_runs_in_its_place(queue, counting, directly):
+    kernel, read = counting
+    launch = KernelLaunch(queue, kernel, (64,), (16,))
+    for _ in range(3):
+        assert launch.without_event(None) is None
+    assert read() == {3}
+
+
+def test_it_waits_for_events(fresh_queue, gate, context, directly):
+    kernel = cl.Kernel(cl.Program(context, SOURCE).build(), "add")
+    buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, 256)
+    kernel.set_args(buffer)
+    KernelLaunch(fresh_queue, kernel, (64,), (16,)).without_event([gate.event, gate.event])
+    marker = cl.enqueue_marker(fresh_queue)
+    fresh_queue.flush()
+    assert not is_complete(marker)
+    gate.open()
+    marker.wait()
+
+
+def test_an_error_is_raised(queue, counting, directly):
+    kernel, read = counting
+    with pytest.raises(cl.Error, match=r"clEnqueueNDRangeKernel failed: INVALID_WORK_GROUP_SIZE"):
+        KernelLaunch(queue, kernel, (64,), (48,)).without_event(None)
+    assert read() == {0}
+
+
+def test_where_the_function_is_hidden_pyopencl_serves(queue, counting, monkeypatch):
+    kernel, read = counting
+    monkeypatch.setattr(enqueue, "_events_cost", lambda device: True)
+    monkeypatch.setattr(enqueue, "_enqueue_function", lambda: None)
+    KernelLaunch(queue, kernel, (64,), (16,)).without_event(None)
+    assert read() == {1}
+
+
+def test_events_are_spared_where_they_cost_the_device_time(queue):
+    assert enqueue._events_cost(queue.device) == (queue.device.type != cl.device_type.CPU)
+
+
+def test_a_library_without_the_function_is_no_error(monkeypatch):
+    enqueue._enqueue_function.cache_clear()
+    monkeypatch.setattr(enqueue.ctypes, "CDLL", lambda path: object())
+    assert enqueue._enqueue_function() is None
+    enqueue._enqueue_function.cache_clear()

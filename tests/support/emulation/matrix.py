@@ -1,0 +1,293 @@
+"""Matrix units in plain C, so that kernels for them run on CPUs: lanes meet in local memory.
+
+What is tested is which lane holds what, what is copied where, and all that is around the
+instruction. Where the instructions take their operands from and leave the result is told here
+again, by lane and element and as the vendors' documents do, not taken from what is tested. Sums
+are formed in the type of the result, in the order of k.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import pyopencl as cl
+import pytest
+
+from pyclgemm import launch, prepare
+from pyclgemm.device import miscompiles_tiles, traits_of
+from pyclgemm.kernel_source import KernelSource
+from pyclgemm.matrix_unit import MatrixUnit
+from pyclgemm.matrix_units import required_unit
+from tests.support import checks
+from tests.support.emulation.async_copy import in_plain_c
+
+LOAD = re.compile(
+    r'asm volatile\("ldmatrix\.sync\.aligned\.m8n8\.x4(?P<trans>\.trans)?\..*?"memory"\);',
+    re.DOTALL,
+)
+LOAD_ELEMENT = re.compile(r'asm volatile\("ld\.shared\.f(32|64).*?"memory"\);')
+LOAD_PAIR = re.compile(r'asm volatile\("ld\.shared\.v2\.f64.*?"memory"\);')
+MEET = 'asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");'
+UNROLLING = re.compile(r"#pragma unroll.*")
+APPROXIMATION = re.compile(r'asm\("(?P<name>ex2|rcp|max)\..*?\);')
+UNPACK = re.compile(r'asm\("\{.*?cvt\.f32\.f16.*?\);')
+ADD_PAIRS = re.compile(r'asm\("add\.rn\.f16x2.*?\);')
+MULTIPLY = re.compile(r'asm\("mma\.sync.*?\);|\*c = __builtin_amdgcn_.*?;', re.DOTALL)
+
+#: What a lane knows of the others: `exchange` has what each of its sub-group handed out.
+_MEET = "barrier(CLK_LOCAL_MEM_FENCE);"
+
+_LOAD = f"""
+    const int lane = get_local_id(0) % 32;
+    exchange[lane][0][0] = (ulong)row;
+    {_MEET}
+    for (int j = 0; j < 4; ++j) {{
+        BODY
+    }}
+    {_MEET}"""
+
+_ROWS = _LOAD.replace(
+    "BODY",
+    """
+        const ulong start = exchange[8 * j + lane / 4][0][0];
+        to[j] = ((const __local uint *)(size_t)start)[lane % 4];""",
+)
+
+_COLUMNS = _LOAD.replace(
+    "BODY",
+    """
+        const ulong even = exchange[8 * j + 2 * (lane % 4)][0][0];
+        const ulong odd = exchange[8 * j + 2 * (lane % 4) + 1][0][0];
+        const uint low = ((const __local ushort *)(size_t)even)[lane / 4];
+        const uint high = ((const __local ushort *)(size_t)odd)[lane / 4];
+        to[j] = low | high << 16;""",
+)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where an instruction finds its operands and leaves the result, as expressions of C.
+
+    Attributes
+    ----------
+    lane, element : str
+        Which lane holds the entry at `position` (a row of A, a column of B) and `depth`, and
+        where among its own; `word` is how many there are in 32 bits.
+    row, column : str
+        The entry of the result that is element `i` of `lane`.
+    """
+
+    lane: str
+    element: str
+    row: str
+    column: str
+
+
+_PLACES = {
+    # PTX ISA, figures of mma.m16n8k16 and others. Of B there are 8 columns.
+    "mma.sync": Places(
+        "4 * (position % 8) + depth / word % 4",
+        "depth % word + word * (position / 8 + groups * (depth / (4 * word)))",
+        "8 * (i / 2) + lane / 4",
+        "2 * (lane % 4) + i % 2",
+    ),
+    # What AMD's Matrix Instruction Calculator prints; of RDNA 3's copies both are read.
+    "gfx11": Places("position + 16 * (depth % 2)", "depth", "2 * i + lane / 16", "lane % 16"),
+    "gfx12": Places("position + 16 * (depth / 8)", "depth % 8", "8 * (lane / 16) + i", "lane % 16"),
+    "gfx12, 16 bits": Places(
+        "position + 16 * (depth / 4 % 2)",
+        "depth % 4 + 4 * (depth / 8)",
+        "8 * (lane / 16) + i",
+        "lane % 16",
+    ),
+    "mfma": Places(
+        "position + 16 * (depth / (K / 4))", "depth % (K / 4)", "4 * (lane / 16) + i", "lane % 16"
+    ),
+    "mfma, float64": Places("position + 16 * depth", "0", "4 * i + lane / 16", "lane % 16"),
+}
+
+
+def _places_of(unit: MatrixUnit) -> Places:
+    if unit.spelling == "ptx":
+        return _PLACES["mma.sync"]
+    if "_mfma_" in unit.instruction:
+        return _PLACES["mfma, float64" if unit.operand == "float64" else "mfma"]
+    if "_gfx12" not in unit.instruction:
+        return _PLACES["gfx11"]
+    return _PLACES["gfx12" if unit.operand == "int8" else "gfx12, 16 bits"]
+
+
+_MULTIPLY = """
+    const int word = {word}, K = {k};
+    const int lane = get_local_id(0) % {lanes};
+    for (int i = 0; i < {a_registers}; ++i) {{
+        exchange[lane][0][i] = {to_bits}({first}[i]);
+    }}
+    for (int i = 0; i < {b_registers}; ++i) {{
+        exchange[lane][1][i] = {to_bits}({second}[i]);
+    }}
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < {results}; ++i) {{
+        const int row = {row}, column = {column};
+        {sum} sum = 0;
+        for (int depth = 0; depth < K; ++depth) {{
+            {sum} factors[2];
+            for (int operand = 0; operand < 2; ++operand) {{
+                const int position = operand ? column : row;
+                const int groups = (operand ? {n} : {m}) / 8;
+                const int element = {element};
+                const {register} one = {of_bits}(exchange[{lane}][operand][element / word]);
+                factors[operand] = {value};
+            }}
+            sum += factors[0] * factors[1];
+        }}
+        {add}
+    }}
+    barrier(CLK_LOCAL_MEM_FENCE);"""
+
+#: What a unit makes of a register, at `element` of the lane's share.
+_VALUE = {
+    "float16": "half_of(one >> 16 * (element % 2))",
+    "bfloat16": "as_float(element % 2 ? one & 0xffff0000 : one << 16)",
+    "tf32": "as_float(one & 0xffffe000)",
+    "float64": "one",
+    "int8": "(char)(one >> 8 * (element % 4))",
+}
+
+#: A finite half by its bits: a pointer to them as another type may read them before they are there.
+_HALF_OF = """
+static inline float half_of(const uint bits)
+{
+    const float size = as_float((bits & 0x7fff) << 13) * 0x1p112f;
+    return bits & 0x8000 ? -size : size;
+}
+"""
+
+
+#: Nearest, ties to even; that of a NaN is not asked for.
+_BITS_OF = """
+static inline uint bits_of(const float x)
+{
+    const uint size = as_uint(fabs(x) * 0x1p-112f);
+    const uint rounded = fabs(x) < 65520 ? (size + 0xfff + (size >> 13 & 1)) >> 13 : 0x7c00;
+    return x < 0 ? rounded | 0x8000 : rounded;
+}
+"""
+
+_ADD = "{result}[i] += sum;"
+_ADD_PACKED = """const int shift = i % 2 * 16;
+        const uint added = bits_of(half_of({result}[i / 2] >> shift) + sum);
+        {result}[i / 2] = ({result}[i / 2] & ~(0xffffu << shift)) | added << shift;"""
+
+_ADD_PAIRS = (
+    "both = bits_of(half_of(first) + half_of(second))"
+    " | bits_of(half_of(first >> 16) + half_of(second >> 16)) << 16;"
+)
+
+_APPROXIMATED = {"ex2": "y = exp2(x);", "rcp": "y = 1 / x;", "max": "y = x < 0 ? 0 : x;"}
+
+
+def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
+    """A kernel for a matrix unit, with plain C in the place of each instruction."""
+    text = LOAD.sub(lambda load: _COLUMNS if load["trans"] else _ROWS, source.text)
+    text = LOAD_ELEMENT.sub("loaded = *from;", text).replace(MEET, _MEET)
+    text = LOAD_PAIR.sub("real = from->x; imaginary = from->y;", text)
+    text = APPROXIMATION.sub(lambda asm: _APPROXIMATED[asm["name"]], text)
+    call = MULTIPLY.search(text)
+    assert call
+    builtin = unit.spelling == "builtin"
+    # The operand that the instruction is given in the place of A.
+    first, second = ("a", "b")
+    if builtin and re.search(r"\b([ab])\[", call[0])[1] == "b":  # type: ignore[index]
+        first, second = "b", "a"
+    places, is_double = _places_of(unit), unit.register == "double"
+    body = _MULTIPLY.format(
+        word=unit.word,
+        k=unit.k,
+        lanes=unit.lanes,
+        a_registers=unit.a_registers,
+        b_registers=unit.b_registers,
+        to_bits="as_ulong" if is_double else "(ulong)",
+        first=first,
+        second=second,
+        results=unit.result_elements,
+        row=places.row,
+        column=places.column,
+        sum={"float64": "double", "int8": "int"}.get(unit.operand, "float"),
+        m=unit.m,
+        n=unit.n,
+        element=places.element,
+        register=unit.register,
+        of_bits="as_double" if is_double else "(uint)",
+        lane=places.lane,
+        value=_VALUE[unit.operand],
+        add=(_ADD_PACKED if unit.packed_sums else _ADD).format(result="(*c)" if builtin else "c"),
+    )
+    text, count = MULTIPLY.subn(lambda _: body, text)
+    assert count == 1
+    # Unrolled, the emulation compiles for seconds.
+    text = UNPACK.sub("first = half_of(both); second = half_of(both >> 16);", text)
+    text = ADD_PAIRS.sub(_ADD_PAIRS, text)
+    text = _HALF_OF + _BITS_OF + _with_exchange(UNROLLING.sub("#pragma unroll 1", text), unit)
+    return replace(source, text=text if builtin else in_plain_c(text))
+
+
+def _with_exchange(text: str, unit: MatrixUnit) -> str:
+    """Give the functions of a kernel local memory in which the lanes of a sub-group meet."""
+    share = f"[2][{unit.a_registers}]"
+    text = re.sub(
+        r"(load_[ab]|multiply_accumulate)\((?=uint \*to|(uint|int|float|double|sums) \*c)",
+        rf"\1(__local ulong (*exchange){share}, ",
+        text,
+    )
+    text = re.sub(
+        r"(load_[ab]|multiply_accumulate)\((?=[ab]_fragments|&?accumulators)",
+        rf"\1(exchange + item / {unit.lanes} * {unit.lanes}, ",
+        text,
+    )
+    # Intel's compiler may crash as it joins work-items to vectors here; joined they are no faster.
+    text = text.replace("__kernel ", "__kernel __attribute__((intel_vec_len_hint(1))) ")
+    local = f"__local ulong exchange[ITEMS]{share};"
+    return re.sub(r"(__kernel .*?\)\n\{)", rf"\1\n    {local}", text, count=1, flags=re.DOTALL)
+
+
+def skip_without_emulation(device: cl.Device, *, may_be_slow: bool = False) -> None:
+    """Skip a test where emulated kernels do not run, or compile for seconds."""
+    traits = traits_of(device)
+    if device.type != cl.device_type.CPU:
+        pytest.skip("the emulation is for CPUs")
+    if miscompiles_tiles(traits):
+        pytest.skip(f"{traits.platform} {traits.driver} compiles such kernels wrongly")
+    if not may_be_slow and 32 not in traits.sub_group_sizes:
+        pytest.skip("the emulation's barriers take this runtime seconds to compile")
+
+
+@contextmanager
+def emulated_units(architecture: str = "sm_90") -> Iterator[None]:
+    """Let a device pass for another, and give it plain C instead of matrix instructions."""
+    generate = launch.generate_gemm
+
+    def generate_without(problem: Any, config: Any, traits: Any) -> KernelSource:
+        source = generate(problem, config, traits)
+        unit = required_unit(problem.precision, traits)
+        return without_units(source, unit)
+
+    def imagined(device: Any) -> Any:
+        return replace(
+            traits_of(device),
+            vendor="nvidia" if architecture.startswith("sm_") else "amd",
+            architecture=architecture,
+            local_memory_bytes=224 << 10,
+        )
+
+    with (
+        patch.object(launch, "generate_gemm", generate_without),
+        patch.object(prepare, "traits_of", imagined),
+        patch.object(checks, "traits_of", imagined),
+    ):
+        yield

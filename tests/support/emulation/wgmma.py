@@ -1,0 +1,325 @@
+"""Kernels for warpgroup units as host code: a thread for each work-item, instructions emulated.
+
+No CPU runtime lets work-items of a group wait for one another's memory, as these kernels do. So the
+generated text is compiled by clang for the host, its inline PTX replaced by calls of functions in
+``wgmma.c``, and run by threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from pyclgemm import launch_sequence, packing, prepare
+from pyclgemm.device import LOCAL_MEMORY_BYTES, traits_of
+from pyclgemm.kernel_source import KernelSource
+from tests.support import checks
+
+HERE = Path(__file__).parent
+
+_ASM = re.compile(
+    r'asm(?: volatile)?\((?P<text>(?:\s*"(?:[^"\\]|\\.)*")+)(?P<rest>.*?)\);', re.DOTALL
+)
+_KINDS = {"f16": 0, "bf16": 1, "tf32": 2, "s8": 3}
+
+#: What is not needed where each instruction is done when it is issued.
+_ORDERING = (
+    "fence.", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "setmaxnreg",
+    "cp.async.bulk.commit_group", "cp.async.bulk.wait_group",
+)  # fmt: skip
+
+_DECLARATIONS = """
+uint emulated_address(ulong);
+void emulated_fence(void);
+void emulated_make_barrier(uint, uint);
+void emulated_arrive(uint, uint);
+uint emulated_try_wait(uint, uint);
+void emulated_meet(uint, uint);
+void emulated_store_pair(uint, uint, uint);
+void emulated_store(uint, uint);
+void emulated_stmatrix(uint, uint, uint, uint, uint);
+void emulated_meet_in_sub_group(void);
+void emulated_write_map(ulong, uint);
+void emulated_load_box(uint, ulong, int, int, uint);
+void emulated_store_box(uint, ulong, int, int);
+void emulated_copy_piece(uint, ulong, int);
+void emulated_finish_copies(void);
+void emulated_arrive_when_copied(uint);
+void emulated_wgmma(ulong, ulong, ulong, int, int, int, int);
+void emulated_wgmma_of_registers(ulong, uint, uint, uint, uint, ulong, int);
+uint emulated_pack(int, float, float);
+uint emulated_nearest_tf32(float);
+uint emulated_relu(uint);
+float emulated_half(uint);
+uint emulated_shuffle(uint, uint);
+float emulated_power_of_2(float);
+float emulated_reciprocal(float);
+float emulated_tanh(float);
+float emulated_positive(float);
+"""
+
+
+def _operands(part: str) -> list[str]:
+    return re.findall(r'"[+=]?\w"\(((?:[^()]|\([^()]*\))*)\)', part)
+
+
+def _call(match: re.Match[str]) -> str:
+    """The call that does what a statement of inline PTX says."""
+    text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match["text"])).replace("//@", "")
+    outputs, inputs = (match["rest"].split(":") + ["", "", ""])[1:3]
+    given = _operands(outputs) + _operands(inputs)
+    text = re.sub(r"\{?\\n\.reg[^;]*;\\n(setp[^;]*;\\n)?", "", text).strip()
+    if text.startswith(_ORDERING):
+        return ";"
+    if text.startswith("wgmma.mma_async"):
+        n, kind = re.search(r"m64n(\d+)k\d+\.\w+\.(\w+)\.", text).groups()  # type: ignore[union-attr]
+        if len(_operands(inputs)) == 6:
+            *a, b, _ = _operands(inputs)
+            return f"emulated_wgmma_of_registers((ulong)c, {', '.join(a)}, {b}, {n});"
+        turned = re.search(r"p, 1, 1, (\d), (\d);", text)
+        turns = turned.groups() if turned else ("0", "0")
+        a, b = _operands(inputs)[:2]
+        return f"emulated_wgmma((ulong)c, {a}, {b}, {n}, {_KINDS[kind]}, {', '.join(turns)});"
+    calls = {
+        "mbarrier.init": lambda: f"emulated_make_barrier({given[0]}, {given[1]});",
+        "mbarrier.arrive.shared": lambda: f"emulated_arrive({given[0]}, 0);",
+        "mbarrier.arrive.expect_tx": lambda: f"emulated_arrive({given[0]}, {given[1]});",
+        "mbarrier.try_wait": lambda: f"{given[0]} = emulated_try_wait({given[1]}, {given[2]});",
+        "cp.async.bulk.tensor.2d.shared": lambda: (
+            f"emulated_load_box({given[0]}, (ulong){', '.join(given[1:])});"
+        ),
+        "cp.async.bulk.tensor.2d.global": lambda: (
+            f"emulated_store_box({given[0]}, (ulong){', '.join(given[1:])});"
+        ),
+        "cp.async.cg.shared.global": lambda: (
+            f"emulated_copy_piece({given[0]}, (ulong){given[1]}, {given[2]});"
+        ),
+        "cp.async.mbarrier.arrive.noinc": lambda: f"emulated_arrive_when_copied({given[0]});",
+        "cp.async.wait_all": lambda: "emulated_finish_copies();",
+        "bar.warp.sync": lambda: "emulated_meet_in_sub_group();",
+        "tensormap.cp_fenceproxy": lambda: f"emulated_write_map((ulong){', '.join(given)});",
+        "bar.sync": lambda: f"emulated_meet({text[9:-1].replace('%0', ''.join(given))});",
+        "stmatrix": lambda: f"emulated_stmatrix({', '.join(given)});",
+        "st.shared.v2": lambda: (
+            f"emulated_store_pair({given[0]}, as_uint({given[1]}), as_uint({given[2]}));"
+        ),
+        "st.shared.b32": lambda: f"emulated_store({given[0]}, as_uint({given[1]}));",
+        "cvt.rna.tf32": lambda: f"{given[0]} = emulated_nearest_tf32({given[1]});",
+        "mov.b32 {low, high}": lambda: (
+            f"{given[0]} = emulated_half({given[2]}); {given[1]} = emulated_half({given[2]} >> 16);"
+        ),
+        "shfl.sync.idx": lambda: f"{given[0]} = emulated_shuffle({given[1]}, {given[2]});",
+        "ex2.approx.ftz": lambda: f"{given[0]} = emulated_power_of_2({given[1]});",
+        "rcp.approx.ftz": lambda: f"{given[0]} = emulated_reciprocal({given[1]});",
+        "tanh.approx": lambda: f"{given[0]} = emulated_tanh({given[1]});",
+        "max.NaN": lambda: f"{given[0]} = emulated_positive({given[1]});",
+        "cvt.rn.relu.f16x2": lambda: (
+            f"{given[0]} = emulated_relu(emulated_pack(0, {given[2]}, {given[1]}));"
+        ),
+        "cvt.rn.relu.bf16x2": lambda: (
+            f"{given[0]} = emulated_relu(emulated_pack(1, {given[2]}, {given[1]}));"
+        ),
+        "cvt.rn.f16x2": lambda: f"{given[0]} = emulated_pack(0, {given[2]}, {given[1]});",
+        "cvt.rn.bf16x2": lambda: f"{given[0]} = emulated_pack(1, {given[2]}, {given[1]});",
+    }
+    for name, call in calls.items():
+        if text.startswith(name):
+            return call()
+    raise AssertionError(f"no emulation of {text!r}")
+
+
+def as_host_code(source: KernelSource) -> str:
+    """A kernel's text with calls in the place of inline PTX."""
+    text = source.text.replace("return (uint)(size_t)p;", "return emulated_address((ulong)p);")
+    text = re.sub(r"atomic_work_item_fence\(.*?\);", "emulated_fence();", _ASM.sub(_call, text))
+    assert "asm" not in text
+    # Unrolled, it compiles for long.
+    return _DECLARATIONS + text.replace("#pragma unroll\n", "#pragma unroll 1\n")
+
+
+def missing_compiler() -> str:
+    """What the emulation lacks on this machine; empty if nothing."""
+    lacking = [name for name in ("clang-19", "ld") if shutil.which(name) is None]
+    return f"the emulation needs {' and '.join(lacking)}" if lacking else ""
+
+
+@cache
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _compiled(language: list[str], path: Path, stem: Path) -> str:
+    flags = ["-target", "x86_64-unknown-linux-gnu", "-O1", "-fPIC", "-c", "-w"]
+    subprocess.run(["clang-19", *language, *flags, str(path), "-o", f"{stem}.o"], check=True)
+    return f"{stem}.o"
+
+
+@cache
+def _instructions() -> str:
+    """The object file of what kernels call."""
+    return _compiled(["-x", "c"], HERE / "wgmma.c", _folder() / "emulation")
+
+
+@cache
+def _library(source: KernelSource) -> ctypes.CDLL:
+    stem = _folder() / f"kernel_{abs(hash(source)):x}"
+    kernel = stem.with_suffix(".cl")
+    kernel.write_text(as_host_code(source))
+    opencl = ["-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header"]
+    objects = [_compiled(opencl, kernel, stem), _instructions()]
+    library = f"{stem}.so"
+    subprocess.run(["clang-19", "-shared", "-nostdlib", *objects, "-o", library], check=True)
+    return ctypes.CDLL(library)
+
+
+class _Kernel:
+    """In the place of an OpenCL kernel: keeps its arguments."""
+
+    def __init__(self, source: KernelSource) -> None:
+        self.source = source
+        self.arguments: list[Any] = [None] * len(source.arguments)
+
+    def set_arg(self, number: int, value: Any) -> None:
+        self.arguments[number] = value
+
+
+class _Launch:
+    """In the place of a `KernelLaunch`: runs the kernel at once, in the buffers' own memory."""
+
+    def __init__(self, queue: Any, kernel: _Kernel, global_size: Any, local_size: Any) -> None:
+        self._queue = queue
+        self._kernel = kernel
+        self._items = local_size[0]
+        self._groups = global_size[0] // local_size[0]
+
+    def with_event(self, wait_for: Any) -> cl.Event:
+        if wait_for:
+            cl.wait_for_events(list(wait_for))
+        self._queue.finish()
+        self._run()
+        return cl.enqueue_marker(self._queue)
+
+    def without_event(self, wait_for: Any) -> None:
+        self.with_event(wait_for)
+
+    def _run(self) -> None:
+        mapped = {}
+        arguments: list[Any] = []
+        for value in self._kernel.arguments:
+            if isinstance(value, cl.MemoryObjectHolder):
+                if value.int_ptr not in mapped:
+                    flags = cl.map_flags.READ | cl.map_flags.WRITE
+                    shape = (value.size,)
+                    mapped[value.int_ptr], _ = cl.enqueue_map_buffer(
+                        self._queue, value, flags, 0, shape, np.uint8
+                    )
+                arguments.append(ctypes.c_void_p(mapped[value.int_ptr].ctypes.data))
+            else:
+                arguments.append(_SCALARS[np.dtype(type(value))](value))
+        try:
+            buffers = [(memory.ctypes.data, memory.size) for memory in mapped.values()]
+            run(self._kernel.source, self._items, self._groups, arguments, buffers)
+        finally:
+            for memory in mapped.values():
+                memory.base.release(self._queue)
+            self._queue.finish()
+
+
+_SCALARS = {
+    np.dtype(np.int32): ctypes.c_int,
+    np.dtype(np.int64): ctypes.c_long,
+    np.dtype(np.float32): ctypes.c_float,
+}
+
+
+def run(
+    source: KernelSource,
+    items: int,
+    groups: int,
+    arguments: list[Any],
+    buffers: list[tuple[int, int]],
+) -> None:
+    """Run a kernel: one group after the other, with a thread for each work-item.
+
+    `buffers`: addresses and bytes of the memory that it may copy from.
+    """
+    library = _library(source)
+    kernel = library[source.name]
+
+    def work_item(item: int, group: int) -> None:
+        library.emulation_enter(item, items, group, groups)
+        kernel(*arguments)
+
+    for group in range(groups):
+        library.emulation_begin()
+        for address, size in buffers:
+            library.emulation_allow(ctypes.c_void_p(address), ctypes.c_ulong(size))
+        threads = [threading.Thread(target=work_item, args=(i, group)) for i in range(items)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert library.emulation_fault() == 0, f"fault {library.emulation_fault()}"
+
+
+@contextmanager
+def emulated_warpgroups(compute_units: int = 2) -> Iterator[None]:
+    """Let a device pass for an H100 of few units, and run kernels of its units on the host."""
+    traits_of, build_kernel = prepare.traits_of, launch_sequence.build_kernel
+    launch_of = launch_sequence.KernelLaunch
+
+    def imagined(device: Any) -> Any:
+        return replace(
+            traits_of(device),
+            vendor="nvidia",
+            architecture="sm_90",
+            wgmma=True,
+            compute_units=compute_units,
+            local_memory_bytes=LOCAL_MEMORY_BYTES["sm_90"],
+        )
+
+    def built(context: Any, device: Any, source: KernelSource) -> Any:
+        return _Kernel(source) if source.target else build_kernel(context, device, source)
+
+    def launched(queue: Any, kernel: Any, *sizes: Any) -> Any:
+        return (_Launch if isinstance(kernel, _Kernel) else launch_of)(queue, kernel, *sizes)
+
+    with (
+        patch.object(prepare, "traits_of", imagined),
+        patch.object(checks, "traits_of", imagined),
+        patch.object(packing, "traits_of", imagined),
+        patch.object(launch_sequence, "build_kernel", built),
+        patch.object(launch_sequence, "KernelLaunch", launched),
+    ):
+        yield
+
+
+def warpgroups_of(queue: Any, compute_units: int = 2) -> Any:
+    """The device's own units, or a device that passes for one that has them, if it can."""
+    if traits_of(queue.device).wgmma:
+        return nullcontext()
+    if queue.device.type != cl.device_type.CPU:
+        pytest.skip("the device has no warpgroup units, and the emulation wants a CPU's memory")
+    if missing := missing_compiler():
+        pytest.skip(missing)
+    if queue.device.platform.name.startswith("Portable"):
+        pytest.skip("the device only holds the memory: one CPU runtime shows it all")
+    return emulated_warpgroups(compute_units)
