@@ -33,8 +33,6 @@ from rich.table import Table
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pyclgemm.device.names.files import write_whole
-
 from benchmarks.amd_compile import (
     Compiled,
     Compiler,
@@ -51,6 +49,7 @@ from pyclgemm.device.traits import DeviceTraits, typical_traits
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.mma.tables import matrix_unit, sub_group_lanes
+from pyclgemm.host.files import write_whole
 from pyclgemm.problem.precision import DTYPES, PRECISIONS
 from pyclgemm.problem.product import Product
 from pyclgemm.selection.database import load_database

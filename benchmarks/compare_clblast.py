@@ -51,8 +51,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pyclgemm.device.names.process import ended_as_by_hand
-
 from benchmarks import contenders
 from benchmarks.arithmetic import Arithmetic, arithmetic_of
 from benchmarks.burst import Pace
@@ -67,6 +65,7 @@ from benchmarks.shapes import SUITE_NAMES, suite_cases
 from pyclgemm.analysis.ceilings import measure_ceilings
 from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
+from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.filled_queue import QueueBlocker
 from pyclgemm.problem.precision import DTYPES
 

@@ -30,9 +30,6 @@ from rich.progress import track
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pyclgemm.device.names.files import write_whole
-from pyclgemm.device.names.process import ended_as_by_hand
-
 from benchmarks import contenders
 from benchmarks.arithmetic import arithmetic_of
 from benchmarks.burst import Clock
@@ -44,6 +41,8 @@ from benchmarks.output import RESULTS
 from benchmarks.report import file_stem
 from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
+from pyclgemm.host.files import write_whole
+from pyclgemm.host.process import ended_as_by_hand
 
 BASELINE = "enqueue"
 #: Microseconds beyond the baseline that the library allows itself.

@@ -25,8 +25,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pyclgemm.device.names.process import ended_as_by_hand
-
 from benchmarks import contenders
 from benchmarks.amd_compile import CompilerError, isa_version
 from benchmarks.arithmetic import arithmetic_of
@@ -45,6 +43,7 @@ from pyclgemm.device.discovery import choose_device
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.families.validity import violations
+from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.filled_queue import QueueBlocker
 
 ALPHA, BETA = 1.5, 0.5

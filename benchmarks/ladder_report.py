@@ -9,13 +9,13 @@ import pandas as pd
 
 # Not pyplot: it would look for a display.
 from matplotlib.figure import Figure
-from pyclgemm.device.names.files import write_whole
 from rich.table import Table
 
 from benchmarks.ladder_frame import compiled_columns, measured_columns, vendor_of
 from benchmarks.ladder_step import Step, changed_parameters
 from benchmarks.output import RESULTS
 from pyclgemm.analysis.report import save_figure
+from pyclgemm.host.files import write_whole
 
 _STEP_COLOUR, _BESIDE_COLOUR = "#0072B2", "#7F7F7F"
 

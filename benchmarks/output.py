@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pyclgemm.device.names.files import Purpose
+from pyclgemm.host.files import Purpose
 
 RESULTS = Purpose("the results", "name another place for them on the command line")

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from pyclgemm.device.names.files import write_whole
 from rich.console import Console
 
 from benchmarks.distribution import ratio_columns, ratio_summary, worst_cases
@@ -15,6 +14,7 @@ from benchmarks.matrix_suite import matrix_table
 from benchmarks.output import RESULTS
 from benchmarks.plots import plot_ratios, plot_suite
 from benchmarks.report import REFERENCES, Record, file_stem, format_table, speed_table, to_frame
+from pyclgemm.host.files import write_whole
 
 #: Half the distance between quartiles, in percent of the median, above which a warning stands.
 _UNSURE = 20

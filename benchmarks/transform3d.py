@@ -27,14 +27,13 @@ from rich.progress import track
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pyclgemm.device.names.process import ended_as_by_hand
-
 from benchmarks.environment import describe
 from benchmarks.transform3d_cases import Data, Size, copy_bandwidth, disagreements, elapsed
 from benchmarks.transform3d_report import Repetition, speed_table, write_results
 from benchmarks.transform3d_rivals import rivals
 from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError, UnsupportedError
+from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.filled_queue import Blocker, QueueBlocker
 from pyclgemm.measure.timing import Work
 from pyclgemm.mra.choice import LEVELS

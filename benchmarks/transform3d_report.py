@@ -11,13 +11,13 @@ import pandas as pd
 
 # Not pyplot: it would look for a display.
 from matplotlib.figure import Figure
-from pyclgemm.device.names.files import write_whole
 from rich.table import Table
 
 from benchmarks.output import RESULTS
 from benchmarks.report import file_stem
 from benchmarks.transform3d_cases import Size
 from pyclgemm.analysis.report import save_figure
+from pyclgemm.host.files import write_whole
 
 #: Colours safe for colour-blind eyes.
 _COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#D55E00", "#E69F00", "#7F7F7F", "#000000")

@@ -18,8 +18,8 @@ import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python pac
 # isort: split
 import pyopencl as cl
 
-from pyclgemm.discovery import FoundDevice, find_devices
-from pyclgemm.naming import is_software
+from pyclgemm.device.discovery import FoundDevice, find_devices
+from pyclgemm.device.names import is_software
 from tests.support.gates import Gate
 
 # A kernel's first use builds it, so a deadline would measure the compiler.
@@ -178,7 +178,7 @@ def queue(context: Any) -> Any:
 @pytest.fixture(scope="session")
 def traits(device: Any) -> Any:
     """What the library says that the device can do."""
-    from pyclgemm.device import traits_of
+    from pyclgemm.device.traits import traits_of
 
     return traits_of(device)
 
@@ -186,7 +186,7 @@ def traits(device: Any) -> Any:
 @pytest.fixture
 def units(device: Any, traits: Any) -> Iterator[None]:
     """A device of NVIDIA's that has matrix units, or a CPU that passes for one."""
-    from pyclgemm.device import has_async_copy
+    from pyclgemm.device.traits import has_async_copy
     from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 
     if has_async_copy(traits):

@@ -271,5 +271,5 @@ def _power_of_two(least: int) -> int:
 
 
 def _kernel(name: str, items: int, **context: Any) -> KernelSource:
-    text = render(f"{name.replace('ceiling', 'ceilings')}.cl.mako", items=items, **context)
+    text = render(f"{name.replace('ceiling_', 'ceilings/')}.cl.mako", items=items, **context)
     return KernelSource(name, text, (), (items,))

@@ -7,9 +7,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from pyclgemm import ab, ab_record, ceilings_cache, discovery
-from pyclgemm.ab import Bench
-from pyclgemm.ab_record import (
+from pyclgemm.analysis import ab, ab_record
+from pyclgemm.analysis import ceilings as ceilings_cache
+from pyclgemm.analysis.ab import Bench, combine, decide, speedup
+from pyclgemm.analysis.ab_record import (
     Record,
     ShapeResult,
     Side,
@@ -17,12 +18,12 @@ from pyclgemm.ab_record import (
     markdown_table,
     read_records,
 )
-from pyclgemm.ab_verdict import combine, decide, speedup
-from pyclgemm.ceilings import Ceilings
-from pyclgemm.cli import main
-from pyclgemm.config import CpuConfig
-from pyclgemm.config_text import AskedConfig, parse_assignments, parse_change, parse_config
+from pyclgemm.analysis.ceilings import Ceilings
+from pyclgemm.cli.main import main
+from pyclgemm.device import discovery
 from pyclgemm.errors import ArgumentError, FileError
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.selection.overrides import AskedConfig, parse_assignments, parse_change, parse_config
 
 SHAPES = [(24, 40, 32), (9, 17, 20)]
 CPU = "cpu:MR=4,NR=16,KC=256,VW=4"

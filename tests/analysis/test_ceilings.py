@@ -10,11 +10,11 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm import ceilings, ceilings_cache, ceilings_kernels
-from pyclgemm.ceilings import Ceilings, measure_ceilings
-from pyclgemm.ceilings_cache import ceilings_of
-from pyclgemm.ceilings_kernels import GLOBAL_LOADS, pass_over, passes_of_groups
-from pyclgemm.device import DeviceTraits
+from pyclgemm.analysis import ceilings, ceilings_kernels
+from pyclgemm.analysis import ceilings as ceilings_cache
+from pyclgemm.analysis.ceilings import Ceilings, ceilings_of, measure_ceilings
+from pyclgemm.analysis.ceilings_kernels import GLOBAL_LOADS, pass_over, passes_of_groups
+from pyclgemm.device.traits import DeviceTraits
 
 H100 = DeviceTraits(
     name="NVIDIA H100 80GB HBM3", vendor="nvidia", type="gpu", architecture="sm_90",

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pyclgemm.cli import main
-from pyclgemm.config import CpuConfig, GemvConfig, MatrixConfig, WgmmaConfig, XgemmConfig
-from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
-from pyclgemm.problem import MatrixLayout
-from pyclgemm.typical import typical_traits
-from pyclgemm.unit_report import describe_packing, describe_unit
+from pyclgemm.analysis.explain import describe_packing, describe_unit
+from pyclgemm.cli.main import main
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.tiled.config import XgemmConfig
+from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.problem.problem import MatrixLayout
+from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
 
 H100, V100 = typical_traits("sm_90"), typical_traits("sm_70")
 MATRIX = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1)

@@ -17,33 +17,34 @@ import pytest
 from rich.console import Console
 
 import pyclgemm
-from pyclgemm import ceilings_kernels, prepare, tuning_report
-from pyclgemm.bottleneck import Bound, judge
-from pyclgemm.ceilings import Ceilings, _units_of, _warpgroup_units_of
-from pyclgemm.config import MatrixConfig, WgmmaConfig, XgemmDirectConfig
-from pyclgemm.database import Database, read_file
-from pyclgemm.database_file import DatabaseFile
+from pyclgemm.analysis import ceilings_kernels
+from pyclgemm.analysis.bottleneck import Bound, judge
+from pyclgemm.analysis.ceilings import Ceilings, _units_of, _warpgroup_units_of
+from pyclgemm.analysis.occupancy import Occupancy
+from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
+from pyclgemm.analysis.profile import profile
+from pyclgemm.analysis.report import profile_table
+from pyclgemm.analysis.traffic import load_bytes, traffic_of, utilise
+from pyclgemm.api import prepare
+from pyclgemm.device.ptx import MARK
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.intensity import load_bytes, traffic_of
-from pyclgemm.matrix_units import matrix_unit
-from pyclgemm.occupancy import Occupancy
-from pyclgemm.precision import resolve_precision
-from pyclgemm.precision_bench import PrecisionBench
-from pyclgemm.precision_table import ALGORITHMS, BASELINE, Algorithm
-from pyclgemm.profile import profile
-from pyclgemm.profile_table import profile_table
-from pyclgemm.ptx_step import MARK
-from pyclgemm.records import Entry, Match, Record, Source
-from pyclgemm.select import select
-from pyclgemm.trial import Outcome, Trial
-from pyclgemm.trial_bench import TrialBench
-from pyclgemm.tuner import TuningResult
-from pyclgemm.tuning_result import save_result
-from pyclgemm.tuning_state import Standing
-from pyclgemm.typical import typical_traits
-from pyclgemm.utilisation import utilise
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.mma.tables import matrix_unit
+from pyclgemm.families.tiled.config import XgemmDirectConfig
+from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import Database, DatabaseFile, read_file
+from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.select import select
+from pyclgemm.tuning import report as tuning_report
+from pyclgemm.tuning.process import Outcome, Trial
+from pyclgemm.tuning.results import save_result
+from pyclgemm.tuning.session import Standing
+from pyclgemm.tuning.tuner import TuningResult
+from pyclgemm.tuning.worker import TrialBench
 from tests.support.checks import check_gemm
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm
@@ -331,7 +332,7 @@ def test_what_was_tuned_is_saved_and_chosen(
 
 
 def test_ab_compares_configurations_of_units(units: None, queue: Any) -> None:
-    from pyclgemm.ab import Bench
+    from pyclgemm.analysis.ab import Bench
 
     bench = Bench(queue, [(48, 40, 64)], *FAST, figures=False)
     record = bench.compare("database", "STAGES=3", rounds=3)

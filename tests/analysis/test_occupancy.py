@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from pyclgemm.occupancy import estimate_occupancy
-from pyclgemm.typical import typical_traits
+from pyclgemm.analysis.occupancy import estimate_occupancy
+from pyclgemm.device.traits import typical_traits
 
 
 @pytest.mark.parametrize(

@@ -13,22 +13,12 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from pyclgemm import discovery, precision_bench
-from pyclgemm.cli import main
-from pyclgemm.errors import ArgumentError, FileError, KernelBuildError, PyclgemmError
-from pyclgemm.precision import resolve_precision
-from pyclgemm.precision_bench import PrecisionBench
-from pyclgemm.precision_data import (
-    DISTRIBUTIONS,
-    MeasuredError,
-    measure_error,
-    random_operands,
-    sample_product,
-)
-from pyclgemm.precision_table import (
+from pyclgemm.analysis import precision as precision_bench
+from pyclgemm.analysis.precision import (
     ALGORITHMS,
     BASELINE,
     Algorithm,
+    PrecisionBench,
     Report,
     Row,
     plot_report,
@@ -36,7 +26,19 @@ from pyclgemm.precision_table import (
     report_table,
     write_csv,
 )
-from pyclgemm.verification import Rounding, rounding_of
+from pyclgemm.cli.main import main
+from pyclgemm.device import discovery
+from pyclgemm.errors import ArgumentError, FileError, KernelBuildError, PyclgemmError
+from pyclgemm.measure.verify import (
+    DISTRIBUTIONS,
+    MeasuredError,
+    Rounding,
+    measure_error,
+    random_operands,
+    rounding_of,
+    sample_product,
+)
+from pyclgemm.problem.precision import resolve_precision
 
 SIZES = (48, 40, 64)
 FLOAT64 = Algorithm("float64", "float64", "F64_F64_F64")
@@ -77,7 +79,7 @@ def test_every_algorithm_is_there_and_runs_or_says_why_not(measured: Report) -> 
 
 
 def test_the_library_knows_no_algorithm_that_is_missing() -> None:
-    from pyclgemm import precision
+    from pyclgemm.problem import precision
 
     named = {(algorithm.precision, algorithm.operand) for algorithm in ALGORITHMS}
     assert set(precision._PRECISIONS) == named

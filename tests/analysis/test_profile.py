@@ -11,18 +11,21 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from pyclgemm import ceilings_cache, discovery, operand_pool, profile_plot
-from pyclgemm.ceilings import Ceilings
-from pyclgemm.cli import main
-from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm.analysis import ceilings as ceilings_cache
+from pyclgemm.analysis import report as profile_plot
+from pyclgemm.analysis.ceilings import Ceilings
+from pyclgemm.analysis.occupancy import KernelResources, Occupancy
+from pyclgemm.analysis.profile import analyse, assess, profile
+from pyclgemm.analysis.report import profile_table
+from pyclgemm.cli.main import main
+from pyclgemm.codegen.stream_k import Share
+from pyclgemm.device import discovery
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.occupancy import Occupancy
-from pyclgemm.profile import analyse, assess, profile
-from pyclgemm.profile_table import profile_table
-from pyclgemm.resources_used import KernelResources
-from pyclgemm.select import Choice
-from pyclgemm.share import Share
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.measure import operands as operand_pool
+from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.selection.select import Choice
 from tests.support.checks import skip_if_refused
 
 CEILINGS = Ceilings(

@@ -6,15 +6,15 @@ import dataclasses
 
 import pytest
 
-from pyclgemm import resources_used
-from pyclgemm.database import load_database
-from pyclgemm.inquiry import Inquiry, choose, kernel_sources, product_of
-from pyclgemm.resources_used import (
+from pyclgemm.analysis import occupancy as resources_used
+from pyclgemm.analysis.occupancy import (
     KernelResources,
     parse_amd_binary,
     parse_ptxas_log,
     resources_of,
 )
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.overrides import Inquiry, choose, kernel_sources, product_of
 
 LOG = """
 ptxas info    : 0 bytes gmem

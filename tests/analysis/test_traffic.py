@@ -7,14 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from pyclgemm.bottleneck import bounds_of, judge
-from pyclgemm.ceilings import Ceilings
-from pyclgemm.config import CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.intensity import Traffic, load_bytes, traffic_of
-from pyclgemm.occupancy import Occupancy
-from pyclgemm.share import Share
-from pyclgemm.utilisation import Utilisation, utilise
+from pyclgemm.analysis.bottleneck import bounds_of, judge
+from pyclgemm.analysis.ceilings import Ceilings
+from pyclgemm.analysis.occupancy import Occupancy
+from pyclgemm.analysis.traffic import Traffic, Utilisation, load_bytes, traffic_of, utilise
+from pyclgemm.codegen.stream_k import Share
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.selection.overrides import Inquiry, product_of
 
 INDIRECT = XgemmConfig(
     MWG=128, NWG=64, KWG=16, MDIMC=16, NDIMC=16, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4

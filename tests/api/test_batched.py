@@ -10,10 +10,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm import (
-    SmallConfig,
-    SmallCpuConfig,
-)
+from pyclgemm import SmallConfig, SmallCpuConfig
 from tests.support.batch_checks import STEPS, check_batch
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED

@@ -11,8 +11,8 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.matrix_units import matrix_unit
-from pyclgemm.precision import resolve_precision
+from pyclgemm.families.mma.tables import matrix_unit
+from pyclgemm.problem.precision import resolve_precision
 
 ONES = np.ones((4, 4), np.float32)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclgemm
-from pyclgemm.problem import PackedLayout
+from pyclgemm.problem.problem import PackedLayout
 from tests.support.buffers import guarded_matrix
 from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
 from tests.support.configs import CPU, DIRECT, INDIRECT

@@ -12,7 +12,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.launch_sequence import LaunchSequence
+from pyclgemm.runtime.launcher import LaunchSequence
 from tests.support.checks import skip_if_refused
 from tests.support.configs import BATCH_CONFIGS, DIRECT, INDIRECT
 from tests.support.gates import is_complete

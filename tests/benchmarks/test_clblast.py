@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import clblast, cublas, factories
 from benchmarks.contenders import CLBLAST, NUMPY
-from pyclgemm.uniform import uniform
+from pyclgemm.measure.operands import uniform
 
 COMPLEX = ("complex64", "complex128")
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import compare_clblast, host_time
-from pyclgemm.queue_blocker import QueueBlocker
+from pyclgemm.measure.filled_queue import QueueBlocker
 
 
 @pytest.mark.parametrize("command", [compare_clblast.main, host_time.main])

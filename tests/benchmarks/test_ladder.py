@@ -29,12 +29,12 @@ from benchmarks.ladder_steps import choice_of, ladder_steps
 from benchmarks.measure import MeasurementInterrupted, Timing, measure_in_turn
 from benchmarks.operands import make_operands
 from benchmarks.report import Record
-from pyclgemm.config import Config, CpuConfig
-from pyclgemm.constraints import violations
-from pyclgemm.device import traits_of
-from pyclgemm.discovery import default_device
-from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
-from pyclgemm.typical import typical_traits
+from pyclgemm.codegen.config import Config
+from pyclgemm.device.discovery import default_device
+from pyclgemm.device.traits import traits_of, typical_traits
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.validity import violations
+from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
 from tests.support import benchmark_fakes
 
 GPUS = (

@@ -18,7 +18,7 @@ from benchmarks.case import Case
 from benchmarks.filled_queue import fill_queue
 from benchmarks.measure import Timing, measure_in_turn
 from benchmarks.operands import make_operands
-from pyclgemm.queue_blocker import QueueBlocker
+from pyclgemm.measure.filled_queue import QueueBlocker
 from tests.support.benchmark_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
 from tests.support.gates import is_complete
 

@@ -10,7 +10,7 @@ from benchmarks import shapes
 from benchmarks.case import parse_shapes
 from benchmarks.limit import Target, limit_targets
 from benchmarks.shapes import suite_cases
-from pyclgemm.suites import SUITES as TUNED
+from pyclgemm.measure.suites import SUITES as TUNED
 
 
 def test_square_doubles_from_64_to_8192() -> None:

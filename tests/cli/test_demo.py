@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from pyclgemm import demo, demo_speed
-from pyclgemm.demo_speed import SpeedRow
+from pyclgemm.cli import demo
+from pyclgemm.cli import demo as demo_speed
+from pyclgemm.cli.demo import SpeedRow
 from pyclgemm.errors import PyclgemmError
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from pyclgemm import cli, discovery
-from pyclgemm.cli import main
-from pyclgemm.device import traits_of
-from pyclgemm.discovery import FoundDevice
+from pyclgemm.cli import main as cli
+from pyclgemm.cli.main import main
+from pyclgemm.device import discovery
+from pyclgemm.device.discovery import FoundDevice
+from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import ArgumentError
-from pyclgemm.gemm_shape import LAYOUTS, GemmShape
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.typical import typical_traits
+from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from pyclgemm.selection.overrides import Inquiry, product_of
 
 
 def run(*arguments):

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 import pyclgemm
-from pyclgemm import tuner
-from pyclgemm.cli import main
-from pyclgemm.cli_tune import parse_shapes
-from pyclgemm.database import read_file, reload_database
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.suites import SUITES
+from pyclgemm.cli.main import main
+from pyclgemm.cli.tune import parse_shapes
+from pyclgemm.measure.suites import SUITES
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import read_file, reload_database
+from pyclgemm.tuning import tuner
 from tests.support.processes import tree_first
 
 pytest.importorskip("optuna")

@@ -11,11 +11,11 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.codegen import generate_gemm
-from pyclgemm.element import ElementType
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.precision import resolve_precision
-from pyclgemm.typical import typical_traits
+from pyclgemm.codegen.element import ElementType
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.generate import generate_gemm
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.configs import BASES
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

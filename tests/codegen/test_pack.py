@@ -10,12 +10,11 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm.build import build_kernel
-from pyclgemm.device import traits_of
-from pyclgemm.operand_packing import pack_launch
-from pyclgemm.operands import Matrix
-from pyclgemm.pack_codegen import PackedForm
-from pyclgemm.parts import PART_TYPES, PartType
+from pyclgemm.codegen.pack import PackedForm, pack_launch
+from pyclgemm.device.traits import traits_of
+from pyclgemm.problem.matrix import Matrix
+from pyclgemm.problem.precision import PART_TYPES, PartType
+from pyclgemm.runtime.build import build_kernel
 
 DEEP = PackedForm(along_k=True)
 

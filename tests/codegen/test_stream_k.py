@@ -16,7 +16,7 @@ import pytest
 
 import pyclgemm
 from pyclgemm import XgemmConfig, XgemmDirectConfig
-from pyclgemm.queue_state import queue_state
+from pyclgemm.runtime.queue_state import queue_state
 from tests.support.checks import check_gemm, skip_if_refused
 from tests.support.reference import assert_close, expected_gemm, random_array
 

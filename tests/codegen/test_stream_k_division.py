@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from pyclgemm.share import Share, divide, sharing, tile_count
+from pyclgemm.codegen.stream_k import Share, divide, sharing, tile_count
 from tests.support.stream_k_model import SHAPES, SMALL_SHAPES, kernel_of
 
 

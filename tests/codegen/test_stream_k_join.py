@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyclgemm.share import Share, divide
+from pyclgemm.codegen.stream_k import Share, divide
 from tests.support.stream_k_model import SMALL_SHAPES, Kernel, Part, kernel_of, neighbours_of
 
 

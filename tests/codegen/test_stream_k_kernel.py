@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyclgemm.config import XgemmConfig, XgemmDirectConfig
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.schedule import make_schedule
-from pyclgemm.share import FAN_IN, Share, divide
+from pyclgemm.codegen.stream_k import FAN_IN, Share, divide
+from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.facts import gpu
 from tests.support.stream_k_model import SHAPES, kernel_of, neighbours_of
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pyclgemm.constraints import violations
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.schedule import make_schedule, oriented
+from pyclgemm.families.schedule import make_schedule, oriented
+from pyclgemm.families.validity import violations
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.facts import gpu
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pyclgemm import build
-from pyclgemm.config import WgmmaConfig
+from pyclgemm.device.ptx import MARK, PtxStepError, lift
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import KernelBuildError
-from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
-from pyclgemm.ptx_step import MARK, PtxStepError, lift
-from pyclgemm.typical import typical_traits
+from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.runtime import build
+from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
 from tests.support.configs import DIRECT
 
 # As NVIDIA's compiler writes it: registers stand in the places of operands, in comments too.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyclgemm import runtimes
+from pyclgemm.device import runtimes
 from tests.support.processes import tree_first
 
 

@@ -10,16 +10,19 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm import discovery, probe
-from pyclgemm.device import DeviceTraits, traits_of, type_of
-from pyclgemm.errors import ArgumentError, UnsupportedError
-from pyclgemm.host import HostCpu, level_of_flags, level_of_macros, parse_cpuinfo
-from pyclgemm.naming import (
+from pyclgemm.device import discovery, probe
+from pyclgemm.device.names import (
+    HostCpu,
     amd_architecture,
     intel_architecture,
     is_software,
+    level_of_flags,
+    level_of_macros,
     normalized_vendor,
+    parse_cpuinfo,
 )
+from pyclgemm.device.traits import DeviceTraits, traits_of, type_of
+from pyclgemm.errors import ArgumentError, UnsupportedError
 
 KINDS = cl.device_type
 

@@ -7,14 +7,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from pyclgemm.config import (
-    XgemmConfig,
-    XgemmDirectConfig,
-    as_config,
-    config_from_dict,
-)
-from pyclgemm.constraint_list import local_bytes
 from pyclgemm.errors import ConfigError
+from pyclgemm.families.registry import as_config, config_from_dict
+from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.families.tiled.constraints import local_bytes
 from tests.support.typical_configs import (
     BASES,
     CPU,

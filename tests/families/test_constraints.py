@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm.config import FAMILIES
-from pyclgemm.constraint_list import CONSTRAINTS
-from pyclgemm.constraints import check_config, violations
 from pyclgemm.errors import ConfigError
-from pyclgemm.gemv_constraints import gemv_local_bytes
+from pyclgemm.families.gemv import gemv_local_bytes
+from pyclgemm.families.registry import FAMILIES
+from pyclgemm.families.validity import CONSTRAINTS, check_config, violations
 from tests.support.broken_configs import BROKEN
 from tests.support.facts import cpu, gpu
 from tests.support.typical_configs import (

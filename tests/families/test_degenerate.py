@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from pyclgemm.config import SMALL_FAMILIES
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.kernel_source import KernelSource
-from pyclgemm.launch import generate_gemm
-from pyclgemm.problem import PackedLayout
-from pyclgemm.typical import typical_traits
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.generate import generate_gemm
+from pyclgemm.families.registry import SMALL_FAMILIES
+from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.problem.shape import GemmShape
 from tests.support import nvidia_compile
 from tests.support.batch_checks import check_batch
 from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from pyclgemm.config import GemvConfig, GemvUnitConfig, MatrixConfig, WgmmaConfig
-from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
-from pyclgemm.typical import typical_traits
-from pyclgemm.wgmma_codegen import local_bytes
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.gemv import GemvConfig, GemvUnitConfig
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.wgmma.codegen import local_bytes
+from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
 from tests.support import nvidia_compile
 
 H100 = typical_traits("sm_90")

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from pyclgemm.config import FAMILIES, XgemmConfig, as_config, config_from_dict
-from pyclgemm.config_text import parse_assignments, parse_config
-from pyclgemm.constraints import check_config, violations
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ArgumentError, ConfigError, DatabaseError
-from pyclgemm.parameter_bounds import PARAMETERS, out_of_bounds
-from pyclgemm.record_document import parameter_schemas, read_record
+from pyclgemm.families.registry import FAMILIES, as_config, config_from_dict
+from pyclgemm.families.tiled.config import XgemmConfig
+from pyclgemm.families.validity import check_config, violations
+from pyclgemm.mra.tensors import FusedConfig, FusedUnitConfig, fused_violations
+from pyclgemm.problem.bounds import PARAMETERS, out_of_bounds
 from pyclgemm.resources import resource_folder
-from pyclgemm.search_space import search_space
-from pyclgemm.transform3d_constraints import fused_violations
-from pyclgemm.transform3d_layout import FusedConfig, FusedUnitConfig
-from pyclgemm.typical import typical_traits
+from pyclgemm.selection.document import parameter_schemas, read_record
+from pyclgemm.selection.overrides import parse_assignments, parse_config
+from pyclgemm.tuning.search import search_space
 from tests.support.typical_configs import (
     CPU,
     DIRECT,

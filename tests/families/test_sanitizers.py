@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyclgemm.config import CpuConfig, SmallConfig, SmallCpuConfig
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.kernel_source import KernelSource
-from pyclgemm.launch import Schedule
-from pyclgemm.matrix_units import required_unit
-from pyclgemm.operands import Matrix
-from pyclgemm.schedule import make_schedule, oriented
-from pyclgemm.tensors import contiguous_stack
-from pyclgemm.transform3d_choice import TransformChoice, TransformProblem, choose_transform
-from pyclgemm.transform3d_layout import FusedConfig
-from pyclgemm.transform3d_schedule import Transform
-from pyclgemm.transform3d_schedule import make_schedule as make_transform_schedule
-from pyclgemm.typical import typical_traits
+from pyclgemm.codegen.launch import Schedule
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.mma.tables import required_unit
+from pyclgemm.families.schedule import make_schedule, oriented
+from pyclgemm.families.small import SmallConfig, SmallCpuConfig
+from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
+from pyclgemm.mra.codegen import Transform
+from pyclgemm.mra.codegen import make_schedule as make_transform_schedule
+from pyclgemm.mra.tensors import FusedConfig, contiguous_stack
+from pyclgemm.problem.matrix import Matrix
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.emulation import host_schedule
 from tests.support.emulation.async_copy import in_plain_c

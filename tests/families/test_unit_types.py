@@ -14,13 +14,13 @@ import pytest
 
 import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
-from pyclgemm.database import load_database
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.precision import UNIT_DTYPES, resolve_precision
-from pyclgemm.problem import PackedLayout
-from pyclgemm.search_space import families_of
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.problem.precision import UNIT_DTYPES, resolve_precision
+from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.select import select
+from pyclgemm.tuning.search import families_of
 from tests.support.batch_checks import check_batch
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import DIRECT_CONFIGS, EVERY_FAMILY_AND_MORE, INDIRECT_CONFIGS
@@ -35,7 +35,7 @@ PACKED = [PackedLayout("gpu", 16, 1, along_k=True), PackedLayout("gpu", 16, 32)]
 @pytest.fixture
 def offered() -> Iterator[None]:
     """Any device takes the types."""
-    with patch("pyclgemm.prepare.check_supported"), patch("pyclgemm.packing.check_supported"):
+    with patch("pyclgemm.api.prepare.check_supported"), patch("pyclgemm.api.pack.check_supported"):
         yield
 
 

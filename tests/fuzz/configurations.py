@@ -6,10 +6,11 @@ import functools
 import random
 from typing import Any
 
-from pyclgemm.config import FAMILIES, Config
-from pyclgemm.device import DeviceTraits
-from pyclgemm.precision import resolve_precision
-from pyclgemm.search_space import SearchSpace, search_space
+from pyclgemm.codegen.config import Config
+from pyclgemm.device.traits import DeviceTraits
+from pyclgemm.families.registry import FAMILIES
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.tuning.search import SearchSpace, search_space
 
 #: How often each family is drawn on a CPU and on a GPU; None lets the library choose.
 WEIGHTS: dict[str, dict[str | None, int]] = {

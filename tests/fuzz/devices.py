@@ -12,9 +12,9 @@ import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python pac
 # isort: split
 import pyopencl as cl
 
-from pyclgemm.device import traits_of
-from pyclgemm.discovery import working_devices
-from pyclgemm.naming import is_software
+from pyclgemm.device.discovery import working_devices
+from pyclgemm.device.names import is_software
+from pyclgemm.device.traits import traits_of
 
 from .campaign import Skipped
 

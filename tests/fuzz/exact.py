@@ -15,8 +15,11 @@ import pyclgemm  # first: it makes runtimes that came as Python packages visible
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from pyclgemm.config import Config, CpuConfig, GemvConfig, XgemmConfig, XgemmDirectConfig
-from pyclgemm.discovery import working_devices
+from pyclgemm.codegen.config import Config
+from pyclgemm.device.discovery import working_devices
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 
 from .campaign import Failure, Skipped
 

@@ -21,7 +21,7 @@ import pyclgemm
 # isort: split
 import pyopencl as cl
 
-from pyclgemm.database import load_database
+from pyclgemm.selection.database import load_database
 
 from .campaign import Case, Failure, Skipped
 from .exact import (

@@ -34,11 +34,12 @@ import click.testing
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from pyclgemm.cli import main
-from pyclgemm.config import CpuConfig, SmallCpuConfig, XgemmDirectConfig
-from pyclgemm.database import load_database
-from pyclgemm.database_file import DatabaseFile
-from pyclgemm.records import Entry, Match, Record, Source
+from pyclgemm.cli.main import main
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.small import SmallCpuConfig
+from pyclgemm.families.tiled.config import XgemmDirectConfig
+from pyclgemm.selection.database import DatabaseFile, load_database
+from pyclgemm.selection.records import Entry, Match, Record, Source
 
 from .campaign import Case, Failure
 from .exact import compare, device_names, find_device, new_queue, shared_context
@@ -271,10 +272,9 @@ def _use_variable(use: _Use) -> None:
 
 
 def _use_config_file(use: _Use) -> None:
-    from pyclgemm.config_text import parse_config
-    from pyclgemm.database import load_database as load
-    from pyclgemm.device import traits_of
-    from pyclgemm.inquiry import Inquiry, product_of
+    from pyclgemm.device.traits import traits_of
+    from pyclgemm.selection.database import load_database as load
+    from pyclgemm.selection.overrides import Inquiry, parse_config, product_of
 
     config = use.rng.choice((_CPU, _DIRECT))
     path = use.put({"path": config.family, **config.as_dict()})
@@ -294,7 +294,7 @@ def _use_config_mapping(use: _Use) -> None:
 
 
 def _use_config_text(use: _Use) -> None:
-    from pyclgemm.config_text import parse_assignments, parse_change, parse_config
+    from pyclgemm.selection.overrides import parse_assignments, parse_change, parse_config
 
     value = use.rng.choice((*map(str, NUMBERS), *STRINGS, "9" * 5000, "1_0", "0x10", "-0", "+1"))
     name = use.rng.choice(("MR", "KC", "mr", "MR", "ſ", "MR" * 9999, *STRINGS[:12]))
@@ -318,7 +318,7 @@ def _use_config_text(use: _Use) -> None:
 
 
 def _use_tuning_log(use: _Use) -> None:
-    from pyclgemm.tuning_log import TuningLog
+    from pyclgemm.tuning.process import TuningLog
 
     lines = [
         {
@@ -338,8 +338,7 @@ def _use_tuning_log(use: _Use) -> None:
 
 
 def _use_ceilings(use: _Use) -> None:
-    from pyclgemm.ceilings import Ceilings
-    from pyclgemm.ceilings_cache import ceilings_of
+    from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
 
     queue = new_queue(shared_context(use.case["device"]), "in")
     folder = use.home / "ceilings"
@@ -352,7 +351,7 @@ def _use_ceilings(use: _Use) -> None:
         date="2024-01-01",
         units={"matrix": 1e12},
     )
-    with patch("pyclgemm.ceilings_cache.measure_ceilings", lambda *_, **__: measured):
+    with patch("pyclgemm.analysis.ceilings.measure_ceilings", lambda *_, **__: measured):
         ceilings_of(queue, folder=folder)
         (path,) = folder.glob("*.json")
         document = json.loads(path.read_text(encoding="utf-8"))

@@ -11,12 +11,12 @@ import math
 import random
 from typing import Any
 
-from pyclgemm.batch_refusal import MOST_SMALL
-from pyclgemm.config import SMALL_FAMILIES, config_from_dict
-from pyclgemm.device import DeviceTraits
+from pyclgemm.api.prepare import check_supported
+from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.precision import resolve_precision
-from pyclgemm.prepare import check_supported
+from pyclgemm.families.batch_refusal import MOST_SMALL
+from pyclgemm.families.registry import SMALL_FAMILIES, config_from_dict
+from pyclgemm.problem.precision import resolve_precision
 
 from .campaign import Case
 from .configurations import WEIGHTS, drawn_config, tile_edges

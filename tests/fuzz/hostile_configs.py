@@ -6,9 +6,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from pyclgemm.config import FAMILIES
-from pyclgemm.device import DeviceTraits
-from pyclgemm.typical import typical_traits
+from pyclgemm.device.traits import DeviceTraits, typical_traits
+from pyclgemm.families.registry import FAMILIES
 from tests.support.poisoned import poison_allocations
 
 from .campaign import Case

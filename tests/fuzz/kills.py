@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyclgemm.database import read_file
 from pyclgemm.errors import PyclgemmError
+from pyclgemm.selection.database import read_file
 from tests.fuzz.campaign import Case, Failure, Skipped
 from tests.support.processes import is_running, tree_first
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pyclgemm.config import FAMILIES
+from pyclgemm.families.registry import FAMILIES
 
 from .campaign import Case
 

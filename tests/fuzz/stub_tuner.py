@@ -13,17 +13,17 @@ import zlib
 from dataclasses import asdict
 from typing import Any
 
-from pyclgemm import trial_worker, tuner
-from pyclgemm.cli import main
-from pyclgemm.trial import Outcome, Trial
-from pyclgemm.trial_process import TrialProcess
-from pyclgemm.typical import typical_traits
+from pyclgemm.cli.main import main
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.tuning import tuner
+from pyclgemm.tuning import worker as trial_worker
+from pyclgemm.tuning.process import Outcome, Trial, TrialProcess
 
 _TRIAL_SECONDS = 0.02
 
 
 class StubBench:
-    """Measures in the place of `pyclgemm.trial_bench.TrialBench`."""
+    """Measures in the place of `pyclgemm.tuning.worker.TrialBench`."""
 
     def run(self, trial: Trial) -> Outcome:
         """A time that depends on the configuration alone."""

@@ -15,14 +15,14 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm import ceilings_cache, kernel_cache
-from pyclgemm.build import compile_program
-from pyclgemm.ceilings import Ceilings
-from pyclgemm.config import CpuConfig
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.kernel_source import KernelSource
-from pyclgemm.trial import Outcome
-from pyclgemm.tuning_log import Logged, TuningLog
+from pyclgemm.analysis import ceilings as ceilings_cache
+from pyclgemm.analysis.ceilings import Ceilings
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.runtime import build as kernel_cache
+from pyclgemm.runtime.build import compile_program
+from pyclgemm.tuning.process import Logged, Outcome, TuningLog
 from tests.support.processes import tree_first
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Linux's folders")
@@ -34,8 +34,8 @@ import json, warnings
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     import numpy as np, pyopencl as cl, pyclgemm
-    from pyclgemm.cache_fault import CacheWarning
-    from pyclgemm.discovery import working_devices
+    from pyclgemm.host.caches import CacheWarning
+    from pyclgemm.device.discovery import working_devices
     a = np.random.default_rng(1).standard_normal((20, 30), np.float32)
     names = []
     for found in working_devices():

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from pyclgemm.interruption import ended_as_by_hand, postponed
+from pyclgemm.host.process import ended_as_by_hand, postponed
 from tests.support.processes import is_running, tree_first
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
@@ -114,10 +114,10 @@ def test_every_long_command_ends_at_sigterm(command, tmp_path):
 
 _PARENT = """
 import sys, threading
-from pyclgemm.config import CpuConfig
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.trial import Trial
-from pyclgemm.trial_process import TrialProcess
+from pyclgemm.families.registry import CpuConfig
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.tuning.process import Trial
+from pyclgemm.tuning.process import TrialProcess
 
 worker = '''
 import time

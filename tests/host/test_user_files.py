@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pyclgemm import FileError
-from pyclgemm.user_files import Purpose, append_line, check_writable, locked, write_whole
+from pyclgemm.host.files import Purpose, append_line, check_writable, locked, write_whole
 from tests.support.processes import tree_first
 
 PURPOSE = Purpose("the list of fish", "name another pond")
@@ -228,7 +228,7 @@ def test_lines_of_several_processes_stay_whole(tmp_path):
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from pyclgemm.user_files import Purpose, locked
+from pyclgemm.host.files import Purpose, locked
 with locked(Path(sys.argv[1]), Purpose("x", "y")):
     print("held", flush=True)
     time.sleep(100)

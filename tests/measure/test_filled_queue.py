@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyclgemm import ahead_timing
-from pyclgemm.ahead_timing import LONGEST_PRODUCT, AheadOfDevice
+from pyclgemm.measure import filled_queue as ahead_timing
+from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, AheadOfDevice
 
 
 class Machine:

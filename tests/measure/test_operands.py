@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pyclgemm import operand_pool
-from pyclgemm.config import CpuConfig
-from pyclgemm.database import load_database
-from pyclgemm.device import traits_of
+from pyclgemm.device.traits import traits_of
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.inquiry import Inquiry, choose, product_of
-from pyclgemm.operand_pool import OperandPool
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.measure import operands as operand_pool
+from pyclgemm.measure.operands import OperandPool
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.overrides import Inquiry, choose, product_of
 
 CONFIG = CpuConfig(MR=4, NR=8, KC=128, VW=4)
 INQUIRY = Inquiry(16, 16, 16)

@@ -8,8 +8,8 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm import queue_blocker
-from pyclgemm.queue_blocker import QueueBlocker
+from pyclgemm.measure import filled_queue as queue_blocker
+from pyclgemm.measure.filled_queue import QueueBlocker
 from tests.support.gates import is_complete
 
 

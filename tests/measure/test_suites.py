@@ -8,9 +8,9 @@ import math
 import pytest
 
 from pyclgemm.errors import ArgumentError
-from pyclgemm.gemm_shape import LAYOUTS, GemmShape
-from pyclgemm.product_traits import traits_of_problem
-from pyclgemm.suites import SUITES, parse_products, parse_suite, shape_text
+from pyclgemm.measure.suites import SUITES, parse_products, parse_suite, shape_text
+from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from pyclgemm.selection.features import traits_of_problem
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyclgemm import timing
+from pyclgemm.measure import timing
 
 
 class FakeTime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyclgemm.trial_timing import Pace, time_in_turn
+from pyclgemm.measure.timing import Pace, time_in_turn
 
 PACE = Pace(burst=0.01, rest=2.0, rounds=7)
 

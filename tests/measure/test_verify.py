@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyclgemm import verification
-from pyclgemm.precision import resolve_precision
-from pyclgemm.verification import reference_parts
+from pyclgemm.measure import verify as verification
+from pyclgemm.measure.verify import reference_parts
+from pyclgemm.problem.precision import resolve_precision
 from tests.support.reference import DTYPES, random_array
 
 

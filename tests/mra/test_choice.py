@@ -8,18 +8,24 @@ from typing import Any
 
 import pytest
 
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.tensors import TensorLayout, contiguous_stack
-from pyclgemm.transform3d_choice import (
+from pyclgemm.mra.choice import (
     LEVELS,
     TransformChoice,
     TransformProblem,
     choose_transform,
+    fused_config,
 )
-from pyclgemm.transform3d_codegen import generate_fused
-from pyclgemm.transform3d_configs import fused_config
-from pyclgemm.transform3d_layout import FusedConfig, FusedUnitConfig, held_tensor, unit_tiles
-from pyclgemm.typical import typical_traits
+from pyclgemm.mra.codegen import generate_fused
+from pyclgemm.mra.tensors import (
+    FusedConfig,
+    FusedUnitConfig,
+    TensorLayout,
+    contiguous_stack,
+    held_tensor,
+    unit_tiles,
+)
 from tests.support.facts import cpu, gpu
 
 ARCHITECTURES = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pyclgemm.errors import ShapeError
-from pyclgemm.tensors import TensorStack, check_writable, contiguous_stack, stack_of
+from pyclgemm.mra.tensors import TensorStack, check_writable, contiguous_stack, stack_of
 
 
 def test_contiguous_tensors_are_known_as_such() -> None:

@@ -12,11 +12,11 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm import transform3d_plan
-from pyclgemm.device import traits_of
-from pyclgemm.transform3d_choice import LEVELS, TransformChoice
-from pyclgemm.transform3d_layout import FusedConfig
-from pyclgemm.transform3d_plan import build_transform, describe_transform
+from pyclgemm.device.traits import traits_of
+from pyclgemm.mra import transform as transform3d_plan
+from pyclgemm.mra.choice import LEVELS, TransformChoice
+from pyclgemm.mra.tensors import FusedConfig
+from pyclgemm.mra.transform import build_transform, describe_transform
 from tests.support.buffers import GuardedArray
 from tests.support.gates import is_complete
 from tests.support.tensor_reference import assert_transformed

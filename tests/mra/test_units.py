@@ -11,17 +11,17 @@ import numpy as np
 import pyopencl.array as cl_array
 import pytest
 
-from pyclgemm import transform3d_codegen, transform3d_schedule
-from pyclgemm.kernel_source import KernelSource
-from pyclgemm.launch_sequence import LaunchSequence
-from pyclgemm.matrix_units_nvidia import nvidia_double_unit
-from pyclgemm.queue_state import queue_state
-from pyclgemm.tensors import contiguous_stack
-from pyclgemm.transform3d_choice import TransformChoice, TransformProblem, choose_transform
-from pyclgemm.transform3d_layout import FusedUnitConfig
-from pyclgemm.transform3d_plan import describe_transform
-from pyclgemm.transform3d_schedule import make_schedule
-from pyclgemm.typical import typical_traits
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.mma.tables import nvidia_double_unit
+from pyclgemm.mra import codegen as transform3d_codegen
+from pyclgemm.mra import codegen as transform3d_schedule
+from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
+from pyclgemm.mra.codegen import make_schedule
+from pyclgemm.mra.tensors import FusedUnitConfig, contiguous_stack
+from pyclgemm.mra.transform import describe_transform
+from pyclgemm.runtime.launcher import LaunchSequence
+from pyclgemm.runtime.queue_state import queue_state
 from tests.support import nvidia_compile
 from tests.support.buffers import GuardedArray
 from tests.support.emulation.matrix import skip_without_emulation, without_units

@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 from pyclgemm import CpuConfig, GemvConfig, XgemmDirectConfig
-from pyclgemm.cpu_orientation import problem_on
-from pyclgemm.database import load_database
-from pyclgemm.device import DeviceTraits
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.operands import Matrix
-from pyclgemm.precision import resolve_precision
-from pyclgemm.problem import PackedLayout
-from pyclgemm.product import Product, make_product
-from pyclgemm.schedule import oriented
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
+from pyclgemm.device.traits import DeviceTraits, typical_traits
+from pyclgemm.families.cpu import problem_on
+from pyclgemm.families.schedule import oriented
+from pyclgemm.problem.matrix import Matrix
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.problem.product import Product, make_product
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.select import select
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pyclgemm.errors import ArgumentError
-from pyclgemm.gemm_shape import LAYOUTS, GemmShape
-from pyclgemm.inquiry import Inquiry, product_of
+from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from pyclgemm.selection.overrides import Inquiry, product_of
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,13 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.codegen import generate_gemm
-from pyclgemm.config import MatrixConfig
-from pyclgemm.device import has_async_copy, traits_of
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.operands import check_dtype, check_scalar, result_dtype
-from pyclgemm.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
-from pyclgemm.prepare import check_supported
-from pyclgemm.typical import typical_traits
+from pyclgemm.api.prepare import check_supported
+from pyclgemm.device.traits import has_async_copy, traits_of, typical_traits
+from pyclgemm.families.generate import generate_gemm
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.problem.matrix import check_dtype, check_scalar, result_dtype
+from pyclgemm.problem.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.buffers import poisoning_allocator
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import BASES, DIRECT_CONFIGS, EVERY_FAMILY
@@ -312,7 +311,7 @@ def test_constant_operands_of_units_are_packed(
     queue: Any, rng: Any, dtype: str, precision: str | None
 ) -> None:
     weight = random_array(rng, (19, 5), dtype)
-    with patch("pyclgemm.packing.check_supported"):
+    with patch("pyclgemm.api.pack.check_supported"):
         packed = pyclgemm.pack(
             queue, weight, precision=precision, allocator=poisoning_allocator(queue)
         )

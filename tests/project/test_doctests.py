@@ -16,19 +16,21 @@ import pyclgemm
 pytestmark = pytest.mark.any_runtime
 
 MODULES = sorted(
-    module.name for module in pkgutil.iter_modules(pyclgemm.__path__) if module.name != "__main__"
+    module.name
+    for module in pkgutil.walk_packages(pyclgemm.__path__, "pyclgemm.")
+    if module.name != "pyclgemm.__main__"
 )
 
 
 #: What the examples of a module need that an extra installs.
-NEEDED = {"search": "optuna", "tuner": "optuna"}
+NEEDED = {"pyclgemm.tuning.search": "optuna", "pyclgemm.tuning.tuner": "optuna"}
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(queue: Any, name: str) -> None:
     if name in NEEDED:
         pytest.importorskip(NEEDED[name])
-    module = importlib.import_module(f"pyclgemm.{name}")
+    module = importlib.import_module(name)
     public = {name: getattr(pyclgemm, name) for name in pyclgemm.__all__}
     names = {"queue": queue, "np": np, "cl_array": cl_array, "pyclgemm": pyclgemm}
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)

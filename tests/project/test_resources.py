@@ -18,7 +18,7 @@ def package(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize(("name", "content"), [("kernels_cl", "*.mako"), ("databases", "*.json")])
+@pytest.mark.parametrize(("name", "content"), [("kernels_cl", "*/*.mako"), ("databases", "*.json")])
 def test_the_real_folders_are_found_and_filled(name, content):
     assert list(resource_folder(name).glob(content))
 

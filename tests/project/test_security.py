@@ -16,22 +16,24 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-import pyclgemm.kernel_source
-from pyclgemm.ab_record import Record, markdown_table
-from pyclgemm.ceilings import Ceilings
-from pyclgemm.ceilings_cache import ceilings_of
-from pyclgemm.cli import main
-from pyclgemm.config_text import parse_change, parse_config
-from pyclgemm.database import load_database, reload_database
-from pyclgemm.discovery import FoundDevice
-from pyclgemm.errors import PyclgemmError
-from pyclgemm.inquiry import Inquiry, choose, kernel_sources, product_of
-from pyclgemm.naming import intel_architecture
-from pyclgemm.printable import printable
-from pyclgemm.tables import device_table
-from pyclgemm.trial_process import TrialProcess
-from pyclgemm.tuning_log import device_slug, user_log
-from pyclgemm.typical import typical_traits
+import pyclgemm.codegen.source
+from pyclgemm.analysis.ab_record import Record, markdown_table
+from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
+from pyclgemm.cli.main import device_table, main
+from pyclgemm.device.discovery import FoundDevice
+from pyclgemm.device.names import intel_architecture
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.errors import PyclgemmError, printable
+from pyclgemm.selection.database import load_database, reload_database
+from pyclgemm.selection.overrides import (
+    Inquiry,
+    choose,
+    kernel_sources,
+    parse_change,
+    parse_config,
+    product_of,
+)
+from pyclgemm.tuning.process import TrialProcess, device_slug, user_log
 
 CPU = typical_traits("x86-64-v3")
 CUBE = Inquiry(64, 64, 64)
@@ -210,7 +212,7 @@ def test_names_of_a_device_reach_neither_source_text_nor_paths(
     folder: Path, evil: str, architecture: str
 ) -> None:
     plain = typical_traits(architecture)
-    name = printable(evil)  # as `pyclgemm.device` gives it
+    name = printable(evil)  # as `pyclgemm.device.traits` gives it
     named = replace(plain, name=name, platform=name, driver=name)
     inquiry = Inquiry(64, 64, 64)
     assert sources(inquiry, named) == sources(inquiry, plain)
@@ -226,7 +228,7 @@ def test_names_of_a_device_reach_neither_source_text_nor_paths(
 def test_the_environment_chooses_from_known_words(
     folder: Path, monkeypatch: Any, evil: str
 ) -> None:
-    from pyclgemm.host import HostCpu
+    from pyclgemm.device.names import HostCpu
 
     host = HostCpu("intel", frozenset({"avx2", "fma", "bmi2"}))
     told = intel_architecture({"CL_CONFIG_CPU_TARGET_ARCH": evil}, host)
@@ -240,7 +242,7 @@ def test_the_environment_chooses_from_known_words(
 
 @EVERY
 def test_names_are_shown_as_they_are_and_obeyed_by_no_terminal(evil: str) -> None:
-    name = printable(evil)  # as `pyclgemm.device` gives it
+    name = printable(evil)  # as `pyclgemm.device.traits` gives it
     found = FoundDevice(name, name, None, None, "a reason")
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=100_000, color_system="truecolor")
@@ -256,12 +258,13 @@ def test_templates_come_from_the_package_alone(folder: Path, monkeypatch: Any) -
     before = [kernel.text for kernel in sources()]
     templates = folder / "kernels_cl"
     templates.mkdir()
-    for name in ("gemm_cpu.cl.mako", "prelude.mako"):
+    for name in ("cpu/gemm.cl.mako", "common/prelude.mako"):
         for place in (folder, templates):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_text("<% open('evil', 'w') %>")
     monkeypatch.syspath_prepend(str(folder))
     with patch.object(
-        pyclgemm.kernel_source, "_templates", pyclgemm.kernel_source._templates.__wrapped__
+        pyclgemm.codegen.source, "_templates", pyclgemm.codegen.source._templates.__wrapped__
     ):
         assert [kernel.text for kernel in sources()] == before
 
@@ -282,7 +285,7 @@ def test_a_cache_is_read_as_numbers(folder: Path, queue: Any) -> None:
     """A file of ceilings with words in the place of figures is measured anew."""
     ceilings = Ceilings({"float32": 100.0}, 10.0, 20.0, 30.0, 1e-6, "2026-01-01", {"matrix": 1.0})
     kept = folder / "ceilings"
-    with patch("pyclgemm.ceilings_cache.measure_ceilings", lambda *_: ceilings):
+    with patch("pyclgemm.analysis.ceilings.measure_ceilings", lambda *_: ceilings):
         assert ceilings_of(queue, folder=kept) == ceilings
         (file,) = kept.iterdir()
         document = json.loads(file.read_text())

@@ -11,8 +11,8 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm import launch_sequence
-from pyclgemm.enqueue import KernelLaunch
+from pyclgemm.runtime import launcher as launch_sequence
+from pyclgemm.runtime.launcher import KernelLaunch
 from tests.support.checks import skip_if_refused
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
 from tests.support.gates import Gate, is_complete

@@ -13,10 +13,9 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 
-from pyclgemm import build
-from pyclgemm.build import adopt_binary, build_kernel
-from pyclgemm.compile_pool import CompilePool
-from pyclgemm.kernel_source import KernelSource
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.runtime import build
+from pyclgemm.runtime.build import CompilePool, adopt_binary, build_kernel
 from tests.support.processes import is_running
 
 
@@ -76,8 +75,8 @@ def test_a_crash_leaves_the_pool_usable(pool):
 def test_processes_end_with_the_one_that_started_them():
     script = (
         "import pyopencl as cl, time\n"
-        "from pyclgemm.compile_pool import CompilePool\n"
-        "from pyclgemm.kernel_source import KernelSource\n"
+        "from pyclgemm.runtime.build import CompilePool\n"
+        "from pyclgemm.codegen.source import KernelSource\n"
         "if __name__ == '__main__':\n"
         "    pool = CompilePool(cl.get_platforms()[0].get_devices()[0])\n"
         "    pool.binaries([KernelSource('f', '__kernel void f(void) {}', (), (1,))])\n"

@@ -6,8 +6,8 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm import enqueue
-from pyclgemm.enqueue import KernelLaunch
+from pyclgemm.runtime import launcher as enqueue
+from pyclgemm.runtime.launcher import KernelLaunch
 from tests.support.gates import is_complete
 
 SOURCE = "__kernel void add(__global int *x) { x[get_global_id(0)] += 1; }"

@@ -14,8 +14,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.prepared_calls import PreparedCalls
-from pyclgemm.queue_state import queue_state
+from pyclgemm.runtime.queue_state import PreparedCalls, queue_state
 from tests.support.reference import assert_close, expected_gemm, random_array
 
 THREADS = 4

@@ -8,24 +8,26 @@ from pathlib import Path
 
 import pytest
 
-import pyclgemm.database
-from pyclgemm.config import UNIT_FAMILIES, CpuConfig, XgemmConfig
-from pyclgemm.constraints import violations
-from pyclgemm.database import (
+import pyclgemm.selection.database
+from pyclgemm.errors import DatabaseError, DatabaseWarning
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.registry import UNIT_FAMILIES
+from pyclgemm.families.tiled.config import XgemmConfig
+from pyclgemm.families.validity import violations
+from pyclgemm.host.json_text import MOST_BYTES
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.resources import resource_folder
+from pyclgemm.selection.database import (
     SCHEMA_FILE,
     Database,
+    DatabaseFile,
     load_database,
     open_file,
     read_file,
     reload_database,
     save_file,
 )
-from pyclgemm.database_file import DatabaseFile
-from pyclgemm.errors import DatabaseError, DatabaseWarning
-from pyclgemm.json_text import MOST_BYTES
-from pyclgemm.precision import resolve_precision
-from pyclgemm.records import Entry, Match, Record, Source, Threshold
-from pyclgemm.resources import resource_folder
+from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
 from tests.support.facts import cpu, gpu, smallest_gpu
 from tests.support.reference import DTYPES
 
@@ -64,7 +66,7 @@ def user_folders(tmp_path, monkeypatch):
     environment.mkdir()
     user.mkdir()
     monkeypatch.setenv("PYCLGEMM_DATABASES", str(environment))
-    monkeypatch.setattr(pyclgemm.database, "user_database_folder", lambda: user)
+    monkeypatch.setattr(pyclgemm.selection.database, "user_database_folder", lambda: user)
     load_database.cache_clear()
     yield environment, user
     load_database.cache_clear()
@@ -109,7 +111,7 @@ def test_what_a_driver_may_refuse_comes_before_what_stands_in_for_it(path):
 
 @pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
 def test_a_built_in_file_is_written_as_save_would(path):
-    assert pyclgemm.database._to_text(json.loads(path.read_text())) == path.read_text()
+    assert pyclgemm.selection.database._to_text(json.loads(path.read_text())) == path.read_text()
 
 
 @pytest.mark.parametrize(("dtype", "precision"), TYPES)
@@ -262,7 +264,7 @@ def test_a_record_that_cannot_be_used_is_left_out_alone(user_folders, tmp_path, 
     folder = dict(zip(("environment", "user"), user_folders, strict=True)).get(where, tmp_path)
     if where == "built-in":
         monkeypatch.setattr(
-            pyclgemm.database,
+            pyclgemm.selection.database,
             "resource_folder",
             lambda name: tmp_path if name == "databases" else None,
         )
@@ -494,7 +496,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     def fail(document):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pyclgemm.database, "_to_text", fail)
+    monkeypatch.setattr(pyclgemm.selection.database, "_to_text", fail)
     with pytest.raises(KeyboardInterrupt):
         save_file(a_file(path))
     assert path.read_text() == "old"

@@ -8,19 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from pyclgemm.config import GemvConfig, MatrixConfig, SmallConfig, WgmmaConfig, XgemmDirectConfig
-from pyclgemm.database import Database, load_database, read_file, save_file
-from pyclgemm.database_file import DatabaseFile
 from pyclgemm.errors import DatabaseError
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.inquiry import choose
-from pyclgemm.path_order import path_order
-from pyclgemm.records import Entry, Match, Record, Source, Threshold
-from pyclgemm.select import select
-from pyclgemm.trial import Outcome
-from pyclgemm.tuner import TuningResult
-from pyclgemm.tuning_result import make_file, save_result
-from pyclgemm.tuning_state import Standing
+from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.small import SmallConfig
+from pyclgemm.families.tiled.config import XgemmDirectConfig
+from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.candidates import path_order
+from pyclgemm.selection.database import Database, DatabaseFile, load_database, read_file, save_file
+from pyclgemm.selection.overrides import choose
+from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.select import select
+from pyclgemm.tuning.process import Outcome
+from pyclgemm.tuning.results import make_file, save_result
+from pyclgemm.tuning.session import Standing
+from pyclgemm.tuning.tuner import TuningResult
 from tests.support.facts import gpu
 
 HALF, BRAIN = ("float16", "F16_F16_F32"), ("bfloat16", "BF16_BF16_F32")

@@ -9,19 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.config import (
-    CpuConfig,
-    GemvConfig,
-    MatrixConfig,
-    SmallConfig,
-    XgemmConfig,
-    XgemmDirectConfig,
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.small import SmallConfig
+from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.problem.problem import MatrixLayout
+from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from pyclgemm.selection.distance import distance
+from pyclgemm.selection.features import (
+    ProductTraits,
+    record_for,
+    traits_of_problem,
+    traits_of_record,
 )
-from pyclgemm.gemm_shape import LAYOUTS, GemmShape
-from pyclgemm.problem import MatrixLayout
-from pyclgemm.product_traits import ProductTraits, record_for, traits_of_problem, traits_of_record
-from pyclgemm.records import ALIGNED, Record
-from pyclgemm.shape_distance import distance
+from pyclgemm.selection.records import ALIGNED, Record
 from tests.support.facts import by_distance, problem
 
 TILE = CpuConfig(MR=4, NR=8, KC=256, VW=4)
@@ -115,9 +117,9 @@ def test_the_same_layout_wins_within_a_factor_of_two_and_a_half():
 
 def test_a_column_major_result_is_looked_up_as_the_swapped_product():
     """C^T = B^T A^T: m and n, and the operands with their orders, change places."""
-    from pyclgemm.operands import Matrix
-    from pyclgemm.precision import resolve_precision
-    from pyclgemm.product import make_product
+    from pyclgemm.problem.matrix import Matrix
+    from pyclgemm.problem.precision import resolve_precision
+    from pyclgemm.problem.product import make_product
 
     m, n, k = 96, 32, 64
     a, b = Matrix(m, k, 1, m, 0), Matrix(k, n, n, 1, 0)  # TN

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from pyclgemm.cli import main
-from pyclgemm.constraints import violations
-from pyclgemm.database import SCHEMA_FILE, load_database, read_file
-from pyclgemm.precision import resolve_precision
-from pyclgemm.records import Threshold
+from pyclgemm.cli.main import main
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.validity import violations
+from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.resources import resource_folder
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
+from pyclgemm.selection.database import SCHEMA_FILE, load_database, read_file
+from pyclgemm.selection.records import Threshold
+from pyclgemm.selection.select import select
 from tests.support.facts import gpu, problem, smallest_gpu
 from tests.support.reference import DTYPES
 

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from pyclgemm.config import CpuConfig, GemvConfig, MatrixConfig, XgemmDirectConfig
-from pyclgemm.database import Database
-from pyclgemm.database_file import DatabaseFile
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.inquiry import choose
-from pyclgemm.packed_choice import packed_layout
-from pyclgemm.precision import resolve_precision
-from pyclgemm.product_traits import ProductTraits
-from pyclgemm.record_order import groups_of, in_order
-from pyclgemm.records import Entry, Match, Record, Source, Threshold
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.tiled.config import XgemmDirectConfig
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.candidates import groups_of, in_order
+from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.features import ProductTraits
+from pyclgemm.selection.overrides import choose
+from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.select import packed_layout, select
 from tests.support.facts import cpu, gpu, problem
 
 DIRECT = XgemmDirectConfig(

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.constraints import violations
-from pyclgemm.database import Database, load_database
-from pyclgemm.database_file import DatabaseFile
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.records import Entry, Match, Record, Source, Threshold
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
+from pyclgemm.families.validity import violations
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import Database, DatabaseFile, load_database
+from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.select import select
 from tests.support.facts import cpu, gpu, problem
 from tests.support.reference import DTYPES
 from tests.support.selection import (

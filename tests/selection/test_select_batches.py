@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyclgemm.config import MatrixConfig, SmallConfig
-from pyclgemm.database import Database
-from pyclgemm.database_file import DatabaseFile
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.inquiry import choose
-from pyclgemm.packed_choice import packed_layout
-from pyclgemm.precision import resolve_precision
-from pyclgemm.records import Entry, Match, Record, Source, Threshold
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.small import SmallConfig
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.overrides import choose
+from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.select import packed_layout, select
 from tests.support.facts import cpu, gpu, problem
 from tests.support.selection import (
     CPU_FILE,

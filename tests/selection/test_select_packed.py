@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.config import CpuConfig
-from pyclgemm.constraints import violations
-from pyclgemm.database import Database, load_database
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.packed_choice import packed_layout
-from pyclgemm.precision import resolve_precision
-from pyclgemm.problem import PackedLayout
-from pyclgemm.records import Match, Record
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.validity import violations
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.selection.database import Database, load_database
+from pyclgemm.selection.records import Match, Record
+from pyclgemm.selection.select import packed_layout, select
 from tests.support.facts import cpu, gpu, problem
 from tests.support.reference import DTYPES
 from tests.support.selection import (

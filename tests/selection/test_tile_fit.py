@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from pyclgemm import CpuConfig, XgemmDirectConfig
-from pyclgemm.config import GemvConfig
-from pyclgemm.product_traits import ProductTraits
-from pyclgemm.records import Record
-from pyclgemm.tile_fit import excess_octaves
+from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.selection.distance import excess_octaves
+from pyclgemm.selection.features import ProductTraits
+from pyclgemm.selection.records import Record
 from tests.support.facts import by_distance
 
 TILE = XgemmDirectConfig(

@@ -16,7 +16,7 @@ from benchmarks.case import Case
 from benchmarks.contenders import CLBLAST, CUBLAS, GEMM, LAYER, NUMPY, PLAN
 from benchmarks.measure import Timing
 from benchmarks.session import Session
-from pyclgemm.queue_blocker import Blocker
+from pyclgemm.measure.filled_queue import Blocker
 
 FLOAT32 = arithmetic_of("float32")
 

@@ -11,9 +11,9 @@ import pyopencl as cl
 import pytest
 
 import pyclgemm
-from pyclgemm.constraints import violations
-from pyclgemm.device import traits_of
-from pyclgemm.problem import PackedLayout
+from pyclgemm.device.traits import traits_of
+from pyclgemm.families.validity import violations
+from pyclgemm.problem.problem import PackedLayout
 from tests.support.buffers import (
     GuardedArray,
     Layout,
@@ -118,7 +118,7 @@ def packed(
     """`array` packed into memory that was full of NaN, in a layout of another device if given."""
     with ExitStack() as stack:
         if layout is not None:
-            stack.enter_context(patch("pyclgemm.packing.packed_layout", lambda *facts: layout))
+            stack.enter_context(patch("pyclgemm.api.pack.packed_layout", lambda *facts: layout))
         return pyclgemm.pack(queue, array, allocator=poisoning_allocator(queue), **options)
 
 

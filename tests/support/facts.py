@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pyclgemm.database_file import DatabaseFile
-from pyclgemm.device import DeviceTraits
-from pyclgemm.precision import resolve_precision
-from pyclgemm.problem import GemmProblem, MatrixLayout
-from pyclgemm.product_traits import ProductTraits
-from pyclgemm.record_order import in_order
-from pyclgemm.records import Entry, Match, Record, Source
+from pyclgemm.device.traits import DeviceTraits
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.problem import GemmProblem, MatrixLayout
+from pyclgemm.selection.candidates import in_order
+from pyclgemm.selection.database import DatabaseFile
+from pyclgemm.selection.features import ProductTraits
+from pyclgemm.selection.records import Entry, Match, Record, Source
 
 ROW = MatrixLayout("row")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyopencl.array as cl_array
 
 import pyclgemm
-from pyclgemm.config import MatrixConfig
+from pyclgemm.families.mma.config import MatrixConfig
 from tests.support.buffers import Layout
 from tests.support.checks import ROW, check_gemm
 from tests.support.reference import assert_close, expected_gemm

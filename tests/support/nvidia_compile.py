@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pyclgemm.kernel_source import KernelSource
-from pyclgemm.ptx_step import lift
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.device.ptx import lift
 
 _LIBRARY = Path("/usr/lib/clc/nvptx64--nvidiacl.bc")
 

@@ -18,12 +18,12 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 import pyclgemm
-from pyclgemm import device
-from pyclgemm.config import SmallConfig, SmallCpuConfig
-from pyclgemm.problem import PackedLayout
-from pyclgemm.transform3d_choice import TransformChoice
-from pyclgemm.transform3d_layout import FusedConfig
-from pyclgemm.transform3d_plan import build_transform, describe_transform
+from pyclgemm.device import traits as device
+from pyclgemm.families.small import SmallConfig, SmallCpuConfig
+from pyclgemm.mra.choice import TransformChoice
+from pyclgemm.mra.tensors import FusedConfig
+from pyclgemm.mra.transform import build_transform, describe_transform
+from pyclgemm.problem.problem import PackedLayout
 from tests.support.checks import packed
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.emulation.async_copy import emulated_async_copies
@@ -194,7 +194,7 @@ def main() -> None:
         with ExitStack() as stack:
             config = CONFIGS[family][name]
             if getattr(config, "FILL", 0):
-                stack.enter_context(patch("pyclgemm.prepare.traits_of", lambda device: fenced))
+                stack.enter_context(patch("pyclgemm.api.prepare.traits_of", lambda device: fenced))
             if getattr(config, "ASYNC", 0):
                 stack.enter_context(emulated_async_copies())
             multiply(queue, family, name, case)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from pyclgemm.config import CpuConfig, XgemmConfig, XgemmDirectConfig
-from pyclgemm.database import Database
-from pyclgemm.database_file import DatabaseFile
-from pyclgemm.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
 from tests.support.facts import cpu, gpu
 
 SMALL = XgemmDirectConfig(

@@ -1,4 +1,4 @@
-"""What kernels_cl/share.mako computes, repeated in Python: who works on what, and who joins."""
+"""What kernels_cl/common/stream_k.mako computes, in Python: which work-group does what."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from pyclgemm.share import FAN_IN, Share
+from pyclgemm.codegen.stream_k import FAN_IN, Share
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What kernels_cl/share.mako computes from its arguments."""
+    """What kernels_cl/common/stream_k.mako computes from its arguments."""
 
     tiles: int
     slabs: int

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig, tuner
-from pyclgemm.constraints import violations
-from pyclgemm.database import Database
-from pyclgemm.database_file import DatabaseFile
-from pyclgemm.records import Entry, Match, Record, Source, Threshold
-from pyclgemm.trial import Outcome
-from pyclgemm.tuner import tune
+from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm.families.validity import violations
+from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.tuning import tuner
+from pyclgemm.tuning.process import Outcome
+from pyclgemm.tuning.tuner import tune
 from tests.support.facts import cpu
 
 KNOWN = CpuConfig(MR=4, NR=32, KC=256, VW=16)

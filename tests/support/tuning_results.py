@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig
-from pyclgemm.database import Database
-from pyclgemm.database_file import DatabaseFile
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.records import Entry, Match, Record, Source
-from pyclgemm.trial import Outcome
-from pyclgemm.tuner import TuningResult
-from pyclgemm.tuning_state import Standing
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.tuning.process import Outcome
+from pyclgemm.tuning.session import Standing
+from pyclgemm.tuning.tuner import TuningResult
 from tests.support.facts import cpu
 
 SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pyclgemm.config import (
-    CpuConfig,
-    GemvConfig,
-    GemvUnitConfig,
-    MatrixConfig,
-    SmallConfig,
-    SmallCpuConfig,
-    WgmmaConfig,
-    XgemmConfig,
-    XgemmDirectConfig,
-)
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.gemv import GemvConfig, GemvUnitConfig
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.small import SmallConfig, SmallCpuConfig
+from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.families.wgmma.config import WgmmaConfig
 
 INDIRECT = XgemmConfig(
     MWG=64, NWG=64, KWG=16, MDIMC=8, NDIMC=8, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyclgemm.config import GemvUnitConfig, MatrixConfig, WgmmaConfig
+from pyclgemm.families.gemv import GemvUnitConfig
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.wgmma.config import WgmmaConfig
 from tests.support.checks import COLUMN_ALIGNED, ROW_ALIGNED
 
 ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)

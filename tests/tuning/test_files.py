@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from pyclgemm.database import read_file
-from pyclgemm.records import Record
+from pyclgemm.selection.database import read_file
+from pyclgemm.selection.records import Record
 from tests.support.processes import tree_first
 
 pytest.importorskip("optuna")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pyclgemm import CpuConfig, tuning_log
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.trial import Outcome
-from pyclgemm.tuning_log import Logged, TuningLog, user_log
+from pyclgemm import CpuConfig
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.tuning import process as tuning_log
+from pyclgemm.tuning.process import Logged, Outcome, TuningLog, user_log
 from tests.support.facts import cpu, gpu
 
 CONFIG = CpuConfig(MR=6, NR=16, KC=256, VW=8)

@@ -8,13 +8,12 @@ import time
 import pytest
 
 from pyclgemm import CpuConfig
-from pyclgemm.discovery import working_devices
+from pyclgemm.device.discovery import working_devices
 from pyclgemm.errors import ArgumentError, DtypeError, UnsupportedError
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.matrix_units import matrix_unit
-from pyclgemm.precision import resolve_precision
-from pyclgemm.trial import Trial
-from pyclgemm.trial_process import TrialProcess
+from pyclgemm.families.mma.tables import matrix_unit
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.tuning.process import Trial, TrialProcess
 
 GOOD = CpuConfig(MR=4, NR=16, KC=128, VW=8)
 BAD = CpuConfig(MR=3, NR=16, KC=128, VW=8)
@@ -24,7 +23,7 @@ SHAPE = GemmShape(20, 20, 20)
 _WORKER = """
 import os, sys, time
 from pyclgemm import trial_bench, trial_worker
-from pyclgemm.trial_timing import Pace
+from pyclgemm.measure.timing import Pace
 trial_bench.CPU_PACE = trial_bench.GPU_PACE = Pace(1e-4, 0.0, 1)
 run, prepare = trial_worker.TrialBench.run, trial_worker.TrialBench.prepare
 def accident():
@@ -91,7 +90,7 @@ def test_an_accident_in_preparation_is_left_for_the_trial_to_tell(accident):
 
 
 def test_a_device_that_is_lost_is_opened_afresh():
-    accident = "from pyclgemm.trial_bench import DeviceLostError; raise DeviceLostError"
+    accident = "from pyclgemm.tuning.worker import DeviceLostError; raise DeviceLostError"
     with start(accident) as process:
         outcome = process.run(Trial(SHAPE, BAD), 60)
         assert (outcome.status, outcome.reason) == (

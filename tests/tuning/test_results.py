@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from pyclgemm import tuning_result
-from pyclgemm.config import MatrixConfig, WgmmaConfig
-from pyclgemm.database import Database, read_file, save_file
-from pyclgemm.database_file import DatabaseFile
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ArgumentError, DatabaseError
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.records import Entry, Match, Record, Source, Threshold
-from pyclgemm.select import select
-from pyclgemm.trial import Outcome
-from pyclgemm.tuner import TuningResult
-from pyclgemm.tuning_result import make_file, save_result
-from pyclgemm.tuning_state import Standing
-from pyclgemm.typical import typical_traits
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import Database, DatabaseFile, read_file, save_file
+from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.select import select
+from pyclgemm.tuning import results as tuning_result
+from pyclgemm.tuning.process import Outcome
+from pyclgemm.tuning.results import make_file, save_result
+from pyclgemm.tuning.session import Standing
+from pyclgemm.tuning.tuner import TuningResult
 from tests.support.facts import cpu, gpu, problem
 from tests.support.tuning_results import (
     BEST,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyclgemm.config import SmallConfig, SmallCpuConfig
-from pyclgemm.database import Database, read_file, save_file
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.records import Match, Record, Threshold
-from pyclgemm.select import select
-from pyclgemm.tuner import TuningResult
-from pyclgemm.tuning_result import make_file, save_result
+from pyclgemm.families.small import SmallConfig, SmallCpuConfig
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import Database, read_file, save_file
+from pyclgemm.selection.records import Match, Record, Threshold
+from pyclgemm.selection.select import select
+from pyclgemm.tuning.results import make_file, save_result
+from pyclgemm.tuning.tuner import TuningResult
 from tests.support.facts import cpu, gpu, problem
 from tests.support.tuning_results import (
     BEST,

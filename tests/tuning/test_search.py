@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm.config import CpuConfig
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.search import Search
-from pyclgemm.search_space import search_space
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.tuning.search import Search, search_space
 from tests.support.facts import cpu
 
 pytest.importorskip("optuna")

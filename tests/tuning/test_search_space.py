@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.config import XgemmDirectConfig
-from pyclgemm.constraints import violations
-from pyclgemm.database import load_database
 from pyclgemm.errors import ArgumentError
-from pyclgemm.precision import resolve_precision
-from pyclgemm.search_space import families_for, families_of, search_space, suits
+from pyclgemm.families.tiled.config import XgemmDirectConfig
+from pyclgemm.families.validity import violations
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.selection.database import load_database
+from pyclgemm.tuning.search import families_for, families_of, search_space, suits
 from tests.support.facts import cpu, gpu, problem
 from tests.support.reference import DTYPES
 

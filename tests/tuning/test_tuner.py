@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pyclgemm.database import Database
-from pyclgemm.database_file import DatabaseFile
 from pyclgemm.errors import ArgumentError, DtypeError
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.records import Entry, Match, Record, Source
-from pyclgemm.select import select
-from pyclgemm.trial import Outcome
-from pyclgemm.tuner import tune
-from pyclgemm.tuning_result import make_file
-from pyclgemm.tuning_state import Standing, nearest
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.select import select
+from pyclgemm.tuning.process import Outcome
+from pyclgemm.tuning.results import make_file
+from pyclgemm.tuning.session import Standing, nearest
+from pyclgemm.tuning.tuner import tune
 from tests.support.facts import cpu, problem
 from tests.support.tuner_fakes import (
     CPU_DATABASE,

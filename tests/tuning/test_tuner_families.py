@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm import search, tuning_stages
-from pyclgemm.config import SmallCpuConfig
-from pyclgemm.database import Database
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.records import Record
-from pyclgemm.select import select
-from pyclgemm.tuner import tune
-from pyclgemm.tuning_result import make_file
-from pyclgemm.tuning_state import Standing, nearest
+from pyclgemm.families.small import SmallCpuConfig
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import Database
+from pyclgemm.selection.records import Record
+from pyclgemm.selection.select import select
+from pyclgemm.tuning import search
+from pyclgemm.tuning import tuner as tuning_stages
+from pyclgemm.tuning.results import make_file
+from pyclgemm.tuning.session import Standing, nearest
+from pyclgemm.tuning.tuner import tune
 from tests.support.facts import cpu, gpu
 from tests.support.tuner_fakes import (
     CPU_DATABASE,

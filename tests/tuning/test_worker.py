@@ -7,14 +7,16 @@ import pyopencl as cl
 import pytest
 
 import pyclgemm
-from pyclgemm import CpuConfig, XgemmDirectConfig, trial_bench, verification
-from pyclgemm.config import SmallCpuConfig
+from pyclgemm import CpuConfig, XgemmDirectConfig
 from pyclgemm.errors import KernelBuildError
-from pyclgemm.gemm_shape import LAYOUTS, GemmShape
-from pyclgemm.precision import resolve_precision
-from pyclgemm.trial import Trial
-from pyclgemm.trial_bench import DeviceLostError, TrialBench
-from pyclgemm.trial_timing import Pace
+from pyclgemm.families.small import SmallCpuConfig
+from pyclgemm.measure import verify as verification
+from pyclgemm.measure.timing import Pace
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from pyclgemm.tuning import worker as trial_bench
+from pyclgemm.tuning.process import Trial
+from pyclgemm.tuning.worker import DeviceLostError, TrialBench
 
 CONFIG = CpuConfig(MR=4, NR=16, KC=128, VW=8)
 OTHER = CpuConfig(MR=2, NR=16, KC=128, VW=8)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm.config import CpuConfig
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.schedule import make_schedule
+from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.schedule import make_schedule
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.facts import cpu
 
 IN_PLACE = CpuConfig(MR=1, NR=64, KC=128, VW=8, PACKB=0)

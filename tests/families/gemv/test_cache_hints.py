@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import pytest
 
-from pyclgemm.device import has_cache_hints
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.schedule import make_schedule
+from pyclgemm.device.traits import has_cache_hints
+from pyclgemm.families.schedule import make_schedule
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN_ALIGNED, ROW_ALIGNED, check_gemm
 from tests.support.configs import GEMV
@@ -54,7 +54,7 @@ def test_every_type_and_layout(queue: Any, require: Any, dtype: str, width: int,
     if dtype not in ("bfloat16", "int8"):
         require(dtype)
     config = replace(STREAMING, VW=width)
-    with patch("pyclgemm.prepare.check_supported"):
+    with patch("pyclgemm.api.prepare.check_supported"):
         for sizes in ((3, 37, 50), (1, 64, 128)):
             check_gemm(queue, sizes, dtype, b=b, config=config, alpha=2, c=ROW_ALIGNED, beta=-1)
 

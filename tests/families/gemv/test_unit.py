@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pyclgemm.database import load_database
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.gemv_unit_codegen import generate_gemv_unit
-from pyclgemm.problem import PackedLayout
-from pyclgemm.search_space import families_of, suits
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
+from pyclgemm.families.gemv import generate_gemv_unit
+from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.select import select
+from pyclgemm.tuning.search import families_of, suits
 from tests.support.batch_checks import check_batch
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm

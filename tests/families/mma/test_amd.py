@@ -11,19 +11,19 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.config import MatrixConfig
-from pyclgemm.constraints import violations
-from pyclgemm.database import load_database
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.launch import generate_gemm
-from pyclgemm.matrix_unit import MatrixUnit
-from pyclgemm.matrix_units import matrix_unit
-from pyclgemm.precision import PRECISIONS
-from pyclgemm.schedule import make_schedule
-from pyclgemm.search_space import search_space
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.generate import generate_gemm
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.mma.tables import matrix_unit
+from pyclgemm.families.mma.unit import MatrixUnit
+from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.validity import violations
+from pyclgemm.problem.precision import PRECISIONS
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.selection.select import select
+from pyclgemm.tuning.search import search_space
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.reference import assert_close, expected_gemm

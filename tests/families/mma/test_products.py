@@ -11,25 +11,23 @@ import numpy as np
 import pytest
 
 import pyclgemm
-from pyclgemm.config import MatrixConfig, XgemmDirectConfig
-from pyclgemm.constraints import violations
-from pyclgemm.database import Database
-from pyclgemm.database_file import DatabaseFile
-from pyclgemm.device import traits_of
+from pyclgemm.analysis.explain import describe_unit
+from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.gemm_shape import GemmShape
-from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
-from pyclgemm.launch import generate_gemm
-from pyclgemm.matrix_units import matrix_unit, required_unit
-from pyclgemm.parts import parts_of
-from pyclgemm.precision import resolve_precision
-from pyclgemm.problem import PackedLayout
-from pyclgemm.records import Entry, Match, Record, Source
-from pyclgemm.schedule import make_schedule
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
-from pyclgemm.unit_refusal import unit_refusal
-from pyclgemm.unit_report import describe_unit
+from pyclgemm.families.generate import generate_gemm
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.mma.tables import matrix_unit, required_unit
+from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.tiled.config import XgemmDirectConfig
+from pyclgemm.families.unit_refusal import unit_refusal
+from pyclgemm.families.validity import violations
+from pyclgemm.problem.precision import parts_of, resolve_precision
+from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.select import select
 from tests.support.batch_checks import check_batch
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm

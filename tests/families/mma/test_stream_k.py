@@ -10,12 +10,12 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.config import WgmmaConfig
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.intensity import traffic_of
-from pyclgemm.schedule import make_schedule
-from pyclgemm.share import Share
-from pyclgemm.tile_fit import tiles_of
+from pyclgemm.analysis.traffic import traffic_of
+from pyclgemm.codegen.stream_k import Share
+from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.selection.distance import tiles_of
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.batch_checks import check_batch
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pyclgemm.database import Database
+from pyclgemm.analysis.explain import describe_packing
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
-from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
-from pyclgemm.search_space import search_space
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
-from pyclgemm.unit_refusal import unit_refusal
-from pyclgemm.unit_report import describe_packing
+from pyclgemm.families.unit_refusal import unit_refusal
+from pyclgemm.selection.database import Database
+from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.select import select
+from pyclgemm.tuning.search import search_space
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.unit_configs import MATRIX as CONFIG

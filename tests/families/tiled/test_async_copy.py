@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyclgemm.constraints import violations
-from pyclgemm.device import has_async_copy
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.schedule import make_schedule
+from pyclgemm.device.traits import has_async_copy
+from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.validity import violations
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.buffers import Layout
 from tests.support.checks import (
     COLUMN,

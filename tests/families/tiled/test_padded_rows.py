@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.launch import Schedule
-from pyclgemm.problem import PackedLayout
-from pyclgemm.schedule import make_schedule
+from pyclgemm.codegen.launch import Schedule
+from pyclgemm.families.schedule import make_schedule
+from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import (
     COLUMN_ALIGNED,
     ROW,

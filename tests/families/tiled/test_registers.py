@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import pyclgemm
-from pyclgemm.constraints import violations
-from pyclgemm.device import has_register_caps
-from pyclgemm.inquiry import Inquiry, product_of
-from pyclgemm.kernel_source import KernelSource
-from pyclgemm.schedule import make_schedule
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.device.traits import has_register_caps
+from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.validity import violations
+from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import check_gemm, skip_if_refused
 from tests.support.configs import DIRECT, INDIRECT
 from tests.support.facts import gpu

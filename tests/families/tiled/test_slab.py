@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pyclgemm.config import XgemmConfig
-from pyclgemm.element import operand_type
+from pyclgemm.codegen.element import operand_type
 from pyclgemm.errors import ConfigError
-from pyclgemm.problem import MatrixLayout
-from pyclgemm.slab_reader import SlabReader, slab_reader
+from pyclgemm.families.tiled.config import XgemmConfig
+from pyclgemm.families.tiled.slab import SlabReader, slab_reader
+from pyclgemm.problem.problem import MatrixLayout
 from tests.support.facts import problem
 
 TILES = XgemmConfig(

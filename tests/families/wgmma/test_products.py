@@ -11,19 +11,19 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.config import MatrixConfig, WgmmaConfig
-from pyclgemm.constraints import violations
-from pyclgemm.database import Database
-from pyclgemm.database_file import DatabaseFile
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
-from pyclgemm.inquiry import Inquiry, kernel_sources, product_of
-from pyclgemm.problem import PackedLayout
-from pyclgemm.records import Entry, Match, Record, Source
-from pyclgemm.schedule import make_schedule
-from pyclgemm.select import select
-from pyclgemm.typical import typical_traits
-from pyclgemm.wgmma_codegen import local_bytes
-from pyclgemm.wgmma_results import PIECE_COLUMNS, staging_of
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.validity import violations
+from pyclgemm.families.wgmma.codegen import local_bytes
+from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.families.wgmma.results import PIECE_COLUMNS, staging_of
+from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.select import select
 from tests.support.batch_checks import check_batch
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.emulation.wgmma import warpgroups_of

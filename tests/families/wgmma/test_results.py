@@ -10,7 +10,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.config import WgmmaConfig
+from pyclgemm.families.wgmma.config import WgmmaConfig
 from tests.support.buffers import Layout, guarded_matrix
 from tests.support.checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm

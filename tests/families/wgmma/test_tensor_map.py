@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyclgemm.tensor_map import TensorMap
+from pyclgemm.families.wgmma.unit import TensorMap
 
 
 def test_words_of_a_map_that_a_driver_made() -> None:

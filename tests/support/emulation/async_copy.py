@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from pyclgemm import launch
-from pyclgemm.kernel_source import KernelSource
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.families import schedule
 
 #: A copy: its cache operator, bytes, destination, source, and how many bytes are not zeros.
 COPY = re.compile(
@@ -53,15 +53,15 @@ def in_plain_c(text: str) -> str:
 @contextmanager
 def emulated_async_copies() -> Iterator[None]:
     """Let every device take ASYNC and STREAMB, and give it plain C instead."""
-    generate = launch.generate_gemm
+    generate = schedule.generate_gemm
 
     def generate_in_plain_c(*arguments: Any) -> KernelSource:
         source = generate(*arguments)
         return replace(source, text=in_plain_c(source.text))
 
     with (
-        patch.object(launch, "generate_gemm", generate_in_plain_c),
-        patch("pyclgemm.constraint_list.has_async_copy", lambda traits: True),
-        patch("pyclgemm.gemv_constraints.has_cache_hints", lambda traits: True),
+        patch.object(schedule, "generate_gemm", generate_in_plain_c),
+        patch("pyclgemm.families.tiled.constraints.has_async_copy", lambda traits: True),
+        patch("pyclgemm.families.gemv.has_cache_hints", lambda traits: True),
     ):
         yield

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from pyclgemm.kernel_source import KernelSource
-from pyclgemm.launch import Launch, Schedule
+from pyclgemm.codegen.launch import Launch, Schedule
+from pyclgemm.codegen.source import KernelSource
 
 COMPILER = "clang-19"
 

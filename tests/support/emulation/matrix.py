@@ -18,11 +18,12 @@ from unittest.mock import patch
 import pyopencl as cl
 import pytest
 
-from pyclgemm import launch, prepare
-from pyclgemm.device import miscompiles_tiles, traits_of
-from pyclgemm.kernel_source import KernelSource
-from pyclgemm.matrix_unit import MatrixUnit
-from pyclgemm.matrix_units import required_unit
+from pyclgemm.api import prepare
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.device.traits import miscompiles_tiles, traits_of
+from pyclgemm.families import schedule
+from pyclgemm.families.mma.tables import required_unit
+from pyclgemm.families.mma.unit import MatrixUnit
 from tests.support import checks
 from tests.support.emulation.async_copy import in_plain_c
 
@@ -270,7 +271,7 @@ def skip_without_emulation(device: cl.Device, *, may_be_slow: bool = False) -> N
 @contextmanager
 def emulated_units(architecture: str = "sm_90") -> Iterator[None]:
     """Let a device pass for another, and give it plain C instead of matrix instructions."""
-    generate = launch.generate_gemm
+    generate = schedule.generate_gemm
 
     def generate_without(problem: Any, config: Any, traits: Any) -> KernelSource:
         source = generate(problem, config, traits)
@@ -286,7 +287,7 @@ def emulated_units(architecture: str = "sm_90") -> Iterator[None]:
         )
 
     with (
-        patch.object(launch, "generate_gemm", generate_without),
+        patch.object(schedule, "generate_gemm", generate_without),
         patch.object(prepare, "traits_of", imagined),
         patch.object(checks, "traits_of", imagined),
     ):

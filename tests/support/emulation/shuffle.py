@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from pyclgemm import launch, prepare
-from pyclgemm.kernel_source import KernelSource
-from pyclgemm.probe import SHFL
+from pyclgemm.api import prepare
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.device.probe import SHFL
+from pyclgemm.families import schedule
 from tests.support import checks
 
 #: Work-items of a sub-group, as NVIDIA's devices have them.
@@ -63,7 +64,7 @@ def by_sub_group_shuffle(source: KernelSource) -> KernelSource:
 @contextmanager
 def emulated_shuffles(instead: Any) -> Iterator[None]:
     """Let a device pass for one with PTX's shuffles, and give it another text instead."""
-    generate, traits_of = launch.generate_gemm, prepare.traits_of
+    generate, traits_of = schedule.generate_gemm, prepare.traits_of
 
     def generate_instead(problem: Any, config: Any, traits: Any) -> KernelSource:
         source = generate(problem, config, traits)
@@ -73,7 +74,7 @@ def emulated_shuffles(instead: Any) -> Iterator[None]:
         return replace(traits_of(device), shuffle=SHFL, sub_group_sizes=(SIZE,))
 
     with (
-        patch.object(launch, "generate_gemm", generate_instead),
+        patch.object(schedule, "generate_gemm", generate_instead),
         patch.object(prepare, "traits_of", imagined),
         patch.object(checks, "traits_of", imagined),
     ):

@@ -26,9 +26,11 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm import launch_sequence, packing, prepare
-from pyclgemm.device import LOCAL_MEMORY_BYTES, traits_of
-from pyclgemm.kernel_source import KernelSource
+from pyclgemm.api import pack as packing
+from pyclgemm.api import prepare
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.device.traits import LOCAL_MEMORY_BYTES, traits_of
+from pyclgemm.runtime import launcher as launch_sequence
 from tests.support import checks
 
 HERE = Path(__file__).parent
