@@ -301,8 +301,12 @@ def run_on_device(
     if out is None:
         shape = result_shape(a, b, trans_a, trans_b) if batched else None
         out = allocate_result(queue, product, allocator, shape)
-    event = sequence.enqueue(a, b, out, c if reads_c else None, bias, alpha, beta, wait_for)
-    return out, event
+    arrays = [a, b, out]
+    if reads_c:
+        arrays.append(c)
+    if bias is not None:
+        arrays.append(bias)
+    return out, sequence.enqueue(arrays, (alpha, beta), wait_for)
 
 
 def allocate_result(

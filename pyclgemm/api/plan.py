@@ -154,11 +154,14 @@ class GemmPlan:
             if c is None:
                 raise ArgumentError("c is missing; this plan adds beta * c")
             self._c.check("c", c)
-        elif c is not None:
-            if not self._takes_c:
-                raise ArgumentError("c is given; this plan was made without one")
-            c = None  # beta is zero, so that c is not read
+        elif c is not None and not self._takes_c:
+            raise ArgumentError("c is given; this plan was made without one")
+        arrays = [a, b, out]
+        if self._c is not None:  # else beta is zero, and c is not read
+            arrays.append(c)
+        if self._bias is not None:
+            arrays.append(self._bias)
         event = self._sequence.enqueue(
-            a, b, out, c, self._bias, self._alpha, self._beta, wait_for, add_event or return_event
+            arrays, (self._alpha, self._beta), wait_for, add_event or return_event
         )
         return (out, event) if return_event else out

@@ -9,6 +9,7 @@ from typing import Any
 import pyopencl as cl
 
 from ..codegen.config import Config
+from ..codegen.launch import Schedule
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
 from ..families.mma.tables import matrix_unit, required_unit
@@ -27,7 +28,7 @@ from ..problem.precision import UNIT_DTYPES, Precision, is_complex, resolve_prec
 from ..problem.problem import Epilogue
 from ..problem.product import Product, common_count, folded, make_product
 from ..runtime.arrays import PackedMatrix, check_stack_writable, stack_of
-from ..runtime.launcher import LaunchSequence
+from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.queue_state import queue_state
 from ..runtime.transfer import check_queue
 from ..selection.database import load_database
@@ -238,10 +239,22 @@ def choose(
 
 
 def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:
-    """Generate and build what `choice` says, for one queue."""
-    traits = traits_of(queue.device)
-    product = oriented(product, choice.config, traits)
-    schedule = None
-    if product.problem.m and product.problem.n and product.problem.products:
-        schedule = make_schedule(product, choice.config, traits)
-    return LaunchSequence(queue_state(queue), product, schedule, config=choice.config)
+    """Generate and build what `choice` says, for one queue.
+
+    A call of it gives a, b and out, then c and the bias where the product has them; and alpha and
+    beta.
+    """
+    traits, config = traits_of(queue.device), choice.config
+    product = oriented(product, config, traits)
+    problem = product.problem
+    schedule = Schedule(())
+    if problem.m and problem.n and problem.products:
+        schedule = make_schedule(product, config, traits)
+    left, right = ("b", "a") if product.swapped else ("a", "b")
+    operands = [Operand(left, "a"), Operand(right, "b"), Operand("out", "out", is_result=True)]
+    if problem.c:
+        operands.append(Operand("c", "c", may_be_result=True))
+    if problem.bias:
+        operands.append(Operand("bias", "bias"))
+    label = f"{type(config).__name__}({config}): "
+    return LaunchSequence(queue_state(queue), schedule, operands, ("alpha", "beta"), label)

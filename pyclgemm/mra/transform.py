@@ -12,12 +12,13 @@ import pyopencl.array as cl_array
 from ..api.arguments import facts_of
 from ..api.plan import ArraySignature
 from ..api.prepare import choose, describe_product
-from ..device.traits import traits_of
+from ..codegen.launch import Schedule
+from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..families.schedule import make_schedule as make_gemm_schedule
 from ..families.schedule import oriented
 from ..problem.matrix import matrix_of
-from ..runtime.launcher import LaunchSequence
+from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.memory import new_array
 from ..runtime.queue_state import queue_state
 from ..runtime.transfer import check_array, check_queue, host_copy, to_device
@@ -25,8 +26,11 @@ from .choice import TransformChoice, check_level, choose_transform
 from .codegen import Transform, make_kronecker_schedule, make_schedule
 from .tensors import TensorStack, check_tensor_dtype, check_writable, contiguous_stack, stack_of
 
-#: The launches know the arrays by other names.
-_NAMES = {"a": "tensors", "b": "matrix"}
+OPERANDS = (
+    Operand("tensors", "tensors"),
+    Operand("matrix", "matrix"),
+    Operand("out", "out", is_result=True),
+)
 
 
 class TransformPlan:
@@ -87,9 +91,8 @@ class TransformPlan:
             out = new_array(self._queue, "out", tensors.shape, tensors.dtype)
         for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
             self._signatures[name].check(name, array)
-        event = self._sequence.enqueue(
-            tensors, matrix, out, None, None, 1.0, 0.0, wait_for, add_event or return_event
-        )
+        arrays = (tensors, matrix, out)
+        event = self._sequence.enqueue(arrays, (), wait_for, add_event or return_event)
         return (out, event) if return_event else out
 
 
@@ -191,11 +194,20 @@ def build_transform(
     queue: cl.CommandQueue, transform: Transform, choice: TransformChoice
 ) -> LaunchSequence:
     """Generate and build what `choice` says, for one queue."""
-    traits, state = traits_of(queue.device), queue_state(queue)
+    traits = traits_of(queue.device)
     if not transform.tensors.count:
-        return LaunchSequence(state, None, None, _NAMES)
-    if choice.technique != "kronecker":
-        return LaunchSequence(state, None, make_schedule(transform, choice, traits), _NAMES)
+        schedule = Schedule(())
+    elif choice.technique == "kronecker":
+        schedule = _kronecker_schedule(queue, transform, traits)
+    else:
+        schedule = make_schedule(transform, choice, traits)
+    return LaunchSequence(queue_state(queue), schedule, OPERANDS)
+
+
+def _kronecker_schedule(
+    queue: cl.CommandQueue, transform: Transform, traits: DeviceTraits
+) -> Schedule:
+    """The launches of a transform that is one product with the Kronecker product of matrices."""
     dtype = transform.dtype
     size = transform.tensors.extent**3
     kronecker = TensorStack(size, transform.tensors.extent, transform.tensors.strides)
@@ -206,8 +218,7 @@ def build_transform(
     gemm_choice = choose(queue, product, None)
     product = oriented(product, gemm_choice.config, traits)
     gemm = make_gemm_schedule(product, gemm_choice.config, traits)
-    schedule = make_kronecker_schedule(transform, product, gemm, traits)
-    return LaunchSequence(state, product, schedule, _NAMES)
+    return make_kronecker_schedule(transform, product, gemm, traits)
 
 
 def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
@@ -331,7 +342,7 @@ def transform3d(
         kept.keep(key, sequence)
     if out is None:
         out = new_array(queue, "out", tensors.shape, tensors.dtype, allocator)
-    event = sequence.enqueue(tensors, matrix, out, None, None, 1.0, 0.0, wait_for)
+    event = sequence.enqueue((tensors, matrix, out), wait_for=wait_for)
     return (out, event) if return_event else out
 
 

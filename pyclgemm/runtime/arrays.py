@@ -300,6 +300,29 @@ def check_apart(name: str, operand: Any, out: Any) -> None:
                 raise ArgumentError(SHARED.format(name=name))
 
 
+def overlaps(array: Any, out: Any, *, in_place: bool) -> bool:
+    """Whether arrays or sequences in one buffer share elements; `out` is written.
+
+    `in_place` allows that both are the same view.
+    """
+    if MatrixSequence in (array.__class__, out.__class__):
+        return sequences_overlap(array, out, in_place=in_place)
+    same_view = (
+        array.offset == out.offset and array.shape == out.shape and array.strides == out.strides
+    )
+    return not (in_place and same_view) and entries_overlap(array, out)
+
+
+def set_events(out: Any, event: cl.Event, *, replace: bool = True) -> None:
+    """Have users of an array, or of the matrices of a sequence, wait for an event."""
+    if out.__class__ is MatrixSequence:
+        out.now_at(event, replace=replace)
+    elif replace:
+        out.events[:] = [event]
+    else:
+        out.events.append(event)
+
+
 def _by_buffer(operand: Any) -> list[tuple[int, Sequence[int], Any]]:
     """The matrices in each buffer and of each pair of strides: buffer, numbers, sequence."""
     if not isinstance(operand, ArraySequence):
