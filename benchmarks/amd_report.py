@@ -48,7 +48,7 @@ from pyclgemm.codegen.config import Config
 from pyclgemm.device.traits import DeviceTraits, typical_traits
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.mma.tables import matrix_unit, sub_group_lanes
+from pyclgemm.codegen.matrix_units import matrix_unit, sub_group_lanes
 from pyclgemm.host.files import write_whole
 from pyclgemm.problem.precision import DTYPES, PRECISIONS
 from pyclgemm.problem.product import Product

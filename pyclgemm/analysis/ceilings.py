@@ -25,13 +25,13 @@ from pathlib import Path
 import numpy as np
 import pyopencl as cl
 
+from ..codegen.matrix_unit import MatrixUnit
+from ..codegen.matrix_units import matrix_unit
 from ..codegen.source import KernelSource
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import FileError
 from ..families.gemv import GemvUnitConfig
 from ..families.mma.config import MatrixConfig
-from ..families.mma.tables import matrix_unit
-from ..families.mma.unit import MatrixUnit
 from ..families.registry import UNIT_FAMILIES
 from ..families.wgmma.unit import WgmmaUnit, wgmma_unit
 from ..host.files import Purpose, write_whole

@@ -7,11 +7,11 @@ from typing import Literal
 
 from ..codegen.config import Config
 from ..codegen.element import stored_bytes
+from ..codegen.matrix_unit import MatrixUnit
+from ..codegen.matrix_units import element_unit, elements_wanted
 from ..device.traits import DeviceTraits
 from ..families.mma.config import MatrixConfig
 from ..families.mma.slab import COPY_BYTES
-from ..families.mma.tables import element_unit, elements_wanted
-from ..families.mma.unit import MatrixUnit
 from ..families.registry import UNIT_FAMILIES
 from ..families.tiled.config import XgemmConfig
 from ..families.wgmma.config import WgmmaConfig

@@ -19,13 +19,13 @@ from ..codegen.config import (
 )
 from ..codegen.element import WORDS, stored_bytes
 from ..codegen.kernel import GemmParts, gemm_parts
+from ..codegen.matrix_unit import MatrixUnit
+from ..codegen.matrix_units import unit_multiplying
 from ..codegen.source import KernelSource
 from ..device.traits import DeviceTraits, has_cache_hints
 from ..errors import UnsupportedError
 from ..problem.precision import Precision
 from ..problem.problem import GemmProblem, MatrixLayout
-from .mma.tables import unit_multiplying
-from .mma.unit import MatrixUnit
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..codegen.config import Config
 from ..codegen.element import operand_type
 from ..codegen.launch import Schedule, gemm_launch
+from ..codegen.matrix_units import required_unit
 from ..codegen.pack import PackedForm, pack_operands
 from ..codegen.stream_k import divide, slab_count, tile_count
 from ..device.traits import DeviceTraits
@@ -21,7 +22,6 @@ from .gemv import GEMV_FAMILIES, GemvConfig, GemvUnitConfig
 from .generate import generate_gemm
 from .mma.config import MatrixConfig
 from .mma.slab import packed_form, packed_operands
-from .mma.tables import required_unit
 from .small import SmallConfig, SmallCpuConfig, small_tiling
 from .tiled.config import XgemmConfig, XgemmDirectConfig
 from .wgmma.codegen import oriented_wgmma, schedule_wgmma

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..codegen.config import Config
+from ..codegen.matrix_units import element_unit, elements_wanted
 from ..device.traits import DeviceTraits
 from ..problem.problem import GemmProblem
 from .gemv import GemvUnitConfig, register_unit
 from .mma.config import MatrixConfig
 from .mma.slab import split_type
-from .mma.tables import element_unit, elements_wanted
 from .wgmma.config import WgmmaConfig
 from .wgmma.unit import wgmma_unit
 

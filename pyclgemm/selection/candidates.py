@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ..codegen.matrix_unit import fills_fragments
+from ..codegen.matrix_units import matrix_unit
 from ..device.traits import DeviceTraits
 from ..errors import UnsupportedError
 from ..families.gemv import GEMV_FAMILIES, WIDEST, GemvConfig, GemvUnitConfig, register_unit
-from ..families.mma.tables import matrix_unit
-from ..families.mma.unit import fills_fragments
 from ..families.registry import FAMILIES, SMALL_FAMILIES, UNIT_FAMILIES
 from ..families.small import MOST_SMALL, SmallConfig, SmallCpuConfig, is_small_batch
 from ..problem.problem import GemmProblem

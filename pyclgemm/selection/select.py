@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..codegen.config import Config
+from ..codegen.matrix_units import matrix_unit
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, UnsupportedError
 from ..families.batch_refusal import batch_refusal
 from ..families.cpu import CpuConfig, problem_on
 from ..families.gemv import GemvConfig, GemvUnitConfig
 from ..families.mma.config import MatrixConfig
-from ..families.mma.tables import matrix_unit
 from ..families.registry import UNIT_FAMILIES, as_config
 from ..families.small import SmallConfig, SmallCpuConfig
 from ..families.tiled.config import XgemmConfig, XgemmDirectConfig

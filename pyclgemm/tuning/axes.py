@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from ..codegen.config import Config, is_staged_as_stored
+from ..codegen.matrix_units import matrix_unit, sub_group_lanes
 from ..device.traits import DeviceTraits, has_async_copy, has_cache_hints
 from ..families.cpu import CpuConfig
 from ..families.mma.slab import COPY_BYTES, split_type
-from ..families.mma.tables import matrix_unit, sub_group_lanes
 from ..families.registry import FAMILIES
 from ..families.small import SmallCpuConfig
 from ..families.tiled.config import XgemmConfig, XgemmDirectConfig

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..codegen.config import Config
+from ..codegen.matrix_unit import fills_fragments
+from ..codegen.matrix_units import element_unit
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
 from ..families.gemv import GemvConfig, GemvUnitConfig, register_unit
 from ..families.mma.config import MatrixConfig
-from ..families.mma.tables import element_unit
-from ..families.mma.unit import fills_fragments
 from ..families.registry import FAMILIES, SMALL_FAMILIES, config_from_dict
 from ..families.small import SmallConfig, SmallCpuConfig, is_small_batch
 from ..families.validity import violations

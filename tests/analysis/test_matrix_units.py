@@ -30,7 +30,7 @@ from pyclgemm.device.ptx import MARK
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.mma.tables import matrix_unit
+from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.precision import resolve_precision

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ...codegen.config import Constraint, at_most, within_work_group
 from ...codegen.element import ElementType
+from ...codegen.matrix_units import sub_group_lanes, unit_multiplying
 from ...device.traits import DeviceTraits
 from .codegen import joined_pitch, work_items
 from .config import MatrixConfig
 from .slab import COPY_BYTES, most_padding
-from .tables import sub_group_lanes, unit_multiplying
 
 _MATRIX = ("matrix",)
 

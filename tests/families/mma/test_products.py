@@ -16,7 +16,7 @@ from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.families.generate import generate_gemm
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.mma.tables import matrix_unit, required_unit
+from pyclgemm.codegen.matrix_units import matrix_unit, required_unit
 from pyclgemm.families.schedule import make_schedule
 from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.families.unit_refusal import unit_refusal

@@ -22,8 +22,8 @@ from pyclgemm.api import prepare
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import miscompiles_tiles, traits_of
 from pyclgemm.families import schedule
-from pyclgemm.families.mma.tables import required_unit
-from pyclgemm.families.mma.unit import MatrixUnit
+from pyclgemm.codegen.matrix_units import required_unit
+from pyclgemm.codegen.matrix_unit import MatrixUnit
 from tests.support import checks
 from tests.support.emulation.async_copy import in_plain_c
 
