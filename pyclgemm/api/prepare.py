@@ -12,7 +12,7 @@ from ..codegen.config import Config
 from ..codegen.matrix_units import matrix_unit, required_unit
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
-from ..families.schedule import make_schedule, oriented
+from ..families.registry import make_schedule, oriented
 from ..problem.matrix import (
     Matrix,
     Transposition,

@@ -143,6 +143,12 @@ class MatrixUnit:
     exchanged: bool = False
 
     @property
+    def text(self) -> str:
+        """The instruction, the fragment, and what is multiplied, for readers."""
+        name = self.instruction.partition("(")[0]
+        return f"{name}: {self.m} x {self.n} x {self.k} of {self.operand}"
+
+    @property
     def operand_bytes(self) -> int:
         """Bytes of an element that it multiplies."""
         return _OPERAND_BYTES[self.operand]

@@ -11,10 +11,14 @@ from ..codegen.config import Config
 from ..codegen.source import KernelSource
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, ConfigError, printable, shown
-from ..families.cpu import problem_on
-from ..families.registry import FAMILIES, config_from_dict
-from ..families.schedule import make_schedule, oriented
-from ..families.validity import violations
+from ..families.registry import (
+    FAMILIES,
+    config_from_dict,
+    make_schedule,
+    oriented,
+    problem_on,
+    violations,
+)
 from ..host.json_text import read_json
 from ..problem.matrix import Matrix, Transposition
 from ..problem.precision import is_complex, resolve_precision

@@ -118,7 +118,7 @@ def test_a_cpu_exchanges_rows_and_columns_of_narrow_results(
     turned = oriented(product, CPU, traits)
     assert turned == (product.transposed if exchanged else product)
     assert oriented(turned, CPU, traits) == turned
-    packed = _product(*sizes, packed=PackedLayout("cpu", depth_block=8, width=16), **changes)
+    packed = _product(*sizes, packed=PackedLayout("panels", depth_block=8, width=16), **changes)
     assert oriented(packed, CPU, traits) is packed
 
 
@@ -141,7 +141,7 @@ def test_a_record_for_few_rows_is_taken_for_as_few_columns() -> None:
 def test_other_families_and_a_packed_b_are_left_alone() -> None:
     product = _product(40, 3, 7)
     assert oriented(product, DIRECT, GPU) is product
-    packed = _product(40, 3, 7, packed=PackedLayout("gpu", depth_block=8, width=16))
+    packed = _product(40, 3, 7, packed=PackedLayout("padded", depth_block=8, width=16))
     assert oriented(packed, GEMV, GPU) is packed
 
 
@@ -193,7 +193,7 @@ def test_conjugates(queue: Any, config: Any) -> None:
 @EVERY_GEMV
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
 def test_a_packed_b(queue: Any, config: Any, trans_b: bool) -> None:
-    layout = PackedLayout("gpu", depth_block=32, width=64)
+    layout = PackedLayout("padded", depth_block=32, width=64)
     for sizes in SIZES:
         check_gemm(
             queue, sizes, config=config, pack=layout, trans_b=trans_b, c=ROW, alpha=0.5,

@@ -157,7 +157,7 @@ def test_what_is_packed_can_be_read_by_the_choice(m, n, k, dtype, traits):
     ahead = packed_layout(n, k, dtype, precision, traits, database)
     choice = select(problem(m, n, k, dtype, packed=ahead), traits, database)
     if traits.type == "cpu":
-        assert ahead == PackedLayout("cpu", choice.config.KC, choice.config.NR)
+        assert ahead == PackedLayout("panels", choice.config.KC, choice.config.NR)
 
 
 def test_few_rows_of_a_packed_b_take_a_small_register_tile():

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from ...codegen.config import COPY_BYTES
 from ...codegen.element import WORDS, ElementType
 from ...codegen.kernel import GemmParts, approximation, gemm_parts
 from ...codegen.matrix_unit import MatrixUnit
@@ -16,7 +17,7 @@ from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem
 from .config import MatrixConfig
-from .slab import COPY_BYTES, MatrixSlab, as_copied, matrix_slabs, packed_form, packed_operands
+from .slab import MatrixSlab, as_copied, matrix_slabs, packed_form, packed_operands
 
 # --------------------------------------------------------------------------------------
 # How products of elements are made up of products that a matrix unit forms.

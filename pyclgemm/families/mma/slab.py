@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ...codegen.config import COPY_BYTES
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.matrix_unit import MatrixUnit
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
 from .config import MatrixConfig
-
-#: Bytes that are copied at once: the widest of cp.async and of AMD's loads, and a row of ldmatrix.
-COPY_BYTES = 16
 
 #: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that
 #: NVIDIA's units load element by element: the lanes that read at once then read different banks.

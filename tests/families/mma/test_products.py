@@ -76,7 +76,7 @@ def test_rows_that_cannot_be_copied_are_packed(units: None, queue: Any, a: Any, 
 
 
 def test_a_constant_operand_is_read_as_it_was_packed(units: None, queue: Any) -> None:
-    packed = PackedLayout("gpu", depth_block=16, width=32)
+    packed = PackedLayout("padded", depth_block=16, width=32)
     for dtype in ("float16", "complex128"):
         check_gemm(queue, (33, 35, 37), dtype, config=CONFIG, pack=packed)
 

@@ -74,7 +74,7 @@ def test_an_operand_that_was_packed_ahead_keeps_its_layout(
     queue: Any, sizes: tuple[int, int, int]
 ) -> None:
     for width in (64, 16):  # whole tiles, and less: that one is packed once more
-        layout = PackedLayout("gpu", depth_block=32, width=width)
+        layout = PackedLayout("padded", depth_block=32, width=width)
         check_gemm(queue, sizes, config=PADDED, pack=layout)
 
 

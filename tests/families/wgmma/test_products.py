@@ -194,8 +194,8 @@ def test_infinities_and_nan_stay_what_they_are(
 
 def test_a_constant_operand_is_read_as_it_was_packed(warpgroups: None, queue: Any) -> None:
     for packed in (
-        PackedLayout("gpu", depth_block=16, width=32),
-        PackedLayout("gpu", depth_block=16, width=1, along_k=True),
+        PackedLayout("padded", depth_block=16, width=32),
+        PackedLayout("padded", depth_block=16, width=1, along_k=True),
     ):
         for trans_b in ("N", "T"):
             check_gemm(
