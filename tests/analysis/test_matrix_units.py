@@ -24,13 +24,13 @@ from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
 from pyclgemm.analysis.profile import profile
 from pyclgemm.analysis.report import profile_table
-from pyclgemm.analysis.traffic import load_bytes, traffic_of, utilise
+from pyclgemm.analysis.utilisation import utilise
 from pyclgemm.api import prepare
+from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.ptx import MARK
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.precision import resolve_precision
@@ -47,6 +47,7 @@ from pyclgemm.tuning.tuner import TuningResult
 from pyclgemm.tuning.worker import TrialBench
 from tests.support.checks import check_gemm
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.families import load_bytes, traffic_of
 from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm
 
 H100 = typical_traits("sm_90")

@@ -10,12 +10,14 @@ import pytest
 from pyclgemm.analysis.bottleneck import bounds_of, judge
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.occupancy import Occupancy
-from pyclgemm.analysis.traffic import Traffic, Utilisation, load_bytes, traffic_of, utilise
+from pyclgemm.analysis.utilisation import Utilisation, utilise
 from pyclgemm.codegen.stream_k import Share
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.families.traffic import Traffic
 from pyclgemm.selection.overrides import Inquiry, product_of
+from tests.support.families import load_bytes, traffic_of
 
 INDIRECT = XgemmConfig(
     MWG=128, NWG=64, KWG=16, MDIMC=16, NDIMC=16, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4

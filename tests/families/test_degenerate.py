@@ -14,13 +14,13 @@ import pytest
 
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.generate import generate_gemm
-from pyclgemm.families.registry import SMALL_FAMILIES
+from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from tests.support import nvidia_compile
 from tests.support.batch_checks import check_batch
 from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.families import SMALL_FAMILIES
 from tests.support.typical_configs import (
     CPU,
     DIRECT,

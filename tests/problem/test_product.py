@@ -8,8 +8,7 @@ import pytest
 
 from pyclgemm import CpuConfig, GemvConfig, XgemmDirectConfig
 from pyclgemm.device.traits import DeviceTraits, typical_traits
-from pyclgemm.families.cpu import problem_on
-from pyclgemm.families.schedule import oriented
+from pyclgemm.families.registry import oriented, problem_on
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import PackedLayout

@@ -19,7 +19,7 @@ import pyopencl.array as cl_array
 
 import pyclgemm
 from pyclgemm.device import traits as device
-from pyclgemm.families.small import SmallConfig, SmallCpuConfig
+from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import TransformChoice
 from pyclgemm.mra.tensors import FusedConfig
 from pyclgemm.mra.transform import build_transform, describe_transform

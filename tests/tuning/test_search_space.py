@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclgemm.errors import ArgumentError
+from pyclgemm.families.registry import violations
 from pyclgemm.families.tiled.config import XgemmDirectConfig
-from pyclgemm.families.validity import violations
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.selection.database import load_database
 from pyclgemm.tuning.search import families_for, families_of, search_space, suits

@@ -9,7 +9,7 @@ import pytest
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
-from pyclgemm.families.gemv import generate_gemv_unit
+from pyclgemm.families.gemv.codegen import generate_gemv_unit
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyclgemm.codegen.launch import Schedule
-from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import (

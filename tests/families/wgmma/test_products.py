@@ -14,8 +14,7 @@ import pyclgemm
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.schedule import make_schedule
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.families.wgmma.results import PIECE_COLUMNS, staging_of
