@@ -124,14 +124,15 @@ def choose(
     database : Database
         What is known.
     path : str, optional
-        "indirect", "direct" or "cpu", even where it would not be chosen.
+        The kernel family, even where it would not be chosen.
     parameters : mapping, optional
         Replace those of the configuration that the database gives.
 
     Raises
     ------
     ArgumentError
-        If `path` is asked for and the database knows no configuration of it.
+        If `path` is asked for, the database knows no configuration of it, and `parameters` do not
+        suffice for one.
     ConfigError
         If the resulting configuration is not valid.
     UnsupportedError
@@ -143,7 +144,12 @@ def choose(
             return choice
         path, base = choice.path, choice.config
     else:
-        base = _nearest(problem, traits, database, path)
+        try:
+            base = _nearest(problem, traits, database, path)
+        except ArgumentError:
+            if (whole := _whole(path, parameters or {})) is None:
+                raise
+            return select(problem, traits, database, whole)
     # Rebuilt by name: what a configuration derives from others stays as it was found.
     asked = config_from_dict(path, {**base.as_dict(), **(parameters or {})})
     return select(problem, traits, database, asked)
