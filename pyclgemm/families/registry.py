@@ -22,16 +22,16 @@ from .small.family import SmallCpuFamily, SmallFamily
 from .tiled.family import DirectFamily, XgemmFamily
 from .wgmma.family import WgmmaFamily
 
-#: The families by name, in the order in which messages list them and the tuner tries them.
+#: The families by name, in the order of messages, of the schema, and of the tuner.
 FAMILIES: dict[str, Family[Any]] = {
     family.name: family
     for family in (
         XgemmFamily(),
         DirectFamily(),
         GemvFamily(),
-        WgmmaFamily(),
-        MatrixFamily(),
         GemvUnitFamily(),
+        MatrixFamily(),
+        WgmmaFamily(),
         CpuFamily(),
         SmallFamily(),
         SmallCpuFamily(),

@@ -150,7 +150,7 @@ def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple
     >>> from pyclgemm.device.traits import typical_traits
     >>> split = resolve_precision("TF32_TF32_F32", "float32")
     >>> families_of(typical_traits("sm_90"), "float32", split)
-    ('wgmma', 'matrix')
+    ('matrix', 'wgmma')
     """
     return tuple(
         name

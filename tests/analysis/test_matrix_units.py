@@ -71,8 +71,8 @@ def database() -> Database:
 
 
 #: Modules that look a device or a database up for themselves: to choose, and to time.
-_CHOOSING = ("prepare", "packing", "profile", "ab")
-_TIMING = ("precision_bench", "operand_pool")
+_CHOOSING = ("api.prepare", "api.pack", "analysis.profile", "analysis.ab")
+_TIMING = ("analysis.precision", "measure.operands")
 
 
 @pytest.fixture

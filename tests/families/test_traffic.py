@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 
+from pyclgemm import SmallConfig
 from pyclgemm.analysis.bottleneck import bounds_of, judge
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.occupancy import Occupancy
@@ -48,12 +48,13 @@ def test_one_group_too_many_costs_a_wave():
     assert utilise(problem(128 * 133, 64, 16), INDIRECT, 133, 132, 2).waves == 133 / 264
 
 
-def test_a_family_without_tiles():
-    found = utilise(problem(8, 64, 16), SimpleNamespace(family="gemv"), 4, 4, None)
+def test_a_family_of_whole_products_has_no_tiles():
+    config = SmallConfig(MWI=2, NWI=2, WGS=32)
+    found = utilise(problem(8, 64, 16), config, 4, 4, None)
     assert (found.tiles, found.useful, found.balance) == (None, None, 1)
-    traffic = traffic_of(problem(8, 64, 16), SimpleNamespace(family="gemv"), 32)
+    traffic = traffic_of(problem(8, 64, 16), config, 32)
     assert traffic == Traffic(4 * (8 * 16 + 16 * 64 + 8 * 64), 0, None, None, None)
-    assert load_bytes(problem(8, 64, 16), SimpleNamespace(family="gemv")) == {}
+    assert load_bytes(problem(8, 64, 16), config) == {}
 
 
 def test_traffic_of_the_indirect_path():
