@@ -131,8 +131,8 @@ def test_k_is_contiguous_where_units_want_it(architecture, dtype, precision, alo
 @pytest.mark.parametrize(
     ("config", "form", "message"),
     [
-        (replace(SQUARE, NR=32), "panels", "which cannot read b as it was packed: panels that want a "
-         "CpuConfig with NR=64 and KC=512"),
+        (replace(SQUARE, NR=32), "panels", "which cannot read b as it was packed: panels that want "
+         "a CpuConfig with NR=64 and KC=512"),
         (LARGE, "panels", "panels that want a CpuConfig"),
         (SQUARE, "padded", "a padded row-major matrix, which wants an XgemmConfig"),
     ],
