@@ -9,9 +9,9 @@ from typing import Any
 import pyopencl as cl
 
 from ..codegen.launch import Launch, Schedule, arguments_of_matrix
-from ..codegen.pack import PackedForm, generate_pack_panels, pack_launch
+from ..codegen.pack import PackedForm, pack_launch
 from ..device.traits import traits_of
-from ..families.cpu import CpuConfig
+from ..families.cpu.codegen import CpuConfig, generate_pack_panels
 from ..problem.matrix import Matrix, matrix_of, parse_transposition
 from ..problem.precision import Precision, is_complex, resolve_precision
 from ..problem.problem import GemmProblem, MatrixLayout, PackedLayout
@@ -84,7 +84,7 @@ def pack(
         packed.base_data = new_buffer(queue.context, "the packed matrix", packed.nbytes)
     else:
         packed.base_data = allocator(packed.nbytes)
-    if layout.family == "cpu":
+    if layout.form == "panels":
         launch = _panel_launch(matrix, layout, dtype, algorithm)
     else:
         rows, columns = packed.padded_shape

@@ -15,8 +15,8 @@ from ..api.prepare import choose, describe_product
 from ..codegen.launch import Schedule
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..families.schedule import make_schedule as make_gemm_schedule
-from ..families.schedule import oriented
+from ..families.registry import make_schedule as make_gemm_schedule
+from ..families.registry import oriented
 from ..problem.matrix import matrix_of
 from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.memory import new_array
