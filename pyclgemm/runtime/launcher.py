@@ -22,7 +22,17 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..codegen.launch import Buffer, Known, Launch, MatrixOffsets, Offset, Scalar, Schedule
+from ..codegen.launch import (
+    Buffer,
+    Known,
+    Launch,
+    LaunchArgument,
+    MatrixOffsets,
+    Offset,
+    Scalar,
+    Schedule,
+)
+from ..codegen.source import Argument
 from ..errors import ArgumentError
 from ..host.process import MAIN_THREAD, InRuntime, is_exiting
 from .arrays import SHARED, MatrixSequence, overlaps, set_events
@@ -45,17 +55,7 @@ _handle = operator.attrgetter("int_ptr")
 
 
 class KernelLaunch:
-    """Launches of one kernel with fixed sizes on one queue.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        Where it runs.
-    kernel : pyopencl.Kernel
-        Its arguments are set by the caller.
-    global_size, local_size : tuple of int
-        Work-items along each dimension, in all and of a group.
-    """
+    """Launches of one kernel, whose arguments the caller sets, with fixed sizes on one queue."""
 
     def __init__(
         self, queue: cl.CommandQueue, kernel: cl.Kernel, global_size: _Sizes, local_size: _Sizes
@@ -127,33 +127,9 @@ _SCALARS: dict[str, tuple[Any, str]] = {
 _MOST_IDLE = 8
 
 
-def kernel_scalar(name: str, value: Any, kind: str) -> Any:
-    """A number as the NumPy scalar of a kernel's argument.
-
-    Parameters
-    ----------
-    name : str
-        What messages call it.
-    value : number
-        The number; infinity and NaN are taken.
-    kind : str
-        C type of the argument.
-
-    Raises
-    ------
-    ArgumentError
-        If the type cannot hold the number.
-
-    Examples
-    --------
-    >>> kernel_scalar("alpha", 0.5, "float2")
-    np.complex64(0.5+0j)
-    >>> kernel_scalar("beta", 1e300, "float")
-    Traceback (most recent call last):
-    ...
-    pyclgemm.errors.ArgumentError: beta is 1e+300, which float32 cannot hold
-    """
-    scalar, parts = _SCALARS[kind]
+def _kernel_scalar(argument: Argument, value: Any) -> Any:
+    """A number as the NumPy scalar for an argument of a kernel."""
+    scalar, parts = _SCALARS[argument.kind]
     values = (value,) if len(parts) == 1 else (value.real, value.imag)
     try:
         # Not by NumPy, whose answer to a number out of range depends on `numpy.errstate`. Without
@@ -161,85 +137,71 @@ def kernel_scalar(name: str, value: Any, kind: str) -> Any:
         content = struct.pack(f"={parts}", *values)
     except (OverflowError, struct.error):
         raise ArgumentError(
-            f"{name} is {value!r}, which {np.dtype(scalar).name} cannot hold"
+            f"{argument.name} is {value!r}, which {np.dtype(scalar).name} cannot hold"
         ) from None
     return np.frombuffer(content, scalar)[0]
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An array that each call of a sequence gives.
+    """An array that each call of a sequence gives."""
 
-    Attributes
-    ----------
-    role : str
-        What the launches call it.
-    name : str
-        What messages call it.
-    is_result : bool
-        Whether it is written; one operand is.
-    may_be_result : bool
-        Whether it may be the very array that is written, for an update in place.
-    """
-
+    #: What the launches call it.
     role: str
+    #: What messages call it.
     name: str
+    #: Whether it is the one that is written.
     is_result: bool = False
+    #: Whether it may be the result itself, for an update in place.
     may_be_result: bool = False
 
 
-class _BoundKernel:
-    """A kernel, and where the arguments that calls give are found among what they give.
+class _BoundKernels:
+    """The kernels of a sequence, and what the last call left set on them.
 
     Buffers are set at every call and not remembered: a prepared call would otherwise keep the
-    memory of the arrays that it last saw.
+    memory of the arrays that it last saw. `buffers` and `numbers` are what a call gives, in order.
     """
 
     def __init__(
-        self, queue: cl.CommandQueue, launch: Launch, buffers: Sequence[Any], numbers: Sequence[Any]
-    ) -> None:
-        self.kernel = build_kernel(queue.context, queue.device, launch.source)
-        self.launch = KernelLaunch(queue, self.kernel, launch.global_size, launch.source.local_size)
-        #: Argument numbers, with the index of the buffer.
-        self.buffers: list[tuple[int, int]] = []
-        #: Argument numbers, with the index, the name and the C type of the number.
-        self.numbers: list[tuple[int, int, str, str]] = []
-        pairs = zip(launch.source.arguments, launch.arguments, strict=True)
-        for number, (declared, given) in enumerate(pairs):
-            name, kind = declared.name, declared.kind
-            if isinstance(given, Known):
-                self.kernel.set_arg(number, kernel_scalar(name, given.value, kind))
-            elif declared.is_pointer:
-                self.buffers.append((number, buffers.index(given)))
-            else:
-                self.numbers.append((number, numbers.index(given), name, kind))
-
-
-class _BoundKernels:
-    """The kernels of a sequence, and what the last call left set on them."""
-
-    def __init__(self, kernels: list[_BoundKernel]) -> None:
-        self.kernels = kernels
+        self, queue: cl.CommandQueue, launches: Sequence[Launch], buffers: Sequence[LaunchArgument],
+        numbers: Sequence[LaunchArgument],
+    ) -> None:  # fmt: skip
+        self.launches: list[KernelLaunch] = []
+        #: What sets a kernel's arguments, the argument's number, and the index of the buffer.
+        self._buffers: list[tuple[Any, int, int]] = []
+        #: Likewise, of the number, with the argument.
+        self._numbers: list[tuple[Any, int, int, Argument]] = []
         #: Offsets in bytes, and scalars.
         self.numbers: list[Any] = []
         #: For each scattered operand its offsets, and their buffer.
         self.offsets: dict[str, tuple[Any, cl.Buffer]] = {}
+        for launch in launches:
+            source = launch.source
+            kernel = build_kernel(queue.context, queue.device, source)
+            self.launches.append(KernelLaunch(queue, kernel, launch.global_size, source.local_size))
+            set_arg = kernel.set_arg
+            pairs = zip(source.arguments, launch.arguments, strict=True)
+            for number, (declared, given) in enumerate(pairs):
+                if isinstance(given, Known):
+                    set_arg(number, _kernel_scalar(declared, given.value))
+                elif declared.is_pointer:
+                    self._buffers.append((set_arg, number, buffers.index(given)))
+                else:
+                    self._numbers.append((set_arg, number, numbers.index(given), declared))
 
     def set_buffers(self, buffers: Sequence[Any]) -> None:
-        for bound in self.kernels:
-            set_arg = bound.kernel.set_arg
-            for number, index in bound.buffers:
-                set_arg(number, buffers[index])
+        for set_arg, number, index in self._buffers:
+            set_arg(number, buffers[index])
 
     def set_numbers(self, numbers: list[Any], values: Sequence[Any]) -> None:
-        """Set `values`, of which `numbers` are the form that is remembered."""
+        """Set `values`, and remember them by `numbers`; none is set if one is out of range."""
         converted = [
-            (bound.kernel, number, kernel_scalar(name, values[index], kind))
-            for bound in self.kernels
-            for number, index, name, kind in bound.numbers
+            (set_arg, number, _kernel_scalar(argument, values[index]))
+            for set_arg, number, index, argument in self._numbers
         ]
-        for kernel, number, scalar in converted:
-            kernel.set_arg(number, scalar)
+        for set_arg, number, scalar in converted:
+            set_arg(number, scalar)
         self.numbers = numbers
 
 
@@ -289,12 +251,15 @@ class LaunchSequence:
         self._chained = not state.in_order
         self._label = label
         #: In the order in which a call lists its buffers and its numbers.
-        self._buffers = (
+        self._buffers: tuple[LaunchArgument, ...] = (
             *(Buffer(one.role) for one in operands),
             *(MatrixOffsets(operands[i].role) for i in self._scattered),
             *(Buffer(name) for name in schedule.workspaces),
         )
-        self._numbers = (*(Offset(one.role) for one in operands), *map(Scalar, scalars))
+        self._numbers: tuple[LaunchArgument, ...] = (
+            *(Offset(one.role) for one in operands),
+            *map(Scalar, scalars),
+        )
         self._idle = deque([self._bind()])
 
     def enqueue(
@@ -355,7 +320,7 @@ class LaunchSequence:
             self._set_arguments(bound, workspaces, arrays, out, scalars)
             if workspaces is not None and workspaces.last_use is not None:
                 events.append(workspaces.last_use)
-            event = self._launch(bound.kernels, events or None, add_event or self._chained)
+            event = self._launch(bound.launches, events or None, add_event or self._chained)
             if event is not None:
                 # It comes after all that the array waited for before: it replaces them.
                 set_events(out, event)
@@ -378,12 +343,7 @@ class LaunchSequence:
     def _bind(self) -> _BoundKernels:
         """Kernels of which no argument is set but those that never change."""
         try:
-            return _BoundKernels(
-                [
-                    _BoundKernel(self._queue, launch, self._buffers, self._numbers)
-                    for launch in self._launches
-                ]
-            )
+            return _BoundKernels(self._queue, self._launches, self._buffers, self._numbers)
         except cl.Error as error:
             raise self._typed(error) from error
 
@@ -392,21 +352,21 @@ class LaunchSequence:
         return launch_error(error, self._queue, names, self._label)
 
     def _launch(
-        self, kernels: Sequence[_BoundKernel], events: list[cl.Event] | None, with_event: bool
+        self, launches: Sequence[KernelLaunch], events: list[cl.Event] | None, with_event: bool
     ) -> cl.Event | None:
         """Enqueue the kernels; on an in-order queue only the last may need an event."""
-        if not kernels:
+        if not launches:
             return cl.enqueue_marker(self._queue, wait_for=events) if with_event else None
-        *first, last = kernels
-        for bound in first:
+        *first, last = launches
+        for launch in first:
             if self._chained:
-                events = [bound.launch.with_event(events)]
+                events = [launch.with_event(events)]
             else:
-                bound.launch.without_event(events)
+                launch.without_event(events)
                 events = None
         if with_event:
-            return last.launch.with_event(events)
-        last.launch.without_event(events)
+            return last.with_event(events)
+        last.without_event(events)
         return None
 
     def _set_arguments(
