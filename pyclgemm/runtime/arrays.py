@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,45 +140,47 @@ def overlaps(array: Any, out: Any, *, in_place: bool = False) -> bool:
 
     `in_place` leaves out an array, or each matrix of a sequence, with itself.
     """
+    is_same = in_place and _are_same(array, out)
     if MatrixSequence in (array.__class__, out.__class__):
-        return _sequences_overlap(array, out, in_place)
-    is_same = (
-        array.offset == out.offset and array.shape == out.shape and array.strides == out.strides
-    )
-    return not (in_place and is_same) and entries_overlap(array, out)
-
-
-def _sequences_overlap(first: Any, second: Any, in_place: bool) -> bool:
-    same = in_place and _are_same(first, second)
-    ours, theirs = _by_start(first), _by_start(second)
-    ends = np.array([_ends(member) for _, member in theirs], np.int64).reshape(-1, 2)
-    furthest = np.maximum.accumulate(ends[:, 1]) if len(ends) else ends[:, 1]
-    for number, member in ours:
-        low, high = _ends(member)
-        last = int(np.searchsorted(ends[:, 0], high, "left")) - 1
-        while last >= 0 and furthest[last] > low:
-            other_number, other = theirs[last]
-            itself = same and number == other_number
-            if not itself and ends[last, 1] > low and entries_overlap(member, other):
-                return True
-            last -= 1
-    return False
+        ours, theirs = _members(array), _members(out)
+        return _pair_that_overlaps(ours, theirs, operator.eq if is_same else _no_pair) is not None
+    return not is_same and entries_overlap(array, out)
 
 
 def _are_same(first: Any, second: Any) -> bool:
     return (
-        isinstance(first, MatrixSequence)
-        and isinstance(second, MatrixSequence)
-        and first.shape == second.shape
-        and first.strides == second.strides
-        and bool((first.byte_offsets == second.byte_offsets).all())
+        first.__class__ is second.__class__
+        and (first.shape, first.strides, first.offset)
+        == (second.shape, second.strides, second.offset)
+        and np.array_equal(getattr(first, "offsets", 0), getattr(second, "offsets", 0))
     )
 
 
-def _by_start(operand: Any) -> list[tuple[int, Any]]:
-    """The matrices of an operand with their numbers, sorted by where they begin."""
-    members = operand.members() if isinstance(operand, MatrixSequence) else [operand]
-    return sorted(enumerate(members), key=lambda numbered: _ends(numbered[1])[0])
+def _members(operand: Any) -> list[Any]:
+    return operand.members() if isinstance(operand, MatrixSequence) else [operand]
+
+
+def _no_pair(first: int, second: int) -> bool:
+    return False
+
+
+def _pair_that_overlaps(
+    ours: Sequence[Any], theirs: Sequence[Any], is_left_out: Callable[[int, int], bool]
+) -> tuple[int, int] | None:
+    """The numbers of two matrices, one of each list, that share an element, if any do."""
+    order = sorted(range(len(theirs)), key=lambda number: _ends(theirs[number])[0])
+    ends = np.array([_ends(theirs[number]) for number in order], np.int64).reshape(-1, 2)
+    furthest = np.maximum.accumulate(ends[:, 1]) if order else ends[:, 1]
+    for number, member in enumerate(ours):
+        low, high = _ends(member)
+        last = int(np.searchsorted(ends[:, 0], high, "left")) - 1
+        while last >= 0 and furthest[last] > low:
+            other = order[last]
+            may_overlap = ends[last, 1] > low and not is_left_out(number, other)
+            if may_overlap and entries_overlap(member, theirs[other]):
+                return number, other
+            last -= 1
+    return None
 
 
 def _ends(array: Any) -> tuple[int, int]:
@@ -190,24 +193,14 @@ def _ends(array: Any) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=256)
-def _overlapping_pair(offsets: bytes, matrix: View) -> tuple[int, int] | None:
-    """The numbers of two matrices that share elements, if any do; all are like `matrix`.
+def _members_that_overlap(byte_offsets: bytes, matrix: View) -> tuple[int, int] | None:
+    """The numbers of two matrices like `matrix` that share an element, the lesser first.
 
     It is kept: matrices side by side, whose ends overlap, are compared pair by pair.
     """
-    begins = np.frombuffer(offsets, np.int64) * matrix.dtype.itemsize
-    low, high = _ends(matrix)
-    order = np.argsort(begins, kind="stable")
-    begins = begins[order]
-    for one in range(1, len(begins)):
-        other = one - 1
-        while other >= 0 and begins[one] - begins[other] < high - low:
-            apart = replace(matrix, offset=int(begins[one] - begins[other]))
-            if entries_overlap(matrix, apart):
-                first, second = sorted((int(order[other]), int(order[one])))
-                return first, second
-            other -= 1
-    return None
+    offsets = np.frombuffer(byte_offsets, np.int64)
+    members = [replace(matrix, offset=int(offset)) for offset in offsets]
+    return _pair_that_overlaps(members, members, operator.ge)
 
 
 # --------------------------------------------------------------------------------------
@@ -297,9 +290,8 @@ def check_members_apart(name: str, sequence: ArraySequence) -> None:
     """Raise `ShapeError` if two matrices of a destination share memory."""
     parts = _by_memory(sequence)
     for index, (buffer, numbers, matrices) in enumerate(parts):
-        if pair := _overlapping_pair(
-            matrices.offsets.tobytes(), replace(View.of_first(matrices), offset=0)
-        ):
+        byte_offsets = matrices.byte_offsets - matrices.offset
+        if pair := _members_that_overlap(byte_offsets.tobytes(), View.of_first(matrices)):
             first, second = (numbers[one] for one in pair)
             raise ShapeError(f"{name}[{first}] and {name}[{second}] share memory")
         for other_buffer, others, other_matrices in parts[index + 1 :]:

@@ -1,4 +1,4 @@
-"""NumPy arrays on their way to the device and back."""
+"""NumPy arrays on their way to the device and back: nothing else copies them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ _ON_DEVICE = (cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence)
 
 
 def is_on_device(array: Any) -> bool:
-    """Whether an operand, an addend, a destination or a bias needs no transfer."""
+    """Whether an argument needs no transfer; None needs none."""
     return array is None or isinstance(array, _ON_DEVICE)
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
-    """Copy a NumPy array to the device; what is there already passes through.
+    """Copy a NumPy array to the device; what is there already, and None, pass through.
 
     Raises
     ------
     DtypeError
-        If `array` is neither, or its element type is not taken.
+        If `array` is no array, or its element type is not taken.
+    AllocationError
+        If the device has no memory for it.
     """
     if is_on_device(array):
         return array
@@ -47,7 +49,7 @@ def host_copy(queue: cl.CommandQueue, array: Any) -> np.ndarray[Any, Any]:
 
 
 def check_array(name: str, array: Any) -> None:
-    """Raise `DtypeError` unless `array` is one, on the device or the host."""
+    """Raise `DtypeError` unless `array` is one, on the device or the host, or None."""
     if not is_on_device(array) and not isinstance(array, np.ndarray):
         raise DtypeError(
             f"{name} is a {type(array).__name__}; a pyopencl.array.Array or a numpy.ndarray "
