@@ -48,9 +48,7 @@ class View:
 
 
 class MatrixSequence:
-    """Matrices of one shape and one pair of strides anywhere in one buffer.
-
-    It takes the place of a three-dimensional array.
+    """Matrices of one shape and one pair of strides anywhere in one buffer, as a 3-D array.
 
     Parameters
     ----------
@@ -60,21 +58,6 @@ class MatrixSequence:
         Where each begins in the buffer.
     event_lists : sequence of list
         The events of the arrays that the matrices are views of: a reader waits for all.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Matrices, rows, columns.
-    strides : tuple of int
-        Bytes between matrices, rows and columns; the first is 0 where `scattered`.
-    scattered : bool
-        Whether the matrices are not equally far apart.
-    offset : int
-        Bytes from the start of the buffer to the first.
-    offsets : numpy.ndarray of int64
-        Elements from the first to each.
-    dtype, base_data, context
-        As of an array.
 
     Examples
     --------
@@ -91,12 +74,14 @@ class MatrixSequence:
         self.base_data = first.base_data
         self.context = first.context
         self.offset = int(byte_offsets[0])
+        self.byte_offsets = byte_offsets
+        #: Elements from the first matrix to each.
         self.offsets = (byte_offsets - byte_offsets[0]) // first.dtype.itemsize
         steps = np.diff(byte_offsets)
+        #: Whether the matrices are not equally far apart; then their stride is 0.
         self.scattered = len(steps) > 1 and bool((steps != steps[0]).any())
         step = 0 if self.scattered or len(steps) == 0 else int(steps[0])
         self.strides = (step, *first.strides)
-        self.byte_offsets = byte_offsets
         self.event_lists = list({id(events): events for events in event_lists}.values())
 
     @classmethod
@@ -225,12 +210,8 @@ class ArraySequence(list[Any]):
 def checked_sequence(name: str, members: Sequence[Any]) -> Any:
     """The matrices of an argument: an `ArraySequence`, or a NumPy array of three dimensions.
 
-    Raises
-    ------
-    ShapeError
-        If there are none, or they are no matrices of one shape.
-    DtypeError
-        If they are no arrays, of several element types, or partly on the host.
+    Raises `ShapeError` or `DtypeError` unless they are matrices of one shape and one element type,
+    all on the device or all on the host.
     """
     if not members:
         raise ShapeError(f"{name} is an empty sequence; at least one matrix is wanted")
@@ -258,17 +239,8 @@ def checked_sequence(name: str, members: Sequence[Any]) -> Any:
 def launches_of(operands: Sequence[Any], count: int) -> list[tuple[list[Any], range | list[int]]]:
     """Divide a batch into parts whose sequences each lie in one buffer, with one pair of strides.
 
-    Parameters
-    ----------
-    operands : sequence
-        An `ArraySequence`, an array, or None each.
-    count : int
-        Products.
-
-    Returns
-    -------
-    list of (list, sequence of int)
-        For each part its operands, and the numbers of its products; one part where that suffices.
+    Each of the `count` products has its operands in an `ArraySequence`, or shares an array or None.
+    The answer has the operands of each part, and the numbers of its products.
 
     Examples
     --------
@@ -352,17 +324,8 @@ def _whole(operand: Any) -> Any:
 def stack_of(name: str, array: Any) -> tuple[Matrix, int]:
     """Describe a three-dimensional array, or a matrix that all products share.
 
-    Returns
-    -------
-    matrix : Matrix
-        The first matrix, and how far the next one is.
-    count : int
-        How many there are.
-
-    Raises
-    ------
-    DtypeError, ShapeError
-        As `matrix_of`.
+    The answer is the first matrix, with the distance to the next one, and how many there are.
+    Raises as `matrix_of`.
     """
     if len(array.shape) == 2:
         return matrix_of(name, array), 1
