@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 
 from ..codegen.launch import Launch, Schedule
 from ..codegen.stream_k import Share
@@ -17,9 +19,12 @@ from ..families.mma.config import MatrixConfig
 from ..families.mma.constraints import local_bytes as matrix_local_bytes
 from ..families.schedule import make_schedule, oriented
 from ..families.tiled.constraints import local_bytes
-from ..measure.operands import OperandPool
-from ..measure.timing import Work, sample
+from ..measure.bench import Bench, pace_for
+from ..measure.filled_queue import blocker_of
+from ..measure.operands import Operands, make_operands, plan_contender, uniform
+from ..problem.problem import Epilogue
 from ..problem.product import Product
+from ..problem.shape import GemmShape
 from ..selection.database import load_database
 from ..selection.overrides import Inquiry, choose, product_of
 from ..selection.select import Choice
@@ -27,10 +32,6 @@ from .bottleneck import Bound, Verdict, bounds_of, judge
 from .ceilings import Ceilings, ceilings_of
 from .occupancy import KernelResources, Occupancy, estimate_occupancy, limits_of, resources_of
 from .traffic import Traffic, Utilisation, load_bytes, traffic_of, utilise
-
-#: Seconds of a burst, and pauses after it in bursts: processors throttle sooner than GPUs.
-_BURST_SECONDS = 0.01
-_PAUSE_BURSTS_CPU, _PAUSE_BURSTS_GPU = 4.0, 2.0
 
 #: Work-items that read local memory together where no architecture tells.
 _SUB_GROUP = 32
@@ -250,22 +251,42 @@ def profile(
     if ceilings is None:
         ceilings = ceilings_of(queue, report=report)
     report("operands and a check of the result")
-    sizes = (inquiry.m, inquiry.n, inquiry.k)
-    operands = OperandPool(queue, inquiry.dtype, [sizes], inquiry.result_dtype)
-    if fault := operands.fault(inquiry, choice.config):
+    operands = _operands(queue, inquiry)
+    checked = operands.plan(config=choice.config, precision=inquiry.precision)
+    if fault := operands.fault(checked, product.problem.precision):
         raise PyclgemmError(f"the result of {choice.path}, {choice.config}, is wrong: {fault}")
     report("the product")
-    work = operands.work(inquiry, choice.config)
-    work(1)
-    samples = sample_in_turn(traits, {"product": work}, rounds)
-    return assess(analysis, ceilings, statistics.median(samples["product"]))
+    seconds = _time(queue, operands, inquiry, choice, rounds)
+    return assess(analysis, ceilings, seconds)
 
 
-def sample_in_turn(
-    traits: DeviceTraits, contenders: Mapping[str, Work], rounds: int
-) -> dict[str, list[float]]:
-    """As `pyclgemm.measure.timing.sample`, at a pace that suits the device."""
-    pause = _PAUSE_BURSTS_CPU if traits.type == "cpu" else _PAUSE_BURSTS_GPU
-    return sample(
-        contenders, rounds, burst_seconds=_BURST_SECONDS, pause_bursts=pause, least_pause=0.0
-    )
+def _operands(queue: cl.CommandQueue, inquiry: Inquiry) -> Operands:
+    trans = (inquiry.trans_a, inquiry.trans_b)
+    layout: Any = "".join("N" if one == "N" else "T" for one in trans)
+    shape = GemmShape(inquiry.m, inquiry.n, inquiry.k, layout)
+    return make_operands(queue, shape, inquiry.dtype, inquiry.result_dtype, trans=trans)
+
+
+def _time(
+    queue: cl.CommandQueue, operands: Operands, inquiry: Inquiry, choice: Choice, rounds: int
+) -> float:
+    """Median seconds of the product with its addend, bias and activation."""
+    out = operands.sets[0][2]
+    rng = np.random.default_rng(0)
+
+    def on_device(shape: tuple[int, ...]) -> Any:
+        return cl_array.to_device(queue, uniform(rng, shape, out.dtype.name))
+
+    c = on_device(out.shape) if inquiry.reads_c else None
+    beta = 2 if out.dtype.kind == "i" else 0.5
+    bias = on_device(out.shape[-1:]) if inquiry.bias else None
+    ready = operands.plan(
+        c=c, beta=None if c is None else beta, epilogue=Epilogue(bias, inquiry.activation),
+        config=choice.config, precision=inquiry.precision,
+    )  # fmt: skip
+    contender = plan_contender("product", operands, ready, blocker_of(queue), c)
+    contender.enqueue(1)
+    contender.finish()
+    bench = Bench(pace_for("analysis", traits_of(queue.device).type))
+    bench.add(contender)
+    return bench.run(rounds)["product"].median

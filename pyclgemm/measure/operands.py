@@ -328,8 +328,11 @@ def make_operands(
     return Operands(queue, shape, trans, host, tuple(sets), reference(a, b, rng, most_work))
 
 
-def check_room(device: cl.Device, shape: GemmShape, dtype: str, result_dtype: str) -> None:
+def check_room(
+    device: cl.Device, shape: GemmShape, dtype: str, result_dtype: str | None = None
+) -> None:
     """Refuse a product of which the device cannot hold a matrix in one buffer."""
+    result_dtype = result_dtype or result_dtypes(dtype)[0]
     limit = traits_of(device).max_allocation_bytes
     matrices = {
         "a": (shape.stored_a, dtype), "b": (shape.stored_b, dtype),

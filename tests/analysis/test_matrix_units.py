@@ -332,10 +332,10 @@ def test_what_was_tuned_is_saved_and_chosen(
 
 
 def test_ab_compares_configurations_of_units(units: None, queue: Any) -> None:
-    from pyclgemm.analysis.ab import Bench
+    from pyclgemm.analysis.ab import Comparison
 
-    bench = Bench(queue, [(48, 40, 64)], *FAST, figures=False)
-    record = bench.compare("database", "STAGES=3", rounds=3)
+    comparison = Comparison(queue, [(48, 40, 64)], *FAST, figures=False)
+    record = comparison.run("database", "STAGES=3", rounds=3)
     assert record.precision == "TF32_TF32_F32"
     assert not record.skipped, record.skipped
     (result,) = record.results
