@@ -22,7 +22,7 @@ from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.cli.main import main
 from pyclgemm.device import discovery
 from pyclgemm.errors import ArgumentError, FileError, UnsupportedError
-from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.measure.bench import Timing
 from pyclgemm.selection.overrides import AskedConfig, parse_assignments, parse_change, parse_config
 

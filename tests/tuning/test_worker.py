@@ -9,7 +9,7 @@ import pytest
 import pyclgemm
 from pyclgemm import CpuConfig, XgemmDirectConfig
 from pyclgemm.errors import KernelBuildError
-from pyclgemm.families.small import SmallCpuConfig
+from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.measure import operands as operands_module
 from pyclgemm.measure import verify as verification
 from pyclgemm.measure.bench import PACES, Pace
