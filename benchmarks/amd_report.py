@@ -33,7 +33,7 @@ from rich.table import Table
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.amd_compile import (
+from benchmarks.amd.compile import (
     Compiled,
     Compiler,
     CompilerError,
@@ -41,8 +41,8 @@ from benchmarks.amd_compile import (
     find_rocm_path,
     isa_version,
 )
-from benchmarks.amd_plan import Plan, plan_of
-from benchmarks.output import RESULTS
+from benchmarks.amd.plan import Plan, plan_of
+from benchmarks.reports.output import RESULTS
 from pyclgemm.cli.product import parameters_option, parse_shape
 from pyclgemm.codegen.config import Config
 from pyclgemm.device.traits import DeviceTraits, typical_traits

@@ -21,7 +21,7 @@ kernels, making of plans. The host's part depends on the contender:
 
 - ``pyclgemm`` (a plan's call), ``pyclgemm.packed``, ``DenseLayer`` and ``CLBlast`` on a GPU:
   products shorter than 200 us are enqueued behind a kernel that holds the queue, whose own
-  time is subtracted (`benchmarks.filled_queue`), so that the host's time is not in it;
+  time is subtracted (`benchmarks.session.filled_queue`), so that the host's time is not in it;
   longer ones, which hide it, are timed from the first call of the burst.
 - ``pyclgemm.gemm``: from the first call of the burst, as a user's loop does; the host's time
   of a call, 10 us and more, bounds short products.
@@ -51,17 +51,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import contenders
-from benchmarks.arithmetic import Arithmetic, arithmetic_of
-from benchmarks.burst import Pace
-from benchmarks.case import Case, parse_shapes
-from benchmarks.environment import describe
-from benchmarks.factories import default_names, describe_clocks, make_factories
-from benchmarks.matrix_suite import SUITE as MATRIX
-from benchmarks.matrix_suite import Run, matrix_runs
-from benchmarks.results import print_tables, write_results
-from benchmarks.session import Session
-from benchmarks.shapes import SUITE_NAMES, suite_cases
+from benchmarks.contenders import contenders
+from benchmarks.contenders.factories import default_names, describe_clocks, make_factories
+from benchmarks.products.arithmetic import Arithmetic, arithmetic_of
+from benchmarks.products.case import Case, parse_shapes
+from benchmarks.products.shapes import SUITE_NAMES, suite_cases
+from benchmarks.reports.results import print_tables, write_results
+from benchmarks.session.burst import Pace
+from benchmarks.session.environment import describe
+from benchmarks.session.matrix_suite import SUITE as MATRIX
+from benchmarks.session.matrix_suite import Run, matrix_runs
+from benchmarks.session.session import Session
 from pyclgemm.analysis.ceilings import measure_ceilings
 from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError

@@ -30,15 +30,15 @@ from rich.progress import track
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import contenders
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.burst import Clock
-from benchmarks.case import Case
-from benchmarks.check import error_ratio, make_reference
-from benchmarks.environment import describe
-from benchmarks.operands import Operands, make_operands
-from benchmarks.output import RESULTS
-from benchmarks.report import file_stem
+from benchmarks.contenders import contenders
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.products.check import error_ratio, make_reference
+from benchmarks.products.operands import Operands, make_operands
+from benchmarks.reports.output import RESULTS
+from benchmarks.reports.report import file_stem
+from benchmarks.session.burst import Clock
+from benchmarks.session.environment import describe
 from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.host.files import write_whole

@@ -25,20 +25,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import contenders
-from benchmarks.amd_compile import CompilerError, isa_version
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.burst import Pace
-from benchmarks.case import Case
-from benchmarks.environment import describe, now
-from benchmarks.ladder_compiled import Figures, compile_ladder, read_compiled
-from benchmarks.ladder_frame import OWN_RIVALS, ladder_frame
-from benchmarks.ladder_report import ladder_table, legend, write_report
-from benchmarks.ladder_rivals import rival_factories
-from benchmarks.ladder_step import Step
-from benchmarks.ladder_steps import ladder_steps
-from benchmarks.report import Record, file_stem
-from benchmarks.session import Factory, Session
+from benchmarks.amd.compile import CompilerError, isa_version
+from benchmarks.contenders import contenders
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.reports.report import Record, file_stem
+from benchmarks.session.burst import Pace
+from benchmarks.session.environment import describe, now
+from benchmarks.session.session import Factory, Session
+from benchmarks.steps.compiled import Figures, compile_ladder, read_compiled
+from benchmarks.steps.frame import OWN_RIVALS, ladder_frame
+from benchmarks.steps.report import ladder_table, legend, write_report
+from benchmarks.steps.rivals import rival_factories
+from benchmarks.steps.step import Step
+from benchmarks.steps.steps import ladder_steps
 from pyclgemm.device.discovery import choose_device
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import PyclgemmError

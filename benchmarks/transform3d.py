@@ -27,10 +27,10 @@ from rich.progress import track
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.environment import describe
-from benchmarks.transform3d_cases import Data, Size, copy_bandwidth, disagreements, elapsed
-from benchmarks.transform3d_report import Repetition, speed_table, write_results
-from benchmarks.transform3d_rivals import rivals
+from benchmarks.mra.cases import Data, Size, copy_bandwidth, disagreements, elapsed
+from benchmarks.mra.report import Repetition, speed_table, write_results
+from benchmarks.mra.rivals import rivals
+from benchmarks.session.environment import describe
 from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError, UnsupportedError
 from pyclgemm.host.process import ended_as_by_hand

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import amd_compile, amd_plan, amd_report
-from benchmarks.amd_compile import (
+from benchmarks import amd_report
+from benchmarks.amd import compile as amd_compile
+from benchmarks.amd import plan as amd_plan
+from benchmarks.amd.compile import (
     Compiled,
     Compiler,
     CompilerError,

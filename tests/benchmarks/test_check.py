@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import check
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.case import Case
-from benchmarks.check import Reference, error_ratio, make_reference
-from benchmarks.contenders import NumpyContender, gemm_contender, plan_contender
-from benchmarks.operands import make_operands
+from benchmarks.contenders.contenders import NumpyContender, gemm_contender, plan_contender
+from benchmarks.products import check
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.products.check import Reference, error_ratio, make_reference
+from benchmarks.products.operands import make_operands
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])

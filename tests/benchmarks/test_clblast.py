@@ -8,8 +8,8 @@ import numpy as np
 import pyopencl.array as cl_array
 import pytest
 
-from benchmarks import clblast, cublas, factories
-from benchmarks.contenders import CLBLAST, NUMPY
+from benchmarks.contenders import clblast, cublas, factories
+from benchmarks.contenders.contenders import CLBLAST, NUMPY
 from pyclgemm.measure.operands import uniform
 
 COMPLEX = ("complex64", "complex128")

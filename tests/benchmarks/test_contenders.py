@@ -9,11 +9,12 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from benchmarks import contenders, operands
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.case import Case, parse_shapes
-from benchmarks.check import error_ratio, make_reference
-from benchmarks.operands import make_operands
+from benchmarks.contenders import contenders
+from benchmarks.products import operands
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case, parse_shapes
+from benchmarks.products.check import error_ratio, make_reference
+from benchmarks.products.operands import make_operands
 from tests.support.benchmark_fakes import FLOAT32
 
 

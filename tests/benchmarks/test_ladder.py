@@ -13,22 +13,22 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import ladder
-from benchmarks.amd_compile import CompilerError, find_clang, find_rocm_path
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.burst import Pace
-from benchmarks.case import Case
-from benchmarks.check import error_ratio, make_reference
-from benchmarks.contenders import CUBLAS, NUMPY, NumpyContender, plan_contender
-from benchmarks.cublas import CublasContender
-from benchmarks.ladder_compiled import COLUMNS, compile_ladder, read_compiled
-from benchmarks.ladder_frame import CHOICE, ladder_frame
-from benchmarks.ladder_report import write_report
-from benchmarks.ladder_rivals import unit_precision
-from benchmarks.ladder_step import changed_parameters
-from benchmarks.ladder_steps import choice_of, ladder_steps
-from benchmarks.measure import MeasurementInterrupted, Timing, measure_in_turn
-from benchmarks.operands import make_operands
-from benchmarks.report import Record
+from benchmarks.amd.compile import CompilerError, find_clang, find_rocm_path
+from benchmarks.contenders.contenders import CUBLAS, NUMPY, NumpyContender, plan_contender
+from benchmarks.contenders.cublas import CublasContender
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.products.check import error_ratio, make_reference
+from benchmarks.products.operands import make_operands
+from benchmarks.reports.report import Record
+from benchmarks.session.burst import Pace
+from benchmarks.session.measure import MeasurementInterrupted, Timing, measure_in_turn
+from benchmarks.steps.compiled import COLUMNS, compile_ladder, read_compiled
+from benchmarks.steps.frame import CHOICE, ladder_frame
+from benchmarks.steps.report import write_report
+from benchmarks.steps.rivals import unit_precision
+from benchmarks.steps.step import changed_parameters
+from benchmarks.steps.steps import choice_of, ladder_steps
 from pyclgemm.codegen.config import Config
 from pyclgemm.device.discovery import default_device
 from pyclgemm.device.traits import traits_of, typical_traits

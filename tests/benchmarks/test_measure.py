@@ -11,13 +11,13 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from benchmarks import contenders
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.burst import Pace, Sample, calibrate
-from benchmarks.case import Case
-from benchmarks.filled_queue import fill_queue
-from benchmarks.measure import Timing, measure_in_turn
-from benchmarks.operands import make_operands
+from benchmarks.contenders import contenders
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.products.operands import make_operands
+from benchmarks.session.burst import Pace, Sample, calibrate
+from benchmarks.session.filled_queue import fill_queue
+from benchmarks.session.measure import Timing, measure_in_turn
 from pyclgemm.measure.filled_queue import QueueBlocker
 from tests.support.benchmark_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
 from tests.support.gates import is_complete

@@ -13,25 +13,26 @@ import pyopencl as cl
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import (
-    arithmetic,
-    check,
-    compare_clblast,
-    contenders,
-    cublas,
-    factories,
-    matrix_suite,
-    report,
-    results,
-    torch_arithmetic,
+from benchmarks import compare_clblast
+from benchmarks.contenders import contenders, cublas, factories, torch_arithmetic
+from benchmarks.contenders.contenders import (
+    CUBLAS,
+    CUBLAS_LAYER,
+    CUBLAS_STREAM,
+    LAYER,
+    MMA,
+    PLAN,
+    QUEUED,
 )
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.case import Case
-from benchmarks.check import error_ratio, make_reference, relative_error
-from benchmarks.contenders import CUBLAS, CUBLAS_LAYER, CUBLAS_STREAM, LAYER, MMA, PLAN, QUEUED
-from benchmarks.matrix_suite import gpu_targets, matrix_runs, matrix_table
-from benchmarks.measure import Timing
-from benchmarks.operands import make_operands
+from benchmarks.products import arithmetic, check
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.products.check import error_ratio, make_reference, relative_error
+from benchmarks.products.operands import make_operands
+from benchmarks.reports import report, results
+from benchmarks.session import matrix_suite
+from benchmarks.session.matrix_suite import gpu_targets, matrix_runs, matrix_table
+from benchmarks.session.measure import Timing
 from pyclgemm.errors import PyclgemmError
 from tests.support.benchmark_fakes import FACTS, FakeTorch, make_session
 

@@ -9,20 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import (
-    burst,
-    case,
-    distribution,
-    factories,
-    limit,
-    limit_table,
-    report,
-    results,
-)
-from benchmarks.case import Case
-from benchmarks.contenders import CLBLAST, CUBLAS, PLAN
-from benchmarks.measure import Timing
-from benchmarks.shapes import suite_cases
+from benchmarks.contenders import factories
+from benchmarks.contenders.contenders import CLBLAST, CUBLAS, PLAN
+from benchmarks.products import case, limit
+from benchmarks.products.case import Case
+from benchmarks.products.shapes import suite_cases
+from benchmarks.reports import distribution, limit_table, report, results
+from benchmarks.session import burst
+from benchmarks.session.measure import Timing
 from tests.support.benchmark_fakes import FACTS, FLOAT32, fake_records
 
 

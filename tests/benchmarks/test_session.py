@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import contenders
-from benchmarks.case import Case
-from benchmarks.contenders import CLBLAST, LAYER, NUMPY, PLAN
+from benchmarks.contenders import contenders
+from benchmarks.contenders.contenders import CLBLAST, LAYER, NUMPY, PLAN
+from benchmarks.products.case import Case
 from tests.support.benchmark_fakes import (
     FLOAT32,
     FakeContender,

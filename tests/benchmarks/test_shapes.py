@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import shapes
-from benchmarks.case import parse_shapes
-from benchmarks.limit import Target, limit_targets
-from benchmarks.shapes import suite_cases
+from benchmarks.products import shapes
+from benchmarks.products.case import parse_shapes
+from benchmarks.products.limit import Target, limit_targets
+from benchmarks.products.shapes import suite_cases
 from pyclgemm.measure.suites import SUITES as TUNED
 
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from benchmarks import transform3d
-from benchmarks.transform3d_cases import Data, Size, copy_bandwidth, difference, disagreements
-from benchmarks.transform3d_report import Repetition, medians, speed_table, to_frame, write_results
-from benchmarks.transform3d_rivals import rivals
+from benchmarks.mra.cases import Data, Size, copy_bandwidth, difference, disagreements
+from benchmarks.mra.report import Repetition, medians, speed_table, to_frame, write_results
+from benchmarks.mra.rivals import rivals
 
 SIZE = Size(2048, 16, "float64")
 FACTS = {"device": "D", "platform": "P", "driver": "1", "date": "2026-01-02T03:04:05+00:00"}
@@ -93,7 +93,7 @@ def test_numpy_computes_the_same(queue: Any, traits: Any) -> None:
 
 def test_a_copy_has_a_bandwidth(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {True: 1 << 20, False: 1 << 24}
-    monkeypatch.setattr("benchmarks.transform3d_cases._COPIED_BYTES", sizes)
+    monkeypatch.setattr("benchmarks.mra.cases._COPIED_BYTES", sizes)
     assert 1e8 < copy_bandwidth(queue) < 1e14
 
 
@@ -119,9 +119,7 @@ def test_wrong_options_are_explained(queue: Any, arguments: list[str], message: 
 
 @pytest.mark.first_runtime
 def test_a_run_from_end_to_end(queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "benchmarks.transform3d_cases._COPIED_BYTES", {True: 1 << 20, False: 1 << 24}
-    )
+    monkeypatch.setattr("benchmarks.mra.cases._COPIED_BYTES", {True: 1 << 20, False: 1 << 24})
     monkeypatch.setattr(transform3d, "_LONGEST_PAUSE", 0.0)
     result = run(
         "--k", "6", "--k", "3", "--nfuncs", "5", "--tasks", "2", "--repetitions", "2",

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import report
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.burst import Clock, Pace
-from benchmarks.case import Case
-from benchmarks.contenders import CLBLAST, CUBLAS, GEMM, LAYER, NUMPY, PLAN
-from benchmarks.measure import Timing
-from benchmarks.session import Session
+from benchmarks.contenders.contenders import CLBLAST, CUBLAS, GEMM, LAYER, NUMPY, PLAN
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.reports import report
+from benchmarks.session.burst import Clock, Pace
+from benchmarks.session.measure import Timing
+from benchmarks.session.session import Session
 from pyclgemm.measure.filled_queue import Blocker
 
 FLOAT32 = arithmetic_of("float32")

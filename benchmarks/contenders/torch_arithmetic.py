@@ -1,0 +1,137 @@
+"""How torch is told to multiply in a precision, for cuBLAS to be compared in the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.products.arithmetic import Arithmetic
+from pyclgemm.problem.precision import Precision, is_complex, resolve_precision
+
+#: NumPy's types that torch does not take from it, and those of as many bytes that it does.
+_BITS = {"bfloat16": "int16"}
+
+#: Sizes must be multiples of it, and m larger than `_INT8_ROWS`, for torch._int_mm.
+_INT8_STEP, _INT8_ROWS = 8, 16
+
+
+@dataclass(frozen=True)
+class TorchArithmetic:
+    """What torch does in the place of an arithmetic.
+
+    Attributes
+    ----------
+    precision : Precision
+        How cuBLAS multiplies then; for float32 split into parts, which it does not know, its
+        true float32.
+    flags : dict of str to bool
+        Of `torch.backends.cuda.matmul`.
+    multiply : callable
+        ``multiply(torch, a, b, out)``.
+    b_in_columns : bool
+        Whether B must be stored transposed.
+    """
+
+    precision: Precision
+    flags: dict[str, bool]
+    multiply: Callable[[Any, Any, Any, Any], object]
+    b_in_columns: bool = False
+
+
+def torch_arithmetic(arithmetic: Arithmetic) -> TorchArithmetic:
+    """Find what torch does in the place of an arithmetic.
+
+    Parameters
+    ----------
+    arithmetic : Arithmetic
+        What is asked for.
+
+    Examples
+    --------
+    >>> from benchmarks.products.arithmetic import arithmetic_of
+    >>> torch_arithmetic(arithmetic_of("float32", "TF32_TF32_F32_X3")).precision.name
+    'F32_F32_F32'
+    """
+    dtype, precision = arithmetic.dtype, arithmetic.precision
+    flags = {
+        "allow_tf32": precision.name == "TF32_TF32_F32",
+        "allow_fp16_reduced_precision_reduction": False,
+        "allow_bf16_reduced_precision_reduction": False,
+        "allow_fp16_accumulation": precision.name == "F16_F16_F16",
+    }
+    if dtype == "int8":
+        return TorchArithmetic(precision, flags, _int8, b_in_columns=True)
+    if dtype == "float32" and precision.name != "TF32_TF32_F32":
+        precision = resolve_precision(None, dtype)
+    if arithmetic.result_dtype != dtype:
+        return TorchArithmetic(precision, flags, _to_float32)
+    return TorchArithmetic(precision, flags, _plain)
+
+
+def check_layer(arithmetic: Arithmetic) -> None:
+    """Raise ValueError if torch has no product with bias and ReLU in an arithmetic."""
+    if arithmetic.result_dtype != arithmetic.dtype or is_complex(arithmetic.dtype):
+        raise ValueError(f"torch has no bias and ReLU in the product of {arithmetic}")
+
+
+def check_scaling(arithmetic: Arithmetic) -> None:
+    """Raise ValueError if torch has no ``alpha A B + beta C`` in place in an arithmetic."""
+    if arithmetic.result_dtype != arithmetic.dtype:
+        raise ValueError(f"torch has no alpha and beta in the product of {arithmetic}")
+
+
+def check_sizes(arithmetic: Arithmetic, m: int, n: int, k: int) -> None:
+    """Raise ValueError if torch does not multiply matrices of these sizes."""
+    if arithmetic.dtype == "int8" and (m <= _INT8_ROWS or n % _INT8_STEP or k % _INT8_STEP):
+        raise ValueError(
+            f"torch._int_mm takes m above {_INT8_ROWS} and multiples of {_INT8_STEP} as n and k, "
+            f"not {m} x {n} x {k}"
+        )
+
+
+def set_flags(torch: Any, wanted: TorchArithmetic) -> None:
+    """Tell torch how to multiply from now on.
+
+    Raises
+    ------
+    ValueError
+        If this version of torch lacks a flag that has to be on.
+    """
+    settings = torch.backends.cuda.matmul
+    for name, value in wanted.flags.items():
+        if hasattr(settings, name):
+            setattr(settings, name, value)
+        elif value:
+            raise ValueError(f"this torch has no {name}")
+
+
+def to_torch(torch: Any, matrix: NDArray[Any], device: str) -> Any:
+    """Copy a NumPy matrix to a CUDA device."""
+    name = matrix.dtype.name
+    if name not in _BITS:
+        return torch.from_numpy(matrix).to(device)
+    return torch.from_numpy(matrix.view(_BITS[name])).to(device).view(getattr(torch, name))
+
+
+def from_torch(torch: Any, tensor: Any, dtype: str) -> NDArray[Any]:
+    """Copy a tensor of a CUDA device to the host, as a NumPy matrix of type `dtype`."""
+    if dtype not in _BITS:
+        return np.asarray(tensor.cpu().numpy())
+    bits = tensor.contiguous().view(getattr(torch, _BITS[dtype])).cpu().numpy()
+    return np.asarray(bits).view(dtype)
+
+
+def _plain(torch: Any, a: Any, b: Any, out: Any) -> object:
+    return torch.matmul(a, b, out=out)
+
+
+def _to_float32(torch: Any, a: Any, b: Any, out: Any) -> object:
+    return torch.mm(a, b, out_dtype=torch.float32, out=out)
+
+
+def _int8(torch: Any, a: Any, b: Any, out: Any) -> object:
+    return torch._int_mm(a, b, out=out)

@@ -1,0 +1,211 @@
+"""The suite ``matrix``: what matrix units must reach, in each precision, and what they reached.
+
+Targets are ratios of speeds in one run: mostly to cuBLAS in the same precision, or to another
+precision of this library. They are those for an H100, and one for a CPU whose compiler has half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.contenders.contenders import CUBLAS, CUBLAS_LAYER, LAYER, MMA, PLAN
+from benchmarks.products.arithmetic import Arithmetic, arithmetic_of
+from benchmarks.products.case import Case, parse_shapes
+from pyclgemm.measure.suites import SUITES as TUNED
+
+SUITE = "matrix"
+
+_HALF = arithmetic_of("float16")
+_BFLOAT = arithmetic_of("bfloat16")
+_FLOAT = arithmetic_of("float32")
+_TF32 = arithmetic_of("float32", "TF32_TF32_F32")
+_DOUBLE = arithmetic_of("float64")
+_INT8 = arithmetic_of("int8")
+
+#: Those that may be as good as float32; the fastest that is counts.
+_SPLIT = tuple(
+    arithmetic_of("float32", name)
+    for name in ("TF32_TF32_F32_X3", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9")
+)
+
+
+@dataclass(frozen=True)
+class MatrixTarget:
+    """What a product must reach.
+
+    Attributes
+    ----------
+    case : Case
+        The product.
+    arithmetics : tuple of Arithmetic
+        In which it is computed; of several one has to reach it.
+    ratio : float
+        How many times as fast as the reference.
+    contender, reference : str
+        Names of contenders.
+    reference_arithmetic : Arithmetic or None
+        Of the reference, where it is not that of the contender.
+    as_exact : bool
+        Whether the error must not be larger than the reference's.
+    """
+
+    case: Case
+    arithmetics: tuple[Arithmetic, ...]
+    ratio: float
+    contender: str = PLAN
+    reference: str = CUBLAS
+    reference_arithmetic: Arithmetic | None = None
+    as_exact: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """Products that are measured in one arithmetic, and the contenders that take no part."""
+
+    arithmetic: Arithmetic
+    cases: tuple[Case, ...]
+    without: tuple[str, ...] = ()
+
+
+def _cubes(*sizes: int, dense: bool = False) -> list[Case]:
+    text = ",".join(f"{size}x{size}x{size}" for size in sizes)
+    return parse_shapes(text, dense=dense, suite=SUITE)
+
+
+def _layers() -> list[Case]:
+    return [Case(*shape.sizes, suite=SUITE, dense=True) for shape in TUNED["dense"]]
+
+
+def gpu_targets() -> list[MatrixTarget]:
+    """What an H100 must reach."""
+    targets = []
+    for sixteen in (_HALF, _BFLOAT):
+        ratios = [(case, 1.0) for case in _cubes(4096, 8192, dense=True)]
+        ratios += [(case, 0.95) for case in _cubes(2048)]
+        ratios += [(case, 0.85) for case in _cubes(1024)]
+        ratios += [(case, 0.9) for case in _layers()]
+        for case, ratio in ratios:
+            targets.append(MatrixTarget(case, (sixteen,), ratio))
+            if case.dense:
+                targets.append(MatrixTarget(case, (sixteen,), ratio, LAYER, CUBLAS_LAYER))
+    targets += [MatrixTarget(case, (_TF32,), 0.95) for case in _cubes(4096, 8192)]
+    targets += [MatrixTarget(case, (_DOUBLE,), 0.9) for case in _cubes(2048, 4096)]
+    for case in _cubes(4096, 8192):
+        targets.append(MatrixTarget(case, (_INT8,), 1.5, PLAN, PLAN, _HALF))
+        targets.append(MatrixTarget(case, _SPLIT, 2.0, PLAN, CUBLAS, _FLOAT, as_exact=True))
+    targets += [MatrixTarget(case, (_HALF,), 0.55, MMA) for case in _cubes(4096)]
+    return targets
+
+
+def cpu_targets() -> list[MatrixTarget]:
+    """What a CPU must reach."""
+    return [MatrixTarget(case, (_HALF,), 1.0, PLAN, PLAN, _FLOAT) for case in _cubes(1024)]
+
+
+def matrix_runs(*, on_cpu: bool) -> list[Run]:
+    """What has to be measured, each product once in an arithmetic."""
+    targets = cpu_targets() if on_cpu else gpu_targets()
+    products: dict[Arithmetic, dict[str, Case]] = {}
+    by_mma = {(one.case.label, one.arithmetics[0]) for one in targets if one.contender == MMA}
+    for target in targets:
+        wanted = [*target.arithmetics]
+        if target.reference_arithmetic is not None:
+            wanted.append(target.reference_arithmetic)
+        for arithmetic in wanted:
+            cases = products.setdefault(arithmetic, {})
+            known = cases.get(target.case.label)
+            # As a dense layer too, if any target asks for it in this arithmetic.
+            asks = arithmetic in target.arithmetics and target.case.dense
+            dense = asks or (known is not None and known.dense)
+            cases[target.case.label] = replace(target.case, dense=dense)
+    runs = []
+    for arithmetic, cases in products.items():
+        also = tuple(case for case in cases.values() if (case.label, arithmetic) in by_mma)
+        others = tuple(case for case in cases.values() if case not in also)
+        runs += [Run(arithmetic, others, (MMA,))] if others else []
+        runs += [Run(arithmetic, also)] if also else []
+    return runs
+
+
+def matrix_table(frame: pd.DataFrame, *, on_cpu: bool) -> pd.DataFrame:
+    """What the suite reached, beside what it must reach.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From `benchmarks.reports.report.to_frame`.
+    on_cpu : bool
+        Whether it is of a CPU device.
+
+    Returns
+    -------
+    DataFrame
+        One row a target and arithmetic, as far as measured: product, types and algorithm, the
+        contender and the reference, TFLOPS (of integers TOPS) of both, their ratio, what is
+        wanted, and whether it was reached. Without rows if the suite is not in `frame`.
+    """
+    rows = frame[frame["suite"] == SUITE]
+    known = {
+        (row["case"], row["contender"], row["dtype"], row["precision"], row["result"]): row
+        for _, row in rows.iterrows()
+    }
+    targets = cpu_targets() if on_cpu else gpu_targets()
+    return pd.DataFrame([line for target in targets for line in _lines(target, known)])
+
+
+_Key = tuple[str, str, str, str, str]
+
+
+def _key(case: Case, contender: str, arithmetic: Arithmetic) -> _Key:
+    types = (arithmetic.dtype, arithmetic.precision.name, arithmetic.result_dtype)
+    return (case.label, contender, *types)
+
+
+def _lines(target: MatrixTarget, known: dict[_Key, pd.Series]) -> Iterator[dict[str, object]]:
+    measured = []
+    for arithmetic in target.arithmetics:
+        row = known.get(_key(target.case, target.contender, arithmetic))
+        other = target.reference_arithmetic or arithmetic
+        reference = known.get(_key(target.case, target.reference, other))
+        if row is not None:
+            measured.append((arithmetic, other, row, reference))
+    reached = [_reaches(target, row, reference) for _, _, row, reference in measured]
+    for (arithmetic, other, row, reference), met in zip(measured, reached, strict=True):
+        speed = row["gflops"] / 1e3
+        rival = np.nan if reference is None else reference["gflops"] / 1e3
+        against = target.reference
+        if other != arithmetic:
+            against += f" {other.precision.name}"
+        yield {
+            "product": target.case.label,
+            "types": str(arithmetic),
+            "contender": target.contender,
+            "tera/s": f"{speed:.3g}",
+            "reference": against,
+            "its tera/s": "-" if reference is None else f"{rival:.3g}",
+            "error": f"{row['error']:.1e}",
+            "value": f"{speed / rival:.2f}",
+            "wanted": f"{target.ratio:.2f}" + (", as exact" if target.as_exact else ""),
+            "": _verdict(met, reached),
+        }
+
+
+def _reaches(target: MatrixTarget, row: pd.Series, reference: pd.Series | None) -> bool | None:
+    """Whether a row reaches the target; None where there is nothing to compare it with."""
+    if reference is None:
+        return None
+    exact = not target.as_exact or row["error"] <= reference["error"]
+    return bool(exact and row["gflops"] >= target.ratio * reference["gflops"])
+
+
+def _verdict(met: bool | None, all_met: Sequence[bool | None]) -> str:
+    """Of several arithmetics, one that reaches the target is enough."""
+    if met is None:
+        return "?"
+    if met:
+        return "reached"
+    return "missed, but not by all" if any(all_met) else "missed"

@@ -1,0 +1,243 @@
+"""One run over many cases: who takes part, who is left out and why, what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyopencl as cl
+
+from benchmarks.contenders.contenders import (
+    CUBLAS_LAYER,
+    GEMM,
+    LAYER,
+    MMA,
+    PACKED,
+    PLAN,
+    QUEUED,
+    CheckedContender,
+)
+from benchmarks.products.arithmetic import Arithmetic
+from benchmarks.products.case import Case
+from benchmarks.products.check import Reference, error_ratio, make_reference, relative_error
+from benchmarks.products.operands import Operands, make_operands, memory_shortage
+from benchmarks.reports.report import Record
+from benchmarks.session.burst import Clock, HostBurst, Pace
+from benchmarks.session.measure import MeasurementInterrupted, Timing, measure_in_turn
+from pyclgemm.errors import UnsupportedError
+from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Blocker
+
+Factory = Callable[[Operands], CheckedContender]
+
+#: Contenders of this library; `DENSE_ONLY` needs a constant second operand.
+OWN = (PLAN, GEMM, PACKED, LAYER, QUEUED, MMA)
+DENSE_ONLY = (PACKED, LAYER, CUBLAS_LAYER)
+
+
+@dataclass
+class Session:
+    """State of a run, kept so that an interrupted one still has its results.
+
+    Attributes
+    ----------
+    queue : pyopencl.CommandQueue
+        In order, without profiling.
+    factories : mapping
+        Makers of contenders by name.
+    pace : Pace
+        Bursts, pauses, rounds.
+    say : callable
+        Told in a sentence what was left out.
+    longest_product : float
+        Seconds; a contender that would need longer for one product of a case, at the best
+        speed it has shown so far, is left out there.
+    blocker : Blocker or None
+        Holds `queue` while short products are enqueued; None times all on the host.
+    clock : Clock or None
+        Another source of time than the host's clock.
+    sets : int or None
+        Sets of operands to rotate among; None takes as many as no cache holds.
+    own : collection of str
+        Contenders of this library, which must not fail.
+    records : list of Record
+        What was measured so far.
+    failures : list of str
+        What of this library raised an error or gave a wrong result.
+    """
+
+    queue: cl.CommandQueue
+    factories: Mapping[str, Factory]
+    pace: Pace
+    say: Callable[[str], None]
+    longest_product: float
+    blocker: Blocker | None = None
+    clock: Clock | None = None
+    sets: int | None = None
+    seed: int = 0
+    own: Collection[str] = OWN
+    records: list[Record] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    _best: dict[tuple[str, Arithmetic], float] = field(default_factory=dict)
+    _said: set[str] = field(default_factory=set)
+
+    def run(
+        self,
+        cases: Sequence[Case],
+        arithmetic: Arithmetic,
+        progress: Callable[[float], None],
+        without: Collection[str] = (),
+    ) -> None:
+        """Measure the cases one by one; `progress` is told parts that add up to their number.
+
+        Contenders in `without` take no part.
+        """
+        for case in cases:
+            told = 0.0
+
+            def tell(part: float) -> None:
+                nonlocal told
+                told += part
+                progress(part)
+
+            try:
+                self.run_case(case, arithmetic, tell, without)
+            except Exception as error:  # memory ran out, say; what was measured must not be lost
+                self.failures.append(f"{case.label} {arithmetic} was given up: {error!r}")
+                self.say(self.failures[-1])
+            progress(1.0 - told)
+
+    def run_case(
+        self,
+        case: Case,
+        arithmetic: Arithmetic,
+        progress: Callable[[float], None],
+        without: Collection[str] = (),
+    ) -> None:
+        """Make the matrices, check every contender, time those that are right."""
+        names = [
+            name
+            for name in self.factories
+            if name not in without and (case.dense or name not in DENSE_ONLY)
+        ]
+        names = self._fast_enough(names, case, arithmetic)
+        if shortage := memory_shortage(case, arithmetic, self.queue.device):
+            names = []
+            self.say(f"{case.label} is skipped: {shortage}.")
+        if not names:
+            return
+        rng = np.random.default_rng([self.seed, case.m, case.n, case.k])
+        operands = make_operands(case, arithmetic, self.queue, rng, self.sets)
+        reference = make_reference(operands, rng)
+        errors: dict[str, tuple[float, float]] = {}
+        contenders = []
+        for name in names:
+            contender = self._prepare(name, operands, reference, errors)
+            if contender is not None:
+                contenders.append(contender)
+        if not contenders:
+            return
+        try:
+            timings = measure_in_turn(
+                contenders,
+                self.pace,
+                rng,
+                blocker=self.blocker,
+                clock=self.clock,
+                progress=progress,
+            )
+        except MeasurementInterrupted as interrupt:
+            self._record(contenders, interrupt.timings, operands, errors)
+            raise
+        self._record(contenders, timings, operands, errors)
+
+    def _record(
+        self,
+        contenders: Sequence[CheckedContender],
+        timings: Mapping[str, Timing],
+        operands: Operands,
+        errors: Mapping[str, tuple[float, float]],
+    ) -> None:
+        """Keep what was measured; of an interrupted case that is not every contender."""
+        case, arithmetic = operands.case, operands.arithmetic
+        for contender in contenders:
+            if contender.name not in timings:
+                continue
+            name, timing = contender.name, timings[contender.name]
+            by_host = timing.clock_name == HostBurst.clock_name
+            if self.blocker and contender.launches and by_host and timing.median < LONGEST_PRODUCT:
+                self.say(
+                    f"{name} could not be timed behind a blocker in {case.label}: "
+                    "its figure has the host's time in it."
+                )
+            # The fastest burst: other work on the machine slows whole cases, not each burst.
+            speed = case.flops(arithmetic.dtype) / min(timing.samples)
+            key = name, arithmetic
+            self._best[key] = max(self._best.get(key, 0.0), speed)
+            self.records.append(
+                Record(case, arithmetic, name, timing, len(operands.sets), *errors[name])
+            )
+
+    def _fast_enough(self, names: Sequence[str], case: Case, arithmetic: Arithmetic) -> list[str]:
+        """Those that have not shown to be too slow for the case."""
+        fit, slow = [], []
+        for name in names:
+            speed = self._best.get((name, arithmetic))
+            seconds = case.flops(arithmetic.dtype) / speed if speed else 0.0
+            if seconds <= self.longest_product:
+                fit.append(name)
+            else:
+                slow.append(f"{name} ({seconds:.1f} s)")
+        if not slow:
+            return fit
+        reason = (
+            f"one product would take longer than {self.longest_product:g} s "
+            "(--max-seconds allows it)"
+        )
+        if any(name in self.own for name in names) and not any(name in self.own for name in fit):
+            self.say(f"{case.label} is skipped: {', '.join(slow)}, {reason}.")
+            return []
+        self.say(f"{case.label} goes without {', '.join(slow)}: {reason}.")
+        return fit
+
+    def _prepare(
+        self,
+        name: str,
+        operands: Operands,
+        reference: Reference,
+        errors: dict[str, tuple[float, float]],
+    ) -> CheckedContender | None:
+        """Make a contender, run it once and check its result; None if it cannot take part."""
+        case = operands.case
+        try:
+            contender = self.factories[name](operands)
+            contender.poison()
+            contender.enqueue(contender.step)
+            contender.finish()
+            result = contender.result()
+        except Exception as error:  # other libraries raise what they like; the run goes on
+            self._say_once(f"{name} is left out of {operands.arithmetic}", case, str(error))
+            if name in self.own and not isinstance(error, UnsupportedError):
+                self.failures.append(
+                    f"{name} raised for {case.label} {operands.arithmetic}: {error!r}"
+                )
+            return None
+        ratio = error_ratio(result, reference, contender.precision, contender.bias)
+        if ratio > 1.0:
+            message = (
+                f"{name} is WRONG for {case.label} {operands.arithmetic}: its error is "
+                f"{ratio:.3g} times what rounding in {contender.precision.name} allows; it is "
+                "not timed"
+            )
+            self.say(message + ".")
+            if name in self.own:
+                self.failures.append(message)
+            return None
+        errors[name] = ratio, relative_error(result, reference, contender.bias)
+        return contender
+
+    def _say_once(self, what: str, case: Case, cause: str) -> None:
+        """State a failure once, not for every case that has the same cause."""
+        if (what + cause) not in self._said:
+            self._said.add(what + cause)
+            self.say(f"{what} (from {case.label} on): {cause}")
