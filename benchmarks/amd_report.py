@@ -5,10 +5,10 @@
     python benchmarks/amd_report.py --architecture gfx1100 --shape 4096x4096x4096 --config PADA=4
     CLANG=/usr/bin/clang-19 python benchmarks/amd_report.py --path direct --csv amd.csv
 
-For every architecture, wave size and mode: registers, spills, local memory, occupancy, and of
-the main loop the multiply-adds, or instructions of matrix units, per issue slot of the vector unit
-and the reads of local memory. Beside what a kernel of matrix units takes stands what its
-configuration plans. None of them is a time; together they tell what a time would be bound by.
+The report has a row for every architecture, wave size and mode: registers, spills, local memory and
+occupancy; of the main loop the multiply-adds, or instructions of matrix units, per issue slot of
+the vector unit, and the reads of local memory. Kernels of matrix units also show what their
+configuration plans to take. No column is a time; together they tell what would limit it.
 
 `--path matrix` without a type or precision takes all that each device has units for.
 """
@@ -63,20 +63,13 @@ UNIT_ARCHITECTURES = ARCHITECTURES[2:]
 
 @dataclass(frozen=True)
 class Variant:
-    """How a wave runs: its size, and what shares local memory.
+    """How a wave runs: its size, and what shares local memory."""
 
-    Attributes
-    ----------
-    wave : int
-        Lanes: 32 or 64.
-    mode : str
-        "cu", or "wgp" where pairs of compute units share a work-group (RDNA's default).
-    options : tuple of str
-        The compiler's options for it.
-    """
-
+    #: Lanes: 32 or 64.
     wave: int
+    #: "cu", or "wgp" where pairs of compute units share a work-group (RDNA's default).
     mode: str
+    #: The compiler's options for it.
     options: tuple[str, ...]
 
 
@@ -143,7 +136,7 @@ def make_rows(
     parameters: Mapping[str, int],
     precision: str | None = None,
 ) -> list[Row]:
-    """Generate what each typical device would run, and compile it in every way that it has.
+    """Generate what each typical device would run, and compile it in all of its variants.
 
     Parameters
     ----------
@@ -153,15 +146,13 @@ def make_rows(
         Such as "gfx1030".
     shapes : sequence of (m, n, k)
         Of products of contiguous matrices.
-    dtype : str or None
-        Their element type; None for "float32", or where only `path` is given, and is "matrix",
-        for all that the device has units for.
+    dtype, precision : str or None
+        Element type and arithmetic. With neither, `path` "matrix" takes all that the device has
+        units for, and the others float32.
     path : str or None
         A kernel family, even where it would not be chosen.
     parameters : mapping
         Replace those of the configuration.
-    precision : str, optional
-        The arithmetic, by JAX's name; the default of the type without it.
 
     Raises
     ------
@@ -190,26 +181,7 @@ def make_rows(
 def compile_row(
     compiler: Compiler, architecture: str, variant: Variant, product: Product, config: Config
 ) -> Row:
-    """Compile the kernel that a configuration gives, in one way.
-
-    Parameters
-    ----------
-    compiler : Compiler
-        clang with its libraries.
-    architecture : str
-        Such as "gfx1100".
-    variant : Variant
-        One of `variants_of` it.
-    product : Product
-        What is computed.
-    config : Config
-        A valid configuration.
-
-    Raises
-    ------
-    CompilerError
-        If the compiler refuses the kernel.
-    """
+    """Compile the kernel of a valid configuration for an architecture, in one of its variants."""
     traits, problem = typical_traits(architecture), product.problem
     gemm = kernel_sources(product, config, traits)[-1]
     plan = plan_of(problem, config, traits) if isinstance(config, MatrixConfig) else None
@@ -264,7 +236,7 @@ _SHOWN = {
 
 
 def table_of(figures: Sequence[Mapping[str, str | int | float]], title: str) -> Table:
-    """Tabulate what matters; the CSV file has all."""
+    """Tabulate the most telling columns; the CSV file has all."""
     table = Table(title=title, title_justify="left")
     for name, heading in _SHOWN.items():
         numeric = not isinstance(figures[0][name], str)

@@ -26,48 +26,30 @@ class CompilerError(Exception):
 
 @dataclass(frozen=True)
 class Loop:
-    """The loop with the most matrix instructions, or multiply-adds; all its blocks counted once.
+    """The loop with the most matrix instructions, or multiply-adds; all its blocks counted once."""
 
-    Attributes
-    ----------
-    matrix : int
-        Instructions of matrix units: WMMA or MFMA.
-    fmas : int
-        Multiply-adds of a lane; packed and dual-issue instructions hold two.
-    valu : int
-        Issue slots of the vector unit; a dual-issue pair takes one.
-    lds_reads : dict
-        Reads of local memory by width in bits, such as "128" or "2x32".
-    lds_bytes : int
-        What they bring a lane.
-    global_loads : int
-        Loads of a lane from global memory.
-    dual_fmas : int
-        Those of `fmas` that are half of a dual-issue pair.
-    """
-
+    #: Instructions of matrix units: WMMA or MFMA.
     matrix: int
+    #: Multiply-adds of a lane; packed and dual-issue instructions hold two.
     fmas: int
+    #: Issue slots of the vector unit; a dual-issue pair takes one.
     valu: int
+    #: Reads of local memory by width in bits, such as "128" or "2x32".
     lds_reads: dict[str, int]
+    #: Bytes that these reads bring a lane.
     lds_bytes: int
+    #: Loads of a lane from global memory.
     global_loads: int
+    #: Those of `fmas` that are half of a dual-issue pair.
     dual_fmas: int = 0
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler reports of a kernel, and its main loop.
+    """What the compiler reports of a kernel, and its main loop."""
 
-    Attributes
-    ----------
-    resources : dict
-        The compiler's remarks by name: "VGPRs", "SGPRs", "ScratchSize", "Occupancy" (waves
-        of a SIMD unit), "LDS Size" (bytes of a work-group) and others.
-    loop : Loop
-        Its main loop.
-    """
-
+    #: The compiler's remarks by name: "VGPRs", "ScratchSize", "Occupancy" (waves of a SIMD unit),
+    #: "LDS Size" (bytes of a work-group) and others.
     resources: dict[str, int]
     loop: Loop
 
@@ -80,14 +62,9 @@ class Compiler:
     clang : str
         The program.
     rocm_path : pathlib.Path
-        Folder that holds ``amdgcn/bitcode``.
+        Folder that holds ``amdgcn/bitcode``; otherwise `CompilerError` is raised.
     scratch : pathlib.Path
         Empty folder for completed libraries.
-
-    Raises
-    ------
-    CompilerError
-        If `rocm_path` holds no device libraries.
     """
 
     def __init__(self, clang: str, rocm_path: Path, scratch: Path) -> None:
@@ -102,7 +79,7 @@ class Compiler:
             (self._bitcode / file.name).symlink_to(file.resolve())
 
     def version(self) -> str:
-        """The first line that the compiler tells of itself."""
+        """The first line of the compiler's ``--version``."""
         return self._run([self.clang, "--version"], "").stdout.splitlines()[0]
 
     def compile(
@@ -112,10 +89,8 @@ class Compiler:
 
         Parameters
         ----------
-        source : str
-            OpenCL C.
-        kernel : str
-            A kernel in it.
+        source, kernel : str
+            OpenCL C, and the name of a kernel in it.
         architecture : str
             Such as "gfx1030".
         options : sequence of str
@@ -124,7 +99,7 @@ class Compiler:
         Raises
         ------
         CompilerError
-            If the compiler refuses the source; its message is what it said.
+            If the compiler refuses the source; its message is the compiler's.
         """
         self._complete(architecture)
         done = self._run(
@@ -160,13 +135,7 @@ class Compiler:
 
 
 def find_clang(asked: str | None) -> str:
-    """The compiler: what was asked for, else clang-19 or newer on the path, else clang.
-
-    Raises
-    ------
-    CompilerError
-        If there is none.
-    """
+    """The compiler: the one asked for, else clang-19 or newer on the path, else clang."""
     names = [asked] if asked else [*(f"clang-{version}" for version in range(19, 30)), "clang"]
     for name in names:
         if found := shutil.which(name):
@@ -177,13 +146,7 @@ def find_clang(asked: str | None) -> str:
 
 
 def find_rocm_path(asked: str | None) -> Path:
-    """The folder of the device libraries: what was asked for, else one of the usual places.
-
-    Raises
-    ------
-    CompilerError
-        If none holds them.
-    """
+    """The folder of the device libraries: the one asked for, else one of the usual places."""
     paths = [asked] if asked else _ROCM_PATHS
     for path in paths:
         if os.path.isdir(os.path.join(path, "amdgcn", "bitcode")):
@@ -195,11 +158,6 @@ def find_rocm_path(asked: str | None) -> Path:
 
 def isa_version(architecture: str) -> int:
     """The number of an architecture in the device libraries.
-
-    Raises
-    ------
-    CompilerError
-        If the name is not of AMD's form.
 
     Examples
     --------
@@ -239,7 +197,7 @@ def resources_of(remarks: str, kernel: str) -> dict[str, int]:
 def loops_of(assembly: str, kernel: str) -> dict[str, list[str]]:
     """The instructions of a kernel by the header of the innermost loop that they are in.
 
-    The compiler writes into comments which loop a block is in; its place does not tell.
+    The compiler names the loop of a block in comments; the order of blocks does not tell.
     """
     body = assembly.split(f"\n{kernel}:", 1)[1].split("\n.Lfunc_end", 1)[0]
     loops: dict[str, list[str]] = {}
@@ -263,14 +221,9 @@ _LDS_READ = re.compile(r"ds_(?:read|load)_?(2)?(?:st64|addr)?(?:_stride64)?_[a-z
 
 
 def main_loop(loops: Mapping[str, Sequence[str]]) -> Loop:
-    """Count what the loop that multiplies holds, without the loops within it.
+    """Count the instructions of the loop that multiplies, without the loops inside it.
 
     It is the one with the most matrix instructions, or else with the most multiply-adds.
-
-    Raises
-    ------
-    CompilerError
-        If no loop has any.
 
     Examples
     --------

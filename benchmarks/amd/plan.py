@@ -1,4 +1,4 @@
-"""What a configuration of matrix units plans to take of an AMD device, before it is compiled."""
+"""The registers and local memory that a matrix configuration plans to take of an AMD device."""
 
 from __future__ import annotations
 
@@ -25,39 +25,23 @@ _SIMDS = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """What a work-group takes.
+    """What a work-group takes."""
 
-    Attributes
-    ----------
-    registers : int
-        32-bit vector registers of a lane, those for sums (AGPRs) among them: sums, the fragments
-        of one step, a work-item's share of the slab on its way, and some to spare.
-    local_bytes : int
-        Local memory of a work-group.
-    waves : int
-        Waves that a SIMD unit then holds.
-    """
-
+    #: 32-bit vector registers of a lane, AGPRs included: sums, the fragments of one step, the
+    #: vectors of a slab that a work-item is fetching, and some to spare.
     registers: int
+    #: Local memory of a work-group.
     local_bytes: int
+    #: Waves that a SIMD unit then holds.
     waves: int
 
 
 def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) -> Plan:
-    """Work out the plan of a configuration.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product.
-    config : MatrixConfig
-        A valid configuration.
-    traits : DeviceTraits
-        An AMD device that has the unit.
+    """Work out the plan of a valid configuration on an AMD device that has the unit.
 
     Examples
     --------
-    Sums of 64 x 64 fill 128 registers of 32 lanes, 8 fragments 64, and 8 pieces of slabs 32.
+    Sums of 64 x 64 fill 128 registers of 32 lanes, 8 fragments 64, and 8 vectors of slabs 32.
 
     >>> from pyclgemm.problem.shape import GemmShape
     >>> from pyclgemm.device.traits import typical_traits

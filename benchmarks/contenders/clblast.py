@@ -131,19 +131,10 @@ def _matrix_arguments(name: str, array: Any) -> tuple[Any, ...]:
 
 
 class CLBlast:
-    """A loaded CLBlast library.
+    """A loaded CLBlast library, made by `load`.
 
-    Parameters
-    ----------
-    library : ctypes.CDLL
-        The shared library.
-
-    Attributes
-    ----------
-    path : str
-        The file it was loaded from, links resolved where the system tells.
-    version : str
-        As the file name has it (the C interface has no call for it), or "unknown version".
+    Links in its `path` are resolved where the system tells. Its `version` is the file name's
+    (the C interface has no call for it), or "unknown version".
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -174,8 +165,8 @@ class CLBlast:
         queue : pyopencl.CommandQueue
             The queue that the call will use.
         a, b, out : pyopencl.array.Array
-            Row-major matrices of one dtype; rows may be further apart than their length. Where
-            all three have three dimensions, a batch of products.
+            Row-major matrices of one dtype, with or without padding between rows. Where all three
+            have three dimensions, a batch of products.
         trans_a, trans_b : bool
             Whether the operand is stored transposed.
         alpha, beta : complex
@@ -231,18 +222,7 @@ class CLBlast:
 
 
 def load(path: str | None = None) -> CLBlast:
-    """Load CLBlast.
-
-    Parameters
-    ----------
-    path : str, optional
-        The shared library; without it the system's usual places are searched.
-
-    Raises
-    ------
-    CLBlastNotFoundError
-        If there is none, or it does not load.
-    """
+    """Load CLBlast's shared library from `path`, or from the system's usual places."""
     # The loader's own search comes first: unlike find_library it honours LD_LIBRARY_PATH
     # without a compiler installed.
     names = [path] if path else [*_SONAMES, ctypes.util.find_library("clblast") or ""]

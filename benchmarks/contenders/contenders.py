@@ -153,16 +153,7 @@ def plan_contender(
 ) -> DeviceContender:
     """Call a plan that was made before, without events, as a CUDA graph launches cuBLAS.
 
-    Parameters
-    ----------
-    operands : Operands
-        What the calls work on.
-    name : str
-        Column in tables.
-    config : Config, optional
-        Instead of what the library takes.
-    precision : Precision, optional
-        Instead of that of `operands`.
+    `config` and `precision` replace those that the library or `operands` would give.
     """
     case, first = operands.case, operands.sets[0]
     precision = precision or operands.arithmetic.precision
@@ -186,13 +177,7 @@ def plan_contender(
 
 
 def mma_contender(operands: Operands) -> DeviceContender:
-    """Call a plan of the kernels for mma.sync (the matrix family), even where others are faster.
-
-    Raises
-    ------
-    ArgumentError
-        If no database has a configuration of them for the product.
-    """
+    """Call a plan of the matrix family (mma.sync), even where other kernels are faster."""
     _refuse_batch(MMA, operands)
     case, arithmetic = operands.case, operands.arithmetic
     inquiry = Inquiry(
@@ -301,11 +286,6 @@ class NumpyContender:
     """``numpy.matmul`` into an array of its own, with the BLAS that NumPy came with.
 
     It has no alpha and beta: the product alone is timed, and `result` adds what is missing.
-
-    Parameters
-    ----------
-    operands : Operands
-        What the calls work on, on the host.
     """
 
     name = NUMPY

@@ -33,11 +33,6 @@ class CublasUnavailableError(RuntimeError):
 def find_torch_device(device: cl.Device) -> tuple[Any, int]:
     """Find the CUDA device that is the same GPU as an OpenCL device.
 
-    Parameters
-    ----------
-    device : pyopencl.Device
-        An NVIDIA GPU.
-
     Returns
     -------
     torch : module
@@ -94,8 +89,7 @@ def describe_cublas(torch: Any) -> str:
 class CublasContender(TorchProducts):
     """Products captured in a CUDA graph, of which a replay launches many.
 
-    An eager call costs the host about 10 us, more than a small product takes. Parameters and what
-    is raised are those of `TorchProducts`.
+    An eager call costs the host about 10 us, more than a small product takes.
     """
 
     launches = None
@@ -137,8 +131,7 @@ class CublasStreamContender(TorchProducts):
     """Products launched one by one into a stream, as an OpenCL queue launches its kernels.
 
     A graph's kernels follow one another sooner than those of a stream, by about a microsecond
-    on an H200. What is the driver's and what the kernel's shows beside `CublasContender`.
-    Parameters and what is raised are those of `TorchProducts`.
+    on an H200. Beside `CublasContender` this shows the driver's part of the time.
     """
 
     name = CUBLAS_STREAM
@@ -162,10 +155,7 @@ class CublasStreamContender(TorchProducts):
 class StreamBlocker:
     """Hold torch's stream, as `pyclgemm.measure.filled_queue.QueueBlocker` holds an OpenCL queue.
 
-    Parameters
-    ----------
-    torch, index : module, int
-        From `find_torch_device`. The stream is used to find out how fast its clock is.
+    The stream is used to find out how fast its clock is.
     """
 
     def __init__(self, torch: Any, index: int) -> None:

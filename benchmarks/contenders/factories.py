@@ -1,4 +1,4 @@
-"""Which contenders a machine has, and what is inside the clock of each."""
+"""Which contenders a machine has, and what the clock of each includes."""
 
 from __future__ import annotations
 
@@ -29,20 +29,9 @@ def make_factories(
     facts: dict[str, str],
     say: Callable[[str], None],
 ) -> dict[str, Factory]:
-    """Find out which contenders this machine has.
+    """Find out which of the contenders named this machine has: makers of them, by name.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Those that were asked for.
-    device : pyopencl.Device
-        Where OpenCL contenders run.
-    clblast_path : str or None
-        CLBlast's shared library, if not in the usual places.
-    facts : dict
-        Versions of those found are added.
-    say : callable
-        Told what is missing.
+    Versions of the libraries that are found are added to `facts`; `say` is told what is missing.
     """
     factories: dict[str, Factory] = {
         contenders.PLAN: contenders.plan_contender,
@@ -87,8 +76,7 @@ def make_factories(
 def default_names(device: cl.Device) -> list[str]:
     """All that the device can be compared with; NumPy only where it runs on the same processor.
 
-    Some are asked for by name: products not waited for one by one, the kernels for mma.sync, which
-    pyclgemm takes where they are fastest, and cuBLAS without a graph.
+    `_BY_NAME` take part only where they are asked for.
     """
     on_cpu = bool(device.type & cl.device_type.CPU)
     left_out = set(_BY_NAME)
@@ -98,16 +86,7 @@ def default_names(device: cl.Device) -> list[str]:
 
 
 def describe_clocks(names: Iterable[str], *, fills_queue: bool, on_cpu: bool) -> str:
-    """Say what is inside the clock of each contender, for the header of a report.
-
-    Parameters
-    ----------
-    names : iterable of str
-        Of contenders.
-    fills_queue : bool
-        Whether short products are enqueued behind a blocker.
-    on_cpu : bool
-        Whether each product is waited for before the next.
+    """Say what the clock of each contender includes, for the header of a report.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How torch is told to multiply in a precision, for cuBLAS to be compared in the same one."""
+"""How torch is told to multiply in a precision, so that cuBLAS is compared in the same one."""
 
 from __future__ import annotations
 
@@ -21,34 +21,20 @@ _INT8_STEP, _INT8_ROWS = 8, 16
 
 @dataclass(frozen=True)
 class TorchArithmetic:
-    """What torch does in the place of an arithmetic.
+    """How torch computes an arithmetic."""
 
-    Attributes
-    ----------
-    precision : Precision
-        How cuBLAS multiplies then; for float32 split into parts, which it does not know, its
-        true float32.
-    flags : dict of str to bool
-        Of `torch.backends.cuda.matmul`.
-    multiply : callable
-        ``multiply(torch, a, b, out)``.
-    b_in_columns : bool
-        Whether B must be stored transposed.
-    """
-
+    #: The precision of cuBLAS: of float32 split into terms, which it lacks, its true float32.
     precision: Precision
+    #: Of `torch.backends.cuda.matmul`.
     flags: dict[str, bool]
+    #: ``multiply(torch, a, b, out)``.
     multiply: Callable[[Any, Any, Any, Any], object]
+    #: Whether B must be stored transposed.
     b_in_columns: bool = False
 
 
 def torch_arithmetic(arithmetic: Arithmetic) -> TorchArithmetic:
-    """Find what torch does in the place of an arithmetic.
-
-    Parameters
-    ----------
-    arithmetic : Arithmetic
-        What is asked for.
+    """Find how torch computes an arithmetic, or comes nearest to it.
 
     Examples
     --------
@@ -94,13 +80,7 @@ def check_sizes(arithmetic: Arithmetic, m: int, n: int, k: int) -> None:
 
 
 def set_flags(torch: Any, wanted: TorchArithmetic) -> None:
-    """Tell torch how to multiply from now on.
-
-    Raises
-    ------
-    ValueError
-        If this version of torch lacks a flag that has to be on.
-    """
+    """Tell torch how to multiply from now on; ValueError if it lacks a flag that has to be on."""
     settings = torch.backends.cuda.matmul
     for name, value in wanted.flags.items():
         if hasattr(settings, name):

@@ -19,23 +19,10 @@ from benchmarks.products.operands import Matrix, Operands
 
 
 class TorchProducts:
-    """A case's product on each of its sets in turn, by cuBLAS; how it is launched is a subclass's.
+    """A case's product on each of its sets in turn, by cuBLAS; subclasses say how it is launched.
 
-    B of int8, which torch wants in columns, is laid out so before.
-
-    Parameters
-    ----------
-    torch, index : module, int
-        From `benchmarks.contenders.cublas.find_torch_device`.
-    operands : Operands
-        Whose host matrices are copied.
-    layer : bool
-        Whether a bias and ReLU are applied too, by cuBLASLt's epilogue.
-
-    Raises
-    ------
-    ValueError
-        If torch has no such product.
+    With `layer`, a bias and ReLU are applied too, by cuBLASLt's epilogue. B of int8, which torch
+    wants in columns, is stored so before. ValueError is raised if torch has no such product.
     """
 
     unrest = 0.0

@@ -1,4 +1,4 @@
-"""The transforms that are measured: data, checks, and the time of a repetition."""
+"""The transforms that are measured: their data, and the check of the results."""
 
 from __future__ import annotations
 
@@ -29,16 +29,7 @@ _KRONECKER_CHECKED = (6, 8, 10)
 
 @dataclass(frozen=True)
 class Size:
-    """How many tensors are transformed at a time, and of which kind.
-
-    Attributes
-    ----------
-    count : int
-        Tensors ("functions").
-    extent : int
-        K.
-    dtype : str
-        NumPy name of the element type.
+    """The number of tensors that are transformed at a time, and their kind.
 
     Examples
     --------
@@ -46,7 +37,9 @@ class Size:
     (122880000, 32768000)
     """
 
+    #: Tensors ("functions").
     count: int
+    #: K.
     extent: int
     dtype: str
 
@@ -70,17 +63,7 @@ class Size:
 
 
 class Data:
-    """Tensors of a size, so many sets of them that no cache holds all, and a matrix.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        Where they lie.
-    size : Size
-        What is transformed.
-    seed : int
-        Of the random numbers.
-    """
+    """Tensors of a size, in so many sets that no cache holds all of them, and a matrix."""
 
     def __init__(self, queue: cl.CommandQueue, size: Size, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -99,7 +82,7 @@ class Data:
         queue.finish()
 
     def result(self, level: str | None) -> NDArray[Any]:
-        """What a level makes of the first set."""
+        """The result of a level on the first set."""
         tensors, out = self.sets[0]
         out.fill(np.nan)
         plan_transform3d(self.queue, tensors, self.matrix, level=level, out=out)(
@@ -132,17 +115,7 @@ def difference(result: NDArray[Any], reference: NDArray[Any]) -> float:
 def disagreements(data: Data, levels: Sequence[str]) -> Iterator[str]:
     """Check levels against L1, and L6 against L3 where it must be as exact.
 
-    Parameters
-    ----------
-    data : Data
-        Tensors and matrix.
-    levels : sequence of str
-        Those that are checked.
-
-    Yields
-    ------
-    str
-        What is wrong, one line each.
+    Yields what is wrong, one line each.
     """
     size = data.size
     base = data.result("L1")
@@ -161,13 +134,7 @@ def disagreements(data: Data, levels: Sequence[str]) -> Iterator[str]:
 
 
 def copy_bandwidth(queue: cl.CommandQueue) -> float:
-    """Bytes a second, those read and those written, at which the device copies a large buffer.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        In order, on a device that does nothing else.
-    """
+    """Bytes a second, read and written, at which an idle device copies a large buffer."""
     on_cpu = bool(queue.device.type & cl.device_type.CPU)
     size = min(_COPIED_BYTES[on_cpu], queue.device.max_mem_alloc_size // 2)
     buffers = [cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size) for _ in range(2)]

@@ -26,26 +26,16 @@ _MARKERS = "osD^*vxP"
 
 @dataclass(frozen=True)
 class Repetition:
-    """One repetition of a level, or of a rival.
+    """One repetition of a level, or of a rival."""
 
-    Attributes
-    ----------
-    name : str
-        "L1" to "L6", or the rival's function.
-    technique : str
-        What ran: a level may be another one where the device lacks what it needs.
-    size : Size
-        What was transformed.
-    number : int
-        Of the repetition.
-    seconds : float
-        Of a transform of all tensors: the repetition's time over its tasks.
-    """
-
+    #: "L1" to "L6", or the rival's function.
     name: str
+    #: What ran: a level may be another one where the device lacks what it needs.
     technique: str
     size: Size
+    #: Of the repetition.
     number: int
+    #: Of a transform of all tensors: the repetition's time over its tasks.
     seconds: float
 
     @property
@@ -77,15 +67,7 @@ class Repetition:
 
 
 def to_frame(repetitions: Iterable[Repetition], bandwidth: float) -> pd.DataFrame:
-    """One row for each repetition.
-
-    Parameters
-    ----------
-    repetitions : iterable of Repetition
-        What was measured.
-    bandwidth : float
-        Bytes a second that the device copies.
-    """
+    """One row for each repetition; `bandwidth` is that of a copy, in bytes a second."""
     return pd.DataFrame(
         {
             "level": one.name,
@@ -113,15 +95,7 @@ def medians(repetitions: Sequence[Repetition]) -> dict[tuple[Size, str], float]:
 
 
 def speed_table(repetitions: Sequence[Repetition], bandwidth: float) -> Table:
-    """Tabulate median times and speeds, a row for each size and name, beside the roofline.
-
-    Parameters
-    ----------
-    repetitions : sequence of Repetition
-        What was measured.
-    bandwidth : float
-        As for `to_frame`.
-    """
+    """Tabulate median times and speeds, a row for each size and name, beside the roofline."""
     table = Table(
         title="Medians. Roofline: each tensor read once and written once at "
         f"{bandwidth / 1e9:.0f} GB/s, the bandwidth of a copy",
@@ -146,13 +120,7 @@ def speed_table(repetitions: Sequence[Repetition], bandwidth: float) -> Table:
 def write_results(
     repetitions: Sequence[Repetition], bandwidth: float, facts: Mapping[str, str], folder: Path
 ) -> list[Path]:
-    """Write the CSV file, and a plot for each element type.
-
-    Returns
-    -------
-    list of Path
-        What was written.
-    """
+    """Write the CSV file, and a plot for each element type; return the paths."""
     paths = [folder / f"{file_stem(facts, 'transform3d')}.csv"]
     frame = to_frame(repetitions, bandwidth).assign(**facts)
     write_whole(paths[0], frame.to_csv(index=False), RESULTS)

@@ -23,15 +23,7 @@ _GRAPH_CALLS = 8
 
 
 def rivals(data: Data, say: Callable[[str], None]) -> dict[str, Work]:
-    """What else computes the transforms here, each checked; by name.
-
-    Parameters
-    ----------
-    data : Data
-        Tensors and matrix.
-    say : callable
-        Told why one is left out.
-    """
+    """What else computes the transforms here, each checked; `say` is told what is left out."""
     if data.queue.device.type & cl.device_type.CPU:
         return _numpy_rivals(data)
     try:

@@ -9,34 +9,26 @@ from pyclgemm.problem.precision import Precision, resolve_precision, result_dtyp
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The types of the matrices of a product, and how their elements are multiplied.
+    """The types of the matrices of a product, and how their elements are multiplied."""
 
-    Attributes
-    ----------
-    dtype : str
-        NumPy name of the element type of A and B.
-    precision : Precision
-        The algorithm.
-    result_dtype : str
-        NumPy name of the element type of the result.
-    """
-
+    #: NumPy name of the element type of A and B.
     dtype: str
     precision: Precision
+    #: NumPy name of the element type of the result.
     result_dtype: str
 
     @property
     def plain(self) -> Precision:
-        """How a library multiplies that knows types alone: neither parts nor tf32."""
+        """The precision of a library that knows types alone: no split terms, no tf32."""
         return resolve_precision(None, self.dtype)
 
     @property
     def asked(self) -> str | None:
-        """The precision's name where it is not what `dtype` gives by itself."""
+        """The precision's name where it is not the default of `dtype`."""
         return None if self.precision == self.plain else self.precision.name
 
     def __str__(self) -> str:
-        """The types and the algorithm, as titles have them."""
+        """The types and the precision, for titles."""
         result = "" if self.result_dtype == self.dtype else f" to {self.result_dtype}"
         return f"{self.dtype}{result}" + (f", {self.asked}" if self.asked else "")
 
@@ -44,21 +36,12 @@ class Arithmetic:
 def arithmetic_of(
     dtype: str, precision: str | None = None, result_dtype: str | None = None
 ) -> Arithmetic:
-    """Describe how products are computed.
-
-    Parameters
-    ----------
-    dtype : str
-        NumPy name of the element type of A and B.
-    precision : str, optional
-        JAX's name of the algorithm; None for the default of `dtype`.
-    result_dtype : str, optional
-        NumPy name of the element type of the result; None for the default of `dtype`.
+    """Describe how products are computed; None stands for the default of `dtype`.
 
     Raises
     ------
     PyclgemmError
-        If the algorithm is unknown or does not suit `dtype`.
+        If the precision is unknown or does not suit `dtype`.
     ValueError
         If operands of `dtype` have no result of that type.
 

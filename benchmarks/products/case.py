@@ -1,4 +1,4 @@
-"""One product that is measured, and how it is written as text."""
+"""One product that is measured, and its form as text."""
 
 from __future__ import annotations
 
@@ -17,38 +17,22 @@ _BATCH = re.compile(r"[1-9]\d{0,8}")
 class Case:
     """One product ``out = alpha op(a) op(b) + beta out``, row-major, out (m, n).
 
-    Attributes
-    ----------
-    m, n, k : int
-        Sizes in elements.
-    suite : str
-        The suite that it belongs to.
-    trans_a, trans_b : bool
-        Whether the operand lies transposed in memory.
-    padding : int
-        Elements between the end of a row and the start of the next, in all three matrices.
-    dense : bool
-        Whether it stands for a dense layer: constant second operand, bias and activation.
-    batch : int or None
-        So many products are computed by one call, of matrices one behind the other.
-    alpha, beta : float
-        Factors. With beta the result is added to in place, as BLAS has it: below 1 repeated
-        calls converge. Neither a dense layer nor a batch has them.
-
-    Raises
-    ------
-    ValueError
-        If a dense layer or a batch is given a factor.
+    With beta the result is added to in place, as BLAS has it: below 1 repeated calls converge. A
+    dense layer or a batch has neither alpha nor beta; ValueError is raised if it is given one.
     """
 
     m: int
     n: int
     k: int
     suite: str = "shapes"
+    #: Whether the operand is stored transposed.
     trans_a: bool = False
     trans_b: bool = False
+    #: Elements between the end of a row and the start of the next, in all three matrices.
     padding: int = 0
+    #: Whether it stands for a dense layer: constant second operand, bias and activation.
     dense: bool = False
+    #: Number of products that one call computes, of matrices one behind the other.
     batch: int | None = None
     alpha: float = 1.0
     beta: float = 0.0
@@ -60,12 +44,12 @@ class Case:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether it is more than the product of two matrices."""
+        """Whether alpha or beta differs from that of a plain product."""
         return (self.alpha, self.beta) != (1.0, 0.0)
 
     @property
     def label(self) -> str:
-        """How tables and `parse_shapes` write it."""
+        """Its form in tables, which `parse_shapes` reads."""
         layout = self.layout
         suffix = "" if layout == "NN" else f":{layout}"
         padding = f"+{self.padding}" if self.padding else ""
@@ -113,23 +97,10 @@ class Case:
 
 
 def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> list[Case]:
-    """Read shapes such as ``"1024x1024x1024,64x3072x768:NT,1000x1000x1000+7"``.
+    """Read shapes MxNxK, separated by commas, as `GemmShape.parse` does.
 
-    Parameters
-    ----------
-    text : str
-        MxNxK separated by commas; ``:NT`` says which operands lie transposed, ``+7`` puts
-        7 elements between rows: as `pyclgemm.problem.shape.GemmShape.parse` reads them. ``*100``
-        behind it makes a batch of 100.
-    dense : bool
-        Measure them as dense layers too.
-    suite : str
-        The suite that they belong to.
-
-    Raises
-    ------
-    ValueError
-        If an item is of another form, has a size of zero, or there is none.
+    ``:NT`` says which operands are stored transposed, ``+7`` puts 7 elements between rows, ``*100``
+    makes a batch of 100. ValueError is raised for any other form, a size of zero, or no shape.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The suite ``limit``: float32 on an H100 at the limit of the device, with what is wanted.
+"""The suite ``limit``: float32 on an H100 at the limit of the device, with targets.
 
 Targets are parts of cuBLAS's speed. Products of few rows may instead reach a part of the
 bandwidth at which the device reads its memory, measured in the same run: there the second
@@ -14,17 +14,11 @@ from benchmarks.products.case import Case, parse_shapes
 
 @dataclass(frozen=True)
 class Target:
-    """What a product must reach: one of the two.
+    """What a product must reach: one of the two."""
 
-    Attributes
-    ----------
-    ratio : float
-        Part of cuBLAS's speed.
-    bandwidth : float or None
-        Part of the measured read bandwidth.
-    """
-
+    #: Part of cuBLAS's speed.
     ratio: float
+    #: Part of the measured read bandwidth.
     bandwidth: float | None = None
 
     def is_met(self, ratio: float, bandwidth: float) -> bool:

@@ -60,17 +60,7 @@ def _batched() -> list[Case]:
 
 
 def random_cases(count: int, seed: int = 0, largest: int = 8192) -> list[Case]:
-    """Shapes with m, n and k log-uniform in 1...`largest`, in random layouts.
-
-    Parameters
-    ----------
-    count : int
-        How many.
-    seed : int
-        Equal seeds give equal shapes.
-    largest : int
-        Bound on each size.
-    """
+    """Shapes with m, n and k log-uniform in 1...`largest`, in random layouts."""
     rng = np.random.default_rng(seed)
     sizes = np.exp(rng.uniform(0.0, np.log(largest), size=(count, 3))).round().astype(int)
     layouts = rng.integers(0, 2, size=(count, 2)).astype(bool)
@@ -81,20 +71,7 @@ def random_cases(count: int, seed: int = 0, largest: int = 8192) -> list[Case]:
 
 
 def suite_cases(name: str, *, count: int = 200, seed: int = 0) -> list[Case]:
-    """List the products of a suite.
-
-    Parameters
-    ----------
-    name : str
-        One of `SUITE_NAMES`.
-    count, seed : int
-        For "random".
-
-    Raises
-    ------
-    ValueError
-        If no suite has that name.
-    """
+    """List the products of one of `SUITE_NAMES`; `count` and `seed` are for "random"."""
     makers = {
         "square": _square, "dense": _dense, "skinny": _skinny, "odd": _odd,
         "limit": lambda: list(limit_targets()), "batched": _batched,

@@ -15,18 +15,15 @@ _QUANTILES = {
 
 
 def ratio_columns(table: pd.DataFrame) -> pd.DataFrame:
-    """The columns of a `benchmarks.reports.report.speed_table` that compare with a reference."""
+    """The columns of a `speed_table` that compare with a reference."""
     return table[[column for column in table.columns if column.startswith("x ")]]
 
 
 def ratio_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Describe the ratios of a `benchmarks.reports.report.speed_table` over its cases.
+    """Describe the ratios of a `speed_table`: one row a reference.
 
-    Returns
-    -------
-    DataFrame
-        One row a reference: quantiles, how many shapes are below each of `LEVELS`, and
-        how many shapes there are; a shape without the reference counts in none.
+    The columns are quantiles, the number of shapes below each of `LEVELS`, and that of all; a
+    shape without the reference counts in none.
 
     Examples
     --------
@@ -44,24 +41,10 @@ def ratio_summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def worst_cases(frame: pd.DataFrame, suite: str, reference: str, count: int = 10) -> pd.DataFrame:
-    """The shapes on which pyclgemm does worst against a reference, the worst first.
+    """The `count` shapes on which pyclgemm does worst against a reference, the worst first.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        From `benchmarks.reports.report.to_frame`.
-    suite : str
-        Which rows of it.
-    reference : str
-        Name of a contender.
-    count : int
-        How many.
-
-    Returns
-    -------
-    DataFrame
-        Microseconds of both, medians, and how many times as fast pyclgemm is; no rows where
-        one of the two was not measured.
+    The columns are the median microseconds of both, and how many times as fast pyclgemm is. Where
+    one of the two was not measured there are no rows.
     """
     rows = frame[frame["suite"] == suite]
     times = rows.pivot_table(index="case", columns="contender", values="seconds", aggfunc="median")

@@ -1,4 +1,4 @@
-"""Pictures of what was measured."""
+"""Plots of what was measured."""
 
 from __future__ import annotations
 
@@ -43,17 +43,7 @@ _MARKERS = dict(zip(NAMES, "osD^p*vxP<h", strict=True))
 
 
 def plot_suite(frame: pd.DataFrame, suite: str, path: Path) -> None:
-    """Draw the speeds of one suite: over the size if square, else case by case.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        From `to_frame`.
-    suite : str
-        Which rows of it.
-    path : Path
-        The image.
-    """
+    """Draw the speeds of one suite: over the size if square or large, else case by case."""
     rows = frame[frame["suite"] == suite]
     facts = rows.iloc[0]
     names = [name for name in NAMES if name in set(rows["contender"])]
@@ -71,17 +61,7 @@ def plot_suite(frame: pd.DataFrame, suite: str, path: Path) -> None:
 
 
 def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
-    """Draw how many cases of a suite are slower than a part of a reference's speed.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        From `to_frame`; the suite has a reference among its contenders.
-    suite : str
-        Which rows of it.
-    path : Path
-        The image.
-    """
+    """Draw how many cases of a suite are slower than a multiple of a reference's speed."""
     ratios = ratio_columns(speed_table(frame, suite))
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -21,43 +20,10 @@ from benchmarks.contenders.contenders import (
     NUMPY,
     PLAN,
 )
-from benchmarks.products.arithmetic import Arithmetic
-from benchmarks.products.case import Case
-from benchmarks.session.measure import Timing
+from benchmarks.session.session import Record
 
 #: What pyclgemm is compared with.
 REFERENCES = (CLBLAST, NUMPY, CUBLAS, CUBLAS_STREAM)
-
-
-@dataclass(frozen=True)
-class Record:
-    """One contender on one case.
-
-    Attributes
-    ----------
-    case : Case
-        The product.
-    arithmetic : Arithmetic
-        What was asked for: types, and how they are multiplied.
-    contender : str
-        One of `benchmarks.contenders.contenders.NAMES`.
-    timing : Timing
-        Its bursts.
-    sets : int
-        Sets of operands among which the calls rotated.
-    error : float
-        Largest error as a part of what is allowed.
-    relative_error : float
-        The same as a part of ``|A| |B|``.
-    """
-
-    case: Case
-    arithmetic: Arithmetic
-    contender: str
-    timing: Timing
-    sets: int
-    error: float
-    relative_error: float = float("nan")
 
 
 def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFrame:
@@ -100,14 +66,7 @@ def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFram
 
 
 def speed_table(frame: pd.DataFrame, suite: str) -> pd.DataFrame:
-    """GFLOPS of each contender, and how they compare.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        From `to_frame`.
-    suite : str
-        Which rows of it.
+    """GFLOPS of each contender on a suite of a `to_frame`, and how they compare.
 
     Returns
     -------
@@ -143,7 +102,7 @@ def speed_table(frame: pd.DataFrame, suite: str) -> pd.DataFrame:
 
 
 def format_table(table: pd.DataFrame) -> str:
-    """Render a `speed_table` as text, numbers no longer than they are sure."""
+    """Render a `speed_table` as text, with two or three significant digits."""
 
     def speed(value: float) -> str:
         return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

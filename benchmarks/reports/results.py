@@ -9,18 +9,17 @@ import pandas as pd
 from rich.console import Console
 
 from benchmarks.reports.distribution import ratio_columns, ratio_summary, worst_cases
-from benchmarks.reports.limit_table import add_targets
 from benchmarks.reports.output import RESULTS
 from benchmarks.reports.plots import plot_ratios, plot_suite
 from benchmarks.reports.report import (
     REFERENCES,
-    Record,
     file_stem,
     format_table,
     speed_table,
     to_frame,
 )
-from benchmarks.session.matrix_suite import matrix_table
+from benchmarks.reports.targets import add_targets, matrix_table
+from benchmarks.session.session import Record
 from pyclgemm.host.files import write_whole
 
 #: Half the distance between quartiles, in percent of the median, above which a warning stands.
@@ -32,10 +31,7 @@ _MANY = 10
 def write_results(records: Sequence[Record], facts: Mapping[str, str], folder: Path) -> list[Path]:
     """Write the CSV file, a plot of each suite and arithmetic, and the ratios of `random`.
 
-    Returns
-    -------
-    list of Path
-        What was written.
+    Returns the paths.
     """
     frame = to_frame(records, facts)
     arithmetics = dict.fromkeys(str(record.arithmetic) for record in records)

@@ -6,11 +6,7 @@ precision of this library. They are those for an H100, and one for a CPU whose c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
-import pandas as pd
 
 from benchmarks.contenders.contenders import CUBLAS, CUBLAS_LAYER, LAYER, MMA, PLAN
 from benchmarks.products.arithmetic import Arithmetic, arithmetic_of
@@ -129,83 +125,3 @@ def matrix_runs(*, on_cpu: bool) -> list[Run]:
         runs += [Run(arithmetic, others, (MMA,))] if others else []
         runs += [Run(arithmetic, also)] if also else []
     return runs
-
-
-def matrix_table(frame: pd.DataFrame, *, on_cpu: bool) -> pd.DataFrame:
-    """What the suite reached, beside what it must reach.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        From `benchmarks.reports.report.to_frame`.
-    on_cpu : bool
-        Whether it is of a CPU device.
-
-    Returns
-    -------
-    DataFrame
-        One row a target and arithmetic, as far as measured: product, types and algorithm, the
-        contender and the reference, TFLOPS (of integers TOPS) of both, their ratio, what is
-        wanted, and whether it was reached. Without rows if the suite is not in `frame`.
-    """
-    rows = frame[frame["suite"] == SUITE]
-    known = {
-        (row["case"], row["contender"], row["dtype"], row["precision"], row["result"]): row
-        for _, row in rows.iterrows()
-    }
-    targets = cpu_targets() if on_cpu else gpu_targets()
-    return pd.DataFrame([line for target in targets for line in _lines(target, known)])
-
-
-_Key = tuple[str, str, str, str, str]
-
-
-def _key(case: Case, contender: str, arithmetic: Arithmetic) -> _Key:
-    types = (arithmetic.dtype, arithmetic.precision.name, arithmetic.result_dtype)
-    return (case.label, contender, *types)
-
-
-def _lines(target: MatrixTarget, known: dict[_Key, pd.Series]) -> Iterator[dict[str, object]]:
-    measured = []
-    for arithmetic in target.arithmetics:
-        row = known.get(_key(target.case, target.contender, arithmetic))
-        other = target.reference_arithmetic or arithmetic
-        reference = known.get(_key(target.case, target.reference, other))
-        if row is not None:
-            measured.append((arithmetic, other, row, reference))
-    reached = [_reaches(target, row, reference) for _, _, row, reference in measured]
-    for (arithmetic, other, row, reference), met in zip(measured, reached, strict=True):
-        speed = row["gflops"] / 1e3
-        rival = np.nan if reference is None else reference["gflops"] / 1e3
-        against = target.reference
-        if other != arithmetic:
-            against += f" {other.precision.name}"
-        yield {
-            "product": target.case.label,
-            "types": str(arithmetic),
-            "contender": target.contender,
-            "tera/s": f"{speed:.3g}",
-            "reference": against,
-            "its tera/s": "-" if reference is None else f"{rival:.3g}",
-            "error": f"{row['error']:.1e}",
-            "value": f"{speed / rival:.2f}",
-            "wanted": f"{target.ratio:.2f}" + (", as exact" if target.as_exact else ""),
-            "": _verdict(met, reached),
-        }
-
-
-def _reaches(target: MatrixTarget, row: pd.Series, reference: pd.Series | None) -> bool | None:
-    """Whether a row reaches the target; None where there is nothing to compare it with."""
-    if reference is None:
-        return None
-    exact = not target.as_exact or row["error"] <= reference["error"]
-    return bool(exact and row["gflops"] >= target.ratio * reference["gflops"])
-
-
-def _verdict(met: bool | None, all_met: Sequence[bool | None]) -> str:
-    """Of several arithmetics, one that reaches the target is enough."""
-    if met is None:
-        return "?"
-    if met:
-        return "reached"
-    return "missed, but not by all" if any(all_met) else "missed"

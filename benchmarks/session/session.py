@@ -22,7 +22,6 @@ from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
 from benchmarks.products.check import Reference, error_ratio, make_reference, relative_error
 from benchmarks.products.operands import Operands, make_operands, memory_shortage
-from benchmarks.reports.report import Record
 from benchmarks.session.burst import Clock, HostBurst, Pace
 from benchmarks.session.measure import MeasurementInterrupted, Timing, measure_in_turn
 from pyclgemm.errors import UnsupportedError
@@ -33,6 +32,24 @@ Factory = Callable[[Operands], CheckedContender]
 #: Contenders of this library; `DENSE_ONLY` needs a constant second operand.
 OWN = (PLAN, GEMM, PACKED, LAYER, QUEUED, MMA)
 DENSE_ONLY = (PACKED, LAYER, CUBLAS_LAYER)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One contender on one case."""
+
+    case: Case
+    #: The types and the precision that were asked for.
+    arithmetic: Arithmetic
+    #: One of `benchmarks.contenders.contenders.NAMES`.
+    contender: str
+    timing: Timing
+    #: Sets of operands among which the calls rotated.
+    sets: int
+    #: Largest error as a part of what is allowed.
+    error: float
+    #: The same as a part of ``|A| |B|``.
+    relative_error: float = float("nan")
 
 
 @dataclass

@@ -29,28 +29,14 @@ FACTS = ("compiler", "compiled for")
 def compile_ladder(
     architecture: str, size: int, clang: str | None = None, rocm_path: str | None = None
 ) -> tuple[dict[str, Figures], str]:
-    """Compile the steps as a typical device of an architecture has them, in its default mode.
-
-    Parameters
-    ----------
-    architecture : str
-        Such as "gfx1100".
-    size : int
-        m, n and k.
-    clang, rocm_path : str, optional
-        As for `benchmarks.amd_report`; found if None.
+    """Compile the steps of a typical device of an architecture, in its default mode.
 
     Returns
     -------
     figures : dict
-        By step, as `benchmarks.amd_report.figures_of` has them.
+        By step, from `benchmarks.amd_report.figures_of`.
     compiler : str
-        What the compiler tells of itself.
-
-    Raises
-    ------
-    CompilerError
-        If there is no compiler, or it refuses a kernel.
+        The compiler's version.
     """
     product = product_of(Inquiry(size, size, size, reads_c=True))
     variant = variants_of(architecture)[0]
@@ -66,19 +52,7 @@ def compile_ladder(
 
 
 def read_compiled(path: Path) -> tuple[dict[str, Figures], dict[str, str]]:
-    """Read what an earlier run compiled.
-
-    Parameters
-    ----------
-    path : Path
-        The CSV file of a report.
-
-    Returns
-    -------
-    figures : dict
-        As `compile_ladder` gives them, as far as the ladder shows them.
-    facts : dict
-        `FACTS`.
+    """Read the figures and `FACTS` that an earlier run wrote into its CSV file.
 
     Raises
     ------

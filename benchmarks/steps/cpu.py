@@ -1,7 +1,7 @@
 """The steps of the ladder on a CPU: from a GPU's kernels to the family for CPUs.
 
-What the steps are called on a GPU has a counterpart: local memory is the cache, a slab that is on
-its way is a prefetch, and the arithmetic units are those of the vector instructions.
+Each technique of a GPU has a counterpart: the cache stands for local memory, a prefetch for a slab
+that is loaded ahead, and vector instructions for the arithmetic units.
 """
 
 from __future__ import annotations
@@ -19,15 +19,7 @@ _DEEP, _LONG = 1024, 4096
 
 
 def cpu_steps(traits: DeviceTraits, best: CpuConfig) -> Iterator[Step]:
-    """The steps on a CPU.
-
-    Parameters
-    ----------
-    traits : DeviceTraits
-        The device.
-    best : CpuConfig
-        To which they lead: what the library takes.
-    """
+    """The steps on a CPU that lead to `best`, the configuration that the library takes."""
     yield from first_steps(traits)
     width = max(1, best.VW // 4)
     cores = CpuConfig(MR=best.MR, NR=width, KC=_DEEP, VW=width, MC=_LONG, PREFETCHB=0, PREFETCHC=0)

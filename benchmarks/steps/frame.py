@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from benchmarks.contenders.contenders import CLBLAST, CUBLAS, NUMPY
-from benchmarks.reports.report import Record
+from benchmarks.session.session import Record
 from benchmarks.steps.compiled import COLUMNS
 from benchmarks.steps.step import Step
 
@@ -37,15 +37,14 @@ def ladder_frame(
     records : sequence of Record
         What was measured.
     compiled : mapping
-        By step, the figures of `benchmarks.amd_report`; not those of a device that was measured,
-        but of the architecture that was asked for.
+        By step, the figures of `benchmarks.amd_report` for the architecture that was asked for.
 
     Returns
     -------
     DataFrame
         Indexed by name: title, seconds, gflops, percent (of the vendor's library), speedup (over
         the step before; of the library's choice over the last step), error (as a part of what
-        rounding allows), config, and `benchmarks.steps.compiled.COLUMNS`. What is not known is
+        rounding allows), config, and `benchmarks.steps.compiled.COLUMNS`. Unknown values are
         missing.
     """
     titles = {step.name: step.title for step in steps} | dict(beside)

@@ -1,7 +1,7 @@
 """The steps of the ladder on a GPU, as configurations of the indirect family.
 
-Each step keeps what the one before has, except where its text says so. Every step packs its
-operands k-major first where they are not, within its time. The order is that of "Deep Dive into
+Each step keeps what the one before has, except where its text says so. Every step first packs
+operands that are not k-major, and its time includes that. The order is that of "Deep Dive into
 Matrix Optimization on AMD GPUs" (seb-v.github.io, 2025), about RDNA3; S. Boehm, "How to Optimize
 a CUDA Matmul Kernel" (2022), climbs similarly.
 """
@@ -23,13 +23,7 @@ _MANY = 1024
 
 
 def gpu_steps(traits: DeviceTraits) -> Iterator[Step]:
-    """The steps on a GPU, of which some depend on its limits and on what it has.
-
-    Parameters
-    ----------
-    traits : DeviceTraits
-        The device.
-    """
+    """The steps on a GPU; some depend on its limits and instructions."""
     yield from first_steps(traits)
     small = _register_tiles(traits)
     large = replace(small, MWG=128, NWG=128, MDIMC=16, NDIMC=16, MDIMA=128, NDIMB=128)
@@ -79,7 +73,7 @@ def gpu_steps(traits: DeviceTraits) -> Iterator[Step]:
 
 
 def first_steps(traits: DeviceTraits) -> Iterator[Step]:
-    """Those up to the first part of the third, which CPUs share."""
+    """The steps up to the first part of the third, which CPUs share."""
     yield Step(
         "1", "naive",
         "Each work-item computes one element of the result and reads a row of A and a column of B "
@@ -115,7 +109,7 @@ _NAIVE = XgemmConfig(
 
 
 def _local_tiles(traits: DeviceTraits) -> XgemmConfig:
-    """One element a work-item, where a group may have so many of them."""
+    """One element a work-item, where the device allows work-groups of that size."""
     tiled = replace(_NAIVE, MWG=32, NWG=32, KWG=32, MDIMA=32, NDIMB=32, SA=1, SB=1)
     if traits.max_work_group_size < _MANY:
         return tiled
@@ -133,7 +127,7 @@ def _register_tiles(traits: DeviceTraits) -> XgemmConfig:
 def _wide_work_items(double: XgemmConfig, traits: DeviceTraits) -> XgemmConfig:
     """Half as many work-items for a tile; on AMD's GPUs a tile twice as wide.
 
-    There a work-item would fetch so much of a slab by registers that the loop, once unrolled,
+    There a work-item would fetch so much of a slab through registers that the loop, once unrolled,
     spills (gfx1100, clang 19).
     """
     wider = replace(double, MDIMA=32, NDIMB=32, VWM=4, VWN=4, STRM=1, STRN=1, LANES_M=8, LANES_N=4)
@@ -143,7 +137,7 @@ def _wide_work_items(double: XgemmConfig, traits: DeviceTraits) -> XgemmConfig:
 
 
 def _busy_units(local: XgemmConfig, traits: DeviceTraits) -> XgemmConfig:
-    """On AMD's GPUs a second set of fragments costs waves, and no multiply-add waits less."""
+    """On AMD's GPUs a second set of fragments costs waves and shortens no wait."""
     return replace(local, KWI=2, FRAGMENTS=1 if traits.vendor == "amd" else 2)
 
 

@@ -48,15 +48,7 @@ def _columns(frame: pd.DataFrame) -> dict[str, tuple[str, Callable[[float], str]
 
 
 def ladder_table(frame: pd.DataFrame, title: str) -> Table:
-    """Tabulate the ladder for the terminal.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        From `benchmarks.steps.frame.ladder_frame`.
-    title : str
-        Above it.
-    """
+    """Tabulate a `ladder_frame` for the terminal."""
     table = Table(title=title, title_justify="left")
     table.add_column("step", no_wrap=True)
     table.add_column("", min_width=24)
@@ -119,16 +111,14 @@ def write_report(
     architecture : str
         For which the kernels were compiled.
     facts : mapping
-        On what and with what it was measured.
-    folder : Path
-        Made if it is missing.
-    stem : str
-        Begins the names of the files.
+        The machine and the versions.
+    folder, stem : Path, str
+        Where the files go, and how their names begin.
 
     Returns
     -------
     list of Path
-        What was written, the report first.
+        The files, the report first.
     """
     report, chart, csv = (folder / f"{stem}.{suffix}" for suffix in ("md", "png", "csv"))
     lines = _report(frame, steps, title, architecture, facts, chart.name)
@@ -166,7 +156,7 @@ def _report(
 
 
 def _parameters(before: Step | None, step: Step) -> str:
-    """Those that changed, or all where the family did."""
+    """The parameters that changed, or all where the family did."""
     if before is None or before.config.family != step.config.family:
         return f"`{step.config}` of the {step.config.family} family"
     return ", ".join(
@@ -175,7 +165,7 @@ def _parameters(before: Step | None, step: Step) -> str:
 
 
 def _told(row: pd.Series, columns: Mapping[str, tuple[str, Callable[[float], str]]]) -> str:
-    """What is known of a step, in a line."""
+    """The known figures of a step, in a line."""
     known = [
         f"{heading} {form(row[column])}"
         for column, (heading, form) in columns.items()

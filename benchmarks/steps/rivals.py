@@ -1,4 +1,4 @@
-"""What takes turns with the steps of the ladder: this library's own choice, and other libraries."""
+"""What takes turns with the steps of the ladder: the library's own choice, and other libraries."""
 
 from __future__ import annotations
 
@@ -48,29 +48,10 @@ def rival_factories(
     facts: dict[str, str],
     say: Callable[[str], None],
 ) -> tuple[dict[str, Factory], dict[str, str]]:
-    """Find what takes part beside the steps.
+    """Find what takes part beside the steps: makers of contenders, and titles, by name.
 
-    Parameters
-    ----------
-    steps : sequence of Step
-        The ladder; where its last step is the library's choice, that takes no part again.
-    size : int
-        m, n and k.
-    traits : DeviceTraits
-        The device.
-    device : pyopencl.Device
-        The same.
-    clblast_path : str or None
-        CLBlast's shared library, if not in the usual places.
-    facts : dict
-        Versions of those found are added.
-    say : callable
-        Told what is missing.
-
-    Returns
-    -------
-    factories, titles : dict
-        By name.
+    The library's choice takes no part where it is the last step. Versions of the libraries that are
+    found are added to `facts`; `say` is told what is missing.
     """
     factories: dict[str, Factory] = {}
     titles = {}

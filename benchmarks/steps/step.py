@@ -9,22 +9,13 @@ from pyclgemm.codegen.config import Config
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the ladder.
+    """One step of the ladder."""
 
-    Attributes
-    ----------
-    name : str
-        A number, with a letter where a step has two parts.
-    title : str
-        What it is, in a few words.
-    what, why : str
-        What changed, and why it helps: a sentence each.
-    config : Config
-        The kernel.
-    """
-
+    #: A number, with a letter where a step has two parts.
     name: str
+    #: The technique in a few words.
     title: str
+    #: What changed, and why it helps: a sentence each.
     what: str
     why: str
     config: Config

@@ -15,20 +15,13 @@ from pyclgemm.selection.select import Choice
 def choice_of(
     size: int, traits: DeviceTraits, precision: str | None = None, path: str | None = None
 ) -> Choice:
-    """What the library takes by itself for the ladder's product, or of a path."""
+    """The library's own choice for the ladder's product, or that of a path."""
     inquiry = Inquiry(size, size, size, reads_c=True, precision=precision)
     return choose(product_of(inquiry).problem, traits, load_database(), path)
 
 
 def ladder_steps(size: int, traits: DeviceTraits) -> tuple[Step, ...]:
-    """The steps on a device, of which some depend on its limits and on what it has.
-
-    Parameters
-    ----------
-    size : int
-        m, n and k of the product.
-    traits : DeviceTraits
-        The device.
+    """The steps for a product of `size` in m, n and k; some depend on the device.
 
     Examples
     --------

@@ -20,9 +20,9 @@ from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case
 from benchmarks.products.check import error_ratio, make_reference
 from benchmarks.products.operands import make_operands
-from benchmarks.reports.report import Record
 from benchmarks.session.burst import Pace
 from benchmarks.session.measure import MeasurementInterrupted, Timing, measure_in_turn
+from benchmarks.session.session import Record
 from benchmarks.steps.compiled import COLUMNS, compile_ladder, read_compiled
 from benchmarks.steps.frame import CHOICE, ladder_frame
 from benchmarks.steps.report import write_report

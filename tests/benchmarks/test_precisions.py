@@ -30,9 +30,11 @@ from benchmarks.products.case import Case
 from benchmarks.products.check import error_ratio, make_reference, relative_error
 from benchmarks.products.operands import make_operands
 from benchmarks.reports import report, results
+from benchmarks.reports.targets import matrix_table
 from benchmarks.session import matrix_suite
-from benchmarks.session.matrix_suite import gpu_targets, matrix_runs, matrix_table
+from benchmarks.session.matrix_suite import gpu_targets, matrix_runs
 from benchmarks.session.measure import Timing
+from benchmarks.session.session import Record
 from pyclgemm.errors import PyclgemmError
 from tests.support.benchmark_fakes import FACTS, FakeTorch, make_session
 
@@ -248,7 +250,7 @@ def records_of(speeds: dict[tuple[str, str | None, str], tuple[float, float]]) -
     """Products of 4096 in some arithmetics: TFLOPS and errors by dtype, precision, contender."""
     case = Case(4096, 4096, 4096, matrix_suite.SUITE)
     return [
-        report.Record(
+        Record(
             case, arithmetic_of(dtype, precision), name,
             Timing(1, (case.flops("float32") / tera / 1e12,)), 1, 0.1, error,
         )
@@ -295,7 +297,7 @@ def test_layers_are_compared_with_cublas_own() -> None:
     case = Case(64, 64, 64, dense=True)
     seconds = {PLAN: 1.0, LAYER: 1.1, CUBLAS: 1.0, CUBLAS_LAYER: 0.99}
     records = [
-        report.Record(case, arithmetic_of("float16"), name, Timing(1, (time,)), 1, 0.1)
+        Record(case, arithmetic_of("float16"), name, Timing(1, (time,)), 1, 0.1)
         for name, time in seconds.items()
     ]
     table = report.speed_table(report.to_frame(records, FACTS), "shapes")

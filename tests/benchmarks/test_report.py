@@ -14,9 +14,10 @@ from benchmarks.contenders.contenders import CLBLAST, CUBLAS, PLAN
 from benchmarks.products import case, limit
 from benchmarks.products.case import Case
 from benchmarks.products.shapes import suite_cases
-from benchmarks.reports import distribution, limit_table, report, results
+from benchmarks.reports import distribution, report, results, targets
 from benchmarks.session import burst
 from benchmarks.session.measure import Timing
+from benchmarks.session.session import Record
 from tests.support.benchmark_fakes import FACTS, FLOAT32, fake_records
 
 
@@ -63,10 +64,10 @@ def test_csv_and_plots_are_written(suite: str, tmp_path: Path) -> None:
         assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def records_with(ratios: list[float]) -> list[report.Record]:
+def records_with(ratios: list[float]) -> list[Record]:
     """Products of which cuBLAS takes 10 us, and pyclgemm so many times less."""
     return [
-        report.Record(Case(index + 1, 2, 3, "random"), FLOAT32, name, Timing(1, (seconds,)), 1, 0.1)
+        Record(Case(index + 1, 2, 3, "random"), FLOAT32, name, Timing(1, (seconds,)), 1, 0.1)
         for index, ratio in enumerate(ratios)
         for name, seconds in ((PLAN, 1e-5 / ratio), (CUBLAS, 1e-5))
     ]
@@ -99,12 +100,12 @@ def test_limit_tells_bandwidth_of_few_rows_and_what_is_met() -> None:
     # 1x1024x1024 moves 4.2 MB: in 4.2 us at 1000 GB/s.
     seconds = {"2048x2048x2048": 1e-3, "1x4096x4096": 1e-3, "1x1024x1024": 4.202496e-6}
     records = [
-        report.Record(case, FLOAT32, name, Timing(1, (time,)), 1, 0.1)
+        Record(case, FLOAT32, name, Timing(1, (time,)), 1, 0.1)
         for case in cases
         for name, time in ((PLAN, seconds[case.label]), (CUBLAS, 0.98 * seconds[case.label]))
     ]
     frame = report.to_frame(records, {**FACTS, "read_gb_s": "1100.0"})
-    table = limit_table.add_targets(report.speed_table(frame, "limit"), frame)
+    table = targets.add_targets(report.speed_table(frame, "limit"), frame)
     assert table.loc["1x1024x1024", "GB/s"] == pytest.approx(1000)
     assert table.loc["1x1024x1024", "of memory"] == pytest.approx(1 / 1.1)
     assert np.isnan(table.loc["2048x2048x2048", "GB/s"])
@@ -113,7 +114,7 @@ def test_limit_tells_bandwidth_of_few_rows_and_what_is_met() -> None:
     }  # fmt: skip
     assert "1.00 or 85%" in report.format_table(table)
     without = frame[frame["contender"] == PLAN]
-    table = limit_table.add_targets(report.speed_table(without, "limit"), without)
+    table = targets.add_targets(report.speed_table(without, "limit"), without)
     assert dict(table["met"]) == {
         "2048x2048x2048": "?", "1x4096x4096": "?", "1x1024x1024": "yes"
     }  # fmt: skip

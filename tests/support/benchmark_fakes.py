@@ -12,10 +12,9 @@ import numpy as np
 from benchmarks.contenders.contenders import CLBLAST, CUBLAS, GEMM, LAYER, NUMPY, PLAN
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case
-from benchmarks.reports import report
 from benchmarks.session.burst import Clock, Pace
 from benchmarks.session.measure import Timing
-from benchmarks.session.session import Session
+from benchmarks.session.session import Record, Session
 from pyclgemm.measure.filled_queue import Blocker
 
 FLOAT32 = arithmetic_of("float32")
@@ -123,11 +122,11 @@ def make_session(queue: Any, said: list[str], **factories: Any) -> Session:
     )
 
 
-def fake_records(cases: list[Case]) -> list[report.Record]:
+def fake_records(cases: list[Case]) -> list[Record]:
     """Speeds in GFLOPS: pyclgemm 40, gemm 38, DenseLayer 39, CLBlast 20, NumPy 10, cuBLAS 50."""
     speeds = {PLAN: 40, GEMM: 38, LAYER: 39, CLBLAST: 20, NUMPY: 10, CUBLAS: 50}
     return [
-        report.Record(
+        Record(
             case, FLOAT32, name,
             Timing(3, tuple(case.flops("float32") / speed / 1e9 * part for part in (1, 0.9, 1.1))),
             1, 0.1,
