@@ -38,15 +38,13 @@ Operands are rotated among as many sets as no cache holds; ``--sets 1`` leaves t
 
 from __future__ import annotations
 
-import shlex
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import pyopencl as cl
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -57,13 +55,12 @@ from benchmarks.products.arithmetic import Arithmetic, arithmetic_of
 from benchmarks.products.case import Case, parse_shapes
 from benchmarks.products.shapes import SUITE_NAMES, suite_cases
 from benchmarks.reports.results import print_tables, write_results
+from benchmarks.session import command
 from benchmarks.session.burst import Pace
-from benchmarks.session.environment import describe
 from benchmarks.session.matrix_suite import SUITE as MATRIX
 from benchmarks.session.matrix_suite import Run, matrix_runs
 from benchmarks.session.session import Session
 from pyclgemm.analysis.ceilings import measure_ceilings
-from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.filled_queue import QueueBlocker
@@ -71,7 +68,6 @@ from pyclgemm.problem.precision import DTYPES
 
 #: Seconds that a case of the suite `random` is measured, which has many.
 _RANDOM_SECONDS = 0.5
-_RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def _read_names(
@@ -112,7 +108,7 @@ def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0])
-@click.option("--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists.")
+@command.device_option
 @click.option(
     "--suite", "suites", multiple=True, type=click.Choice((*SUITE_NAMES, MATRIX)),
     help="What to measure; may be given again. [default: square]",
@@ -130,10 +126,7 @@ def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None
     help=f"Which to measure, of {', '.join(contenders.NAMES)}. [default: all that fit the device]",
 )  # fmt: skip
 @click.option("--clblast", "clblast_path", metavar="PATH", help="CLBlast's shared library.")
-@click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
-    help="Folder for the CSV file and the plots. [default: benchmarks/results]",
-)  # fmt: skip
+@command.output_option("the CSV file and the plots")
 @click.option(
     "--rounds", type=click.IntRange(1), default=7, show_default=True,
     help="Bursts of each contender; fewer, at least 3, where they are long.",
@@ -190,50 +183,36 @@ def main(
     console = Console()
     cases = _read_cases(suites, shapes, dense, count, seed)
     arithmetic = _read_arithmetic(dtype, precision, result_dtype)
-    try:
-        chosen = choose_device(device).device
-    except PyclgemmError as error:
-        raise click.ClickException(str(error)) from None
-    assert chosen is not None
-    facts = describe(chosen)
-    on_cpu = bool(chosen.type & cl.device_type.CPU)
+    machine = command.open_machine(device)
+    facts, on_cpu = machine.facts, machine.on_cpu
     runs = [Run(arithmetic, tuple(cases))] if cases else []
     if MATRIX in suites:
         runs += matrix_runs(on_cpu=on_cpu)
-        names = names or [*default_names(chosen), contenders.MMA]
-    factories = make_factories(
-        names or default_names(chosen), chosen, clblast_path, facts, console.print
-    )
+        names = names or [*default_names(machine.device), contenders.MMA]
+    names = names or default_names(machine.device)
+    factories = make_factories(names, machine.device, clblast_path, facts, console.print)
     if not factories:
         raise click.ClickException("no contender is left")
     fills_queue = not on_cpu if fill_queue is None else fill_queue
     facts["clocks"] = describe_clocks(factories, fills_queue=fills_queue, on_cpu=on_cpu)
-    # Held by name: on Intel's runtime a queue does not keep its context alive.
-    context = cl.Context([chosen])
-    queue = cl.CommandQueue(context)
     if any(case.suite == "limit" for case in cases):
-        facts["read_gb_s"] = f"{measure_ceilings(queue).global_memory:.1f}"
-    facts["command"] = shlex.join(["python", "benchmarks/compare_clblast.py", *sys.argv[1:]])
-    for name, value in facts.items():
-        console.print(f"[bold]{name:>13}[/]  {value}", highlight=False, soft_wrap=True)
+        facts["read_gb_s"] = f"{measure_ceilings(machine.queue).global_memory:.1f}"
+    facts["command"] = command.as_typed("compare_clblast.py")
+    command.print_facts(facts, console)
     if seconds_per_case is None:
         all_random = all(case.suite == "random" for run in runs for case in run.cases)
         seconds_per_case = _RANDOM_SECONDS if all_random else Pace().seconds
     session = Session(
-        queue=queue,
+        queue=machine.queue,
         factories=factories,
         pace=Pace(burst=burst / 1e3, rounds=rounds, seconds=seconds_per_case),
-        say=lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True),
+        say=functools.partial(command.warn, console),
         longest_product=max_seconds or (2.0 if suites or not shapes else float("inf")),
-        blocker=QueueBlocker(queue) if fills_queue else None,
+        blocker=QueueBlocker(machine.queue) if fills_queue else None,
         sets=sets,
         seed=seed,
     )
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console) as progress:
+    with command.progress_bar(console) as progress:
         total = sum(len(run.cases) for run in runs)
         task = progress.add_task("measuring", total=total)
         try:

@@ -12,7 +12,6 @@ queue is drained before each burst and after it, outside the clock.
 from __future__ import annotations
 
 import functools
-import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -37,18 +36,18 @@ from benchmarks.products.check import error_ratio, make_reference
 from benchmarks.products.operands import Operands, make_operands
 from benchmarks.reports.output import RESULTS
 from benchmarks.reports.report import file_stem
+from benchmarks.session import command
 from benchmarks.session.burst import Clock
-from benchmarks.session.environment import describe
-from pyclgemm.device.discovery import choose_device
-from pyclgemm.errors import PyclgemmError
 from pyclgemm.host.files import write_whole
 from pyclgemm.host.process import ended_as_by_hand
 
 BASELINE = "enqueue"
+
+#: Facts that are printed; the CSV file has all.
+_SHOWN = ("device", "platform", "driver", "date", "host", "pyclgemm", "pyopencl", "command")
+
 #: Microseconds beyond the baseline that the library allows itself.
 LIMITS = {"plan": 6.0, "gemm": 15.0}
-
-_RESULTS = Path(__file__).resolve().parent / "results"
 
 _CALLS = {
     "plan": contenders.plan_contender,
@@ -200,7 +199,7 @@ def summarise(times: pd.DataFrame) -> pd.DataFrame:
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0])
-@click.option("--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists.")
+@command.device_option
 @click.option("--size", type=click.IntRange(1), default=1, show_default=True, help="m = n = k.")
 @click.option("--calls", type=click.IntRange(1), default=200, show_default=True, help="In a burst.")
 @click.option("--rounds", type=click.IntRange(3), default=101, show_default=True)
@@ -212,10 +211,7 @@ def summarise(times: pd.DataFrame) -> pd.DataFrame:
     "--waits", type=click.IntRange(0),
     help="Events that the empty kernel waits for. [default: as many as a repeated call finds]",
 )  # fmt: skip
-@click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
-    help="Folder for the CSV file. [default: benchmarks/results]",
-)  # fmt: skip
+@command.output_option("the CSV file")
 def main(
     device: str | None,
     size: int,
@@ -227,14 +223,8 @@ def main(
 ) -> None:
     """Run the benchmark from the command line."""
     console = Console()
-    try:
-        chosen = choose_device(device).device
-    except PyclgemmError as error:
-        raise click.ClickException(str(error)) from None
-    assert chosen is not None
-    # Held by name: on Intel's runtime a queue does not keep its context alive.
-    context = cl.Context([chosen])
-    queue = cl.CommandQueue(context)
+    machine = command.open_machine(device)
+    queue, facts = machine.queue, machine.facts
     rng = np.random.default_rng(0)
     operands = make_operands(Case(size, size, size), arithmetic_of("float32"), queue, rng)
     operands = replace(operands, sets=operands.sets[:1])
@@ -242,10 +232,8 @@ def main(
     bursts["plan"](1)  # replaces the events of the check
     waits = awaited_events(operands) if waits is None else waits
     bursts = {BASELINE: enqueue_burst(queue, arguments, waits), **bursts}
-    facts = describe(chosen)
-    facts["command"] = shlex.join(["python", "benchmarks/host_time.py", *sys.argv[1:]])
-    for name in ("device", "platform", "driver", "date", "host", "pyclgemm", "pyopencl", "command"):
-        console.print(f"[bold]{name:>10}[/]  {facts[name]}", highlight=False, soft_wrap=True)
+    facts["command"] = command.as_typed("host_time.py")
+    command.print_facts({name: facts[name] for name in _SHOWN}, console)
     times = measure_host_time(
         bursts, queue.finish, calls=calls, rounds=rounds, rng=rng,
         steps=lambda numbers: track(numbers, "measuring", console=console),

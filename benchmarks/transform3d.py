@@ -13,14 +13,12 @@ tensor read once and written once at the bandwidth of a large copy, measured in 
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import pyopencl as cl
 from rich.console import Console
 from rich.progress import track
 
@@ -30,8 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.mra.cases import Data, Size, copy_bandwidth, disagreements, elapsed
 from benchmarks.mra.report import Repetition, speed_table, write_results
 from benchmarks.mra.rivals import rivals
-from benchmarks.session.environment import describe
-from pyclgemm.device.discovery import choose_device
+from benchmarks.session import command
 from pyclgemm.errors import PyclgemmError, UnsupportedError
 from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.filled_queue import Blocker, QueueBlocker
@@ -52,8 +49,6 @@ _TASKS = {True: 2, False: 20}
 #: Pause after a repetition, in repetitions: machines that throttle recover.
 _PAUSE = 2
 _LONGEST_PAUSE = 0.5
-
-_RESULTS = Path(__file__).resolve().parent / "results"
 
 _EXAMPLES = """\b
 Examples:
@@ -136,7 +131,7 @@ def runnable(
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0], epilog=_EXAMPLES)
-@click.option("--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists.")
+@command.device_option
 @click.option(
     "--k", "extents", type=click.IntRange(1, MOST_EXTENT), multiple=True,
     help="Extent of each dimension; may be given several times. [default: 10]",
@@ -159,10 +154,7 @@ def runnable(
     help="Element type; may be given several times. [default: float64]",
 )  # fmt: skip
 @click.option("--sweep", is_flag=True, help=f"All levels, and K = {', '.join(map(str, EXTENTS))}.")
-@click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
-    help="Folder for the CSV file and the plot. [default: benchmarks/results]",
-)  # fmt: skip
+@command.output_option("the CSV file and the plot")
 def main(
     device: str | None,
     extents: tuple[int, ...],
@@ -176,24 +168,15 @@ def main(
 ) -> None:
     """Run the benchmark from the command line."""
     console = Console()
-    try:
-        chosen = choose_device(device).device
-    except PyclgemmError as error:
-        raise click.ClickException(str(error)) from None
-    assert chosen is not None
-    # Held by name: on Intel's runtime a queue does not keep its context alive.
-    context = cl.Context([chosen])
-    queue = cl.CommandQueue(context)
-    on_cpu = bool(chosen.type & cl.device_type.CPU)
+    machine = command.open_machine(device)
+    queue, facts, on_cpu = machine.queue, machine.facts, machine.on_cpu
     blocker = None if on_cpu else QueueBlocker(queue)
     extents = extents or (EXTENTS if sweep else (10,))
     levels = levels or (tuple(LEVELS) if sweep else ("L5",))
     bandwidth = copy_bandwidth(queue)
-    facts = describe(chosen)
     facts["copy"] = f"{bandwidth / 1e9:.0f} GB/s, read and written"
-    facts["command"] = shlex.join(["python", "benchmarks/transform3d.py", *sys.argv[1:]])
-    for name, value in facts.items():
-        console.print(f"[bold]{name:>13}[/]  {value}", highlight=False, soft_wrap=True)
+    facts["command"] = command.as_typed("transform3d.py")
+    command.print_facts(facts, console)
     sizes = [Size(nfuncs, k, dtype) for dtype in dtypes or ("float64",) for k in extents]
     measured: list[Repetition] = []
     wrong: list[str] = []
