@@ -12,8 +12,8 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from pyclgemm.measure.filled_queue import Blocker, timed_in_turn, timed_work
-from pyclgemm.measure.timing import Work, rotated_sets
+from pyclgemm.measure.filled_queue import Blocker
+from pyclgemm.measure.timing import Work, rotated_sets, timed_in_turn, timed_work
 from pyclgemm.mra.transform import plan_transform3d
 
 #: Bytes of a buffer that is copied to find the bandwidth; no cache holds it.

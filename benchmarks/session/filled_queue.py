@@ -14,7 +14,8 @@ import statistics
 from typing import Protocol
 
 from benchmarks.session.burst import Clock, Contender, Sample
-from pyclgemm.measure.filled_queue import Blocker, time_behind_blocker
+from pyclgemm.measure.filled_queue import Blocker
+from pyclgemm.measure.timing import time_behind_blocker
 
 #: Launches on their way at a time: drivers make the host wait from about 1000 on.
 _MOST_LAUNCHES = 500

@@ -1,0 +1,410 @@
+"""The bench: contenders are timed in turn, in bursts with pauses between them.
+
+Small machines drop to half their speed after seconds of full load, and large GPUs sink to their
+power limit, which would favour whoever runs first. So a burst is as many calls as take some
+milliseconds, with one wait at its end; after it the machine rests; the contenders take turns, and
+medians count. A `Pace` says how long each of these is; `PACES` has that of every user. Where a
+contender names a blocker, products too short for the host's clock are timed on a queue that is
+filled first (`pyclgemm.measure.filled_queue`).
+
+How to use it: make operands and a reference, check each contender, add those that are right.
+
+>>> from pyclgemm.measure.operands import make_operands, plan_contender
+>>> from pyclgemm.problem.precision import resolve_precision
+>>> from pyclgemm.problem.shape import GemmShape
+>>> operands = make_operands(queue, GemmShape(64, 64, 64), "float32")
+>>> product = operands.plan()
+>>> operands.fault(product, resolve_precision(None, "float32")) is None
+True
+>>> bench = Bench(Pace(burst=0.001, rest=0.0, rounds=3))
+>>> bench.add(plan_contender("pyclgemm", operands, product))
+>>> timings = bench.run()
+>>> len(timings["pyclgemm"].samples), timings["pyclgemm"].clock_name
+(3, 'host')
+
+Another library is a `Calls` of its functions, or a subclass of `Contender` where it needs more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .filled_queue import (
+    LONGEST_PRODUCT,
+    Blocker,
+    Clock,
+    Contender,
+    FilledBurst,
+    QueueNotFilledError,
+    Sample,
+    fill_queue,
+)
+
+#: No burst is shorter, in seconds: a machine that is held up for less makes no single call of it.
+_SHORTEST = 1e-3
+
+#: The part of a burst that a number of calls must take before the number is final.
+_NEARLY = 0.8
+
+#: The number of calls of a burst grows by at most this factor at a time, up to so many calls.
+_GROWTH = 16.0
+_MOST_CALLS = 2**20
+
+#: Seconds for which idle threads of OpenBLAS spin (2^28 cycles) and take a core from the next.
+OPENBLAS_UNREST = 0.2
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How bursts are laid out.
+
+    Attributes
+    ----------
+    burst : float
+        Seconds of work in a burst; a call that takes longer is a burst by itself.
+    rest : float
+        Pause after a burst, as a multiple of its work.
+    rounds : int
+        Bursts of each contender.
+    seconds : float
+        No round starts after this time; bursts become shorter so that all rounds fit.
+    least_rounds : int
+        Rounds that are run in any case.
+    longest_rest : float
+        Bound on a pause, in seconds: after a long burst there is nothing left to recover from.
+    takes : int
+        Measurements behind the blocker whose median is one sample. Where there are several, a
+        burst that looks long enough at first is timed twice, too.
+
+    Examples
+    --------
+    >>> Pace(burst=0.015, rest=4.0).rest_after(0.01)
+    0.04
+    """
+
+    burst: float
+    rest: float
+    rounds: int = 5
+    seconds: float = math.inf
+    least_rounds: int = 1
+    longest_rest: float = 2.0
+    takes: int = 1
+
+    def shortened(self, contenders: int) -> Pace:
+        """Shorten bursts so that all rounds of the contenders fit into `seconds`.
+
+        To find the numbers of calls takes about as long as three rounds.
+
+        Examples
+        --------
+        >>> Pace(burst=0.015, rest=4.0, rounds=3, seconds=0.6).shortened(2).burst
+        0.01
+        """
+        fitting = self.seconds / (contenders * (1 + self.rest) * (self.rounds + 3))
+        return replace(self, burst=min(self.burst, max(_SHORTEST, fitting)))
+
+    def rest_after(self, worked: float, unrest: float = 0.0) -> float:
+        """Pause after `worked` seconds of work, at least until idle threads sleep."""
+        return max(min(self.rest * worked, self.longest_rest), unrest)
+
+
+_BENCHMARK = Pace(burst=0.015, rest=4.0, rounds=7, seconds=10.0, least_rounds=3, takes=3)
+_DEMO = Pace(burst=0.02, rest=4.0, rounds=7)
+
+#: The paces of each user: on CPUs, which throttle sooner, and on other devices. The clock of a
+#: GPU settles while the next candidate of the tuner is compiled.
+PACES: dict[str, tuple[Pace, Pace]] = {
+    "tuner": (
+        Pace(burst=0.012, rest=4.0, rounds=7, seconds=4.0),
+        Pace(burst=0.004, rest=0.5, rounds=7, seconds=4.0),
+    ),
+    "analysis": (Pace(burst=0.01, rest=4.0), Pace(burst=0.01, rest=2.0)),
+    "demo": (_DEMO, _DEMO),
+    "benchmark": (_BENCHMARK, _BENCHMARK),
+}
+
+
+def pace_for(user: str, device_type: str) -> Pace:
+    """The pace of one of `PACES` on a device of a type ("cpu", "gpu" or "accelerator").
+
+    Examples
+    --------
+    >>> pace_for("analysis", "cpu").rest, pace_for("analysis", "gpu").rest
+    (4.0, 2.0)
+    """
+    on_cpu, elsewhere = PACES[user]
+    return on_cpu if device_type == "cpu" else elsewhere
+
+
+class Calls(Contender):
+    """A contender whose calls go through the sets of operands in turn.
+
+    Parameters
+    ----------
+    name : str
+        Key of its timing.
+    calls : sequence of callable
+        One for each set of operands; each starts the work on its set.
+    finish : callable, optional
+        Waits for all calls; by default a call returns when it is done.
+    blocker : Blocker, optional
+        Holds the queue that the calls go to. None times them on the host's clock.
+    launches : int
+        Kernels that a call enqueues, at most.
+    unrest : float
+        Seconds for which idle threads keep cores busy after a call.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        calls: Sequence[Callable[[], object]],
+        finish: Callable[[], object] = lambda: None,
+        *,
+        blocker: Blocker | None = None,
+        launches: int = Contender.launches,
+        unrest: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.blocker = blocker
+        self.launches = launches
+        self.unrest = unrest
+        self._calls = tuple(calls)
+        self._finish = finish
+        self.restart()
+
+    def restart(self) -> None:
+        """Make the next call that of the first set."""
+        # Bursts shorter than a turn would find their operands in the cache if each began anew.
+        self._turn = itertools.cycle(self._calls)
+
+    def enqueue(self, calls: int) -> None:
+        """Start so many calls."""
+        for call in itertools.islice(self._turn, calls):
+            call()
+
+    def finish(self) -> None:
+        """Wait for all of them."""
+        self._finish()
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call of one contender.
+
+    Attributes
+    ----------
+    calls : int
+        Calls in each burst.
+    samples : tuple of float
+        Seconds per call, one for each burst.
+    clock_name : str
+        "host", or "queue filled": without the host's time.
+    """
+
+    calls: int
+    samples: tuple[float, ...]
+    clock_name: str = "host"
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return statistics.median(self.samples)
+
+    def quantile(self, fraction: float) -> float:
+        """Time that `fraction` of the bursts did not exceed."""
+        return float(np.quantile(self.samples, fraction))
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the quartiles, as a part of the median."""
+        return (self.quantile(0.75) - self.quantile(0.25)) / (2 * self.median)
+
+
+class HostBurst:
+    """Calls timed from before the first to after the wait at their end."""
+
+    clock_name = "host"
+
+    def __init__(self, contender: Contender, calls: int, clock: Clock) -> None:
+        self.contender = contender
+        self.calls = calls
+        self._clock = clock
+
+    def sample(self) -> Sample:
+        """Time it once."""
+        elapsed = _elapsed(self.contender, self.calls, self._clock)
+        return Sample(elapsed / self.calls, elapsed)
+
+
+class Bench:
+    """Times contenders in turn; what is known so far can be asked for at any time.
+
+    Parameters
+    ----------
+    pace : Pace
+        Bursts, pauses, rounds.
+    rng : numpy.random.Generator, optional
+        Shuffles the order in every round; without it the order is A B B A A B.
+    clock : Clock, optional
+        Replaced in tests.
+
+    Examples
+    --------
+    >>> bench = Bench(Pace(burst=0.0, rest=0.0, rounds=2))
+    >>> bench.add(Calls("nothing", [lambda: None]))
+    >>> len(bench.run()["nothing"].samples)
+    2
+    """
+
+    def __init__(
+        self, pace: Pace, *, rng: np.random.Generator | None = None, clock: Clock | None = None
+    ) -> None:
+        self._pace = pace
+        self._rng = rng
+        self._clock = clock or Clock()
+        self._contenders: list[Contender] = []
+        self._bursts: list[HostBurst | FilledBurst] = []
+        self._samples: dict[str, list[float]] = {}
+        self._blockers: dict[str, Blocker | None] = {}
+        self._rounds = 0
+
+    def add(self, contender: Contender) -> None:
+        """Let a contender take part; it has been called before, so that nothing is built now."""
+        self._contenders.append(contender)
+        self._samples[contender.name] = []
+        self._blockers[contender.name] = contender.blocker
+
+    def run(
+        self,
+        rounds: int | None = None,
+        *,
+        enough: Callable[[Mapping[str, Timing]], bool] = lambda timings: False,
+        report: Callable[[float], None] = lambda fraction: None,
+    ) -> dict[str, Timing]:
+        """Time every contender once a round.
+
+        Parameters
+        ----------
+        rounds : int, optional
+            By default those of the pace.
+        enough : callable, optional
+            Asked after each round whether what is known suffices.
+        report : callable, optional
+            Told after each burst which part of all bursts it was.
+
+        Returns
+        -------
+        dict of str to Timing
+            By the contenders' names.
+        """
+        rounds = rounds or self._pace.rounds
+        self._pace = replace(self._pace, rounds=rounds).shortened(len(self._contenders) or 1)
+        clock = self._clock
+        self._lay_out()
+        begin = clock.now()
+        for done in range(1, rounds + 1):
+            self._take_turns(lambda: report(1 / (rounds * len(self._bursts))))
+            if enough(self.timings()):
+                break
+            if done >= self._pace.least_rounds and clock.now() - begin >= self._pace.seconds:
+                break
+        return self.timings()
+
+    def timings(self) -> dict[str, Timing]:
+        """What is known so far, of the contenders that had a burst."""
+        return {
+            burst.contender.name: Timing(burst.calls, tuple(taken), burst.clock_name)
+            for burst in self._bursts
+            if (taken := self._samples[burst.contender.name])
+        }
+
+    def _lay_out(self) -> None:
+        """Find what a burst is, of contenders for which that is not yet known."""
+        new = self._contenders[len(self._bursts) :]
+        self._clock.sleep(max((contender.unrest for contender in new), default=0.0))
+        for contender in new:
+            self._bursts.append(self._burst(contender))
+
+    def _burst(self, contender: Contender) -> HostBurst | FilledBurst:
+        pace, clock = self._pace, self._clock
+        calls, elapsed = calibrate(contender, pace, clock)
+        clock.sleep(pace.rest_after(elapsed, contender.unrest))
+        blocker = self._blockers[contender.name]
+        if blocker is not None and elapsed / calls < LONGEST_PRODUCT:
+            filled = fill_queue(contender, calls, blocker, clock, pace.takes)
+            if filled is not None:
+                return filled
+        return HostBurst(contender, calls, clock)
+
+    def _take_turns(self, report: Callable[[], None]) -> None:
+        """A burst of each contender."""
+        order = list(range(len(self._bursts)))
+        if self._rng is not None:
+            self._rng.shuffle(order)
+        elif self._rounds % 2:
+            order.reverse()
+        for index in order:
+            self._take_sample(index)
+            report()
+        self._rounds += 1
+
+    def _take_sample(self, index: int) -> None:
+        contender = self._bursts[index].contender
+        taken = self._samples[contender.name]
+        wanted = len(taken) + 1
+        while len(taken) < wanted:
+            try:
+                sample = self._bursts[index].sample()
+            except QueueNotFilledError:
+                # The samples of a contender are to be of one kind: those that it had are taken
+                # again, once more behind the blocker, then on the host's clock.
+                self._bursts[index] = self._burst(contender)
+                self._blockers[contender.name] = None
+                taken.clear()
+                continue
+            taken.append(sample.seconds)
+            self._clock.sleep(self._pace.rest_after(sample.worked, contender.unrest))
+
+
+def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, float]:
+    """How many calls of a contender, a multiple of its step, make up a burst, and its seconds."""
+    step = contender.step
+    calls, elapsed = step, _burst_seconds(contender, step, pace, clock)
+    # The wait at the end weighs in short bursts, and so does the first call, where threads wake
+    # up: the count is approached from below, and the last burst is nearly one that is wanted.
+    while elapsed < _NEARLY * pace.burst and calls < _MOST_CALLS:
+        growth = min(max(pace.burst / max(elapsed, 1e-9), _NEARLY**-2), _GROWTH)
+        calls = max(calls + step, round(calls * growth / step) * step)
+        clock.sleep(pace.rest_after(elapsed))
+        elapsed = _burst_seconds(contender, calls, pace, clock)
+    if elapsed > pace.burst:
+        shorter = max(step, round(calls * pace.burst / elapsed / step) * step)
+        calls, elapsed = shorter, elapsed * shorter / calls
+    return calls, elapsed
+
+
+def _burst_seconds(contender: Contender, calls: int, pace: Pace, clock: Clock) -> float:
+    """Seconds of a burst; at a careful pace one that looks long enough is timed again.
+
+    The machine may have held it up, which seldom happens twice: a burst that is too short would
+    be taken for a whole one, and a short product for one that the host's clock can time.
+    """
+    elapsed = _elapsed(contender, calls, clock)
+    if pace.takes == 1 or elapsed < _NEARLY * pace.burst:
+        return elapsed
+    clock.sleep(pace.rest_after(elapsed))
+    return min(elapsed, _elapsed(contender, calls, clock))
+
+
+def _elapsed(contender: Contender, calls: int, clock: Clock) -> float:
+    start = clock.now()
+    contender.enqueue(calls)
+    contender.finish()
+    return clock.now() - start
