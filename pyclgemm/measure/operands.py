@@ -271,6 +271,7 @@ def make_operands(
     *,
     trans: tuple[Transposition, Transposition] | None = None,
     host: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    count: int | None = None,
     most_work: int | None = None,
 ) -> Operands:
     """Make the operands of a product, or of a batch, and find out what it must be.
@@ -289,6 +290,8 @@ def make_operands(
         "N", "T" or "C" of A and of B; by default as the layout of the shape says.
     host : tuple of numpy.ndarray, optional
         A and B as they are stored; by default uniform random numbers.
+    count : int, optional
+        Sets; by default as `rotated_sets` gives it.
     most_work : int, optional
         As for `pyclgemm.measure.verify.reference`.
 
@@ -316,7 +319,7 @@ def make_operands(
     out_shape = (*stack, shape.m, shape.n)
     row_bytes = result.itemsize * (shape.n + shape.padding)
     out_bytes = math.prod(out_shape[:-1]) * row_bytes
-    count = rotated_sets(first_a.nbytes + first_b.nbytes + out_bytes, queue.device)
+    count = count or rotated_sets(first_a.nbytes + first_b.nbytes + out_bytes, queue.device)
     sets = []
     for index in range(count):
         a, b = (one if index == 0 else one.copy(queue) for one in (first_a, first_b))
