@@ -61,11 +61,11 @@ class Worker:
         platform = platforms.index(device.platform)
         number = platforms[platform].get_devices().index(device)
         numbers = [platform, number, size, arguments, *([] if waits is None else [waits])]
-        program = [sys.executable, str(_HERE / "session" / "host_worker.py"), str(tree.resolve())]
+        worker = _HERE / "session" / "host_worker.py"
+        self._command = [sys.executable, str(worker), str(tree.resolve()), *map(str, numbers)]
         self._process = subprocess.Popen(
-            [*program, *map(str, numbers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         facts = json.loads(self._answer())
         self.waits: int = facts["waits"]
         self.imported: str = facts["pyclgemm"]
@@ -83,8 +83,7 @@ class Worker:
         assert self._process.stdout is not None
         if line := self._process.stdout.readline():
             return line
-        _, told = self._process.communicate()
-        raise click.ClickException(f"{' '.join(self._process.args)}\n{told.strip()}")
+        raise click.ClickException(f"{' '.join(self._command)} ended")
 
     def close(self) -> None:
         """End the process."""

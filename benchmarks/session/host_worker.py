@@ -9,6 +9,7 @@ and answers each with the seconds that the host took to enqueue these calls.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import sys
@@ -123,4 +124,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(KeyboardInterrupt):
+        main()
