@@ -21,7 +21,7 @@ kernels, making of plans. The host's part depends on the contender:
 
 - ``pyclgemm`` (a plan's call), ``pyclgemm.packed``, ``DenseLayer`` and ``CLBlast`` on a GPU:
   products shorter than 200 us are enqueued behind a kernel that holds the queue, whose own
-  time is subtracted (`benchmarks.session.filled_queue`), so that the host's time is not in it;
+  time is subtracted (`pyclgemm.measure.filled_queue`), so that the host's time is not in it;
   longer ones, which hide it, are timed from the first call of the burst.
 - ``pyclgemm.gemm``: from the first call of the burst, as a user's loop does; the host's time
   of a call, 10 us and more, bounds short products.
@@ -41,6 +41,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -56,16 +57,18 @@ from benchmarks.products.case import Case, parse_shapes
 from benchmarks.products.shapes import SUITE_NAMES, suite_cases
 from benchmarks.reports.results import print_tables, write_results
 from benchmarks.session import command
-from benchmarks.session.burst import Pace
 from benchmarks.session.matrix_suite import SUITE as MATRIX
 from benchmarks.session.matrix_suite import Run, matrix_runs
 from benchmarks.session.session import Session
 from pyclgemm.analysis.ceilings import measure_ceilings
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.host.process import ended_as_by_hand
+from pyclgemm.measure.bench import pace_for
 from pyclgemm.measure.filled_queue import QueueBlocker
 from pyclgemm.problem.precision import DTYPES
 
+#: The same on all devices.
+_PACE = pace_for("benchmark", "gpu")
 #: Seconds that a case of the suite `random` is measured, which has many.
 _RANDOM_SECONDS = 0.5
 
@@ -139,7 +142,7 @@ def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None
     "--seconds-per-case", type=click.FloatRange(min=0.0, min_open=True),
     help="Time for the bursts of a case and their pauses; bursts get shorter, and fewer, at "
     f"least 3, to keep it. [default: {_RANDOM_SECONDS:g} if all is random, else "
-    f"{Pace().seconds:g}]",
+    f"{_PACE.seconds:g}]",
 )  # fmt: skip
 @click.option(
     "--max-seconds", type=click.FloatRange(min=0.0, min_open=True),
@@ -201,11 +204,11 @@ def main(
     command.print_facts(facts, console)
     if seconds_per_case is None:
         all_random = all(case.suite == "random" for run in runs for case in run.cases)
-        seconds_per_case = _RANDOM_SECONDS if all_random else Pace().seconds
+        seconds_per_case = _RANDOM_SECONDS if all_random else _PACE.seconds
     session = Session(
         queue=machine.queue,
         factories=factories,
-        pace=Pace(burst=burst / 1e3, rounds=rounds, seconds=seconds_per_case),
+        pace=replace(_PACE, burst=burst / 1e3, rounds=rounds, seconds=seconds_per_case),
         say=functools.partial(command.warn, console),
         longest_product=max_seconds or (2.0 if suites or not shapes else float("inf")),
         blocker=QueueBlocker(machine.queue) if fills_queue else None,

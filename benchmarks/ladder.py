@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -28,7 +29,6 @@ from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case
 from benchmarks.reports.report import file_stem
 from benchmarks.session import command
-from benchmarks.session.burst import Pace
 from benchmarks.session.environment import now
 from benchmarks.session.session import Factory, Record, Session
 from benchmarks.steps.compiled import Figures, compile_ladder, read_compiled
@@ -41,6 +41,7 @@ from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.families.validity import violations
 from pyclgemm.host.process import ended_as_by_hand
+from pyclgemm.measure.bench import Pace, pace_for
 from pyclgemm.measure.filled_queue import QueueBlocker
 
 ALPHA, BETA = 1.5, 0.5
@@ -48,6 +49,9 @@ ALPHA, BETA = 1.5, 0.5
 _SIZES = {True: 1024, False: 4096}  # on a CPU, elsewhere
 
 _FILE_WIDTH = 140
+
+#: The same on all devices.
+_PACE = pace_for("benchmark", "gpu")
 
 _EXAMPLES = """\b
 Examples:
@@ -129,7 +133,7 @@ def _measure(
         blocker=None if machine.on_cpu else QueueBlocker(machine.queue),
         own=(*climbing, *OWN_RIVALS),
     )
-    case = Case(size, size, size, "ladder", alpha=ALPHA, beta=BETA)
+    case = Case(size, size, size, suite="ladder", alpha=ALPHA, beta=BETA)
     with command.progress_bar(console) as progress:
         task = progress.add_task("checking, then measuring", total=1.0)
         try:
@@ -153,7 +157,7 @@ def _measure(
     help="Bursts of each step; fewer, at least 3, where they are long.",
 )  # fmt: skip
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.0, min_open=True), default=Pace().seconds,
+    "--seconds", type=click.FloatRange(min=0.0, min_open=True), default=_PACE.seconds,
     show_default=True, help="Time for all bursts and their pauses, about.",
 )  # fmt: skip
 @click.option("--clblast", "clblast_path", metavar="PATH", help="CLBlast's shared library.")
@@ -210,7 +214,7 @@ def main(
     failures: list[str] = []
     beside: dict[str, str] = {}
     if machine:
-        pace = Pace(rounds=rounds, seconds=seconds)
+        pace = replace(_PACE, rounds=rounds, seconds=seconds)
         session, beside = _measure(machine, steps, size, pace, clblast_path, console)
         records, failures = session.records, session.failures
         if not records:

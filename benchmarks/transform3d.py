@@ -14,7 +14,6 @@ tensor read once and written once at the bandwidth of a large copy, measured in 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,14 +24,14 @@ from rich.progress import track
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.mra.cases import Data, Size, copy_bandwidth, disagreements, elapsed
+from benchmarks.mra.cases import Data, Size, copy_bandwidth, disagreements
 from benchmarks.mra.report import Repetition, speed_table, write_results
 from benchmarks.mra.rivals import rivals
 from benchmarks.session import command
 from pyclgemm.errors import PyclgemmError, UnsupportedError
 from pyclgemm.host.process import ended_as_by_hand
-from pyclgemm.measure.filled_queue import Blocker, QueueBlocker
-from pyclgemm.measure.timing import Work
+from pyclgemm.measure.bench import Bench, Pace
+from pyclgemm.measure.filled_queue import Blocker, Contender, QueueBlocker
 from pyclgemm.mra.choice import LEVELS
 from pyclgemm.mra.tensors import MOST_EXTENT
 from pyclgemm.mra.transform import plan_transform3d
@@ -71,42 +70,32 @@ def measure(
 ) -> list[Repetition]:
     """Time levels and rivals of one size in turn, and print a line for each repetition.
 
-    Parameters
-    ----------
-    data : Data
-        Tensors and matrix.
-    levels : sequence of str
-        Those that this device can run.
-    tasks, repetitions : int
-        Transforms in a repetition, and repetitions of each.
-    blocker : Blocker or None
-        Holds the queue of a GPU.
-    console : Console
-        Where lines go.
-    bandwidth : float
-        Bytes a second that the device copies.
+    A repetition is `tasks` transforms. `blocker` holds the queue of a GPU; `bandwidth` is that of
+    a copy, in bytes a second.
     """
     tensors, out = data.sets[0]
-    works: dict[str, Work] = {level: data.work(level, blocker) for level in levels}
-    techniques = {
-        level: plan_transform3d(
-            data.queue, tensors, data.matrix, level=level, out=out
-        ).choice.technique
-        for level in levels
-    }
-    for name, work in rivals(data, lambda text: console.print(text, style="yellow")).items():
-        works[name], techniques[name] = work, name
-    for work in works.values():  # whatever is built or found out at first use
-        work(1)
-        work(tasks)
+    contenders: list[Contender] = []
+    techniques = {}
+    for level in levels:
+        contenders.append(data.contender(level, blocker if tasks > 1 else None))
+        plan = plan_transform3d(data.queue, tensors, data.matrix, level=level, out=out)
+        techniques[level] = plan.choice.technique
+    contenders += rivals(data, lambda text: console.print(text, style="yellow"))
+    # A burst of no length is as many calls as a contender makes at least.
+    pace = Pace(burst=0.0, rest=_PAUSE, rounds=repetitions, longest_rest=_LONGEST_PAUSE)
+    bench = Bench(pace)
+    for contender in contenders:
+        contender.step *= max(1, round(tasks / contender.step))
+        contender.enqueue(contender.step)  # whatever is built at first use
+        contender.finish()
+        bench.add(contender)
     measured = []
     for number in range(repetitions):
-        for name, work in works.items():
-            seconds = elapsed(work, tasks)
-            one = Repetition(name, techniques[name], data.size, number, seconds / tasks)
+        for name, timing in bench.run(1).items():
+            technique = techniques.get(name, name)
+            one = Repetition(name, technique, data.size, number, timing.samples[-1])
             console.print(one.line(bandwidth), highlight=False, soft_wrap=True)
             measured.append(one)
-            time.sleep(min(_PAUSE * seconds, _LONGEST_PAUSE))
     return measured
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 import pyclgemm
 from benchmarks.contenders.clblast import CLBlast
-from benchmarks.products.operands import Operands, OperandSet, turned
-from benchmarks.session.burst import Contender
+from benchmarks.products.operands import Operands, padded, turned
 from pyclgemm.codegen.config import Config
 from pyclgemm.device.traits import traits_of
-from pyclgemm.measure.filled_queue import Blocker
-from pyclgemm.measure.timing import in_turn
+from pyclgemm.measure.bench import OPENBLAS_UNREST, Calls
+from pyclgemm.measure.filled_queue import Contender
 from pyclgemm.problem.precision import Precision, resolve_precision
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.overrides import Inquiry, choose, product_of
@@ -47,7 +46,7 @@ NAMES = (
 _OWN_LAUNCHES, _CLBLAST_LAUNCHES = 3, 5
 
 
-class CheckedContender(Contender, Protocol):
+class CheckedContender(Contender):
     """A contender whose result can be checked.
 
     Attributes
@@ -59,37 +58,23 @@ class CheckedContender(Contender, Protocol):
     """
 
     precision: Precision
-    bias: NDArray[Any] | None
+    bias: NDArray[Any] | None = None
 
     def poison(self) -> None:
         """Fill the result of the first set with NaN; the next call is for it."""
+        raise NotImplementedError
 
     def result(self) -> NDArray[Any]:
         """Copy the result of the first set to the host."""
+        raise NotImplementedError
 
 
-class DeviceContender:
+class DeviceContender(Calls, CheckedContender):
     """Calls on one OpenCL queue, in a cycle over the sets of operands.
 
-    Parameters
-    ----------
-    name : str
-        One of `NAMES`.
-    operands : Operands
-        What the calls work on.
-    calls : sequence of callable
-        One for each set; each enqueues the product of its set.
-    precision : Precision, optional
-        How it multiplies, if not as was asked for.
-    bias : ndarray, optional
-        As for `CheckedContender`.
-    launches : int, optional
-        As for `Contender`.
+    Each of `calls` enqueues the product of its set; where `held`, short ones are timed behind the
+    blocker of `operands`. `precision` replaces the one that was asked for.
     """
-
-    step = 1
-    unrest = 0.0
-    blocker: Blocker | None = None
 
     def __init__(
         self,
@@ -99,50 +84,42 @@ class DeviceContender:
         *,
         precision: Precision | None = None,
         bias: NDArray[Any] | None = None,
-        launches: int | None = None,
+        held: bool = True,
+        launches: int = _OWN_LAUNCHES,
     ) -> None:
-        self.name = name
-        self.launches = launches
+        blocker = operands.blocker if held else None
+        super().__init__(name, calls, operands.queue.finish, blocker=blocker, launches=launches)
         self.precision = precision or operands.arithmetic.precision
         self.bias = bias
         self._operands = operands
-        self._calls = tuple(calls)
-        self._next_calls = in_turn(self._calls)
         # On a CPU NumPy is the contender, each of whose calls ends with the result in hand.
-        self.waits_for_each = bool(operands.queue.device.type & cl.device_type.CPU)
+        on_cpu = bool(operands.queue.device.type & cl.device_type.CPU)
+        self.waits_for_each = on_cpu and blocker is None
 
     def enqueue(self, calls: int) -> None:
         """Enqueue so many products; on a CPU device, wait for each before the next."""
-        for call in self._next_calls(calls):
-            call()
-            if self.waits_for_each:
-                # Not finish(), in which Intel's runtime puts the caller to work, too.
-                cl.enqueue_marker(self._operands.queue).wait()
-
-    def enqueue_ahead(self, calls: int) -> None:
-        """Enqueue so many products, without any wait."""
-        for call in self._next_calls(calls):
-            call()
-
-    def finish(self) -> None:
-        """Wait for the queue."""
-        self._operands.queue.finish()
+        if not self.waits_for_each:
+            super().enqueue(calls)
+            return
+        for _ in range(calls):
+            super().enqueue(1)
+            # Not finish(), in which Intel's runtime puts the caller to work, too.
+            cl.enqueue_marker(self._operands.queue).wait()
 
     def poison(self) -> None:
         """Fill the result of the first set with NaN; the next call is for it."""
         self._operands.poison()
-        self._next_calls = in_turn(self._calls)
+        self.restart()
 
     def result(self) -> NDArray[Any]:
         """Copy the result of the first set to the host."""
         return self._operands.result()
 
 
-def _scaling(operands: Operands, one: OperandSet) -> dict[str, Any]:
+def _scaling(operands: Operands, out: Any) -> dict[str, Any]:
     """Arguments of this library's functions for ``alpha A B + beta C``, in place."""
     case = operands.case
-    addend = {"c": one.device_out, "beta": case.beta} if case.beta else {}
-    return {"alpha": case.alpha, **addend}
+    return {"alpha": case.alpha, **({"c": out, "beta": case.beta} if case.beta else {})}
 
 
 def plan_contender(
@@ -155,25 +132,18 @@ def plan_contender(
 
     `config` and `precision` replace those that the library or `operands` would give.
     """
-    case, first = operands.case, operands.sets[0]
+    case = operands.case
+    a, b, out = operands.sets[0]
     precision = precision or operands.arithmetic.precision
     plan = pyclgemm.plan(
-        operands.queue, first.device_a, first.device_b, out=first.device_out,
-        trans_a=case.trans_a, trans_b=case.trans_b,
-        precision=precision.name, config=config, **_scaling(operands, first),
+        operands.queue, a, b, out=out, trans_a=case.trans_a, trans_b=case.trans_b,
+        precision=precision.name, config=config, **_scaling(operands, out),
     )  # fmt: skip
-    return DeviceContender(
-        name, operands,
-        [
-            functools.partial(
-                plan, one.device_a, one.device_b, one.device_out if case.beta else None,
-                out=one.device_out, add_event=False,
-            )
-            for one in operands.sets
-        ],
-        precision=precision,
-        launches=_OWN_LAUNCHES,
-    )  # fmt: skip
+    calls = [
+        functools.partial(plan, a, b, out if case.beta else None, out=out, add_event=False)
+        for a, b, out in operands.sets
+    ]
+    return DeviceContender(name, operands, calls, precision=precision)
 
 
 def mma_contender(operands: Operands) -> DeviceContender:
@@ -181,7 +151,8 @@ def mma_contender(operands: Operands) -> DeviceContender:
     _refuse_batch(MMA, operands)
     case, arithmetic = operands.case, operands.arithmetic
     inquiry = Inquiry(
-        case.m, case.n, case.k, arithmetic.dtype, "NT"[case.trans_a], "NT"[case.trans_b],
+        case.m, case.n, case.k, arithmetic.dtype,
+        "T" if case.trans_a else "N", "T" if case.trans_b else "N",
         precision=arithmetic.precision.name, result_dtype=arithmetic.result_dtype,
     )  # fmt: skip
     problem, traits = product_of(inquiry).problem, traits_of(operands.queue.device)
@@ -199,61 +170,52 @@ def queued_contender(operands: Operands) -> DeviceContender:
 def gemm_contender(operands: Operands) -> DeviceContender:
     """Call ``pyclgemm.gemm`` with the result's array given, the host's time included."""
     case = operands.case
-
     function = pyclgemm.gemm if case.batch is None else pyclgemm.gemm_batched
-
-    def call(one: OperandSet) -> Callable[[], object]:
-        return functools.partial(
-            function, operands.queue, one.device_a, one.device_b, out=one.device_out,
-            trans_a=case.trans_a, trans_b=case.trans_b,
-            precision=operands.arithmetic.precision.name, **_scaling(operands, one),
-        )  # fmt: skip
-
-    return DeviceContender(GEMM, operands, [call(one) for one in operands.sets])
+    calls = [
+        functools.partial(
+            function, operands.queue, a, b, out=out, trans_a=case.trans_a, trans_b=case.trans_b,
+            precision=operands.arithmetic.precision.name, **_scaling(operands, out),
+        )
+        for a, b, out in operands.sets
+    ]  # fmt: skip
+    return DeviceContender(GEMM, operands, calls, held=False)
 
 
 def packed_contender(operands: Operands) -> DeviceContender:
     """Call a plan with the second operand packed before, for each set its own."""
     _refuse_batch(PACKED, operands)
-    queue, first = operands.queue, operands.sets[0]
-    precision = operands.arithmetic.precision.name
+    case, queue, precision = operands.case, operands.queue, operands.arithmetic.precision.name
     packed = [
-        pyclgemm.pack(queue, _weight(operands, one), precision=precision) for one in operands.sets
+        pyclgemm.pack(queue, b.T if case.trans_b else b, precision=precision)
+        for _, b, _ in operands.sets
     ]
+    a, _, out = operands.sets[0]
     plan = pyclgemm.plan(
-        queue, first.device_a, packed[0], out=first.device_out, trans_a=operands.case.trans_a,
-        precision=precision,
+        queue, a, packed[0], out=out, trans_a=case.trans_a, precision=precision
     )  # fmt: skip
-    return DeviceContender(
-        PACKED, operands,
-        [
-            functools.partial(plan, one.device_a, weight, out=one.device_out, add_event=False)
-            for one, weight in zip(operands.sets, packed, strict=True)
-        ],
-        launches=_OWN_LAUNCHES,
-    )  # fmt: skip
+    calls = [
+        functools.partial(plan, a, weight, out=out, add_event=False)
+        for (a, _, out), weight in zip(operands.sets, packed, strict=True)
+    ]
+    return DeviceContender(PACKED, operands, calls)
 
 
-def layer_contender(operands: Operands, planned: bool = True) -> DeviceContender:
-    """Call a `DenseLayer` with bias and ReLU, for each set its own weight: its plan, or itself."""
+def layer_contender(operands: Operands) -> DeviceContender:
+    """Call the plan of a `DenseLayer` with bias and ReLU, for each set with its own weight."""
     _refuse_batch(LAYER, operands)
-    bias = operands.bias.device.reshape(operands.case.n)
+    case = operands.case
 
-    def call(one: OperandSet) -> Callable[[], object]:
+    def call(a: Any, b: Any, out: Any) -> Callable[[], object]:
         layer = pyclgemm.DenseLayer(
-            operands.queue, _weight(operands, one), bias, "relu",
+            operands.queue, b.T if case.trans_b else b, operands.device_bias, "relu",
             precision=operands.arithmetic.precision.name,
         )  # fmt: skip
-        x = one.device_a.T if operands.case.trans_a else one.device_a
-        if not planned:
-            return functools.partial(layer, x, out=one.device_out)
-        ready = layer.plan(x, out=one.device_out)
-        return functools.partial(ready, x, layer.weight, out=one.device_out, add_event=False)
+        x = a.T if case.trans_a else a
+        ready = layer.plan(x, out=out)
+        return functools.partial(ready, x, layer.weight, out=out, add_event=False)
 
-    return DeviceContender(
-        LAYER, operands, [call(one) for one in operands.sets], bias=operands.bias.host[0],
-        launches=_OWN_LAUNCHES,
-    )  # fmt: skip
+    calls = [call(*one) for one in operands.sets]
+    return DeviceContender(LAYER, operands, calls, bias=operands.bias)
 
 
 def _refuse_batch(name: str, operands: Operands) -> None:
@@ -261,19 +223,15 @@ def _refuse_batch(name: str, operands: Operands) -> None:
         raise ValueError(f"{name} is for single products")
 
 
-def _weight(operands: Operands, one: OperandSet) -> Any:
-    return one.device_b.T if operands.case.trans_b else one.device_b
-
-
 def clblast_contender(library: CLBlast, operands: Operands) -> DeviceContender:
     """Call CLBlast through ctypes, the arguments converted before; it knows types alone."""
     case = operands.case
     calls = [
         library.prepare(
-            operands.queue, one.device_a, one.device_b, one.device_out,
-            trans_a=case.trans_a, trans_b=case.trans_b, alpha=case.alpha, beta=case.beta,
+            operands.queue, a, b, out, trans_a=case.trans_a, trans_b=case.trans_b,
+            alpha=case.alpha, beta=case.beta,
         )
-        for one in operands.sets
+        for a, b, out in operands.sets
     ]  # fmt: skip
     dtype = operands.arithmetic.dtype
     precision = resolve_precision("F16_F16_F16" if dtype == "float16" else None, dtype)
@@ -282,54 +240,44 @@ def clblast_contender(library: CLBlast, operands: Operands) -> DeviceContender:
     )
 
 
-class NumpyContender:
+class NumpyContender(Calls, CheckedContender):
     """``numpy.matmul`` into an array of its own, with the BLAS that NumPy came with.
 
-    It has no alpha and beta: the product alone is timed, and `result` adds what is missing.
+    It has no alpha and beta: the product alone is timed, and `result` adds what is missing. On a
+    CPU each set has matrices of its own, as it has on the device.
     """
 
-    name = NUMPY
-    step = 1
-    launches = None
-    blocker: Blocker | None = None
-    #: OpenBLAS lets its idle threads spin for 2^28 cycles before they sleep.
-    unrest = 0.2
-
     def __init__(self, operands: Operands) -> None:
-        dtype = operands.arithmetic.dtype
+        dtype, case = operands.arithmetic.dtype, operands.case
         if dtype in ("float16", "bfloat16", "int8"):
             raise ValueError(f"NumPy multiplies {dtype} without a BLAS")
-        self._case = case = operands.case
-        self._addend = operands.sets[0].out.host
         self.precision = operands.arithmetic.plain
-        self.bias: NDArray[Any] | None = None
-        # Copies, because memory that nobody has written to costs the first call dear.
-        self._products = [
-            (
-                turned(one.a.host, case.trans_a),
-                turned(one.b.host, case.trans_b),
-                one.out.host_base.copy()[..., : case.n],
-            )
-            for one in operands.sets
+        self._operands = operands
+        # Written to, because memory that nobody has written to costs the first call dear.
+        blank = np.zeros((*case.stack, case.m, case.n), operands.arithmetic.result_dtype)
+        matrices = [*operands.host, blank]
+        on_cpu = bool(operands.queue.device.type & cl.device_type.CPU)
+        copies = [
+            [padded(matrix, case.padding)[..., : matrix.shape[-1]] for matrix in matrices]
+            for _ in range(len(operands.sets) if on_cpu else 1)
         ]
-        self._next_products = in_turn(self._products)
-
-    def enqueue(self, calls: int) -> None:
-        """Compute so many products."""
-        for a, b, out in self._next_products(calls):
-            np.matmul(a, b, out=out)
-
-    def finish(self) -> None:
-        """Nothing to wait for."""
+        self.products = [
+            (turned(a, case.trans_a), turned(b, case.trans_b), out) for a, b, out in copies
+        ]
+        calls = [functools.partial(np.matmul, a, b, out=out) for a, b, out in self.products]
+        super().__init__(NUMPY, calls, unrest=OPENBLAS_UNREST)
 
     def poison(self) -> None:
         """Fill the result of the first set with NaN; the next call is for it."""
-        self._products[0][2].fill(np.nan)
-        self._next_products = in_turn(self._products)
+        self.products[0][2].fill(np.nan)
+        self.restart()
 
     def result(self) -> NDArray[Any]:
         """Give the result of the first set."""
-        product = self._products[0][2]
-        if not self._case.is_scaled:
+        product, case = self.products[0][2], self._operands.case
+        if not case.is_scaled:
             return product
-        return np.asarray(self._case.alpha * product + self._case.beta * self._addend)
+        scaled = case.alpha * product
+        if self._operands.addend is not None:
+            scaled += case.beta * self._operands.addend[..., : case.n]
+        return np.asarray(scaled)

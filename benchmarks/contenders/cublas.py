@@ -13,7 +13,6 @@ import pyopencl as cl
 from benchmarks.contenders.contenders import CUBLAS, CUBLAS_LAYER, CUBLAS_STREAM
 from benchmarks.contenders.torch_products import TorchProducts
 from benchmarks.products.operands import Operands
-from pyclgemm.measure.filled_queue import Blocker
 
 #: A CUDA graph holds calls for about this many seconds, so that replaying it costs nothing.
 _GRAPH_SECONDS = 0.002
@@ -86,40 +85,44 @@ def describe_cublas(torch: Any) -> str:
     )
 
 
+def capture(torch: Any, run: Callable[[], None]) -> Any:
+    """Capture what `run` launches in a CUDA graph; it has run before."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # libraries set themselves up for a stream outside the capture
+        run()
+        torch.cuda.synchronize()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph
+
+
 class CublasContender(TorchProducts):
     """Products captured in a CUDA graph, of which a replay launches many.
 
     An eager call costs the host about 10 us, more than a small product takes.
     """
 
-    launches = None
-    blocker: Blocker | None = None
-
     def __init__(self, torch: Any, index: int, operands: Operands, *, layer: bool = False) -> None:
         super().__init__(torch, index, operands, layer=layer)
         self.name = CUBLAS_LAYER if layer else CUBLAS
         with torch.cuda.device(index):
-            self._graph = self._capture()
+            self.step = self._calls_of_a_graph()
+            self._graph = capture(torch, lambda: self._run(self.step))
 
-    def _capture(self) -> Any:
-        torch = self._torch
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # libraries set themselves up outside the capture
-            self._run(len(self._products) + 2)
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            self._run(len(self._products))
-            torch.cuda.synchronize()
-            seconds = time.perf_counter() - start
-        torch.cuda.current_stream().wait_stream(stream)
-        passes = max(1, int(_GRAPH_SECONDS / max(seconds, 1e-9)))
-        passes = min(passes, max(1, _LONGEST_GRAPH // len(self._products)))
-        self.step = passes * len(self._products)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._run(self.step)
-        return graph
+    def _calls_of_a_graph(self) -> int:
+        """A multiple of the number of sets, by the time that a call takes."""
+        torch, sets = self._torch, len(self._products)
+        self._run(sets + 2)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        self._run(sets)
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - start
+        passes = int(_GRAPH_SECONDS / max(seconds, 1e-9))
+        return sets * max(1, min(passes, _LONGEST_GRAPH // sets))
 
     def enqueue(self, calls: int) -> None:
         """Replay the graph until at least so many products are started."""
@@ -135,19 +138,14 @@ class CublasStreamContender(TorchProducts):
     """
 
     name = CUBLAS_STREAM
-    step = 1
     launches = _STREAM_LAUNCHES
 
     def __init__(self, torch: Any, index: int, operands: Operands) -> None:
         super().__init__(torch, index, operands)
-        self.blocker: Blocker | None = StreamBlocker(torch, index)
+        self.blocker = StreamBlocker(torch, index) if operands.blocker else None
 
     def enqueue(self, calls: int) -> None:
         """Launch so many products."""
-        self.enqueue_ahead(calls)
-
-    def enqueue_ahead(self, calls: int) -> None:
-        """The same: torch waits for none of them."""
         with self._torch.cuda.device(self._index):
             self._run(calls)
 

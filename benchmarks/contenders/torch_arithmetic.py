@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.products.arithmetic import Arithmetic
+from benchmarks.products.case import Case
 from pyclgemm.problem.precision import Precision, is_complex, resolve_precision
 
 #: NumPy's types that torch does not take from it, and those of as many bytes that it does.
@@ -58,24 +59,20 @@ def torch_arithmetic(arithmetic: Arithmetic) -> TorchArithmetic:
     return TorchArithmetic(precision, flags, _plain)
 
 
-def check_layer(arithmetic: Arithmetic) -> None:
-    """Raise ValueError if torch has no product with bias and ReLU in an arithmetic."""
-    if arithmetic.result_dtype != arithmetic.dtype or is_complex(arithmetic.dtype):
+def check_supported(case: Case, arithmetic: Arithmetic, *, layer: bool) -> None:
+    """Raise ValueError if torch has no such product, with bias and ReLU if it is for a layer."""
+    plain = arithmetic.dtype == arithmetic.result_dtype
+    if case.batch is not None and (layer or not plain):
+        raise ValueError(f"torch has no batch of {arithmetic}{' with bias and ReLU' * layer}")
+    if layer and (not plain or is_complex(arithmetic.dtype)):
         raise ValueError(f"torch has no bias and ReLU in the product of {arithmetic}")
-
-
-def check_scaling(arithmetic: Arithmetic) -> None:
-    """Raise ValueError if torch has no ``alpha A B + beta C`` in place in an arithmetic."""
-    if arithmetic.result_dtype != arithmetic.dtype:
+    if case.is_scaled and not plain:
         raise ValueError(f"torch has no alpha and beta in the product of {arithmetic}")
-
-
-def check_sizes(arithmetic: Arithmetic, m: int, n: int, k: int) -> None:
-    """Raise ValueError if torch does not multiply matrices of these sizes."""
-    if arithmetic.dtype == "int8" and (m <= _INT8_ROWS or n % _INT8_STEP or k % _INT8_STEP):
+    steps = case.n % _INT8_STEP or case.k % _INT8_STEP
+    if arithmetic.dtype == "int8" and (case.m <= _INT8_ROWS or steps):
         raise ValueError(
             f"torch._int_mm takes m above {_INT8_ROWS} and multiples of {_INT8_STEP} as n and k, "
-            f"not {m} x {n} x {k}"
+            f"not {case.m} x {case.n} x {case.k}"
         )
 
 

@@ -4,68 +4,60 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.contenders.contenders import CheckedContender
 from benchmarks.contenders.torch_arithmetic import (
-    check_layer,
-    check_scaling,
-    check_sizes,
+    check_supported,
     from_torch,
     set_flags,
     to_torch,
     torch_arithmetic,
 )
-from benchmarks.products.operands import Matrix, Operands
+from benchmarks.products.operands import Operands, padded
 
 
-class TorchProducts:
+class TorchProducts(CheckedContender):
     """A case's product on each of its sets in turn, by cuBLAS; subclasses say how it is launched.
 
     With `layer`, a bias and ReLU are applied too, by cuBLASLt's epilogue. B of int8, which torch
     wants in columns, is stored so before. ValueError is raised if torch has no such product.
     """
 
-    unrest = 0.0
-
     def __init__(self, torch: Any, index: int, operands: Operands, *, layer: bool = False) -> None:
         self._torch, self._index = torch, index
-        case, arithmetic = operands.case, operands.arithmetic
-        check_sizes(arithmetic, case.m, case.n, case.k)
-        plain = arithmetic.dtype == arithmetic.result_dtype
-        if case.batch is not None and (layer or not plain):
-            raise ValueError(f"torch has no batch of {arithmetic}{' with bias and ReLU' * layer}")
-        if layer:
-            check_layer(arithmetic)
-        if case.is_scaled:
-            check_scaling(arithmetic)
-        self._case = case
-        self._addend = operands.sets[0].out.host_base
+        self._case, arithmetic = operands.case, operands.arithmetic
+        check_supported(self._case, arithmetic, layer=layer)
         self._how = torch_arithmetic(arithmetic)
         self._result_dtype = arithmetic.result_dtype
+        self._addend = operands.addend
+        self._device = f"cuda:{index}"
         self.precision = self._how.precision
-        self.bias: NDArray[Any] | None = operands.bias.host[0] if layer else None
-        device = f"cuda:{index}"
-        self._bias = to_torch(torch, operands.bias.host_base[0], device) if layer else None
+        self.bias = operands.bias if layer else None
+        self._bias = to_torch(torch, operands.bias, self._device) if layer else None
+        self._products = self._make_products(operands)
+        set_flags(torch, self._how)
 
-        copied: dict[int, Any] = {}
-
-        def copy(matrix: Matrix) -> Any:
-            number = id(matrix.host_base)
-            if number in copied:  # sets share the host's matrices
-                tensor = copied[number].clone()
-            else:
-                tensor = to_torch(torch, matrix.host_base, device)
-                copied[number] = tensor
-            return tensor[..., : matrix.columns]
-
-        self._products = []
-        for one in operands.sets:
-            a, b = copy(one.a), copy(one.b)
+    def _make_products(self, operands: Operands) -> list[tuple[Any, Any, Any]]:
+        """The matrices of each set, with the padding between rows that OpenCL's have."""
+        case = operands.case
+        out = np.zeros((*case.stack, case.m, case.n), self._result_dtype)
+        matrices = (*operands.host, out if self._addend is None else self._addend[:, : case.n])
+        bases = [
+            to_torch(self._torch, padded(matrix, case.padding), self._device) for matrix in matrices
+        ]
+        products = []
+        for _ in operands.sets:
+            a, b, out = (
+                base.clone()[..., : matrix.shape[-1]]
+                for base, matrix in zip(bases, matrices, strict=True)
+            )
             b = b.mT if case.trans_b else b
             if self._how.b_in_columns:
                 b = b.T.contiguous().T
-            self._products.append((a.mT if case.trans_a else a, b, copy(one.out)))
-        set_flags(torch, self._how)
+            products.append((a.mT if case.trans_a else a, b, out))
+        return products
 
     def _run(self, calls: int) -> None:
         for index in range(calls):
@@ -88,8 +80,8 @@ class TorchProducts:
         A result that is added to gets the numbers again that it had at first.
         """
         out = self._products[0][2]
-        if self._case.beta:
-            addend = to_torch(self._torch, self._addend, f"cuda:{self._index}")
+        if self._addend is not None:
+            addend = to_torch(self._torch, self._addend, self._device)
             out.copy_(addend[:, : self._case.n])
             return
         out.fill_(-1 if self._result_dtype == "int32" else float("nan"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,9 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from pyclgemm.measure.filled_queue import Blocker
-from pyclgemm.measure.timing import Work, rotated_sets, timed_in_turn, timed_work
+from pyclgemm.measure.bench import Calls, HostBurst
+from pyclgemm.measure.filled_queue import Blocker, Clock
+from pyclgemm.measure.operands import rotated_sets
 from pyclgemm.mra.transform import plan_transform3d
 
 #: Bytes of a buffer that is copied to find the bandwidth; no cache holds it.
@@ -90,15 +92,17 @@ class Data:
         )
         return np.asarray(out.get())
 
-    def work(self, level: str | None, blocker: Blocker | None) -> Work:
-        """Work of the timers: transforms of the sets in turn, by a level."""
+    def contender(self, level: str, blocker: Blocker | None) -> Calls:
+        """Transforms of the sets in turn, by a level."""
         tensors, out = self.sets[0]
         plan = plan_transform3d(self.queue, tensors, self.matrix, level=level, out=out)
-
-        def run(tensors: cl_array.Array, out: cl_array.Array) -> None:
-            plan(tensors, self.matrix, out=out, add_event=False)
-
-        return timed_in_turn(run, self.sets, self.queue.finish, blocker, (self.matrix,))
+        for array in itertools.chain(*self.sets, [self.matrix]):
+            array.finish()  # each launch would wait again for events of the past
+        calls = [
+            functools.partial(plan, tensors, self.matrix, out=out, add_event=False)
+            for tensors, out in self.sets
+        ]
+        return Calls(level, calls, self.queue.finish, blocker=blocker)
 
 
 def difference(result: NDArray[Any], reference: NDArray[Any]) -> float:
@@ -141,17 +145,9 @@ def copy_bandwidth(queue: cl.CommandQueue) -> float:
     for buffer in buffers:
         cl.enqueue_fill_buffer(queue, buffer, np.float32(0.5), 0, size // 4 * 4)
 
-    def enqueue(count: int) -> None:
-        for _ in range(count):
-            cl.enqueue_copy(queue, buffers[1], buffers[0])
-
-    work = timed_work(enqueue, queue.finish, None)
-    work(2)
-    return 2 * size * _COPIES / min(elapsed(work, _COPIES) for _ in range(_COPIES))
-
-
-def elapsed(work: Work, count: int) -> float:
-    """Seconds of so much work, by its own clock if it has one."""
-    start = time.perf_counter()
-    told = work(count)
-    return time.perf_counter() - start if told is None else told
+    copy = functools.partial(cl.enqueue_copy, queue, buffers[1], buffers[0])
+    copies = Calls("copy", [copy], queue.finish)
+    copies.enqueue(2)
+    copies.finish()
+    burst = HostBurst(copies, _COPIES, Clock())
+    return float(2 * size / min(burst.sample().seconds for _ in range(_COPIES)))

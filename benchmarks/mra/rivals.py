@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import time
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from numpy.typing import NDArray
 
-from benchmarks.contenders.cublas import CublasUnavailableError, find_torch_device
+from benchmarks.contenders.cublas import CublasUnavailableError, capture, find_torch_device
 from benchmarks.mra.cases import Data, difference
-from pyclgemm.measure.timing import Work, in_turn
+from pyclgemm.measure.bench import Calls
+from pyclgemm.measure.filled_queue import Contender
 
 _EINSUM = "nabc,ax,by,cz->nxyz"
 
@@ -22,7 +24,7 @@ _TOLERANCES = {"float64": 1e-10, "float32": 1e-4}
 _GRAPH_CALLS = 8
 
 
-def rivals(data: Data, say: Callable[[str], None]) -> dict[str, Work]:
+def rivals(data: Data, say: Callable[[str], None]) -> list[Contender]:
     """What else computes the transforms here, each checked; `say` is told what is left out."""
     if data.queue.device.type & cl.device_type.CPU:
         return _numpy_rivals(data)
@@ -30,32 +32,33 @@ def rivals(data: Data, say: Callable[[str], None]) -> dict[str, Work]:
         torch, index = find_torch_device(data.queue.device)
     except CublasUnavailableError as error:
         say(f"no torch: {error}")
-        return {}
+        return []
     return _torch_rivals(torch, index, data)
 
 
-def _numpy_rivals(data: Data) -> dict[str, Work]:
+def _numpy_rivals(data: Data) -> list[Contender]:
     matrix = data.host_matrix
     n, k = data.size.count, data.size.extent
-    # Tensors and room for a result; as many as the device rotates among.
-    next_sets = in_turn([(data.host.copy(), data.host.copy()) for _ in data.sets])
     second = np.empty_like(data.host)
 
-    def einsum(count: int) -> None:
-        for tensors, _ in next_sets(count):
-            np.einsum(_EINSUM, tensors, matrix, matrix, matrix, optimize=True)
+    def einsum(tensors: NDArray[Any], first: NDArray[Any]) -> None:
+        np.einsum(_EINSUM, tensors, matrix, matrix, matrix, optimize=True)
 
-    def matmul(count: int) -> None:
+    def matmul(tensors: NDArray[Any], first: NDArray[Any]) -> None:
         """No element is moved: each dimension is contracted where it lies."""
-        for tensors, first in next_sets(count):
-            np.matmul(tensors.reshape(-1, k), matrix, out=first.reshape(-1, k))
-            np.matmul(matrix.T, first.reshape(n * k, k, k), out=second.reshape(n * k, k, k))
-            np.matmul(matrix.T, second.reshape(n, k, k * k), out=first.reshape(n, k, k * k))
+        np.matmul(tensors.reshape(-1, k), matrix, out=first.reshape(-1, k))
+        np.matmul(matrix.T, first.reshape(n * k, k, k), out=second.reshape(n * k, k, k))
+        np.matmul(matrix.T, second.reshape(n, k, k * k), out=first.reshape(n, k, k * k))
 
-    return {"numpy.einsum": einsum, "numpy.matmul": matmul}
+    # Tensors and room for a result; as many as the device rotates among.
+    sets = [(data.host.copy(), data.host.copy()) for _ in data.sets]
+    return [
+        Calls(f"numpy.{function.__name__}", [functools.partial(function, *one) for one in sets])
+        for function in (einsum, matmul)
+    ]
 
 
-def _torch_rivals(torch: Any, index: int, data: Data) -> dict[str, Work]:
+def _torch_rivals(torch: Any, index: int, data: Data) -> list[Contender]:
     n, k = data.size.count, data.size.extent
     # True float32, as this library's.
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -73,37 +76,38 @@ def _torch_rivals(torch: Any, index: int, data: Data) -> dict[str, Work]:
             tensors = torch.matmul(tensors.view(n, k, k * k).transpose(1, 2), matrix)
         return tensors
 
-    found: dict[str, Work] = {}
+    found: list[Contender] = []
     with torch.cuda.device(index):
-        for name, function in (("torch.einsum", einsum), ("torch.matmul", matmul)):
+        for function in (einsum, matmul):
+            name = f"torch.{function.__name__}"
             result = function(sets[0]).view(n, k, k, k).cpu().numpy()
             if not difference(result, expected) <= _TOLERANCES[data.size.dtype]:
                 raise ValueError(f"{name} gives another result for K = {k}, {data.size.dtype}")
-            found[name] = _replayed(torch, index, function, sets)
+            found.append(_Replayed(name, torch, index, function, sets))
     return found
 
 
-def _replayed(torch: Any, index: int, function: Callable[[Any], Any], sets: list[Any]) -> Work:
+class _Replayed(Contender):
     """Calls in a CUDA graph: an eager one costs the host more than a small transform takes."""
-    calls = len(sets) * -(-_GRAPH_CALLS // len(sets))
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # libraries set themselves up outside the capture
-        function(sets[0])
-        torch.cuda.synchronize()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for tensors in in_turn(sets)(calls):
-            function(tensors)
 
-    def work(count: int) -> float:
-        torch.cuda.synchronize(index)
-        replays = max(1, round(count / calls))
-        start = time.perf_counter()
-        for _ in range(replays):
-            graph.replay()
-        torch.cuda.synchronize(index)
-        return (time.perf_counter() - start) * count / (replays * calls)
+    def __init__(
+        self, name: str, torch: Any, index: int, function: Callable[[Any], Any], sets: list[Any]
+    ) -> None:
+        self.name, self._torch, self._index = name, torch, index
+        passes = -(-_GRAPH_CALLS // len(sets))
+        self.step = len(sets) * passes
 
-    return work
+        def run() -> None:
+            for tensors in sets * passes:
+                function(tensors)
+
+        self._calls, self._graph = self.step, capture(torch, run)
+
+    def enqueue(self, calls: int) -> None:
+        """Replay the graph until at least so many transforms are started."""
+        for _ in range(-(-calls // self._calls)):
+            self._graph.replay()
+
+    def finish(self) -> None:
+        """Wait for the GPU."""
+        self._torch.cuda.synchronize(self._index)

@@ -1,9 +1,11 @@
-"""The matrices of a case, on the host and on the device, the same for every contender."""
+"""The matrices of a case, the same for every contender, and how far a result is from the exact one.
+
+The bench of the library makes them (`pyclgemm.measure.operands`) and checks a result
+(`pyclgemm.measure.verify`); here stands what only contenders of other libraries need.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,119 +16,78 @@ from numpy.typing import NDArray
 
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
-from pyclgemm.measure.operands import uniform
-from pyclgemm.measure.timing import rotated_sets
+from pyclgemm.measure import operands as bench_operands
+from pyclgemm.measure.filled_queue import Blocker
+from pyclgemm.measure.operands import poison, uniform, with_padding
+from pyclgemm.measure.verify import MeasuredError, Part, measure_error, rounding_of
+from pyclgemm.problem.precision import Precision
 
-
-@dataclass(frozen=True)
-class Matrix:
-    """One matrix on the host and on the device.
-
-    Attributes
-    ----------
-    host_base, device_base : array
-        With the padding between rows.
-    columns : int
-        Columns without it.
-    """
-
-    host_base: NDArray[Any]
-    device_base: cl_array.Array
-    columns: int
-
-    @property
-    def host(self) -> NDArray[Any]:
-        """The matrix without its padding, a view."""
-        return self.host_base[..., : self.columns]
-
-    @property
-    def device(self) -> cl_array.Array:
-        """The matrix without its padding, a view."""
-        if self.columns == self.host_base.shape[-1]:
-            return self.device_base
-        return self.device_base[..., : self.columns]
-
-
-@dataclass(frozen=True)
-class OperandSet:
-    """Operands of one product; views are made once, so that no timed call makes them.
-
-    Attributes
-    ----------
-    a, b, out : Matrix
-        As they are stored.
-    device_a, device_b, device_out : pyopencl.array.Array
-        Their views on the device.
-    """
-
-    a: Matrix
-    b: Matrix
-    out: Matrix
-    device_a: cl_array.Array
-    device_b: cl_array.Array
-    device_out: cl_array.Array
+#: Multiply-adds that a reference may cost; a larger product is compared in some rows.
+_MOST_WORK = 1 << 35
 
 
 @dataclass(frozen=True)
 class Operands:
-    """All that the contenders of one case share.
-
-    Attributes
-    ----------
-    case : Case
-        The product.
-    arithmetic : Arithmetic
-        The element types, and how they are multiplied.
-    queue : pyopencl.CommandQueue
-        In order, without profiling, which would slow each launch.
-    sets : sequence of OperandSet
-        Several where one would stay in a cache; they have the same numbers, in buffers of their
-        own, on a CPU's host too.
-    bias : Matrix
-        One row of n elements, for dense layers.
-    """
+    """All that the contenders of one case share."""
 
     case: Case
     arithmetic: Arithmetic
     queue: cl.CommandQueue
-    sets: Sequence[OperandSet]
-    bias: Matrix
+    #: A and B on the host as they are stored, without padding.
+    host: tuple[NDArray[Any], NDArray[Any]]
+    #: A, B and the result on the device; several where one would stay in a cache.
+    sets: tuple[tuple[Any, Any, Any], ...]
+    #: C, with padding, which the results hold at first; None where beta is 0.
+    addend: NDArray[Any] | None
+    #: A row of n elements for dense layers, on the host and on the device.
+    bias: NDArray[Any]
+    device_bias: Any
+    #: What the result must be.
+    parts: tuple[Part, ...]
+    #: Holds the queue while short products are enqueued; None times them on the host.
+    blocker: Blocker | None = None
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN (of integers: with -1), on the device.
-
-        A result that is added to gets the numbers again that it had at first.
-        """
-        out = self.sets[0].out
-        base = out.device_base
-        if self.case.beta:
-            base.set(out.host_base, self.queue)
-            return
-        cl.enqueue_fill_buffer(self.queue, base.base_data, np.uint8(255), 0, base.nbytes)
+        """Set all bits of the first result: a NaN, or -1. One that is added to gets C again."""
+        out = self.sets[0][2]
+        if self.addend is None:
+            poison(self.queue, out)
+        else:
+            cl.enqueue_copy(self.queue, out.base_data, self.addend)
 
     def result(self) -> NDArray[Any]:
         """Copy the result of the first set to the host."""
-        out = self.sets[0].out
-        base: NDArray[Any] = out.device_base.get(self.queue)
-        return base[..., : out.columns]
+        return with_padding(self.queue, self.sets[0][2])[..., : self.case.n]
+
+    def error(
+        self, result: NDArray[Any], precision: Precision, bias: NDArray[Any] | None = None
+    ) -> MeasuredError:
+        """Measure the error of a result, or of ``relu(A B + bias)``, as `precision` allows it."""
+        parts = self.parts if bias is None else [_activated(part, bias) for part in self.parts]
+        dtype = self.arithmetic.dtype
+        rounding = rounding_of(dtype, self.case.k, precision, result.dtype.name)
+        return measure_error(result, parts, rounding)
 
 
-def turned(matrix: NDArray[Any], transposed: bool) -> NDArray[Any]:
+def padded(matrix: NDArray[Any], padding: int) -> NDArray[Any]:
+    """A copy of a host matrix, with `padding` elements behind each row."""
+    *rows, columns = matrix.shape
+    base = np.zeros((*rows, columns + padding), matrix.dtype)
+    base[..., :columns] = matrix
+    return base
+
+
+def turned(matrix: Any, transposed: bool) -> Any:
     """The matrix, or each matrix of a batch, transposed if it is stored so."""
     return matrix.swapaxes(-1, -2) if transposed else matrix
 
 
 def memory_shortage(case: Case, arithmetic: Arithmetic, device: cl.Device) -> str | None:
     """Why the case does not fit the device, or None. Room for packed copies is counted."""
-    types = (arithmetic.dtype, arithmetic.dtype, arithmetic.result_dtype)
-    shapes = (case.shape_a, case.shape_b, case.shape_out)
-    largest = max(
-        math.prod(rows) * (columns + case.padding) * np.dtype(dtype).itemsize
-        for (*rows, columns), dtype in zip(shapes, types, strict=True)
-    )
-    if largest > device.max_mem_alloc_size:
-        return f"a matrix of {largest >> 20} MB exceeds the largest buffer of this device"
-    wanted = 3 * case.bytes(arithmetic.dtype, arithmetic.result_dtype)
+    sizes = case.matrix_bytes(arithmetic.dtype, arithmetic.result_dtype)
+    if max(sizes) > device.max_mem_alloc_size:
+        return f"a matrix of {max(sizes) >> 20} MB exceeds the largest buffer of this device"
+    wanted = 3 * sum(sizes)
     if wanted > device.global_mem_size:
         return f"{wanted >> 20} MB with packed copies exceed the memory of this device"
     return None
@@ -137,55 +98,49 @@ def make_operands(
     arithmetic: Arithmetic,
     queue: cl.CommandQueue,
     rng: np.random.Generator,
-    count: int | None = None,
+    *,
+    sets: int | None = None,
+    blocker: Blocker | None = None,
 ) -> Operands:
-    """Fill the matrices of a case with random numbers, on host and device.
-
-    Parameters
-    ----------
-    case : Case
-        The product.
-    arithmetic : Arithmetic
-        The element types, and how they are multiplied.
-    queue : pyopencl.CommandQueue
-        In order, without profiling.
-    rng : numpy.random.Generator
-        Source of the numbers.
-    count : int, optional
-        Sets to rotate among. By default as many as no cache holds.
-    """
-    on_cpu = bool(queue.device.type & cl.device_type.CPU)
+    """Fill the matrices of a case with random numbers; `sets` of them, or more than caches hold."""
     dtype, result_dtype = arithmetic.dtype, arithmetic.result_dtype
-
-    def matrix(shape: tuple[int, ...], dtype: str) -> Matrix:
-        *rows, columns = shape
-        base = uniform(rng, (*rows, columns + case.padding), dtype)
-        return Matrix(base, cl_array.to_device(queue, base), columns)
-
-    def copy(matrix: Matrix) -> Matrix:
-        base = cl_array.empty_like(matrix.device_base)
-        cl.enqueue_copy(queue, base.base_data, matrix.device_base.base_data)
-        # NumPy is to find its operands where a CPU device finds them.
-        host_base = matrix.host_base.copy() if on_cpu else matrix.host_base
-        return replace(matrix, host_base=host_base, device_base=base)
-
-    def as_set(a: Matrix, b: Matrix, out: Matrix) -> OperandSet:
-        return OperandSet(a, b, out, a.device, b.device, out.device)
-
-    # Numbers of their own for every set would take the host longer than the measurement.
-    first = [
-        matrix(case.shape_a, dtype),
-        matrix(case.shape_b, dtype),
-        matrix(case.shape_out, result_dtype),
-    ]
-    sets = [as_set(*first)]
-    count = count or rotated_sets(case.bytes(dtype, result_dtype), queue.device)
-    for _ in range(1, count):
-        sets.append(as_set(*map(copy, first)))
-    queue.finish()
-    bias = uniform(rng, (1, case.n), result_dtype)
+    a, b = (
+        uniform(rng, (*case.stack, *stored), dtype) for stored in (case.stored_a, case.stored_b)
+    )
+    made = bench_operands.make_operands(
+        queue, case, dtype, result_dtype, host=(a, b), count=sets, most_work=_MOST_WORK
+    )
+    parts, addend = made.parts, None
+    if case.is_scaled:
+        addend = uniform(rng, (case.m, case.n + case.padding), result_dtype)
+        parts = tuple(_scaled(part, case, addend) for part in parts)
+        for *_, out in made.sets:
+            cl.enqueue_copy(queue, out.base_data, addend)
+    bias = uniform(rng, (case.n,), result_dtype)
     if bias.dtype.kind == "i":
         bias //= 1 << 16  # sums must not overflow
+    device_bias = cl_array.to_device(queue, bias)
     return Operands(
-        case, arithmetic, queue, tuple(sets), Matrix(bias, cl_array.to_device(queue, bias), case.n)
+        case, arithmetic, queue, made.host, made.sets, addend if case.beta else None, bias,
+        device_bias, parts, blocker,
+    )  # fmt: skip
+
+
+def _scaled(part: Part, case: Case, addend: NDArray[Any]) -> Part:
+    """What ``alpha A B + beta C`` must be."""
+    c = addend[np.ix_(*part.axes)].astype(part.value.dtype)
+    return replace(
+        part,
+        value=case.alpha * part.value + case.beta * c,
+        magnitude=abs(case.alpha) * part.magnitude + abs(case.beta) * np.abs(c),
+    )
+
+
+def _activated(part: Part, bias: NDArray[Any]) -> Part:
+    """What ``relu(A B + bias)`` must be."""
+    added = bias[part.axes[-1]].astype(part.value.dtype)
+    return replace(
+        part,
+        value=np.maximum(part.value + added, 0.0),
+        magnitude=part.magnitude + np.abs(added),
     )

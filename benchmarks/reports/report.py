@@ -38,7 +38,7 @@ def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFram
         rows.append(
             {
                 "suite": case.suite,
-                "case": case.label,
+                "case": str(case),
                 "m": case.m,
                 "n": case.n,
                 "k": case.k,

@@ -38,7 +38,7 @@ def add_targets(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame[(frame["suite"] == "limit") & (frame["contender"] == own)].set_index("case")
     added = table.copy()
     for case, target in limit_targets().items():
-        label = case.label
+        label = str(case)
         if label not in rows.index:
             continue
         row = rows.loc[label]
@@ -84,7 +84,7 @@ _Key = tuple[str, str, str, str, str]
 
 def _key(case: Case, contender: str, arithmetic: Arithmetic) -> _Key:
     types = (arithmetic.dtype, arithmetic.precision.name, arithmetic.result_dtype)
-    return (case.label, contender, *types)
+    return (str(case), contender, *types)
 
 
 def _lines(target: MatrixTarget, known: dict[_Key, pd.Series]) -> Iterator[dict[str, object]]:
@@ -103,7 +103,7 @@ def _lines(target: MatrixTarget, known: dict[_Key, pd.Series]) -> Iterator[dict[
         if other != arithmetic:
             against += f" {other.precision.name}"
         yield {
-            "product": target.case.label,
+            "product": str(target.case),
             "types": str(arithmetic),
             "contender": target.contender,
             "tera/s": f"{speed:.3g}",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.contenders.contenders import CUBLAS, CUBLAS_LAYER, LAYER, MMA, PLAN
 from benchmarks.products.arithmetic import Arithmetic, arithmetic_of
-from benchmarks.products.case import Case, parse_shapes
+from benchmarks.products.case import Case, case_of, parse_shapes
 from pyclgemm.measure.suites import SUITES as TUNED
 
 SUITE = "matrix"
@@ -73,7 +73,7 @@ def _cubes(*sizes: int, dense: bool = False) -> list[Case]:
 
 
 def _layers() -> list[Case]:
-    return [Case(*shape.sizes, suite=SUITE, dense=True) for shape in TUNED["dense"]]
+    return [case_of(shape, SUITE, dense=True) for shape in TUNED["dense"]]
 
 
 def gpu_targets() -> list[MatrixTarget]:
@@ -106,21 +106,21 @@ def matrix_runs(*, on_cpu: bool) -> list[Run]:
     """What has to be measured, each product once in an arithmetic."""
     targets = cpu_targets() if on_cpu else gpu_targets()
     products: dict[Arithmetic, dict[str, Case]] = {}
-    by_mma = {(one.case.label, one.arithmetics[0]) for one in targets if one.contender == MMA}
+    by_mma = {(str(one.case), one.arithmetics[0]) for one in targets if one.contender == MMA}
     for target in targets:
         wanted = [*target.arithmetics]
         if target.reference_arithmetic is not None:
             wanted.append(target.reference_arithmetic)
         for arithmetic in wanted:
             cases = products.setdefault(arithmetic, {})
-            known = cases.get(target.case.label)
+            known = cases.get(str(target.case))
             # As a dense layer too, if any target asks for it in this arithmetic.
             asks = arithmetic in target.arithmetics and target.case.dense
             dense = asks or (known is not None and known.dense)
-            cases[target.case.label] = replace(target.case, dense=dense)
+            cases[str(target.case)] = replace(target.case, dense=dense)
     runs = []
     for arithmetic, cases in products.items():
-        also = tuple(case for case in cases.values() if (case.label, arithmetic) in by_mma)
+        also = tuple(case for case in cases.values() if (str(case), arithmetic) in by_mma)
         others = tuple(case for case in cases.values() if case not in also)
         runs += [Run(arithmetic, others, (MMA,))] if others else []
         runs += [Run(arithmetic, also)] if also else []

@@ -20,12 +20,11 @@ from benchmarks.contenders.contenders import (
 )
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
-from benchmarks.products.check import Reference, error_ratio, make_reference, relative_error
 from benchmarks.products.operands import Operands, make_operands, memory_shortage
-from benchmarks.session.burst import Clock, HostBurst, Pace
-from benchmarks.session.measure import MeasurementInterrupted, Timing, measure_in_turn
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Blocker
+from pyclgemm.measure.bench import Bench, HostBurst, Pace, Timing
+from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Blocker, Clock
+from pyclgemm.measure.verify import MeasuredError
 
 Factory = Callable[[Operands], CheckedContender]
 
@@ -54,44 +53,23 @@ class Record:
 
 @dataclass
 class Session:
-    """State of a run, kept so that an interrupted one still has its results.
-
-    Attributes
-    ----------
-    queue : pyopencl.CommandQueue
-        In order, without profiling.
-    factories : mapping
-        Makers of contenders by name.
-    pace : Pace
-        Bursts, pauses, rounds.
-    say : callable
-        Told in a sentence what was left out.
-    longest_product : float
-        Seconds; a contender that would need longer for one product of a case, at the best
-        speed it has shown so far, is left out there.
-    blocker : Blocker or None
-        Holds `queue` while short products are enqueued; None times all on the host.
-    clock : Clock or None
-        Another source of time than the host's clock.
-    sets : int or None
-        Sets of operands to rotate among; None takes as many as no cache holds.
-    own : collection of str
-        Contenders of this library, which must not fail.
-    records : list of Record
-        What was measured so far.
-    failures : list of str
-        What of this library raised an error or gave a wrong result.
-    """
+    """State of a run, kept so that an interrupted one still has its results."""
 
     queue: cl.CommandQueue
     factories: Mapping[str, Factory]
     pace: Pace
+    #: Told in a sentence what was left out.
     say: Callable[[str], None]
+    #: Seconds; a contender that would need longer for one product of a case, at the best speed
+    #: that it has shown so far, is left out there.
     longest_product: float
+    #: Holds `queue` while short products are enqueued; None times all on the host.
     blocker: Blocker | None = None
     clock: Clock | None = None
+    #: Sets of operands to rotate among; None takes as many as no cache holds.
     sets: int | None = None
     seed: int = 0
+    #: Contenders of this library: an error or a wrong result of theirs is a failure.
     own: Collection[str] = OWN
     records: list[Record] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -120,7 +98,7 @@ class Session:
             try:
                 self.run_case(case, arithmetic, tell, without)
             except Exception as error:  # memory ran out, say; what was measured must not be lost
-                self.failures.append(f"{case.label} {arithmetic} was given up: {error!r}")
+                self.failures.append(f"{case} {arithmetic} was given up: {error!r}")
                 self.say(self.failures[-1])
             progress(1.0 - told)
 
@@ -140,40 +118,36 @@ class Session:
         names = self._fast_enough(names, case, arithmetic)
         if shortage := memory_shortage(case, arithmetic, self.queue.device):
             names = []
-            self.say(f"{case.label} is skipped: {shortage}.")
+            self.say(f"{case} is skipped: {shortage}.")
         if not names:
             return
-        rng = np.random.default_rng([self.seed, case.m, case.n, case.k])
-        operands = make_operands(case, arithmetic, self.queue, rng, self.sets)
-        reference = make_reference(operands, rng)
-        errors: dict[str, tuple[float, float]] = {}
+        rng = np.random.default_rng([self.seed, *case.sizes])
+        operands = make_operands(
+            case, arithmetic, self.queue, rng, sets=self.sets, blocker=self.blocker
+        )
+        errors: dict[str, MeasuredError] = {}
+        bench = Bench(self.pace, rng=rng, clock=self.clock)
         contenders = []
         for name in names:
-            contender = self._prepare(name, operands, reference, errors)
+            contender = self._prepare(name, operands, errors)
             if contender is not None:
                 contenders.append(contender)
+                bench.add(contender)
         if not contenders:
             return
         try:
-            timings = measure_in_turn(
-                contenders,
-                self.pace,
-                rng,
-                blocker=self.blocker,
-                clock=self.clock,
-                progress=progress,
-            )
-        except MeasurementInterrupted as interrupt:
-            self._record(contenders, interrupt.timings, operands, errors)
+            bench.run(report=progress)
+        except KeyboardInterrupt:
+            self._record(contenders, bench.timings(), operands, errors)
             raise
-        self._record(contenders, timings, operands, errors)
+        self._record(contenders, bench.timings(), operands, errors)
 
     def _record(
         self,
         contenders: Sequence[CheckedContender],
         timings: Mapping[str, Timing],
         operands: Operands,
-        errors: Mapping[str, tuple[float, float]],
+        errors: Mapping[str, MeasuredError],
     ) -> None:
         """Keep what was measured; of an interrupted case that is not every contender."""
         case, arithmetic = operands.case, operands.arithmetic
@@ -182,18 +156,21 @@ class Session:
                 continue
             name, timing = contender.name, timings[contender.name]
             by_host = timing.clock_name == HostBurst.clock_name
-            if self.blocker and contender.launches and by_host and timing.median < LONGEST_PRODUCT:
+            if contender.blocker and by_host and timing.median < LONGEST_PRODUCT:
                 self.say(
-                    f"{name} could not be timed behind a blocker in {case.label}: "
+                    f"{name} could not be timed behind a blocker in {case}: "
                     "its figure has the host's time in it."
                 )
             # The fastest burst: other work on the machine slows whole cases, not each burst.
             speed = case.flops(arithmetic.dtype) / min(timing.samples)
             key = name, arithmetic
             self._best[key] = max(self._best.get(key, 0.0), speed)
+            error = errors[name]
             self.records.append(
-                Record(case, arithmetic, name, timing, len(operands.sets), *errors[name])
-            )
+                Record(
+                    case, arithmetic, name, timing, len(operands.sets), error.ratio, error.largest
+                )
+            )  # fmt: skip
 
     def _fast_enough(self, names: Sequence[str], case: Case, arithmetic: Arithmetic) -> list[str]:
         """Those that have not shown to be too slow for the case."""
@@ -212,17 +189,13 @@ class Session:
             "(--max-seconds allows it)"
         )
         if any(name in self.own for name in names) and not any(name in self.own for name in fit):
-            self.say(f"{case.label} is skipped: {', '.join(slow)}, {reason}.")
+            self.say(f"{case} is skipped: {', '.join(slow)}, {reason}.")
             return []
-        self.say(f"{case.label} goes without {', '.join(slow)}: {reason}.")
+        self.say(f"{case} goes without {', '.join(slow)}: {reason}.")
         return fit
 
     def _prepare(
-        self,
-        name: str,
-        operands: Operands,
-        reference: Reference,
-        errors: dict[str, tuple[float, float]],
+        self, name: str, operands: Operands, errors: dict[str, MeasuredError]
     ) -> CheckedContender | None:
         """Make a contender, run it once and check its result; None if it cannot take part."""
         case = operands.case
@@ -235,26 +208,24 @@ class Session:
         except Exception as error:  # other libraries raise what they like; the run goes on
             self._say_once(f"{name} is left out of {operands.arithmetic}", case, str(error))
             if name in self.own and not isinstance(error, UnsupportedError):
-                self.failures.append(
-                    f"{name} raised for {case.label} {operands.arithmetic}: {error!r}"
-                )
+                self.failures.append(f"{name} raised for {case} {operands.arithmetic}: {error!r}")
             return None
-        ratio = error_ratio(result, reference, contender.precision, contender.bias)
-        if ratio > 1.0:
-            message = (
-                f"{name} is WRONG for {case.label} {operands.arithmetic}: its error is "
-                f"{ratio:.3g} times what rounding in {contender.precision.name} allows; it is "
-                "not timed"
-            )
-            self.say(message + ".")
-            if name in self.own:
-                self.failures.append(message)
-            return None
-        errors[name] = ratio, relative_error(result, reference, contender.bias)
-        return contender
+        measured = operands.error(result, contender.precision, contender.bias)
+        if measured.held:
+            errors[name] = measured
+            return contender
+        message = (
+            f"{name} is WRONG for {case} {operands.arithmetic}: its error is "
+            f"{measured.ratio:.3g} times what rounding in {contender.precision.name} allows; it is "
+            "not timed"
+        )
+        self.say(message + ".")
+        if name in self.own:
+            self.failures.append(message)
+        return None
 
     def _say_once(self, what: str, case: Case, cause: str) -> None:
         """State a failure once, not for every case that has the same cause."""
         if (what + cause) not in self._said:
             self._said.add(what + cause)
-            self.say(f"{what} (from {case.label} on): {cause}")
+            self.say(f"{what} (from {case} on): {cause}")

@@ -88,3 +88,26 @@ def test_on_a_cpu_all_is_timed_on_the_host(
     result = CliRunner().invoke(compare_clblast.main, options)
     assert result.exit_code == 0, result.output
     assert "host, each product waited for" in result.output
+
+
+def test_the_command_takes_precisions(queue: Any, tmp_path: Path) -> None:
+    options = ["--device", queue.device.platform.name, "--rounds", "1", "--output", str(tmp_path)]
+    options += ["--shapes", "8x8x8", "--burst", "1", "--contenders", "pyclgemm,CLBlast"]
+    options += ["--dtype", "float16", "--result-dtype", "float32"]
+    result = CliRunner().invoke(compare_clblast.main, options)
+    assert result.exit_code == 0, result.output
+    assert "float16 to float32" in result.output
+    (table,) = tmp_path.glob("*.csv")
+    assert set(pd.read_csv(table)["result"]) == {"float32"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--dtype", "float64", "--precision", "TF32_TF32_F32"], "--precision"),
+        (["--result-dtype", "float64"], "--result-dtype"),
+    ],
+)
+def test_wrong_precisions_are_named(given: list[str], message: str) -> None:
+    result = CliRunner().invoke(compare_clblast.main, given)
+    assert result.exit_code == 2 and message in result.output
