@@ -39,7 +39,7 @@ from benchmarks.steps.step import Step
 from benchmarks.steps.steps import ladder_steps
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import PyclgemmError
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import violations
 from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.bench import Pace, pace_for
 from pyclgemm.measure.filled_queue import QueueBlocker

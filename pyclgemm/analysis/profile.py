@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 
 from ..codegen.launch import Launch, Schedule
 from ..codegen.stream_k import Share
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
-from ..families.mma.config import MatrixConfig
-from ..families.mma.constraints import local_bytes as matrix_local_bytes
-from ..families.schedule import make_schedule, oriented
-from ..families.tiled.constraints import local_bytes
-from ..measure.operands import OperandPool
-from ..measure.timing import Work, sample
+from ..families.registry import family_of, make_schedule, oriented
+from ..families.traffic import Traffic
+from ..measure.bench import Bench, pace_for
+from ..measure.filled_queue import blocker_of
+from ..measure.operands import Operands, make_operands, plan_contender, uniform
+from ..problem.problem import Epilogue
 from ..problem.product import Product
+from ..problem.shape import GemmShape
 from ..selection.database import load_database
 from ..selection.overrides import Inquiry, choose, product_of
 from ..selection.select import Choice
 from .bottleneck import Bound, Verdict, bounds_of, judge
 from .ceilings import Ceilings, ceilings_of
 from .occupancy import KernelResources, Occupancy, estimate_occupancy, limits_of, resources_of
-from .traffic import Traffic, Utilisation, load_bytes, traffic_of, utilise
-
-#: Seconds of a burst, and pauses after it in bursts: processors throttle sooner than GPUs.
-_BURST_SECONDS = 0.01
-_PAUSE_BURSTS_CPU, _PAUSE_BURSTS_GPU = 4.0, 2.0
+from .utilisation import Utilisation, utilise
 
 #: Work-items that read local memory together where no architecture tells.
 _SUB_GROUP = 32
@@ -137,12 +136,9 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     main = launches[-1]
     resources = resources_of(queue.context, device, main.source)
     work_items = math.prod(main.source.local_size)
-    held = resources.local_bytes
-    if tiles := getattr(config, "tiles", None):
-        # Not every driver answers the query.
-        held = max(held, local_bytes(tiles, problem.dtype))
-    if isinstance(config, MatrixConfig):
-        held = max(held, matrix_local_bytes(config, problem.dtype))
+    family = family_of(config)
+    # Not every driver answers the query.
+    held = max(resources.local_bytes, family.local_bytes(config, problem.dtype))
     occupancy = estimate_occupancy(traits, work_items, held, resources.registers)
     limits = limits_of(traits)
     sub_group = limits.sub_group if limits else _SUB_GROUP
@@ -158,8 +154,8 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
         utilisation=utilise(
             problem, config, math.prod(main.groups), traits.compute_units, occupancy.groups
         ),
-        traffic=traffic_of(problem, config, sub_group, _share_of(main), packed),
-        loads=load_bytes(problem, config, packed),
+        traffic=family.traffic(problem, config, sub_group, _share_of(main), packed),
+        loads=family.load_bytes(problem, config, packed),
     )
 
 
@@ -250,22 +246,42 @@ def profile(
     if ceilings is None:
         ceilings = ceilings_of(queue, report=report)
     report("operands and a check of the result")
-    sizes = (inquiry.m, inquiry.n, inquiry.k)
-    operands = OperandPool(queue, inquiry.dtype, [sizes], inquiry.result_dtype)
-    if fault := operands.fault(inquiry, choice.config):
+    operands = _operands(queue, inquiry)
+    checked = operands.plan(config=choice.config, precision=inquiry.precision)
+    if fault := operands.fault(checked, product.problem.precision):
         raise PyclgemmError(f"the result of {choice.path}, {choice.config}, is wrong: {fault}")
     report("the product")
-    work = operands.work(inquiry, choice.config)
-    work(1)
-    samples = sample_in_turn(traits, {"product": work}, rounds)
-    return assess(analysis, ceilings, statistics.median(samples["product"]))
+    seconds = _time(queue, operands, inquiry, choice, rounds)
+    return assess(analysis, ceilings, seconds)
 
 
-def sample_in_turn(
-    traits: DeviceTraits, contenders: Mapping[str, Work], rounds: int
-) -> dict[str, list[float]]:
-    """As `pyclgemm.measure.timing.sample`, at a pace that suits the device."""
-    pause = _PAUSE_BURSTS_CPU if traits.type == "cpu" else _PAUSE_BURSTS_GPU
-    return sample(
-        contenders, rounds, burst_seconds=_BURST_SECONDS, pause_bursts=pause, least_pause=0.0
-    )
+def _operands(queue: cl.CommandQueue, inquiry: Inquiry) -> Operands:
+    trans = (inquiry.trans_a, inquiry.trans_b)
+    layout: Any = "".join("N" if one == "N" else "T" for one in trans)
+    shape = GemmShape(inquiry.m, inquiry.n, inquiry.k, layout)
+    return make_operands(queue, shape, inquiry.dtype, inquiry.result_dtype, trans=trans)
+
+
+def _time(
+    queue: cl.CommandQueue, operands: Operands, inquiry: Inquiry, choice: Choice, rounds: int
+) -> float:
+    """Median seconds of the product with its addend, bias and activation."""
+    out = operands.sets[0][2]
+    rng = np.random.default_rng(0)
+
+    def on_device(shape: tuple[int, ...]) -> Any:
+        return cl_array.to_device(queue, uniform(rng, shape, out.dtype.name))
+
+    c = on_device(out.shape) if inquiry.reads_c else None
+    beta = 2 if out.dtype.kind == "i" else 0.5
+    bias = on_device(out.shape[-1:]) if inquiry.bias else None
+    ready = operands.plan(
+        c=c, beta=None if c is None else beta, epilogue=Epilogue(bias, inquiry.activation),
+        config=choice.config, precision=inquiry.precision,
+    )  # fmt: skip
+    contender = plan_contender("product", operands, ready, blocker_of(queue), c)
+    contender.enqueue(1)
+    contender.finish()
+    bench = Bench(pace_for("analysis", traits_of(queue.device).type))
+    bench.add(contender)
+    return bench.run(rounds)["product"].median

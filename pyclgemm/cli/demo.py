@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,17 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ..api.dense import DenseLayer
-from ..api.gemm import plan
 from ..device.discovery import FoundDevice
+from ..device.traits import traits_of
 from ..errors import PyclgemmError
-from ..measure.timing import compare, rotated_sets
-
-# --------------------------------------------------------------------------------------
-# The demo's table of speeds: float32 products by pyclgemm and by NumPy, in one run.
-# --------------------------------------------------------------------------------------
+from ..measure.bench import OPENBLAS_UNREST, Bench, Calls, pace_for
+from ..measure.operands import make_operands, plan_contender
+from ..problem.precision import resolve_precision
+from ..problem.shape import GemmShape
 
 SIZES = (256, 512, 1024, 2048)
-ROUNDS = 7
 
 #: Seconds that a product may take on a device that only imitates one.
 _LONGEST_PRODUCT = 2.0
@@ -34,7 +33,7 @@ _LONGEST_PRODUCT = 2.0
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """One size of the table.
+    """One size of the table of speeds.
 
     Attributes
     ----------
@@ -61,55 +60,31 @@ class SpeedRow:
         return float(2 * self.size**3 / seconds / 1e9)
 
 
-def measure_speed(queue: cl.CommandQueue, size: int, rounds: int = ROUNDS) -> SpeedRow:
+def measure_speed(queue: cl.CommandQueue, size: int, rounds: int | None = None) -> SpeedRow:
     """Multiply square float32 matrices, check one result, and time both in turn.
 
     The operands lie on the device, and the clock covers launches and the wait for the
     last of a burst; NumPy has the same numbers in its own memory.
     """
-    rng = np.random.default_rng(size)
-    sets = rotated_sets(3 * 4 * size * size, queue.device)
-    host = [
-        tuple(rng.standard_normal((size, size), dtype=np.float32) for _ in range(2))
-        for _ in range(sets)
-    ]
-    device = [tuple(cl_array.to_device(queue, matrix) for matrix in pair) for pair in host]
-    out = cl_array.empty(queue, (size, size), np.float32)
+    operands = make_operands(queue, GemmShape(size, size, size), "float32")
+    product = operands.plan()
+    error = operands.error(product, resolve_precision(None, "float32"))
     host_out = np.empty((size, size), np.float32)
-    product = plan(queue, *device[0], out=out)
-
-    def ours(count: int) -> None:
-        for index in range(count):
-            a, b = device[index % sets]
-            product(a, b, out=out)
-        queue.finish()
-
-    def numpy(count: int) -> None:
-        for index in range(count):
-            a, b = host[index % sets]
-            np.matmul(a, b, out=host_out)
-
-    ours(1)
-    numpy(1)
-    error = relative_error(out.get(), *host[0])
-    seconds = compare({"pyclgemm": ours, "NumPy": numpy}, rounds)
-    return SpeedRow(size, seconds["pyclgemm"], seconds["NumPy"], error)
-
-
-def relative_error(
-    result: np.ndarray[Any, Any], a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]
-) -> float:
-    """Largest error of an element of ``a @ b`` over its bound, (k + 10) eps |a| |b|.
-
-    Examples
-    --------
-    >>> one = np.ones((2, 2), np.float32)
-    >>> relative_error(one + one, one, one)
-    0.0
-    """
-    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    bound = (a.shape[1] + 10) * np.finfo(result.dtype).eps * (np.abs(wide_a) @ np.abs(wide_b))
-    return float((np.abs(result - wide_a @ wide_b) / bound).max())
+    calls = [
+        functools.partial(np.matmul, *(x.copy() for x in operands.host), out=host_out)
+        for _ in operands.sets
+    ]
+    bench = Bench(pace_for("demo", traits_of(queue.device).type))
+    contenders = (
+        plan_contender("pyclgemm", operands, product),
+        Calls("NumPy", calls, unrest=OPENBLAS_UNREST),
+    )
+    for contender in contenders:
+        contender.enqueue(1)
+        contender.finish()
+        bench.add(contender)
+    timings = bench.run(rounds)
+    return SpeedRow(size, timings["pyclgemm"].median, timings["NumPy"].median, error.ratio)
 
 
 def out_of_reach(previous: SpeedRow, size: int) -> bool:
@@ -133,8 +108,6 @@ def speed_table(rows: Sequence[SpeedRow]) -> Table:
         table.add_row(*(cell(row) for cell in columns.values()))
     return table
 
-
-# --------------------------------------------------------------------------------------
 
 HIDDEN_LAYERS = (512, 256)
 EPOCHS = 30

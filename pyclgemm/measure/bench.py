@@ -62,25 +62,7 @@ OPENBLAS_UNREST = 0.2
 
 @dataclass(frozen=True)
 class Pace:
-    """How bursts are laid out.
-
-    Attributes
-    ----------
-    burst : float
-        Seconds of work in a burst; a call that takes longer is a burst by itself.
-    rest : float
-        Pause after a burst, as a multiple of its work.
-    rounds : int
-        Bursts of each contender.
-    seconds : float
-        No round starts after this time; bursts become shorter so that all rounds fit.
-    least_rounds : int
-        Rounds that are run in any case.
-    longest_rest : float
-        Bound on a pause, in seconds: after a long burst there is nothing left to recover from.
-    takes : int
-        Measurements behind the blocker whose median is one sample. Where there are several, a
-        burst that looks long enough at first is timed twice, too.
+    """How bursts are laid out; a call that takes longer than a burst is a burst by itself.
 
     Examples
     --------
@@ -88,18 +70,18 @@ class Pace:
     0.04
     """
 
-    burst: float
-    rest: float
-    rounds: int = 5
-    seconds: float = math.inf
-    least_rounds: int = 1
-    longest_rest: float = 2.0
+    burst: float  # seconds of work
+    rest: float  # pause after a burst, as a multiple of its work
+    rounds: int = 5  # bursts of each contender
+    seconds: float = math.inf  # no round starts later; bursts shorten so that all rounds fit
+    least_rounds: int = 1  # that are run in any case
+    longest_rest: float = 2.0  # seconds after which there is nothing left to recover from
+    # Measurements behind the blocker whose median is a sample. Where there are several, a burst
+    # that looks long enough when calls are counted is timed twice, too.
     takes: int = 1
 
     def shortened(self, contenders: int) -> Pace:
-        """Shorten bursts so that all rounds of the contenders fit into `seconds`.
-
-        To find the numbers of calls takes about as long as three rounds.
+        """Shorten bursts so that all rounds, and three in which calls are counted, fit the time.
 
         Examples
         --------
@@ -116,6 +98,7 @@ class Pace:
 
 _BENCHMARK = Pace(burst=0.015, rest=4.0, rounds=7, seconds=10.0, least_rounds=3, takes=3)
 _DEMO = Pace(burst=0.02, rest=4.0, rounds=7)
+_CEILINGS = Pace(burst=0.005, rest=0.0, rounds=5)
 
 #: The paces of each user: on CPUs, which throttle sooner, and on other devices. The clock of a
 #: GPU settles while the next candidate of the tuner is compiled.
@@ -125,6 +108,7 @@ PACES: dict[str, tuple[Pace, Pace]] = {
         Pace(burst=0.004, rest=0.5, rounds=7, seconds=4.0),
     ),
     "analysis": (Pace(burst=0.01, rest=4.0), Pace(burst=0.01, rest=2.0)),
+    "ceilings": (_CEILINGS, _CEILINGS),
     "demo": (_DEMO, _DEMO),
     "benchmark": (_BENCHMARK, _BENCHMARK),
 }
@@ -147,18 +131,12 @@ class Calls(Contender):
 
     Parameters
     ----------
-    name : str
-        Key of its timing.
+    name, blocker, launches, unrest
+        As for `Contender`.
     calls : sequence of callable
         One for each set of operands; each starts the work on its set.
     finish : callable, optional
         Waits for all calls; by default a call returns when it is done.
-    blocker : Blocker, optional
-        Holds the queue that the calls go to. None times them on the host's clock.
-    launches : int
-        Kernels that a call enqueues, at most.
-    unrest : float
-        Seconds for which idle threads keep cores busy after a call.
     """
 
     def __init__(
@@ -196,21 +174,11 @@ class Calls(Contender):
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call of one contender.
-
-    Attributes
-    ----------
-    calls : int
-        Calls in each burst.
-    samples : tuple of float
-        Seconds per call, one for each burst.
-    clock_name : str
-        "host", or "queue filled": without the host's time.
-    """
+    """Seconds per call of one contender, a sample for each burst of so many calls."""
 
     calls: int
     samples: tuple[float, ...]
-    clock_name: str = "host"
+    clock_name: str = "host"  # or "queue filled": without the host's time
 
     @property
     def median(self) -> float:
@@ -391,14 +359,11 @@ def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, floa
 
 
 def _burst_seconds(contender: Contender, calls: int, pace: Pace, clock: Clock) -> float:
-    """Seconds of a burst; at a careful pace one that looks long enough is timed again.
-
-    The machine may have held it up, which seldom happens twice: a burst that is too short would
-    be taken for a whole one, and a short product for one that the host's clock can time.
-    """
+    """Seconds of a burst; at a careful pace one that looks long enough is timed again."""
     elapsed = _elapsed(contender, calls, clock)
     if pace.takes == 1 or elapsed < _NEARLY * pace.burst:
         return elapsed
+    # The machine may have held it up, which seldom happens twice.
     clock.sleep(pace.rest_after(elapsed))
     return min(elapsed, _elapsed(contender, calls, clock))
 

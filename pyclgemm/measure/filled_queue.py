@@ -174,13 +174,7 @@ class QueueBlocker:
         return cl.enqueue_nd_range_kernel(self._queue, self._kernel, (1,), (1,))
 
     def hold(self, seconds: float) -> Callable[[], bool]:
-        """Start to hold the queue for about so many seconds.
-
-        Returns
-        -------
-        callable
-            Says whether the queue is still held.
-        """
+        """Start to hold the queue for about so long; the result says if it still does."""
         event = self._launch(min(_MOST_STEPS, max(1, round(seconds * self._steps_per_second))))
         self._queue.flush()
         complete = cl.command_execution_status.COMPLETE
@@ -193,21 +187,7 @@ def blocker_of(queue: cl.CommandQueue) -> QueueBlocker | None:
 
 
 class FilledBurst:
-    """Calls of a contender, timed behind a kernel that holds the queue.
-
-    Parameters
-    ----------
-    contender : Contender
-        Called before.
-    calls : int
-        In a burst.
-    blocker : Blocker
-        Holds the contender's queue.
-    clock : Clock
-        Source of time.
-    takes : int
-        Measurements whose median is a sample.
-    """
+    """Calls of a contender behind a kernel that holds the queue; `takes` make up a sample."""
 
     clock_name = "queue filled"
 
@@ -223,15 +203,7 @@ class FilledBurst:
         self._alone: deque[float] = deque(maxlen=_MOST_ALONE)
 
     def sample(self) -> Sample:
-        """Time it once.
-
-        Raises
-        ------
-        QueueNotFilledError
-            If the host did not get ahead of the device behind the longest blocker.
-        BlockerVariesError
-            If the blocker's own time varies more than the calls take.
-        """
+        """Time it once; an error if the blocker is too short, or its time varies too much."""
         behind: list[float] = []
         for _ in range(_TRIES * self._takes):
             alone = self._usual_alone()
@@ -280,23 +252,13 @@ class FilledBurst:
 def fill_queue(
     contender: Contender, wanted_calls: int, blocker: Blocker, clock: Clock, takes: int = 1
 ) -> FilledBurst | None:
-    """Find how many calls the host gets ahead of the device with.
-
-    Parameters
-    ----------
-    contender : Contender
-        Called before.
-    wanted_calls : int
-        That a burst should have. It has more where these take less than the blocker's time
-        varies: the machine may have held them up when they were counted.
-    blocker, clock, takes
-        As for `FilledBurst`.
+    """Find how many calls, about as many as wanted, the host gets ahead of the device with.
 
     Returns
     -------
     FilledBurst or None
-        None where the host never gets ahead, because the library waits, say, or the blocker's
-        time varies too much.
+        None where the host never gets ahead, because the library waits, say, or where the
+        blocker's time varies too much.
     """
     most = min(_MOST_CALLS, _MOST_LAUNCHES // contender.launches)
     calls = min(wanted_calls, most)
@@ -306,7 +268,7 @@ def fill_queue(
         try:
             burst.sample()
             return burst
-        except BlockerVariesError:
+        except BlockerVariesError:  # the machine may have held up the calls that were counted
             calls = min(2 * calls, most)
         except QueueNotFilledError:
             calls //= 2

@@ -44,15 +44,6 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
 
     Zeros would run too fast.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of the numbers.
-    shape : tuple of int
-        In elements.
-    dtype : str
-        NumPy name of a floating, complex or integer type.
-
     Examples
     --------
     >>> import numpy as np
@@ -72,11 +63,6 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
     return numbers.astype(kind, copy=False)
 
 
-#: The smallest power of two by which badly scaled elements are multiplied, by type: products
-#: of two of them stay normal numbers, except in float16.
-_LEAST_EXPONENT = {"float16": -10, "int8": -6}
-_LEAST_EXPONENT_OF_OTHERS = -40
-
 _Pair = tuple[NDArray[Any], NDArray[Any]]
 
 
@@ -90,7 +76,8 @@ def _normal(rng: np.random.Generator, m: int, n: int, k: int, dtype: str) -> _Pa
 
 def _badly_scaled(rng: np.random.Generator, m: int, n: int, k: int, dtype: str) -> _Pair:
     """Normal numbers, each times a power of two of its own: few terms make up a sum."""
-    least = _LEAST_EXPONENT.get(dtype, _LEAST_EXPONENT_OF_OTHERS)
+    # Products of two of the smallest stay normal numbers, except in float16.
+    least = {"float16": -10, "int8": -6}.get(dtype, -40)
     a, b = _normal(rng, m, n, k, dtype)
     for matrix in (a, b):
         matrix *= 2.0 ** rng.integers(least, 1, matrix.shape)
@@ -118,23 +105,9 @@ DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int, int, int, str], _Pa
 def random_operands(
     rng: np.random.Generator, m: int, n: int, k: int, dtype: str, data: str
 ) -> _Pair:
-    """Random operands of a product.
+    """Random A (m, k) and B (k, n) of a real type, on whose distribution algorithms differ.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of the numbers.
-    m, n, k : int
-        Sizes in elements.
-    dtype : str
-        NumPy name of a real element type. Integers are the numbers scaled to their whole range.
-    data : str
-        One of `DISTRIBUTIONS`.
-
-    Returns
-    -------
-    a, b : numpy.ndarray
-        (m, k) and (k, n), of type `dtype`.
+    Integers are numbers scaled to their whole range.
 
     Examples
     --------
@@ -153,16 +126,9 @@ def random_operands(
 
 
 def rotated_sets(set_bytes: int, device: cl.Device) -> int:
-    """How many sets of operands to rotate among.
+    """How many sets of operands, of so many bytes each, to rotate among on a device.
 
     A program whose operands come from elsewhere finds them in memory, not in the cache.
-
-    Parameters
-    ----------
-    set_bytes : int
-        Of the operands and the result of one product.
-    device : pyopencl.Device
-        On which it runs.
 
     Examples
     --------
@@ -177,31 +143,16 @@ def rotated_sets(set_bytes: int, device: cl.Device) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """All that the contenders of one product share.
-
-    Attributes
-    ----------
-    queue : pyopencl.CommandQueue
-        In order, without profiling, which would slow each launch.
-    shape : GemmShape
-        Sizes, and how the matrices are stored.
-    trans : tuple of str
-        "N", "T" or "C" of A and of B: how they are multiplied.
-    host : tuple of numpy.ndarray
-        A and B as they are stored, without padding.
-    sets : tuple of tuple
-        A, B and the result on the device, as they are stored. All sets have the same numbers, in
-        buffers of their own. Between rows lie bytes with all bits set: NaN, or -1.
-    parts : tuple of Part
-        What the product of A and B must be.
-    """
+    """All that the contenders of one product share: matrices on host and device, a reference."""
 
     queue: cl.CommandQueue
     shape: GemmShape
-    trans: tuple[Transposition, Transposition]
-    host: tuple[NDArray[Any], NDArray[Any]]
+    trans: tuple[Transposition, Transposition]  # how A and B are multiplied
+    host: tuple[NDArray[Any], NDArray[Any]]  # A and B as they are stored, without padding
+    # A, B and the result on the device, as they are stored. All sets have the same numbers, in
+    # buffers of their own. Between rows lie bytes with all bits set: NaN, or -1.
     sets: tuple[tuple[Any, Any, Any], ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # what the product of A and B must be
 
     @property
     def bytes(self) -> int:
@@ -216,7 +167,7 @@ class Operands:
         return plan(self.queue, a, b, out=out, trans_a=trans_a, trans_b=trans_b, **options)
 
     def fault(self, product: GemmPlan, precision: Precision) -> str | None:
-        """Run the product of the first set and say what is wrong with the result; None if nothing.
+        """Run the product of the first set; say what is wrong with the result, None if nothing.
 
         Parameters
         ----------
@@ -315,48 +266,47 @@ def make_operands(
             uniform(rng, (*stack, *shape.stored_a), dtype),
             uniform(rng, (*stack, *shape.stored_b), dtype),
         )
-    first_a, first_b = (_stored(queue, matrix, shape.padding) for matrix in host)
-    out_shape = (*stack, shape.m, shape.n)
-    row_bytes = result.itemsize * (shape.n + shape.padding)
-    out_bytes = math.prod(out_shape[:-1]) * row_bytes
-    count = count or rotated_sets(first_a.nbytes + first_b.nbytes + out_bytes, queue.device)
+    first = [_with_padding(matrix, shape.padding) for matrix in host]
+    out_shape = (*stack, shape.m, shape.n + shape.padding)
+    set_bytes = sum(one.nbytes for one in first) + math.prod(out_shape) * result.itemsize
+    ends = (host[0].shape[-1], host[1].shape[-1], shape.n)
     sets = []
-    for index in range(count):
-        a, b = (one if index == 0 else one.copy(queue) for one in (first_a, first_b))
-        out = cl_array.empty(queue, (*out_shape[:-1], shape.n + shape.padding), result)
-        sets.append((a[..., : host[0].shape[-1]], b[..., : host[1].shape[-1]], out[..., : shape.n]))
-    queue.finish()
+    for _ in range(count or rotated_sets(set_bytes, queue.device)):
+        padded = [cl_array.to_device(queue, one) for one in first]
+        padded.append(cl_array.empty(queue, out_shape, result))
+        a, b, out = (one[..., :end] for one, end in zip(padded, ends, strict=True))
+        sets.append((a, b, out))
     trans = trans or cast(tuple[Transposition, Transposition], tuple(shape.layout))
     a, b = map(operated, host, trans)
     return Operands(queue, shape, trans, host, tuple(sets), reference(a, b, rng, most_work))
 
 
-def check_room(device: cl.Device, shape: GemmShape, dtype: str, result_dtype: str) -> None:
+def check_room(
+    device: cl.Device, shape: GemmShape, dtype: str, result_dtype: str | None = None
+) -> None:
     """Refuse a product of which the device cannot hold a matrix in one buffer."""
     limit = traits_of(device).max_allocation_bytes
-    matrices = {
-        "a": (shape.stored_a, dtype), "b": (shape.stored_b, dtype),
-        "out": ((shape.m, shape.n), result_dtype),
-    }  # fmt: skip
-    for name, ((rows, columns), kind) in matrices.items():
+    matrices = (
+        ("a", shape.stored_a, dtype),
+        ("b", shape.stored_b, dtype),
+        ("out", (shape.m, shape.n), result_dtype or result_dtypes(dtype)[0]),
+    )
+    for name, (rows, columns), kind in matrices:
         elements = (shape.batch or 1) * rows * (columns + shape.padding)
-        size = elements * np.dtype(kind).itemsize
-        if size > limit:
+        if (size := elements * np.dtype(kind).itemsize) > limit:
             raise UnsupportedError(
                 f"{name} of {shape} takes {size} bytes of {kind}; {device.name!r} holds at most "
                 f"{limit} in one buffer"
             )
 
 
-def _stored(queue: cl.CommandQueue, matrix: NDArray[Any], padding: int) -> Any:
-    """A matrix on the device with its padding, all of whose bits are set."""
-    if not padding:
-        return cl_array.to_device(queue, matrix)
+def _with_padding(matrix: NDArray[Any], padding: int) -> NDArray[Any]:
+    """A matrix with elements between its rows, all of whose bits are set."""
     *rows, columns = matrix.shape
     filled = np.full((*rows, (columns + padding) * matrix.itemsize), 255, np.uint8)
     padded = filled.view(matrix.dtype)
     padded[..., :columns] = matrix
-    return cl_array.to_device(queue, padded)
+    return padded if padding else matrix
 
 
 def operated(matrix: NDArray[Any], transposition: str) -> NDArray[Any]:
@@ -378,33 +328,26 @@ def plan_contender(
 
     Parameters
     ----------
-    name : str
-        Key of its timing.
+    name, blocker
+        As for `pyclgemm.measure.bench.Calls`.
     operands : Operands
         What the calls work on.
     product : GemmPlan
-        As `Operands.plan` makes it; it has been called.
-    blocker : Blocker, optional
-        As for `Calls`.
+        As `Operands.plan` makes it.
     c : pyopencl.array.Array, optional
         The addend.
     """
-    # Each launch would wait again for events of the past.
-    for array in (*(array for one in operands.sets for array in one), *(() if c is None else (c,))):
-        array.finish()
-    calls = [
-        functools.partial(product, a, b, c, out=out, add_event=False) for a, b, out in operands.sets
-    ]
+    calls = []
+    for a, b, out in operands.sets:
+        for array in (a, b, c, out):
+            if array is not None:
+                array.finish()  # each launch would wait again for events of the past
+        calls.append(functools.partial(product, a, b, c, out=out, add_event=False))
     return Calls(name, calls, operands.queue.finish, blocker=blocker)
 
 
 class OperandStore:
     """Operands of products that come again; the oldest are dropped where memory gets short.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        As for `make_operands`.
 
     Examples
     --------
@@ -425,9 +368,8 @@ class OperandStore:
         if operands is None:
             operands = make_operands(self._queue, shape, dtype)
         self._kept[shape, dtype] = operands
-        while len(self._kept) > 1 and self._bytes() > self._most_bytes:
+        while sum(one.bytes for one in self._kept.values()) > self._most_bytes:
+            if len(self._kept) == 1:
+                break
             self._kept.popitem(last=False)
         return operands
-
-    def _bytes(self) -> int:
-        return sum(operands.bytes for operands in self._kept.values())

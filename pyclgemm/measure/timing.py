@@ -17,6 +17,7 @@ T = TypeVar("T")
 #: Does some work so many times; gives its seconds, or None if the clock tells them.
 Work = Callable[[int], float | None]
 
+
 def in_turn(sets: Iterable[T]) -> Callable[[int], Iterator[T]]:
     """Hand out sets in turn; each call goes on where the one before stopped.
 

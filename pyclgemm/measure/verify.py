@@ -46,21 +46,11 @@ _FLOATING: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class Rounding:
-    """How far a right product may be from the exact one; all zero where integers are multiplied.
+    """How far a right product may be from the exact one; all zero where integers are multiplied."""
 
-    Attributes
-    ----------
-    sums : float
-        Of the sums, as a part of ``|A| |B|``.
-    storing : float
-        Of rounding a sum to a narrower type, as a part of the sum itself.
-    floor : float
-        What may be flushed to zero.
-    """
-
-    sums: float
-    storing: float
-    floor: float
+    sums: float  # of the sums, as a part of |A| |B|
+    storing: float  # of rounding a sum to a narrower type, as a part of the sum itself
+    floor: float  # what may be flushed to zero
 
     def bound(self, value: NDArray[Any], magnitude: NDArray[Any]) -> NDArray[np.float64]:
         """How far elements may lie from `value`, where ``|A| |B|`` is `magnitude`."""
@@ -71,18 +61,9 @@ class Rounding:
 def rounding_of(
     dtype: str, k: int, precision: Precision, result_dtype: str | None = None
 ) -> Rounding:
-    """What rounding may do to a product, by the law that this module names.
+    """What rounding may do to a product with sums of length k, by the law that this module names.
 
-    Parameters
-    ----------
-    dtype : str
-        NumPy name of the operands' element type.
-    k : int
-        Length of the sums.
-    precision : Precision
-        The arithmetic.
-    result_dtype : str, optional
-        NumPy name of the element type of the result; by default `dtype`.
+    The result is of the operands' type unless `result_dtype` names another.
 
     Examples
     --------
@@ -108,19 +89,11 @@ def rounding_of(
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a result as it must be: whole, or some rows, columns or products of a batch.
+    """A part of a result as it must be: whole, or some rows, columns or products of a batch."""
 
-    Attributes
-    ----------
-    axes : tuple of numpy.ndarray
-        Indices along each axis of the result.
-    value, magnitude : numpy.ndarray
-        ``A B`` and ``|A| |B|`` at these indices, in float64 or complex128.
-    """
-
-    axes: tuple[NDArray[np.intp], ...]
-    value: NDArray[Any]
-    magnitude: NDArray[np.float64]
+    axes: tuple[NDArray[np.intp], ...]  # indices along each axis of the result
+    value: NDArray[Any]  # A B there, in float64 or complex128
+    magnitude: NDArray[np.float64]  # |A| |B|
 
     def difference(self, result: NDArray[Any]) -> NDArray[np.float64]:
         """How far this part of a result is from the exact one."""
@@ -203,17 +176,7 @@ def _sample(extent: int, rng: np.random.Generator, count: int = 0) -> NDArray[np
 
 
 def fault_of(result: NDArray[Any], parts: Sequence[Part], rounding: Rounding) -> str | None:
-    """Say what is wrong with a result; None if nothing is.
-
-    Parameters
-    ----------
-    result : numpy.ndarray
-        All of it, in the type in which it was stored.
-    parts : sequence of Part
-        What it must be.
-    rounding : Rounding
-        What is allowed.
-    """
+    """Say what is wrong with a result, None if nothing: `parts` are what it must be."""
     if lost := result.size - int(np.isfinite(result).sum()):
         return f"{lost} elements are no finite numbers"
     for part in parts:
@@ -231,23 +194,12 @@ def fault_of(result: NDArray[Any], parts: Sequence[Part], rounding: Rounding) ->
 
 @dataclass(frozen=True)
 class MeasuredError:
-    """How far a result is from the exact one.
+    """How far a result is from the exact one; infinitely if an element is no finite number."""
 
-    Attributes
-    ----------
-    largest, root_mean_square : float
-        As parts of ``|A| |B|``, over the elements that were compared; infinite if any of the
-        result is no finite number.
-    bound : float
-        What `rounding_of` allows where nothing cancels, rounding to the result's type included.
-    ratio : float
-        Largest error of an element over its own bound.
-    """
-
-    largest: float
+    largest: float  # of the elements that were compared, as parts of |A| |B|
     root_mean_square: float
-    bound: float
-    ratio: float
+    bound: float  # what is allowed where nothing cancels, rounding of the result included
+    ratio: float  # largest error of an element over its own bound
 
     @property
     def held(self) -> bool:
@@ -256,7 +208,7 @@ class MeasuredError:
 
 
 def measure_error(result: NDArray[Any], parts: Sequence[Part], rounding: Rounding) -> MeasuredError:
-    """Compare a result with what it must be; parameters as for `fault_of`.
+    """Measure how far a result is from what it must be; parameters as for `fault_of`.
 
     Examples
     --------
@@ -269,16 +221,14 @@ def measure_error(result: NDArray[Any], parts: Sequence[Part], rounding: Roundin
     bound = rounding.sums + rounding.storing
     if not np.isfinite(result).all():
         return MeasuredError(math.inf, math.inf, bound, math.inf)
-    relative, ratio, count, squares = 0.0, 0.0, 0, 0.0
+    errors, ratios = [], []
     for part in parts:
-        error = part.difference(result)
-        errors = _quotient(error, part.magnitude)
-        relative = max(relative, float(errors.max()))
-        squares += float(np.square(errors).sum())
-        count += errors.size
-        allowed = rounding.bound(part.value, part.magnitude)
-        ratio = max(ratio, float(_quotient(error, allowed).max()))
-    return MeasuredError(relative, math.sqrt(squares / count), bound, ratio)
+        difference = part.difference(result)
+        errors.append(_quotient(difference, part.magnitude).ravel())
+        ratios.append(_quotient(difference, rounding.bound(part.value, part.magnitude)).max())
+    relative = np.concatenate(errors)
+    rms = float(np.sqrt(np.square(relative).mean()))
+    return MeasuredError(float(relative.max()), rms, bound, float(max(ratios)))
 
 
 def _quotient(error: NDArray[np.float64], of: NDArray[np.float64]) -> NDArray[np.float64]:

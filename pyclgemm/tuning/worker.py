@@ -26,7 +26,7 @@ from ..codegen.source import KernelSource
 from ..device.discovery import choose_device
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, KernelBuildError, LaunchError, PyclgemmError, UnsupportedError
-from ..families.validity import violations
+from ..families.registry import violations
 from ..measure.bench import Bench, Timing, pace_for
 from ..measure.filled_queue import Blocker, blocker_of
 from ..measure.operands import Operands, OperandStore, plan_contender

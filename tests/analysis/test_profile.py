@@ -21,7 +21,7 @@ from pyclgemm.cli.main import main
 from pyclgemm.codegen.stream_k import Share
 from pyclgemm.device import discovery
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
-from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.measure import operands as operand_pool
 from pyclgemm.selection.overrides import Inquiry, product_of
@@ -109,7 +109,7 @@ def test_a_wrong_result_ends_the_profile(queue, monkeypatch):
 
     def without_a(queue, a, b, *rest, **others):
         ready = real(queue, a, b, *rest, **others)
-        return lambda a, b, c=None, out=None: ready(0 * a, b, out=out)
+        return lambda a, b, out: ready(0 * a, b, out=out)
 
     monkeypatch.setattr(operand_pool, "plan", without_a)
     with pytest.raises(PyclgemmError, match="is wrong"):

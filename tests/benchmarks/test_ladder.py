@@ -24,8 +24,8 @@ from benchmarks.steps.steps import choice_of, ladder_steps
 from pyclgemm.codegen.config import Config
 from pyclgemm.device.discovery import default_device
 from pyclgemm.device.traits import traits_of, typical_traits
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.validity import violations
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.registry import violations
 from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
 from tests.support.benchmark_fakes import FACTS, record_of
 

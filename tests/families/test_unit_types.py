@@ -29,7 +29,7 @@ pytestmark = pytest.mark.any_runtime
 
 EVERY_TYPE = pytest.mark.parametrize("dtype", UNIT_DTYPES)
 #: Layouts of packed operands: as units want them, and as other kernels do.
-PACKED = [PackedLayout("gpu", 16, 1, along_k=True), PackedLayout("gpu", 16, 32)]
+PACKED = [PackedLayout("padded", 16, 1, along_k=True), PackedLayout("padded", 16, 32)]
 
 
 @pytest.fixture

@@ -121,11 +121,11 @@ from pyclgemm.tuning.process import TrialProcess
 
 worker = '''
 import time
-from pyclgemm import trial_worker
+from pyclgemm.tuning import worker
 def hang(self, trial):
     time.sleep(1000)
-trial_worker.TrialBench.run = hang
-trial_worker.main()
+worker.TrialBench.run = hang
+worker.main()
 '''
 process = TrialProcess(None, "float32", None, [sys.executable, "-c", worker])
 print(process._process.pid, flush=True)

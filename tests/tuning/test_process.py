@@ -8,9 +8,9 @@ import time
 import pytest
 
 from pyclgemm import CpuConfig
+from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.discovery import working_devices
 from pyclgemm.errors import ArgumentError, DtypeError, UnsupportedError
-from pyclgemm.families.mma.tables import matrix_unit
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.tuning.process import Trial, TrialProcess

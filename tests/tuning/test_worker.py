@@ -9,7 +9,7 @@ import pytest
 import pyclgemm
 from pyclgemm import CpuConfig, XgemmDirectConfig
 from pyclgemm.errors import KernelBuildError
-from pyclgemm.families.small import SmallCpuConfig
+from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.measure import operands as operands_module
 from pyclgemm.measure import verify as verification
 from pyclgemm.measure.bench import PACES, Pace
@@ -198,7 +198,9 @@ def test_a_wrong_element(bench, monkeypatch, where, sampled):
 
 def test_a_result_that_is_not_written(bench, monkeypatch):
     bench.run(Trial(SHAPE, OTHER))  # leaves a right result in the buffer
-    monkeypatch.setattr(operands_module, "plan", lambda *arguments, **options: lambda a, b, out: None)
+    monkeypatch.setattr(
+        operands_module, "plan", lambda *arguments, **options: lambda a, b, out: None
+    )
     outcome = bench.run(Trial(SHAPE, CONFIG))
     assert outcome.status == "wrong"
     assert "no finite numbers" in outcome.reason
