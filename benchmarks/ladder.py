@@ -3,10 +3,10 @@
     python benchmarks/ladder.py                       # C = 1.5 A B + 0.5 C, 4096^3; on a CPU 1024^3
 
 A step is checked against float64 before it is timed. All steps take turns in one run with the
-vendor's library (cuBLAS through torch; on a CPU NumPy's), with CLBlast, with what this library
-takes by itself, and with matrix units where there are some, which are named as not true float32.
-Inside the clock: all that a call does on the device, packing of operands included. Beside the
-times stands what clang makes of the steps for gfx1100, where clang 19 is installed.
+vendor's library (cuBLAS through torch; on a CPU NumPy's), with CLBlast, with the library's own
+choice, and with matrix units where the device has some, which the report marks as not true
+float32. The clock includes all that a call does on the device, packing of operands among it. Beside
+the times stands what clang makes of the steps for gfx1100, where clang 19 is installed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.amd.compile import CompilerError, isa_version
+from benchmarks.amd.rows import Figures
 from benchmarks.contenders import contenders
+from benchmarks.contenders.contenders import Factory
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case
 from benchmarks.reports.report import file_stem
 from benchmarks.session import command
 from benchmarks.session.environment import now
-from benchmarks.session.session import Factory, Record, Session
-from benchmarks.steps.compiled import Figures, compile_ladder, read_compiled
+from benchmarks.session.session import Record, Session
+from benchmarks.steps.compiled import compile_ladder, read_compiled
 from benchmarks.steps.frame import OWN_RIVALS, ladder_frame
 from benchmarks.steps.report import ladder_table, legend, write_report
 from benchmarks.steps.rivals import rival_factories
@@ -80,9 +82,7 @@ def _compile(
     *,
     required: bool,
 ) -> dict[str, Figures]:
-    """Figures of the compiler, or of a file; if there are none it is said, or where required,
-    an error.
-    """
+    """Figures of the compiler, or of a file; if `required`, their absence ends the command."""
     try:
         if compiled is not None:
             figures, read = read_compiled(compiled)

@@ -8,14 +8,12 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.amd.compile import Compiler, CompilerError, find_clang, find_rocm_path
-from benchmarks.amd_report import compile_row, figures_of, variants_of
+from benchmarks.amd.rows import Figures, compile_row, figures_of, variants_of
 from benchmarks.steps.steps import ladder_steps
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.selection.overrides import Inquiry, product_of
 
-Figures = dict[str, str | int | float]
-
-#: Columns of the report's CSV file, by the names that `benchmarks.amd_report` gives them.
+#: Columns of the report's CSV file, by the names that `benchmarks.amd.rows` gives them.
 COLUMNS = {
     "vgprs": "vgprs", "spilled_vgprs": "spilled_vgprs", "scratch_bytes": "scratch_bytes",
     "lds_bytes": "lds_bytes", "waves_per_simd": "waves_per_simd", "dual_share": "dual_share",
@@ -34,7 +32,7 @@ def compile_ladder(
     Returns
     -------
     figures : dict
-        By step, from `benchmarks.amd_report.figures_of`.
+        By step, from `benchmarks.amd.rows.figures_of`.
     compiler : str
         The compiler's version.
     """

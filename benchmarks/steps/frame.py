@@ -37,7 +37,7 @@ def ladder_frame(
     records : sequence of Record
         What was measured.
     compiled : mapping
-        By step, the figures of `benchmarks.amd_report` for the architecture that was asked for.
+        By step, the figures of `benchmarks.amd.rows` for the architecture that was asked for.
 
     Returns
     -------

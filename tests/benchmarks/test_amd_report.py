@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import doctest
 import os
 import sys
 from typing import Any
@@ -11,9 +10,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import amd_report
-from benchmarks.amd import compile as amd_compile
-from benchmarks.amd import plan as amd_plan
 from benchmarks.amd.compile import (
     Compiled,
     Compiler,
@@ -26,7 +22,8 @@ from benchmarks.amd.compile import (
     main_loop,
     resources_of,
 )
-from benchmarks.amd_report import Row, figures_of, main, variants_of, write_csv
+from benchmarks.amd.rows import Row, figures_of, make_rows, variants_of
+from benchmarks.amd_report import UNIT_ARCHITECTURES, main, write_csv
 
 REMARKS = """\
 <stdin>:17:1: remark: Function Name: pack [-Rpass-analysis=kernel-resource-usage]
@@ -161,13 +158,6 @@ def test_figures_and_their_file(tmp_path):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "module", [amd_compile, amd_plan, amd_report], ids=lambda module: module.__name__
-)
-def test_examples_in_docstrings(module):
-    assert doctest.testmod(module).failed == 0
-
-
 # ------------------------------------------------------------------------------ bad input
 
 
@@ -255,9 +245,7 @@ def test_a_refused_source_says_why(compiler):
 
 
 def test_generated_kernels_neither_spill_nor_read_scalars(compiler):
-    rows = amd_report.make_rows(
-        compiler, ["gfx1030"], [(1024, 1024, 1024)], "float32", "indirect", {}
-    )
+    rows = make_rows(compiler, ["gfx1030"], [(1024, 1024, 1024)], "float32", "indirect", {})
     assert [(row.variant.wave, row.variant.mode) for row in rows] == [
         (32, "wgp"), (32, "cu"), (64, "wgp"), (64, "cu"),
     ]  # fmt: skip
@@ -296,9 +284,9 @@ def test_one_tile_of_a_matrix_unit(compiler):
         compiler.compile(TILE, "tile", "gfx1030")
 
 
-@pytest.mark.parametrize("architecture", amd_report.UNIT_ARCHITECTURES)
+@pytest.mark.parametrize("architecture", UNIT_ARCHITECTURES)
 def test_kernels_of_matrix_units_are_as_planned(compiler, architecture):
-    rows = amd_report.make_rows(compiler, [architecture], [(1024, 1024, 1024)], None, "matrix", {})
+    rows = make_rows(compiler, [architecture], [(1024, 1024, 1024)], None, "matrix", {})
     assert {"F16_F16_F32", "I8_I8_I32", "BF16_BF16_F32_X9"} <= {row.precision for row in rows}
     assert ("F64_F64_F64" in {row.precision for row in rows}) == (architecture[:4] == "gfx9")
     for row in rows:
@@ -316,9 +304,7 @@ def test_kernels_of_matrix_units_are_as_planned(compiler, architecture):
 
 @pytest.mark.parametrize("architecture", ["gfx1012", "gfx1030"])
 def test_kernels_without_units_neither_spill_nor_read_scalars(compiler, architecture):
-    [*rows] = amd_report.make_rows(
-        compiler, [architecture], [(1024, 1024, 1024)], "float32", None, {}
-    )
+    [*rows] = make_rows(compiler, [architecture], [(1024, 1024, 1024)], "float32", None, {})
     for row in rows:
         assert row.plan is None
         assert row.compiled.loop.matrix == row.compiled.resources["ScratchSize"] == 0
