@@ -69,6 +69,10 @@ class CheckedContender(Contender):
         raise NotImplementedError
 
 
+#: Makes a contender for the operands of a case.
+Factory = Callable[[Operands], CheckedContender]
+
+
 class DeviceContender(Calls, CheckedContender):
     """Calls on one OpenCL queue, in a cycle over the sets of operands.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyopencl as cl
 
 from benchmarks.contenders import clblast, contenders, cublas
-from benchmarks.session.session import Factory
+from benchmarks.contenders.contenders import Factory
 from pyclgemm.measure.filled_queue import LONGEST_PRODUCT
 
 #: Timed behind a blocker where short: what their calls cost the host is not the question.

@@ -17,6 +17,7 @@ from benchmarks.contenders.contenders import (
     PLAN,
     QUEUED,
     CheckedContender,
+    Factory,
 )
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
@@ -25,8 +26,6 @@ from pyclgemm.errors import UnsupportedError
 from pyclgemm.measure.bench import Bench, HostBurst, Pace, Timing
 from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Blocker, Clock
 from pyclgemm.measure.verify import MeasuredError
-
-Factory = Callable[[Operands], CheckedContender]
 
 #: Contenders of this library; `DENSE_ONLY` needs a constant second operand.
 OWN = (PLAN, GEMM, PACKED, LAYER, QUEUED, MMA)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import pyopencl as cl
 
 from benchmarks.contenders import contenders
+from benchmarks.contenders.contenders import Factory
 from benchmarks.contenders.factories import make_factories
-from benchmarks.session.session import Factory
 from benchmarks.steps.frame import CHOICE, UNITS, VENDORS
 from benchmarks.steps.step import Step
 from benchmarks.steps.steps import choice_of
