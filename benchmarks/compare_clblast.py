@@ -10,30 +10,31 @@
     python benchmarks/compare_clblast.py --suite matrix
     python benchmarks/compare_clblast.py --suite batched
 
-The suite ``matrix`` has types and precisions of its own; its last table says what was reached of
-what matrix units must reach. cuBLAS computes in the same precision: where float32 is split into
-parts, in true float32. CLBlast knows types alone, and its float32 is true too; float16 it refuses
-on NVIDIA's devices, which is said.
+The suite ``matrix`` has types and precisions of its own; its last table compares what matrix units
+reached with their targets. cuBLAS computes in the same precision, but in true float32 where
+pyclgemm splits float32 into terms. CLBlast knows types alone, and its float32 is true too; it
+refuses float16 on NVIDIA's devices, and the run says so.
 
-Inside the clock: all that a repeated call does on the device, packing of operands and
-launches included, to the end of the last product of a burst. Outside: transfers, building of
-kernels, making of plans. The host's part depends on the contender:
+The clock includes all that a repeated call does on the device, packing of operands and launches
+among it, up to the end of the last product of a burst. It excludes transfers, building of kernels
+and making of plans. Whether it includes the host's time depends on the contender:
 
 - ``pyclgemm`` (a plan's call), ``pyclgemm.packed``, ``DenseLayer`` and ``CLBlast`` on a GPU:
   products shorter than 200 us are enqueued behind a kernel that holds the queue, whose own
-  time is subtracted (`pyclgemm.measure.filled_queue`), so that the host's time is not in it;
+  time is subtracted (`pyclgemm.measure.filled_queue`), so the host's time does not count;
   longer ones, which hide it, are timed from the first call of the burst.
 - ``pyclgemm.gemm``: from the first call of the burst, as a user's loop does; the host's time
   of a call, 10 us and more, bounds short products.
 - ``pyclgemm.mma``: as ``pyclgemm``, by the kernels for mma.sync even where others are faster.
 - ``cuBLAS``, and ``cuBLAS.layer`` (bias and ReLU in the same kernel): replays of a CUDA graph,
   without the host's time of a call.
-- ``cuBLAS.stream``: cuBLAS launched one by one into a stream that is held likewise, as OpenCL has
-  to launch: a graph's kernels follow one another sooner.
-- On a CPU device all, NumPy too, wait for each product before the next; ``pyclgemm.queued`` does
-  not, as where layers follow one another: its bursts end with one wait.
+- ``cuBLAS.stream``: cuBLAS launched call by call into a stream that is held likewise, as OpenCL has
+  to launch; kernels of a graph follow one another sooner.
+- On a CPU device every contender, NumPy too, waits for each product before the next. Only
+  ``pyclgemm.queued`` does not: its bursts end with one wait, as where layers follow one another.
 
-Operands are rotated among as many sets as no cache holds; ``--sets 1`` leaves them in it.
+Calls rotate among so many sets of operands that no cache holds them; ``--sets 1`` leaves them in
+it.
 """
 
 from __future__ import annotations

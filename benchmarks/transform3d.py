@@ -3,12 +3,13 @@
     python benchmarks/transform3d.py --k 10 --level L5
     python benchmarks/transform3d.py --sweep
 
-Every level is checked against L1 first. A repetition is some tasks: transforms of all functions,
-each of tensors of its own, which rotate among as many as no cache holds. Levels
-and rivals take turns. Inside the clock: the launches of a repetition and the wait for the last; on
-a GPU, where tasks are shorter than 200 us and there are at least two, without the host's time,
-behind a kernel that holds the queue. Beside each time stands what memory alone would allow: each
-tensor read once and written once at the bandwidth of a large copy, measured in the same run.
+Every level is checked against L1 first. A repetition is a number of tasks: transforms of all
+functions, each of its own tensors, which rotate among so many that no cache holds them. Levels
+and rivals take turns. The clock includes the launches of a repetition and the wait for the last; on
+a GPU, where tasks are shorter than 200 us and there are at least two, the host's time does not
+count: they are enqueued behind a kernel that holds the queue. Beside each time stands what memory
+alone would allow: each tensor read once and written once at the bandwidth of a large copy,
+measured in the same run.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def measure(
 def runnable(
     data: Data, levels: Sequence[str], most_operations: float, console: Console
 ) -> list[str]:
-    """The levels that the device can run within so many operations; says why it leaves one out."""
+    """The levels that the device can run; `console` is told which one is left out, and why."""
     tensors, out = data.sets[0]
     kept = []
     for level in levels:

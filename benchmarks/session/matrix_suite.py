@@ -1,4 +1,4 @@
-"""The suite ``matrix``: what matrix units must reach, in each precision, and what they reached.
+"""The suite ``matrix``: what matrix units must reach, in each precision.
 
 Targets are ratios of speeds in one run: mostly to cuBLAS in the same precision, or to another
 precision of this library. They are those for an H100, and one for a CPU whose compiler has half.
@@ -31,30 +31,18 @@ _SPLIT = tuple(
 
 @dataclass(frozen=True)
 class MatrixTarget:
-    """What a product must reach.
-
-    Attributes
-    ----------
-    case : Case
-        The product.
-    arithmetics : tuple of Arithmetic
-        In which it is computed; of several one has to reach it.
-    ratio : float
-        How many times as fast as the reference.
-    contender, reference : str
-        Names of contenders.
-    reference_arithmetic : Arithmetic or None
-        Of the reference, where it is not that of the contender.
-    as_exact : bool
-        Whether the error must not be larger than the reference's.
-    """
+    """What a product must reach."""
 
     case: Case
+    #: In which it is computed; one of several has to reach the target.
     arithmetics: tuple[Arithmetic, ...]
+    #: How many times as fast as the reference.
     ratio: float
     contender: str = PLAN
     reference: str = CUBLAS
+    #: Of the reference, where it is not that of the contender.
     reference_arithmetic: Arithmetic | None = None
+    #: Whether the error must not be larger than the reference's.
     as_exact: bool = False
 
 
