@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
-import sys
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from benchmarks.amd.compile import (
     Compiled,
@@ -23,7 +20,7 @@ from benchmarks.amd.compile import (
     resources_of,
 )
 from benchmarks.amd.rows import Row, figures_of, make_rows, variants_of
-from benchmarks.amd_report import UNIT_ARCHITECTURES, main, write_csv
+from benchmarks.amd_report import UNIT_ARCHITECTURES, write_csv
 
 REMARKS = """\
 <stdin>:17:1: remark: Function Name: pack [-Rpass-analysis=kernel-resource-usage]
@@ -156,43 +153,6 @@ def test_figures_and_their_file(tmp_path):
     assert (read["lds_reads"], read["compiler"], read["scratch_bytes"]) == (
         "8 of 128", "clang 19", "8",
     )  # fmt: skip
-
-
-# ------------------------------------------------------------------------------ bad input
-
-
-def run(*arguments: str, **environment: Any):
-    return CliRunner().invoke(main, arguments, env=environment)
-
-
-def test_help_shows_examples():
-    assert "--architecture gfx1100" in run("--help").output
-
-
-def test_a_missing_compiler_is_named(tmp_path):
-    result = run("--clang", str(tmp_path / "clang-19"))
-    assert result.exit_code == 1
-    assert "clang-19 is a program here; clang 19 or newer is wanted" in result.output
-
-
-def test_missing_libraries_are_named(tmp_path):
-    result = run("--clang", sys.executable, "--rocm-path", str(tmp_path))
-    assert result.exit_code == 1
-    assert f"none of {tmp_path} holds amdgcn/bitcode" in " ".join(result.output.split())
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("--shape", "12by12", "'12by12' is not of the form MxNxK"),
-        ("--config", "12by12", "'12by12' is not of the form NAME=VALUE"),
-        ("--architecture", "sm_90", "'sm_90' is not of the form of an AMD architecture"),
-    ],
-)
-def test_malformed_options(option, value, message):
-    result = run(option, value)
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
 
 
 # ------------------------------------------------------------------------------ the compiler

@@ -9,9 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-from benchmarks import ladder
 from benchmarks.amd.compile import CompilerError, find_clang, find_rocm_path
 from benchmarks.contenders.contenders import CUBLAS, NUMPY
 from benchmarks.products.case import Case
@@ -21,9 +19,7 @@ from benchmarks.steps.report import write_report
 from benchmarks.steps.rivals import unit_precision
 from benchmarks.steps.step import changed_parameters
 from benchmarks.steps.steps import choice_of, ladder_steps
-from pyclgemm.codegen.config import Config
-from pyclgemm.device.discovery import default_device
-from pyclgemm.device.traits import traits_of, typical_traits
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.registry import violations
 from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
@@ -160,61 +156,6 @@ def test_what_was_not_measured_is_left_open() -> None:
     steps = ladder_steps(4096, typical_traits("sm_90"))
     frame = ladder_frame(steps, {}, [record_of(Case(8, 8, 8), "2", 1.0)], {})
     assert frame["gflops"].notna().sum() == 1 and frame["percent"].isna().all()
-
-
-# ------------------------------------------------------------------------------ runs
-
-
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(ladder.main, list(arguments))
-
-
-def test_help() -> None:
-    result = run("--help")
-    assert result.exit_code == 0
-    for word in ("--size", "--rounds", "--no-measure", "--compiled", "Examples:"):
-        assert word in result.output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--no-measure", "--no-compile"], "nothing to do"),
-        (["--architecture", "sm_90"], "not of the form of an AMD"),
-        (["--device", "no such"], "no such"),
-        (["--no-measure", "--compiled", __file__], "no report of compiled steps"),
-    ],
-)
-def test_wrong_options_are_explained(arguments: list[str], message: str) -> None:
-    result = run(*arguments)
-    assert result.exit_code != 0 and message in " ".join(result.output.split())
-
-
-@pytest.mark.first_runtime
-def test_a_run_from_end_to_end(queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its first step, as on a runtime that compiles it wrongly."""
-    traits = traits_of(default_device())
-    first, *others = ladder_steps(48, traits)
-
-    def broken(config: Config, *facts: Any) -> list[str]:
-        return ["it is naive"] if config == first.config else violations(config, *facts)
-
-    monkeypatch.setattr(ladder, "violations", broken)
-    result = run(
-        "--size", "48", "--rounds", "1", "--seconds", "0.2", "--no-compile",
-        "--output", str(tmp_path), "--stem", "run",
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    frame = pd.read_csv(tmp_path / "run.csv", index_col="step")
-    steps = frame[frame["config"].notna()]
-    assert len(steps) >= 9
-    measured = steps[steps["gflops"].notna()]
-    assert (measured["error"] <= 1).all()
-    assert list(measured.index) == [
-        step.name for step in others if not violations(step.config, "float32", traits)
-    ]
-    assert "step 1 is left out: it is naive" in result.output
-    assert (tmp_path / "run.md").read_text().count("## Step") == len(steps)
 
 
 def test_what_the_compiler_makes_of_it(tmp_path: Path) -> None:

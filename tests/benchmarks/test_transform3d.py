@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
-from benchmarks import transform3d
 from benchmarks.mra.cases import Data, Size, copy_bandwidth, difference, disagreements
 from benchmarks.mra.report import Repetition, medians, speed_table, to_frame, write_results
 from benchmarks.mra.rivals import rivals
@@ -95,47 +93,3 @@ def test_a_copy_has_a_bandwidth(queue: Any, monkeypatch: pytest.MonkeyPatch) -> 
     sizes = {True: 1 << 20, False: 1 << 24}
     monkeypatch.setattr("benchmarks.mra.cases._COPIED_BYTES", sizes)
     assert 1e8 < copy_bandwidth(queue) < 1e14
-
-
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(transform3d.main, list(arguments))
-
-
-def test_help() -> None:
-    result = run("--help")
-    assert result.exit_code == 0
-    for word in ("--nfuncs", "--tasks", "--repetitions", "--level", "--sweep", "Examples:"):
-        assert word in result.output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["--k", "33"], "33"), (["--level", "L7"], "L7"), (["--device", "no such"], "no such")],
-)
-def test_wrong_options_are_explained(queue: Any, arguments: list[str], message: str) -> None:
-    result = run(*arguments)
-    assert result.exit_code != 0 and message in result.output
-
-
-@pytest.mark.first_runtime
-def test_a_run_from_end_to_end(queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.mra.cases._COPIED_BYTES", {True: 1 << 20, False: 1 << 24})
-    monkeypatch.setattr(transform3d, "_LONGEST_PAUSE", 0.0)
-    result = run(
-        "--k", "6", "--k", "3", "--nfuncs", "5", "--tasks", "2", "--repetitions", "2",
-        "--level", "L3", "--level", "L5", "--dtype", "float32", "--output", str(tmp_path),
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    lines = [line for line in result.output.splitlines() if line.startswith("L5 nfuncs=5 K=")]
-    assert len(lines) == 4
-    [csv] = tmp_path.glob("*.csv")
-    frame = pd.read_csv(csv)
-    assert set(frame["K"]) == {3, 6} and {"L3", "L5"} <= set(frame["level"])
-    assert list(tmp_path.glob("*.png"))
-
-
-def test_what_cannot_run_is_left_out_and_said(queue: Any, tmp_path: Path) -> None:
-    data = Data(queue, Size(1, 3, "float32"))
-    console = Console(width=200, record=True, file=io.StringIO())
-    assert transform3d.runnable(data, ["L3", "L6"], 1000.0, console) == ["L3"]
-    assert "left out: level is 'L6' and K is 3" in console.export_text()
