@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import csv
-import doctest
 import os
-import sys
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from benchmarks import amd_compile, amd_plan, amd_report
-from benchmarks.amd_compile import (
+from benchmarks.amd.compile import (
     Compiled,
     Compiler,
     CompilerError,
@@ -24,7 +19,8 @@ from benchmarks.amd_compile import (
     main_loop,
     resources_of,
 )
-from benchmarks.amd_report import Row, figures_of, main, variants_of, write_csv
+from benchmarks.amd.rows import Row, figures_of, make_rows, variants_of
+from benchmarks.amd_report import UNIT_ARCHITECTURES, write_csv
 
 REMARKS = """\
 <stdin>:17:1: remark: Function Name: pack [-Rpass-analysis=kernel-resource-usage]
@@ -159,50 +155,6 @@ def test_figures_and_their_file(tmp_path):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "module", [amd_compile, amd_plan, amd_report], ids=lambda module: module.__name__
-)
-def test_examples_in_docstrings(module):
-    assert doctest.testmod(module).failed == 0
-
-
-# ------------------------------------------------------------------------------ bad input
-
-
-def run(*arguments: str, **environment: Any):
-    return CliRunner().invoke(main, arguments, env=environment)
-
-
-def test_help_shows_examples():
-    assert "--architecture gfx1100" in run("--help").output
-
-
-def test_a_missing_compiler_is_named(tmp_path):
-    result = run("--clang", str(tmp_path / "clang-19"))
-    assert result.exit_code == 1
-    assert "clang-19 is a program here; clang 19 or newer is wanted" in result.output
-
-
-def test_missing_libraries_are_named(tmp_path):
-    result = run("--clang", sys.executable, "--rocm-path", str(tmp_path))
-    assert result.exit_code == 1
-    assert f"none of {tmp_path} holds amdgcn/bitcode" in " ".join(result.output.split())
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("--shape", "12by12", "'12by12' is not of the form MxNxK"),
-        ("--config", "12by12", "'12by12' is not of the form NAME=VALUE"),
-        ("--architecture", "sm_90", "'sm_90' is not of the form of an AMD architecture"),
-    ],
-)
-def test_malformed_options(option, value, message):
-    result = run(option, value)
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
-
-
 # ------------------------------------------------------------------------------ the compiler
 
 
@@ -253,9 +205,7 @@ def test_a_refused_source_says_why(compiler):
 
 
 def test_generated_kernels_neither_spill_nor_read_scalars(compiler):
-    rows = amd_report.make_rows(
-        compiler, ["gfx1030"], [(1024, 1024, 1024)], "float32", "indirect", {}
-    )
+    rows = make_rows(compiler, ["gfx1030"], [(1024, 1024, 1024)], "float32", "indirect", {})
     assert [(row.variant.wave, row.variant.mode) for row in rows] == [
         (32, "wgp"), (32, "cu"), (64, "wgp"), (64, "cu"),
     ]  # fmt: skip
@@ -294,9 +244,9 @@ def test_one_tile_of_a_matrix_unit(compiler):
         compiler.compile(TILE, "tile", "gfx1030")
 
 
-@pytest.mark.parametrize("architecture", amd_report.UNIT_ARCHITECTURES)
+@pytest.mark.parametrize("architecture", UNIT_ARCHITECTURES)
 def test_kernels_of_matrix_units_are_as_planned(compiler, architecture):
-    rows = amd_report.make_rows(compiler, [architecture], [(1024, 1024, 1024)], None, "matrix", {})
+    rows = make_rows(compiler, [architecture], [(1024, 1024, 1024)], None, "matrix", {})
     assert {"F16_F16_F32", "I8_I8_I32", "BF16_BF16_F32_X9"} <= {row.precision for row in rows}
     assert ("F64_F64_F64" in {row.precision for row in rows}) == (architecture[:4] == "gfx9")
     for row in rows:
@@ -314,9 +264,7 @@ def test_kernels_of_matrix_units_are_as_planned(compiler, architecture):
 
 @pytest.mark.parametrize("architecture", ["gfx1012", "gfx1030"])
 def test_kernels_without_units_neither_spill_nor_read_scalars(compiler, architecture):
-    [*rows] = amd_report.make_rows(
-        compiler, [architecture], [(1024, 1024, 1024)], "float32", None, {}
-    )
+    [*rows] = make_rows(compiler, [architecture], [(1024, 1024, 1024)], "float32", None, {})
     for row in rows:
         assert row.plan is None
         assert row.compiled.loop.matrix == row.compiled.resources["ScratchSize"] == 0

@@ -8,8 +8,8 @@ import numpy as np
 import pyopencl.array as cl_array
 import pytest
 
-from benchmarks import clblast, cublas, factories
-from benchmarks.contenders import CLBLAST, NUMPY
+from benchmarks.contenders import clblast, factories
+from benchmarks.contenders.contenders import CLBLAST, NUMPY
 from pyclgemm.measure.operands import uniform
 
 COMPLEX = ("complex64", "complex128")
@@ -23,35 +23,20 @@ def library() -> clblast.CLBlast:
         pytest.skip(str(error))
 
 
-def test_clblast_gives_the_product(library: clblast.CLBlast, queue: Any, rng: Any) -> None:
-    _check_clblast(library, queue, rng, "float32", False, False)
-
-
 # Each type has a routine of its own, each transposition a kernel: neither depends on the other
 # here, and CLBlast takes long to build them.
-@pytest.mark.first_runtime
 @pytest.mark.parametrize(
     ("dtype", "trans_a", "trans_b"),
     [
-        ("float16", True, True),
-        ("float64", False, True),
-        ("complex64", True, False),
-        ("complex128", True, True),
+        ("float32", False, False),
+        pytest.param("float16", True, True, marks=pytest.mark.first_runtime),
+        pytest.param("float64", False, True, marks=pytest.mark.first_runtime),
+        pytest.param("complex64", True, False, marks=pytest.mark.first_runtime),
+        pytest.param("complex128", True, True, marks=pytest.mark.first_runtime),
     ],
 )
 def test_clblast_takes_every_type_and_transposition(
     library: clblast.CLBlast, queue: Any, rng: Any, dtype: str, trans_a: bool, trans_b: bool
-) -> None:
-    _check_clblast(library, queue, rng, dtype, trans_a, trans_b)
-
-
-def _check_clblast(
-    library: clblast.CLBlast,
-    queue: Any,
-    rng: np.random.Generator,
-    dtype: str,
-    trans_a: bool,
-    trans_b: bool,
 ) -> None:
     m, n, k, padding = 7, 5, 11, 3
 
@@ -127,10 +112,3 @@ def test_without_clblast_its_column_is_left_out(queue: Any) -> None:
     assert list(found) == [NUMPY]
     assert "nowhere.so" in said[0]
     assert facts["clblast"] == "absent"
-
-
-def test_cublas_is_not_looked_for_without_its_gpu(queue: Any) -> None:
-    if cublas.is_nvidia_gpu(queue.device):
-        pytest.skip("this is an NVIDIA GPU")
-    with pytest.raises(cublas.CublasUnavailableError, match="no NVIDIA GPU"):
-        cublas.find_torch_device(queue.device)

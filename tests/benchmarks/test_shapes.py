@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import shapes
-from benchmarks.case import parse_shapes
-from benchmarks.limit import Target, limit_targets
-from benchmarks.shapes import suite_cases
+from benchmarks.products import shapes
+from benchmarks.products.case import parse_shapes
+from benchmarks.products.limit import Target, limit_targets
+from benchmarks.products.shapes import suite_cases
 from pyclgemm.measure.suites import SUITES as TUNED
 
 
@@ -29,9 +29,9 @@ def test_every_suite_names_itself_and_all_is_their_union() -> None:
 @pytest.mark.parametrize("suite", shapes.SUITES)
 def test_labels_are_unique_and_can_be_given_as_shapes(suite: str) -> None:
     cases = suite_cases(suite)
-    again = parse_shapes(",".join(case.label for case in cases))
+    again = parse_shapes(",".join(str(case) for case in cases))
     assert [replace(case, suite="shapes", dense=False) for case in cases] == again
-    assert len({case.label for case in cases}) == len(cases)
+    assert len({str(case) for case in cases}) == len(cases)
 
 
 def test_random_shapes_are_repeatable_and_within_bounds() -> None:
@@ -50,21 +50,21 @@ def test_a_bad_shape_is_refused(text: str) -> None:
 
 def test_stored_shapes_and_work_of_a_case() -> None:
     (case,) = parse_shapes("2x3x5:TN+4")
-    assert (case.shape_a, case.shape_b, case.shape_out) == ((5, 2), (5, 3), (2, 3))
+    assert (case.stored_a, case.stored_b, case.stack) == ((5, 2), (5, 3), ())
     assert case.bytes("float64") == 8 * (5 * 6 + 5 * 7 + 2 * 7)
     assert (case.flops("float32"), case.flops("complex64")) == (60, 240)
 
 
 def test_a_batch_is_a_case() -> None:
     (case,) = parse_shapes("2x3x5:TN+4*7")
-    assert (case.shape_a, case.shape_b, case.shape_out) == ((7, 5, 2), (7, 5, 3), (7, 2, 3))
+    assert (case.stored_a, case.stored_b, case.stack) == ((5, 2), (5, 3), (7,))
     assert case.bytes("float64") == 7 * 8 * (5 * 6 + 5 * 7 + 2 * 7)
     assert case.flops("float32") == 7 * 60
     for text in ("2x3x5*", "2x3x5*0", "2x3x5*x"):
         with pytest.raises(ValueError, match="wanted MxNxK.*a batch"):
             parse_shapes(text)
     suite = suite_cases("batched")
-    again = parse_shapes(",".join(case.label for case in suite), suite="batched")
+    again = parse_shapes(",".join(str(case) for case in suite), suite="batched")
     assert again == suite and {case.batch for case in suite} == {256, 10000}
 
 
@@ -77,9 +77,9 @@ def test_what_is_tuned_for_is_measured() -> None:
 def test_limit_has_each_product_once_with_a_target() -> None:
     targets = limit_targets()
     assert suite_cases("limit") == list(targets)
-    labels = [case.label for case in targets]
+    labels = [str(case) for case in targets]
     assert len(set(labels)) == len(labels) == 29
-    wanted = {case.label: (target.ratio, target.bandwidth) for case, target in targets.items()}
+    wanted = {str(case): (target.ratio, target.bandwidth) for case, target in targets.items()}
     assert wanted["4096x4096x4096"] == (0.97, None)
     assert wanted["1000x1000x1000+7"] == (1.0, None)
     assert wanted["16x16x100000"] == (0.9, None)
