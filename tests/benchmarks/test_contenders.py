@@ -26,7 +26,7 @@ from benchmarks.contenders.contenders import (
 from benchmarks.contenders.cublas import CublasContender, CublasStreamContender
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case, parse_shapes
-from benchmarks.products.operands import make_operands, with_padding
+from benchmarks.products.operands import make_operands, poison, with_padding
 from pyclgemm.measure.filled_queue import QueueBlocker
 from tests.support.benchmark_fakes import (
     FLOAT32,
@@ -41,31 +41,25 @@ from tests.support.benchmark_fakes import (
 @pytest.mark.parametrize(
     "kind", [("float16", None, None), ("float16", None, "float32"), ("float32", None, None)]
 )
-def test_own_contenders_are_right(queue: Any, kind: Any, rng: np.random.Generator) -> None:
-    for case in parse_shapes("13x17x19:TT+3,32x24x40", dense=True):
-        made = make_operands(case, arithmetic_of(*kind), queue, rng)
-        makers = [plan_contender, gemm_contender, layer_contender]
-        if kind[2] is None:
-            makers.append(packed_contender)
-        for make in makers:
-            contender = make(made)
-            assert call_once(contender, made, len(made.sets) + 1).ratio < 1, contender.name
-            assert contender.result().dtype.name == made.arithmetic.result_dtype
-
-
-def test_every_set_gets_its_product(queue: Any) -> None:
-    for case in (Case(5, 6, 7), Case(5, 6, 7, padding=2)):
-        made = make_float32(queue, case, sets=3)
-        outs = [out for *_, out in made.sets]
-        for make in (plan_contender, packed_contender):
-            contender = make(made)
-            for out in outs:
-                cl.enqueue_fill_buffer(queue, out.base_data, np.uint8(255), 0, out.base_data.size)
-            contender.enqueue(3)
-            contender.finish()
-            for out in outs:
-                result = with_padding(queue, out)[:, : case.n]
-                assert made.error(result, FLOAT32.precision).ratio < 1
+@pytest.mark.parametrize("case", parse_shapes("13x17x19:TT+3,32x24x40", dense=True), ids=str)
+def test_own_contenders_are_right_on_every_set(
+    queue: Any, rng: np.random.Generator, kind: Any, case: Case
+) -> None:
+    made = make_operands(case, arithmetic_of(*kind), queue, rng, sets=3)
+    makers = [plan_contender, gemm_contender, layer_contender]
+    if kind[2] is None:
+        makers.append(packed_contender)
+    for make in makers:
+        contender = make(made)
+        for *_, out in made.sets:
+            poison(queue, out)
+        contender.enqueue(3)
+        contender.finish()
+        for *_, out in made.sets:
+            result = with_padding(queue, out)[:, : case.n]
+            assert made.error(result, contender.precision, contender.bias).ratio < 1, contender.name
+        assert call_once(contender, made, 4).ratio < 1
+        assert contender.result().dtype.name == made.arithmetic.result_dtype
 
 
 def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue: Any) -> None:
@@ -170,13 +164,10 @@ def test_those_that_cannot_take_part_say_so(queue: Any) -> None:
     assert not session.failures and not session.records
 
 
-def test_default_contenders_leave_some_to_be_asked_for(queue: Any) -> None:
+def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue: Any) -> None:
     names = factories.default_names(queue.device)
     assert not {MMA, CUBLAS_STREAM, QUEUED} & set(names)
     assert CUBLAS_LAYER in names
-
-
-def test_products_in_a_queue_are_a_contender_on_cpus_alone() -> None:
     for kind, taken in ((cl.device_type.CPU, [QUEUED]), (cl.device_type.GPU, [])):
         said: list[str] = []
         made = factories.make_factories([QUEUED], SimpleNamespace(type=kind), None, {}, said.append)
