@@ -12,10 +12,12 @@ import pytest
 
 from benchmarks.contenders import contenders, cublas, factories, torch_arithmetic
 from benchmarks.contenders.contenders import (
+    CLBLAST,
     CUBLAS,
     CUBLAS_LAYER,
     CUBLAS_STREAM,
     MMA,
+    NUMPY,
     QUEUED,
     NumpyContender,
     gemm_contender,
@@ -76,12 +78,12 @@ def test_products_in_a_queue_are_waited_for_once(
     queue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make_float32(queue, Case(5, 6, 7), sets=2)
-    one_by_one, queued = plan_contender(made), contenders.queued_contender(made)
-    monkeypatch.setattr(one_by_one, "waits_for_each", True)
+    one_by_one = plan_contender(made)
+    one_by_one.waits_for_each = True
     markers: list[Any] = []
     mark = cl.enqueue_marker
     monkeypatch.setattr(cl, "enqueue_marker", lambda given: markers.append(given) or mark(given))
-    for contender, waits in ((queued, 0), (one_by_one, 3)):
+    for contender, waits in ((contenders.queued_contender(made), 0), (one_by_one, 3)):
         markers.clear()
         assert call_once(contender, made, 3).ratio < 1
         assert len(markers) == waits
@@ -99,20 +101,14 @@ def test_a_burst_goes_on_among_the_sets_where_the_one_before_stopped(queue: Any)
     assert order[4:] == [0]
 
 
-def test_only_contenders_of_the_device_alone_are_held(queue: Any) -> None:
-    blocker = QueueBlocker(queue)
-    made = make_float32(queue, Case(3, 3, 3), blocker=blocker)
-    for make in (plan_contender, packed_contender, layer_contender):
-        assert make(made).blocker is blocker
-    # Its figure is what a user's loop sees.
-    assert gemm_contender(made).blocker is None
-    assert NumpyContender(made).blocker is None
-
-
-def test_real_products_run_behind_a_real_blocker(queue: Any) -> None:
+def test_contenders_of_the_device_alone_run_behind_a_blocker(queue: Any) -> None:
     blocker = QueueBlocker(queue)
     made = make_float32(queue, Case(16, 16, 16), blocker=blocker)
-    contender = plan_contender(made)
+    # The figures of the others are what a user's loop sees.
+    assert gemm_contender(made).blocker is NumpyContender(made).blocker is None
+    for make in (layer_contender, packed_contender, plan_contender):
+        contender = make(made)
+        assert contender.blocker is blocker
     contender.enqueue(2)
     contender.finish()
     contender.poison()
@@ -146,18 +142,13 @@ def test_alpha_and_beta_scale_and_add_in_place(queue: Any) -> None:
 
 
 def test_those_that_cannot_take_part_say_so(queue: Any) -> None:
-    class Library(contenders.CLBlast):
-        """CLBlast without its shared library: what it refuses it refuses before any call."""
-
-        def __init__(self) -> None:
-            pass
-
     said: list[str] = []
-    session = make_session(
-        queue, said,
-        NumPy=NumpyContender,
-        CLBlast=functools.partial(contenders.clblast_contender, Library()),
-    )  # fmt: skip
+    library = object.__new__(contenders.CLBlast)  # what it refuses it refuses before any call
+    makers: dict[str, Any] = {
+        NUMPY: NumpyContender,
+        CLBLAST: functools.partial(contenders.clblast_contender, library),
+    }
+    session = make_session(queue, said, **makers)
     session.run([Case(4, 4, 4)], arithmetic_of("int8"), lambda part: None)
     assert any("NumPy multiplies int8 without a BLAS" in line for line in said)
     assert any("CLBlast needs one of" in line for line in said)
@@ -230,18 +221,17 @@ def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(
     assert not is_holding()
 
 
-def test_sizes_that_torch_refuses_are_named(queue: Any, rng: np.random.Generator) -> None:
+def test_what_torch_lacks_is_named(queue: Any, rng: np.random.Generator) -> None:
     made = make_operands(Case(24, 15, 32), arithmetic_of("int8"), queue, rng)
     torch: Any = FakeTorch()
     with pytest.raises(ValueError, match="multiples of 8 as n and k, not 24 x 15 x 32"):
         CublasContender(torch, 0, made)
-
-
-def test_a_flag_that_has_to_be_on_must_exist() -> None:
-    torch = SimpleNamespace(backends=SimpleNamespace(cuda=SimpleNamespace(matmul=object())))
-    half = torch_arithmetic.torch_arithmetic(arithmetic_of("float16"))
+    torch.backends.cuda.matmul = object()
+    half, narrow = (
+        torch_arithmetic.torch_arithmetic(arithmetic_of("float16", precision))
+        for precision in (None, "F16_F16_F16")
+    )
     torch_arithmetic.set_flags(torch, half)
-    narrow = torch_arithmetic.torch_arithmetic(arithmetic_of("float16", "F16_F16_F16"))
     with pytest.raises(ValueError, match="no allow_fp16_accumulation"):
         torch_arithmetic.set_flags(torch, narrow)
 
