@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,22 +33,12 @@ _LONGEST_PRODUCT = 2.0
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """One size of the table of speeds.
+    """One size of the table of speeds."""
 
-    Attributes
-    ----------
-    size : int
-        m = n = k.
-    seconds, numpy_seconds : float
-        Median time of one product.
-    error : float
-        Largest error of an element, as a part of what rounding may cause; up to 1 is right.
-    """
-
-    size: int
-    seconds: float
+    size: int  # m = n = k
+    seconds: float  # median time of one product
     numpy_seconds: float
-    error: float
+    error: float  # largest error of an element, as a part of its bound: up to 1 is right
 
     @property
     def correct(self) -> bool:
@@ -69,20 +59,16 @@ def measure_speed(queue: cl.CommandQueue, size: int, rounds: int | None = None) 
     operands = make_operands(queue, GemmShape(size, size, size), "float32")
     product = operands.plan()
     error = operands.error(product, resolve_precision(None, "float32"))
-    host_out = np.empty((size, size), np.float32)
-    calls = [
-        functools.partial(np.matmul, *(x.copy() for x in operands.host), out=host_out)
-        for _ in operands.sets
-    ]
+    out = np.empty((size, size), np.float32)
+    calls = []
+    for _ in operands.sets:
+        a, b = (matrix.copy() for matrix in operands.host)
+        calls.append(functools.partial(np.matmul, a, b, out=out))
+    numpy = Calls("NumPy", calls, unrest=OPENBLAS_UNREST)
+    numpy.enqueue(1)
     bench = Bench(pace_for("demo", traits_of(queue.device).type))
-    contenders = (
-        plan_contender("pyclgemm", operands, product),
-        Calls("NumPy", calls, unrest=OPENBLAS_UNREST),
-    )
-    for contender in contenders:
-        contender.enqueue(1)
-        contender.finish()
-        bench.add(contender)
+    bench.add(plan_contender("pyclgemm", operands, product))
+    bench.add(numpy)
     timings = bench.run(rounds)
     return SpeedRow(size, timings["pyclgemm"].median, timings["NumPy"].median, error.ratio)
 
@@ -95,17 +81,16 @@ def out_of_reach(previous: SpeedRow, size: int) -> bool:
 def speed_table(rows: Sequence[SpeedRow]) -> Table:
     """Tabulate speeds in GFLOPS."""
     table = Table()
-    columns: dict[str, Callable[[SpeedRow], str]] = {
-        "m = n = k": lambda row: str(row.size),
-        "pyclgemm": lambda row: f"{row.gflops(row.seconds):.0f}",
-        "NumPy": lambda row: f"{row.gflops(row.numpy_seconds):.0f}",
-        "ratio": lambda row: f"{row.numpy_seconds / row.seconds:.2f}",
-        "error / bound": lambda row: f"{row.error:.3f}" + ("" if row.correct else " WRONG"),
-    }
-    for heading in columns:
+    for heading in ("m = n = k", "pyclgemm", "NumPy", "ratio", "error / bound"):
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*(cell(row) for cell in columns.values()))
+        table.add_row(
+            str(row.size),
+            f"{row.gflops(row.seconds):.0f}",
+            f"{row.gflops(row.numpy_seconds):.0f}",
+            f"{row.numpy_seconds / row.seconds:.2f}",
+            f"{row.error:.3f}" + ("" if row.correct else " WRONG"),
+        )
     return table
 
 
@@ -120,15 +105,7 @@ _SHADES = " ░▒▓█"
 
 @dataclass(frozen=True)
 class Digits:
-    """Scikit-learn's bundled handwritten digits, split for training and test.
-
-    Attributes
-    ----------
-    train, test : numpy.ndarray
-        Images as rows, (count, 64), float32 from 0 to 1.
-    train_labels, test_labels : numpy.ndarray
-        Digits, (count,).
-    """
+    """Scikit-learn's handwritten digits: images as rows (count, 64), float32 from 0 to 1."""
 
     train: np.ndarray[Any, Any]
     test: np.ndarray[Any, Any]
@@ -138,22 +115,12 @@ class Digits:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How closely two classifiers agree on the same images.
-
-    Attributes
-    ----------
-    count, same_labels : int
-        Images, and those that both give the same label.
-    difference : float
-        Largest absolute difference of a probability.
-    accuracy, reference_accuracy : float
-        Share of right labels of the first and of the second, from 0 to 1.
-    """
+    """How closely two classifiers agree on the same images."""
 
     count: int
-    same_labels: int
-    difference: float
-    accuracy: float
+    same_labels: int  # images that both give the same label
+    difference: float  # largest absolute difference of a probability
+    accuracy: float  # right labels of the first, as a part of all
     reference_accuracy: float
 
     @property
@@ -165,22 +132,8 @@ class Agreement:
 def run_demo(console: Console, chosen: FoundDevice) -> bool:
     """Run a digit classifier and a speed table on a device, and print what comes out.
 
-    Parameters
-    ----------
-    console : rich.console.Console
-        Where to print.
-    chosen : FoundDevice
-        A device that works.
-
-    Returns
-    -------
-    bool
-        Whether pyclgemm agreed with scikit-learn and with NumPy.
-
-    Raises
-    ------
-    PyclgemmError
-        If scikit-learn is not installed.
+    The result says whether pyclgemm agreed with scikit-learn and with NumPy. A `PyclgemmError`
+    says that scikit-learn is not installed.
     """
     digits = load_digits()
     context = cl.Context([chosen.device])  # Intel's queues do not keep their context alive
@@ -218,13 +171,7 @@ def run_demo(console: Console, chosen: FoundDevice) -> bool:
 
 
 def load_digits() -> Digits:
-    """Load the images and split them.
-
-    Raises
-    ------
-    PyclgemmError
-        If scikit-learn is not installed.
-    """
+    """Load the images and split them."""
     try:
         from sklearn import datasets, model_selection
     except ImportError as error:
@@ -253,25 +200,15 @@ def train(digits: Digits, progress: Progress, epochs: int = EPOCHS) -> Any:
 
 def dense_layers(queue: cl.CommandQueue, network: Any) -> list[DenseLayer]:
     """Move the weights of a trained ``MLPClassifier`` to a device; ReLU between the layers."""
-    last = len(network.coefs_) - 1
-    return [
-        DenseLayer(queue, weight, bias, None if index == last else "relu")
-        for index, (weight, bias) in enumerate(
-            zip(network.coefs_, network.intercepts_, strict=True)
-        )
-    ]
+    *hidden, last = zip(network.coefs_, network.intercepts_, strict=True)
+    layers = [DenseLayer(queue, weight, bias, "relu") for weight, bias in hidden]
+    return [*layers, DenseLayer(queue, *last)]
 
 
 def probabilities(
     queue: cl.CommandQueue, layers: list[DenseLayer], images: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
-    """Run images (count, 64) through the layers, on the device, and a softmax in NumPy.
-
-    Returns
-    -------
-    numpy.ndarray
-        Probability of each digit for each image, (count, 10).
-    """
+    """Run images through the layers, and a softmax in NumPy; probabilities are (count, 10)."""
     values = cl_array.to_device(queue, images)
     for layer in layers:
         values = layer(values)
@@ -279,13 +216,7 @@ def probabilities(
 
 
 def softmax(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Turn the scores of each row into probabilities.
-
-    Examples
-    --------
-    >>> softmax(np.array([[5.0, 5.0]]))
-    array([[0.5, 0.5]])
-    """
+    """Turn the scores of each row into probabilities."""
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 

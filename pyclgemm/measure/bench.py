@@ -31,7 +31,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -211,6 +211,16 @@ class HostBurst:
         return Sample(elapsed / self.calls, elapsed)
 
 
+@dataclass
+class _Entry:
+    """A contender, what its bursts are, and what they took."""
+
+    contender: Contender
+    blocker: Blocker | None
+    burst: HostBurst | FilledBurst | None = None
+    samples: list[float] = field(default_factory=list)
+
+
 class Bench:
     """Times contenders in turn; what is known so far can be asked for at any time.
 
@@ -237,17 +247,12 @@ class Bench:
         self._pace = pace
         self._rng = rng
         self._clock = clock or Clock()
-        self._contenders: list[Contender] = []
-        self._bursts: list[HostBurst | FilledBurst] = []
-        self._samples: dict[str, list[float]] = {}
-        self._blockers: dict[str, Blocker | None] = {}
+        self._entries: list[_Entry] = []
         self._rounds = 0
 
     def add(self, contender: Contender) -> None:
         """Let a contender take part; it has been called before, so that nothing is built now."""
-        self._contenders.append(contender)
-        self._samples[contender.name] = []
-        self._blockers[contender.name] = contender.blocker
+        self._entries.append(_Entry(contender, contender.blocker))
 
     def run(
         self,
@@ -256,7 +261,7 @@ class Bench:
         enough: Callable[[Mapping[str, Timing]], bool] = lambda timings: False,
         report: Callable[[float], None] = lambda fraction: None,
     ) -> dict[str, Timing]:
-        """Time every contender once a round.
+        """Time every contender once a round; give their timings by their names.
 
         Parameters
         ----------
@@ -266,79 +271,69 @@ class Bench:
             Asked after each round whether what is known suffices.
         report : callable, optional
             Told after each burst which part of all bursts it was.
-
-        Returns
-        -------
-        dict of str to Timing
-            By the contenders' names.
         """
         rounds = rounds or self._pace.rounds
-        self._pace = replace(self._pace, rounds=rounds).shortened(len(self._contenders) or 1)
-        clock = self._clock
+        self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._entries)))
         self._lay_out()
-        begin = clock.now()
+        begin = self._clock.now()
         for done in range(1, rounds + 1):
-            self._take_turns(lambda: report(1 / (rounds * len(self._bursts))))
-            if enough(self.timings()):
-                break
-            if done >= self._pace.least_rounds and clock.now() - begin >= self._pace.seconds:
+            for entry in self._order():
+                self._take_sample(entry)
+                report(1 / (rounds * len(self._entries)))
+            is_late = self._clock.now() - begin >= self._pace.seconds
+            if enough(self.timings()) or is_late and done >= self._pace.least_rounds:
                 break
         return self.timings()
 
     def timings(self) -> dict[str, Timing]:
         """What is known so far, of the contenders that had a burst."""
         return {
-            burst.contender.name: Timing(burst.calls, tuple(taken), burst.clock_name)
-            for burst in self._bursts
-            if (taken := self._samples[burst.contender.name])
+            one.contender.name: Timing(one.burst.calls, tuple(one.samples), one.burst.clock_name)
+            for one in self._entries
+            if one.burst is not None and one.samples
         }
+
+    def _order(self) -> list[_Entry]:
+        """The contenders in the order of the next round."""
+        order = list(self._entries)
+        if self._rng is not None:
+            order = [order[index] for index in self._rng.permutation(len(order))]
+        elif self._rounds % 2:
+            order.reverse()
+        self._rounds += 1
+        return order
 
     def _lay_out(self) -> None:
         """Find what a burst is, of contenders for which that is not yet known."""
-        new = self._contenders[len(self._bursts) :]
-        self._clock.sleep(max((contender.unrest for contender in new), default=0.0))
-        for contender in new:
-            self._bursts.append(self._burst(contender))
+        new = [entry for entry in self._entries if entry.burst is None]
+        self._clock.sleep(max((entry.contender.unrest for entry in new), default=0.0))
+        for entry in new:
+            entry.burst = self._burst(entry)
 
-    def _burst(self, contender: Contender) -> HostBurst | FilledBurst:
-        pace, clock = self._pace, self._clock
+    def _burst(self, entry: _Entry) -> HostBurst | FilledBurst:
+        pace, clock, contender = self._pace, self._clock, entry.contender
         calls, elapsed = calibrate(contender, pace, clock)
         clock.sleep(pace.rest_after(elapsed, contender.unrest))
-        blocker = self._blockers[contender.name]
-        if blocker is not None and elapsed / calls < LONGEST_PRODUCT:
-            filled = fill_queue(contender, calls, blocker, clock, pace.takes)
-            if filled is not None:
-                return filled
-        return HostBurst(contender, calls, clock)
+        filled = None
+        if entry.blocker is not None and elapsed / calls < LONGEST_PRODUCT:
+            filled = fill_queue(contender, calls, entry.blocker, clock, pace.takes)
+        return filled or HostBurst(contender, calls, clock)
 
-    def _take_turns(self, report: Callable[[], None]) -> None:
-        """A burst of each contender."""
-        order = list(range(len(self._bursts)))
-        if self._rng is not None:
-            self._rng.shuffle(order)
-        elif self._rounds % 2:
-            order.reverse()
-        for index in order:
-            self._take_sample(index)
-            report()
-        self._rounds += 1
-
-    def _take_sample(self, index: int) -> None:
-        contender = self._bursts[index].contender
-        taken = self._samples[contender.name]
-        wanted = len(taken) + 1
-        while len(taken) < wanted:
+    def _take_sample(self, entry: _Entry) -> None:
+        wanted = len(entry.samples) + 1
+        while len(entry.samples) < wanted:
+            assert entry.burst is not None  # all are laid out
             try:
-                sample = self._bursts[index].sample()
+                sample = entry.burst.sample()
             except QueueNotFilledError:
                 # The samples of a contender are to be of one kind: those that it had are taken
                 # again, once more behind the blocker, then on the host's clock.
-                self._bursts[index] = self._burst(contender)
-                self._blockers[contender.name] = None
-                taken.clear()
+                entry.burst = self._burst(entry)
+                entry.blocker = None
+                entry.samples.clear()
                 continue
-            taken.append(sample.seconds)
-            self._clock.sleep(self._pace.rest_after(sample.worked, contender.unrest))
+            entry.samples.append(sample.seconds)
+            self._clock.sleep(self._pace.rest_after(sample.worked, entry.contender.unrest))
 
 
 def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, float]:

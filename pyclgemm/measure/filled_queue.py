@@ -81,27 +81,13 @@ class Blocker(Protocol):
 
 
 class Contender:
-    """One way to compute something; the base of all that a bench times.
+    """One way to compute something; the base of all that a bench times."""
 
-    Attributes
-    ----------
-    name : str
-        Key of its timing.
-    blocker : Blocker or None
-        Holds the queue that the calls go to. None times them on the host's clock, as on CPUs.
-    launches : int
-        Kernels that a call enqueues, at most.
-    step : int
-        Calls that `enqueue` makes at least: it rounds up to a multiple.
-    unrest : float
-        Seconds for which its idle threads still keep cores busy after a call.
-    """
-
-    name: str
-    blocker: Blocker | None = None
-    launches: int = 3
-    step: int = 1
-    unrest: float = 0.0
+    name: str  # key of its timing
+    blocker: Blocker | None = None  # holds the queue of its calls; None: the host's clock counts
+    launches: int = 3  # kernels that a call enqueues, at most
+    step: int = 1  # `enqueue` rounds calls up to a multiple
+    unrest: float = 0.0  # seconds for which its idle threads still keep cores busy after a call
 
     def enqueue(self, calls: int) -> None:
         """Start so many calls, without waiting where the library allows."""
@@ -128,12 +114,7 @@ class BlockerVariesError(QueueNotFilledError):
 
 
 class QueueBlocker:
-    """Hold an in-order OpenCL queue.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        In order, idle. It is used to find out the kernel's speed.
+    """Hold an in-order OpenCL queue, which is idle: it is used to find out the kernel's speed.
 
     Examples
     --------
@@ -254,11 +235,7 @@ def fill_queue(
 ) -> FilledBurst | None:
     """Find how many calls, about as many as wanted, the host gets ahead of the device with.
 
-    Returns
-    -------
-    FilledBurst or None
-        None where the host never gets ahead, because the library waits, say, or where the
-        blocker's time varies too much.
+    None where it never does, because the library waits, say, or the blocker varies too much.
     """
     most = min(_MOST_CALLS, _MOST_LAUNCHES // contender.launches)
     calls = min(wanted_calls, most)

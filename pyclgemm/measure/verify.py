@@ -33,7 +33,6 @@ _PRODUCT = 1 << 21
 #: Columns of B that are widened to float64 at a time.
 _BLOCK = 1024
 
-
 #: Of real types: the distance from 1 to the next number, and the smallest normal number.
 #: (NumPy itself does not know bfloat16.)
 _FLOATING: dict[str, tuple[float, float]] = {

@@ -1,4 +1,10 @@
-"""Measure configurations on one device: build, run, check against float64, then time in turn."""
+"""Measure configurations on one device: build, run, check against float64, then time in turn.
+
+``python -m pyclgemm.tuning.worker``, started by `TrialProcess`, is the measuring process. It
+reads one JSON object a line from its standard input, first what to measure, then trials, and
+answers each with a line. Only this process touches the device, so a kernel that hangs or faults
+costs the tuner one process. It ends soon after its input does, even while a kernel hangs.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +40,7 @@ from ..problem.precision import Precision, resolve_precision
 from ..problem.shape import GemmShape
 from ..runtime.build import CompilePool, adopt_binary
 from ..selection.overrides import kernel_sources
-from .process import FINE, Outcome, Trial, outcome_to_json, trial_from_json
+from .process import FINE, Outcome, Trial, trial_from_json
 
 #: After so many rounds a candidate that is so many times slower than its rival is dropped.
 _SLOWER = {1: 1.3, 3: 1.06}
@@ -58,18 +64,6 @@ class _Plans:
 
 class TrialBench:
     """Runs trials for one element type and arithmetic.
-
-    Parameters
-    ----------
-    context : pyopencl.Context
-        Of the device.
-    traits : DeviceTraits
-        Its facts.
-    dtype : str
-        NumPy name of the element type of the operands; the result is of the type that it gives
-        by itself.
-    precision : Precision
-        The arithmetic.
 
     Examples
     --------
@@ -101,15 +95,12 @@ class TrialBench:
     def run(self, trial: Trial) -> Outcome:
         """Build, check and time; every failure becomes an outcome with its reason.
 
-        Raises
-        ------
-        DeviceLostError
-            If the device is unusable after a failure.
+        A failure after which the device is unusable raises `DeviceLostError`.
         """
         if broken := violations(trial.config, self._dtype, self._traits):
             return Outcome("refused", reason="; ".join(broken))
-        operands = self._operands(trial.shape)
         try:
+            operands = self._operands(trial.shape)
             candidate = self._checked(operands, trial.config)
         except (LaunchError, cl.Error, MemoryError) as error:
             self._require_device()
@@ -120,13 +111,13 @@ class TrialBench:
             return Outcome("unbuildable", reason=_line(error.log or error))
         except _WrongError as error:
             return Outcome("wrong", reason=str(error))
-        rival = None
+        contenders = {"candidate": candidate}
         if trial.rival is not None:
             try:
-                rival = self._checked(operands, trial.rival)
+                contenders["rival"] = self._checked(operands, trial.rival)
             except (PyclgemmError, _WrongError, cl.Error):  # not the candidate's fault
                 self._require_device()
-        return self._time(operands, candidate, rival)
+        return self._time(operands, contenders)
 
     def prepare(self, trials: Sequence[Trial]) -> None:
         """Compile the candidates of some trials side by side, for `run` to find them ready.
@@ -147,17 +138,16 @@ class TrialBench:
             plans = self._plans.setdefault(operands, _Plans())
             plans.built[config] = self._build(operands, config)
 
-    def _time(self, operands: Operands, candidate: GemmPlan, rival: GemmPlan | None) -> Outcome:
+    def _time(self, operands: Operands, contenders: Mapping[str, GemmPlan]) -> Outcome:
         """Time a candidate in turn with its rival: few rounds where it is far slower."""
         if self._blocker is None:
             self._blocker = blocker_of(self._queue)
         bench = Bench(pace_for("tuner", self._traits.type))
-        bench.add(plan_contender("candidate", operands, candidate, self._blocker))
-        if rival is not None:
-            bench.add(plan_contender("rival", operands, rival, self._blocker))
+        for name, ready in contenders.items():
+            bench.add(plan_contender(name, operands, ready, self._blocker))
         timings = bench.run(enough=clearly_slower)
-        rival_seconds = timings["rival"].median if rival is not None else None
-        return Outcome(FINE, timings["candidate"].median, rival_seconds)
+        rival = timings.get("rival")
+        return Outcome(FINE, timings["candidate"].median, rival.median if rival else None)
 
     def _sources(self, operands: Operands, config: Config) -> list[KernelSource]:
         """The kernels of a product; none if it cannot be scheduled, as `_build` will tell."""
@@ -206,16 +196,7 @@ class TrialBench:
 
 
 def clearly_slower(timings: Mapping[str, Timing]) -> bool:
-    """Whether a candidate is so much slower than its rival that more rounds would not help.
-
-    Examples
-    --------
-    >>> slow, fast = Timing(1, (1.4,)), Timing(1, (1.0,))
-    >>> clearly_slower({"candidate": slow, "rival": fast})
-    True
-    >>> clearly_slower({"candidate": fast, "rival": slow})
-    False
-    """
+    """Whether a candidate is so much slower than its rival that more rounds would not help."""
     rival = timings.get("rival")
     if rival is None:
         return False
@@ -229,14 +210,6 @@ def _line(error: object) -> str:
     telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
     return telling[:200]
 
-
-# --------------------------------------------------------------------------------------
-# The measuring process: ``python -m pyclgemm.tuning.worker``, started by `TrialProcess`.
-#
-# It reads one JSON object a line from its standard input, first what to measure, then trials,
-# and answers each with a line. Only this process touches the device, so a kernel that hangs or
-# faults costs the tuner one process. It ends soon after its input does, even while a kernel hangs.
-# --------------------------------------------------------------------------------------
 
 #: Seconds that the current trial gets to end, once the process that asked for it is gone.
 _GRACE = 2.0
@@ -299,9 +272,9 @@ def serve(
         try:
             outcome = bench.run(trial_from_json(request))
         except DeviceLostError:
-            answer(outcome_to_json(Outcome("crash", reason="the kernel left the device unusable")))
+            answer(asdict(Outcome("crash", reason="the kernel left the device unusable")))
             return
-        answer(outcome_to_json(outcome))
+        answer(asdict(outcome))
 
 
 def main() -> None:

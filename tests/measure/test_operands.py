@@ -11,6 +11,7 @@ import pytest
 from pyclgemm.device.traits import traits_of
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.measure import operands as operands_module
+from pyclgemm.measure import verify
 from pyclgemm.measure.operands import (
     OperandStore,
     make_operands,
@@ -93,10 +94,14 @@ def test_a_right_result_is_right_in_every_layout(queue, five_sets, trans_a, dtyp
     assert fault(make_operands(queue, shape, dtype, trans=(trans_a, "T"))) is None
 
 
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
 @pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("batch", [None, 33])
-def test_operands_lie_as_the_shape_says(queue, layout, padding, batch):
+def test_operands_lie_as_the_shape_says(queue, monkeypatch, layout, padding, batch, sampled):
+    if sampled:
+        monkeypatch.setattr(verify, "_WHOLE", 0)
     shape = GemmShape(9, 12, 10, layout, padding, batch)
     operands = make_operands(queue, shape, "float32")
     product = operands.plan()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+import pyclgemm
 from pyclgemm import CpuConfig
 from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.discovery import working_devices
@@ -18,6 +20,7 @@ from pyclgemm.tuning.process import Trial, TrialProcess
 GOOD = CpuConfig(MR=4, NR=16, KC=128, VW=8)
 BAD = CpuConfig(MR=3, NR=16, KC=128, VW=8)
 SHAPE = GemmShape(20, 20, 20)
+ROOT = Path(pyclgemm.__file__).resolve().parent.parent
 
 #: The real worker, except that the configuration BAD meets with an accident.
 _WORKER = """
@@ -128,12 +131,17 @@ def test_a_device_without_units_says_so():
         start(device=str(ranks[0]), precision=precision.name)
 
 
-def test_a_process_that_cannot_start():
-    with pytest.raises(UnsupportedError, match="exit code 3, no interpreter"):
-        TrialProcess(
-            None, "float32", None,
-            [sys.executable, "-c", "import os; os.write(2, b'no interpreter'); os._exit(3)"],
-        )  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import os; os.write(2, b'no interpreter'); os._exit(3)", "exit code 3, no interpreter"),
+        ("import os; raise SystemExit(os.environ['PYTHONPATH'])", f"exit code 1, {ROOT}"),
+    ],
+)
+def test_a_process_that_cannot_start_says_why(program, reason):
+    """The second one shows that a process imports this library, wherever it was started."""
+    with pytest.raises(UnsupportedError, match=reason):
+        TrialProcess(None, "float32", None, [sys.executable, "-c", program])
 
 
 def test_it_ends_with_its_with_block():
