@@ -51,7 +51,7 @@ _TARGETS = (
 
 
 def limit_targets() -> dict[Case, Target]:
-    """The products in the order of measuring, each with what it must reach."""
+    """The products in the order of measuring, each with its target."""
     return {
         case: target for shapes, target in _TARGETS for case in parse_shapes(shapes, suite="limit")
     }

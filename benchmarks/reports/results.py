@@ -24,7 +24,7 @@ from pyclgemm.host.files import write_whole
 
 #: Half the distance between quartiles, in percent of the median, above which a warning stands.
 _UNSURE = 20
-#: From so many cases on, their distribution is told.
+#: Cases from which on their distribution is printed.
 _MANY = 10
 
 
