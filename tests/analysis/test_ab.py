@@ -20,11 +20,11 @@ from pyclgemm.analysis.ab_record import (
 )
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.cli.main import main
-from pyclgemm.device import discovery
 from pyclgemm.errors import ArgumentError, FileError, UnsupportedError
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.measure.bench import Timing
 from pyclgemm.selection.overrides import AskedConfig, parse_assignments, parse_change, parse_config
+from tests.support.console import rank_of
 
 SHAPES = [(24, 40, 32), (9, 17, 20)]
 CPU = "cpu:MR=4,NR=16,KC=256,VW=4"
@@ -312,10 +312,9 @@ def user_folders(monkeypatch, tmp_path):
 
 def test_the_command(device, cpu_only, user_folders, timed):
     timed(1e-3, 1e-3)
-    rank = [one.device for one in discovery.working_devices()].index(device)
     arguments = [
         "ab", "--base", CPU, "--change", "KC=128", "--change", "NR=18", "--no-figures",
-        "--shapes", "24x40x32", "--device", str(rank),
+        "--shapes", "24x40x32", "--device", rank_of(device),
     ]  # fmt: skip
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -335,26 +334,6 @@ def test_the_command(device, cpu_only, user_folders, timed):
     )
     assert again.exit_code == 0, again.output
     assert read_records(elsewhere)[0].technique == "blocks"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "give a --change KEY=VALUE, or --table FILE"),
-        (["--change", "KWG"], "config is 'KWG'"),
-        (["--change", "KWG=x"], "'KWG=x' is not of the form"),
-        (["--base", "what", "--change", "KWG=1"], "config is 'what'"),
-        (["--change", "KWG=1", "--shapes", "3x4"], "shapes has '3x4'"),
-        (["--change", "KWG=1", "--rounds", "2"], "--rounds"),
-        (["--change", "KWG=1", "--change", "KWG=2", "--technique", "x"], "names one change"),
-        (["--table", "no such file"], "does not exist"),
-    ],
-)
-def test_wrong_use_of_the_command_is_named(user_folders, arguments, message):
-    result = CliRunner().invoke(main, ["ab", *arguments])
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.replace("│", " ").split())
-    assert "Traceback" not in result.output
 
 
 def test_interruption_keeps_what_was_compared(device, cpu_only, user_folders, timed, monkeypatch):
