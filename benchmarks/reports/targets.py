@@ -10,7 +10,7 @@ import pandas as pd
 from benchmarks.contenders.contenders import CUBLAS, GEMM, PLAN
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
-from benchmarks.products.limit import limit_targets
+from benchmarks.products.shapes import limit_targets
 from benchmarks.session.matrix_suite import SUITE, MatrixTarget, cpu_targets, gpu_targets
 
 #: Rows up to which the bandwidth of a product is shown.

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.products.case import Case, parse_shapes
-from benchmarks.products.limit import Target, limit_targets
-from benchmarks.products.shapes import SUITES, suite_cases
+from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_cases
 from pyclgemm.measure.suites import SUITES as TUNED
 
 
