@@ -33,8 +33,7 @@ and making of plans. Whether it includes the host's time depends on the contende
 - On a CPU device every contender, NumPy too, waits for each product before the next. Only
   ``pyclgemm.queued`` does not: its bursts end with one wait, as where layers follow one another.
 
-Calls rotate among so many sets of operands that no cache holds them; ``--sets 1`` leaves them in
-it.
+Calls rotate among sets of operands, more than a cache holds; ``--sets 1`` leaves them in it.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _SHOWN = ("device", "platform", "driver", "date", "host", "pyclgemm", "pyopencl"
 #: The calls, with the microseconds beyond the baseline that the library allows itself.
 CALLS = {"plan": 6.0, "gemm": 15.0, "DenseLayer": None}
 
-#: The seconds that the host takes to enqueue so many calls.
+#: The seconds that the host takes to enqueue a number of calls.
 Burst = Callable[[int], float]
 
 

@@ -4,12 +4,11 @@
     python benchmarks/transform3d.py --sweep
 
 Every level is checked against L1 first. A repetition is a number of tasks: transforms of all
-functions, each of its own tensors, which rotate among so many that no cache holds them. Levels
-and rivals take turns. The clock includes the launches of a repetition and the wait for the last; on
-a GPU, where tasks are shorter than 200 us and there are at least two, the host's time does not
-count: they are enqueued behind a kernel that holds the queue. Beside each time stands what memory
-alone would allow: each tensor read once and written once at the bandwidth of a large copy,
-measured in the same run.
+functions. Tasks rotate among sets of tensors, more than a cache holds. Levels and rivals take
+turns. The clock includes the launches of a repetition and the wait for the last. On a GPU, at least
+two tasks that are shorter than 200 us are enqueued behind a kernel that holds the queue, so the
+host's time does not count. Beside each time stands the speed that memory alone would allow: each
+tensor read once and written once at the bandwidth of a large copy, measured in the same run.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from pyclgemm.mra.transform import plan_transform3d
 #: What is tuned.
 EXTENTS = (6, 8, 10, 12, 16, 20, 32)
 
-#: In a sweep L6 is left out where it computes more than so many operations.
+#: Operations above which a sweep leaves L6 out.
 _MOST_OPERATIONS = {True: 1e10, False: 1e12}  # on a CPU, elsewhere
 
 #: Transforms of a repetition, likewise.

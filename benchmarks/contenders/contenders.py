@@ -52,7 +52,7 @@ class CheckedContender(Contender):
     Attributes
     ----------
     precision : Precision
-        How it multiplies, which is not always what was asked for.
+        The arithmetic, which is not always the one that was asked for.
     bias : ndarray or None
         Set where its result is ``relu(A B + bias)`` instead of ``A B``.
     """
@@ -101,7 +101,7 @@ class DeviceContender(Calls, CheckedContender):
         self.waits_for_each = on_cpu and blocker is None
 
     def enqueue(self, calls: int) -> None:
-        """Enqueue so many products; on a CPU device, wait for each before the next."""
+        """Enqueue products; on a CPU device, wait for each before the next."""
         if not self.waits_for_each:
             super().enqueue(calls)
             return

@@ -18,7 +18,7 @@ from benchmarks.products.operands import Operands
 _GRAPH_SECONDS = 0.002
 _LONGEST_GRAPH = 256
 
-#: Kernels of one call at most: one that multiplies, one that joins parts of k.
+#: Kernels of one call at most: one that multiplies, one that adds up slices of k.
 _STREAM_LAUNCHES = 2
 
 #: Cycles of the stream's blocker from which its clock is read: some 10 ms.
@@ -125,7 +125,7 @@ class CublasContender(TorchProducts):
         return sets * max(1, min(passes, _LONGEST_GRAPH // sets))
 
     def enqueue(self, calls: int) -> None:
-        """Replay the graph until at least so many products are started."""
+        """Replay the graph until at least `calls` products are started."""
         for _ in range(-(-calls // self.step)):
             self._graph.replay()
 
@@ -145,7 +145,7 @@ class CublasStreamContender(TorchProducts):
         self.blocker = StreamBlocker(torch, index) if operands.blocker else None
 
     def enqueue(self, calls: int) -> None:
-        """Launch so many products."""
+        """Launch `calls` products."""
         with self._torch.cuda.device(self._index):
             self._run(calls)
 
@@ -169,7 +169,7 @@ class StreamBlocker:
         return time.perf_counter() - start
 
     def hold(self, seconds: float) -> Callable[[], bool]:
-        """Start to hold the stream for about so many seconds; the result says if it still is."""
+        """Hold the stream for about `seconds`; the result says whether it is still held."""
         with self._torch.cuda.device(self._index):
             self._torch.cuda._sleep(max(1, round(seconds * self._cycles_per_second)))
             end = self._torch.cuda.Event()

@@ -65,7 +65,7 @@ class Size:
 
 
 class Data:
-    """Tensors of a size, in so many sets that no cache holds all of them, and a matrix."""
+    """A matrix, and sets of tensors of a size, more than a cache holds."""
 
     def __init__(self, queue: cl.CommandQueue, size: Size, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""What was measured of transforms, beside the roofline: lines, a table, a CSV file and a plot."""
+"""The report on transforms, with the roofline: lines, a table, a CSV file and a plot."""
 
 from __future__ import annotations
 

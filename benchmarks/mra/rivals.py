@@ -45,7 +45,7 @@ def _numpy_rivals(data: Data) -> list[Contender]:
         np.einsum(_EINSUM, tensors, matrix, matrix, matrix, optimize=True)
 
     def matmul(tensors: NDArray[Any], first: NDArray[Any]) -> None:
-        """No element is moved: each dimension is contracted where it lies."""
+        """No element is moved: each dimension is contracted in place."""
         np.matmul(tensors.reshape(-1, k), matrix, out=first.reshape(-1, k))
         np.matmul(matrix.T, first.reshape(n * k, k, k), out=second.reshape(n * k, k, k))
         np.matmul(matrix.T, second.reshape(n, k, k * k), out=first.reshape(n, k, k * k))
@@ -71,7 +71,7 @@ def _torch_rivals(torch: Any, index: int, data: Data) -> list[Contender]:
         return torch.einsum(_EINSUM, tensors, matrix, matrix, matrix)
 
     def matmul(tensors: Any) -> Any:
-        """Three times A^T B, which was faster on an H100 than contracting each where it lies."""
+        """Three times A^T B, which was faster on an H100 than contracting each in place."""
         for _ in range(3):
             tensors = torch.matmul(tensors.view(n, k, k * k).transpose(1, 2), matrix)
         return tensors
@@ -104,7 +104,7 @@ class _Replayed(Contender):
         self._calls, self._graph = self.step, capture(torch, run)
 
     def enqueue(self, calls: int) -> None:
-        """Replay the graph until at least so many transforms are started."""
+        """Replay the graph until at least `calls` transforms are started."""
         for _ in range(-(-calls // self._calls)):
             self._graph.replay()
 

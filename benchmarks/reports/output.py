@@ -1,4 +1,4 @@
-"""What the files of benchmarks are to errors of writing."""
+"""How an error of writing names the files of the benchmarks."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ from benchmarks.contenders.contenders import (
     PLAN,
     QUEUED,
 )
-from benchmarks.reports.distribution import ratio_columns
-from benchmarks.reports.report import REFERENCES, speed_table
+from benchmarks.reports.report import REFERENCES, ratio_columns, speed_table
 from pyclgemm.analysis.report import save_figure
 
 #: A suite of more cases is drawn as points over the size instead of bars.

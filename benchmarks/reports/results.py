@@ -8,15 +8,17 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from benchmarks.reports.distribution import ratio_columns, ratio_summary, worst_cases
 from benchmarks.reports.output import RESULTS
 from benchmarks.reports.plots import plot_ratios, plot_suite
 from benchmarks.reports.report import (
     REFERENCES,
     file_stem,
     format_table,
+    ratio_columns,
+    ratio_summary,
     speed_table,
     to_frame,
+    worst_cases,
 )
 from benchmarks.reports.targets import add_targets, matrix_table
 from benchmarks.session.session import Record
@@ -24,7 +26,7 @@ from pyclgemm.host.files import write_whole
 
 #: Half the distance between quartiles, in percent of the median, above which a warning stands.
 _UNSURE = 20
-#: From so many cases on, their distribution is told.
+#: Cases from which on their distribution is printed.
 _MANY = 10
 
 

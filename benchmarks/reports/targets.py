@@ -1,4 +1,4 @@
-"""What the suites ``limit`` and ``matrix`` reached, beside what they must reach."""
+"""The targets of the suites ``limit`` and ``matrix``, and what was reached of them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pandas as pd
 from benchmarks.contenders.contenders import CUBLAS, GEMM, PLAN
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
-from benchmarks.products.limit import limit_targets
+from benchmarks.products.shapes import limit_targets
 from benchmarks.session.matrix_suite import SUITE, MatrixTarget, cpu_targets, gpu_targets
 
-#: Up to so many rows a product's bandwidth is told.
+#: Rows up to which the bandwidth of a product is shown.
 FEW_ROWS = 32
 
 
 def add_targets(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Put beside the speeds of the suite what memory gave, and whether targets are met.
+    """Add to the speeds of the suite ``limit`` the bandwidth, and whether targets are met.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def add_targets(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def matrix_table(frame: pd.DataFrame, *, on_cpu: bool) -> pd.DataFrame:
-    """What the suite reached, beside what it must reach.
+    """The targets of the suite, and the figures that were reached.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a figure was measured on and with: device, driver, runtimes, versions, date."""
+"""The facts behind a figure: device, driver, runtimes, versions, date."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ from pyclgemm.device.traits import type_of
 
 
 def describe(device: cl.Device) -> dict[str, str]:
-    """List the facts that stand in every row of a CSV file.
-
-    Parameters
-    ----------
-    device : pyopencl.Device
-        Where OpenCL contenders run.
-    """
+    """List the facts about a device and this host that stand in every row of a CSV file."""
     return {
         "device": device.name.strip(),
         "type": type_of(device),
@@ -70,7 +64,7 @@ def _own_version() -> str:
 
 
 def _load() -> str:
-    """What else the machine does: other work slows small machines' figures beyond use."""
+    """The load of the machine: other work makes the figures of small machines useless."""
     return f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"
 
 

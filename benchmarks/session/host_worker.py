@@ -24,15 +24,15 @@ import pyopencl.array as cl_array
 
 BASELINE = "enqueue"
 
-#: Starts so many calls.
+#: Starts a number of calls.
 Burst = Callable[[int], None]
 
 
 def enqueue_burst(queue: cl.CommandQueue, arguments: int, waits: int) -> Burst:
     """Make the baseline: enqueue an empty kernel that waits for the one before.
 
-    The kernel has so many arguments, three buffers and the others integers, and waits for so many
-    events.
+    `arguments` is the number of its arguments, three buffers and the others integers; `waits` is
+    the number of events that it waits for.
     """
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 64)
     pointers = min(arguments, 3)
@@ -95,7 +95,7 @@ def own_bursts(library: Any, queue: cl.CommandQueue, size: int) -> tuple[dict[st
 
 
 def repeat(call: Callable[[], object], calls: int) -> None:
-    """Call so many times."""
+    """Call `calls` times."""
     for _ in range(calls):
         call()
 

@@ -26,7 +26,7 @@ def ladder_frame(
     records: Sequence[Record],
     compiled: Mapping[str, Mapping[str, str | int | float]],
 ) -> pd.DataFrame:
-    """Put together what is known of each step.
+    """Join what was measured and what was compiled of each step.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Speed and error of every algorithm on a device, as a table, a CSV file and a plot. Pure."""
+"""Speed and error of every algorithm on a device, as a table, a CSV file and a plot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..measure.operands import Operands, make_operands, plan_contender, random_o
 from ..measure.verify import MeasuredError
 from ..problem.precision import resolve_precision
 from ..problem.shape import GemmShape
-from .report import new_figure, save_figure
+from .report import new_figure, save_figure, time_text
 
 #: Multiply-adds that a reference may cost; a larger product is compared in some rows and columns.
 _MOST_WORK = 1 << 29
@@ -34,15 +34,7 @@ TABLE = Purpose("the table", "name another file with --csv")
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One way to multiply.
-
-    Attributes
-    ----------
-    operand, result : str
-        NumPy names of the element types of A and B, and of the result.
-    precision : str
-        JAX's name of the arithmetic.
-    """
+    """One way to multiply: element types of operands and result, JAX's name of the arithmetic."""
 
     operand: str
     result: str
@@ -89,28 +81,14 @@ ALGORITHMS = (
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of an algorithm on a device.
-
-    Attributes
-    ----------
-    algorithm : Algorithm
-        Which.
-    path, config : str
-        The kernel family and its parameters; empty if it cannot run.
-    seconds : float or None
-        Median time of one product; None if it was not timed.
-    error : MeasuredError or None
-        None if it did not run.
-    reason : str
-        Why it cannot run; empty if it can.
-    """
+    """What is known of an algorithm on a device."""
 
     algorithm: Algorithm
-    path: str = ""
+    path: str = ""  # kernel family and its parameters; empty if it cannot run
     config: str = ""
-    seconds: float | None = None
-    error: MeasuredError | None = None
-    reason: str = ""
+    seconds: float | None = None  # median time of one product; None if it was not timed
+    error: MeasuredError | None = None  # None if it did not run
+    reason: str = ""  # why it cannot run
 
     def speed(self, sizes: tuple[int, int, int]) -> float | None:
         """1e12 operations a second, 2 m n k to a product; None if it was not timed."""
@@ -129,23 +107,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The rows of a product on a device.
-
-    Attributes
-    ----------
-    device : str
-        Its name.
-    sizes : tuple of int
-        m, n, k.
-    data : str
-        One of `pyclgemm.measure.operands.DISTRIBUTIONS`.
-    rows : tuple of Row
-        In the order of `ALGORITHMS`.
-    """
+    """The rows of a product on a device, in the order of `ALGORITHMS`."""
 
     device: str
     sizes: tuple[int, int, int]
-    data: str
+    data: str  # one of `pyclgemm.measure.operands.DISTRIBUTIONS`
     rows: tuple[Row, ...]
 
     def relative(self, row: Row) -> float | None:
@@ -178,7 +144,7 @@ def report_table(report: Report) -> Table:
             algorithm.result,
             algorithm.precision,
             row.path,
-            "-" if row.seconds is None else _time(row.seconds),
+            "-" if row.seconds is None else time_text(row.seconds),
             "-" if speed is None else algorithm.speed_text(speed),
             "-" if relative is None else f"{relative:.2f}",
             f"{row.error.largest:.1e}",
@@ -207,13 +173,7 @@ COLUMNS = (
 
 
 def write_csv(report: Report, path: Path) -> None:
-    """Write one line for each algorithm; what is not known is empty.
-
-    Raises
-    ------
-    FileError
-        If the file cannot be written.
-    """
+    """Write one line for each algorithm, empty where nothing is known; may raise `FileError`."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
@@ -238,14 +198,7 @@ def _csv_rows(report: Report) -> Iterator[list[Any]]:
 def plot_report(report: Report, path: Path) -> None:
     """Draw speed against the largest error, a point for each algorithm that was timed.
 
-    Raises
-    ------
-    PyclgemmError
-        If Matplotlib is missing.
-    ArgumentError
-        If the suffix names no format.
-    FileError
-        If the file cannot be written.
+    Errors are those of `pyclgemm.analysis.report.plot_roofline`.
     """
     figure = new_figure()
     axes = figure.subplots()
@@ -272,12 +225,6 @@ def _least_error(rows: Sequence[Row]) -> float:
     """Where an error of zero is drawn, for a logarithmic axis."""
     errors = [row.error.largest for row in rows if row.error and row.error.largest > 0]
     return min(errors, default=1e-16) / 2
-
-
-def _time(seconds: float) -> str:
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.1f} us"
-    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 class PrecisionBench:

@@ -37,67 +37,30 @@ _SUB_GROUP = 32
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is known of a product on a device before it runs.
-
-    Attributes
-    ----------
-    product : Product
-        The product.
-    traits : DeviceTraits
-        The device.
-    choice : Choice
-        Path and configuration.
-    kernels : tuple of str
-        Names, in the order of their launches.
-    resources : KernelResources
-        Of the kernel that multiplies, the last one.
-    work_items : int
-        Of a work-group of that kernel.
-    occupancy : Occupancy
-        Of that kernel.
-    utilisation : Utilisation
-        Of that kernel.
-    traffic : Traffic
-        Bytes moved.
-    loads : mapping of str to int
-        Bytes that one load instruction of that kernel reads, by what it reads.
-    """
+    """What is known of a product on a device before it runs."""
 
     product: Product
     traits: DeviceTraits
     choice: Choice
-    kernels: tuple[str, ...]
-    resources: KernelResources
-    work_items: int
+    kernels: tuple[str, ...]  # names, in the order of their launches
+    resources: KernelResources  # of the kernel that multiplies, the last one, like all below
+    work_items: int  # of a work-group
     occupancy: Occupancy
     utilisation: Utilisation
-    traffic: Traffic
-    loads: Mapping[str, int]
+    traffic: Traffic  # of all kernels
+    loads: Mapping[str, int]  # bytes that one load instruction reads, by what it reads
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A product that was measured, and what limits it.
-
-    Attributes
-    ----------
-    analysis : Analysis
-        Product, device, kernel, and how it fills the device.
-    ceilings : Ceilings
-        What the device can do.
-    seconds : float
-        Median time of one product, packing and launches included; on devices other than
-        CPUs without the host's time, as in a stream of products.
-    bounds : tuple of Bound
-        The time that each ceiling alone would take, the largest first.
-    verdict : Verdict
-        What limits the product, why, and what to try.
-    """
+    """A product that was measured, and what limits it."""
 
     analysis: Analysis
     ceilings: Ceilings
+    # Median time of one product, packing and launches included; on devices other than CPUs
+    # without the host's time, as in a stream of products.
     seconds: float
-    bounds: tuple[Bound, ...]
+    bounds: tuple[Bound, ...]  # the time that each ceiling alone would take, the largest first
     verdict: Verdict
 
     @property
@@ -113,19 +76,7 @@ class Profile:
 def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysis:
     """Build the kernels of a product and find out what they take; runs nothing.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        On the device.
-    product : Product
-        The product; no size is zero.
-    choice : Choice
-        Path and configuration.
-
-    Raises
-    ------
-    KernelBuildError
-        If the compiler refuses a kernel.
+    No size of the product is zero. `KernelBuildError` says that the compiler refuses a kernel.
     """
     device = queue.device
     traits = traits_of(device)
@@ -171,17 +122,7 @@ def _share_of(launch: Launch) -> Share | None:
 
 
 def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:
-    """Relate the measured time of a product to the device's ceilings; pure.
-
-    Parameters
-    ----------
-    analysis : Analysis
-        Of the product.
-    ceilings : Ceilings
-        Of the device.
-    seconds : float
-        What one product took.
-    """
+    """Relate the measured time of a product to the device's ceilings; pure."""
     problem = analysis.product.problem
     peak = ceilings.peak(analysis.choice.path, problem.precision)
     bounds = bounds_of(

@@ -270,7 +270,7 @@ class TuningLog:
     Examples
     --------
     >>> import tempfile
-    >>> from pyclgemm.families.cpu import CpuConfig
+    >>> from pyclgemm import CpuConfig
     >>> log = TuningLog(Path(tempfile.mkdtemp()) / "log.jsonl")
     >>> config = CpuConfig(MR=6, NR=16, KC=256, VW=8)
     >>> log.append(Logged(GemmShape(8, 8, 8), config, Outcome("wrong")))

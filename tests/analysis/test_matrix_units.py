@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +13,6 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from rich.console import Console
 
 import pyclgemm
 from pyclgemm.analysis import ceilings_kernels
@@ -46,6 +44,7 @@ from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
 from pyclgemm.tuning.worker import TrialBench
 from tests.support.checks import check_gemm
+from tests.support.console import text_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.families import load_bytes, traffic_of
 from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm
@@ -90,12 +89,6 @@ def units(queue: Any) -> Any:
         for module in _TIMING:
             stack.enter_context(patch(f"pyclgemm.{module}.traits_of", lambda device: on_host))
         yield
-
-
-def text_of(table: Any) -> str:
-    console = Console(width=160, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
 
 
 # ------------------------------------------------------------------------------ profile

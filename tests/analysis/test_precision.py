@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import io
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from pyclgemm.analysis import precision as precision_bench
 from pyclgemm.analysis.precision import (
@@ -27,7 +25,6 @@ from pyclgemm.analysis.precision import (
     write_csv,
 )
 from pyclgemm.cli.main import main
-from pyclgemm.device import discovery
 from pyclgemm.errors import ArgumentError, FileError, KernelBuildError, PyclgemmError
 from pyclgemm.measure import operands as operands_module
 from pyclgemm.measure.operands import DISTRIBUTIONS, random_operands
@@ -39,6 +36,7 @@ from pyclgemm.measure.verify import (
     rounding_of,
 )
 from pyclgemm.problem.precision import resolve_precision
+from tests.support.console import rank_of, text_of
 
 SIZES = (48, 40, 64)
 FLOAT64 = Algorithm("float64", "float64", "F64_F64_F64")
@@ -51,12 +49,6 @@ def measured(queue: Any) -> Report:
     bench.check()
     bench.time(rounds=1)
     return bench.report()
-
-
-def text_of(table: Any) -> str:
-    console = Console(width=160, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
 
 
 def row_of(report: Report, algorithm: Algorithm) -> Row:
@@ -240,8 +232,7 @@ def test_the_plot_is_a_picture(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def arguments(device: Any, *more: str) -> list[str]:
-    rank = [one.device for one in discovery.working_devices()].index(device)
-    return ["precision", "48x40x64", "--device", str(rank), "--rounds", "1", *more]
+    return ["precision", "48x40x64", "--device", rank_of(device), "--rounds", "1", *more]
 
 
 def test_the_command(device: Any, tmp_path: Any) -> None:
@@ -270,14 +261,6 @@ def test_an_exceeded_bound_ends_with_an_error(device: Any, monkeypatch: pytest.M
     result = CliRunner().invoke(main, arguments(device))
     assert result.exit_code == 1
     assert "exceeded" in result.output and "exceeds its bound" in result.output
-
-
-@pytest.mark.parametrize(
-    ("given", "message"), [(["2x3"], "is not of the form MxNxK"), (["--data", "odd"], "--data")]
-)
-def test_wrong_use_is_named(given: list[str], message: str) -> None:
-    result = CliRunner().invoke(main, ["precision", *given])
-    assert result.exit_code == 2 and message in result.output
 
 
 def test_a_refusal_says_what_the_compiler_complained_of() -> None:

@@ -12,10 +12,12 @@ import pytest
 
 from benchmarks.contenders import contenders, cublas, factories, torch_arithmetic
 from benchmarks.contenders.contenders import (
+    CLBLAST,
     CUBLAS,
     CUBLAS_LAYER,
     CUBLAS_STREAM,
     MMA,
+    NUMPY,
     QUEUED,
     NumpyContender,
     gemm_contender,
@@ -26,7 +28,7 @@ from benchmarks.contenders.contenders import (
 from benchmarks.contenders.cublas import CublasContender, CublasStreamContender
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case, parse_shapes
-from benchmarks.products.operands import make_operands, with_padding
+from benchmarks.products.operands import make_operands, poison, with_padding
 from pyclgemm.measure.filled_queue import QueueBlocker
 from tests.support.benchmark_fakes import (
     FLOAT32,
@@ -41,31 +43,25 @@ from tests.support.benchmark_fakes import (
 @pytest.mark.parametrize(
     "kind", [("float16", None, None), ("float16", None, "float32"), ("float32", None, None)]
 )
-def test_own_contenders_are_right(queue: Any, kind: Any, rng: np.random.Generator) -> None:
-    for case in parse_shapes("13x17x19:TT+3,32x24x40", dense=True):
-        made = make_operands(case, arithmetic_of(*kind), queue, rng)
-        makers = [plan_contender, gemm_contender, layer_contender]
-        if kind[2] is None:
-            makers.append(packed_contender)
-        for make in makers:
-            contender = make(made)
-            assert call_once(contender, made, len(made.sets) + 1).ratio < 1, contender.name
-            assert contender.result().dtype.name == made.arithmetic.result_dtype
-
-
-def test_every_set_gets_its_product(queue: Any) -> None:
-    for case in (Case(5, 6, 7), Case(5, 6, 7, padding=2)):
-        made = make_float32(queue, case, sets=3)
-        outs = [out for *_, out in made.sets]
-        for make in (plan_contender, packed_contender):
-            contender = make(made)
-            for out in outs:
-                cl.enqueue_fill_buffer(queue, out.base_data, np.uint8(255), 0, out.base_data.size)
-            contender.enqueue(3)
-            contender.finish()
-            for out in outs:
-                result = with_padding(queue, out)[:, : case.n]
-                assert made.error(result, FLOAT32.precision).ratio < 1
+@pytest.mark.parametrize("case", parse_shapes("13x17x19:TT+3,32x24x40", dense=True), ids=str)
+def test_own_contenders_are_right_on_every_set(
+    queue: Any, rng: np.random.Generator, kind: Any, case: Case
+) -> None:
+    made = make_operands(case, arithmetic_of(*kind), queue, rng, sets=3)
+    makers = [plan_contender, gemm_contender, layer_contender]
+    if kind[2] is None:
+        makers.append(packed_contender)
+    for make in makers:
+        contender = make(made)
+        for *_, out in made.sets:
+            poison(queue, out)
+        contender.enqueue(3)
+        contender.finish()
+        for *_, out in made.sets:
+            result = with_padding(queue, out)[:, : case.n]
+            assert made.error(result, contender.precision, contender.bias).ratio < 1, contender.name
+        assert call_once(contender, made, 4).ratio < 1
+        assert contender.result().dtype.name == made.arithmetic.result_dtype
 
 
 def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue: Any) -> None:
@@ -82,12 +78,12 @@ def test_products_in_a_queue_are_waited_for_once(
     queue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make_float32(queue, Case(5, 6, 7), sets=2)
-    one_by_one, queued = plan_contender(made), contenders.queued_contender(made)
-    monkeypatch.setattr(one_by_one, "waits_for_each", True)
+    one_by_one = plan_contender(made)
+    one_by_one.waits_for_each = True
     markers: list[Any] = []
     mark = cl.enqueue_marker
     monkeypatch.setattr(cl, "enqueue_marker", lambda given: markers.append(given) or mark(given))
-    for contender, waits in ((queued, 0), (one_by_one, 3)):
+    for contender, waits in ((contenders.queued_contender(made), 0), (one_by_one, 3)):
         markers.clear()
         assert call_once(contender, made, 3).ratio < 1
         assert len(markers) == waits
@@ -105,20 +101,14 @@ def test_a_burst_goes_on_among_the_sets_where_the_one_before_stopped(queue: Any)
     assert order[4:] == [0]
 
 
-def test_only_contenders_of_the_device_alone_are_held(queue: Any) -> None:
-    blocker = QueueBlocker(queue)
-    made = make_float32(queue, Case(3, 3, 3), blocker=blocker)
-    for make in (plan_contender, packed_contender, layer_contender):
-        assert make(made).blocker is blocker
-    # Its figure is what a user's loop sees.
-    assert gemm_contender(made).blocker is None
-    assert NumpyContender(made).blocker is None
-
-
-def test_real_products_run_behind_a_real_blocker(queue: Any) -> None:
+def test_contenders_of_the_device_alone_run_behind_a_blocker(queue: Any) -> None:
     blocker = QueueBlocker(queue)
     made = make_float32(queue, Case(16, 16, 16), blocker=blocker)
-    contender = plan_contender(made)
+    # The figures of the others are what a user's loop sees.
+    assert gemm_contender(made).blocker is NumpyContender(made).blocker is None
+    for make in (layer_contender, packed_contender, plan_contender):
+        contender = make(made)
+        assert contender.blocker is blocker
     contender.enqueue(2)
     contender.finish()
     contender.poison()
@@ -152,31 +142,23 @@ def test_alpha_and_beta_scale_and_add_in_place(queue: Any) -> None:
 
 
 def test_those_that_cannot_take_part_say_so(queue: Any) -> None:
-    class Library(contenders.CLBlast):
-        """CLBlast without its shared library: what it refuses it refuses before any call."""
-
-        def __init__(self) -> None:
-            pass
-
     said: list[str] = []
-    session = make_session(
-        queue, said,
-        NumPy=NumpyContender,
-        CLBlast=functools.partial(contenders.clblast_contender, Library()),
-    )  # fmt: skip
+    library = object.__new__(contenders.CLBlast)  # what it refuses it refuses before any call
+    makers: dict[str, Any] = {
+        NUMPY: NumpyContender,
+        CLBLAST: functools.partial(contenders.clblast_contender, library),
+    }
+    session = make_session(queue, said, **makers)
     session.run([Case(4, 4, 4)], arithmetic_of("int8"), lambda part: None)
     assert any("NumPy multiplies int8 without a BLAS" in line for line in said)
     assert any("CLBlast needs one of" in line for line in said)
     assert not session.failures and not session.records
 
 
-def test_default_contenders_leave_some_to_be_asked_for(queue: Any) -> None:
+def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue: Any) -> None:
     names = factories.default_names(queue.device)
     assert not {MMA, CUBLAS_STREAM, QUEUED} & set(names)
     assert CUBLAS_LAYER in names
-
-
-def test_products_in_a_queue_are_a_contender_on_cpus_alone() -> None:
     for kind, taken in ((cl.device_type.CPU, [QUEUED]), (cl.device_type.GPU, [])):
         said: list[str] = []
         made = factories.make_factories([QUEUED], SimpleNamespace(type=kind), None, {}, said.append)
@@ -239,18 +221,17 @@ def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(
     assert not is_holding()
 
 
-def test_sizes_that_torch_refuses_are_named(queue: Any, rng: np.random.Generator) -> None:
+def test_what_torch_lacks_is_named(queue: Any, rng: np.random.Generator) -> None:
     made = make_operands(Case(24, 15, 32), arithmetic_of("int8"), queue, rng)
     torch: Any = FakeTorch()
     with pytest.raises(ValueError, match="multiples of 8 as n and k, not 24 x 15 x 32"):
         CublasContender(torch, 0, made)
-
-
-def test_a_flag_that_has_to_be_on_must_exist() -> None:
-    torch = SimpleNamespace(backends=SimpleNamespace(cuda=SimpleNamespace(matmul=object())))
-    half = torch_arithmetic.torch_arithmetic(arithmetic_of("float16"))
+    torch.backends.cuda.matmul = object()
+    half, narrow = (
+        torch_arithmetic.torch_arithmetic(arithmetic_of("float16", precision))
+        for precision in (None, "F16_F16_F16")
+    )
     torch_arithmetic.set_flags(torch, half)
-    narrow = torch_arithmetic.torch_arithmetic(arithmetic_of("float16", "F16_F16_F16"))
     with pytest.raises(ValueError, match="no allow_fp16_accumulation"):
         torch_arithmetic.set_flags(torch, narrow)
 

@@ -31,11 +31,7 @@ GPUS = (
 CPUS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
 
 #: What must change from the step before, where it is the same on all GPUs.
-CHANGES = {
-    "4": {"STAGES"},
-    "5a": {"PADA", "PADB"},
-    "7": {"KWI"},
-}
+CHANGES = {"4": {"STAGES"}, "5a": {"PADA", "PADB"}, "7": {"KWI"}}
 
 
 @pytest.mark.parametrize("architecture", [*GPUS, *CPUS])
@@ -59,15 +55,16 @@ def test_steps_of_a_gpu_change_what_they_say(architecture: str) -> None:
     for before, step in zip(steps, steps[1:], strict=False):
         changed = changed_parameters(before, step)
         assert changed and set(changed) == CHANGES.get(step.name, set(changed))
-    naive, tiled = by_name["1"], by_name["2"]
-    assert (naive.MWI, naive.NWI, naive.SA, naive.SB) == (1, 1, 0, 0)
-    assert (tiled.MWG, tiled.NWG, tiled.KWG, tiled.SA, tiled.SB) == (32, 32, 32, 1, 1)
-    assert (by_name["3a"].MWI, by_name["3a"].NWI) == (4, 4)
-    large = by_name["3b"]
-    assert (large.MWG, large.NWG, large.KWG, large.MWI, large.NWI) == (128, 128, 8, 8, 8)
-    assert (by_name["5b"].MWI, by_name["5b"].NWI, by_name["5b"].PADA) == (8, 16, 0)
-    assert by_name["7"].KWI == by_name["7"].KWG
-    assert by_name["8"].GROUP_M == 8
+    for name, parameters in {
+        "1": {"MWI": 1, "NWI": 1, "SA": 0, "SB": 0},
+        "2": {"MWG": 32, "NWG": 32, "KWG": 32, "SA": 1, "SB": 1},
+        "3a": {"MWI": 4, "NWI": 4},
+        "3b": {"MWG": 128, "NWG": 128, "KWG": 8, "MWI": 8, "NWI": 8},
+        "5b": {"MWI": 8, "NWI": 16, "PADA": 0},
+        "7": {"KWI": by_name["7"].KWG},
+        "8": {"GROUP_M": 8},
+    }.items():
+        assert {one: getattr(by_name[name], one) for one in parameters} == parameters
 
 
 def test_texts_tell_what_depends_on_the_device() -> None:
@@ -105,16 +102,6 @@ def test_matrix_units_are_named() -> None:
     assert unit_precision(4096, typical_traits("x86-64-v4")) is None
 
 
-# ------------------------------------------------------------------------- alpha and beta
-
-
-def test_dense_layers_and_batches_have_no_factors() -> None:
-    with pytest.raises(ValueError, match=r"alpha is 2\.0 and beta is 0\.0"):
-        Case(1, 2, 3, dense=True, alpha=2.0)
-    with pytest.raises(ValueError, match=r"alpha is 1\.0 and beta is 0\.5"):
-        Case(1, 2, 3, batch=4, beta=0.5)
-
-
 # ------------------------------------------------------------------------------ the report
 
 
@@ -141,15 +128,11 @@ def test_the_report_has_a_page_for_each_step(tmp_path: Path) -> None:
     assert "`STAGES` 1 → 2" in text and "![T](s.png)" in text and "% cuBLAS" in text
     assert chart.read_bytes().startswith(b"\x89PNG")
     assert list(pd.read_csv(csv)["device"].unique()) == ["Some Device"]
-    read, _ = read_compiled_with_facts(csv, tmp_path)
+    facts = {"compiler": "c", "compiled for": "g"}
+    pd.read_csv(csv, dtype={"step": str}).assign(**facts).to_csv(csv, index=False)
+    read, found = read_compiled(csv)
     assert set(read) == {step.name for step in steps} and read["5a"]["vgprs"] == 0.5
-
-
-def read_compiled_with_facts(csv: Path, folder: Path) -> Any:
-    frame = pd.read_csv(csv, dtype={"step": str})
-    path = folder / "with-facts.csv"
-    frame.assign(**{"compiler": "c", "compiled for": "g"}).to_csv(path, index=False)
-    return read_compiled(path)
+    assert found == facts
 
 
 def test_what_was_not_measured_is_left_open() -> None:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.contenders.contenders import CLBLAST, CUBLAS, PLAN
 from benchmarks.products.case import Case
 from benchmarks.products.shapes import suite_cases
-from benchmarks.reports import distribution, report, results
+from benchmarks.reports import report, results
 from tests.support.benchmark_fakes import FACTS, fake_records, record_of
 
 
@@ -30,7 +30,7 @@ def test_table_has_speeds_and_ratios_in_the_order_measured() -> None:
         np.testing.assert_allclose(table[column].astype(float), value)
     text = report.format_table(table)
     assert "8192x8192x8192" in text and "2.00" in text
-    summary = distribution.ratio_summary(table)
+    summary = report.ratio_summary(table)
     assert summary.loc["x cuBLAS", "median"] == pytest.approx(0.8)
 
 
@@ -70,7 +70,7 @@ def records_with(ratios: list[float]) -> list[Any]:
 
 def test_the_distribution_counts_what_is_slow() -> None:
     frame = report.to_frame(records_with([0.25, 0.51, 0.9, 0.96, 2.0]), FACTS)
-    summary = distribution.ratio_summary(report.speed_table(frame, "random")).loc["x cuBLAS"]
+    summary = report.ratio_summary(report.speed_table(frame, "random")).loc["x cuBLAS"]
     wanted = {
         "least": 0.25, "25 %": 0.51, "median": 0.9, "75 %": 0.96, "most": 2.0,
         "under 0.5": 1, "under 0.95": 3, "shapes": 5,
@@ -83,8 +83,8 @@ def test_the_distribution_counts_what_is_slow() -> None:
 
 def test_the_worst_shapes_come_first_with_both_times() -> None:
     frame = report.to_frame(records_with([0.8, 0.25, 0.5, 2.0]), FACTS)
-    worst = distribution.worst_cases(frame, "random", CUBLAS, 3)
+    worst = report.worst_cases(frame, "random", CUBLAS, 3)
     assert list(worst.index) == ["2x2x3", "3x2x3", "1x2x3"]
     np.testing.assert_allclose(worst["pyclgemm, us"], [40, 20, 12.5])
     np.testing.assert_allclose(worst["cuBLAS, us"], 10)
-    assert distribution.worst_cases(frame, "random", CLBLAST).empty
+    assert report.worst_cases(frame, "random", CLBLAST).empty

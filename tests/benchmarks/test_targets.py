@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from benchmarks.contenders.contenders import CUBLAS, CUBLAS_LAYER, LAYER, MMA, PLAN
-from benchmarks.products import limit
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case
+from benchmarks.products.shapes import limit_targets
 from benchmarks.reports import report, results
 from benchmarks.reports.targets import add_targets, matrix_table
 from benchmarks.session import matrix_suite
@@ -20,7 +20,7 @@ from tests.support.benchmark_fakes import FACTS, record_of
 
 
 def test_limit_tells_bandwidth_of_few_rows_and_what_is_met() -> None:
-    cases = [case for case in limit.limit_targets() if case.m in (1, 2048)]
+    cases = [case for case in limit_targets() if case.m in (1, 2048)]
     # 1x1024x1024 moves 4.2 MB: in 4.2 us at 1000 GB/s.
     seconds = {"2048x2048x2048": 1e-3, "1x4096x4096": 1e-3, "1x1024x1024": 4.202496e-6}
     records = [

@@ -81,6 +81,27 @@ def make_session(queue: Any, said: list[str], **factories: Any) -> Session:
     return Session(queue, factories, pace, said.append, longest_product=float("inf"))
 
 
+def measure(session: Session, *cases: Case) -> list[float]:
+    """Run a session; the parts of the work that it reports."""
+    parts: list[float] = []
+    session.run(cases, FLOAT32, parts.append)
+    return parts
+
+
+def product(operands: Operands) -> Any:
+    """What NumPy makes of the first set."""
+    return operands.host[0] @ operands.host[1]
+
+
+def raising(error: Exception) -> Callable[[Operands], CheckedContender]:
+    """A maker of contenders that fails."""
+
+    def make(operands: Operands) -> CheckedContender:
+        raise error
+
+    return make
+
+
 def record_of(
     case: Case, name: str, *seconds: float, arithmetic: Any = FLOAT32, error: float = 1e-7
 ) -> Record:
