@@ -235,7 +235,7 @@ Examples:
 @device_option
 @click.option(
     "--data",
-    type=click.Choice(tuple(DISTRIBUTIONS)),
+    type=click.Choice(DISTRIBUTIONS),
     default="normal",
     show_default=True,
     help="The random numbers that are multiplied.",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -33,6 +32,11 @@ from .verify import MeasuredError, Part, fault_of, measure_error, reference, rou
 #: have one that is larger yet, but seldom to itself.
 _LEAST_BYTES = 128 << 20
 _MOST_SETS = 64
+
+#: Random numbers on which algorithms differ: normal; uniform in [-1, 1); normal ones, each times
+#: a power of two of its own, so that few terms make up a sum; and normal ones of which the second
+#: half of each sum takes away nearly all that the first half gave.
+DISTRIBUTIONS = ("normal", "uniform", "badly-scaled", "cancelling")
 
 #: Bytes that an `OperandStore` keeps at most, and the part of the device's memory.
 _KEPT_BYTES = 12 << 30
@@ -63,49 +67,10 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
     return numbers.astype(kind, copy=False)
 
 
-_Pair = tuple[NDArray[Any], NDArray[Any]]
-
-
-def _uniform(rng: np.random.Generator, m: int, n: int, k: int, dtype: str) -> _Pair:
-    return rng.uniform(-1, 1, (m, k)), rng.uniform(-1, 1, (k, n))
-
-
-def _normal(rng: np.random.Generator, m: int, n: int, k: int, dtype: str) -> _Pair:
-    return rng.standard_normal((m, k)), rng.standard_normal((k, n))
-
-
-def _badly_scaled(rng: np.random.Generator, m: int, n: int, k: int, dtype: str) -> _Pair:
-    """Normal numbers, each times a power of two of its own: few terms make up a sum."""
-    # Products of two of the smallest stay normal numbers, except in float16.
-    least = {"float16": -10, "int8": -6}.get(dtype, -40)
-    a, b = _normal(rng, m, n, k, dtype)
-    for matrix in (a, b):
-        matrix *= 2.0 ** rng.integers(least, 1, matrix.shape)
-    return a, b
-
-
-def _cancelling(rng: np.random.Generator, m: int, n: int, k: int, dtype: str) -> _Pair:
-    """The second half of each sum takes away nearly all that the first half gave."""
-    a, b = _normal(rng, m, n, k, dtype)
-    half = k // 2
-    a[:, half : 2 * half] = a[:, :half]
-    b[half : 2 * half] = -b[:half] * (1 + 2.0**-6 * rng.standard_normal((half, n)))
-    return a, b
-
-
-#: Makes A (m, k) and B (k, n) for an element type, in float64.
-DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int, int, int, str], _Pair]] = {
-    "normal": _normal,
-    "uniform": _uniform,
-    "badly-scaled": _badly_scaled,
-    "cancelling": _cancelling,
-}
-
-
 def random_operands(
     rng: np.random.Generator, m: int, n: int, k: int, dtype: str, data: str
-) -> _Pair:
-    """Random A (m, k) and B (k, n) of a real type, on whose distribution algorithms differ.
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Random A (m, k) and B (k, n) of a real type; `data` is one of `DISTRIBUTIONS`.
 
     Integers are numbers scaled to their whole range.
 
@@ -116,12 +81,23 @@ def random_operands(
     >>> a.dtype.name, int(np.abs(b).max())
     ('int8', 127)
     """
+    if data == "uniform":
+        a, b = rng.uniform(-1, 1, (m, k)), rng.uniform(-1, 1, (k, n))
+    else:
+        a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    if data == "badly-scaled":
+        # Products of two of the smallest stay normal numbers, except in float16.
+        least = {"float16": -10, "int8": -6}.get(dtype, -40)
+        a *= 2.0 ** rng.integers(least, 1, a.shape)
+        b *= 2.0 ** rng.integers(least, 1, b.shape)
+    elif data == "cancelling":
+        half = k // 2
+        a[:, half : 2 * half] = a[:, :half]
+        b[half : 2 * half] = -b[:half] * (1 + 2.0**-6 * rng.standard_normal((half, n)))
     kind = np.dtype(dtype)
-    pair = DISTRIBUTIONS[data](rng, m, n, k, dtype)
     if kind.kind == "i":
         most = np.iinfo(kind).max
-        pair = tuple(np.rint(x * (most / np.abs(x).max())) for x in pair)
-    a, b = pair
+        a, b = (np.rint(x * (most / np.abs(x).max())) for x in (a, b))
     return a.astype(kind), b.astype(kind)
 
 
