@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -19,7 +18,7 @@ from tests.support.gates import is_complete
 from tests.support.reference import assert_close, expected_gemm, random_array
 
 
-def _matrices(queue: Any, rng: Any, count: int, shape: tuple[int, int], scattered: bool) -> Any:
+def _matrices(queue, rng, count, shape, scattered):
     """Matrices on the device, in one buffer in no order or in buffers of their own, and here."""
     host = random_array(rng, (count, *shape), "float32")
     if not scattered:
@@ -32,7 +31,7 @@ def _matrices(queue: Any, rng: Any, count: int, shape: tuple[int, int], scattere
     return slices, host
 
 
-def _launches() -> Any:
+def _launches():
     """Counts launches of kernels while it is entered."""
     return patch.object(
         LaunchSequence, "_launch", autospec=True, side_effect=LaunchSequence._launch
@@ -42,9 +41,7 @@ def _launches() -> Any:
 @pytest.mark.parametrize("sizes", [(20, 24, 16), (64, 64, 64)], ids=["tails", "whole tiles"])
 @pytest.mark.parametrize("config", [None, INDIRECT, replace(DIRECT, FILL=2), BATCH_CONFIGS["gemv"]])
 @pytest.mark.first_runtime
-def test_slices_of_one_buffer_go_into_one_launch(
-    queue: Any, rng: Any, config: Any, sizes: Any
-) -> None:
+def test_slices_of_one_buffer_go_into_one_launch(queue, rng, config, sizes):
     skip_if_refused(queue, config)
     count = 7
     m, n, k = sizes
@@ -61,7 +58,7 @@ def test_slices_of_one_buffer_go_into_one_launch(
         assert_close(got.get(), expected)
 
 
-def test_buffers_of_their_own(queue: Any, rng: Any) -> None:
+def test_buffers_of_their_own(queue, rng):
     a, host_a = _matrices(queue, rng, 4, (5, 6), False)
     b, host_b = _matrices(queue, rng, 4, (6, 3), True)
     with _launches() as launched:
@@ -72,7 +69,7 @@ def test_buffers_of_their_own(queue: Any, rng: Any) -> None:
         assert_close(got, expected_gemm(host_a[number], host_b[number]))
 
 
-def test_two_buffers_are_two_launches(queue: Any, rng: Any) -> None:
+def test_two_buffers_are_two_launches(queue, rng):
     first, host_first = _matrices(queue, rng, 3, (5, 6), True)
     second, host_second = _matrices(queue, rng, 3, (5, 6), True)
     b = random_array(rng, (6, 6, 4), "float32")
@@ -86,7 +83,7 @@ def test_two_buffers_are_two_launches(queue: Any, rng: Any) -> None:
         assert_close(got, expected_gemm(host_a[number], b[number]))
 
 
-def test_a_launch_that_cannot_be_leaves_the_result_as_it_was(queue: Any, rng: Any) -> None:
+def test_a_launch_that_cannot_be_leaves_the_result_as_it_was(queue, rng):
     """The matrix that is alone in its buffer is no batch, as this family takes them only."""
     together, _ = _matrices(queue, rng, 3, (5, 5), True)
     alone, _ = _matrices(queue, rng, 1, (5, 5), True)
@@ -99,7 +96,7 @@ def test_a_launch_that_cannot_be_leaves_the_result_as_it_was(queue: Any, rng: An
     assert (out.get() == 7).all()
 
 
-def test_offsets_are_uploaded_where_they_change(queue: Any, rng: Any) -> None:
+def test_offsets_are_uploaded_where_they_change(queue, rng):
     a, host_a = _matrices(queue, rng, 5, (6, 6), True)
     out = cl_array.zeros(queue, (5, 6, 6), np.float32)
     for turned in (a, a, a[::-1], [a[i] for i in (2, 0, 1, 4, 3)]):
@@ -109,7 +106,7 @@ def test_offsets_are_uploaded_where_they_change(queue: Any, rng: Any) -> None:
             assert_close(got, expected_gemm(host_a[numbers[number]], host_a[number]))
 
 
-def test_sequences_of_numpy_arrays(queue: Any, rng: Any) -> None:
+def test_sequences_of_numpy_arrays(queue, rng):
     a = [random_array(rng, (4, 5), "float32") for _ in range(3)]
     b = random_array(rng, (5, 6), "float32")
     out = pyclgemm.gemm_batched(queue, a, b)
@@ -121,7 +118,7 @@ def test_sequences_of_numpy_arrays(queue: Any, rng: Any) -> None:
         assert_close(given[number], expected_gemm(a[number], b))
 
 
-def test_one_matrix_serves_all(queue: Any, rng: Any) -> None:
+def test_one_matrix_serves_all(queue, rng):
     a, host_a = _matrices(queue, rng, 3, (4, 5), True)
     b, host_b = _matrices(queue, rng, 1, (5, 6), True)
     out = pyclgemm.gemm_batched(queue, a, b)
@@ -132,7 +129,7 @@ def test_one_matrix_serves_all(queue: Any, rng: Any) -> None:
 # Events
 
 
-def test_waits_and_events(fresh_queue: Any, gate: Any, rng: Any) -> None:
+def test_waits_and_events(fresh_queue, gate, rng):
     a, host = _matrices(fresh_queue, rng, 3, (4, 4), True)
     fresh_queue.finish()
     out, event = pyclgemm.gemm_batched(fresh_queue, a, a, wait_for=[gate.event], return_event=True)
@@ -145,14 +142,14 @@ def test_waits_and_events(fresh_queue: Any, gate: Any, rng: Any) -> None:
         np.testing.assert_allclose(got, cube, rtol=1e-4, atol=1e-5)
 
 
-def test_event_goes_to_every_destination(queue: Any, rng: Any) -> None:
+def test_event_goes_to_every_destination(queue, rng):
     a, _ = _matrices(queue, rng, 3, (4, 4), False)
     out = [cl_array.empty(queue, (4, 4), np.float32) for _ in range(3)]
     pyclgemm.gemm_batched(queue, a, a, out=out)
     assert all(len(one.events) == 1 for one in out)
 
 
-def test_out_of_order_queue(context: Any, device: Any, rng: Any) -> None:
+def test_out_of_order_queue(context, device, rng):
     mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     queue = cl.CommandQueue(context, device, properties=mode)
     a, host = _matrices(queue, rng, 4, (6, 6), False)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -15,7 +12,7 @@ from pyclgemm.runtime import launcher as launch_sequence
 from pyclgemm.runtime.launcher import KernelLaunch
 from tests.support.checks import skip_if_refused
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
-from tests.support.gates import Gate, is_complete
+from tests.support.gates import is_complete
 from tests.support.reference import assert_close, expected_gemm, random_array
 
 SIZES = (13, 11, 40)
@@ -24,23 +21,23 @@ CONFIGS = {"direct": DIRECT, "indirect": INDIRECT, "cpu": CPU, "gemv": GEMV}
 
 
 @pytest.fixture
-def hosts(rng: Any) -> tuple[np.ndarray, ...]:
+def hosts(rng):
     m, n, k = SIZES
     return tuple(random_array(rng, shape, "float32") for shape in ((m, k), (k, n), (m, n)))
 
 
 @pytest.fixture
-def arrays(queue: Any, hosts: Any) -> tuple[Any, ...]:
+def arrays(queue, hosts):
     return tuple(cl_array.to_device(queue, one) for one in hosts)
 
 
 @pytest.fixture(params=["direct", "indirect", "cpu", "gemv"])
-def config(request: Any, queue: Any) -> Any:
+def config(request, queue):
     skip_if_refused(queue, CONFIGS[request.param])
     return CONFIGS[request.param]
 
 
-def _check(queue: Any, arrays: Any, hosts: Any, alpha: float, beta: float, config: Any) -> None:
+def _check(queue, arrays, hosts, alpha, beta, config):
     got = pyclgemm.gemm(queue, *arrays, alpha=alpha, beta=beta, config=config)
     assert_close(got.get(), expected_gemm(*hosts, alpha=alpha, beta=beta))
 
@@ -52,8 +49,8 @@ def _check(queue: Any, arrays: Any, hosts: Any, alpha: float, beta: float, confi
 
 @pytest.mark.parametrize("policy", ["ignore", "warn", "raise"])
 def test_a_number_out_of_range_is_refused_before_anything_is_set(
-    queue: Any, arrays: Any, hosts: Any, config: Any, policy: Any
-) -> None:
+    queue, arrays, hosts, config, policy
+):
     _check(queue, arrays, hosts, 1.0, 1.0, config)
     with np.errstate(all=policy):
         with pytest.raises(pyclgemm.ArgumentError, match=r"beta is 1e\+300.*float32"):
@@ -63,7 +60,7 @@ def test_a_number_out_of_range_is_refused_before_anything_is_set(
     _check(queue, arrays, hosts, 1.0, 1.0, config)
 
 
-def test_a_number_that_becomes_infinity_by_rounding_is_refused(queue: Any, arrays: Any) -> None:
+def test_a_number_that_becomes_infinity_by_rounding_is_refused(queue, arrays):
     a, b, _ = arrays
     largest = float(np.finfo(np.float32).max)
     with pytest.raises(pyclgemm.ArgumentError, match="alpha"):
@@ -72,7 +69,7 @@ def test_a_number_that_becomes_infinity_by_rounding_is_refused(queue: Any, array
 
 
 @pytest.mark.parametrize("alpha", [np.inf, -np.inf, np.nan])
-def test_infinity_and_nan_are_numbers(queue: Any, alpha: float) -> None:
+def test_infinity_and_nan_are_numbers(queue, alpha):
     ones = np.ones((3, 3), np.float32)
     got = pyclgemm.gemm(queue, ones, ones, alpha=alpha)
     assert np.array_equal(got, np.full((3, 3), alpha * np.float32(3)), equal_nan=True)
@@ -83,7 +80,7 @@ def test_infinity_and_nan_are_numbers(queue: Any, alpha: float) -> None:
     [10**400, -(10**5000), np.longdouble("1e4000")],
     ids=["integer", "more digits than Python prints", "long double"],
 )
-def test_a_number_beyond_float64(queue: Any, arrays: Any, number: Any) -> None:
+def test_a_number_beyond_float64(queue, arrays, number):
     if isinstance(number, np.longdouble) and np.isinf(number):
         pytest.skip("long double is double here")
     a, b, _ = arrays
@@ -99,7 +96,7 @@ def test_a_number_beyond_float64(queue: Any, arrays: Any, number: Any) -> None:
 class _Refused(KernelLaunch):
     """Launches with a work-group of more work-items than the device takes."""
 
-    def __init__(self, queue: Any, kernel: Any, global_size: Any, local_size: Any) -> None:
+    def __init__(self, queue, kernel, global_size, local_size):
         local = (queue.device.max_work_group_size + 1, *local_size[1:])
         groups = tuple(size // own for size, own in zip(global_size, local_size, strict=True))
         super().__init__(
@@ -108,18 +105,16 @@ class _Refused(KernelLaunch):
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def refused(monkeypatch):
     """Has the device refuse the launches of kernels that are prepared from now on."""
 
-    def refuse() -> None:
+    def refuse():
         monkeypatch.setattr(launch_sequence, "KernelLaunch", _Refused)
 
     return refuse
 
 
-def test_a_refused_launch_names_the_configuration(
-    context: Any, config: Any, hosts: Any, refused: Any, monkeypatch: Any
-) -> None:
+def test_a_refused_launch_names_the_configuration(context, config, hosts, refused, monkeypatch):
     queue = cl.CommandQueue(context)
     arrays = [cl_array.to_device(queue, one) for one in hosts]
     refused()
@@ -134,9 +129,7 @@ def test_a_refused_launch_names_the_configuration(
         assert np.array_equal(one.get(), host)
 
 
-def test_a_second_launch_that_fails(
-    context: Any, hosts: Any, rng: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_launch_that_fails(context, hosts, rng, monkeypatch):
     """Operands were packed by then: the next call packs its own."""
     config = CONFIGS["indirect"]
     queue = cl.CommandQueue(context)
@@ -147,7 +140,7 @@ def test_a_second_launch_that_fails(
     multiply(a)
     launches = []
 
-    def failing(self: Any, events: Any) -> Any:
+    def failing(self, events):
         launches.append(self)
         if len(launches) > 1:
             raise KeyboardInterrupt
@@ -167,8 +160,8 @@ def test_a_second_launch_that_fails(
 
 
 def test_users_of_the_result_wait_for_what_a_failed_call_launched(
-    context: Any, device: Any, hosts: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    context, device, hosts, gate, monkeypatch
+):
     """Else, on an out-of-order queue, the failed call could write after the next one."""
     mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     if not device.queue_properties & mode:
@@ -178,7 +171,7 @@ def test_users_of_the_result_wait_for_what_a_failed_call_launched(
     pyclgemm.gemm(queue, a, b, out=out).get()
     with_event = KernelLaunch.with_event
 
-    def interrupted(self: Any, events: Any) -> Any:
+    def interrupted(self, events):
         with_event(self, events)
         raise KeyboardInterrupt
 
@@ -195,7 +188,7 @@ def test_users_of_the_result_wait_for_what_a_failed_call_launched(
     assert_close(out.get(queue), expected_gemm(*hosts[:2]))
 
 
-def test_an_event_of_another_context(device: Any, queue: Any, arrays: Any, hosts: Any) -> None:
+def test_an_event_of_another_context(device, queue, arrays, hosts):
     event = cl.UserEvent(cl.Context([device]))
     try:
         pyclgemm.gemm(queue, *arrays[:2], wait_for=[event])
@@ -213,18 +206,18 @@ def test_an_event_of_another_context(device: Any, queue: Any, arrays: Any, hosts
 # --------------------------------------------------------------------------------------
 
 
-def test_a_result_larger_than_the_devices_memory(queue: Any) -> None:
+def test_a_result_larger_than_the_devices_memory(queue):
     side = int((2 * queue.device.global_mem_size / 4) ** 0.5)
     tall, wide = np.ones((side, 1), np.float32), np.ones((1, side), np.float32)
     with pytest.raises(pyclgemm.AllocationError, match=str(queue.device.global_mem_size)):
         pyclgemm.gemm(queue, tall, wide)
 
 
-def test_an_allocator_may_raise_what_it_likes(queue: Any, arrays: Any, hosts: Any) -> None:
+def test_an_allocator_may_raise_what_it_likes(queue, arrays, hosts):
     class Full(Exception):
         pass
 
-    def allocator(size: int) -> Any:
+    def allocator(size):
         raise Full
 
     with pytest.raises(Full):
@@ -233,9 +226,7 @@ def test_an_allocator_may_raise_what_it_likes(queue: Any, arrays: Any, hosts: An
 
 
 @pytest.mark.parametrize("lacking", ["workspace", "out", "a"])
-def test_memory_that_is_lacking(
-    context: Any, hosts: Any, lacking: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_is_lacking(context, hosts, lacking, monkeypatch):
     queue = cl.CommandQueue(context)
     config = CONFIGS["indirect"]
     skip_if_refused(queue, config)
@@ -254,11 +245,11 @@ def test_memory_that_is_lacking(
     assert_close(got, expected_gemm(*hosts, beta=1.0))
 
 
-def _no_buffer(context: Any) -> Any:
+def _no_buffer(context):
     """In the place of `pyopencl.Buffer`: asks for more than any device has."""
     real = cl.Buffer
 
-    def allocate(*given: Any, **named: Any) -> Any:
+    def allocate(*given, **named):
         return real(context, cl.mem_flags.READ_WRITE, 1 << 60)
 
     return allocate

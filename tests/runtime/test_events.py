@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -11,16 +9,16 @@ import pytest
 
 import pyclgemm
 from tests.support.checks import skip_if_refused
-from tests.support.gates import Gate, is_complete
+from tests.support.gates import is_complete
 from tests.support.reference import assert_close, expected_gemm, random_array
 
 
 @pytest.fixture
-def hosts(rng: Any) -> tuple[np.ndarray, np.ndarray]:
+def hosts(rng):
     return random_array(rng, (37, 53), "float32"), random_array(rng, (53, 29), "float32")
 
 
-def test_return_event_belongs_to_the_result(queue: Any, hosts: Any) -> None:
+def test_return_event_belongs_to_the_result(queue, hosts):
     a, b = (cl_array.to_device(queue, x) for x in hosts)
     result = pyclgemm.gemm(queue, a, b, return_event=True)
     assert isinstance(result, tuple)
@@ -30,7 +28,7 @@ def test_return_event_belongs_to_the_result(queue: Any, hosts: Any) -> None:
     assert_close(out.get(), expected_gemm(*hosts))
 
 
-def test_destination_gets_the_event(queue: Any, hosts: Any) -> None:
+def test_destination_gets_the_event(queue, hosts):
     a, b = (cl_array.to_device(queue, x) for x in hosts)
     out = cl_array.empty(queue, (37, 29), np.float32)
     out.finish()
@@ -41,7 +39,7 @@ def test_destination_gets_the_event(queue: Any, hosts: Any) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(3, 0, 2), (3, 4, 0)], ids=["empty", "k zero"])
-def test_return_event_when_there_is_little_to_do(queue: Any, sizes: Any) -> None:
+def test_return_event_when_there_is_little_to_do(queue, sizes):
     m, n, k = sizes
     a, b = (cl_array.zeros(queue, shape, np.float32) for shape in [(m, k), (k, n)])
     out, event = pyclgemm.gemm(queue, a, b, return_event=True)
@@ -49,13 +47,13 @@ def test_return_event_when_there_is_little_to_do(queue: Any, sizes: Any) -> None
     assert out.shape == (m, n)
 
 
-def test_numpy_result_with_event(queue: Any, hosts: Any) -> None:
+def test_numpy_result_with_event(queue, hosts):
     out, event = pyclgemm.gemm(queue, *hosts, return_event=True)
     event.wait()
     assert_close(out, expected_gemm(*hosts))
 
 
-def test_waits_for_wait_for_and_returns_at_once(fresh_queue: Any, gate: Gate, hosts: Any) -> None:
+def test_waits_for_wait_for_and_returns_at_once(fresh_queue, gate, hosts):
     a, b = (cl_array.to_device(fresh_queue, x) for x in hosts)
     out, event = gate.call(
         lambda: pyclgemm.gemm(fresh_queue, a, b, wait_for=[gate.event], return_event=True)
@@ -68,9 +66,7 @@ def test_waits_for_wait_for_and_returns_at_once(fresh_queue: Any, gate: Gate, ho
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "out", "bias"])
-def test_waits_for_the_events_of_every_array(
-    fresh_queue: Any, gate: Gate, hosts: Any, rng: Any, name: str
-) -> None:
+def test_waits_for_the_events_of_every_array(fresh_queue, gate, hosts, rng, name):
     host = {
         "a": hosts[0],
         "b": hosts[1],
@@ -99,9 +95,7 @@ def test_waits_for_the_events_of_every_array(
     assert_close(arrays["out"].get(), expected_gemm(*hosts, host["c"], beta=1, bias=host["bias"]))
 
 
-def test_operand_that_another_queue_still_writes(
-    context: Any, fresh_queue: Any, gate: Gate, hosts: Any
-) -> None:
+def test_operand_that_another_queue_still_writes(context, fresh_queue, gate, hosts):
     producer = cl.CommandQueue(context)
     a = cl_array.Array(producer, hosts[0].shape, np.float32)
     nan = np.full_like(hosts[0], np.nan)
@@ -120,7 +114,7 @@ def test_operand_that_another_queue_still_writes(
     assert_close(out.get(), expected_gemm(*hosts))
 
 
-def test_results_flow_from_queue_to_queue(context: Any, rng: Any) -> None:
+def test_results_flow_from_queue_to_queue(context, rng):
     queues = [cl.CommandQueue(context) for _ in range(2)]
     host = random_array(rng, (31, 31), "float32")
     x = out = cl_array.to_device(queues[0], host)
@@ -133,13 +127,11 @@ def test_results_flow_from_queue_to_queue(context: Any, rng: Any) -> None:
     np.testing.assert_allclose(out.get(), expected, atol=4 * 41 * 2.0**-23 * 31**3)
 
 
-def test_many_calls_onto_one_destination_do_not_block(
-    fresh_queue: Any, gate: Gate, hosts: Any
-) -> None:
+def test_many_calls_onto_one_destination_do_not_block(fresh_queue, gate, hosts):
     a, b = (cl_array.to_device(fresh_queue, x) for x in hosts)
     out = cl_array.empty(fresh_queue, (37, 29), np.float32)
 
-    def many() -> None:
+    def many():
         pyclgemm.gemm(fresh_queue, a, b, out=out, wait_for=[gate.event])
         for _ in range(40):
             pyclgemm.gemm(fresh_queue, a, b, out=out)
@@ -151,12 +143,10 @@ def test_many_calls_onto_one_destination_do_not_block(
     assert_close(out.get(), expected_gemm(*hosts))
 
 
-def test_many_calls_that_read_one_operand_do_not_block(
-    fresh_queue: Any, gate: Gate, hosts: Any
-) -> None:
+def test_many_calls_that_read_one_operand_do_not_block(fresh_queue, gate, hosts):
     a, b = (cl_array.to_device(fresh_queue, x) for x in hosts)
 
-    def many() -> list[Any]:
+    def many():
         first = pyclgemm.gemm(fresh_queue, a, b, wait_for=[gate.event])
         return [first] + [pyclgemm.gemm(fresh_queue, a, b) for _ in range(40)]
 
@@ -167,7 +157,7 @@ def test_many_calls_that_read_one_operand_do_not_block(
         assert_close(out.get(), expected_gemm(*hosts))
 
 
-def test_alternating_queues_onto_one_destination(context: Any, rng: Any) -> None:
+def test_alternating_queues_onto_one_destination(context, rng):
     queues = [cl.CommandQueue(context) for _ in range(2)]
     a, b = (random_array(rng, (33, 33), "float32") for _ in range(2))
     on_device = [cl_array.to_device(queues[0], x) for x in (a, b)]
@@ -182,12 +172,12 @@ def test_alternating_queues_onto_one_destination(context: Any, rng: Any) -> None
 
 
 @pytest.mark.parametrize("wait_for", [None, [], ()], ids=repr)
-def test_nothing_to_wait_for(queue: Any, hosts: Any, wait_for: Any) -> None:
+def test_nothing_to_wait_for(queue, hosts, wait_for):
     got = pyclgemm.gemm(queue, *hosts, wait_for=wait_for)
     assert_close(got, expected_gemm(*hosts))
 
 
-def test_out_of_order_queue(context: Any, device: Any, hosts: Any) -> None:
+def test_out_of_order_queue(context, device, hosts):
     properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     if not device.queue_properties & properties:
         pytest.skip(f"{device.name.strip()} has no out-of-order queues")
