@@ -127,12 +127,6 @@ def test_destination_is_filled_and_returned(queue, rng, left, right):
     _assert_products(on_device.get(), a, b)
 
 
-def test_wrong_destination_is_refused(queue):
-    ones = np.ones((4, 4), np.float32)
-    with pytest.raises(pyclgemm.ShapeError, match=r"out.*\(4, 5\).*\(4, 4\)"):
-        pyclgemm.matmul(ones, ones, queue=queue, out=np.ones((4, 5), np.float32))
-
-
 def test_queue_of_the_operands_serves(context, rng):
     queue = cl.CommandQueue(context)
     host = random_array(rng, (9, 9), "float32")
@@ -148,62 +142,48 @@ def test_numpy_without_a_queue(device, rng):
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [((4, 5), (5, 6)), ((3, 4, 5), (5, 6)), ((5,), (3, 5, 6))], ids=str
+    ("left", "right"),
+    [((4, 5), (5, 6)), ((3, 4, 5), (5, 6)), ((5,), (3, 5, 6)), ((40, 4, 4), (40, 4, 4))],
+    ids=str,
 )
-def test_waits_without_blocking_and_leaves_an_event(fresh_queue, gate, rng, left, right):
-    a, b = random_array(rng, left, "float32"), random_array(rng, right, "float32")
-    on_device = [cl_array.to_device(fresh_queue, x) for x in (a, b)]
-    out = gate.call(lambda: pyclgemm.matmul(*on_device, wait_for=[gate.event]))
+@pytest.mark.parametrize("by_array", [False, True], ids=["wait_for", "an array's event"])
+def test_waits_without_blocking_and_leaves_an_event(fresh_queue, gate, rng, left, right, by_array):
+    hosts = [random_array(rng, shape, "float32") for shape in (left, right)]
+    a, b = (cl_array.to_device(fresh_queue, x) for x in hosts)
+    if by_array:
+        a.add_event(gate.event)
+    wait_for = None if by_array else [gate.event]
+    out = gate.call(lambda: pyclgemm.matmul(a, b, wait_for=wait_for))
     fresh_queue.flush()
     assert out.events
     assert not any(map(is_complete, out.events))
     gate.open()
-    _assert_products(out.get(), a, b)
+    _assert_products(out.get(), *hosts)
 
 
-def test_waits_for_the_events_of_a_stack(fresh_queue, gate, rng):
-    host = random_array(rng, (3, 4, 4), "float32")
-    a, b = (cl_array.to_device(fresh_queue, host) for _ in range(2))
-    a.add_event(gate.event)
-    out = gate.call(lambda: pyclgemm.matmul(a, b))
-    fresh_queue.flush()
-    assert not any(map(is_complete, out.events))
-    gate.open()
-    _assert_products(out.get(), host, host)
+ONES = np.ones((4, 4), np.float32)
 
 
-def test_many_matrices_of_one_stack_do_not_block(fresh_queue, gate, rng):
-    host = random_array(rng, (40, 4, 4), "float32")
-    a = cl_array.to_device(fresh_queue, host)
-    out = gate.call(lambda: pyclgemm.matmul(a, a, wait_for=[gate.event]))
-    gate.open()
-    _assert_products(out.get(), host, host)
+@pytest.mark.parametrize(
+    ("a", "b", "error", "message"),
+    [
+        (ONES.astype("int64"), ONES.astype("int64"), pyclgemm.DtypeError, "a is int64"),
+        (ONES.astype("bool"), ONES.astype("bool"), pyclgemm.DtypeError, "a is bool"),
+        (ONES, np.ones((4, 4)), pyclgemm.DtypeError, "b is float64 and a is float32"),
+        (np.ones((1, 1), np.float32), [[1.0]], pyclgemm.DtypeError, "b is a list"),
+    ],
+)  # fmt: skip
+def test_operands_that_are_refused(queue, a, b, error, message):
+    with pytest.raises(error, match=message):
+        pyclgemm.matmul(a, b, queue=queue)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "bool"])
-def test_element_type_that_is_not_multiplied(queue, dtype):
-    ones = np.ones((2, 4, 4), dtype)
-    with pytest.raises(pyclgemm.DtypeError, match=f"a is {dtype}"):
-        pyclgemm.matmul(ones, ones, queue=queue)
-
-
-def test_element_types_differ(queue):
-    with pytest.raises(pyclgemm.DtypeError, match=r"b is float64 and a is float32"):
-        pyclgemm.matmul(np.ones((4, 4), np.float32), np.ones((4, 4)), queue=queue)
-
-
-def test_no_array_at_all(queue):
-    with pytest.raises(pyclgemm.DtypeError, match=r"b is a list"):
-        pyclgemm.matmul(np.ones((1, 1), np.float32), [[1.0]], queue=queue)
-
-
-def test_operands_are_positional(queue):
-    ones = np.ones((4, 4), np.float32)
-    with pytest.raises(TypeError):
-        pyclgemm.matmul(a=ones, b=ones, queue=queue)
-
-
-def test_unknown_precision_is_refused(queue):
-    ones = np.ones((4, 4), np.float32)
+def test_options_that_are_refused(queue):
+    with pytest.raises(pyclgemm.ShapeError, match=r"out.*\(4, 5\).*\(4, 4\)"):
+        pyclgemm.matmul(ONES, ONES, queue=queue, out=np.ones((4, 5), np.float32))
+    with pytest.raises(pyclgemm.DtypeError, match="out is a list"):
+        pyclgemm.matmul(ONES, ONES, queue=queue, out=[[1.0]])
     with pytest.raises(pyclgemm.ArgumentError, match="precision"):
-        pyclgemm.matmul(ones, ones, queue=queue, precision="F8")
+        pyclgemm.matmul(ONES, ONES, queue=queue, precision="F8")
+    with pytest.raises(TypeError):  # operands are positional
+        pyclgemm.matmul(a=ONES, b=ONES, queue=queue)

@@ -142,7 +142,7 @@ ONES = np.ones((4, 4), np.float32)
             r"a is \(3, 4\) and b is \(5, 6\): a's columns \(4\) must equal b's rows \(5\)",
         ),
         ({"a": np.zeros((3, 4))}, pyclgemm.DtypeError, "float64.*float32|float32.*float64"),
-        *(({"trans_b": trans_b}, pyclgemm.PyclgemmError, "trans_b") for trans_b in (True, "T", "C")),
+        *(({"trans_b": one}, pyclgemm.PyclgemmError, "trans_b") for one in (True, "T", "C")),
     ],
 )  # fmt: skip
 def test_packed_matrix_that_does_not_fit(queue, arguments, error, message):
