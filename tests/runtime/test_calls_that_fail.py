@@ -17,8 +17,6 @@ from tests.support.reference import assert_close, expected_gemm, random_array
 
 SIZES = (13, 11, 40)
 
-CONFIGS = {"direct": DIRECT, "indirect": INDIRECT, "cpu": CPU, "gemv": GEMV}
-
 
 @pytest.fixture
 def hosts(rng):
@@ -31,10 +29,10 @@ def arrays(queue, hosts):
     return tuple(cl_array.to_device(queue, one) for one in hosts)
 
 
-@pytest.fixture(params=["direct", "indirect", "cpu", "gemv"])
+@pytest.fixture(params=[DIRECT, INDIRECT, CPU, GEMV], ids=lambda config: config.family)
 def config(request, queue):
-    skip_if_refused(queue, CONFIGS[request.param])
-    return CONFIGS[request.param]
+    skip_if_refused(queue, request.param)
+    return request.param
 
 
 def _check(queue, arrays, hosts, alpha, beta, config):
@@ -104,69 +102,51 @@ class _Refused(KernelLaunch):
         )
 
 
-@pytest.fixture
-def refused(monkeypatch):
-    """Has the device refuse the launches of kernels that are prepared from now on."""
-
-    def refuse():
-        monkeypatch.setattr(launch_sequence, "KernelLaunch", _Refused)
-
-    return refuse
-
-
-def test_a_refused_launch_names_the_configuration(context, config, hosts, refused, monkeypatch):
+def test_a_refused_launch_names_the_configuration(context, config, hosts, monkeypatch):
     queue = cl.CommandQueue(context)
     arrays = [cl_array.to_device(queue, one) for one in hosts]
-    refused()
-    with pytest.raises(pyclgemm.LaunchError, match="WORK_GROUP_SIZE") as failed:
-        pyclgemm.gemm(queue, *arrays, alpha=7.0, beta=2.0, config=config)
+    with monkeypatch.context() as patch:
+        patch.setattr(launch_sequence, "KernelLaunch", _Refused)
+        with pytest.raises(pyclgemm.LaunchError, match="WORK_GROUP_SIZE") as failed:
+            pyclgemm.gemm(queue, *arrays, alpha=7.0, beta=2.0, config=config)
     assert isinstance(failed.value, pyclgemm.ConfigError)
     assert str(config) in str(failed.value)
-    monkeypatch.undo()
-    fresh = cl.CommandQueue(context)
-    _check(fresh, arrays, hosts, 7.0, 2.0, config)
+    _check(cl.CommandQueue(context), arrays, hosts, 7.0, 2.0, config)
     for one, host in zip(arrays, hosts, strict=True):
         assert np.array_equal(one.get(), host)
 
 
-def test_a_second_launch_that_fails(context, hosts, rng, monkeypatch):
+def test_a_second_launch_that_fails(fresh_queue, hosts, rng, monkeypatch):
     """Operands were packed by then: the next call packs its own."""
-    config = CONFIGS["indirect"]
-    queue = cl.CommandQueue(context)
-    skip_if_refused(queue, config)
-    a, b, c = (cl_array.to_device(queue, one) for one in hosts)
-    other = random_array(rng, hosts[0].shape, "float32")
-    multiply = lambda a: pyclgemm.gemm(queue, a, b, c, beta=1.0, config=config)  # noqa: E731
-    multiply(a)
-    launches = []
+    skip_if_refused(fresh_queue, INDIRECT)
+    a, b, c = (cl_array.to_device(fresh_queue, one) for one in hosts)
+    other = cl_array.to_device(fresh_queue, random_array(rng, hosts[0].shape, "float32"))
+    with_event, launches = KernelLaunch.with_event, []
+
+    def multiply(a):
+        return pyclgemm.gemm(fresh_queue, a, b, c, beta=1.0, config=INDIRECT)
 
     def failing(self, events):
         launches.append(self)
         if len(launches) > 1:
             raise KeyboardInterrupt
-        return KernelLaunch._launch_with_event(self, events)
+        return with_event(self, events)
 
-    KernelLaunch._launch_with_event = KernelLaunch.with_event
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(KernelLaunch, "with_event", failing)
-            patch.setattr(KernelLaunch, "without_event", failing)
-            with pytest.raises(KeyboardInterrupt):
-                multiply(cl_array.to_device(queue, other))
-    finally:
-        del KernelLaunch._launch_with_event
+    multiply(a)
+    with monkeypatch.context() as patch:
+        patch.setattr(KernelLaunch, "with_event", failing)
+        patch.setattr(KernelLaunch, "without_event", failing)
+        with pytest.raises(KeyboardInterrupt):
+            multiply(other)
     assert len(launches) == 2
     assert_close(multiply(a).get(), expected_gemm(*hosts, beta=1.0))
 
 
 def test_users_of_the_result_wait_for_what_a_failed_call_launched(
-    context, device, hosts, gate, monkeypatch
+    out_of_order_queue, hosts, gate, monkeypatch
 ):
-    """Else, on an out-of-order queue, the failed call could write after the next one."""
-    mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-    if not device.queue_properties & mode:
-        pytest.skip("the device has no out-of-order queues")
-    queue = cl.CommandQueue(context, properties=mode)
+    """Else the failed call could write after the next one."""
+    queue = out_of_order_queue
     a, b, out = (cl_array.to_device(queue, one) for one in hosts)
     pyclgemm.gemm(queue, a, b, out=out).get()
     with_event = KernelLaunch.with_event
@@ -228,28 +208,20 @@ def test_an_allocator_may_raise_what_it_likes(queue, arrays, hosts):
 @pytest.mark.parametrize("lacking", ["workspace", "out", "a"])
 def test_memory_that_is_lacking(context, hosts, lacking, monkeypatch):
     queue = cl.CommandQueue(context)
-    config = CONFIGS["indirect"]
-    skip_if_refused(queue, config)
+    skip_if_refused(queue, INDIRECT)
     a, b, c = hosts if lacking == "a" else [cl_array.to_device(queue, one) for one in hosts]
     out = None if lacking == "out" else cl_array.empty(queue, c.shape, np.float32)
+    allocate = cl.Buffer
+
+    def no_buffer(*given, **named):
+        """Ask for more than any device has."""
+        return allocate(context, cl.mem_flags.READ_WRITE, 1 << 60)
+
     with monkeypatch.context() as patch:
-        patch.setattr(cl, "Buffer", _no_buffer(context))
-        if lacking != "workspace":
-            patch.setattr(cl_array.cl, "Buffer", _no_buffer(context))
+        patch.setattr(cl, "Buffer", no_buffer)
         # Some drivers allocate when a kernel first uses a buffer, whichever that is.
         with pytest.raises(MemoryError, match=f"{lacking}|at the launch") as failed:
-            pyclgemm.gemm(queue, a, b, c, beta=1.0, out=out, config=config)
+            pyclgemm.gemm(queue, a, b, c, beta=1.0, out=out, config=INDIRECT)
     assert isinstance(failed.value, pyclgemm.AllocationError)
-    got = pyclgemm.gemm(queue, a, b, c, beta=1.0, config=config)
-    got = got if isinstance(got, np.ndarray) else got.get()
-    assert_close(got, expected_gemm(*hosts, beta=1.0))
-
-
-def _no_buffer(context):
-    """In the place of `pyopencl.Buffer`: asks for more than any device has."""
-    real = cl.Buffer
-
-    def allocate(*given, **named):
-        return real(context, cl.mem_flags.READ_WRITE, 1 << 60)
-
-    return allocate
+    got = pyclgemm.gemm(queue, a, b, c, beta=1.0, config=INDIRECT)
+    assert_close(got if isinstance(got, np.ndarray) else got.get(), expected_gemm(*hosts, beta=1.0))
