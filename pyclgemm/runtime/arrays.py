@@ -111,7 +111,8 @@ def set_events(out: Any, event: cl.Event, *, replace: bool = True) -> None:
 
     It takes the place of the events that they wait for so far, or is one more.
     """
-    for events in out.event_lists if out.__class__ is MatrixSequence else [out.events]:
+    lists = out.event_lists if out.__class__ is MatrixSequence else (out.events,)
+    for events in lists:
         events[:] = [event] if replace else [*events, event]
 
 

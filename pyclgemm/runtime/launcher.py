@@ -37,7 +37,7 @@ from ..errors import ArgumentError
 from ..host.process import MAIN_THREAD, InRuntime, is_exiting
 from .arrays import SHARED, MatrixSequence, overlaps, set_events
 from .build import build_kernel
-from .memory import Workspaces, launch_error, new_buffer
+from .memory import launch_error, new_buffer
 from .queue_state import QueueState
 
 # --------------------------------------------------------------------------------------
@@ -282,33 +282,41 @@ class LaunchSequence:
             If the device has no memory, or refuses a launch. The result is then undefined.
         """
         out = arrays[self._result]
+        data, context = out.base_data, self._context
+        buffers: list[Any] = []
+        numbers: list[Any] = []
         events: list[cl.Event] = []
         for operand, array in zip(self._operands, arrays, strict=True):
+            buffer = array.base_data
+            # An operand without elements has no buffer; the kernel then reads nothing from it.
+            buffers.append(buffer or data)
+            numbers.append(array.offset)
             if array is out and operand.may_be_result:
                 continue
-            if array.context != self._context:
+            if array.context != context:
                 raise ArgumentError(
                     f"{operand.name} belongs to another context than queue; it must be made in "
                     "the same"
                 )
             if (
-                array.base_data is not None
+                buffer is not None
+                and buffer == data
                 and not operand.is_result
-                and array.base_data == out.base_data
                 and overlaps(array, out, in_place=operand.may_be_result)
             ):
                 raise ArgumentError(SHARED.format(name=operand.name))
             events += array.events
+        numbers += scalars
         if wait_for is not None:
             events += wait_for
         if get_ident() == MAIN_THREAD:
-            return self._enqueue(arrays, out, scalars, events, add_event)
+            return self._enqueue(arrays, out, buffers, numbers, events, add_event)
         with InRuntime():
-            return self._enqueue(arrays, out, scalars, events, add_event)
+            return self._enqueue(arrays, out, buffers, numbers, events, add_event)
 
     def _enqueue(
-        self, arrays: Sequence[Any], out: Any, scalars: Sequence[Any], events: list[cl.Event],
-        add_event: bool,
+        self, arrays: Sequence[Any], out: Any, buffers: list[Any], numbers: list[Any],
+        events: list[cl.Event], add_event: bool,
     ) -> cl.Event | None:  # fmt: skip
         """Enqueue after these events, with kernels and workspaces that no other call uses."""
         try:
@@ -317,9 +325,17 @@ class LaunchSequence:
             bound = self._bind()
         workspaces = self._pool.take() if self._workspaces else None
         try:
-            self._set_arguments(bound, workspaces, arrays, out, scalars)
-            if workspaces is not None and workspaces.last_use is not None:
-                events.append(workspaces.last_use)
+            if numbers != bound.numbers:
+                offsets = [array.offset // array.dtype.itemsize for array in arrays]
+                bound.set_numbers(numbers, [*offsets, *numbers[len(arrays) :]])
+            for index in self._scattered:
+                name = self._operands[index].name
+                buffers.append(self._offset_buffer(bound, name, arrays[index]))
+            if workspaces is not None:
+                buffers += [workspaces.buffer(name, size) for name, size in self._workspaces]
+                if workspaces.last_use is not None:
+                    events.append(workspaces.last_use)
+            bound.set_buffers(buffers)
             event = self._launch(bound.launches, events or None, add_event or self._chained)
             if event is not None:
                 # It comes after all that the array waited for before: it replaces them.
@@ -368,25 +384,6 @@ class LaunchSequence:
             return last.with_event(events)
         last.without_event(events)
         return None
-
-    def _set_arguments(
-        self, bound: _BoundKernels, workspaces: Workspaces | None, arrays: Sequence[Any], out: Any,
-        scalars: Sequence[Any],
-    ) -> None:  # fmt: skip
-        """Set the buffers, and where a number differs from the call before, the numbers."""
-        # An operand without elements has no buffer; the kernel then reads nothing from it.
-        data = out.base_data
-        buffers = [array.base_data or data for array in arrays]
-        numbers = [array.offset for array in arrays]
-        numbers += scalars
-        if numbers != bound.numbers:
-            offsets = [array.offset // array.dtype.itemsize for array in arrays]
-            bound.set_numbers(numbers, [*offsets, *scalars])
-        for index in self._scattered:
-            buffers.append(self._offset_buffer(bound, self._operands[index].name, arrays[index]))
-        if workspaces is not None:
-            buffers += [workspaces.buffer(name, size) for name, size in self._workspaces]
-        bound.set_buffers(buffers)
 
     def _offset_buffer(
         self, bound: _BoundKernels, name: str, sequence: MatrixSequence
