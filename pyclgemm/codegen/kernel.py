@@ -16,35 +16,19 @@ from .source import Argument, KernelSource, extent_type, matrix_arguments, moved
 
 @dataclass(frozen=True)
 class GemmParts:
-    """A kernel before its family is asked.
+    """What a kernel has in any family."""
 
-    Attributes
-    ----------
-    problem : GemmProblem
-        The product, its operands as the kernel reads them.
-    whole : tuple of MatrixLayout
-        A and B as the caller has them.
-    config : Config
-        A valid configuration.
-    traits : DeviceTraits
-        The device.
-    element, wide : ElementType
-        Elements of A and B; of C, of the bias and of the result.
-    arguments : tuple of Argument
-        Those that every gemm kernel starts with, and what the family adds.
-    """
-
-    problem: GemmProblem
-    whole: tuple[MatrixLayout, MatrixLayout]
+    problem: GemmProblem  # its operands as the kernel reads them
+    whole: tuple[MatrixLayout, MatrixLayout]  # A and B as the caller has them
     config: Config
     traits: DeviceTraits
-    element: ElementType
-    wide: ElementType
-    arguments: tuple[Argument, ...]
+    element: ElementType  # elements of A and B
+    wide: ElementType  # elements of C, of the bias and of the result
+    arguments: tuple[Argument, ...]  # of every gemm kernel, then those that the family adds
 
     @property
     def position_type(self) -> str:
-        """C type of m, n, k and positions within them."""
+        """C type of m, n, k and of row and column numbers."""
         return extent_type(self.problem.m, self.problem.n, self.problem.k)
 
     @property
@@ -65,7 +49,7 @@ class GemmParts:
         return replace(self, arguments=arguments)
 
     def reading_whole(self) -> GemmParts:
-        """The same where the elements are read beside the parts into which they were split."""
+        """The same where the elements are read beside their split terms."""
         matrices = zip(("whole_a", "whole_b"), self.whole, strict=True)
         return self.adding(
             *(
@@ -91,15 +75,15 @@ class GemmParts:
         Parameters
         ----------
         name : str
-            Of the kernel.
+            The kernel's name.
         template : str
             A file of ``kernels_cl/``.
         work_items : int
-            Of a group.
+            Work-items of a work-group.
         options, target : str
             As for `KernelSource`.
         **context
-            What the template sees beside what all do.
+            What only this template sees.
         """
         problem = self.problem
         arithmetic = problem.precision.arithmetic

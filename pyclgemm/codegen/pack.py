@@ -35,25 +35,12 @@ DEEP_B = MatrixLayout("column", 16)
 
 @dataclass(frozen=True)
 class PackedForm:
-    """How an operand lies once it is packed for a GPU.
+    """How an operand lies once it is packed for a GPU."""
 
-    Attributes
-    ----------
-    along_k : bool
-        Whether k is contiguous; else the positions are: rows of A, columns of B.
-    padding : int
-        Elements from the end of a contiguous row to the start of the next; not written.
-    split : PartType or None
-        The parts into which elements are split, if they are; each part is a whole matrix, one
-        behind the other.
-    parts : int
-        How many.
-    """
-
-    along_k: bool = False
-    padding: int = 0
-    split: PartType | None = None
-    parts: int = 1
+    along_k: bool = False  # whether k is contiguous; else rows of A, or columns of B, are
+    padding: int = 0  # elements from the end of a contiguous row to the next; not written
+    split: PartType | None = None  # the type of split terms, each a whole matrix after the other
+    parts: int = 1  # how many split terms
 
     def layout(self, name: Literal["a", "b"]) -> MatrixLayout:
         """The layout of operand `name` in this form.
@@ -93,7 +80,7 @@ def generate_pack(
     traits : DeviceTraits
         The device.
     form : PackedForm
-        How it lies then.
+        How it lies once it is packed.
     batched : bool
         Whether one launch packs the matrices of a batch.
 
@@ -106,7 +93,7 @@ def generate_pack(
     """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
-    offset, contiguous = _place_in_source(layout, name)
+    offset, contiguous = _source_offset(layout, name)
     read = f"source[{offset}]"
     if layout.conjugate:
         read = f"({stored})({read}.x, -{read}.y)"
@@ -156,8 +143,8 @@ def generate_pack(
     return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), tile
 
 
-def _place_in_source(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:
-    """Where the element at a position and depth lies, in C, and which of them is contiguous."""
+def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:
+    """The offset of an element in C, and which of position and depth is contiguous."""
     row, column = ("position", "depth") if name == "a" else ("depth", "position")
     if layout.order == "strided":
         return f"(long){row} * source_row_stride + (long){column} * source_column_stride", ""
