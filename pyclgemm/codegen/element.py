@@ -43,8 +43,8 @@ class ElementType:
     'as_float((uint)*(p) << 16)'
     """
 
-    dtype: str
-    arithmetic: str
+    dtype: str  # NumPy name of the type in memory
+    arithmetic: str  # NumPy name of the real type in registers
 
     @property
     def parts(self) -> int:
@@ -153,6 +153,31 @@ class ElementType:
         if self.converts:
             return self.store(value, moved(array, index), 1)
         return f"{self.at(array, index)} = {value};"
+
+    def entry(self, array: str, index: str) -> str:
+        """Expression for the element at an `index` of a global `array`.
+
+        Examples
+        --------
+        >>> [ElementType(name, "float32").entry("c", "i") for name in ("float32", "float16")]
+        ['c[i]', 'vload_half(i, c)']
+        """
+        if self.stored_real == "half" and self.converts:
+            return f"vload_half({index}, {array})"
+        stored = f"{array}[{index}]"
+        if not self.converts:
+            return stored
+        if self.dtype == "bfloat16":
+            return f"as_float((uint){stored} << 16)"
+        return f"convert_{self.real}{self.parts if self.parts > 1 else ''}({stored})"
+
+    def assign(self, value: str, array: str, index: str) -> str:
+        """Statement that stores an element at an `index` of a global `array`."""
+        if self.stored_real == "half" and self.converts:
+            return f"vstore_half({value}, {index}, {array});"
+        if self.dtype == "bfloat16":
+            value = f"bfloat16_of({value})"
+        return f"{array}[{index}] = {value};"
 
     def store(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +14,7 @@ from ..problem.problem import GemmProblem, MatrixLayout
 from ..problem.product import Product
 from .config import COPY_BYTES
 from .element import ElementType, stored_bytes
+from .expression import plus, times
 from .launch import Launch, stride_values
 from .source import (
     Argument,
@@ -120,6 +122,7 @@ def generate_pack(
             batch_argument("source", layout), Argument("destination_batch_stride", "long"),
         )  # fmt: skip
     turned = contiguous == outer
+    padded = {"depth": "padded_k", "position": "padded_positions"}[inner]
     common = {
         "name": f"pack_{name}", "stored": stored, "extent_type": position_type, "rows": rows,
         "arguments": arguments, "inner": inner, "outer": outer,
@@ -132,15 +135,34 @@ def generate_pack(
         extents = {"position": "positions", "depth": "k"}
         text = render(
             "pack/quads.cl.mako", blocks=tile, aligned=layout.alignment >= 4, offset=offset,
+            block_columns=f"({padded} + 4 * BLOCKS - 1) / (4 * BLOCKS)",
+            quad=lambda part: ", ".join(f"lines[{line}].s{part}" for line in range(4)),
             inner_end=extents[inner], outer_end=extents[outer], **common,
         )  # fmt: skip
         return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), 4 * tile
     text = render(
         "pack/pack.cl.mako",
         tile=tile, turned=turned, read=read, split=form.split, parts=form.parts,
-        **common,
+        block_columns=f"({padded} + TILE - 1) / TILE", left=_left, part_entry=_part_entry,
+        split_bits=functools.partial(_split_bits, form.split), **common,
     )  # fmt: skip
     return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), tile
+
+
+def _left(part: int) -> str:
+    """What is left of an element when `part` terms were taken from it."""
+    return f"tail{part - 1}" if part else "value"
+
+
+def _part_entry(part: int) -> str:
+    """The index at which term `part` of an element is stored."""
+    return plus(times(part, "part_size"), "entry")
+
+
+def _split_bits(split: PartType | None, part: int) -> str:
+    """What is stored of term `part`."""
+    upper_half = split is not None and split.stored == "ushort"
+    return f"as_uint(lead{part}) >> 16" if upper_half else f"lead{part}"
 
 
 def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from ...codegen.config import Config
 from ...codegen.element import ElementType
+from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts
 from ...codegen.source import KernelSource, moved, multiple, without_unrolling
 from ...problem.problem import GemmProblem, MatrixLayout
@@ -79,35 +80,79 @@ class SmallOperand:
     """A or B of a product in local memory, line by line as it lies in global memory."""
 
     name: Literal["a", "b"]
-    along_k: bool  # whether k runs along the lines; else rows of A or columns of B do
-    lines: int
-    length: int  # elements in a line
+    along_k: bool  # whether k runs along the lines; else the positions do: rows of A, columns of B
+    lines: int  # lines of the matrix
+    length: int  # elements of a line
     width: int  # elements that are copied at once
     pitch: int  # elements from one line to the next
     size: int  # elements from one product to the next
-    group: int  # rows of A, or columns of B, that a work-item reads at once
+    group: int  # positions that a work-item reads at once: its positions come in such groups
 
     @property
     def vectors(self) -> int:
         """Vectors of a product that are copied."""
         return self.lines * self.length // self.width
 
-    def at(self, line: str, offset: str) -> str:
-        """The entry at an offset in a line, as (row, column) of the operand."""
+    @property
+    def _line_vectors(self) -> int:
+        return self.length // self.width
+
+    @property
+    def product_of_number(self) -> str:
+        """The product to which vector `number` of the group's belongs."""
+        return divided("number", self.vectors)
+
+    @property
+    def line_of_number(self) -> str:
+        """Its line."""
+        return divided(modulo("number", self.vectors), self._line_vectors)
+
+    @property
+    def position_of_number(self) -> str:
+        """Its first element in the line."""
+        return times(modulo("number", self._line_vectors), self.width)
+
+    @property
+    def own(self) -> str:
+        """Where the work-item's own product begins in local memory."""
+        return f"{self.name}_local + own * {self.size}"
+
+    def at(self, line: str, position: str) -> str:
+        """The entry at a position in a line, as (row, column) of the operand."""
         by_line = self.along_k == (self.name == "a")
-        return f"{line}, {offset}" if by_line else f"{offset}, {line}"
+        return f"{line}, {position}" if by_line else f"{position}, {line}"
+
+    def position(self, number: str, items: str, item: str) -> str:
+        """The position in the product of position `number` of a work-item's tile."""
+        group = plus(times(divided(number, self.group), items), item)
+        return plus(times(group, self.group), modulo(number, self.group))
 
 
 @dataclass(frozen=True)
 class SmallTiling:
-    """How the products of a work-group are divided among its work-items."""
+    """How the work-items of a group divide products among them."""
 
     items_m: int  # work-items of a product along its rows
     items_n: int  # and along its columns
-    products: int  # products of a work-group
+    products: int  # products of a group
     step: int  # depths that are multiplied at a time
-    a: SmallOperand
+    a: SmallOperand  # in local memory
     b: SmallOperand
+
+    @property
+    def own_product(self) -> str:
+        """Which of the group's products a work-item computes a tile of, in C."""
+        return divided("item", self.items_of_product)
+
+    @property
+    def item_m(self) -> str:
+        """A work-item's number along the rows of its product."""
+        return divided(modulo("item", self.items_of_product), self.items_n)
+
+    def guard(self, operand: SmallOperand) -> str:
+        """What a work-item asks before it copies a vector, if they do not divide evenly."""
+        even = self.products * operand.vectors % self.work_items == 0
+        return "" if even else "copied < PRODUCTS && "
 
     @property
     def items_of_product(self) -> int:
@@ -183,13 +228,73 @@ def _operand(
     return SmallOperand(name, along_k, lines, length, width, pitch, max(size, vector), group)
 
 
+@dataclass(frozen=True)
+class SmallResults:
+    """What a work-item stores, in C."""
+
+    parts: GemmParts
+    config: SmallConfig
+    tiling: SmallTiling
+
+    @property
+    def width(self) -> int:
+        """Results that are stored at once."""
+        problem, width = self.parts.problem, self.tiling.b.group
+        divides = problem.n % width == 0
+        return width if divides and self._in_vectors(problem.out) else 1
+
+    @property
+    def c_whole(self) -> bool:
+        """Whether as many elements of C are loaded at once."""
+        c = self.parts.problem.c
+        return c is not None and self.width > 1 and self._in_vectors(c)
+
+    def _in_vectors(self, layout: MatrixLayout) -> bool:
+        return layout.order == "row" and layout.alignment >= self.tiling.b.group
+
+    @property
+    def inside(self) -> str:
+        """Whether an entry belongs to the result, where tiles reach beyond it."""
+        problem, tiling = self.parts.problem, self.tiling
+        conditions = []
+        if tiling.items_m * self.config.MWI > problem.m:
+            conditions.append(f"row < {problem.m}")
+        if tiling.items_n * self.config.NWI > problem.n:
+            conditions.append(f"column < {problem.n}")
+        return " && ".join(conditions)
+
+    def at(self, lane: int) -> str:
+        """The result at `lane` of those stored at once."""
+        total, column = f"accumulators[i][{plus('j', lane)}]", plus("column", lane)
+        if not self.c_whole:
+            return self.parts.result_at(total, "row", column)
+        wide = self.parts.wide
+        return self.parts.result_at(
+            total, "row", column, addend=f"addends{wide.lane(lane, self.width)}"
+        )
+
+
 def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
     """Write the kernel that computes a batch of small products on a GPU."""
-    tiling = small_tiling(parts.problem, config, parts.element)
-    problem = parts.problem
-    store_width = tiling.b.group
-    if problem.out.order != "row" or problem.out.alignment < store_width:
-        store_width = 1
+    problem, element = parts.problem, parts.element
+    tiling = small_tiling(problem, config, element)
+
+    def in_global(one: SmallOperand) -> str:
+        layout: MatrixLayout = getattr(problem, one.name)
+        signs = element.conjugation(one.width) if layout.conjugate else ""
+        product = "first_product + copied"
+        matrix = (
+            f"{one.name}_offsets[{product}]"
+            if layout.scattered
+            else f"({product}) * {one.name}_batch_stride"
+        )
+        entry = f"{one.name.upper()}_AT({one.at('line', 'position')})"
+        return element.load(f"{one.name} + {matrix} + {entry}", one.width) + signs
+
+    def in_local(one: SmallOperand) -> str:
+        address = f"{one.name}_local + copied * {one.size} + line * {one.pitch} + position"
+        return f"*(__local {element.vector(one.width)} *)({address})"
+
     source = parts.source(
         "gemm_small",
         "small/small.cl.mako",
@@ -197,9 +302,9 @@ def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
         small=config,
         tiling=tiling,
         operands=(tiling.a, tiling.b) if problem.k else (),
-        store_width=store_width if problem.n % store_width == 0 else 1,
-        edge_m=tiling.items_m * config.MWI > problem.m,
-        edge_n=tiling.items_n * config.NWI > problem.n,
+        results=SmallResults(parts, config, tiling),
+        in_global=in_global,
+        in_local=in_local,
     )
     return without_unrolling(source) if parts.traits.type == "cpu" else source
 
