@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pyclgemm.codegen.expression import divided, modulo, plus, times
 
 NUMBERS = st.integers(0, 40)
