@@ -15,18 +15,8 @@ from ..device.traits import DeviceTraits
 from ..problem.matrix import Matrix
 from ..problem.product import Product
 from .choice import TransformChoice, TransformProblem
-from .tensors import (
-    MOST_EXTENT,
-    FusedConfig,
-    FusedUnitConfig,
-    TensorLayout,
-    TensorStack,
-    check_fused,
-    contiguous_stack,
-    held_tensor,
-    matrix_row,
-    unit_tiles,
-)
+from .fused import FusedConfig, FusedUnitConfig, check_fused, held_tensor, matrix_row, unit_tiles
+from .tensors import MOST_EXTENT, TensorLayout, TensorStack, contiguous_stack
 
 #: Work-items of a group of the kernels that hold no tensor.
 ITEMS = 128
