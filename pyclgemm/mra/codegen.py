@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,17 +16,26 @@ from ..device.traits import DeviceTraits
 from ..problem.matrix import Matrix
 from ..problem.product import Product
 from .choice import TransformChoice, TransformProblem
-from .fused import FusedConfig, FusedUnitConfig, check_fused, held_tensor, matrix_row, unit_tiles
+from .fused import (
+    GPU_VECTOR_BYTES,
+    NVIDIA_LANES,
+    FusedConfig,
+    FusedUnitConfig,
+    check_fused,
+    held_tensor,
+    matrix_row,
+    unit_tiles,
+)
 from .tensors import MOST_EXTENT, TensorLayout, TensorStack, contiguous_stack
 
-#: Work-items of a group of the kernels that hold no tensor.
+#: Work-items of a work-group in the kernels without local copies of tensors.
 ITEMS = 128
 
-#: Sub-groups of a group of the kernel by matrix units, and tiles of rows of a sub-group.
+#: The kernel "unit row": sub-groups of a work-group, and tiles of rows of a sub-group.
 UNIT_SUB_GROUPS = 4
 UNIT_TILES = 4
 
-#: Depths that are unrolled, where all of them would fill the instruction cache.
+#: Depths that are unrolled: all of them might fill the instruction cache.
 _UNROLL = 4
 
 
@@ -34,18 +44,11 @@ def generate_contraction(
 ) -> KernelSource:
     """Write the kernel that contracts one dimension: tensors -> out, the dimensions rotated.
 
-    Parameters
-    ----------
-    problem : TransformProblem
-        The tensors; `tensors` and `out` are the layouts that this contraction meets.
-    choice : TransformChoice
-        Of a technique of three launches.
-    traits : DeviceTraits
-        The device.
+    The layouts of `problem` are those before and after this contraction.
     """
     if choice.technique in ("column", "staged column"):
         staged = choice.technique != "column"
-        # What the compiler is not told is an argument.
+        # These kernels take all strides as arguments.
         unknown = TensorLayout(is_contiguous=False, has_rows=False, alignment=1)
         problem = replace(problem, tensors=unknown, out=unknown)
         return _source(
@@ -66,22 +69,7 @@ def generate_contraction(
 def generate_fused(
     problem: TransformProblem, choice: TransformChoice, traits: DeviceTraits
 ) -> KernelSource:
-    """Write the kernel that contracts all three dimensions.
-
-    Parameters
-    ----------
-    problem : TransformProblem
-        The tensors.
-    choice : TransformChoice
-        Of a fused technique.
-    traits : DeviceTraits
-        The device.
-
-    Raises
-    ------
-    ConfigError
-        If the configuration cannot run there.
-    """
+    """Write the kernel that contracts all three dimensions; `ConfigError` if it cannot run."""
     config = choice.config
     assert config is not None
     check_fused(problem.extent, problem.element_bytes, config, traits)
@@ -89,44 +77,46 @@ def generate_fused(
         even = problem.extent % 2 == 0
         return _source(
             "transform3d_fused_unit", "mra/fused_unit.cl.mako", problem, traits,
-            32 * config.SUBGROUPS, config=config, unit=choice.unit, constraints="dd",
-            tiles=unit_tiles(problem.extent, config), in_a_row=problem.out.is_contiguous,
+            NVIDIA_LANES * config.SUBGROUPS, config=config, unit=choice.unit, constraints="dd",
+            tiles=unit_tiles(problem.extent, config), is_contiguous=problem.out.is_contiguous,
             pairs=(even, even and problem.out.has_rows and problem.out.alignment >= 2),
         )  # fmt: skip
     assert isinstance(config, FusedConfig)
-    on_gpu = config.ITEMS > 1
-    size = problem.element_bytes
+    is_gpu = config.ITEMS > 1
+    size, element = problem.element_bytes, _element(problem)
     k, width = problem.extent, config.VW
     held = held_tensor(k, size, config)
-    # A CPU reads one element of the matrix and spreads it over a vector.
-    matrix_width = 16 // size if on_gpu else 1
+    # A CPU reads one element of the matrix and broadcasts it to a vector.
+    matrix_width = GPU_VECTOR_BYTES // size if is_gpu else 1
     return _source(
         "transform3d_fused", "mra/fused.cl.mako", problem, traits, config.ITEMS,
         config=config,
         held=held,
         matrix_row=matrix_row(k, size, config),
-        starts=tuple(min(width * i, k - width) for i in range(math.ceil(k / width))),
-        aligned=on_gpu,
-        width=matrix_width,
+        element=element,
+        last_vector=k - width,
+        aligned=is_gpu,
+        matrix_width=matrix_width,
         # A part starts at a multiple of its rows, and its vectors at multiples of their width.
         part_width=math.gcd(held.rows, matrix_width) if config.PARTS > 1 else matrix_width,
-        unroll=_UNROLL if on_gpu else 1,
-        load=_load(problem, problem.tensors, config),
-        store=_store(problem, problem.out, config),
+        unroll=_UNROLL if is_gpu else 1,
+        load=_load(problem, config),
+        store=_store(problem, config),
+        load_local=functools.partial(element.load, aligned=is_gpu, space="__local"),
+        store_local=functools.partial(
+            element.store, width=width, aligned=is_gpu, space="__local"
+        ),
     )  # fmt: skip
 
 
 def generate_kronecker(problem: TransformProblem, traits: DeviceTraits) -> KernelSource:
-    """Write the kernel that forms the Kronecker product of three matrices."""
+    """Write the kernel that forms the Kronecker product of three times the same matrix."""
     real = _element(problem).real
     arguments = (*_matrix_arguments(real), Argument("kronecker", "output", real))
     return _source(
         "transform3d_kronecker", "mra/kronecker.cl.mako", problem, traits, ITEMS,
         replaced=arguments,
     )  # fmt: skip
-
-
-# --------------------------------------------------------------------------------------
 
 
 def _element(problem: TransformProblem) -> ElementType:
@@ -153,12 +143,25 @@ def _tensor_arguments(
     )
 
 
-def _strides(name: str, layout: TensorLayout, k: int) -> tuple[str, ...]:
-    """C expressions of the strides."""
+def _start(name: str, layout: TensorLayout, k: int) -> str:
+    """C expression of the offset of tensor `n`."""
+    stride = str(k**3) if layout.is_contiguous else f"{name}_stride_0"
+    return f"(long)(n) * {stride}"
+
+
+def _offset(name: str, layout: TensorLayout, k: int) -> str:
+    """C expression of the offset of an element in its tensor."""
     if layout.is_contiguous:
-        return (str(k**3), str(k * k), str(k), "1")
-    last = "1" if layout.has_rows else f"{name}_stride_3"
-    return (*(f"{name}_stride_{i}" for i in range(3)), last)
+        return f"(first) * {k * k} + (second) * {k} + (third)"
+    third = "" if layout.has_rows else f" * {name}_stride_3"
+    return f"(first) * {name}_stride_1 + (second) * {name}_stride_2 + (third){third}"
+
+
+def _plus(term: str | int, number: int) -> str:
+    """C expression of a sum, folded: ("j", 0) is "j", ("j", 2) is "j + 2", (4, 2) is "6"."""
+    if isinstance(term, int):
+        return str(term + number)
+    return f"{term} + {number}" if number else term
 
 
 def _source(
@@ -179,6 +182,7 @@ def _source(
         *_matrix_arguments(real),
         *_tensor_arguments("out", "output", problem.out, real),
     )
+    layouts = {"tensors": problem.tensors, "out": problem.out}
     fast = fma_is_fast(problem.dtype, traits)
     text = render(
         template,
@@ -187,34 +191,33 @@ def _source(
         extent=k,
         items=items,
         arguments=arguments,
+        plus=_plus,
         multiply_add_of=lambda a, b, c: f"fma({a}, {b}, {c})" if fast else f"{a} * {b} + {c}",
-        strides={
-            "tensors": _strides("tensors", problem.tensors, k),
-            "out": _strides("out", problem.out, k),
-        },
+        starts={name: _start(name, layout, k) for name, layout in layouts.items()},
+        offsets={name: _offset(name, layout, k) for name, layout in layouts.items()},
         **context,
     )
     header = f"// K = {k}, {problem.dtype}.\n\n"
     return KernelSource(name, header + text, arguments, (items,))
 
 
-def _load(problem: TransformProblem, layout: TensorLayout, config: FusedConfig) -> Any:
-    """Spell the load of a vector of the last dimension."""
-    element, width = _element(problem), config.VW
+def _load(problem: TransformProblem, config: FusedConfig) -> Any:
+    """A function that spells the load of a vector along the third dimension, by its pointer."""
+    element, width, layout = _element(problem), config.VW, problem.tensors
     if layout.has_rows or width == 1:
         aligned = _aligned(layout, config)
         return lambda pointer: element.load(pointer, width, aligned=aligned)
 
     def gather(pointer: str) -> str:
-        places = (f"({pointer})[TENSORS_AT(0, 0, {i})]" for i in range(width))
-        return f"(vector)({', '.join(places)})"
+        elements = (f"({pointer})[TENSORS_AT(0, 0, {i})]" for i in range(width))
+        return f"(vector)({', '.join(elements)})"
 
     return gather
 
 
-def _store(problem: TransformProblem, layout: TensorLayout, config: FusedConfig) -> Any:
-    """Spell the store of a vector of the last dimension."""
-    element, width = _element(problem), config.VW
+def _store(problem: TransformProblem, config: FusedConfig) -> Any:
+    """A function that spells the store of such a vector, by its value and pointer."""
+    element, width, layout = _element(problem), config.VW, problem.out
     if layout.has_rows or width == 1:
         aligned = _aligned(layout, config)
         return lambda value, pointer: element.store(value, pointer, width, aligned=aligned)
@@ -224,7 +227,7 @@ def _store(problem: TransformProblem, layout: TensorLayout, config: FusedConfig)
 
 
 def _aligned(layout: TensorLayout, config: FusedConfig) -> bool:
-    """Whether all vectors start at multiples of their width: those of a CPU may overlap."""
+    """Whether all vectors start at multiples of their width, which on a CPU may overlap."""
     return config.ITEMS > 1 and layout.alignment >= config.VW
 
 

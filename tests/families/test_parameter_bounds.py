@@ -17,7 +17,7 @@ from pyclgemm.errors import ArgumentError, ConfigError, DatabaseError
 from pyclgemm.families.registry import FAMILIES, as_config, config_from_dict
 from pyclgemm.families.tiled.config import XgemmConfig
 from pyclgemm.families.validity import check_config, violations
-from pyclgemm.mra.tensors import FusedConfig, FusedUnitConfig, fused_violations
+from pyclgemm.mra.fused import FusedConfig, FusedUnitConfig, fused_violations
 from pyclgemm.problem.bounds import PARAMETERS, out_of_bounds
 from pyclgemm.resources import resource_folder
 from pyclgemm.selection.document import parameter_schemas, read_record

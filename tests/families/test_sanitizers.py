@@ -24,7 +24,8 @@ from pyclgemm.families.small import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
 from pyclgemm.mra.codegen import Transform
 from pyclgemm.mra.codegen import make_schedule as make_transform_schedule
-from pyclgemm.mra.tensors import FusedConfig, contiguous_stack
+from pyclgemm.mra.fused import FusedConfig
+from pyclgemm.mra.tensors import contiguous_stack
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS

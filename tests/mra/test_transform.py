@@ -15,7 +15,7 @@ import pyclgemm
 from pyclgemm.device.traits import traits_of
 from pyclgemm.mra import transform as transform3d_plan
 from pyclgemm.mra.choice import LEVELS, TransformChoice
-from pyclgemm.mra.tensors import FusedConfig
+from pyclgemm.mra.fused import FusedConfig
 from pyclgemm.mra.transform import build_transform, describe_transform
 from tests.support.buffers import GuardedArray
 from tests.support.gates import is_complete

@@ -18,7 +18,8 @@ from pyclgemm.mra import codegen as transform3d_codegen
 from pyclgemm.mra import codegen as transform3d_schedule
 from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
 from pyclgemm.mra.codegen import make_schedule
-from pyclgemm.mra.tensors import FusedUnitConfig, contiguous_stack
+from pyclgemm.mra.fused import FusedUnitConfig
+from pyclgemm.mra.tensors import contiguous_stack
 from pyclgemm.mra.transform import describe_transform
 from pyclgemm.runtime.launcher import LaunchSequence
 from pyclgemm.runtime.queue_state import queue_state
