@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..codegen.matrix_unit import MatrixUnit
+from ..codegen.matrix_units import matrix_unit, nvidia_double_unit
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
-from ..families.mma.tables import matrix_unit, nvidia_double_unit
-from ..families.mma.unit import MatrixUnit
 from ..problem.precision import resolve_precision
 from .fused import FusedConfig, FusedUnitConfig, fused_config, fused_unit_config
 from .tensors import TensorLayout

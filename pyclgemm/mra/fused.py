@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ..codegen.matrix_units import sub_group_lanes
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError
-from ..families.mma.tables import sub_group_lanes
-from ..problem.bounds import out_of_bounds
+from ..problem.bounds import VECTOR_WIDTHS, Allowed, out_of_bounds, up_to
 
 #: Bytes that local memory reads or writes at a time: 32 banks of 4.
 _BANKS_BYTES = 128
@@ -63,6 +63,24 @@ class FusedUnitConfig:
     SLICES: int  # slices of a tensor that a sub-group loads before it multiplies
     STAGES: int = 1  # 2: the next slices are loaded before the current ones are multiplied
 
+
+#: The values of each parameter.
+FUSED_BOUNDS: dict[str, Allowed] = {
+    "VW": VECTOR_WIDTHS,
+    "TENSORS": up_to(1024),
+    "PARTS": up_to(1024),
+    "ITEMS": up_to(2**14),
+    "ROWS": up_to(32),
+}
+UNIT_BOUNDS: dict[str, Allowed] = {
+    "UNIT_M": (8, 16),
+    "UNIT_K": (4, 8, 16),
+    "TENSORS": up_to(1024),
+    "PARTS": up_to(1024),
+    "SUBGROUPS": up_to(64),
+    "SLICES": up_to(16),
+    "STAGES": (1, 2),
+}
 
 AnyFused = FusedConfig | FusedUnitConfig
 _Fused = TypeVar("_Fused", FusedConfig, FusedUnitConfig)
@@ -184,8 +202,7 @@ def fused_violations(
     ['a work-group takes 151552 bytes of local memory, and the device has 49152']
     """
     is_unit = isinstance(config, FusedUnitConfig)
-    family = "transform3d_fused_unit" if is_unit else "transform3d_fused"
-    if wild := out_of_bounds(family, vars(config)):
+    if wild := out_of_bounds(vars(config), UNIT_BOUNDS if is_unit else FUSED_BOUNDS):
         return wild
     broken = []
     if config.TENSORS > 1 and config.PARTS > 1:

@@ -17,8 +17,8 @@ import pyopencl.array as cl_array
 
 from pyclgemm.codegen.config import Config
 from pyclgemm.device.discovery import working_devices
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 
 from .campaign import Failure, Skipped

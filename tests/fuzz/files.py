@@ -35,8 +35,8 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from pyclgemm.cli.main import main
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.small import SmallCpuConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.selection.database import DatabaseFile, load_database
 from pyclgemm.selection.records import Entry, Match, Record, Source

@@ -20,7 +20,7 @@ import pyclgemm
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
 
 from .campaign import Case, Failure
 from .exact import compare, device_names, find_device, new_queue, shared_context

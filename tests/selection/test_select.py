@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile, load_database
 from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import violations
 from pyclgemm.selection.database import Database, DatabaseFile
 from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
 from pyclgemm.tuning import tuner

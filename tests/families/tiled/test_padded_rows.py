@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyclgemm.codegen.launch import Schedule
-from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import (
@@ -74,7 +74,7 @@ def test_an_operand_that_was_packed_ahead_keeps_its_layout(
     queue: Any, sizes: tuple[int, int, int]
 ) -> None:
     for width in (64, 16):  # whole tiles, and less: that one is packed once more
-        layout = PackedLayout("gpu", depth_block=32, width=width)
+        layout = PackedLayout("padded", depth_block=32, width=width)
         check_gemm(queue, sizes, config=PADDED, pack=layout)
 
 
