@@ -204,7 +204,15 @@ def in_host_code(schedule: Schedule, product: Any, traits: Any) -> Schedule:
 
 @pytest.mark.parametrize(
     ("level", "count", "k"),
-    [("L1", 3, 5), ("L2", 3, 5), ("L3", 3, 6), ("L5", 3, 5), ("L5", 3, 8), ("parts", 2, 12)],
+    [
+        ("L1", 3, 5),
+        ("L2", 3, 5),
+        ("L3", 3, 6),
+        ("L5", 3, 5),
+        ("L5", 3, 8),
+        ("parts", 2, 12),
+        ("parts", 2, 20),
+    ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_transforms(level: str, count: int, k: int, dtype: str) -> None:
