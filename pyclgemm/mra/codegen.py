@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..codegen.config import COPY_BYTES
 from ..codegen.element import ElementType
 from ..codegen.kernel import fma_is_fast
 from ..codegen.launch import Launch, Schedule
@@ -17,7 +18,6 @@ from ..problem.matrix import Matrix
 from ..problem.product import Product
 from .choice import TransformChoice, TransformProblem
 from .fused import (
-    GPU_VECTOR_BYTES,
     NVIDIA_LANES,
     FusedConfig,
     FusedUnitConfig,
@@ -87,7 +87,7 @@ def generate_fused(
     k, width = problem.extent, config.VW
     held = held_tensor(k, size, config)
     # A CPU reads one element of the matrix and broadcasts it to a vector.
-    matrix_width = GPU_VECTOR_BYTES // size if is_gpu else 1
+    matrix_width = COPY_BYTES // size if is_gpu else 1
     return _source(
         "transform3d_fused", "mra/fused.cl.mako", problem, traits, config.ITEMS,
         config=config,

@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DtypeError, ShapeError, UnsupportedError
-from ..problem.matrix import strides_and_offset
+from ..problem.matrix import MAX_ALIGNMENT, strides_and_offset
 
 #: Element types of tensors.
 TENSOR_DTYPES = ("float32", "float64")
 
 #: The largest extent of a dimension.
 MOST_EXTENT = 32
-
-#: The most elements that an alignment counts: those of the widest vector of OpenCL C.
-_MOST_ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
@@ -52,13 +49,13 @@ class TensorStack:
         """
         k = self.extent
         *outer, last = self.strides
-        alignment = math.gcd(_MOST_ALIGNMENT, self.offset, *outer)
+        alignment = math.gcd(MAX_ALIGNMENT, self.offset, *outer)
         return TensorLayout(self.strides == (k**3, k * k, k, 1), last == 1, alignment)
 
     @property
     def rows_alignment(self) -> int:
         """Every tensor starts at a multiple of so many elements: a power of two, up to 16."""
-        return math.gcd(_MOST_ALIGNMENT, self.offset, self.strides[0])
+        return math.gcd(MAX_ALIGNMENT, self.offset, self.strides[0])
 
 
 def contiguous_stack(count: int, extent: int) -> TensorStack:
