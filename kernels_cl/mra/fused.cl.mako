@@ -43,6 +43,17 @@ typedef ${element.vector(width)} vector;  // along the third dimension
 #define ROW_AT(row) HELD_AT((row) / (K * ROWS), (row) / ROWS % K, (row) % ROWS, 0)
 
 ${transform.addresses()}
+% for step in sorted({matrix_width, part_width} - {1}):
+
+// sums[i] += x * from[i]
+static inline void multiply_add_${step}(vector *sums, const vector x, const __local real *from)
+{
+    const ${element.vector(step)} b = ${load_local("from", step)};
+    % for i in range(step):
+    sums[${i}] = ${multiply_add_of("x", f"(vector)(b{element.lane(i, step)})", f"sums[{i}]")};
+    % endfor
+}
+% endfor
 
 ${transform.signature(config.ITEMS)}
 {
@@ -175,28 +186,22 @@ ${transform.signature(config.ITEMS)}
     tail = count % step
     whole = count - tail
 %>
-    % if whole > step:
+    % if step == 1:
             #pragma unroll
-            for (int j = 0; j < ${whole}; j += ${step}) {
-                ${multiply_add_vector("j", step, step)}
+            for (int j = 0; j < ${count}; ++j) {
+                sums[j] = ${multiply_add_of("x", "(vector)(b_row[j])", "sums[j]")};
             }
-    % elif whole:
-            {
-                ${multiply_add_vector(0, step, step)}
-            }
-    % endif
-    % if tail:
-            {
-                ${multiply_add_vector(whole, tail, step)}
-            }
-    % endif
-</%def>
-
-<%def name="multiply_add_vector(start, count, step)" filter="trim">
-    const ${element.vector(step)} b = ${load_local(plus("b_row", start), step)};
-    % for i in range(count):
-    sums[${plus(start, i)}] = ${multiply_add_of("x", f"(vector)(b{element.lane(i, step)})", f"sums[{plus(start, i)}]")};
+    % else:
+    % for start in range(0, whole, step):
+            multiply_add_${step}(${plus("sums", start)}, x, ${plus("b_row", start)});
     % endfor
+    % if tail:
+            const ${element.vector(step)} b = ${load_local(plus("b_row", whole), step)};
+    % endif
+    % for i in range(tail):
+            sums[${whole + i}] = ${multiply_add_of("x", f"(vector)(b{element.lane(i, step)})", f"sums[{whole + i}]")};
+    % endfor
+    % endif
 </%def>
 
 ## Adds to the sums of each row r: its element `x`, an expression in {r}, times row `depth` of the matrix.

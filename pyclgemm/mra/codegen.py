@@ -157,10 +157,8 @@ def _offset(name: str, layout: TensorLayout, k: int) -> str:
     return f"(first) * {name}_stride_1 + (second) * {name}_stride_2 + (third){third}"
 
 
-def _plus(term: str | int, number: int) -> str:
-    """C expression of a sum, folded: ("j", 0) is "j", ("j", 2) is "j + 2", (4, 2) is "6"."""
-    if isinstance(term, int):
-        return str(term + number)
+def _plus(term: str, number: int) -> str:
+    """C expression of a sum, without a zero."""
     return f"{term} + {number}" if number else term
 
 
