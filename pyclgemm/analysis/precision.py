@@ -16,7 +16,7 @@ import pyopencl.array as cl_array
 from rich.table import Table
 from rich.text import Text
 
-from ..api.gemm import plan
+from ..api.plan import plan
 from ..device.traits import traits_of
 from ..errors import PyclgemmError
 from ..host.files import Purpose, write_whole

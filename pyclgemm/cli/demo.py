@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..api.dense import DenseLayer
-from ..api.gemm import plan
+from ..api.plan import plan
 from ..device.discovery import FoundDevice
 from ..errors import PyclgemmError
 from ..measure.timing import compare, rotated_sets

@@ -91,6 +91,11 @@ class Argument:
     type: str = ""
 
     @property
+    def is_pointer(self) -> bool:
+        """Whether it is a buffer; else it is a number."""
+        return bool(self.type)
+
+    @property
     def declaration(self) -> str:
         """The argument as it is declared."""
         if self.kind == "input":

@@ -16,7 +16,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from ..api.gemm import plan
+from ..api.plan import plan
 from ..codegen.config import Config
 from ..device.traits import traits_of
 from ..errors import UnsupportedError

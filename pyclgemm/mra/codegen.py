@@ -11,7 +11,16 @@ from typing import Any
 from ..codegen.config import COPY_BYTES
 from ..codegen.element import ElementType
 from ..codegen.kernel import fma_is_fast
-from ..codegen.launch import Launch, Schedule
+from ..codegen.launch import (
+    Buffer,
+    Known,
+    Launch,
+    LaunchArgument,
+    Offset,
+    Scalar,
+    Schedule,
+    arguments_of_matrix,
+)
 from ..codegen.source import Argument, KernelSource, render
 from ..device.traits import DeviceTraits
 from ..problem.matrix import Matrix
@@ -232,7 +241,7 @@ def _aligned(layout: TensorLayout, config: FusedConfig) -> bool:
 # --------------------------------------------------------------------------------------
 # The launches of a transform, in order, as plain data. Pure.
 #
-# `pyclgemm.runtime.launcher` runs them: the tensors are its operand a, the matrix its operand b.
+# The arrays have the roles "tensors", "matrix" and "out".
 # --------------------------------------------------------------------------------------
 
 #: Names of the workspaces.
@@ -282,28 +291,23 @@ def make_schedule(transform: Transform, choice: TransformChoice, traits: DeviceT
     if choice.config is not None:
         source = generate_fused(problem, choice, traits)
         groups = math.ceil(problem.count / choice.config.TENSORS) * choice.config.PARTS
-        return Schedule((_launch(source, groups, transform, _ENDS),))
+        return Schedule((_launch(source, groups, transform, "tensors", "out"),))
     # There and back: the result's own memory holds what the first contraction gives.
     between = contiguous_stack(problem.count, problem.extent)
     tensors, matrix, out, dtype = (
         transform.tensors, transform.matrix, transform.out, transform.dtype,
     )  # fmt: skip
     steps = (
-        (Transform(tensors, matrix, out, dtype), ("a", "out")),
+        (Transform(tensors, matrix, out, dtype), ("tensors", "out")),
         (Transform(out, matrix, between, dtype), ("out", _BETWEEN)),
         (Transform(between, matrix, out, dtype), (_BETWEEN, "out")),
     )
     launches = []
-    for step, (source_role, out_role) in steps:
+    for step, (read, written) in steps:
         source = generate_contraction(step.problem, choice, traits)
-        roles = {"tensors": source_role, "matrix": "b", "out": out_role}
-        launches.append(_launch(source, _groups(problem, choice), step, roles))
+        launches.append(_launch(source, _groups(problem, choice), step, read, written))
     size = problem.count * problem.extent**3 * problem.element_bytes
     return Schedule(tuple(launches), {_BETWEEN: size})
-
-
-#: Roles of the buffers of a launch that does all.
-_ENDS = {"tensors": "a", "matrix": "b", "out": "out"}
 
 
 def _groups(problem: TransformProblem, choice: TransformChoice) -> int:
@@ -317,31 +321,21 @@ def _groups(problem: TransformProblem, choice: TransformChoice) -> int:
 
 
 def _launch(
-    source: KernelSource, groups: int, transform: Transform, roles: Mapping[str, str]
+    source: KernelSource, groups: int, transform: Transform, read: str, written: str
 ) -> Launch:
-    """A launch whose buffers have these roles; those of workspaces start at their beginning."""
-    known = {
+    """A launch that reads and writes tensors in these roles, or in the workspace."""
+    by_name = {
+        **arguments_of_matrix("matrix", "matrix", transform.matrix),
         "count": transform.tensors.count,
         "k": transform.tensors.extent,
-        "matrix_row_stride": transform.matrix.row_stride,
-        "matrix_column_stride": transform.matrix.column_stride,
-        **{f"tensors_stride_{i}": stride for i, stride in enumerate(transform.tensors.strides)},
-        **{f"out_stride_{i}": stride for i, stride in enumerate(transform.out.strides)},
     }
-    offsets = {}
-    for name, role in roles.items():
-        if role in ("a", "b", "out"):
-            offsets[f"{name}_offset"] = role
-        else:
-            known[f"{name}_offset"] = 0
-    names = {argument.name for argument in source.arguments}
-    return Launch(
-        source,
-        (groups,),
-        {name: value for name, value in known.items() if name in names},
-        dict(roles),
-        {name: role for name, role in offsets.items() if name in names},
-    )
+    for name, role, stack in (
+        ("tensors", read, transform.tensors), ("out", written, transform.out),
+    ):  # fmt: skip
+        by_name[name] = Buffer(role)
+        by_name[f"{name}_offset"] = 0 if role == _BETWEEN else Offset(role)
+        by_name |= {f"{name}_stride_{i}": stride for i, stride in enumerate(stack.strides)}
+    return Launch.of(source, (groups,), by_name)
 
 
 def make_kronecker_schedule(
@@ -361,30 +355,32 @@ def make_kronecker_schedule(
         The device.
     """
     problem = transform.problem
-    role = "a" if product.swapped else "b"  # of the matrix, as the launches name it
-    source = generate_kronecker(problem, traits)
     size = problem.extent**6
-    launch = Launch(
-        source,
+    form = Launch.of(
+        generate_kronecker(problem, traits),
         (math.ceil(size / ITEMS),),
         {
-            "matrix_row_stride": transform.matrix.row_stride,
-            "matrix_column_stride": transform.matrix.column_stride,
+            **arguments_of_matrix("matrix", "matrix", transform.matrix),
+            "kronecker": Buffer(_KRONECKER),
         },
-        {"matrix": role, "kronecker": _KRONECKER},
-        {"matrix_offset": role},
     )
-    redirected = (_redirected(one, role) for one in gemm.launches)
+    roles = {"a": "tensors", "b": _KRONECKER}
+    if product.swapped:
+        roles = {"a": _KRONECKER, "b": "tensors"}
+    multiply = (
+        replace(one, arguments=tuple(_for_tensors(argument, roles) for argument in one.arguments))
+        for one in gemm.launches
+    )
     workspaces = {**gemm.workspaces, _KRONECKER: size * problem.element_bytes}
-    return Schedule((launch, *redirected), workspaces)
+    return Schedule((form, *multiply), workspaces)
 
 
-def _redirected(launch: Launch, role: str) -> Launch:
-    """The same launch, reading the Kronecker product where it read `role`."""
-    zero = {name: 0 for name, one in launch.offsets.items() if one == role}
-    return replace(
-        launch,
-        values={**launch.values, **zero},
-        buffers={name: _KRONECKER if one == role else one for name, one in launch.buffers.items()},
-        offsets={name: one for name, one in launch.offsets.items() if one != role},
-    )
+def _for_tensors(argument: LaunchArgument, roles: Mapping[str, str]) -> LaunchArgument:
+    """An argument of a product as that of a transform: alpha is 1, operands have other roles."""
+    if argument == Scalar("alpha"):
+        return Known(1.0)
+    if isinstance(argument, Buffer | Offset) and argument.role in roles:
+        role = roles[argument.role]
+        is_offset = isinstance(argument, Offset)
+        return Known(0) if is_offset and role == _KRONECKER else replace(argument, role=role)
+    return argument

@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..errors import AllocationError
+from ..errors import AllocationError, ArgumentError, LaunchError
 from ..host.process import InRuntime
 
 #: What OpenCL answers where memory lacks, or a buffer is larger than any may be.
@@ -102,6 +102,70 @@ def refused(error: cl.Error, what: str, size: int, device: cl.Device) -> Excepti
         f"({cl.status_code.to_string(code)}); it has {device.global_mem_size} bytes, at most "
         f"{device.max_mem_alloc_size} for one buffer"
     )
+
+
+# --------------------------------------------------------------------------------------
+# Errors of a driver at a launch, as the library's own.
+# --------------------------------------------------------------------------------------
+
+_STATUS = cl.status_code
+
+#: Drivers that allocate late do it at the first launch that uses a buffer.
+_MEMORY = frozenset((_STATUS.MEM_OBJECT_ALLOCATION_FAILURE, _STATUS.OUT_OF_HOST_MEMORY))
+
+#: Events that a caller gave, or that came with an array.
+_EVENTS = frozenset(
+    (_STATUS.INVALID_EVENT_WAIT_LIST, _STATUS.INVALID_EVENT, _STATUS.INVALID_CONTEXT)
+)
+
+#: What a driver answers to a kernel that it cannot run with these sizes and arguments.
+_REFUSED = frozenset(
+    (
+        _STATUS.OUT_OF_RESOURCES,
+        _STATUS.INVALID_WORK_GROUP_SIZE,
+        _STATUS.INVALID_WORK_ITEM_SIZE,
+        _STATUS.INVALID_WORK_DIMENSION,
+        _STATUS.INVALID_GLOBAL_WORK_SIZE,
+        _STATUS.INVALID_GLOBAL_OFFSET,
+        _STATUS.INVALID_KERNEL,
+        _STATUS.INVALID_KERNEL_ARGS,
+        _STATUS.INVALID_ARG_INDEX,
+        _STATUS.INVALID_ARG_SIZE,
+        _STATUS.INVALID_ARG_VALUE,
+        _STATUS.INVALID_PROGRAM_EXECUTABLE,
+        _STATUS.BUILD_PROGRAM_FAILURE,
+    )
+)
+
+
+def launch_error(
+    error: cl.Error, queue: cl.CommandQueue, kernels: str, label: str = ""
+) -> Exception:
+    """What to raise for a driver's error at a launch.
+
+    That is an `AllocationError`, `ArgumentError` or `LaunchError`, whose message begins with
+    `label`; or `error` itself, where the device or the queue no longer works.
+    """
+    original: Exception = error
+    code = status_of(error)
+    if code is None:
+        return original
+    said = f"{_STATUS.to_string(code, 'unknown status %d')} at the launch of {kernels}"
+    if code == _STATUS.INVALID_MEM_OBJECT:
+        return ArgumentError(f"the buffer of an array was released ({said}); give arrays that live")
+    device = queue.device.name.strip()
+    if code in _MEMORY:
+        return AllocationError(
+            f"{device!r} has no memory left: {said}; it has {queue.device.global_mem_size} bytes"
+        )
+    if code in _EVENTS:
+        return ArgumentError(
+            f"wait_for, or the events of an array, hold an event that the queue cannot wait for "
+            f"({said}); events of the queue's context are wanted"
+        )
+    if code in _REFUSED:
+        return LaunchError(f"{label}{device!r} refused it: {said}")
+    return original
 
 
 # --------------------------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, DtypeError
 from ..host.process import InRuntime
 from ..problem.matrix import check_dtype
 from .arrays import ArraySequence, MatrixSequence, PackedMatrix
@@ -62,9 +63,45 @@ def check_queue(queue: Any) -> None:
         )
 
 
-def check_host_destination(out: np.ndarray[Any, Any], shape: tuple[int, ...]) -> None:
-    """Raise unless a NumPy `out` can take a result of this shape."""
-    if out.shape != shape:
-        raise ShapeError(f"out is {out.shape}; the product of a and b is {shape}")
-    if not out.flags.writeable:
+def through_device(
+    queue: cl.CommandQueue,
+    operands: Mapping[str, Any],
+    out: Any,
+    run: Callable[..., tuple[Any, cl.Event | None]],
+    *,
+    makes_host_array: bool,
+) -> tuple[Any, cl.Event | None]:
+    """Run on copies of NumPy arrays, and bring the result back.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where the copies are made.
+    operands : mapping of str to array
+        Arrays on the host or the device, or None, by the names that messages give them.
+    out : array or None
+        The caller's destination.
+    run : callable
+        Takes the operands by name, on the device, and returns a result there and its event. Where
+        `out` is on the device, that is the result.
+    makes_host_array : bool
+        Whether a result without `out` comes back as a NumPy array.
+
+    Raises
+    ------
+    ArgumentError
+        If `out` is a NumPy array that cannot be written.
+    DtypeError, AllocationError
+        As `to_device`.
+    """
+    to_host = isinstance(out, np.ndarray)
+    if to_host and not out.flags.writeable:
         raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
+    copies = {name: to_device(queue, name, array) for name, array in operands.items()}
+    result, event = run(**copies)
+    if to_host:
+        out[...] = host_copy(queue, result)
+        return out, event
+    if out is None and makes_host_array:
+        return host_copy(queue, result), event
+    return result, event

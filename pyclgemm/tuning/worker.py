@@ -19,8 +19,8 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..api.gemm import plan
-from ..api.plan import GemmPlan
+from ..api.arguments import Call
+from ..api.plan import GemmPlan, plan
 from ..api.prepare import check_supported, describe_product
 from ..codegen.config import Config
 from ..codegen.source import KernelSource
@@ -164,11 +164,9 @@ class TrialBench:
         """The kernels of a product; none if it cannot be scheduled, as `_build` will tell."""
         a, b, out = product.sets[0]
         try:
-            described = describe_product(
-                a, b, None, out, trans_a=False, trans_b=False, epilogue=None,
-                precision=self._precision.name, reads_product=True, batched=len(out.shape) == 3,
-            )  # fmt: skip
-            return kernel_sources(described, config, self._traits)
+            batched = len(out.shape) == 3
+            call = Call(a, b, out=out, precision=self._precision.name, batched=batched)
+            return kernel_sources(describe_product(call), config, self._traits)
         except PyclgemmError:
             return []
 

@@ -228,8 +228,12 @@ def test_transforms(level: str, count: int, k: int, dtype: str) -> None:
         choice = choose_transform(problem, GPU, level)
     transform = Transform(stack, Matrix(k, k, k, 1, 0), stack, dtype)
     schedule = make_transform_schedule(transform, choice, GPU)
-    buffers = {"a": tensors.ravel(), "b": matrix.ravel(), "out": np.full(tensors.size, np.nan)}
-    buffers["out"] = buffers["out"].astype(dtype)
+    buffers = {
+        "tensors": tensors.ravel(),
+        "matrix": matrix.ravel(),
+        "out": np.full(tensors.size, np.nan),
+    }
+    buffers["out"] = np.full(tensors.size, np.nan, dtype)
     got = run_schedule(schedule, buffers, {}, {})["out"].reshape(tensors.shape)
     assert_transformed(got, tensors, matrix)
 

@@ -156,7 +156,7 @@ def test_configurations_of_other_devices(
     transform = describe_transform(source.array, matrix, result.array)
     choice = TransformChoice("L5", "fused", "", config)
     sequence = build_transform(queue, transform, choice)
-    sequence.enqueue(source.array, matrix, result.array, None, None, 1.0, 0.0, None)
+    sequence.enqueue((source.array, matrix, result.array))
     assert_transformed(result.get(), values, square)
 
 

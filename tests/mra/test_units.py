@@ -20,7 +20,7 @@ from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transf
 from pyclgemm.mra.codegen import make_schedule
 from pyclgemm.mra.fused import FusedUnitConfig
 from pyclgemm.mra.tensors import contiguous_stack
-from pyclgemm.mra.transform import describe_transform
+from pyclgemm.mra.transform import OPERANDS, describe_transform
 from pyclgemm.runtime.launcher import LaunchSequence
 from pyclgemm.runtime.queue_state import queue_state
 from tests.support import nvidia_compile
@@ -68,8 +68,8 @@ def check(
     for module in (transform3d_codegen, transform3d_schedule):
         monkeypatch.setattr(module, "UNIT_SUB_GROUPS", 1)
     schedule = make_schedule(transform, choice, typical_traits(architecture))
-    sequence = LaunchSequence(queue_state(queue), None, schedule)
-    sequence.enqueue(tensors, matrix, out.array, None, None, 1.0, 0.0, None)
+    sequence = LaunchSequence(queue_state(queue), schedule, OPERANDS)
+    sequence.enqueue((tensors, matrix, out.array))
     assert_transformed(out.get(), *host)
 
 

@@ -164,7 +164,7 @@ def transform(queue: cl.CommandQueue, level: str, k: int) -> None:
     if level == "parts":
         described = describe_transform(*arrays)
         sequence = build_transform(queue, described, TransformChoice("L5", "fused", "", PARTS))
-        sequence.enqueue(*arrays, None, None, 1.0, 0.0, None)
+        sequence.enqueue(arrays)
     else:
         pyclgemm.transform3d(queue, *arrays[:2], out=arrays[2], level=level)
     assert_transformed(arrays[2].get(), tensors, matrix)

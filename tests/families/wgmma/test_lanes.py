@@ -136,7 +136,7 @@ def test_no_map_is_written(batch: int | None) -> None:
         schedule = make_schedule(product, config, typical_traits("sm_90"))
         (launch,) = schedule.launches
         assert ("maps" in schedule.workspaces) == maps
-        assert ("maps" in launch.buffers) == maps
+        assert ("maps" in launch.by_name) == maps
         assert ("tensor" in launch.source.text) == maps
         assert ("cp.async.cg" in launch.source.text) != maps
 

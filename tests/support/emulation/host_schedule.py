@@ -21,7 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from pyclgemm.codegen.launch import Launch, Schedule
+from pyclgemm.codegen.launch import (
+    Buffer,
+    Known,
+    Launch,
+    MatrixOffsets,
+    Offset,
+    Scalar,
+    Schedule,
+)
 from pyclgemm.codegen.source import KernelSource
 
 COMPILER = "clang-19"
@@ -259,11 +267,16 @@ def run_schedule(
     for name, size in schedule.workspaces.items():
         held[name] = np.full(size, 0 if name == "counters" else 0xFF, np.uint8)
     for launch in schedule.launches:
-        _run(launch, held, {**numbers, **{name: offsets.get(name, 0) for name in held}})
+        _run(launch, held, offsets, numbers)
     return {role: held[role].view(buffer.dtype) for role, buffer in buffers.items()}
 
 
-def _run(launch: Launch, held: dict[str, np.ndarray], known: Mapping[str, Any]) -> None:
+def _run(
+    launch: Launch,
+    held: dict[str, np.ndarray],
+    offsets: Mapping[str, int],
+    numbers: Mapping[str, Any],
+) -> None:
     program = _program(launch.source)
     given, got = program.with_suffix(".in"), program.with_suffix(".out")
     written = []
@@ -272,16 +285,22 @@ def _run(launch: Launch, held: dict[str, np.ndarray], known: Mapping[str, Any]) 
     )
     with given.open("wb") as file:
         file.write(np.array([*groups, *items], np.int64).tobytes())
-        for argument in launch.source.arguments:
-            if argument.name in launch.buffers:
-                role = launch.buffers[argument.name]
-                content, is_buffer = held[role].tobytes(), 1
-                written.append(role)
+        for argument, passed in zip(launch.source.arguments, launch.arguments, strict=True):
+            if argument.is_pointer:
+                assert isinstance(passed, Buffer | MatrixOffsets)
+                suffix = "_offsets" if isinstance(passed, MatrixOffsets) else ""
+                written.append(passed.role + suffix)
+                content = held[written[-1]].tobytes()
             else:
-                name = launch.offsets.get(argument.name, argument.name)
-                value = launch.values.get(argument.name, known.get(name))
-                content, is_buffer = _SCALARS[argument.kind](value).tobytes(), 0
-            file.write(np.array([len(content), is_buffer], np.int64).tobytes())
+                if isinstance(passed, Known):
+                    value = passed.value
+                elif isinstance(passed, Offset):
+                    value = offsets.get(passed.role, 0)
+                else:
+                    assert isinstance(passed, Scalar)
+                    value = numbers[passed.name]
+                content = _SCALARS[argument.kind](value).tobytes()
+            file.write(np.array([len(content), argument.is_pointer], np.int64).tobytes())
             file.write(content)
     run = subprocess.run(
         [str(program), str(given), str(got)],
