@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..codegen.config import COPY_BYTES
 from ..codegen.element import ElementType
 from ..codegen.kernel import fma_is_fast
-from ..codegen.launch import (
-    Buffer,
-    Known,
-    Launch,
-    LaunchArgument,
-    Offset,
-    Scalar,
-    Schedule,
-    arguments_of_matrix,
-)
 from ..codegen.source import Argument, KernelSource, render
 from ..device.traits import DeviceTraits
-from ..problem.matrix import Matrix
-from ..problem.product import Product
 from .choice import TransformChoice, TransformProblem
 from .fused import (
     NVIDIA_LANES,
@@ -35,7 +22,7 @@ from .fused import (
     matrix_row,
     unit_tiles,
 )
-from .tensors import MOST_EXTENT, TensorLayout, TensorStack, contiguous_stack
+from .tensors import MOST_EXTENT, TensorLayout
 
 #: Work-items of a work-group in the kernels without local copies of tensors.
 ITEMS = 128
@@ -73,6 +60,17 @@ def generate_contraction(
             tiles=UNIT_TILES,
         )  # fmt: skip
     return _source("transform3d_row", "mra/row.cl.mako", problem, traits, ITEMS, unroll=_UNROLL)
+
+
+def contraction_groups(problem: TransformProblem, choice: TransformChoice) -> int:
+    """Work-groups of the kernel that `generate_contraction` writes."""
+    k = problem.extent
+    if choice.technique == "unit row":
+        assert choice.unit is not None
+        sub_groups = math.ceil(math.ceil(k * k / choice.unit.m) / UNIT_TILES)
+        return math.ceil(problem.count * sub_groups / UNIT_SUB_GROUPS)
+    items = k * k if choice.technique == "row" else k
+    return math.ceil(problem.count * items / ITEMS)
 
 
 def generate_fused(
@@ -236,151 +234,3 @@ def _store(problem: TransformProblem, config: FusedConfig) -> Any:
 def _aligned(layout: TensorLayout, config: FusedConfig) -> bool:
     """Whether all vectors start at multiples of their width, which on a CPU may overlap."""
     return config.ITEMS > 1 and layout.alignment >= config.VW
-
-
-# --------------------------------------------------------------------------------------
-# The launches of a transform, in order, as plain data. Pure.
-#
-# The arrays have the roles "tensors", "matrix" and "out".
-# --------------------------------------------------------------------------------------
-
-#: Names of the workspaces.
-_BETWEEN = "transform3d_tensors"
-_KRONECKER = "transform3d_kronecker"
-
-
-@dataclass(frozen=True)
-class Transform:
-    """Tensors, matrix and result of a transform, and where they lie.
-
-    Attributes
-    ----------
-    tensors, out : TensorStack
-        Before and after.
-    matrix : Matrix
-        K x K.
-    dtype : str
-        NumPy name of the element type.
-    """
-
-    tensors: TensorStack
-    matrix: Matrix
-    out: TensorStack
-    dtype: str
-
-    @property
-    def problem(self) -> TransformProblem:
-        """What the choice of the kernels depends on."""
-        one = self.tensors
-        return TransformProblem(one.count, one.extent, self.dtype, one.layout, self.out.layout)
-
-
-def make_schedule(transform: Transform, choice: TransformChoice, traits: DeviceTraits) -> Schedule:
-    """Lay out the launches of a transform, of any level but L6.
-
-    Parameters
-    ----------
-    transform : Transform
-        At least one tensor.
-    choice : TransformChoice
-        Of `pyclgemm.mra.choice.choose_transform`.
-    traits : DeviceTraits
-        The device.
-    """
-    problem = transform.problem
-    if choice.config is not None:
-        source = generate_fused(problem, choice, traits)
-        groups = math.ceil(problem.count / choice.config.TENSORS) * choice.config.PARTS
-        return Schedule((_launch(source, groups, transform, "tensors", "out"),))
-    # There and back: the result's own memory holds what the first contraction gives.
-    between = contiguous_stack(problem.count, problem.extent)
-    tensors, matrix, out, dtype = (
-        transform.tensors, transform.matrix, transform.out, transform.dtype,
-    )  # fmt: skip
-    steps = (
-        (Transform(tensors, matrix, out, dtype), ("tensors", "out")),
-        (Transform(out, matrix, between, dtype), ("out", _BETWEEN)),
-        (Transform(between, matrix, out, dtype), (_BETWEEN, "out")),
-    )
-    launches = []
-    for step, (read, written) in steps:
-        source = generate_contraction(step.problem, choice, traits)
-        launches.append(_launch(source, _groups(problem, choice), step, read, written))
-    size = problem.count * problem.extent**3 * problem.element_bytes
-    return Schedule(tuple(launches), {_BETWEEN: size})
-
-
-def _groups(problem: TransformProblem, choice: TransformChoice) -> int:
-    k = problem.extent
-    if choice.technique == "unit row":
-        assert choice.unit is not None
-        sub_groups = math.ceil(math.ceil(k * k / choice.unit.m) / UNIT_TILES)
-        return math.ceil(problem.count * sub_groups / UNIT_SUB_GROUPS)
-    items = k * k if choice.technique == "row" else k
-    return math.ceil(problem.count * items / ITEMS)
-
-
-def _launch(
-    source: KernelSource, groups: int, transform: Transform, read: str, written: str
-) -> Launch:
-    """A launch that reads and writes tensors in these roles, or in the workspace."""
-    by_name = {
-        **arguments_of_matrix("matrix", "matrix", transform.matrix),
-        "count": transform.tensors.count,
-        "k": transform.tensors.extent,
-    }
-    for name, role, stack in (
-        ("tensors", read, transform.tensors), ("out", written, transform.out),
-    ):  # fmt: skip
-        by_name[name] = Buffer(role)
-        by_name[f"{name}_offset"] = 0 if role == _BETWEEN else Offset(role)
-        by_name |= {f"{name}_stride_{i}": stride for i, stride in enumerate(stack.strides)}
-    return Launch.of(source, (groups,), by_name)
-
-
-def make_kronecker_schedule(
-    transform: Transform, product: Product, gemm: Schedule, traits: DeviceTraits
-) -> Schedule:
-    """Put the Kronecker product of the matrix before the launches of a product that reads it.
-
-    Parameters
-    ----------
-    transform : Transform
-        At least one tensor; contiguous.
-    product : Product
-        The tensors as rows of a matrix, by a K^3 x K^3 matrix, as its launches see it.
-    gemm : Schedule
-        Those launches.
-    traits : DeviceTraits
-        The device.
-    """
-    problem = transform.problem
-    size = problem.extent**6
-    form = Launch.of(
-        generate_kronecker(problem, traits),
-        (math.ceil(size / ITEMS),),
-        {
-            **arguments_of_matrix("matrix", "matrix", transform.matrix),
-            "kronecker": Buffer(_KRONECKER),
-        },
-    )
-    roles = {"a": "tensors", "b": _KRONECKER}
-    if product.swapped:
-        roles = {"a": _KRONECKER, "b": "tensors"}
-    multiply = (
-        replace(one, arguments=tuple(_for_tensors(argument, roles) for argument in one.arguments))
-        for one in gemm.launches
-    )
-    workspaces = {**gemm.workspaces, _KRONECKER: size * problem.element_bytes}
-    return Schedule((form, *multiply), workspaces)
-
-
-def _for_tensors(argument: LaunchArgument, roles: Mapping[str, str]) -> LaunchArgument:
-    """An argument of a product as that of a transform: alpha is 1, operands have other roles."""
-    if argument == Scalar("alpha"):
-        return Known(1.0)
-    if isinstance(argument, Buffer | Offset) and argument.role in roles:
-        role = roles[argument.role]
-        is_offset = isinstance(argument, Offset)
-        return Known(0) if is_offset and role == _KRONECKER else replace(argument, role=role)
-    return argument
