@@ -45,88 +45,52 @@ def stand_in(name="Some CPU", kind=KINDS.CPU, units=4, width=8, extensions="", p
     )
 
 
-# Names
-
-
-@pytest.mark.parametrize(
-    ("text", "vendor"),
-    [
-        ("NVIDIA Corporation", "nvidia"),
-        ("Advanced Micro Devices, Inc.", "amd"),
-        ("AuthenticAMD", "amd"),
-        ("AMD", "amd"),
-        ("AMD EPYC 9V45 Intel(R) Corporation", "amd"),
-        ("Intel(R) Corporation", "intel"),
-        ("GenuineIntel", "intel"),
-        ("Apple", "apple"),
-        ("QUALCOMM", "qualcomm"),
-        ("ARM", "arm"),
-        ("Mesa/X.org", "mesa"),
-        ("Charm Systems", "charm"),
-        ("", ""),
-    ],
-)
-def test_vendor(text, vendor):
-    assert normalized_vendor(text) == vendor
-
-
-@pytest.mark.parametrize(
-    ("name", "architecture"),
-    [
-        ("gfx1012", "gfx1012"),
-        ("gfx90a:sramecc+:xnack-", "gfx90a"),
-        ("gfx1012:xnack-", "gfx1012"),
-        ("AMD Radeon RX 5500 XT (navi14, LLVM 15.0.6, DRM 3.49, 6.1.0)", "gfx1012"),
-        ("AMD Radeon Graphics (radeonsi, raphael_mendocino, LLVM 17.0.6, DRM 3.57)", "gfx1036"),
-        ("AMD Radeon 780M (radeonsi, phoenix, ACO, DRM 3.57)", "gfx1103"),
-        ("AMD Radeon Graphics", ""),
-    ],
-)
-def test_amd_architecture(name, architecture):
-    assert amd_architecture(name) == architecture
-
-
-@pytest.mark.parametrize(
-    ("name", "imitates"),
-    [
-        ("llvmpipe (LLVM 15.0.6, 256 bits)", True),
-        ("Oclgrind Simulator", True),
-        ("NVIDIA H100 80GB HBM3", False),
-    ],
-)
-def test_software_devices_are_known(name, imitates):
-    assert is_software(name) == imitates
-
-
-# The host's processor
-
 _V3 = {"sse4_2", "avx2", "fma", "bmi2"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+_X86_MACROS = {"__x86_64__"}
+_V3_MACROS = {"__x86_64__", "__SSE4_2__", "__AVX2__", "__FMA__", "__BMI2__"}
+_NAVI14 = "AMD Radeon RX 5500 XT (navi14, LLVM 15.0.6, DRM 3.49, 6.1.0)"
+_RAPHAEL = "AMD Radeon Graphics (radeonsi, raphael_mendocino, LLVM 17.0.6, DRM 3.57)"
 
 
 @pytest.mark.parametrize(
-    ("flags", "level"),
+    ("reads", "text", "wanted"),
     [
-        (_V4, "x86-64-v4"),
-        (_V4 - {"avx512dq"}, "x86-64-v3"),
-        (_V3, "x86-64-v3"),
-        (_V3 - {"fma"}, "x86-64-v2"),
-        ({"sse2"}, "x86-64"),
+        (normalized_vendor, "NVIDIA Corporation", "nvidia"),
+        (normalized_vendor, "Advanced Micro Devices, Inc.", "amd"),
+        (normalized_vendor, "AuthenticAMD", "amd"),
+        (normalized_vendor, "AMD", "amd"),
+        (normalized_vendor, "AMD EPYC 9V45 Intel(R) Corporation", "amd"),
+        (normalized_vendor, "Intel(R) Corporation", "intel"),
+        (normalized_vendor, "GenuineIntel", "intel"),
+        (normalized_vendor, "Apple", "apple"),
+        (normalized_vendor, "QUALCOMM", "qualcomm"),
+        (normalized_vendor, "ARM", "arm"),
+        (normalized_vendor, "Mesa/X.org", "mesa"),
+        (normalized_vendor, "Charm Systems", "charm"),
+        (normalized_vendor, "", ""),
+        (amd_architecture, "gfx1012", "gfx1012"),
+        (amd_architecture, "gfx90a:sramecc+:xnack-", "gfx90a"),
+        (amd_architecture, "gfx1012:xnack-", "gfx1012"),
+        (amd_architecture, _NAVI14, "gfx1012"),
+        (amd_architecture, _RAPHAEL, "gfx1036"),
+        (amd_architecture, "AMD Radeon 780M (radeonsi, phoenix, ACO, DRM 3.57)", "gfx1103"),
+        (amd_architecture, "AMD Radeon Graphics", ""),
+        (is_software, "llvmpipe (LLVM 15.0.6, 256 bits)", True),
+        (is_software, "Oclgrind Simulator", True),
+        (is_software, "NVIDIA H100 80GB HBM3", False),
+        (level_of_flags, _V4, "x86-64-v4"),
+        (level_of_flags, _V4 - {"avx512dq"}, "x86-64-v3"),
+        (level_of_flags, _V3, "x86-64-v3"),
+        (level_of_flags, _V3 - {"fma"}, "x86-64-v2"),
+        (level_of_flags, {"sse2"}, "x86-64"),
+        (level_of_macros, _V3_MACROS, "x86-64-v3"),
+        (level_of_macros, _V3_MACROS | {"__AVX512F__"}, "x86-64-v3"),
+        (level_of_macros, _X86_MACROS, "x86-64"),
     ],
 )
-def test_level_of_flags(flags, level):
-    assert level_of_flags(flags) == level
-
-
-_V3_MACROS = {"__SSE4_2__", "__AVX2__", "__FMA__", "__BMI2__"}
-
-
-@pytest.mark.parametrize(
-    ("macros", "level"),
-    [(_V3_MACROS, "x86-64-v3"), (_V3_MACROS | {"__AVX512F__"}, "x86-64-v3"), (set(), "x86-64")],
-)
-def test_level_of_macros(macros, level):
-    assert level_of_macros({"__x86_64__"} | macros) == level
+def test_what_is_read_from_names_flags_and_macros(reads, text, wanted):
+    assert reads(text) == wanted
 
 
 def test_cpuinfo_of_another_system_tells_nothing():
