@@ -23,25 +23,13 @@ _HOW_TO_INSTALL = (
 
 @dataclass(frozen=True)
 class FoundDevice:
-    """A device, or a platform without one, and whether it can be used.
-
-    Attributes
-    ----------
-    platform, name : str
-        The platform's and the device's own names; `name` is empty without a device.
-    device : pyopencl.Device or None
-        None for a platform without devices.
-    traits : DeviceTraits or None
-        What it can do; None where it cannot be used.
-    reason : str
-        Why it cannot be used, or a remark on a device that can; usually empty.
-    """
+    """A device, or a platform without one, and whether it can be used."""
 
     platform: str
-    name: str
+    name: str  # empty for a platform without devices
     device: cl.Device | None
-    traits: DeviceTraits | None
-    reason: str
+    traits: DeviceTraits | None  # None if it cannot be used
+    reason: str  # why it cannot be used, or a remark on a device that can; usually empty
 
 
 @functools.cache

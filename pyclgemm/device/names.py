@@ -105,29 +105,13 @@ def normalized_vendor(text: str) -> str:
 
 # Mesa's drivers name the chip where AMD's name the instruction set.
 _AMD_CHIPS = {
-    "fiji": "gfx803",
-    "polaris10": "gfx803",
-    "polaris11": "gfx803",
-    "polaris12": "gfx803",
-    "vega10": "gfx900",
-    "vega20": "gfx906",
-    "mi100": "gfx908",
-    "mi200": "gfx90a",
-    "navi10": "gfx1010",
-    "navi12": "gfx1011",
-    "navi14": "gfx1012",
-    "navi21": "gfx1030",
-    "navi22": "gfx1031",
-    "navi23": "gfx1032",
-    "navi24": "gfx1034",
-    "vangogh": "gfx1033",
-    "rembrandt": "gfx1035",
-    "raphael": "gfx1036",
-    "navi31": "gfx1100",
-    "navi32": "gfx1101",
-    "navi33": "gfx1102",
-    "phoenix": "gfx1103",
-}
+    "fiji": "gfx803", "polaris10": "gfx803", "polaris11": "gfx803", "polaris12": "gfx803",
+    "vega10": "gfx900", "vega20": "gfx906", "mi100": "gfx908", "mi200": "gfx90a",
+    "navi10": "gfx1010", "navi12": "gfx1011", "navi14": "gfx1012",
+    "navi21": "gfx1030", "navi22": "gfx1031", "navi23": "gfx1032", "navi24": "gfx1034",
+    "vangogh": "gfx1033", "rembrandt": "gfx1035", "raphael": "gfx1036",
+    "navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102", "phoenix": "gfx1103",
+}  # fmt: skip
 
 
 def amd_architecture(name: str) -> str:

@@ -25,19 +25,9 @@ REFUSALS = (cl.Error, LookupError, ValueError, TypeError, AttributeError)
 
 #: Macros that tell for which processor the compiler works.
 MACROS = (
-    "FP_FAST_FMAF",
-    "FP_FAST_FMA",
-    "__x86_64__",
-    "__aarch64__",
-    "__SSE4_2__",
-    "__AVX2__",
-    "__BMI2__",
-    "__FMA__",
-    "__AVX512F__",
-    "__AVX512BW__",
-    "__AVX512DQ__",
-    "__AVX512VL__",
-)
+    "FP_FAST_FMAF", "FP_FAST_FMA", "__x86_64__", "__aarch64__", "__SSE4_2__", "__AVX2__",
+    "__BMI2__", "__FMA__", "__AVX512F__", "__AVX512BW__", "__AVX512DQ__", "__AVX512VL__",
+)  # fmt: skip
 
 #: How a work-item reads a register of another one of its sub-group, by PTX or OpenCL C.
 SHFL = "shfl.sync"

@@ -63,70 +63,37 @@ _VENDOR_GPUS = {
 
 @dataclass(frozen=True)
 class DeviceTraits:
-    """The facts about a device that decide which kernel it takes and what its source is.
+    """The facts about a device that decide which kernel it takes and what its source is."""
 
-    Attributes
-    ----------
-    name : str
-        The device's own name, such as "NVIDIA H100 80GB HBM3".
-    vendor : str
-        "nvidia", "amd", "intel", "apple", "arm", "qualcomm" or another in lower case.
-    type : str
-        "gpu", "cpu" or "accelerator".
-    architecture : str
-        "sm_90", "gfx1012", "x86-64-v4" (psABI level), "aarch64", or "" if unknown.
-    platform, driver : str
-        Platform name and driver version.
-    compute_units : int
-        Multiprocessors, or cores of a CPU.
-    max_work_group_size : int
-        Work-items.
-    local_memory_bytes : int
-        Local memory of a work-group.
-    max_allocation_bytes : int
-        Largest single buffer.
-    vector_bytes : int
-        Bytes of a vector register of a CPU; 4 on GPUs, whose work-items compute scalars.
-    float64, float16 : bool
-        Whether the compiler has arithmetic in double, and in half. Loads and stores of half need
-        neither: every OpenCL device converts it.
-    fast_fma32, fast_fma64 : bool
-        Whether ``fma`` is one instruction, not a software emulation.
-    fence_options : str or None
-        Build options with which the compiler has a fence of device scope, which orders what one
-        work-group writes before what another reads; None if it has none.
-    shuffle : str
-        How a work-item reads a register of another of its sub-group: "shfl.sync" (PTX),
-        "sub_group_shuffle" or "intel_sub_group_shuffle" (OpenCL C); empty if it cannot.
-    sub_group_sizes : tuple of int
-        The sizes of sub-groups that can shuffle; a kernel asks for one of them.
-    wgmma : bool
-        Whether kernels with warpgroup instructions (PTX ISA, "wgmma") run: NVIDIA's compute
-        capability 9.0 has them, and the driver must accept them (`pyclgemm.device.ptx`).
-    wgmma_refusal : str
-        Why they do not run on a device of capability 9.0; empty elsewhere.
-    """
-
-    name: str
-    vendor: str
-    type: str
+    name: str  # the device's own, such as "NVIDIA H100 80GB HBM3"
+    vendor: str  # "nvidia", "amd", "intel", "apple", "arm", "qualcomm" or another in lower case
+    type: str  # "gpu", "cpu" or "accelerator"
+    #: "sm_90", "gfx1012", "x86-64-v4" (psABI level), "aarch64", or "" if unknown.
     architecture: str
     platform: str
     driver: str
-    compute_units: int
+    compute_units: int  # multiprocessors, or cores of a CPU
     max_work_group_size: int
-    local_memory_bytes: int
-    max_allocation_bytes: int
-    vector_bytes: int
+    local_memory_bytes: int  # of a work-group
+    max_allocation_bytes: int  # the largest buffer
+    vector_bytes: int  # of a CPU's vector register; 4 on GPUs, whose work-items compute scalars
+    #: Whether the compiler has arithmetic in double, and in half. Loads and stores of half need
+    #: neither: every OpenCL device converts it.
     float64: bool
     float16: bool
-    fast_fma32: bool
+    fast_fma32: bool  # ``fma`` is one instruction, not a software emulation
     fast_fma64: bool
+    #: Build options with which the compiler has a fence of device scope, which orders what one
+    #: work-group writes before what another reads; None if it has none.
     fence_options: str | None = None
+    #: How a work-item reads a register of another of its sub-group: "shfl.sync" (PTX),
+    #: "sub_group_shuffle" or "intel_sub_group_shuffle" (OpenCL C); empty if it cannot.
     shuffle: str = ""
-    sub_group_sizes: tuple[int, ...] = ()
+    sub_group_sizes: tuple[int, ...] = ()  # that can shuffle; a kernel asks for one of them
+    #: Whether kernels with warpgroup instructions (PTX ISA, "wgmma") run: NVIDIA's compute
+    #: capability 9.0 has them, and the driver must accept them (`pyclgemm.device.ptx`).
     wgmma: bool = False
-    wgmma_refusal: str = ""
+    wgmma_refusal: str = ""  # why not, on a device of capability 9.0
 
     def __post_init__(self) -> None:
         # JSON makes them a list, which has no hash.
