@@ -1,6 +1,6 @@
 ## One contraction of three by a matrix unit, C(i, j) = sum over d of A(d, i) B(d, j), where A is a tensor
 ## seen as K x K^2, B the matrix, and C, seen as K^2 x K, the next tensor. The fragments of B stay in
-## registers. A sub-group computes tiles of ${unit.m} rows of C. Elements beyond K count as zero.
+## registers. A sub-group computes tiles of unit.m rows of C. Elements beyond K count as zero.
 ##
 ## Context: also extent (K), unit (a MatrixUnit), constraints, sub_groups, tiles (of a sub-group).
 <%namespace name="transform" file="/mra/transform.mako"/>

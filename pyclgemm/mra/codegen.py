@@ -49,7 +49,8 @@ def generate_contraction(
         problem = replace(problem, tensors=unknown, out=unknown)
         return _source(
             f"transform3d_{'staged_' if staged else ''}column", "mra/column.cl.mako",
-            problem, traits, ITEMS, (Argument("k", "int"),), staged=staged, most_extent=MOST_EXTENT,
+            problem, traits, ITEMS, extra=(Argument("k", "int"),), staged=staged,
+            most_extent=MOST_EXTENT,
         )  # fmt: skip
     if choice.technique == "unit row":
         unit = choice.unit
@@ -120,10 +121,8 @@ def generate_kronecker(problem: TransformProblem, traits: DeviceTraits) -> Kerne
     """Write the kernel that forms the Kronecker product of three times the same matrix."""
     real = _element(problem).real
     arguments = (*_matrix_arguments(real), Argument("kronecker", "output", real))
-    return _source(
-        "transform3d_kronecker", "mra/kronecker.cl.mako", problem, traits, ITEMS,
-        replaced=arguments,
-    )  # fmt: skip
+    template = "mra/kronecker.cl.mako"
+    return _source("transform3d_kronecker", template, problem, traits, ITEMS, arguments)
 
 
 def _element(problem: TransformProblem) -> ElementType:
@@ -175,14 +174,15 @@ def _source(
     problem: TransformProblem,
     traits: DeviceTraits,
     items: int,
-    more: tuple[Argument, ...] = (),
-    replaced: tuple[Argument, ...] = (),
+    arguments: tuple[Argument, ...] = (),
+    extra: tuple[Argument, ...] = (),
     **context: Any,
 ) -> KernelSource:
+    """Fill a template, for a kernel of the usual arguments and `extra` ones, or of others."""
     k, real = problem.extent, _element(problem).real
-    arguments = replaced or (
+    arguments = arguments or (
         Argument("count", "long"),
-        *more,
+        *extra,
         *_tensor_arguments("tensors", "input", problem.tensors, real),
         *_matrix_arguments(real),
         *_tensor_arguments("out", "output", problem.out, real),
