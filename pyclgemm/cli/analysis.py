@@ -22,8 +22,8 @@ from ..analysis.precision import (
 )
 from ..analysis.report import PLOT
 from ..host.files import check_writable
+from ..measure.operands import DISTRIBUTIONS
 from ..measure.suites import Shape, parse_suite
-from ..measure.verify import DISTRIBUTIONS
 from ..problem.precision import DTYPES
 from ..problem.shape import shape_text
 from ..selection.overrides import Inquiry, parse_change, parse_config
@@ -140,7 +140,7 @@ def ab(
         raise click.UsageError("--technique names one change; give one --change with it")
     _check_texts(base, changes)
 
-    from ..analysis.ab import Bench
+    from ..analysis.ab import Comparison
     from ..analysis.ab_record import record_table
 
     console = open_console()
@@ -149,11 +149,11 @@ def ab(
     command = shlex.join(["python", "-m", "pyclgemm", "ab", *_arguments_of(context)])
     with console.status("preparing operands and the device's ceilings"):
         _context, queue = open_queue(device)
-        bench = Bench(queue, shapes, dtype, precision, figures=not no_figures)
+        comparison = Comparison(queue, shapes, dtype, precision, figures=not no_figures)
     for change in changes:
         with open_progress(console) as progress:
             task = progress.add_task(change, total=len(shapes), current="")
-            record = bench.compare(
+            record = comparison.run(
                 base, change, technique=technique, rounds=rounds, command=command,
                 report=lambda shape, task=task, progress=progress: progress.update(  # type: ignore[misc]
                     task, advance=1, current=shape_text(shape)
@@ -210,7 +210,7 @@ Examples:
 @device_option
 @click.option(
     "--data",
-    type=click.Choice(tuple(DISTRIBUTIONS)),
+    type=click.Choice(DISTRIBUTIONS),
     default="normal",
     show_default=True,
     help="The random numbers that are multiplied.",
