@@ -22,7 +22,7 @@ from pyclgemm.families.registry import (
     violations,
 )
 from pyclgemm.families.tiled.config import XgemmConfig
-from pyclgemm.mra.tensors import (
+from pyclgemm.mra.fused import (
     FUSED_BOUNDS,
     UNIT_BOUNDS,
     FusedConfig,

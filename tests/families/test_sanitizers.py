@@ -22,9 +22,10 @@ from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.registry import make_schedule, oriented
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
-from pyclgemm.mra.codegen import Transform
-from pyclgemm.mra.codegen import make_schedule as make_transform_schedule
-from pyclgemm.mra.tensors import FusedConfig, contiguous_stack
+from pyclgemm.mra.fused import FusedConfig
+from pyclgemm.mra.schedule import Transform
+from pyclgemm.mra.schedule import make_schedule as make_transform_schedule
+from pyclgemm.mra.tensors import contiguous_stack
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
@@ -203,7 +204,15 @@ def in_host_code(schedule: Schedule, product: Any, traits: Any) -> Schedule:
 
 @pytest.mark.parametrize(
     ("level", "count", "k"),
-    [("L1", 3, 5), ("L2", 3, 5), ("L3", 3, 6), ("L5", 3, 5), ("L5", 3, 8), ("parts", 2, 12)],
+    [
+        ("L1", 3, 5),
+        ("L2", 3, 5),
+        ("L3", 3, 6),
+        ("L5", 3, 5),
+        ("L5", 3, 8),
+        ("parts", 2, 12),
+        ("parts", 2, 20),
+    ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_transforms(level: str, count: int, k: int, dtype: str) -> None:

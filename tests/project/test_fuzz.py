@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
 import pytest
 
+from tests.fuzz.expected import Scalars, fault_of, wanted_product
+from tests.support.poisoned import poison_allocations
 from tests.support.processes import ROOT, tree_first
 
 LIMIT = 120
@@ -109,19 +113,16 @@ def cases_of(journal: Path) -> list[str]:
 
 def test_the_same_seed_draws_the_same_cases(tmp_path: Path) -> None:
     found = []
-    for jobs in ("1", "2"):
-        journal = tmp_path / f"{jobs}.jsonl"
-        fuzz_toy("FailsAlways", "--cases", "16", "--jobs", jobs, "--minimise", "0",
-                 "--journal", str(journal))  # fmt: skip
+    for run, jobs in enumerate(("1", "2", "1")):
+        journal = tmp_path / f"{run}.jsonl"
+        options = ("--cases", "16", "--jobs", jobs, "--minimise", "0", "--journal", str(journal))
+        fuzz_toy("FailsAlways", *options)
         found.append(cases_of(journal))
-    one, two = found
-    # Two workers draw from two blocks, the first of which is the one's.
+    one, two, again = found
+    # Two workers draw from two blocks; the single worker drew from the first of them.
     assert len(one) == len(two) == 16
     assert len(set(one) & set(two)) >= 4
-    again = tmp_path / "again.jsonl"
-    fuzz_toy("FailsAlways", "--cases", "16", "--jobs", "1", "--minimise", "0",
-             "--journal", str(again))  # fmt: skip
-    assert cases_of(again) == one
+    assert again == one
 
 
 def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
@@ -189,9 +190,7 @@ def test_wrong_arguments_are_named(arguments: tuple[str, ...], says: str) -> Non
     assert says in done.stderr
 
 
-# --------------------------------------------------------------------------------------
 # The campaign of products
-# --------------------------------------------------------------------------------------
 
 
 def test_products_are_right() -> None:
@@ -209,8 +208,6 @@ def test_products_are_right() -> None:
     ],
 )
 def test_a_wrong_element_is_seen(change: Any, says: str) -> None:
-    from tests.fuzz.expected import Scalars, fault_of, wanted_product
-
     rng = np.random.default_rng(5)
     a, b = (rng.uniform(1, 2, shape).astype(np.float32) for shape in ((3, 5), (5, 4)))
     wanted = wanted_product(a, b, None, None, Scalars(), "float32")
@@ -222,8 +219,6 @@ def test_a_wrong_element_is_seen(change: Any, says: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_what_is_infinite_or_not_a_number_must_be_so(dtype: str) -> None:
-    from tests.fuzz.expected import Scalars, fault_of, wanted_product
-
     a = np.array([[np.inf, 1], [np.nan, 1], [1, 1], [-np.inf, np.inf]], dtype)
     b = np.ones((2, 2), dtype)
     wanted = wanted_product(a, b, None, None, Scalars(), dtype)
@@ -237,8 +232,6 @@ def test_what_is_infinite_or_not_a_number_must_be_so(dtype: str) -> None:
 
 
 def test_small_integers_must_be_exact() -> None:
-    from tests.fuzz.expected import Scalars, fault_of, wanted_product
-
     rng = np.random.default_rng(5)
     a, b = (rng.integers(-4, 5, (40, 40)).astype(np.float32) for _ in range(2))
     wanted = wanted_product(a, b, None, None, Scalars(alpha=2.0), "float32")
@@ -249,11 +242,6 @@ def test_small_integers_must_be_exact() -> None:
 
 
 def test_allocations_are_poisoned(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyopencl as cl
-    import pyopencl.array as cl_array
-
-    from tests.support.poisoned import poison_allocations
-
     monkeypatch.setattr(cl, "Buffer", cl.Buffer)
     poison_allocations()
     assert np.isnan(cl_array.empty(queue, 100, np.float32).get()).all()
