@@ -4,8 +4,6 @@
 tests/codegen/test_stream_k_kernel.py holds it against the kernels' text.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

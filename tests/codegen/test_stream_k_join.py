@@ -3,8 +3,6 @@
 The sums themselves are tested on devices (tests/codegen/test_stream_k.py).
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

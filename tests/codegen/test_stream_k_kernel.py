@@ -1,7 +1,5 @@
 """What a launch with shared tiles is given, and that its kernel computes what the model does."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re

@@ -1,12 +1,9 @@
 """Kernels under Oclgrind: no race, no access out of bounds, no use of what nobody wrote."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -84,7 +81,7 @@ AT_ONCE = 8
 
 
 @pytest.mark.parametrize("start", range(0, len(PRODUCTS), AT_ONCE), ids=PRODUCTS[::AT_ONCE])
-def test_kernels_are_clean(tmp_path: Path, start: int) -> None:
+def test_kernels_are_clean(tmp_path, start):
     products = PRODUCTS[start : start + AT_ONCE]
     log = tmp_path / "oclgrind.log"
     # Unoptimised, because it knows no `freeze`, which the optimiser makes.
@@ -163,7 +160,7 @@ def decided(fault: str) -> bool:
     return bool(is_race) and (kind, statements) in DECIDED and len(groups) == 2
 
 
-def test_only_the_join_of_partial_sums_may_look_like_a_race() -> None:
+def test_only_the_join_of_partial_sums_may_look_like_a_race():
     race = (
         "\nRead-write data race at global memory address 0x1\n\tKernel: xgemm\n\n"
         "\tFirst entity:  Global(0,0,0) Local(0,0,0) Group(0,0,0)\n"
@@ -181,7 +178,7 @@ def test_only_the_join_of_partial_sums_may_look_like_a_race() -> None:
     assert faults("") == []
 
 
-def test_a_fault_is_told_of_the_product_that_made_it() -> None:
+def test_a_fault_is_told_of_the_product_that_made_it():
     race = "\nInvalid read of size 4\n\tAt line 3 of input.cl:\n\t  x = a[i];\n"
     said = [["one", "0"], ["two", "0"], ["three", str(len(race))]]
     assert list(faults_of_each(said, race.encode())) == ["two"]

@@ -1,7 +1,5 @@
 """Databases: the built-in files, the schema's messages, ranks, nearest shapes, saving."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Entries that are like another of their file: what they borrow, what is refused, what is saved."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whose record is taken where several files know of a product: the user's, and those that ship."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

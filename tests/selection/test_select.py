@@ -1,7 +1,5 @@
 """Path and configuration: thresholds, levels, what is passed over, packed operands, a caller's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

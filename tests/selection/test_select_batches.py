@@ -1,7 +1,5 @@
 """Which record a batch takes, and which a single product."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pyclgemm.device.traits import typical_traits

@@ -1,7 +1,5 @@
 """Products whose B was packed ahead: which layout it gets, and which record reads it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

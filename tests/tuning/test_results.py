@@ -1,7 +1,5 @@
 """Saving what was found: records by shape, and nothing that stood gets lost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Saving what was found of batches: beside the records of single products, and by their number."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from pyclgemm.families.small import SmallConfig, SmallCpuConfig

@@ -1,7 +1,5 @@
 """The tuner's decisions, with a measuring process that only pretends, and once with a real one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tuner where several families compete: on a GPU, and for batches of small products."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

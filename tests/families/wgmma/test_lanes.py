@@ -1,9 +1,6 @@
 """Products by warpgroup units whose slabs lanes copy: pieces, edges and barriers, emulated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -28,7 +25,7 @@ LANES = replace(CONFIG, TMA=0)
 
 @pytest.mark.parametrize("b", ALIGNED, ids=["row", "column"])
 @pytest.mark.parametrize("a", ALIGNED, ids=["row", "column"])
-def test_layouts(warpgroups: None, queue: Any, a: Any, b: Any) -> None:
+def test_layouts(warpgroups, queue, a, b):
     # Each size is more than a tile's, and ends within a piece of 16 bytes, or behind one.
     for sizes in ((100, 90, 70), (104, 88, 72)):
         check_gemm(queue, sizes, "float16", a=a, b=b, out=ROW_ALIGNED, config=LANES)
@@ -36,9 +33,7 @@ def test_layouts(warpgroups: None, queue: Any, a: Any, b: Any) -> None:
 
 @pytest.mark.parametrize("trans_b", ["N", "T"])
 @pytest.mark.parametrize("trans_a", ["N", "T"])
-def test_nothing_is_read_outside(
-    warpgroups: None, queue: Any, rng: Any, trans_a: str, trans_b: str
-) -> None:
+def test_nothing_is_read_outside(warpgroups, queue, rng, trans_a, trans_b):
     # Nothing lies around these arrays: the emulation knows where they begin and end.
     shapes = [(72, 104), (104, 72)]
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in shapes)
@@ -51,7 +46,7 @@ def test_nothing_is_read_outside(
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 64, 64), (65, 8, 200), (3, 70, 0)], ids=str)
-def test_sizes(warpgroups: None, queue: Any, sizes: Any) -> None:
+def test_sizes(warpgroups, queue, sizes):
     check_gemm(queue, sizes, "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, config=LANES)
 
 
@@ -70,7 +65,7 @@ def test_sizes(warpgroups: None, queue: Any, sizes: Any) -> None:
     ],
     ids=str,
 )
-def test_tiles(warpgroups: None, queue: Any, config: WgmmaConfig) -> None:
+def test_tiles(warpgroups, queue, config):
     # Several tiles for a work-group, a depth that no slab divides.
     check_gemm(
         queue, (300, 264, 330), "float16", a=COLUMN_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED,
@@ -79,7 +74,7 @@ def test_tiles(warpgroups: None, queue: Any, config: WgmmaConfig) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "precision"), CASES)
-def test_precisions(warpgroups: None, queue: Any, dtype: str, precision: str) -> None:
+def test_precisions(warpgroups, queue, dtype, precision):
     config = replace(LANES, PROMOTE=0 if dtype == "int8" else 2)
     for b in ALIGNED:
         check_gemm(
@@ -88,14 +83,14 @@ def test_precisions(warpgroups: None, queue: Any, dtype: str, precision: str) ->
         )  # fmt: skip
 
 
-def test_what_16_bytes_do_not_fit_is_packed(warpgroups: None, queue: Any) -> None:
+def test_what_16_bytes_do_not_fit_is_packed(warpgroups, queue):
     for a, b in ((ROW, COLUMN), (STRIDED, ROW_ALIGNED)):
         check_gemm(queue, (70, 66, 75), "float16", a=a, b=b, out=ROW_ALIGNED, config=LANES)
 
 
 @pytest.mark.parametrize("out", [ROW_ALIGNED, COLUMN_ALIGNED, ROW, STRIDED])
 @pytest.mark.parametrize("c", [ROW_ALIGNED, COLUMN_ALIGNED], ids=["c in rows", "c in columns"])
-def test_epilogue(warpgroups: None, queue: Any, c: Any, out: Any) -> None:
+def test_epilogue(warpgroups, queue, c, out):
     for result in ("float16", "float32"):
         check_gemm(
             queue, (70, 72, 40), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=out, result=result,
@@ -112,13 +107,13 @@ def test_epilogue(warpgroups: None, queue: Any, c: Any, out: Any) -> None:
     ],
     ids=["apart", "slabs divided", "packed"],
 )
-def test_batches(warpgroups: None, queue: Any, config: Any, sizes: Any, steps: str) -> None:
+def test_batches(warpgroups, queue, config, sizes, steps):
     b = STRIDED if "backwards" in steps else ROW_ALIGNED
     check_batch(queue, 3, sizes, "float16", a=ROW_ALIGNED, b=b, out=ROW_ALIGNED, c=ROW, beta=0.5,
                 steps=steps, config=config)  # fmt: skip
 
 
-def test_few_tiles_of_parts_are_shared(queue: Any) -> None:
+def test_few_tiles_of_parts_are_shared(queue):
     with warpgroups_of(queue, compute_units=12):
         check_gemm(
             queue, (64, 128, 300), "float32", out=ROW_ALIGNED, precision="BF16_BF16_F32_X3",
@@ -130,7 +125,7 @@ def test_few_tiles_of_parts_are_shared(queue: Any) -> None:
 
 
 @pytest.mark.parametrize("batch", [None, 3])
-def test_no_map_is_written(batch: int | None) -> None:
+def test_no_map_is_written(batch):
     product = product_of(Inquiry(128, 1024, 1024, "float16", reads_c=True, batch=batch))
     for config, maps in ((CONFIG, True), (LANES, False)):
         schedule = make_schedule(product, config, typical_traits("sm_90"))
@@ -141,7 +136,7 @@ def test_no_map_is_written(batch: int | None) -> None:
         assert ("cp.async.cg" in launch.source.text) != maps
 
 
-def test_lanes_load_pieces() -> None:
+def test_lanes_load_pieces():
     problem = product_of(Inquiry(128, 128, 128, "float16")).problem
     assert load_bytes(problem, CONFIG) == {}
     assert load_bytes(problem, LANES) == {"A from global memory": 16, "B from global memory": 16}

@@ -1,10 +1,7 @@
 """Products by warpgroup units: boxes, barriers, layouts and edges, with the hardware emulated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -38,21 +35,21 @@ from tests.support.unit_configs import WGMMA_PRECISIONS as PRECISIONS
 @pytest.mark.parametrize("config", [CONFIG, NARROW, replace(CONFIG, NWG=96)], ids=str)
 @pytest.mark.parametrize("b", ALIGNED, ids=["row", "column"])
 @pytest.mark.parametrize("a", ALIGNED, ids=["row", "column"])
-def test_layouts(warpgroups: None, queue: Any, a: Any, b: Any, config: WgmmaConfig) -> None:
+def test_layouts(warpgroups, queue, a, b, config):
     check_gemm(queue, (100, 90, 70), "float16", a=a, b=b, out=ROW_ALIGNED, config=config)
 
 
 @pytest.mark.parametrize(
     ("a", "b"), [(ROW, COLUMN), (STRIDED, ROW_ALIGNED), (COLUMN_ALIGNED, STRIDED)]
 )
-def test_what_no_map_describes_is_packed(warpgroups: None, queue: Any, a: Any, b: Any) -> None:
+def test_what_no_map_describes_is_packed(warpgroups, queue, a, b):
     check_gemm(queue, (70, 66, 75), "float16", a=a, b=b, out=ROW_ALIGNED, config=CONFIG)
 
 
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1), (64, 64, 64), (65, 8, 200), (200, 130, 33), (3, 70, 0)], ids=str
 )
-def test_sizes(warpgroups: None, queue: Any, sizes: Any) -> None:
+def test_sizes(warpgroups, queue, sizes):
     for config in (CONFIG, NARROW):
         check_gemm(queue, sizes, "float16", out=ROW_ALIGNED, config=config)
         if 0 in sizes:
@@ -76,7 +73,7 @@ def test_sizes(warpgroups: None, queue: Any, sizes: Any) -> None:
     ],
     ids=str,
 )
-def test_tiles(warpgroups: None, queue: Any, config: WgmmaConfig) -> None:
+def test_tiles(warpgroups, queue, config):
     # Several tiles for a work-group, a depth that no slab divides.
     aligned = {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "out": ROW_ALIGNED}
     check_gemm(queue, (300, 264, 330), "float16", config=config, **aligned)
@@ -84,9 +81,7 @@ def test_tiles(warpgroups: None, queue: Any, config: WgmmaConfig) -> None:
 
 @pytest.mark.parametrize("config", [CONFIG, NARROW], ids=str)
 @pytest.mark.parametrize(("dtype", "precision"), CASES)
-def test_precisions(
-    warpgroups: None, queue: Any, dtype: str, precision: str, config: WgmmaConfig
-) -> None:
+def test_precisions(warpgroups, queue, dtype, precision, config):
     promote = 0 if dtype == "int8" else 2
     check_gemm(
         queue, (70, 72, 150), dtype, a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED,
@@ -95,7 +90,7 @@ def test_precisions(
 
 
 @pytest.mark.parametrize("depth", [64, 1000])
-def test_few_tiles_are_shared(queue: Any, depth: int) -> None:
+def test_few_tiles_are_shared(queue, depth):
     # 2 tiles among 10 groups and more, in two steps of joining for the deeper one; k = 64 has a
     # slab for each tile.
     with warpgroups_of(queue, compute_units=12):
@@ -106,7 +101,7 @@ def test_few_tiles_are_shared(queue: Any, depth: int) -> None:
             )  # fmt: skip
 
 
-def test_parts_of_splits_are_shared(warpgroups: None, queue: Any) -> None:
+def test_parts_of_splits_are_shared(warpgroups, queue):
     check_gemm(
         queue, (100, 72, 150), "float32", out=ROW_ALIGNED, precision="BF16_BF16_F32_X3",
         config=replace(CONFIG, FILL=1),
@@ -114,9 +109,7 @@ def test_parts_of_splits_are_shared(warpgroups: None, queue: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_k_contiguous_operands_are_copied_as_they_lie(
-    warpgroups: None, queue: Any, dtype: str
-) -> None:
+def test_k_contiguous_operands_are_copied_as_they_lie(warpgroups, queue, dtype):
     product = product_of(Inquiry(64, 64, 64, dtype, trans_b="T", precision=PRECISIONS[dtype][0]))
     (launch,) = make_schedule(product, CONFIG, typical_traits("sm_90")).launches
     assert launch.source.target == "sm_90a"
@@ -135,9 +128,7 @@ def test_k_contiguous_operands_are_copied_as_they_lie(
         (COLUMN_ALIGNED, ROW_ALIGNED, ["pack_b"]),  # only one can
     ],
 )
-def test_float32_along_the_tile_goes_through_registers(
-    warpgroups: None, queue: Any, a: Any, b: Any, packed: list[str]
-) -> None:
+def test_float32_along_the_tile_goes_through_registers(warpgroups, queue, a, b, packed):
     trans = {"trans_a": "T" if a is COLUMN_ALIGNED else "N"}
     trans["trans_b"] = "T" if b is COLUMN_ALIGNED else "N"
     product = product_of(Inquiry(64, 64, 64, "float32", precision="TF32_TF32_F32", **trans))
@@ -151,7 +142,7 @@ def test_float32_along_the_tile_goes_through_registers(
         )  # fmt: skip
 
 
-def test_rows_that_run_backwards_or_coincide(warpgroups: None, queue: Any, rng: Any) -> None:
+def test_rows_that_run_backwards_or_coincide(warpgroups, queue, rng):
     a = rng.standard_normal((70, 64)).astype(np.float16)
     b = rng.standard_normal((64, 64)).astype(np.float16)
     device_a, device_b = (cl_array.to_device(queue, x) for x in (a, b))
@@ -167,15 +158,13 @@ def test_rows_that_run_backwards_or_coincide(warpgroups: None, queue: Any, rng: 
     assert_close(out.get()[::-1], expected_gemm(a, b))
 
 
-def test_a_single_row_may_be_any_distance_from_none(warpgroups: None, queue: Any) -> None:
+def test_a_single_row_may_be_any_distance_from_none(warpgroups, queue):
     check_gemm(queue, (1, 70, 40), "float16", out=STRIDED, config=CONFIG)
     check_gemm(queue, (1, 70, 40), "float16", out=ROW_ALIGNED, config=CONFIG)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS["float32"])
-def test_infinities_and_nan_stay_what_they_are(
-    warpgroups: None, queue: Any, rng: Any, precision: str
-) -> None:
+def test_infinities_and_nan_stay_what_they_are(warpgroups, queue, rng, precision):
     a = rng.standard_normal((64, 48)).astype(np.float32)
     b = rng.standard_normal((48, 64)).astype(np.float32)
     a[3, 5], a[9, 7], b[11, 20], b[13, 30] = np.inf, np.nan, -np.inf, np.nan
@@ -192,7 +181,7 @@ def test_infinities_and_nan_stay_what_they_are(
     assert np.isfinite(result[np.isfinite(exact)]).all()
 
 
-def test_a_constant_operand_is_read_as_it_was_packed(warpgroups: None, queue: Any) -> None:
+def test_a_constant_operand_is_read_as_it_was_packed(warpgroups, queue):
     for packed in (
         PackedLayout("gpu", depth_block=16, width=32),
         PackedLayout("gpu", depth_block=16, width=1, along_k=True),
@@ -204,7 +193,7 @@ def test_a_constant_operand_is_read_as_it_was_packed(warpgroups: None, queue: An
             )  # fmt: skip
 
 
-def test_constant_operands_of_units_run_along_k(warpgroups: None, queue: Any) -> None:
+def test_constant_operands_of_units_run_along_k(warpgroups, queue):
     for dtype, precision in [("int8", None), ("float32", "TF32_TF32_F32")]:
         check_gemm(
             queue, (33, 35, 37), dtype, a=ROW_ALIGNED, out=ROW_ALIGNED, precision=precision,
@@ -215,7 +204,7 @@ def test_constant_operands_of_units_run_along_k(warpgroups: None, queue: Any) ->
 # ------------------------------------------------------------------------------ without a device
 
 
-def test_other_devices_refuse_the_family() -> None:
+def test_other_devices_refuse_the_family():
     traits = typical_traits("sm_90")
     refused = replace(traits, wgmma=False, wgmma_refusal="the driver said no")
     for device, reason in ((typical_traits("sm_80"), "has none"), (refused, "said no")):
@@ -227,7 +216,7 @@ def test_other_devices_refuse_the_family() -> None:
 
 
 @pytest.mark.parametrize("columns", [32, 64, 96, 128, 192, 256])
-def test_local_memory_has_room_for_results_in_any_order(columns: int) -> None:
+def test_local_memory_has_room_for_results_in_any_order(columns):
     config = WgmmaConfig(MWG=128, NWG=columns)
     slabs = local_bytes(config, 4) - staging_of(config, 4).bytes
     for result_bytes, order in ((2, "row"), (4, "row"), (4, "column")):
@@ -236,7 +225,7 @@ def test_local_memory_has_room_for_results_in_any_order(columns: int) -> None:
         assert staged.chunks * staged.chunk_pieces * PIECE_COLUMNS == columns
 
 
-def test_a_driver_that_refuses_leaves_the_product_to_mma_sync() -> None:
+def test_a_driver_that_refuses_leaves_the_product_to_mma_sync():
     mma = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
     records = tuple(
         Record((size, size, size), config)
@@ -268,12 +257,12 @@ def test_a_driver_that_refuses_leaves_the_product_to_mma_sync() -> None:
     ],
     ids=["maps in turn", "slabs divided", "packed", "narrow"],
 )
-def test_batches(warpgroups: None, queue: Any, config: Any, sizes: Any, steps: str) -> None:
+def test_batches(warpgroups, queue, config, sizes, steps):
     b = STRIDED if "backwards" in steps else ROW_ALIGNED
     check_batch(queue, 9 if config is CONFIG else 3, sizes, "float16", a=ROW_ALIGNED, b=b,
                 out=ROW_ALIGNED, c=ROW, beta=0.5, steps=steps, config=config)  # fmt: skip
 
 
-def test_batch_of_parts(warpgroups: None, queue: Any) -> None:
+def test_batch_of_parts(warpgroups, queue):
     check_batch(queue, 3, (65, 40, 40), precision="BF16_BF16_F32_X3", out=ROW_ALIGNED,
                 config=CONFIG)  # fmt: skip
