@@ -6,7 +6,6 @@ import io
 import re
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -35,9 +34,9 @@ from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, DatabaseFile, read_file
+from pyclgemm.selection.database import Database, read_file
 from pyclgemm.selection.overrides import Inquiry, product_of
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.records import Entry, Record
 from pyclgemm.selection.select import select
 from pyclgemm.tuning import report as tuning_report
 from pyclgemm.tuning.process import Outcome, Trial
@@ -46,6 +45,7 @@ from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
 from pyclgemm.tuning.worker import TrialBench
 from tests.support.checks import check_gemm
+from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm
 
@@ -63,10 +63,7 @@ def database() -> Database:
     """A record of matrix units in each precision, and of nothing else."""
     record = (Record((64, 64, 64), CONFIG),)
     entries = [Entry(*types, record) for types in (HALF, FAST)]
-    file = DatabaseFile.make(
-        Path("mine"), Match("vendor", "gpu", "nvidia"), Source("measured", "a test"), entries
-    )
-    return Database(((file,),))
+    return a_database(file_of(entries, NVIDIA, kind="measured"))
 
 
 #: Modules that look a device or a database up for themselves: to choose, and to time.
@@ -321,7 +318,7 @@ def test_what_was_tuned_is_saved_and_chosen(tmp_path, dtype, precision):
     name = resolve_precision(precision, dtype).name
     result = TuningResult(H100, dtype, name, (standing,))
     path = save_result(result, Database(()), tmp_path / "nvidia.json")
-    choice = select(standing.problem, H100, Database(((read_file(path),),)))
+    choice = select(standing.problem, H100, a_database(read_file(path)))
     assert (choice.path, choice.config) == ("matrix", config)
 
 

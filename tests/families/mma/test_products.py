@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,13 @@ from pyclgemm.families.validity import violations
 from pyclgemm.problem.precision import parts_of, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, DatabaseFile
 from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
 from tests.support.batch_checks import check_batch
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.databases import NVIDIA, a_database, made_file
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.unit_configs import ALIGNED
 from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
@@ -243,10 +242,7 @@ def test_results_that_slabs_leave_no_room_for_are_stored_directly():
 def database_of(*configs: Any, dtype: str = "float32", precision: str = "TF32_TF32_F32") -> Any:
     """A database with a record for each configuration, at growing sizes."""
     records = [Record((64 << i, 64, 64), config) for i, config in enumerate(configs)]
-    entry = Entry(dtype, precision, tuple(records))
-    match = Match("vendor", "gpu", "nvidia")
-    file = DatabaseFile.make(Path("mine"), match, Source("measured", "a test"), [entry])
-    return Database(((file,),))
+    return a_database(made_file(records, NVIDIA, kind="measured", types=(dtype, precision)))
 
 
 @pytest.mark.parametrize("sizes", [(64, 64, 64), (64, 64, 0), (1, 1, 1)])

@@ -1,7 +1,6 @@
 """Products by warpgroup units: boxes, barriers, layouts and edges, with the hardware emulated."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -17,12 +16,13 @@ from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.families.wgmma.results import PIECE_COLUMNS, staging_of
 from pyclgemm.problem.problem import PackedLayout
-from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.database import Database
 from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
 from tests.support.batch_checks import check_batch
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.databases import FLOAT16, SM_90, a_database, made_file
 from tests.support.emulation.wgmma import warpgroups_of
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.unit_configs import ALIGNED
@@ -227,18 +227,14 @@ def test_local_memory_has_room_for_results_in_any_order(columns):
 
 def test_a_driver_that_refuses_leaves_the_product_to_mma_sync():
     mma = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
-    records = tuple(
-        Record((size, size, size), config)
-        for config, size in [(CONFIG, 1024), (replace(CONFIG, STAGES=3), 2048), (mma, 512)]
-    )
-    entry = Entry("float16", "F16_F16_F32", records)
-    match = Match("architecture", "gpu", "nvidia", architecture="sm_90")
-    file = DatabaseFile.make(Path("a test"), match, Source("measured", "a test"), [entry])
+    configs = {1024: CONFIG, 2048: replace(CONFIG, STAGES=3), 512: mma}
+    records = [Record((size, size, size), config) for size, config in configs.items()]
+    file = made_file(records, SM_90, kind="measured", types=FLOAT16)
     problem = product_of(Inquiry(1024, 1024, 1024, "float16")).problem
     traits = typical_traits("sm_90")
-    assert select(problem, traits, Database(((file,),))).config == CONFIG
+    assert select(problem, traits, a_database(file)).config == CONFIG
     refused = replace(traits, wgmma=False, wgmma_refusal="the driver said no")
-    choice = select(problem, refused, Database(((file,),)))
+    choice = select(problem, refused, a_database(file))
     assert choice.config == mma
     assert (
         "wgmma for 1024x1024x1024 and 1 more (the device must have warpgroup units: "
