@@ -75,7 +75,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full",
         action="store_true",
-        help="run every case of the sweeps, not as few as have each value of each parameter",
+        help="run every case of every test on every CPU runtime that the markers leave, and more "
+        "random examples",
     )
     parser.addoption(
         "--every-runtime",
@@ -102,8 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "any_runtime: what the test may find lies in the source that is generated, which is "
         "the same for all CPU runtimes: the first runs every case, each other one a sample",
         "first_runtime: as any_runtime, but the other CPU runtimes run none of its cases",
-        "sweep: of the test's cases on a device, a run without --full takes as few as have each "
-        "value of each parameter; sweep(n) takes n cases",
+        "few_cases(n): a run without --full takes at most n of the test's cases, on each device",
     ):
         config.addinivalue_line("markers", marker)
     is_ci = bool(os.environ.get("CI"))
@@ -146,14 +146,17 @@ _SAMPLE = 6
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
-    """Leave out what a second CPU runtime would only compile again, and most cases of sweeps."""
+    """Leave out what a second CPU runtime would only compile again; without --full, also more.
+
+    A run without --full takes of each test on a device as few cases as have every value of each
+    parameter, and of each test on another CPU runtime than the first a single case.
+    """
     usable = [one.found for one in config.stash[_OFFERED] if not one.left_out]
     cpus = [one.device for one in usable if one.traits and one.traits.type == "cpu"]
-    spare: set[pytest.Function] = set()
+    others = [] if config.getoption("--every-runtime") else cpus[1:]
+    spare = _spare(items, others)
     if not config.getoption("--full"):
-        spare |= _spare_of_sweeps(items)
-    if not config.getoption("--every-runtime"):
-        spare |= _spare([item for item in items if item not in spare], cpus[1:])
+        spare |= _spare_of_short_runs([item for item in items if item not in spare], others)
     if spare:
         config.hook.pytest_deselected(items=[item for item in items if item in spare])
         items[:] = [item for item in items if item not in spare]
@@ -169,27 +172,24 @@ def _shuffled(cases: list[pytest.Function]) -> list[pytest.Function]:
     return sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
 
 
-def _spare_of_sweeps(items: list[pytest.Function]) -> set[pytest.Function]:
-    """The cases of sweeps beyond those that a short run takes."""
-    sweeps: dict[Any, list[pytest.Function]] = {}
+def _spare_of_short_runs(items: list[pytest.Function], others: list[Any]) -> set[pytest.Function]:
+    """The cases that a run without --full leaves out."""
+    tests: dict[Any, list[pytest.Function]] = {}
     for item in items:
-        if item.get_closest_marker("sweep"):
-            key = (item.path, item.originalname, str(_parameters(item).get("device")))
-            sweeps.setdefault(key, []).append(item)
+        device = _parameters(item).get("device")
+        if device is not None or item.get_closest_marker("few_cases"):
+            tests.setdefault((item.path, item.originalname, device), []).append(item)
     spare: set[pytest.Function] = set()
-    for cases in sweeps.values():
-        marker = cases[0].get_closest_marker("sweep")
-        taken = _shuffled(cases)[: marker.args[0]] if marker.args else _covering(cases)
-        spare.update(set(cases) - set(taken))
+    for (_, _, device), cases in tests.items():
+        marker = cases[0].get_closest_marker("few_cases")
+        most = 1 if device in others else marker.args[0] if marker else len(cases)
+        spare.update(set(cases) - set(_covering(cases)[:most]))
     return spare
 
 
 def _covering(cases: list[pytest.Function]) -> list[pytest.Function]:
-    """Few cases in which each value of each parameter occurs."""
-    values = {
-        case: {(name, repr(value)) for name, value in _parameters(case).items()}
-        for case in _shuffled(cases)
-    }
+    """Few cases in which each value of each parameter occurs, those with most new ones first."""
+    values = {case: set(case.callspec.indices.items()) for case in _shuffled(cases)}
     missing = set().union(*values.values())
     taken = []
     while missing:
