@@ -124,6 +124,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_products(case):
     check(case)

@@ -50,6 +50,7 @@ def test_sizes(warpgroups, queue, sizes):
     check_gemm(queue, sizes, "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, config=LANES)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "config",
     [
