@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyclgemm.analysis.occupancy import estimate_occupancy
+from pyclgemm.codegen.config import COPY_BYTES
+from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.families.mma.codegen import fragment_load, work_items
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.mma.slab import COPY_BYTES, as_copied, matrix_slabs, packed_operands
-from pyclgemm.families.mma.tables import required_unit
+from pyclgemm.families.mma.slab import as_copied, matrix_slabs, packed_operands
 from pyclgemm.problem.problem import GemmProblem
 
 #: Registers of a lane for addresses, positions and what the compiler keeps besides.

@@ -45,10 +45,10 @@ from benchmarks.amd_plan import Plan, plan_of
 from benchmarks.output import RESULTS
 from pyclgemm.cli.product import parameters_option, parse_shape
 from pyclgemm.codegen.config import Config
+from pyclgemm.codegen.matrix_units import matrix_unit, sub_group_lanes
 from pyclgemm.device.traits import DeviceTraits, typical_traits
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.mma.tables import matrix_unit, sub_group_lanes
 from pyclgemm.host.files import write_whole
 from pyclgemm.problem.precision import DTYPES, PRECISIONS
 from pyclgemm.problem.product import Product

@@ -42,7 +42,7 @@ from benchmarks.session import Factory, Session
 from pyclgemm.device.discovery import choose_device
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import PyclgemmError
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import violations
 from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.filled_queue import QueueBlocker
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from benchmarks.ladder_gpu import first_steps
 from benchmarks.ladder_step import Step
 from pyclgemm.device.traits import DeviceTraits
-from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
 
 #: Blocks that no cache close to a core holds.
 _DEEP, _LONG = 1024, 4096

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from benchmarks.ladder_step import Step
 from pyclgemm.device.traits import DeviceTraits, has_async_copy
+from pyclgemm.families.registry import violations
 from pyclgemm.families.tiled.config import XgemmConfig
-from pyclgemm.families.validity import violations
 
 _DTYPE = "float32"
 

@@ -36,7 +36,7 @@ def changed_parameters(before: Step, step: Step) -> dict[str, tuple[int, int]]:
     Examples
     --------
     >>> from dataclasses import replace
-    >>> from pyclgemm.families.cpu import CpuConfig
+    >>> from pyclgemm import CpuConfig
     >>> first = Step("1", "", "", "", CpuConfig(MR=6, NR=64, KC=512, VW=16))
     >>> changed_parameters(first, replace(first, config=replace(first.config, KC=128)))
     {'KC': (512, 128)}

@@ -6,7 +6,7 @@ from benchmarks.ladder_cpu import cpu_steps
 from benchmarks.ladder_gpu import gpu_steps
 from benchmarks.ladder_step import Step
 from pyclgemm.device.traits import DeviceTraits
-from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.overrides import Inquiry, choose, product_of
 from pyclgemm.selection.select import Choice

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..codegen.config import Config
-from ..families.gemv import GEMV_FAMILIES
-from ..families.mma.config import MatrixConfig
+from ..families.registry import family_of
+from ..families.traffic import Traffic
 from .ceilings import Ceilings
 from .occupancy import Occupancy
-from .traffic import Traffic, Utilisation
+from .utilisation import Utilisation
 
 #: Below this part of the time, the largest bound does not explain it.
 _EXPLAINS = 0.5
@@ -156,16 +156,8 @@ def _memory_advice(name: str, traffic: Traffic, config: Config) -> str:
             "a larger tile of the work-group (MWG, NWG) reads less, and GROUP_M keeps what "
             "neighbours share in the cache"
         )
-    if name == "local memory" and isinstance(config, MatrixConfig):
-        return (
-            "a larger tile of the sub-group (MWG / SUBGROUPS_M, NWG / SUBGROUPS_N), which reads "
-            "each element of it once"
-        )
     if name == "local memory":
-        return (
-            "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
-            "(LANES_M, LANES_N), wider vectors (VWM, VWN)"
-        )
+        return family_of(config).advice.local_memory
     if traffic.packing >= traffic.least:
         return (
             "packing moves more than the product itself: `pack` for a constant operand, or a "
@@ -196,11 +188,9 @@ def _arithmetic_advice(utilisation: Utilisation, config: Config) -> str:
 
 def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, config: Config) -> str:
     share = occupancy.share
-    if config.family == "cpu":
-        return (
-            "packing and the wake-up of cores weigh: a constant operand packed ahead (`pack`), "
-            "several products in one; else the tile and the block (MR, NR, KC)"
-        )
+    family = family_of(config)
+    if family.on_cpu:
+        return family.advice.latency
     if utilisation.groups < utilisation.units and utilisation.balance < _FULL:
         return (
             f"only {utilisation.groups} work-groups for {utilisation.units} compute units: "
@@ -212,20 +202,13 @@ def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, config: Conf
             f"{occupancy.sub_groups} of {occupancy.most_sub_groups} sub-groups are resident, "
             f"limited by {occupancy.limit}: a smaller tile or shallower slab{staged}"
         )
-    if config.family in GEMV_FAMILIES:
-        return "more loads on their way at a time: KWI, wider vectors (VW)"
-    if isinstance(config, MatrixConfig):
-        return (
-            "more independent work at a time: STAGES, a deeper slab (KWG), a larger tile of the "
-            "sub-group, or fewer sub-groups to wait for at each slab"
-        )
-    return "more independent work at a time: STAGES, a larger tile of the work-item, KWI"
+    return family.advice.latency
 
 
 def _balance_advice(config: Config, fitting: str) -> str:
     """What gives every compute unit as much to do; `fitting` is what tiles could do."""
-    if config.family in GEMV_FAMILIES:
-        return "fewer columns or rows of a work-group (LANES_N or VW, MR)"
+    if balance := family_of(config).advice.balance:
+        return balance
     if not _has(config, "FILL"):
         return fitting
     if config.as_dict()["FILL"]:

@@ -25,14 +25,12 @@ from pathlib import Path
 import numpy as np
 import pyopencl as cl
 
+from ..codegen.matrix_unit import MatrixUnit
+from ..codegen.matrix_units import matrix_unit
 from ..codegen.source import KernelSource
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import FileError
-from ..families.gemv import GemvUnitConfig
-from ..families.mma.config import MatrixConfig
-from ..families.mma.tables import matrix_unit
-from ..families.mma.unit import MatrixUnit
-from ..families.registry import UNIT_FAMILIES
+from ..families.registry import FAMILIES
 from ..families.wgmma.unit import WgmmaUnit, wgmma_unit
 from ..host.files import Purpose, write_whole
 from ..host.json_text import read_json
@@ -72,9 +70,6 @@ _UNIT_PRECISIONS = (
     ("F64_F64_F64", "float64"), ("I8_I8_I32", "int8"),
 )  # fmt: skip
 
-#: Families that multiply by the instruction of another.
-_SAME_UNIT = {GemvUnitConfig.family: MatrixConfig.family}
-
 
 @dataclass(frozen=True)
 class Ceilings:
@@ -100,7 +95,7 @@ class Ceilings:
     date : str
         Of the measurement, ISO 8601.
     units : mapping of str to float
-        GFLOPS of matrix units, by kernel family and what they multiply (`unit_name`); parts of
+        GFLOPS of matrix units, by unit and what they multiply (`unit_name`); parts of
         a split element count as elements. Only units that the device has: "matrix" from
         registers, "wgmma" out of local memory, as its kernels use it.
     """
@@ -133,12 +128,13 @@ class Ceilings:
         >>> ceilings.peak("direct", resolve_precision(None, "float32"))
         Peak(gflops=60000.0, name='float32')
         """
-        unit = self.units.get(unit_name(family, precision.multiplied or ""))
+        asked = FAMILIES[family]
+        unit = self.units.get(unit_name(asked.unit_ceiling, precision.multiplied or ""))
         if unit is not None:
             terms = f", {precision.terms} products each" if precision.terms > 1 else ""
             name = f"{precision.multiplied} by matrix units{terms}"
             return Peak(unit / precision.terms, name)
-        plain = None if family in UNIT_FAMILIES else self.arithmetic.get(precision.arithmetic)
+        plain = None if asked.uses_units else self.arithmetic.get(precision.arithmetic)
         return None if plain is None else Peak(plain, precision.arithmetic)
 
 
@@ -158,9 +154,9 @@ class Peak:
     name: str
 
 
-def unit_name(family: str, multiplied: str) -> str:
-    """The key of a ceiling in `Ceilings.units`: one for the families that use an instruction."""
-    return f"{_SAME_UNIT.get(family, family)} {multiplied}"
+def unit_name(unit: str, multiplied: str) -> str:
+    """The key of a ceiling in `Ceilings.units`: a unit, and what it multiplies."""
+    return f"{unit} {multiplied}"
 
 
 def measure_ceilings(

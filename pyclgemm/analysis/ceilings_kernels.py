@@ -11,11 +11,11 @@ import pyopencl as cl
 
 from ..codegen.element import ElementType
 from ..codegen.kernel import fma_is_fast
+from ..codegen.matrix_unit import MatrixUnit
 from ..codegen.source import KernelSource, render
 from ..device.ptx import MARK
 from ..device.traits import DeviceTraits
 from ..families.mma.codegen import FragmentLoad
-from ..families.mma.unit import MatrixUnit
 from ..families.wgmma.codegen import TARGET
 from ..families.wgmma.slab import descriptor
 from ..families.wgmma.unit import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit

@@ -13,10 +13,8 @@ from ..codegen.launch import Launch, Schedule
 from ..codegen.stream_k import Share
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
-from ..families.mma.config import MatrixConfig
-from ..families.mma.constraints import local_bytes as matrix_local_bytes
-from ..families.schedule import make_schedule, oriented
-from ..families.tiled.constraints import local_bytes
+from ..families.registry import family_of, make_schedule, oriented
+from ..families.traffic import Traffic
 from ..measure.operands import OperandPool
 from ..measure.timing import Work, sample
 from ..problem.product import Product
@@ -26,7 +24,7 @@ from ..selection.select import Choice
 from .bottleneck import Bound, Verdict, bounds_of, judge
 from .ceilings import Ceilings, ceilings_of
 from .occupancy import KernelResources, Occupancy, estimate_occupancy, limits_of, resources_of
-from .traffic import Traffic, Utilisation, load_bytes, traffic_of, utilise
+from .utilisation import Utilisation, utilise
 
 #: Seconds of a burst, and pauses after it in bursts: processors throttle sooner than GPUs.
 _BURST_SECONDS = 0.01
@@ -137,12 +135,9 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     main = launches[-1]
     resources = resources_of(queue.context, device, main.source)
     work_items = math.prod(main.source.local_size)
-    held = resources.local_bytes
-    if tiles := getattr(config, "tiles", None):
-        # Not every driver answers the query.
-        held = max(held, local_bytes(tiles, problem.dtype))
-    if isinstance(config, MatrixConfig):
-        held = max(held, matrix_local_bytes(config, problem.dtype))
+    family = family_of(config)
+    # Not every driver answers the query.
+    held = max(resources.local_bytes, family.local_bytes(config, problem.dtype))
     occupancy = estimate_occupancy(traits, work_items, held, resources.registers)
     limits = limits_of(traits)
     sub_group = limits.sub_group if limits else _SUB_GROUP
@@ -158,8 +153,8 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
         utilisation=utilise(
             problem, config, math.prod(main.groups), traits.compute_units, occupancy.groups
         ),
-        traffic=traffic_of(problem, config, sub_group, _share_of(main), packed),
-        loads=load_bytes(problem, config, packed),
+        traffic=family.traffic(problem, config, sub_group, _share_of(main), packed),
+        loads=family.load_bytes(problem, config, packed),
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyopencl as cl
 
 from ..codegen.launch import Launch, Schedule
-from ..codegen.pack import PackedForm, generate_pack_panels, pack_launch
+from ..codegen.pack import PackedForm, pack_launch
 from ..device.traits import traits_of
-from ..families.cpu import CpuConfig
+from ..families.cpu.codegen import CpuConfig, generate_pack_panels
 from ..problem.matrix import Matrix, matrix_of, parse_transposition
 from ..problem.precision import is_complex, resolve_precision
 from ..problem.problem import GemmProblem, MatrixLayout, PackedLayout
@@ -90,7 +90,7 @@ def pack(
         0, matrix.columns, matrix.rows, dtype, algorithm,
         MatrixLayout("row"), matrix.layout, MatrixLayout("row"), result_dtype=dtype,
     )  # fmt: skip
-    if layout.family == "cpu":
+    if layout.form == "panels":
         launch = _panel_launch(problem, matrix, layout)
     else:
         rows, columns = packed.padded_shape

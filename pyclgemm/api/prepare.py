@@ -9,10 +9,10 @@ from typing import Any
 import pyopencl as cl
 
 from ..codegen.config import Config
+from ..codegen.matrix_units import matrix_unit, required_unit
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
-from ..families.mma.tables import matrix_unit, required_unit
-from ..families.schedule import make_schedule, oriented
+from ..families.registry import make_schedule, oriented
 from ..problem.matrix import (
     Matrix,
     Transposition,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from ..device.traits import DeviceTraits
 from ..errors import shown
+from ..problem.precision import is_complex
 from .element import stored_bytes
 
 
@@ -27,9 +28,6 @@ class Config:
 
 # --------------------------------------------------------------------------------------
 
-#: The families that share a tiling.
-GPU = ("indirect", "direct")
-
 #: Bytes of an element in local memory; narrow ones may be staged as what they are computed with.
 STAGED_BYTES = {
     "int8": 4, "float16": 4, "bfloat16": 4, "float32": 4, "float64": 8, "complex64": 8,
@@ -40,6 +38,9 @@ STAGED_BYTES = {
 #: Guide, "Compute Capabilities").
 MOST_REGISTERS = 255
 ALL_REGISTERS = 64 * 1024
+
+#: Bytes of the vectors in which slabs are copied: as wide as any device loads at once.
+COPY_BYTES = 16
 
 #: Bytes that NVIDIA's cp.async copies at once, and its loads.
 COPIED_BYTES = (4, 8, 16)
@@ -58,19 +59,17 @@ def is_staged_as_stored(dtype: str) -> bool:
 
 @dataclass(frozen=True)
 class Constraint:
-    """One condition, the families that it binds, and how to state both of its sides."""
+    """One condition, and how to state both of its sides."""
 
     rule: str
-    families: tuple[str, ...]
     holds: Callable[[Any, str, DeviceTraits | None], bool]
     values: Callable[[Any, str, DeviceTraits | None], str]
 
 
-def multiple(whole: str, part: str, families: tuple[str, ...]) -> Constraint:
+def multiple(whole: str, part: str) -> Constraint:
     """A parameter that another one divides."""
     return Constraint(
         f"{whole} must be a multiple of {part}",
-        families,
         lambda config, dtype, traits: getattr(config, whole) % getattr(config, part) == 0,
         lambda config, dtype, traits: (
             f"{whole} is {getattr(config, whole)}, {part} is {getattr(config, part)}"
@@ -78,25 +77,19 @@ def multiple(whole: str, part: str, families: tuple[str, ...]) -> Constraint:
     )
 
 
-def at_most(
-    what: str, most: int, families: tuple[str, ...], count: Callable[[Any], int]
-) -> Constraint:
+def at_most(what: str, most: int, count: Callable[[Any], int]) -> Constraint:
     """A product of parameters that unrolled code, or memory, grows with."""
     return Constraint(
         f"{what} must not be more than {most}",
-        families,
         lambda config, dtype, traits: count(config) <= most,
         lambda config, dtype, traits: f"they are {count(config)}",
     )
 
 
-def within_work_group(
-    families: tuple[str, ...], work_items: Callable[[Any, DeviceTraits | None], int]
-) -> Constraint:
+def within_work_group(work_items: Callable[[Any, DeviceTraits | None], int]) -> Constraint:
     """The device's limit of work-items in a group."""
     return Constraint(
         "a work-group must not exceed the device's limit",
-        families,
         lambda config, dtype, traits: (
             traits is None or work_items(config, traits) <= traits.max_work_group_size
         ),
@@ -107,13 +100,10 @@ def within_work_group(
     )
 
 
-def within_local_memory(
-    what: str, families: tuple[str, ...], local_bytes: Callable[[Any, str], int]
-) -> Constraint:
+def within_local_memory(what: str, local_bytes: Callable[[Any, str], int]) -> Constraint:
     """The device's local memory, in which `what` of a work-group must find place."""
     return Constraint(
         f"{what} must fit the device's local memory",
-        families,
         lambda config, dtype, traits: (
             traits is None or local_bytes(config, dtype) <= traits.local_memory_bytes
         ),
@@ -122,3 +112,18 @@ def within_local_memory(
             f"{traits.local_memory_bytes if traits else '-'}"
         ),
     )
+
+
+#: Of families whose kernels split a tile's k loop among work-groups.
+FENCED_FILL = Constraint(
+    "dividing a tile's slabs among work-groups needs a memory fence between them",
+    lambda c, dtype, traits: not c.FILL or traits is None or traits.fence_options is not None,
+    lambda c, dtype, traits: f"FILL is {c.FILL}, the compiler has no such fence",
+)
+
+#: Of families whose vectors hold whole complex elements in `VW`.
+COMPLEX_VECTORS = Constraint(
+    "a vector of a complex type must fit OpenCL's 16 components",
+    lambda c, dtype, traits: not is_complex(dtype) or c.VW <= 8,
+    lambda c, dtype, traits: f"{dtype} with vector width {c.VW}",
+)

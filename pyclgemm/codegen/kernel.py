@@ -179,7 +179,7 @@ def _arguments(
         arguments.append(Argument("batch", position_type))
     matrix = functools.partial(matrix_arguments, batched=problem.batch is not None)
     arguments += matrix("a", problem.a, operand_kind, element.stored)
-    if problem.packed and problem.packed.family == "cpu":
+    if problem.packed and problem.packed.form == "panels":
         arguments += [Argument("b", "input", "element"), Argument("b_offset", "long")]
     else:
         arguments += matrix("b", problem.b, operand_kind, element.stored)

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..device.traits import DeviceTraits
-from ..families.cpu import CpuConfig
 from ..problem.matrix import Matrix
 from ..problem.precision import PartType, real_part_name
 from ..problem.problem import GemmProblem, MatrixLayout
 from ..problem.product import Product
-from .element import ElementType, operand_type, stored_bytes
+from .config import COPY_BYTES
+from .element import ElementType, stored_bytes
 from .launch import Launch, stride_values
 from .source import (
     Argument,
     KernelSource,
     batch_argument,
     extent_type,
-    matrix_arguments,
     moved_matrices,
     render,
     stride_arguments,
@@ -166,35 +165,6 @@ def _place_in_source(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str
     return f"(long){lead} * source_{layout.order}_stride + {contiguous}", contiguous
 
 
-def generate_pack_panels(
-    layout: MatrixLayout,
-    config: CpuConfig,
-    problem: GemmProblem,
-) -> KernelSource:
-    """Write the kernel that lays a constant B out in the panels of the CPU family."""
-    arithmetic = problem.precision.arithmetic
-    element = operand_type(problem.dtype, arithmetic)
-    position_type = extent_type(problem.n, problem.k)
-    arguments = (
-        Argument("n", position_type),
-        Argument("k", position_type),
-        *matrix_arguments("b", layout, "input", element.stored),
-        Argument("packed", "output", "element"),
-    )
-    text = render(
-        "pack/panels.cl.mako",
-        name="pack_panels",
-        problem=problem,
-        layout=layout,
-        cpu=config,
-        element=element,
-        wide=element,
-        extent_type=position_type,
-        arguments=arguments,
-    )
-    return KernelSource("pack_panels", text, arguments, (1, 1))
-
-
 # --------------------------------------------------------------------------------------
 # The launches that pack operands ahead of a product, and how its kernel finds what they wrote.
 # --------------------------------------------------------------------------------------
@@ -302,3 +272,22 @@ def pack_operands(
         strides[stride] = leading_dimension
         strides[f"{name}_batch_stride"] = batch[1] if batch else 0
     return PackedOperands(tuple(launches), workspaces, moved, strides)
+
+
+def why_units_pack(name: Literal["a", "b"], problem: GemmProblem, *, in_place: bool) -> str:
+    """Why a kernel of matrix units cannot read an operand, which is not strided, where it lies.
+
+    `in_place`: it reads rows of any alignment.
+    """
+    layout = problem.a if name == "a" else problem.b
+    size = stored_bytes(problem.dtype)
+    if layout.alignment * size % COPY_BYTES and not in_place:
+        return (
+            f"its {layout.order}s are multiples of {layout.alignment * size} bytes apart; "
+            f"{COPY_BYTES} are wanted"
+        )
+    if problem.precision.terms > 1:
+        return f"its elements are split into parts of {problem.precision.multiplied}"
+    if problem.precision.multiplied == "bfloat16" != problem.dtype:
+        return "its elements are rounded to bfloat16 on the way"
+    return "k is not contiguous in it"

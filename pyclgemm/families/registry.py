@@ -1,4 +1,4 @@
-"""Kernel configurations of any family. `pyclgemm.families.validity` says which are valid."""
+"""All kernel families, and the questions that are the same for each of them."""
 
 from __future__ import annotations
 
@@ -7,35 +7,68 @@ from dataclasses import fields
 from typing import Any
 
 from ..codegen.config import Config
+from ..codegen.launch import Schedule
+from ..codegen.source import KernelSource
+from ..device.traits import DeviceTraits
 from ..errors import ConfigError, printable, shown
-from .cpu import CpuConfig
-from .gemv import GemvConfig, GemvUnitConfig
-from .mma.config import MatrixConfig
-from .small import SmallConfig, SmallCpuConfig
-from .tiled.config import XgemmConfig, XgemmDirectConfig
-from .wgmma.config import WgmmaConfig
+from ..problem.bounds import out_of_bounds
+from ..problem.problem import GemmProblem
+from ..problem.product import Product
+from .cpu.family import CpuFamily
+from .family import Family, Role
+from .gemv.family import GemvFamily, GemvUnitFamily
+from .mma.family import MatrixFamily
+from .small.family import SmallCpuFamily, SmallFamily
+from .tiled.family import DirectFamily, XgemmFamily
+from .wgmma.family import WgmmaFamily
 
-#: The configuration class of each path.
-FAMILIES: dict[str, type[Any]] = {
-    cls.family: cls
-    for cls in (
-        XgemmConfig,
-        XgemmDirectConfig,
-        GemvConfig,
-        GemvUnitConfig,
-        MatrixConfig,
-        WgmmaConfig,
-        CpuConfig,
-        SmallConfig,
-        SmallCpuConfig,
-    )  # fmt: skip
+#: The families by name, in the order of messages, of the schema, and of the tuner.
+FAMILIES: dict[str, Family[Any]] = {
+    family.name: family
+    for family in (
+        XgemmFamily(),
+        DirectFamily(),
+        GemvFamily(),
+        GemvUnitFamily(),
+        MatrixFamily(),
+        WgmmaFamily(),
+        CpuFamily(),
+        SmallFamily(),
+        SmallCpuFamily(),
+    )
 }
 
-#: The families for batches of small products, on GPUs and on CPUs.
-SMALL_FAMILIES = (SmallConfig.family, SmallCpuConfig.family)
 
-#: The families that multiply by matrix units.
-UNIT_FAMILIES = (WgmmaConfig.family, MatrixConfig.family, GemvUnitConfig.family)
+def register(family: Family[Any]) -> None:
+    """Add a family: `gemm`, the tuner, `explain` and `profile` know it from then on.
+
+    Raises
+    ------
+    ConfigError
+        If there is a family of that name.
+    """
+    if family.name in FAMILIES:
+        raise ConfigError(f"a family {family.name!r} is registered; another name is wanted")
+    FAMILIES[family.name] = family
+
+
+def family_of(config: Config) -> Family[Any]:
+    """The family of a configuration."""
+    return FAMILIES[config.family]
+
+
+def families_with(role: Role | None = None, *, on_cpu: bool = False) -> tuple[Family[Any], ...]:
+    """The families that selection takes on CPUs, or on all other devices; of one role if asked."""
+    return tuple(
+        family
+        for family in FAMILIES.values()
+        if family.on_cpu == on_cpu and role in (None, family.role)
+    )
+
+
+# --------------------------------------------------------------------------------------
+# Configurations from outside
+# --------------------------------------------------------------------------------------
 
 
 def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
@@ -54,7 +87,7 @@ def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
     """
     if not isinstance(family, str) or family not in FAMILIES:
         raise ConfigError(f"path is {shown(family)}; known paths are {', '.join(FAMILIES)}")
-    cls = FAMILIES[family]
+    cls = FAMILIES[family].config_class
     known = {field.name for field in fields(cls)}
     if unknown := sorted(str(name) for name in set(parameters) - known):
         raise ConfigError(
@@ -64,14 +97,13 @@ def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ConfigError(f"{name} is {shown(value)}; a configuration parameter is an integer")
     try:
-        config: Config = cls(**parameters)
+        return cls(**parameters)
     except TypeError as error:
         raise ConfigError(f"{cls.__name__} lacks a parameter: {error}") from None
-    return config
 
 
 def _listed(names: list[str], most: int = 5) -> str:
-    """Names of the caller's in a message: some of them, and none at full length."""
+    """Some of a caller's names, none at full length."""
     listed = ", ".join(printable(name[:60]) for name in names[:most])
     return f"{listed} and {len(names) - most} more" if len(names) > most else listed
 
@@ -84,13 +116,78 @@ def as_config(config: Config | Mapping[str, Any]) -> Config:
     ConfigError
         If `config` is neither, or names no family.
     """
-    if isinstance(config, Config):
+    if isinstance(config, Config) and config.family in FAMILIES:
         return config
     if not isinstance(config, Mapping) or "path" not in config:
+        names = (family.config_class.__name__ for family in FAMILIES.values())
         raise ConfigError(
-            f"config is {shown(config)}; one of "
-            f"{', '.join(cls.__name__ for cls in FAMILIES.values())}, or a mapping with 'path' and "
+            f"config is {shown(config)}; one of {', '.join(names)}, or a mapping with 'path' and "
             "the parameters of that family is wanted"
         )
     parameters = dict(config)
     return config_from_dict(parameters.pop("path"), parameters)
+
+
+def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -> list[str]:
+    """State every constraint that a configuration breaks; of one out of bounds, these alone.
+
+    Parameters
+    ----------
+    config : Config
+        The configuration.
+    dtype : str
+        NumPy name of the operands' element type.
+    traits : DeviceTraits, optional
+        The device; without it its limits are not checked.
+
+    Returns
+    -------
+    list of str
+        One sentence each, with the values on both sides; empty if the configuration is valid.
+
+    Examples
+    --------
+    >>> from pyclgemm import CpuConfig
+    >>> violations(CpuConfig(MR=6, NR=40, KC=512, VW=16), "float32")
+    ['NR must be a multiple of VW: NR is 40, VW is 16']
+    """
+    family = family_of(config)
+    # Nothing is computed from a value that is out of bounds.
+    return out_of_bounds(vars(config), family.bounds) or [
+        f"{constraint.rule}: {constraint.values(config, dtype, traits)}"
+        for constraint in family.constraints
+        if not constraint.holds(config, dtype, traits)
+    ]
+
+
+def check_config(config: Config, dtype: str, traits: DeviceTraits | None = None) -> None:
+    """Raise `ConfigError`, with every broken constraint, unless `config` is valid."""
+    if broken := violations(config, dtype, traits):
+        raise ConfigError(f"{type(config).__name__}({config}): " + "; ".join(broken))
+
+
+# --------------------------------------------------------------------------------------
+# From a product to launches
+# --------------------------------------------------------------------------------------
+
+
+def problem_on(problem: GemmProblem, traits: DeviceTraits) -> GemmProblem:
+    """The product as a device computes it, for which records are looked up and kept."""
+    for family in families_with(Role.ANY, on_cpu=traits.type == "cpu"):
+        problem = family.orient_problem(problem, traits)
+    return problem
+
+
+def oriented(product: Product, config: Config, traits: DeviceTraits) -> Product:
+    """Exchange rows and columns where the kernel family wants it."""
+    return family_of(config).orient(product, config, traits)
+
+
+def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Schedule:
+    """Lay out the launches of an oriented product, of which neither m nor n is zero."""
+    return family_of(config).schedule(product, config, traits)
+
+
+def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) -> KernelSource:
+    """Write the kernel that computes a product."""
+    return family_of(config).source(problem, config, traits)

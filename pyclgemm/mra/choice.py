@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..codegen.matrix_unit import MatrixUnit
+from ..codegen.matrix_units import matrix_unit, nvidia_double_unit, sub_group_lanes
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
-from ..families.mma.tables import matrix_unit, nvidia_double_unit, sub_group_lanes
-from ..families.mma.unit import MatrixUnit
 from ..problem.precision import resolve_precision
 from .tensors import FusedConfig, FusedUnitConfig, TensorLayout, local_bytes
 

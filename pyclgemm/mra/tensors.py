@@ -13,7 +13,7 @@ from typing import Any
 
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, DtypeError, ShapeError, UnsupportedError
-from ..problem.bounds import out_of_bounds
+from ..problem.bounds import VECTOR_WIDTHS, Allowed, out_of_bounds, up_to
 from ..problem.matrix import strides_and_offset
 
 #: Bytes that local memory reads and writes at a time: 32 banks of 4.
@@ -345,6 +345,25 @@ _VECTOR_BYTES = 16
 _LANES = 32
 
 
+#: The values of each parameter.
+FUSED_BOUNDS: dict[str, Allowed] = {
+    "VW": VECTOR_WIDTHS,
+    "TENSORS": up_to(1024),
+    "PARTS": up_to(1024),
+    "ITEMS": up_to(2**14),
+    "ROWS": up_to(32),
+}
+UNIT_BOUNDS: dict[str, Allowed] = {
+    "UNIT_M": (8, 16),
+    "UNIT_K": (4, 8, 16),
+    "TENSORS": up_to(1024),
+    "PARTS": up_to(1024),
+    "SUBGROUPS": up_to(64),
+    "SLICES": up_to(16),
+    "STAGES": (1, 2),
+}
+
+
 def fused_violations(
     extent: int, element_bytes: int, config: FusedConfig | FusedUnitConfig, traits: DeviceTraits
 ) -> list[str]:
@@ -376,8 +395,7 @@ def fused_violations(
     ['a work-group takes 151552 bytes of local memory, and the device has 49152']
     """
     is_unit = isinstance(config, FusedUnitConfig)
-    family = "transform3d_fused_unit" if is_unit else "transform3d_fused"
-    if wild := out_of_bounds(family, vars(config)):
+    if wild := out_of_bounds(vars(config), UNIT_BOUNDS if is_unit else FUSED_BOUNDS):
         return wild
     broken = []
     if config.TENSORS > 1 and config.PARTS > 1:

@@ -14,8 +14,8 @@ from ..api.plan import ArraySignature
 from ..api.prepare import choose, describe_product
 from ..device.traits import traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..families.schedule import make_schedule as make_gemm_schedule
-from ..families.schedule import oriented
+from ..families.registry import make_schedule as make_gemm_schedule
+from ..families.registry import oriented
 from ..problem.matrix import matrix_of
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_array

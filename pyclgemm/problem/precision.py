@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import ml_dtypes  # noqa: F401 - from here on NumPy knows the name "bfloat16"
+
 from ..errors import ArgumentError, DtypeError
 
 

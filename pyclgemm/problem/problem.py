@@ -72,8 +72,8 @@ class PackedLayout:
 
     Attributes
     ----------
-    family : str
-        The kernel family that reads it: "gpu" (row-major and padded) or "cpu" (panels).
+    form : "padded" or "panels"
+        Row-major and padded, as kernels of GPUs read it, or in panels, as those of CPUs do.
     depth_block : int
         Rows (of k) in a block; the last block is padded with zeros on the GPU.
     width : int
@@ -82,7 +82,7 @@ class PackedLayout:
         Whether k is contiguous, as matrix units like it best; else the columns are.
     """
 
-    family: Literal["gpu", "cpu"]
+    form: Literal["padded", "panels"]
     depth_block: int
     width: int
     along_k: bool = False

@@ -455,7 +455,7 @@ class PackedMatrix:
         """
         k, n = self.shape
         columns = math.ceil(n / self.layout.width) * self.layout.width
-        if self.layout.family == "cpu":
+        if self.layout.form == "panels":
             return k, columns
         return math.ceil(k / self.layout.depth_block) * self.layout.depth_block, columns
 
@@ -464,7 +464,7 @@ class PackedMatrix:
         """Bytes in memory. Panels hold what the multiply-adds read: a half converted once."""
         rows, columns = self.padded_shape
         itemsize = self.dtype.itemsize
-        if self.layout.family == "cpu":
+        if self.layout.form == "panels":
             stored, computed = map(np.dtype, (self.precision.operand, self.precision.arithmetic))
             itemsize = itemsize // stored.itemsize * computed.itemsize
         return rows * columns * itemsize

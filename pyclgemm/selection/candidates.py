@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..device.traits import DeviceTraits
 from ..errors import UnsupportedError
-from ..families.gemv import GEMV_FAMILIES, WIDEST, GemvConfig, GemvUnitConfig, register_unit
-from ..families.mma.tables import matrix_unit
-from ..families.mma.unit import fills_fragments
-from ..families.registry import FAMILIES, SMALL_FAMILIES, UNIT_FAMILIES
-from ..families.small import MOST_SMALL, SmallConfig, SmallCpuConfig, is_small_batch
+from ..families.family import MOST_SMALL, Family, Role
+from ..families.registry import families_with
 from ..problem.problem import GemmProblem
 from .database import DatabaseFile
 from .distance import octaves_to
@@ -88,19 +86,6 @@ def in_order(
 
 # --------------------------------------------------------------------------------------
 
-#: The paths that compete where they were measured against each other.
-_GPU_PATHS = tuple(family for family in FAMILIES if family not in ("cpu", *SMALL_FAMILIES))
-
-#: Those of matrix units that compute tiles of any size.
-_TILED_UNITS = tuple(family for family in UNIT_FAMILIES if family not in GEMV_FAMILIES)
-
-
-#: Rows or columns up to which kernels for few of them are taken where nothing was measured, without
-#: and with matrix units, and the least k: on an H100 others win beyond.
-_FEW = 4
-_FEW_BY_UNITS = 32
-_LEAST_DEPTH = 64
-
 #: Octaves to the record of a batch from which on those of single products, which are many, are
 #: asked: as much as an operand that is stored the other way costs where it is read in place.
 _NEAR_BATCH = 1.5
@@ -157,28 +142,30 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         If B was packed for another type of device.
     """
     m, n, k = problem.m, problem.n, problem.k
-    packed = problem.packed.family if problem.packed else None
+    packed = problem.packed.form if problem.packed else None
     if traits.type == "cpu":
-        if packed == "gpu":
+        if packed == "padded":
             raise UnsupportedError(
                 f"b was packed for a GPU, and {traits.name!r} is a CPU: pack it with its queue"
             )
-        attempts = _small_attempt(SmallCpuConfig.family, problem, hits)
-        attempts += _batch_attempt(("cpu",), problem, hits)
-        return [*attempts, Attempt(("cpu",), groups_of(hits), "a CPU takes the cpu path")]
-    if packed == "cpu":
+        paths = _names(families_with(Role.ANY, on_cpu=True))
+        attempts = _small_attempt(problem, traits, hits)
+        attempts += _batch_attempt(paths, problem, hits)
+        return [*attempts, Attempt(paths, groups_of(hits), "a CPU takes the cpu path")]
+    if packed == "panels":
         raise UnsupportedError(
             f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
         )
     if problem.precision.multiplied_by_units_alone:
         reason = f"only matrix units compute {problem.precision.name}"
-        attempts = _batch_attempt(UNIT_FAMILIES, problem, hits)
-        return [*attempts, Attempt(UNIT_FAMILIES, groups_of(hits), reason)]
+        paths = _names(family for family in families_with() if family.uses_units)
+        attempts = _batch_attempt(paths, problem, hits)
+        return [*attempts, Attempt(paths, groups_of(hits), reason)]
     if 0 in (m, n, k):
-        return _in_order("direct", hits, f"m, n, k = {m}, {n}, {k} needs no products")
+        return _in_order(Role.ANY, hits, f"m, n, k = {m}, {n}, {k} needs no products")
     # Of small products, matrix units have records where they were faster.
-    attempts = _batch_attempt(_GPU_PATHS, problem, hits)
-    attempts += _small_attempt(SmallConfig.family, problem, hits)
+    attempts = _batch_attempt(_compared_paths(), problem, hits)
+    attempts += _small_attempt(problem, traits, hits)
     if hits and compares_paths(*hits[0]):
         compared = groups_of(hits)[0]
         hits = hits[len(compared) :]
@@ -188,22 +175,31 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
         attempts.append(units)
     threshold = next((entry.indirect_from for _, entry in hits if entry.indirect_from), None)
     if threshold is None:
-        attempts += _in_order("direct", hits, "no threshold of the indirect path is known")
+        attempts += _in_order(Role.ANY, hits, "no threshold of the indirect path is known")
     else:
-        first = "indirect" if threshold.reached(m, n, k) else "direct"
+        first = Role.LARGE if threshold.reached(m, n, k) else Role.ANY
         attempts += _in_order(first, hits, _compare(threshold, m, n, k))
     return attempts
 
 
-def _small_attempt(family: str, problem: GemmProblem, hits: Hits) -> list[Attempt]:
+def _names(families: Iterable[Family[Any]]) -> tuple[str, ...]:
+    return tuple(family.name for family in families)
+
+
+def _compared_paths() -> tuple[str, ...]:
+    """The paths that compete on GPUs where they were measured against each other."""
+    return _names(one for one in families_with() if one.role is not Role.SMALL_BATCH)
+
+
+def _small_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:
     """The kernels for batches of small products, where there are enough of them."""
-    if not is_small_batch(problem):
-        return []
-    known = _having((family,), "small", hits)
-    reason = f"{problem.products} products of at most {MOST_SMALL} rows, columns and depths"
+    families = families_with(Role.SMALL_BATCH, on_cpu=traits.type == "cpu")
+    paths = _names(family for family in families if family.preferred(problem, traits))
+    known = _having(paths, "small", hits)
     if not known or problem.packed:
         return []
-    return [Attempt((family,), groups_of(known), reason, kind="small")]
+    reason = f"{problem.products} products of at most {MOST_SMALL} rows, columns and depths"
+    return [Attempt(paths, groups_of(known), reason, kind="small")]
 
 
 def _batch_attempt(paths: tuple[str, ...], problem: GemmProblem, hits: Hits) -> list[Attempt]:
@@ -221,8 +217,10 @@ def _compared_attempts(
     problem: GemmProblem, traits: DeviceTraits, compared: Hits, others: Hits
 ) -> list[Attempt]:
     """The nearest record of those that were compared, whatever its path."""
-    every = Attempt(_GPU_PATHS, [compared], "the paths were timed against each other by shape")
-    if _having(GEMV_FAMILIES, "single", compared):
+    every = Attempt(
+        _compared_paths(), [compared], "the paths were timed against each other by shape"
+    )
+    if _having(_names(families_with(Role.FEW_ROWS)), "single", compared):
         return [every]
     return [replace(every, reach=_FAR), *_few_rows_attempts(problem, traits, others), every]
 
@@ -233,38 +231,25 @@ def _few_rows_attempts(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -
     The larger operand is what takes the time, and they read it once and in order. So do units up to
     more rows, if they can load it by vectors.
     """
-    few, larger = min((problem.m, problem.b), (problem.n, problem.a), key=lambda side: side[0])
-    if few > _FEW_BY_UNITS or problem.k < _LEAST_DEPTH:
-        return []
-    families = (GemvConfig.family,) if few <= _FEW else ()
-    in_vectors = larger.order != "strided" and larger.alignment >= WIDEST
-    if in_vectors and register_unit(problem.precision, traits):
-        families = (GemvUnitConfig.family, *families)
+    few = min(problem.m, problem.n)
     reason = f"the lesser of m and n is {few}: the larger operand is read once"
+    families = sorted(families_with(Role.FEW_ROWS), key=lambda family: not family.uses_units)
     return [
-        Attempt((family,), groups_of(known), reason)
+        Attempt((family.name,), groups_of(known), reason)
         for family in families
-        if (known := _having((family,), "single", hits))
+        if family.preferred(problem, traits) and (known := _having((family.name,), "single", hits))
     ]
 
 
 def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Attempt | None:
-    """Matrix units where nobody has compared them: they are much faster than what else there is.
-
-    Not those of float64: there other paths are half as fast at worst, and have been seen at work.
-    """
-    unit = matrix_unit(problem.precision, traits)
-    if unit is None or unit.operand == "float64":
-        return None
-    if not fills_fragments(problem, unit):
-        return None
-    known = _having(_TILED_UNITS, "single", hits)
+    """Matrix units where nobody has compared them: they are much faster than what else there is."""
+    families = families_with(Role.UNITS)
+    paths = _names(family for family in families if family.preferred(problem, traits))
+    known = _having(paths, "single", hits)
     if not known:
         return None
-    name = problem.precision.name
-    return Attempt(
-        _TILED_UNITS, groups_of(known), f"matrix units compute {name}, and their fragments fill"
-    )
+    reason = f"matrix units compute {problem.precision.name}, and their fragments fill"
+    return Attempt(paths, groups_of(known), reason)
 
 
 def _having(paths: tuple[str, ...], kind: Kind, hits: Hits) -> Hits:
@@ -276,11 +261,15 @@ def _having(paths: tuple[str, ...], kind: Kind, hits: Hits) -> Hits:
     ]
 
 
-def _in_order(first: str, hits: Hits, reason: str) -> list[Attempt]:
-    """The path `first` in all entries, then the other."""
-    other = "direct" if first == "indirect" else "indirect"
+def _in_order(first: Role, hits: Hits, reason: str) -> list[Attempt]:
+    """The paths of the role `first` in all entries, then those of the other."""
+    other = Role.ANY if first is Role.LARGE else Role.LARGE
     groups = groups_of(hits)
-    return [Attempt((first,), groups, reason), Attempt((other,), groups, reason, instead_of=first)]
+    preferred, second = (_names(families_with(role)) for role in (first, other))
+    return [
+        Attempt(preferred, groups, reason),
+        Attempt(second, groups, reason, instead_of=" or ".join(preferred)),
+    ]
 
 
 def _compare(threshold: Threshold, m: int, n: int, k: int) -> str:

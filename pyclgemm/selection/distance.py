@@ -26,12 +26,8 @@ from collections.abc import Iterable
 
 from ..codegen.config import Config
 from ..codegen.stream_k import divide, tile_count
-from ..families.cpu import CpuConfig
-from ..families.gemv import GEMV_FAMILIES, GemvConfig, GemvUnitConfig
-from ..families.mma.config import MatrixConfig
-from ..families.small import SmallConfig, SmallCpuConfig
-from ..families.tiled.config import XgemmConfig, XgemmDirectConfig
-from ..families.wgmma.config import WgmmaConfig
+from ..families.family import Role, Tile
+from ..families.registry import family_of
 from .features import ProductTraits, traits_of_record
 from .records import ALIGNED, Record
 
@@ -42,8 +38,6 @@ from .records import ALIGNED, Record
 # the work, 133 tiles on 132 compute units halve the speed ("tile and wave quantization" in NVIDIA's
 # "Matrix Multiplication Background User's Guide").
 # --------------------------------------------------------------------------------------
-
-#: Configurations whose tiles a GPU's work-groups compute.
 
 
 def excess_octaves(
@@ -78,13 +72,15 @@ def excess_octaves(
     >>> excess_octaves(config, (128, 128, 64), 16), excess_octaves(config, (128, 32, 64), 16)
     (0.0, 2.0)
     """
-    if isinstance(config, (CpuConfig, SmallConfig, SmallCpuConfig)):
+    family = family_of(config)
+    if not family.tiles_fill_device:
         return 0.0
     m, n, k = (max(1, size) for size in sizes)
-    rows, columns, depth, shared = _tiling(config)
-    tiles, slabs = products * tiles_of(config, sizes), math.ceil(k / depth)
-    done = tiles * rows * columns * slabs * depth
-    return math.log2(done / (products * m * n * k)) + math.log2(_idle(tiles, slabs, shared, units))
+    tile = _tile_of(config)
+    tiles, slabs = products * tiles_of(config, sizes), math.ceil(k / tile.depth)
+    done = tiles * tile.rows * tile.columns * slabs * tile.depth
+    idle = _idle(tiles, slabs, tile.fill, units)
+    return math.log2(done / (products * m * n * k)) + math.log2(idle)
 
 
 def tiles_of(config: Config, sizes: tuple[int, int, int]) -> int:
@@ -98,36 +94,27 @@ def tiles_of(config: Config, sizes: tuple[int, int, int]) -> int:
     >>> tiles_of(GemvConfig(MR=2, WGS=64, LANES_N=8, VW=4), (100, 3, 50))
     8
     """
-    if isinstance(config, (CpuConfig, SmallConfig, SmallCpuConfig)):
+    family = family_of(config)
+    if not family.tiles_fill_device:
         return 1
     m, n = (max(1, size) for size in sizes[:2])
-    if config.family in GEMV_FAMILIES:
+    if family.role is Role.FEW_ROWS:
         m, n = min(m, n), max(m, n)  # as it is run
-    rows, columns, _, _ = _tiling(config)
-    return tile_count(m, n, rows, columns)
+    tile = _tile_of(config)
+    return tile_count(m, n, tile.rows, tile.columns)
 
 
 @functools.lru_cache(maxsize=4096)
-def _tiling(config: Config) -> tuple[int, int, int, int]:
-    """Rows, columns and depth of a tile, and FILL."""
-    if isinstance(config, GemvConfig):
-        return config.MR, config.columns, 1, 0
-    if isinstance(config, GemvUnitConfig):
-        return config.MR, config.columns, config.depth, 0
-    if isinstance(config, MatrixConfig):
-        return config.MWG, config.NWG, config.KWG, config.FILL
-    if isinstance(config, WgmmaConfig):
-        return config.MWG, config.NWG, config.DEPTH, config.FILL
-    assert isinstance(config, (XgemmConfig, XgemmDirectConfig))
-    tiles = config.tiles
-    return tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL
+def _tile_of(config: Config) -> Tile:
+    """Kept, since it is asked for anew with every product."""
+    return family_of(config).tile(config)
 
 
-def _idle(tiles: int, slabs: int, shared: int, units: int) -> float:
-    """Compute units over those that are busy on average; `shared` is FILL."""
+def _idle(tiles: int, slabs: int, fill: int, units: int) -> float:
+    """Compute units over those that are busy on average."""
     groups = tiles
-    if shared:
-        groups = divide(tiles, slabs, shared * units).groups
+    if fill:
+        groups = divide(tiles, slabs, fill * units).groups
         if tiles > groups:
             return 1.0  # what is left after whole tiles is divided evenly
     return units * math.ceil(groups / units) / groups
@@ -150,9 +137,6 @@ _NARROWER_PACKED = 0.5
 #: products, which are different kernels. 1 x 3072 x 768 with the record for the other one ran at
 #: a third of the speed.
 _OTHER_TILE = 4.0
-#: Vectors in k below which such dot products are slower than packing B, which turns it: 8 x 8000 x
-#: 15 ran at a seventh of the speed, 4 x 8000 x 48 at half (AVX-512; from 4 vectors on alike).
-_FEW_VECTORS = 4
 #: Octaves where rows are aligned to more than at the record: it left out what vectors give.
 _WIDER = 1.0
 
@@ -170,10 +154,6 @@ _BEYOND_FULL = 1 / 8
 #: Octaves of distance for each octave of time that a configuration loses to edges and idle
 #: compute units beyond what it lost at its record.
 _EXCESS = 0.5
-
-
-#: Configurations whose work-items, or groups, take whole products of a batch.
-_WITHIN_A_PRODUCT = (CpuConfig, SmallConfig, SmallCpuConfig)
 
 
 def distance(
@@ -210,19 +190,19 @@ def distance(
     1.0
     """
     octaves = _octaves_of_sizes(wanted, known, config, full)
-    packs = isinstance(config, (XgemmConfig, MatrixConfig, WgmmaConfig, CpuConfig))
+    family = None if config is None else family_of(config)
+    packs = family is not None and family.packs
     for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
         if one is not None and other is not None and one != other:
             octaves += _ORDER_PACKED if packs else _ORDER
-    if isinstance(config, CpuConfig):
-        if not config.PACKB:
-            orders_b = {wanted.order_b, known.order_b} - {None}
-            dots = wanted.order_b == "column" and wanted.sizes[2] < _FEW_VECTORS * config.VW
-            octaves += _OTHER_TILE if len(orders_b) == 2 or dots else 0
-        return octaves  # its vectors need no alignment, and gain nothing by it
-    if _adapts(config):
-        whole = wanted.operand_alignment == ALIGNED
-        return octaves + (_WIDER if whole and known.operand_alignment < wanted.widest else 0)
+    if family is not None:
+        if family.is_other_kernel(config, wanted.order_b, known.order_b, wanted.sizes[2]):
+            octaves += _OTHER_TILE
+        if not family.needs_alignment:
+            return octaves
+        if family.adapts_vectors(config):
+            whole = wanted.operand_alignment == ALIGNED
+            return octaves + (_WIDER if whole and known.operand_alignment < wanted.widest else 0)
     # Alignment below the record's does no harm to vectors that are no wider than it.
     alignment = known.alignment if known.alignment < wanted.widest else ALIGNED
     if wanted.alignment < min(alignment, vector_width(config)):
@@ -232,20 +212,12 @@ def distance(
     return octaves
 
 
-def _adapts(config: Config | None) -> bool:
-    """Whether vectors are as wide as each product allows, whatever they were at the record.
-
-    Such kernels are for what others would have to pack.
-    """
-    return isinstance(config, MatrixConfig) and bool(config.UNALIGNED)
-
-
 def _octaves_of_sizes(
     wanted: ProductTraits, known: ProductTraits, config: Config | None, full: float
 ) -> float:
     """Distance of sizes and of numbers of products."""
     if wanted.is_batch != known.is_batch:
-        if isinstance(config, _WITHIN_A_PRODUCT):
+        if config is not None and not family_of(config).tiles_fill_device:
             return math.dist(wanted.octaves, known.octaves) + _OTHER_KIND
         return math.dist(wanted.filling_octaves, known.filling_octaves) + _OTHER_KIND
     octaves = math.dist(wanted.octaves, known.octaves)
@@ -277,7 +249,7 @@ def octaves_to(records: Iterable[Record], wanted: ProductTraits, units: int = 0)
 
     Examples
     --------
-    >>> from pyclgemm.families.cpu import CpuConfig
+    >>> from pyclgemm import CpuConfig
     >>> row = Record((1, 1024, 1024), CpuConfig(MR=1, NR=16, KC=256, VW=8))
     >>> square = Record((1024, 1024, 1024), CpuConfig(MR=6, NR=16, KC=256, VW=8))
     >>> octaves_to([square, row], ProductTraits((2, 1024, 1024)))
@@ -312,18 +284,10 @@ def vector_width(config: Config | None) -> int:
 
     Examples
     --------
+    >>> from pyclgemm import GemvConfig
     >>> vector_width(GemvConfig(MR=1, WGS=64, LANES_N=8, VW=4))
     4
     """
     if config is None:
         return ALIGNED
-    if isinstance(config, (CpuConfig, GemvConfig, GemvUnitConfig)):
-        return config.VW
-    if isinstance(config, (SmallConfig, SmallCpuConfig)):
-        return 1  # vectors as wide as can be are found for each product
-    if isinstance(config, (MatrixConfig, WgmmaConfig)):
-        return ALIGNED  # what is not in whole pieces is packed
-    if isinstance(config, XgemmConfig):
-        return max(config.VWM, config.VWN)
-    assert isinstance(config, XgemmDirectConfig)
-    return max(config.VWMD, config.VWND)
+    return family_of(config).vector_width(config)

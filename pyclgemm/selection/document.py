@@ -6,13 +6,11 @@ from dataclasses import MISSING, fields
 from typing import Any, NoReturn, cast
 
 from ..errors import ConfigError, DatabaseError, shown
-from ..families.registry import FAMILIES, config_from_dict
-from ..families.validity import violations
+from ..families.registry import FAMILIES, config_from_dict, violations
 from ..problem.bounds import (
     ALIGNMENTS,
     BATCHES,
     FASTEST,
-    PARAMETERS,
     SIZES,
     SLOWEST,
     Allowed,
@@ -137,15 +135,18 @@ def record_document(record: Record) -> dict[str, Any]:
 def parameter_schemas() -> dict[str, Any]:
     """What ``databases/schema.json`` says of the parameters of each path."""
     return {
-        family: {
+        name: {
             "type": "object",
-            "required": [field.name for field in fields(cls) if field.default is MISSING],
+            "required": [
+                field.name for field in fields(family.config_class) if field.default is MISSING
+            ],
             "additionalProperties": False,
             "properties": {
-                field.name: integer_schema(PARAMETERS[family][field.name]) for field in fields(cls)
+                field.name: integer_schema(family.bounds[field.name])
+                for field in fields(family.config_class)
             },
         }
-        for family, cls in FAMILIES.items()
+        for name, family in FAMILIES.items()
     }
 
 

@@ -116,7 +116,7 @@ def traits_of_record(record: Record) -> ProductTraits:
 
     Examples
     --------
-    >>> from pyclgemm.families.cpu import CpuConfig
+    >>> from pyclgemm import CpuConfig
     >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
     >>> traits_of_record(Record((82, 6626, 1085), config)).alignment
     1
@@ -141,7 +141,7 @@ def record_for(traits: ProductTraits, config: Config, gflops: float | None = Non
 
     Examples
     --------
-    >>> from pyclgemm.families.cpu import CpuConfig
+    >>> from pyclgemm import CpuConfig
     >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
     >>> print(record_for(ProductTraits((8, 8, 7), "row", "column", 1), config))
     8x8x7:NT

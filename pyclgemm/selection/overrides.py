@@ -11,10 +11,14 @@ from ..codegen.config import Config
 from ..codegen.source import KernelSource
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, ConfigError, printable, shown
-from ..families.cpu import problem_on
-from ..families.registry import FAMILIES, config_from_dict
-from ..families.schedule import make_schedule, oriented
-from ..families.validity import violations
+from ..families.registry import (
+    FAMILIES,
+    config_from_dict,
+    make_schedule,
+    oriented,
+    problem_on,
+    violations,
+)
 from ..host.json_text import read_json
 from ..problem.matrix import Matrix, Transposition
 from ..problem.precision import is_complex, resolve_precision
@@ -120,14 +124,15 @@ def choose(
     database : Database
         What is known.
     path : str, optional
-        "indirect", "direct" or "cpu", even where it would not be chosen.
+        The kernel family, even where it would not be chosen.
     parameters : mapping, optional
         Replace those of the configuration that the database gives.
 
     Raises
     ------
     ArgumentError
-        If `path` is asked for and the database knows no configuration of it.
+        If `path` is asked for, the database knows no configuration of it, and `parameters` do not
+        suffice for one.
     ConfigError
         If the resulting configuration is not valid.
     UnsupportedError
@@ -139,7 +144,12 @@ def choose(
             return choice
         path, base = choice.path, choice.config
     else:
-        base = _nearest(problem, traits, database, path)
+        try:
+            base = _nearest(problem, traits, database, path)
+        except ArgumentError:
+            if (whole := _whole(path, parameters or {})) is None:
+                raise
+            return select(problem, traits, database, whole)
     # Rebuilt by name: what a configuration derives from others stays as it was found.
     asked = config_from_dict(path, {**base.as_dict(), **(parameters or {})})
     return select(problem, traits, database, asked)

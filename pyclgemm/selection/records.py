@@ -8,8 +8,8 @@ from typing import Literal
 
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
-from ..families.registry import SMALL_FAMILIES
-from ..families.validity import violations
+from ..families.family import Role
+from ..families.registry import family_of, violations
 from ..problem.shape import Layout, shape_text
 
 #: From the most to the least specific.
@@ -113,7 +113,7 @@ class Record:
 
     Examples
     --------
-    >>> from pyclgemm.families.cpu import CpuConfig
+    >>> from pyclgemm import CpuConfig
     >>> print(Record((8, 9, 7), CpuConfig(MR=4, NR=8, KC=128, VW=4), layout="NT", alignment=1))
     8x9x7:NT with rows aligned to 1
     >>> print(Record((128, 128, 128), CpuConfig(MR=4, NR=8, KC=128, VW=4), batch=256))
@@ -130,7 +130,7 @@ class Record:
     @property
     def kind(self) -> Kind:
         """What it was measured on: a single product, a batch, or a batch of small products."""
-        if self.config.family in SMALL_FAMILIES:
+        if family_of(self.config).role is Role.SMALL_BATCH:
             return "small"
         return "single" if self.batch is None else "batch"
 
@@ -162,7 +162,7 @@ class Entry:
 
     Examples
     --------
-    >>> from pyclgemm.families.gemv import GemvConfig
+    >>> from pyclgemm import GemvConfig
     >>> narrow, wide = (GemvConfig(MR=1, WGS=wgs, LANES_N=8, VW=4) for wgs in (64, 256))
     >>> both = Record((1, 512, 512), wide, 99.0), Record((1, 64, 64), wide, 9.0)
     >>> half = Entry("float16", "F16_F16_F32", both)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..codegen.config import Config
+from ..codegen.matrix_units import matrix_unit
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, UnsupportedError
-from ..families.batch_refusal import batch_refusal
-from ..families.cpu import CpuConfig, problem_on
-from ..families.gemv import GemvConfig, GemvUnitConfig
-from ..families.mma.config import MatrixConfig
-from ..families.mma.tables import matrix_unit
-from ..families.registry import UNIT_FAMILIES, as_config
-from ..families.small import SmallConfig, SmallCpuConfig
-from ..families.tiled.config import XgemmConfig, XgemmDirectConfig
-from ..families.unit_refusal import unit_refusal
-from ..families.validity import check_config, violations
-from ..families.wgmma.config import WgmmaConfig
+from ..families.family import Role
+from ..families.registry import (
+    as_config,
+    check_config,
+    families_with,
+    family_of,
+    problem_on,
+    violations,
+)
 from ..problem.precision import Precision
 from ..problem.problem import GemmProblem, PackedLayout
 from .candidates import Attempt, Hits, groups_of, in_order, path_order
@@ -116,9 +115,8 @@ def select(
             for file, record, candidate in _candidates(group, attempt, problem, traits):
                 path = candidate.family
                 broken = violations(candidate, problem.dtype, traits)
-                for refusal in (unit_refusal, batch_refusal):
-                    if stated := refusal(candidate, problem, traits):
-                        broken.append(stated)
+                if stated := family_of(candidate).refusal(candidate, problem, traits):
+                    broken.append(stated)
                 if broken:
                     passed_over.add(f"{file.match}'s {path}", str(record), "; ".join(broken))
                     continue
@@ -170,60 +168,47 @@ def _candidates(
     ordered = in_order(group, is_asked_for, traits_of_problem(problem), units, attempt.reach)
     if is_empty:
         ordered.sort(key=lambda one: _tile_size(one[1].config))
+    candidates = [(file, record, record.config) for file, record in ordered]
     packed = problem.packed
-    if packed is None or packed.family == "gpu":
-        return [(file, record, record.config) for file, record in ordered]
-    cpu = [
-        (file, record, record.config)
-        for file, record in ordered
-        if isinstance(record.config, CpuConfig)
-    ]
+    if packed is None or packed.form == "padded":
+        return candidates
+
+    def rows(config: Config) -> int:
+        return family_of(config).tile(config).rows
+
+    candidates = [one for one in candidates if family_of(one[2]).panels(one[2]) is not None]
     # A tile of more rows than there are would compute what nobody reads; one of fewer than the
     # nearest record's, if tuned for these very panels, would read them more often.
-    fit = [one for one in cpu if max(1, problem.m) >= one[2].MR] or cpu
-    return [one for one in fit if _reads(one[2], packed) and one[2].MR >= fit[0][2].MR] or [
-        (file, record, replace(config, NR=packed.width, KC=packed.depth_block))
-        for file, record, config in fit
+    fit = [one for one in candidates if max(1, problem.m) >= rows(one[2])] or candidates
+    return [one for one in fit if _reads(one[2], packed) and rows(one[2]) >= rows(fit[0][2])] or [
+        (file, record, family_of(config).for_panels(config, packed)) for file, record, config in fit
     ]
 
 
 def _tile_size(config: Config) -> int:
-    if isinstance(config, CpuConfig):
-        return config.MR * config.NR
-    if isinstance(config, SmallConfig):
-        return config.MWI * config.NWI
-    if isinstance(config, SmallCpuConfig):
-        return config.MR * config.NR
-    if isinstance(config, (GemvConfig, GemvUnitConfig)):
-        return config.MR * config.columns
-    if isinstance(config, (MatrixConfig, WgmmaConfig)):
-        return config.MWG * config.NWG
-    assert isinstance(config, (XgemmConfig, XgemmDirectConfig))
-    return config.tiles.MWG * config.tiles.NWG
+    tile = family_of(config).tile(config)
+    return tile.rows * tile.columns
 
 
 def _reads(config: Config, packed: PackedLayout | None) -> bool:
     """Whether a kernel of this configuration can read B as it was packed, if it was."""
-    if packed is None:
-        return True
-    if isinstance(config, CpuConfig):
-        return packed == PackedLayout("cpu", depth_block=config.KC, width=config.NR)
-    return packed.family == "gpu"  # a padded row-major matrix
+    panels = family_of(config).panels(config)
+    return packed is None or (packed.form == "padded" if panels is None else packed == panels)
 
 
 def _callers_choice(
     problem: GemmProblem, traits: DeviceTraits, config: Config | Mapping[str, Any]
 ) -> Choice:
     config = as_config(config)
+    family = family_of(config)
     check_config(config, problem.dtype, traits)
-    if problem.precision.multiplied_by_units_alone and config.family not in UNIT_FAMILIES:
+    if problem.precision.multiplied_by_units_alone and not family.uses_units:
         raise ConfigError(
             f"config is {config.family} {config}; precision is {problem.precision.name}, which "
             "only matrix units compute: a MatrixConfig or a WgmmaConfig is wanted"
         )
-    for refusal in (unit_refusal, batch_refusal):
-        if stated := refusal(config, problem, traits):
-            raise ConfigError(f"config is {config.family} {config}; {stated}")
+    if stated := family.refusal(config, problem, traits):
+        raise ConfigError(f"config is {config.family} {config}; {stated}")
     if not _reads(config, problem.packed):
         raise ConfigError(
             f"config is {config.family} {config}, which cannot read b as it was packed: "
@@ -235,7 +220,7 @@ def _callers_choice(
 def _describe(packed: PackedLayout | None) -> str:
     if packed is None:
         return "not packed"
-    if packed.family == "cpu":
+    if packed.form == "panels":
         return f"panels that want a CpuConfig with NR={packed.width} and KC={packed.depth_block}"
     return "a padded row-major matrix, which wants an XgemmConfig or an XgemmDirectConfig"
 
@@ -284,12 +269,12 @@ def packed_layout(
         If the database has no valid record for the device.
     """
     if _along_k(precision, traits):
-        return PackedLayout("gpu", depth_block=ALIGNED, width=1, along_k=True)
-    path = "cpu" if traits.type == "cpu" else "indirect"
+        return PackedLayout("padded", depth_block=ALIGNED, width=1, along_k=True)
+    families = packing_families(traits)
 
     def is_asked_for(record: Record) -> bool:
         return (
-            record.config.family == path
+            record.config.family in families
             and record.kind == "single"
             and not violations(record.config, dtype, traits)
         )
@@ -299,19 +284,25 @@ def packed_layout(
         configs = [record.config for _, record in ordered]
         if not configs:
             continue
-        nearest = configs[0]
-        if isinstance(nearest, CpuConfig):
-            return PackedLayout("cpu", depth_block=nearest.KC, width=nearest.NR)
-        tiles = [config for config in configs if isinstance(config, XgemmConfig)]
+        if panels := family_of(configs[0]).panels(configs[0]):
+            return panels
+        tiles = [family_of(config).tile(config) for config in configs]
         return PackedLayout(
-            "gpu",
-            depth_block=_shared_block([tile.KWG for tile in tiles], k),
-            width=_shared_block([tile.NWG for tile in tiles], n),
+            "padded",
+            depth_block=_shared_block([tile.depth for tile in tiles], k),
+            width=_shared_block([tile.columns for tile in tiles], n),
         )
     raise UnsupportedError(
-        f"no database has a record of the {path} path for {dtype} by {precision.name} "
-        f"that fits {traits.name!r}"
+        f"no database has a record of the {' or '.join(families)} path for {dtype} by "
+        f"{precision.name} that fits {traits.name!r}"
     )
+
+
+def packing_families(traits: DeviceTraits) -> tuple[str, ...]:
+    """The families on a device whose tiles decide how a constant operand is packed."""
+    if traits.type == "cpu":
+        return tuple(family.name for family in families_with(Role.ANY, on_cpu=True))
+    return tuple(family.name for family in families_with(Role.LARGE))
 
 
 def _along_k(precision: Precision, traits: DeviceTraits) -> bool:

@@ -91,7 +91,7 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from pyclgemm.families.cpu import CpuConfig
+    >>> from pyclgemm import CpuConfig
     >>> trial = Trial(GemmShape(8, 8, 8, "NT"), CpuConfig(MR=6, NR=16, KC=256, VW=8))
     >>> trial_from_json(trial_to_json(trial)) == trial
     True
@@ -338,7 +338,7 @@ class TuningLog:
     Examples
     --------
     >>> import tempfile
-    >>> from pyclgemm.families.cpu import CpuConfig
+    >>> from pyclgemm import CpuConfig
     >>> log = TuningLog(Path(tempfile.mkdtemp()) / "log.jsonl")
     >>> config = CpuConfig(MR=6, NR=16, KC=256, VW=8)
     >>> log.append(Logged(GemmShape(8, 8, 8), config, Outcome("wrong")))

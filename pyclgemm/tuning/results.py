@@ -17,7 +17,8 @@ from typing import Literal
 
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
-from ..families.validity import violations
+from ..families.family import Role
+from ..families.registry import family_of, violations
 from ..host.files import check_writable, locked
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
@@ -163,7 +164,7 @@ def _rounded(gflops: float) -> float:
 
 def _may_be_refused(record: Record) -> bool:
     """Whether a driver may refuse the kernels, for which another record then stands in."""
-    return record.config.family == "wgmma"
+    return family_of(record.config).may_be_refused
 
 
 def _place(record: Record) -> tuple[int, tuple[int, int, int], str, int, int, bool]:
@@ -254,7 +255,7 @@ def _without_threshold(entry: Entry) -> Entry:
         record
         for record in entry.records
         if record.kind != "single"
-        or (record.config.family == "indirect") == threshold.reached(*record.shape)
+        or (family_of(record.config).role is Role.LARGE) == threshold.reached(*record.shape)
     )
     return Entry(entry.dtype, entry.precision, taken)
 

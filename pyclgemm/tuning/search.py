@@ -1,7 +1,6 @@
 """The configurations among which the tuner searches: points of few coordinates.
 
-`pyclgemm.tuning.axes` has the coordinates; `pyclgemm.families.validity` has the last word on each
-point.
+Each kernel family has its coordinates, and its constraints have the last word on each point.
 """
 
 from __future__ import annotations
@@ -16,26 +15,16 @@ from typing import Any
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
-from ..families.gemv import GemvConfig, GemvUnitConfig, register_unit
-from ..families.mma.config import MatrixConfig
-from ..families.mma.tables import element_unit
-from ..families.mma.unit import fills_fragments
-from ..families.registry import FAMILIES, SMALL_FAMILIES, config_from_dict
-from ..families.small import SmallConfig, SmallCpuConfig, is_small_batch
-from ..families.validity import violations
-from ..families.wgmma.unit import wgmma_unit
-from ..problem.precision import Precision, is_complex
+from ..families.family import Point, Role, is_small_batch
+from ..families.registry import FAMILIES, config_from_dict, violations
+from ..problem.precision import Precision
 from ..problem.problem import GemmProblem
-from .axes import Point, bounds_of, coordinates_of, family_axes, parameters_at
 
 #: Points up to which `SearchSpace.count` counts them all, and how many it draws otherwise.
 _COUNTED = 50_000
 _DRAWN = 4_000
 #: How often a change that mends nothing is kept while a point is repaired.
 _SIDEWAYS = 0.1
-
-#: The families for few rows are tried on shapes with at most so many rows or columns.
-_FEW = {GemvConfig.family: 32, GemvUnitConfig.family: 128}
 
 
 @dataclass(frozen=True)
@@ -90,8 +79,7 @@ class SearchSpace:
 
     def _examined(self, point: Point) -> tuple[Config | None, int]:
         """The configuration, valid or not, and how many conditions it breaks."""
-        bounds = bounds_of(self.dtype, self.traits)
-        parameters = parameters_at(self.family, point, bounds)
+        parameters = FAMILIES[self.family].at(point, self.dtype, self.traits)
         if parameters is None:
             return None, len(self.axes)
         config = config_from_dict(self.family, parameters)
@@ -103,7 +91,7 @@ class SearchSpace:
 
     def nearest_point(self, config: Config) -> dict[str, int]:
         """The point that stands for a configuration, which may lie outside the space."""
-        wanted = coordinates_of(config)
+        wanted = FAMILIES[self.family].coordinates(config)
         return {
             name: min(values, key=lambda value: abs(_log(value) - _log(wanted.get(name, 0))))
             for name, values in self.axes.items()
@@ -162,15 +150,13 @@ def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple
     >>> from pyclgemm.device.traits import typical_traits
     >>> split = resolve_precision("TF32_TF32_F32", "float32")
     >>> families_of(typical_traits("sm_90"), "float32", split)
-    ('wgmma', 'matrix')
+    ('matrix', 'wgmma')
     """
-    if traits.type == "cpu":
-        return ("cpu",)
-    real = not is_complex(dtype)
-    units: tuple[str, ...] = ("wgmma",) if real and wgmma_unit(precision, traits) else ()
-    units += ("matrix",) if element_unit(dtype, precision, traits) else ()
-    units += ("gemv_unit",) if real and register_unit(precision, traits) else ()
-    return units if precision.multiplied_by_units_alone else ("indirect", "direct", "gemv", *units)
+    return tuple(
+        name
+        for name, family in FAMILIES.items()
+        if family.role is not Role.SMALL_BATCH and family.runs(dtype, precision, traits)
+    )
 
 
 def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
@@ -186,11 +172,13 @@ def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
     >>> small_family(batch.problem("complex64"), typical_traits("x86-64-v3")) is None
     True
     """
-    if not is_small_batch(problem) or problem.precision.multiplied_by_units_alone:
+    if not is_small_batch(problem):
         return None
-    if traits.type != "cpu":
-        return SmallConfig.family
-    return None if problem.complex else SmallCpuConfig.family
+    for name, family in FAMILIES.items():
+        runs = family.runs(problem.dtype, problem.precision, traits)
+        if family.role is Role.SMALL_BATCH and runs:
+            return name
+    return None
 
 
 def families_for(problems: Iterable[GemmProblem], traits: DeviceTraits) -> tuple[str, ...]:
@@ -238,13 +226,12 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     >>> [suits("matrix", batch.problem(dtype), h100) for dtype in ("float16", "float32")]
     [True, False]
     """
-    small = small_family(problem, traits)
-    if family in SMALL_FAMILIES:
+    small, asked = small_family(problem, traits), FAMILIES[family]
+    if asked.role is Role.SMALL_BATCH:
         return family == small
     if small is not None:
-        unit = element_unit(problem.dtype, problem.precision, traits)
-        return family == MatrixConfig.family and unit is not None and fills_fragments(problem, unit)
-    return min(problem.m, problem.n) <= _FEW.get(family, math.inf)
+        return asked.competes_with_small(problem, traits)
+    return asked.most_rows is None or min(problem.m, problem.n) <= asked.most_rows
 
 
 def search_space(
@@ -279,7 +266,7 @@ def search_space(
     """
     if family not in FAMILIES:
         raise ArgumentError(f"family is {family!r}; known are {', '.join(FAMILIES)}")
-    return SearchSpace(family, dtype, traits, family_axes(family, dtype, traits, precision))
+    return SearchSpace(family, dtype, traits, FAMILIES[family].axes(dtype, traits, precision))
 
 
 def _log(value: int) -> float:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from ..codegen.config import Config
 from ..errors import FileError
-from ..families.batch_refusal import batch_refusal
-from ..families.small import is_small_batch
-from ..families.validity import violations
+from ..families.family import is_small_batch
+from ..families.registry import family_of, violations
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
 from ..selection.distance import distance
@@ -79,7 +78,7 @@ class Standing:
 
         Examples
         --------
-        >>> from pyclgemm.families.cpu import CpuConfig
+        >>> from pyclgemm import CpuConfig
         >>> slow, fast = (CpuConfig(MR=mr, NR=16, KC=256, VW=8) for mr in (1, 6))
         >>> shape = GemmShape(8, 8, 8)
         >>> standing = Standing(shape, shape.problem("float32"))
@@ -367,7 +366,7 @@ class TuningSession:
             return False
         if violations(config, self._dtype, traits):
             return False
-        return not batch_refusal(config, standing.problem, traits)
+        return not family_of(config).refusal(config, standing.problem, traits)
 
     def resume(self) -> dict[GemmShape, list[Config]]:
         """Take in what earlier runs measured; returns the best of each shape, to measure anew."""

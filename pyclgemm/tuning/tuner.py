@@ -29,8 +29,7 @@ from pathlib import Path
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
-from ..families.cpu import problem_on
-from ..families.registry import FAMILIES
+from ..families.registry import FAMILIES, problem_on
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape

@@ -27,7 +27,7 @@ from ..codegen.source import KernelSource
 from ..device.discovery import choose_device
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, KernelBuildError, LaunchError, PyclgemmError, UnsupportedError
-from ..families.validity import violations
+from ..families.registry import violations
 from ..measure.filled_queue import QueueBlocker, timed_product
 from ..measure.operands import uniform
 from ..measure.timing import CPU_PACE, GPU_PACE, Work, rotated_sets, time_in_turn

@@ -22,7 +22,7 @@ from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.cli.main import main
 from pyclgemm.device import discovery
 from pyclgemm.errors import ArgumentError, FileError
-from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.selection.overrides import AskedConfig, parse_assignments, parse_change, parse_config
 
 SHAPES = [(24, 40, 32), (9, 17, 20)]

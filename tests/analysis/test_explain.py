@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from pyclgemm.analysis.explain import describe_packing, describe_unit
 from pyclgemm.cli.main import main
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.tiled.config import XgemmConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig

@@ -23,13 +23,13 @@ from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
 from pyclgemm.analysis.profile import profile
 from pyclgemm.analysis.report import profile_table
-from pyclgemm.analysis.traffic import load_bytes, traffic_of, utilise
+from pyclgemm.analysis.utilisation import utilise
 from pyclgemm.api import prepare
+from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.ptx import MARK
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.mma.tables import matrix_unit
 from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.precision import resolve_precision
@@ -47,6 +47,7 @@ from pyclgemm.tuning.worker import TrialBench
 from tests.support.checks import check_gemm
 from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.families import load_bytes, traffic_of
 from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm
 
 H100 = typical_traits("sm_90")
@@ -67,8 +68,8 @@ def database() -> Database:
 
 
 #: Modules that look a device or a database up for themselves: to choose, and to time.
-_CHOOSING = ("prepare", "packing", "profile", "ab")
-_TIMING = ("precision_bench", "operand_pool")
+_CHOOSING = ("api.prepare", "api.pack", "analysis.profile", "analysis.ab")
+_TIMING = ("analysis.precision", "measure.operands")
 
 
 @pytest.fixture
@@ -246,7 +247,7 @@ def test_a_layer_by_name_packs_for_the_units(units, queue, rng):
     weight = rng.uniform(-1, 1, (40, 33)).astype(np.float32)
     bias, x = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in (33, (21, 40)))
     layer = pyclgemm.DenseLayer(queue, weight, bias, "relu", precision="TF32_TF32_F32")
-    assert layer.weight.layout.family == "gpu"
+    assert layer.weight.layout.form == "padded"
     expected = expected_gemm(x, weight, bias=bias, activation="relu", precision="TF32_TF32_F32")
     assert ACTIVATIONS["relu"].lipschitz == 1
     assert_close(layer(x), expected)

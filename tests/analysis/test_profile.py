@@ -21,7 +21,7 @@ from pyclgemm.cli.main import main
 from pyclgemm.codegen.stream_k import Share
 from pyclgemm.device import discovery
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
-from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.measure import operands as operand_pool
 from pyclgemm.selection.overrides import Inquiry, product_of

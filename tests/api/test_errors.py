@@ -11,7 +11,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.families.mma.tables import matrix_unit
+from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.problem.precision import resolve_precision
 
 ONES = np.ones((4, 4), np.float32)

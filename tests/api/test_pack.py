@@ -53,8 +53,8 @@ def test_any_size(queue: Any, sizes: Any, seed: int) -> None:
     check_gemm(queue, sizes, seed=seed, pack=True)
 
 
-PADDED = PackedLayout("gpu", depth_block=32, width=64)
-PANELS = PackedLayout("cpu", depth_block=CPU.KC, width=CPU.NR)
+PADDED = PackedLayout("padded", depth_block=32, width=64)
+PANELS = PackedLayout("panels", depth_block=CPU.KC, width=CPU.NR)
 
 
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])

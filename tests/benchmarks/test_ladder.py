@@ -32,8 +32,8 @@ from benchmarks.report import Record
 from pyclgemm.codegen.config import Config
 from pyclgemm.device.discovery import default_device
 from pyclgemm.device.traits import traits_of, typical_traits
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.validity import violations
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.registry import violations
 from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
 from tests.support import benchmark_fakes
 

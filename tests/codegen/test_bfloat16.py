@@ -11,7 +11,7 @@ import pytest
 import pyclgemm
 from pyclgemm.codegen.element import ElementType
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.generate import generate_gemm
+from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.configs import BASES

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyclgemm.codegen.stream_k import FAN_IN, Share, divide
-from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.facts import gpu

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from pyclgemm.families.schedule import make_schedule, oriented
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import make_schedule, oriented, violations
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.facts import gpu

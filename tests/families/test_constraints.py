@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pyclgemm.errors import ConfigError
-from pyclgemm.families.gemv import gemv_local_bytes
-from pyclgemm.families.registry import FAMILIES
-from pyclgemm.families.validity import CONSTRAINTS, check_config, violations
+from pyclgemm.families.registry import FAMILIES, check_config, violations
 from tests.support.broken_configs import BROKEN
 from tests.support.facts import cpu, gpu
 from tests.support.typical_configs import (
@@ -57,7 +55,7 @@ def test_every_constraint_of_a_family_is_shown_to_fire_somewhere(family):
         for config, dtype, traits in cases
         for stated in violations(config, dtype, traits)
     }
-    rules = {constraint.rule for constraint in CONSTRAINTS if family in constraint.families}
+    rules = {constraint.rule for constraint in FAMILIES[family].constraints}
     assert rules <= fired
 
 
@@ -200,4 +198,4 @@ def test_local_memory_counts_what_is_staged(stages, sa, sb, slices, elements):
     ],
 )
 def test_local_memory_of_a_gemv_holds_the_sums_that_are_given_away(wgs, dtype, size):
-    assert gemv_local_bytes(replace(GEMV, WGS=wgs), dtype) == size
+    assert FAMILIES["gemv"].local_bytes(replace(GEMV, WGS=wgs), dtype) == size

@@ -11,13 +11,13 @@ import pytest
 
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.generate import generate_gemm
-from pyclgemm.families.registry import SMALL_FAMILIES
+from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from tests.support import nvidia_compile
 from tests.support.batch_checks import check_batch
 from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.families import SMALL_FAMILIES
 from tests.support.typical_configs import (
     CPU,
     DIRECT,
@@ -55,7 +55,7 @@ ALIGNED: dict[str, Any] = {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "out": ROW_ALIGNE
 COMPLEX: dict[str, Any] = {"dtype": "complex64", "trans_a": "C", "trans_b": "C"}
 DOUBLE: dict[str, Any] = {"dtype": "float64"}
 HALF: dict[str, Any] = {"dtype": "float16", "bias": True, "activation": "relu"}
-PACKED: dict[str, Any] = {"pack": PackedLayout("gpu", 8, 16)}
+PACKED: dict[str, Any] = {"pack": PackedLayout("padded", 8, 16)}
 
 WAYS: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     "indirect": [
@@ -78,7 +78,7 @@ WAYS: dict[str, list[tuple[Any, dict[str, Any]]]] = {
         (replace(CPU, NR=16, VW=8, PACKB=0), TRANSPOSED),
         (replace(CPU, MR=3, NR=8, VW=4), HALF),
         (replace(CPU, MR=3, NR=8, VW=4), DOUBLE),
-        (replace(CPU, NR=16, VW=8), {"pack": PackedLayout("cpu", 512, 16)}),
+        (replace(CPU, NR=16, VW=8), {"pack": PackedLayout("panels", 512, 16)}),
     ],
     "small": [
         (replace(SMALL, WGS=32), TRANSPOSED),

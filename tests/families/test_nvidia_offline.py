@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.gemv import GemvConfig, GemvUnitConfig
+from pyclgemm.families.gemv.codegen import GemvConfig, GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.config import WgmmaConfig

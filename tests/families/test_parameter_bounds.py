@@ -12,11 +12,22 @@ from jsonschema import Draft202012Validator
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ArgumentError, ConfigError, DatabaseError
-from pyclgemm.families.registry import FAMILIES, as_config, config_from_dict
+from pyclgemm.families.registry import (
+    FAMILIES,
+    as_config,
+    check_config,
+    config_from_dict,
+    violations,
+)
 from pyclgemm.families.tiled.config import XgemmConfig
-from pyclgemm.families.validity import check_config, violations
-from pyclgemm.mra.tensors import FusedConfig, FusedUnitConfig, fused_violations
-from pyclgemm.problem.bounds import PARAMETERS, out_of_bounds
+from pyclgemm.mra.tensors import (
+    FUSED_BOUNDS,
+    UNIT_BOUNDS,
+    FusedConfig,
+    FusedUnitConfig,
+    fused_violations,
+)
+from pyclgemm.problem.bounds import out_of_bounds
 from pyclgemm.resources import resource_folder
 from pyclgemm.selection.document import parameter_schemas, read_record
 from pyclgemm.selection.overrides import parse_assignments, parse_config
@@ -41,20 +52,20 @@ FUSED = {
     "transform3d_fused": FusedConfig(2, 1, 1, 64, 2),
     "transform3d_fused_unit": FusedUnitConfig(8, 4, 1, 1, 8, 1),
 }
+BOUNDS = {name: family.bounds for name, family in FAMILIES.items()} | {
+    "transform3d_fused": FUSED_BOUNDS,
+    "transform3d_fused_unit": UNIT_BOUNDS,
+}
 ARCHITECTURES = ("sm_90", "gfx1100", "x86-64-v4", "intel_gpu")
 SCHEMA = json.loads((resource_folder("databases") / "schema.json").read_text())
 
 
-@pytest.mark.parametrize("family", PARAMETERS)
+@pytest.mark.parametrize("family", BOUNDS)
 def test_every_parameter_of_a_family_has_bounds_and_its_default_keeps_them(family):
     cls = type((CONFIGS | FUSED)[family])
-    assert {field.name for field in fields(cls)} == PARAMETERS[family].keys()
+    assert {field.name for field in fields(cls)} == BOUNDS[family].keys()
     defaults = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
-    assert out_of_bounds(family, defaults) == []
-
-
-def test_the_families_all_have_bounds():
-    assert FAMILIES.keys() | FUSED.keys() == PARAMETERS.keys()
+    assert out_of_bounds(defaults, BOUNDS[family]) == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -66,7 +77,7 @@ def test_the_tuner_stays_within_the_bounds(family):
             continue
         configs = (space.config(space.draw(rng)) for _ in range(200))
         for config in filter(None, configs):
-            assert out_of_bounds(family, config.as_dict()) == []
+            assert out_of_bounds(config.as_dict(), BOUNDS[family]) == []
 
 
 # ------------------------------------------------------------------ beyond the bounds
@@ -225,7 +236,7 @@ NO_FRAME: dict[str, Any] = {"type": "object", "required": [], "properties": {},
 
 def test_a_configuration_at_its_highest_values_is_answered_at_once():
     """Whatever is within bounds is examined; a hang would stop the tests."""
-    for family, table in PARAMETERS.items():
+    for family, table in BOUNDS.items():
         if family in FUSED:
             continue
         for pick in (min, max):

@@ -8,7 +8,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.families.small import SmallConfig, SmallCpuConfig
+from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from tests.support.checks import skip_if_refused
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.poisoned import guarded_allocations

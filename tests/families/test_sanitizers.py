@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from pyclgemm.codegen.launch import Schedule
+from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.mma.tables import required_unit
-from pyclgemm.families.schedule import make_schedule, oriented
-from pyclgemm.families.small import SmallConfig, SmallCpuConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.registry import make_schedule, oriented
+from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
 from pyclgemm.mra.codegen import Transform
 from pyclgemm.mra.codegen import make_schedule as make_transform_schedule

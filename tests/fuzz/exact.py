@@ -14,7 +14,7 @@ import pyclgemm  # first: it makes runtimes that came as Python packages visible
 # isort: split
 import pyopencl.array as cl_array
 
-from pyclgemm.families.registry import Config
+from pyclgemm.codegen.config import Config
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
 
 from .campaign import Failure, Skipped

@@ -37,7 +37,7 @@ import pyopencl.array as cl_array
 from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
 from pyclgemm.cli.main import main
 from pyclgemm.device.traits import traits_of
-from pyclgemm.families.small import SmallCpuConfig
+from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.selection.database import DatabaseFile, load_database
 from pyclgemm.selection.overrides import (
     Inquiry,

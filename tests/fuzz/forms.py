@@ -14,9 +14,10 @@ from typing import Any
 from pyclgemm.api.prepare import check_supported
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.families.batch_refusal import MOST_SMALL
-from pyclgemm.families.registry import SMALL_FAMILIES, config_from_dict
+from pyclgemm.families.family import MOST_SMALL
+from pyclgemm.families.registry import config_from_dict
 from pyclgemm.problem.precision import resolve_precision
+from tests.support.families import SMALL_FAMILIES
 
 from .campaign import Case
 from .configurations import WEIGHTS, drawn_config, tile_edges

@@ -92,5 +92,5 @@ def _any_config(
         config = drawn_config(rng, family, dtype, None, where)
         if config is not None:
             return config.as_dict()
-    names = FAMILIES[family].__dataclass_fields__
+    names = FAMILIES[family].config_class.__dataclass_fields__
     return {name: rng.choice((1, 2, 4, 8, 16, 64)) for name in names}

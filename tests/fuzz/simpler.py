@@ -52,7 +52,7 @@ def simpler_products(case: Case) -> Iterator[Case]:
 
 def _simpler_configs(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A parameter at its default, or halved."""
-    cls = FAMILIES[config["path"]]
+    cls = FAMILIES[config["path"]].config_class
     for name, value in config.items():
         if name == "path":
             continue

@@ -114,18 +114,17 @@ def test_every_long_command_ends_at_sigterm(command, tmp_path):
 
 _PARENT = """
 import sys, threading
-from pyclgemm.families.registry import CpuConfig
+from pyclgemm import CpuConfig
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.tuning.process import Trial
-from pyclgemm.tuning.process import TrialProcess
+from pyclgemm.tuning.process import Trial, TrialProcess
 
 worker = '''
 import time
-from pyclgemm import trial_worker
+from pyclgemm.tuning import worker
 def hang(self, trial):
     time.sleep(1000)
-trial_worker.TrialBench.run = hang
-trial_worker.main()
+worker.TrialBench.run = hang
+worker.main()
 '''
 process = TrialProcess(None, "float32", None, [sys.executable, "-c", worker])
 print(process._process.pid, flush=True)

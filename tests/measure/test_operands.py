@@ -9,7 +9,7 @@ import pytest
 
 from pyclgemm.device.traits import traits_of
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.families.cpu import CpuConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.measure import operands as operand_pool
 from pyclgemm.measure.operands import OperandPool
 from pyclgemm.selection.database import load_database

@@ -8,8 +8,8 @@ import math
 import pytest
 
 from pyclgemm.errors import ArgumentError
-from pyclgemm.measure.suites import SUITES, parse_products, parse_suite, shape_text
-from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from pyclgemm.measure.suites import SUITES, parse_products, parse_suite
+from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
 from pyclgemm.selection.features import traits_of_problem
 
 

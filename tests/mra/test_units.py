@@ -11,9 +11,9 @@ import numpy as np
 import pyopencl.array as cl_array
 import pytest
 
+from pyclgemm.codegen.matrix_units import nvidia_double_unit
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.mma.tables import nvidia_double_unit
 from pyclgemm.mra import codegen as transform3d_codegen
 from pyclgemm.mra import codegen as transform3d_schedule
 from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform

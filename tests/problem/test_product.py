@@ -6,8 +6,7 @@ import pytest
 
 from pyclgemm import CpuConfig, GemvConfig, XgemmDirectConfig
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cpu import problem_on
-from pyclgemm.families.schedule import oriented
+from pyclgemm.families.registry import oriented, problem_on
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import PackedLayout
@@ -113,7 +112,7 @@ def test_a_cpu_exchanges_rows_and_columns_of_narrow_results(sizes, column_major,
     turned = oriented(product, CPU, traits)
     assert turned == (product.transposed if exchanged else product)
     assert oriented(turned, CPU, traits) == turned
-    packed = _product(*sizes, packed=PackedLayout("cpu", depth_block=8, width=16), **changes)
+    packed = _product(*sizes, packed=PackedLayout("panels", depth_block=8, width=16), **changes)
     assert oriented(packed, CPU, traits) is packed
 
 
@@ -136,7 +135,7 @@ def test_a_record_for_few_rows_is_taken_for_as_few_columns():
 def test_other_families_and_a_packed_b_are_left_alone():
     product = _product(40, 3, 7)
     assert oriented(product, DIRECT, GPU) is product
-    packed = _product(40, 3, 7, packed=PackedLayout("gpu", depth_block=8, width=16))
+    packed = _product(40, 3, 7, packed=PackedLayout("padded", depth_block=8, width=16))
     assert oriented(packed, GEMV, GPU) is packed
 
 
@@ -186,7 +185,7 @@ def test_conjugates(queue, config):
 @EVERY_GEMV
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
 def test_a_packed_b(queue, config, trans_b):
-    layout = PackedLayout("gpu", depth_block=32, width=64)
+    layout = PackedLayout("padded", depth_block=32, width=64)
     for sizes in SIZES:
         check_gemm(
             queue, sizes, config=config, pack=layout, trans_b=trans_b, c=ROW, alpha=0.5,

@@ -15,8 +15,8 @@ import pytest
 import pyclgemm
 from pyclgemm.api.prepare import check_supported
 from pyclgemm.device.traits import has_async_copy, traits_of, typical_traits
-from pyclgemm.families.generate import generate_gemm
 from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.matrix import check_dtype, check_scalar, result_dtype
 from pyclgemm.problem.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
 from pyclgemm.selection.overrides import Inquiry, product_of

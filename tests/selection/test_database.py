@@ -8,10 +8,9 @@ import pytest
 
 import pyclgemm.selection.database
 from pyclgemm.errors import DatabaseError, DatabaseWarning
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.registry import UNIT_FAMILIES
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.registry import violations
 from pyclgemm.families.tiled.config import XgemmConfig
-from pyclgemm.families.validity import violations
 from pyclgemm.host.json_text import MOST_BYTES
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.resources import resource_folder
@@ -28,6 +27,7 @@ from pyclgemm.selection.database import (
 from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
 from tests.support.databases import FLOAT32, a_database, file_of
 from tests.support.facts import cpu, gpu, smallest_gpu
+from tests.support.families import UNIT_FAMILIES
 from tests.support.reference import DTYPES
 
 BUILT_IN = sorted(

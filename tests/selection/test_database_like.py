@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from pyclgemm.errors import DatabaseError
-from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.small import SmallConfig
+from pyclgemm.families.small.codegen import SmallConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.candidates import path_order

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.small import SmallConfig
+from pyclgemm.families.small.codegen import SmallConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import LAYOUTS, GemmShape

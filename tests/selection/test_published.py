@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from pyclgemm.cli.main import main
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import violations
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.resources import resource_folder
 from pyclgemm.selection.database import SCHEMA_FILE, load_database, read_file

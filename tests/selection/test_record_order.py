@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape

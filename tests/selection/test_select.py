@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.records import Record, Threshold

@@ -2,7 +2,7 @@
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.small import SmallConfig
+from pyclgemm.families.small.codegen import SmallConfig
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database

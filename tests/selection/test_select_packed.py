@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.validity import violations
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.registry import violations
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.selection.database import Database, load_database
@@ -32,44 +32,44 @@ from tests.support.facts import cpu, gpu, problem
 from tests.support.reference import DTYPES
 
 
-def packed(family, depth_block, width):
-    return PackedLayout(family, depth_block=depth_block, width=width)
+def packed(form, depth_block, width):
+    return PackedLayout(form, depth_block=depth_block, width=width)
 
 
 def test_a_packed_b_takes_the_nearest_record_that_reads_it():
-    wanted = problem(12, 1024, 1024, packed=packed("cpu", 512, 64))
+    wanted = problem(12, 1024, 1024, packed=packed("panels", 512, 64))
     assert select(wanted, cpu(), DATABASE).config == SQUARE
-    wanted = problem(12, 1024, 1024, packed=packed("cpu", 512, 32))
+    wanted = problem(12, 1024, 1024, packed=packed("panels", 512, 32))
     assert select(wanted, cpu(), DATABASE).config == NARROW
 
 
 def test_or_the_nearest_record_with_its_panels():
-    wanted = problem(1, 1024, 1024, packed=packed("cpu", 128, 48))
+    wanted = problem(1, 1024, 1024, packed=packed("panels", 128, 48))
     assert select(wanted, cpu(), DATABASE).config == CpuConfig(MR=1, NR=48, KC=128, VW=16)
 
 
 def test_or_such_a_record_where_the_tile_would_have_more_rows_than_there_are():
-    wanted = problem(1, 1024, 1024, packed=packed("cpu", 512, 64))
+    wanted = problem(1, 1024, 1024, packed=packed("panels", 512, 64))
     assert select(wanted, cpu(), DATABASE).config == CpuConfig(MR=1, NR=64, KC=512, VW=16)
 
 
 def test_panels_that_no_vector_divides():
     with pytest.raises(UnsupportedError, match="NR must be a multiple of VW: NR is 40, VW is 16"):
-        select(problem(1, 9, 9, packed=packed("cpu", 128, 40)), cpu(), DATABASE)
+        select(problem(1, 9, 9, packed=packed("panels", 128, 40)), cpu(), DATABASE)
 
 
 def test_every_gpu_configuration_reads_a_padded_b():
-    large = select(problem(4000, 4000, 4000, packed=packed("gpu", 16, 64)), gpu(), DATABASE)
-    small = select(problem(4, 4, 4, packed=packed("gpu", 16, 64)), gpu(), DATABASE)
+    large = select(problem(4000, 4000, 4000, packed=packed("padded", 16, 64)), gpu(), DATABASE)
+    small = select(problem(4, 4, 4, packed=packed("padded", 16, 64)), gpu(), DATABASE)
     assert (large.path, small.path) == ("indirect", "direct")
 
 
-@pytest.mark.parametrize(("traits", "family", "words"),
-                         [(cpu(), "gpu", "packed for a GPU, and 'AMD EPYC' is a CPU"),
-                          (gpu(), "cpu", "packed for a CPU, and 'NVIDIA H100")])  # fmt: skip
-def test_packed_for_another_type_of_device(traits, family, words):
+@pytest.mark.parametrize(("traits", "form", "words"),
+                         [(cpu(), "padded", "packed for a GPU, and 'AMD EPYC' is a CPU"),
+                          (gpu(), "panels", "packed for a CPU, and 'NVIDIA H100")])  # fmt: skip
+def test_packed_for_another_type_of_device(traits, form, words):
     with pytest.raises(UnsupportedError, match=words):
-        select(problem(9, 9, 9, packed=packed(family, 16, 64)), traits, DATABASE)
+        select(problem(9, 9, 9, packed=packed(form, 16, 64)), traits, DATABASE)
 
 
 def layout(n, k, traits, database=DATABASE):
@@ -77,8 +77,8 @@ def layout(n, k, traits, database=DATABASE):
 
 
 def test_the_layout_for_a_cpu_is_that_of_many_rows():
-    assert layout(1024, 1024, cpu()) == packed("cpu", 512, 64)
-    assert layout(30, 1024, cpu()) == packed("cpu", 512, 32)
+    assert layout(1024, 1024, cpu()) == packed("panels", 512, 64)
+    assert layout(30, 1024, cpu()) == packed("panels", 512, 32)
 
 
 @pytest.mark.parametrize(("n", "k", "depth", "width"), [
@@ -86,18 +86,18 @@ def test_the_layout_for_a_cpu_is_that_of_many_rows():
     (65, 33, 16, 128), (0, 0, 32, 128),
 ])  # fmt: skip
 def test_the_layout_for_a_gpu_suits_all_tiles_where_padding_is_cheap(n, k, depth, width):
-    assert layout(n, k, gpu()) == packed("gpu", depth, width)
+    assert layout(n, k, gpu()) == packed("padded", depth, width)
 
 
 def test_the_layout_leaves_out_what_the_device_cannot_run():
-    assert layout(4096, 4096, gpu(local_memory_bytes=16 * 1024)) == packed("gpu", 16, 64)
+    assert layout(4096, 4096, gpu(local_memory_bytes=16 * 1024)) == packed("padded", 16, 64)
 
 
 def test_tiles_that_are_no_powers_of_two():
     tile = replace(INDIRECT, NWG=96, NDIMB=8, KWG=24, MDIMA=8)
     assert violations(tile, "float32") == []
     odd = made_file([Record((64, 64, 64), tile)])
-    assert layout(4096, 4096, gpu(), a_database(odd)) == packed("gpu", 24, 96)
+    assert layout(4096, 4096, gpu(), a_database(odd)) == packed("padded", 24, 96)
 
 
 def test_no_layout_without_a_record():
@@ -128,24 +128,24 @@ def test_k_is_contiguous_where_units_want_it(architecture, dtype, precision, alo
 
 
 @pytest.mark.parametrize(
-    ("config", "family", "message"),
+    ("config", "form", "message"),
     [
-        (replace(SQUARE, NR=32), "cpu", "which cannot read b as it was packed: panels that want a "
-         "CpuConfig with NR=64 and KC=512"),
-        (LARGE, "cpu", "panels that want a CpuConfig"),
-        (SQUARE, "gpu", "a padded row-major matrix, which wants an XgemmConfig"),
+        (replace(SQUARE, NR=32), "panels", "which cannot read b as it was packed: panels that want "
+         "a CpuConfig with NR=64 and KC=512"),
+        (LARGE, "panels", "panels that want a CpuConfig"),
+        (SQUARE, "padded", "a padded row-major matrix, which wants an XgemmConfig"),
     ],
 )  # fmt: skip
-def test_a_callers_configuration_that_cannot_read_the_packed_b(config, family, message):
-    wanted = problem(64, 64, 64, packed=packed(family, 512, 64))
+def test_a_callers_configuration_that_cannot_read_the_packed_b(config, form, message):
+    wanted = problem(64, 64, 64, packed=packed(form, 512, 64))
     with pytest.raises(ConfigError, match=message):
         select(wanted, cpu(), DATABASE, config)
 
 
 def test_a_callers_configuration_that_can():
-    wanted = problem(64, 64, 64, packed=packed("cpu", 512, 64))
+    wanted = problem(64, 64, 64, packed=packed("panels", 512, 64))
     assert select(wanted, cpu(), DATABASE, SQUARE).config == SQUARE
-    wanted = problem(64, 64, 64, packed=packed("gpu", 512, 64))
+    wanted = problem(64, 64, 64, packed=packed("padded", 512, 64))
     assert select(wanted, gpu(), DATABASE, DIRECT).config == DIRECT
 
 
@@ -156,7 +156,7 @@ def test_what_is_packed_can_be_read_by_the_choice(m, n, k, dtype, traits):
     ahead = packed_layout(n, k, dtype, precision, traits, database)
     choice = select(problem(m, n, k, dtype, packed=ahead), traits, database)
     if traits.type == "cpu":
-        assert ahead == PackedLayout("cpu", choice.config.KC, choice.config.NR)
+        assert ahead == PackedLayout("panels", choice.config.KC, choice.config.NR)
 
 
 def test_few_rows_of_a_packed_b_take_a_small_register_tile():

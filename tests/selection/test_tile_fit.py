@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pyclgemm import CpuConfig, XgemmDirectConfig
-from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.selection.distance import excess_octaves
 from pyclgemm.selection.features import ProductTraits
 from pyclgemm.selection.records import Record

@@ -12,7 +12,7 @@ import pytest
 
 import pyclgemm
 from pyclgemm.device.traits import traits_of
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import violations
 from pyclgemm.problem.problem import PackedLayout
 from tests.support.buffers import (
     GuardedArray,

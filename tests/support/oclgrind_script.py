@@ -19,7 +19,7 @@ import pyopencl.array as cl_array
 
 import pyclgemm
 from pyclgemm.device import traits as device
-from pyclgemm.families.small import SmallConfig, SmallCpuConfig
+from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import TransformChoice
 from pyclgemm.mra.tensors import FusedConfig
 from pyclgemm.mra.transform import build_transform, describe_transform
@@ -106,9 +106,9 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
         out = exact(queue, np.full_like(c, np.nan), order)
     if case == "packed":
         layout = (
-            PackedLayout("cpu", depth_block=config.KC, width=config.NR)
+            PackedLayout("panels", depth_block=config.KC, width=config.NR)
             if family == "cpu"
-            else PackedLayout("gpu", depth_block=32, width=64)
+            else PackedLayout("padded", depth_block=32, width=64)
         )
         right = packed(queue, unpacked, layout)
         options.pop("trans_b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pyclgemm import CpuConfig
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import violations
 from pyclgemm.selection.records import Record, Threshold
 from pyclgemm.tuning import tuner
 from pyclgemm.tuning.process import Outcome

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.gemv import GemvConfig, GemvUnitConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.gemv.codegen import GemvConfig, GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.small import SmallConfig, SmallCpuConfig
+from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyclgemm.families.gemv import GemvUnitConfig
+from pyclgemm.families.gemv.codegen import GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from tests.support.checks import COLUMN_ALIGNED, ROW_ALIGNED

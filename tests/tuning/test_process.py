@@ -8,9 +8,9 @@ import time
 import pytest
 
 from pyclgemm import CpuConfig
+from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.discovery import working_devices
 from pyclgemm.errors import ArgumentError, DtypeError, UnsupportedError
-from pyclgemm.families.mma.tables import matrix_unit
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.tuning.process import Trial, TrialProcess
@@ -22,10 +22,10 @@ SHAPE = GemmShape(20, 20, 20)
 #: The real worker, except that the configuration BAD meets with an accident.
 _WORKER = """
 import os, sys, time
-from pyclgemm import trial_bench, trial_worker
+from pyclgemm.tuning import worker
 from pyclgemm.measure.timing import Pace
-trial_bench.CPU_PACE = trial_bench.GPU_PACE = Pace(1e-4, 0.0, 1)
-run, prepare = trial_worker.TrialBench.run, trial_worker.TrialBench.prepare
+worker.CPU_PACE = worker.GPU_PACE = Pace(1e-4, 0.0, 1)
+run, prepare = worker.TrialBench.run, worker.TrialBench.prepare
 def accident():
     {accident}
 def injected_run(self, trial):
@@ -36,9 +36,9 @@ def injected_prepare(self, trials):
     if any(trial.config.MR == 3 for trial in trials):
         accident()
     return prepare(self, trials)
-trial_worker.TrialBench.run = injected_run
-trial_worker.TrialBench.prepare = injected_prepare
-trial_worker.main()
+worker.TrialBench.run = injected_run
+worker.TrialBench.prepare = injected_prepare
+worker.main()
 """
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pyclgemm.families.small import SmallConfig, SmallCpuConfig
+from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, read_file, save_file
 from pyclgemm.selection.records import Match, Record, Threshold

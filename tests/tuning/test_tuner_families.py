@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm.families.small import SmallCpuConfig
+from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database
 from pyclgemm.selection.records import Record

@@ -9,7 +9,7 @@ import pytest
 import pyclgemm
 from pyclgemm import CpuConfig, XgemmDirectConfig
 from pyclgemm.errors import KernelBuildError
-from pyclgemm.families.small import SmallCpuConfig
+from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.measure import verify as verification
 from pyclgemm.measure.timing import Pace
 from pyclgemm.problem.precision import resolve_precision

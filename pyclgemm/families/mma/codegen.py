@@ -6,17 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from ...codegen.config import COPY_BYTES
 from ...codegen.element import WORDS, ElementType
 from ...codegen.kernel import GemmParts, approximation, gemm_parts
+from ...codegen.matrix_unit import MatrixUnit
+from ...codegen.matrix_units import required_unit
 from ...codegen.source import KernelSource, share_arguments
 from ...codegen.stream_k import Sharing, sharing, slab_count
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem
 from .config import MatrixConfig
-from .slab import COPY_BYTES, MatrixSlab, as_copied, matrix_slabs, packed_form, packed_operands
-from .tables import required_unit
-from .unit import MatrixUnit
+from .slab import MatrixSlab, as_copied, matrix_slabs, packed_form, packed_operands
 
 # --------------------------------------------------------------------------------------
 # How products of elements are made up of products that a matrix unit forms.
@@ -147,7 +148,7 @@ def collected_results(
     --------
     >>> from pyclgemm.problem.shape import GemmShape
     >>> from pyclgemm.families.mma.slab import matrix_slabs
-    >>> from pyclgemm.families.mma.tables import nvidia_unit
+    >>> from pyclgemm.codegen.matrix_units import nvidia_unit
     >>> from pyclgemm.device.traits import typical_traits
     >>> unit = nvidia_unit("float16", "float32", typical_traits("sm_90"))
     >>> config = MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
@@ -286,7 +287,7 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
 
     Examples
     --------
-    >>> from pyclgemm.families.mma.tables import amd_unit
+    >>> from pyclgemm.codegen.matrix_units import amd_unit
     >>> from pyclgemm.device.traits import typical_traits
     >>> unit = amd_unit("float16", "float32", typical_traits("gfx90a"))
     >>> config = MatrixConfig(64, 64, 32, 1, 1, STAGES=2)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ...codegen.config import COPY_BYTES
 from ...codegen.element import ElementType, stored_bytes
+from ...codegen.matrix_unit import MatrixUnit
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
 from .config import MatrixConfig
-from .unit import MatrixUnit
-
-#: Bytes that are copied at once: the widest of cp.async and of AMD's loads, and a row of ldmatrix.
-COPY_BYTES = 16
 
 #: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that
 #: NVIDIA's units load element by element: the lanes that read at once then read different banks.
@@ -146,7 +144,7 @@ def split_type(precision: Precision, unit: MatrixUnit) -> PartType | None:
 
     Examples
     --------
-    >>> from pyclgemm.families.mma.tables import matrix_unit
+    >>> from pyclgemm.codegen.matrix_units import matrix_unit
     >>> from pyclgemm.problem.precision import resolve_precision
     >>> from pyclgemm.device.traits import typical_traits
     >>> for name in ("TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32"):
@@ -187,7 +185,7 @@ def is_copied(
     Whole pieces of 16 bytes are copied, and for AMD's units they lie along k.
 
     >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.families.mma.tables import amd_unit
+    >>> from pyclgemm.codegen.matrix_units import amd_unit
     >>> from pyclgemm.device.traits import typical_traits
     >>> unit = amd_unit("float16", "float32", typical_traits("gfx1100"))
     >>> problem = GemmShape(64, 64, 64).problem("float16")

@@ -1,4 +1,4 @@
-"""The one list of what makes a configuration valid; `pyclgemm.families.validity` asks it."""
+"""What makes a configuration of the tiled kernels valid."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Callable
 from ...codegen.config import (
     ALL_REGISTERS,
     COPIED_BYTES,
-    GPU,
+    FENCED_FILL,
     STAGED_BYTES,
     Constraint,
     at_most,
     is_staged_as_stored,
-    multiple,
     within_local_memory,
     within_work_group,
 )
@@ -28,16 +27,13 @@ def on_tiles(
     holds: Callable[[XgemmConfig, str, DeviceTraits | None], bool],
     values: Callable[[XgemmConfig, str, DeviceTraits | None], str],
 ) -> Constraint:
-    """A condition on the tiling that both GPU families share."""
+    """A condition on the tiling that both families share."""
     return Constraint(
         rule,
-        GPU,
         lambda config, dtype, traits: holds(config.tiles, dtype, traits),
         lambda config, dtype, traits: values(config.tiles, dtype, traits),
     )
 
-
-# --------------------------------------------------------------------------------------
 
 #: The steps in which a warp takes registers (see `ALL_REGISTERS`).
 _NVIDIA_STEP = 8
@@ -51,11 +47,6 @@ _MOST_SUMS = 256
 _MOST_UNROLLED = 2**13
 _MOST_COPIED = 2**11
 
-#: Vectors of sums of a CPU's register tile, which are written out one by one; and elements of a
-#: packed block of A, of which each core has one.
-_MOST_VECTORS = 128
-_MOST_PACKED = 2**23
-
 
 def local_bytes(config: XgemmConfig, dtype: str) -> int:
     """Bytes of local memory of a work-group."""
@@ -67,27 +58,17 @@ def capped_registers(config: XgemmConfig) -> int:
     return math.ceil(config.REGISTERS / _NVIDIA_STEP) * _NVIDIA_STEP * config.work_items
 
 
-TILED_CONSTRAINTS: tuple[Constraint, ...] = (
-    at_most("the sums of a work-item", _MOST_SUMS, GPU, lambda c: c.tiles.MWI * c.tiles.NWI),
+_FIRST: tuple[Constraint, ...] = (
+    at_most("the sums of a work-item", _MOST_SUMS, lambda c: c.tiles.MWI * c.tiles.NWI),
     at_most(
         "the multiply-adds of a work-item that are unrolled",
         _MOST_UNROLLED,
-        GPU,
         lambda c: c.tiles.KWI * c.tiles.MWI * c.tiles.NWI,
     ),
     at_most(
         "the elements of a slab that a work-item copies",
         _MOST_COPIED,
-        GPU,
         lambda c: max(c.tiles.MWG, c.tiles.NWG) * c.tiles.KWG // c.tiles.work_items,
-    ),
-    at_most("the vectors of sums", _MOST_VECTORS, ("cpu",), lambda c: c.MR * (c.NR // c.VW)),
-    at_most("the elements of a packed block", _MOST_PACKED, ("cpu",), lambda c: c.KC * c.MC),
-    Constraint(
-        "a vector of a complex type must fit OpenCL's 16 components",
-        ("gemv", "cpu"),
-        lambda c, dtype, traits: not is_complex(dtype) or c.VW <= 8,
-        lambda c, dtype, traits: f"{dtype} with vector width {c.VW}",
     ),
     on_tiles(
         "the vectors of a staged row must divide into groups of SWIZZLE",
@@ -130,12 +111,7 @@ TILED_CONSTRAINTS: tuple[Constraint, ...] = (
             f"FRAGMENTS is {c.FRAGMENTS}, STAGES is {c.STAGES}, the unrolling is {c.KWI}"
         ),
     ),
-    Constraint(
-        "dividing a tile's slabs among work-groups needs a memory fence between them",
-        (*GPU, "matrix", "wgmma"),
-        lambda c, dtype, traits: not c.FILL or traits is None or traits.fence_options is not None,
-        lambda c, dtype, traits: f"FILL is {c.FILL}, the compiler has no such fence",
-    ),
+    FENCED_FILL,
     on_tiles(
         "a cap of registers needs NVIDIA's or AMD's compiler for GPUs",
         lambda c, dtype, traits: not c.REGISTERS or traits is None or has_register_caps(traits),
@@ -202,18 +178,9 @@ TILED_CONSTRAINTS: tuple[Constraint, ...] = (
             f"vectors of {c.VWN}"
         ),
     ),
-    Constraint(
-        "a slab whose unit-stride index is k must divide among the work-items",
-        ("direct",),
-        lambda config, dtype, traits: (
-            slab_copy(config.KWGD, config.WGD, config.tiles.work_items, 1) is not None
-            and slab_copy(config.KWGD, config.tiles.NWG, config.tiles.work_items, 1) is not None
-        ),
-        lambda config, dtype, traits: (
-            f"{config.WGD} x {config.KWGD} and {config.tiles.NWG} x {config.KWGD} elements, "
-            f"{config.tiles.work_items} work-items"
-        ),
-    ),
+)
+
+_MIDDLE: tuple[Constraint, ...] = (
     on_tiles(
         "padding must keep the vectors of a staged slab aligned",
         lambda c, dtype, traits: c.PADA % c.VWM == 0 and c.PADB % c.VWN == 0,
@@ -221,12 +188,9 @@ TILED_CONSTRAINTS: tuple[Constraint, ...] = (
             f"PADA {c.PADA} with vectors of {c.VWM}, PADB {c.PADB} with vectors of {c.VWN}"
         ),
     ),
-    Constraint(
-        "padding must keep the vectors of a packed operand aligned",
-        ("indirect",),
-        lambda c, dtype, traits: c.PADLD % c.VWM == 0 and c.PADLD % c.VWN == 0,
-        lambda c, dtype, traits: f"PADLD {c.PADLD} with vectors of {c.VWM} and {c.VWN}",
-    ),
+)
+
+_LAST: tuple[Constraint, ...] = (
     on_tiles(
         "the work-items must divide into runs of LANES_M * LANES_N",
         lambda c, dtype, traits: c.MDIMC % c.LANES_M == 0 and c.NDIMC % c.LANES_N == 0,
@@ -268,18 +232,37 @@ TILED_CONSTRAINTS: tuple[Constraint, ...] = (
         lambda c, dtype, traits: c.STAGES == 1 or (c.SA == 1 and c.SB == 1),
         lambda c, dtype, traits: f"STAGES is {c.STAGES}, SA is {c.SA}, SB is {c.SB}",
     ),
-    multiple("NR", "VW", ("cpu",)),
     # Rows of the packed A are KC apart, and the panel of B follows them: both are read by vectors.
-    multiple("KC", "VW", ("cpu",)),
     Constraint(
         # A CPU runs these only where a caller asks for them.
         "the runtime must compile the family rightly; pocl 5.0 does not compile this one so",
-        GPU,
         lambda config, dtype, traits: traits is None or not miscompiles_tiles(traits),
         lambda config, dtype, traits: (
             f"the device's runtime is {traits.platform} {traits.driver}" if traits else "no device"
         ),
     ),
-    within_work_group(GPU, lambda c, traits: c.tiles.work_items),
-    within_local_memory("the staged slabs", GPU, lambda c, dtype: local_bytes(c.tiles, dtype)),
+    within_work_group(lambda c, traits: c.tiles.work_items),
+    within_local_memory("the staged slabs", lambda c, dtype: local_bytes(c.tiles, dtype)),
 )
+
+_ALONG_K = Constraint(
+    "a slab whose unit-stride index is k must divide among the work-items",
+    lambda config, dtype, traits: (
+        slab_copy(config.KWGD, config.WGD, config.tiles.work_items, 1) is not None
+        and slab_copy(config.KWGD, config.tiles.NWG, config.tiles.work_items, 1) is not None
+    ),
+    lambda config, dtype, traits: (
+        f"{config.WGD} x {config.KWGD} and {config.tiles.NWG} x {config.KWGD} elements, "
+        f"{config.tiles.work_items} work-items"
+    ),
+)
+
+_PACKED_PADDING = Constraint(
+    "padding must keep the vectors of a packed operand aligned",
+    lambda c, dtype, traits: c.PADLD % c.VWM == 0 and c.PADLD % c.VWN == 0,
+    lambda c, dtype, traits: f"PADLD {c.PADLD} with vectors of {c.VWM} and {c.VWN}",
+)
+
+#: In the order in which broken ones are reported.
+DIRECT_CONSTRAINTS = (*_FIRST, _ALONG_K, *_MIDDLE, *_LAST)
+INDIRECT_CONSTRAINTS = (*_FIRST, *_MIDDLE, _PACKED_PADDING, *_LAST)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ...codegen.config import COPY_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, parts_of
 from ...problem.problem import OPERANDS, GemmProblem
-from ..mma.slab import COPY_BYTES
 from .config import WgmmaConfig
 from .unit import ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, boxes_across
 

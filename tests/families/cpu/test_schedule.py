@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.registry import make_schedule
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.facts import cpu
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from pyclgemm.device.traits import has_cache_hints
-from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.registry import make_schedule
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN_ALIGNED, ROW_ALIGNED, check_gemm

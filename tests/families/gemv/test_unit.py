@@ -6,7 +6,7 @@ import pytest
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
-from pyclgemm.families.gemv import generate_gemv_unit
+from pyclgemm.families.gemv.codegen import generate_gemv_unit
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
@@ -59,7 +59,7 @@ def test_a_float32_result(units, queue):
 
 @pytest.mark.parametrize("along_k", [False, True])
 def test_a_constant_operand(units, queue, along_k):
-    packed = PackedLayout("gpu", 16, 1 if along_k else 32, along_k=along_k)
+    packed = PackedLayout("padded", 16, 1 if along_k else 32, along_k=along_k)
     check_gemm(queue, (5, 37, 75), "float16", config=CONFIG, pack=packed)
 
 

@@ -9,13 +9,11 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
+from pyclgemm.codegen.matrix_unit import MatrixUnit
+from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.generate import generate_gemm
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.mma.tables import matrix_unit
-from pyclgemm.families.mma.unit import MatrixUnit
-from pyclgemm.families.schedule import make_schedule
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import generate_gemm, make_schedule, violations
 from pyclgemm.problem.precision import PRECISIONS
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database

@@ -9,15 +9,12 @@ import pytest
 
 import pyclgemm
 from pyclgemm.analysis.explain import describe_unit
+from pyclgemm.codegen.matrix_units import matrix_unit, required_unit
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.families.generate import generate_gemm
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.mma.tables import matrix_unit, required_unit
-from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.registry import generate_gemm, make_schedule, violations
 from pyclgemm.families.tiled.config import XgemmDirectConfig
-from pyclgemm.families.unit_refusal import unit_refusal
-from pyclgemm.families.validity import violations
 from pyclgemm.problem.precision import parts_of, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
@@ -28,6 +25,7 @@ from tests.support.batch_checks import check_batch
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.databases import NVIDIA, a_database, made_file
+from tests.support.families import refusal
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.unit_configs import ALIGNED
 from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
@@ -73,7 +71,7 @@ def test_rows_that_cannot_be_copied_are_packed(units, queue, a, b):
 
 
 def test_a_constant_operand_is_read_as_it_was_packed(units, queue):
-    packed = PackedLayout("gpu", depth_block=16, width=32)
+    packed = PackedLayout("padded", depth_block=16, width=32)
     for dtype in ("float16", "complex128"):
         check_gemm(queue, (33, 35, 37), dtype, config=CONFIG, pack=packed)
 
@@ -280,15 +278,12 @@ def test_a_device_has_units_or_says_so(queue, rng, precision):
 def test_units_that_take_no_complex_elements_say_so():
     problem = GemmShape(64, 64, 64).problem("complex128")
     gfx90a = typical_traits("gfx90a")
-    assert (
-        unit_refusal(CONFIG, problem, gfx90a)
-        == "no matrix unit for F64_F64_F64 of complex elements"
-    )
+    assert refusal(CONFIG, problem, gfx90a) == "no matrix unit for F64_F64_F64 of complex elements"
     direct = XgemmDirectConfig(
         WGD=8, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
     )
     assert "of complex elements" in describe_unit(problem, direct, gfx90a)
-    assert unit_refusal(CONFIG, problem, H100) == ""
+    assert refusal(CONFIG, problem, H100) == ""
     (broken,) = violations(replace(CONFIG, UNALIGNED=1), "complex128", H100)
     assert "UNALIGNED" in broken
 

@@ -7,15 +7,15 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.analysis.traffic import traffic_of
 from pyclgemm.codegen.stream_k import Share
-from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.selection.distance import tiles_of
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.batch_checks import check_batch
 from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.facts import gpu
+from tests.support.families import traffic_of
 from tests.support.matrix_checks import check_epilogue, check_infinities
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.unit_configs import MATRIX as CONFIG

@@ -7,13 +7,13 @@ import pytest
 from pyclgemm.analysis.explain import describe_packing
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
-from pyclgemm.families.unit_refusal import unit_refusal
 from pyclgemm.selection.database import Database
 from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import search_space
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.families import refusal
 from tests.support.unit_configs import MATRIX as CONFIG
 
 IN_PLACE = replace(CONFIG, KWG=32, UNALIGNED=1)
@@ -80,7 +80,7 @@ def test_what_lies_as_units_read_it_is_not_packed(architecture, packed):
 def test_what_is_split_as_it_is_packed_is_not_read_where_it_lies(precision, is_split):
     h100 = typical_traits("sm_90")
     problem = product_of(Inquiry(63, 61, 65, precision=precision)).problem
-    assert bool(unit_refusal(IN_PLACE, problem, h100)) == is_split
+    assert bool(refusal(IN_PLACE, problem, h100)) == is_split
     if is_split:
         with pytest.raises(
             ConfigError, match=f"UNALIGNED is 1; for {precision} operands are split"

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyclgemm.device.traits import has_async_copy
-from pyclgemm.families.schedule import make_schedule
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.buffers import Layout
 from tests.support.checks import (

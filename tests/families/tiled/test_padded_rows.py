@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pyclgemm.codegen.launch import Schedule
-from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import (
@@ -68,7 +68,7 @@ def test_beside_an_operand_that_is_read_where_it_lies(queue, a, b):
 @pytest.mark.parametrize("sizes", [(37, 64, 32), (37, 41, 19)])
 def test_an_operand_that_was_packed_ahead_keeps_its_layout(queue, sizes):
     for width in (64, 16):  # whole tiles, and less: that one is packed once more
-        layout = PackedLayout("gpu", depth_block=32, width=width)
+        layout = PackedLayout("padded", depth_block=32, width=width)
         check_gemm(queue, sizes, config=PADDED, pack=layout)
 
 

@@ -8,8 +8,7 @@ import pytest
 import pyclgemm
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import has_register_caps
-from pyclgemm.families.schedule import make_schedule
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import check_gemm, skip_if_refused
 from tests.support.configs import DIRECT, INDIRECT

@@ -11,9 +11,8 @@ import pytest
 import pyclgemm
 from pyclgemm.device.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
 from pyclgemm.device.traits import has_async_copy
-from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.families.tiled.slab import part_start, part_width
-from pyclgemm.families.validity import violations
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS

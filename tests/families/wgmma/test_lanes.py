@@ -7,14 +7,14 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.analysis.traffic import load_bytes
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.schedule import make_schedule
+from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.batch_checks import check_batch
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.emulation.wgmma import warpgroups_of
+from tests.support.families import load_bytes
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.unit_configs import ALIGNED
 from tests.support.unit_configs import WGMMA as CONFIG

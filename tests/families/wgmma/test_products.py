@@ -10,8 +10,7 @@ import pyclgemm
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.schedule import make_schedule
-from pyclgemm.families.validity import violations
+from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.families.wgmma.results import PIECE_COLUMNS, staging_of
@@ -184,8 +183,8 @@ def test_infinities_and_nan_stay_what_they_are(warpgroups, queue, rng, precision
 
 def test_a_constant_operand_is_read_as_it_was_packed(warpgroups, queue):
     for packed in (
-        PackedLayout("gpu", depth_block=16, width=32),
-        PackedLayout("gpu", depth_block=16, width=1, along_k=True),
+        PackedLayout("padded", depth_block=16, width=32),
+        PackedLayout("padded", depth_block=16, width=1, along_k=True),
     ):
         for trans_b in ("N", "T"):
             check_gemm(

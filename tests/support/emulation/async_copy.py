@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pyclgemm.codegen.source import KernelSource
-from pyclgemm.families import schedule
+from tests.support.families import changed_kernels
 
 #: A copy: its cache operator, bytes, destination, source, and how many bytes are not zeros.
 COPY = re.compile(
@@ -53,15 +53,13 @@ def in_plain_c(text: str) -> str:
 @contextmanager
 def emulated_async_copies() -> Iterator[None]:
     """Let every device take ASYNC and STREAMB, and give it plain C instead."""
-    generate = schedule.generate_gemm
 
-    def generate_in_plain_c(*arguments: Any) -> KernelSource:
-        source = generate(*arguments)
+    def in_c(source: KernelSource, *_: Any) -> KernelSource:
         return replace(source, text=in_plain_c(source.text))
 
     with (
-        patch.object(schedule, "generate_gemm", generate_in_plain_c),
+        changed_kernels(in_c),
         patch("pyclgemm.families.tiled.constraints.has_async_copy", lambda traits: True),
-        patch("pyclgemm.families.gemv.has_cache_hints", lambda traits: True),
+        patch("pyclgemm.families.gemv.family.has_cache_hints", lambda traits: True),
     ):
         yield

@@ -19,13 +19,13 @@ import pyopencl as cl
 import pytest
 
 from pyclgemm.api import prepare
+from pyclgemm.codegen.matrix_unit import MatrixUnit
+from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import miscompiles_tiles, traits_of
-from pyclgemm.families import schedule
-from pyclgemm.families.mma.tables import required_unit
-from pyclgemm.families.mma.unit import MatrixUnit
 from tests.support import checks
 from tests.support.emulation.async_copy import in_plain_c
+from tests.support.families import changed_kernels
 
 LOAD = re.compile(
     r'asm volatile\("ldmatrix\.sync\.aligned\.m8n8\.x4(?P<trans>\.trans)?\..*?"memory"\);',
@@ -271,10 +271,8 @@ def skip_without_emulation(device: cl.Device, *, may_be_slow: bool = False) -> N
 @contextmanager
 def emulated_units(architecture: str = "sm_90") -> Iterator[None]:
     """Let a device pass for another, and give it plain C instead of matrix instructions."""
-    generate = schedule.generate_gemm
 
-    def generate_without(problem: Any, config: Any, traits: Any) -> KernelSource:
-        source = generate(problem, config, traits)
+    def emulated(source: KernelSource, problem: Any, config: Any, traits: Any) -> KernelSource:
         unit = required_unit(problem.precision, traits)
         return without_units(source, unit)
 
@@ -287,7 +285,7 @@ def emulated_units(architecture: str = "sm_90") -> Iterator[None]:
         )
 
     with (
-        patch.object(schedule, "generate_gemm", generate_without),
+        changed_kernels(emulated),
         patch.object(prepare, "traits_of", imagined),
         patch.object(checks, "traits_of", imagined),
     ):

@@ -15,8 +15,8 @@ from unittest.mock import patch
 from pyclgemm.api import prepare
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.probe import SHFL
-from pyclgemm.families import schedule
 from tests.support import checks
+from tests.support.families import changed_kernels
 
 #: Work-items of a sub-group, as NVIDIA's devices have them.
 SIZE = 32
@@ -64,17 +64,16 @@ def by_sub_group_shuffle(source: KernelSource) -> KernelSource:
 @contextmanager
 def emulated_shuffles(instead: Any) -> Iterator[None]:
     """Let a device pass for one with PTX's shuffles, and give it another text instead."""
-    generate, traits_of = schedule.generate_gemm, prepare.traits_of
+    traits_of = prepare.traits_of
 
-    def generate_instead(problem: Any, config: Any, traits: Any) -> KernelSource:
-        source = generate(problem, config, traits)
+    def shuffled(source: KernelSource, problem: Any, config: Any, traits: Any) -> KernelSource:
         return instead(source) if getattr(config, "SHUFFLE", 0) else source
 
     def imagined(device: Any) -> Any:
         return replace(traits_of(device), shuffle=SHFL, sub_group_sizes=(SIZE,))
 
     with (
-        patch.object(schedule, "generate_gemm", generate_instead),
+        changed_kernels(shuffled),
         patch.object(prepare, "traits_of", imagined),
         patch.object(checks, "traits_of", imagined),
     ):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ...device.traits import DeviceTraits, has_async_copy
-from ...errors import UnsupportedError
-from ...problem.precision import Precision, is_complex
-from .unit import MatrixUnit, Multiplied, OperandPlaces, ResultPlaces, Summed
+from ..device.traits import DeviceTraits, has_async_copy
+from ..errors import UnsupportedError
+from ..problem.precision import Precision, is_complex
+from .matrix_unit import MatrixUnit, Multiplied, OperandPlaces, ResultPlaces, Summed
 
 # --------------------------------------------------------------------------------------
 # AMD's WMMA (RDNA 3 and 4) and MFMA (CDNA 2 and 3), by the compiler's builtins.

@@ -2,7 +2,7 @@
 
 A sub-group multiplies an m x k fragment of A by a k x n fragment of B and adds to an m x n
 fragment of the result, each spread over the registers of its lanes. The vendors' tables are
-`pyclgemm.families.mma.tables` and `pyclgemm.families.mma.tables`.
+`pyclgemm.codegen.matrix_units` and `pyclgemm.codegen.matrix_units`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...problem.problem import GemmProblem
+from ..problem.problem import GemmProblem
 
 #: What a unit multiplies; "tf32" is a float32 of which it reads the leading bits.
 Multiplied = Literal["int8", "float16", "bfloat16", "tf32", "float64"]
@@ -141,6 +141,12 @@ class MatrixUnit:
     vector: str = ""
     sums: Summed = "float32"
     exchanged: bool = False
+
+    @property
+    def text(self) -> str:
+        """The instruction, the fragment, and what is multiplied, for readers."""
+        name = self.instruction.partition("(")[0]
+        return f"{name}: {self.m} x {self.n} x {self.k} of {self.operand}"
 
     @property
     def operand_bytes(self) -> int:

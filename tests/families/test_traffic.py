@@ -1,19 +1,21 @@
 """How tiles fill a device, the bytes that they move, and what follows: all by hand."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 
+from pyclgemm import SmallConfig
 from pyclgemm.analysis.bottleneck import bounds_of, judge
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.occupancy import Occupancy
-from pyclgemm.analysis.traffic import Traffic, Utilisation, load_bytes, traffic_of, utilise
+from pyclgemm.analysis.utilisation import Utilisation, utilise
 from pyclgemm.codegen.stream_k import Share
-from pyclgemm.families.cpu import CpuConfig
-from pyclgemm.families.gemv import GemvConfig
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.families.traffic import Traffic
 from pyclgemm.selection.overrides import Inquiry, product_of
+from tests.support.families import load_bytes, traffic_of
 
 INDIRECT = XgemmConfig(
     MWG=128, NWG=64, KWG=16, MDIMC=16, NDIMC=16, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4
@@ -44,12 +46,13 @@ def test_one_group_too_many_costs_a_wave():
     assert utilise(problem(128 * 133, 64, 16), INDIRECT, 133, 132, 2).waves == 133 / 264
 
 
-def test_a_family_without_tiles():
-    found = utilise(problem(8, 64, 16), SimpleNamespace(family="gemv"), 4, 4, None)
+def test_a_family_of_whole_products_has_no_tiles():
+    config = SmallConfig(MWI=2, NWI=2, WGS=32)
+    found = utilise(problem(8, 64, 16), config, 4, 4, None)
     assert (found.tiles, found.useful, found.balance) == (None, None, 1)
-    traffic = traffic_of(problem(8, 64, 16), SimpleNamespace(family="gemv"), 32)
+    traffic = traffic_of(problem(8, 64, 16), config, 32)
     assert traffic == Traffic(4 * (8 * 16 + 16 * 64 + 8 * 64), 0, None, None, None)
-    assert load_bytes(problem(8, 64, 16), SimpleNamespace(family="gemv")) == {}
+    assert load_bytes(problem(8, 64, 16), config) == {}
 
 
 def test_traffic_of_the_indirect_path():

@@ -10,13 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ..codegen.config import Config, Constraint, at_most, multiple
-from ..codegen.element import ElementType
-from ..codegen.kernel import GemmParts
-from ..codegen.source import KernelSource, without_unrolling
-from ..device.traits import crashes_on_small_halves
-from ..problem.precision import is_complex
-from ..problem.problem import GemmProblem, MatrixLayout
+from ...codegen.config import Config
+from ...codegen.element import ElementType
+from ...codegen.kernel import GemmParts
+from ...codegen.source import KernelSource, without_unrolling
+from ...problem.problem import GemmProblem, MatrixLayout
 
 # --------------------------------------------------------------------------------------
 # The configurations of the kernels for batches of small products.
@@ -309,73 +307,3 @@ def _row_tiles(rows: int, most: int) -> list[tuple[int, int, int]]:
 # --------------------------------------------------------------------------------------
 # What makes a configuration for batches of small products valid: its part of the one list.
 # --------------------------------------------------------------------------------------
-
-_SMALL = ("small",)
-_SMALL_CPU = ("small_cpu",)
-
-#: Vectors of sums of a register tile: more are spilled by any CPU's compiler.
-_MOST_VECTORS = 32
-
-#: Vectors of sums in the text of a kernel for 64 columns, the most that there are: each block of
-#: columns is written out.
-_MOST_WRITTEN = 1024
-
-SMALL_CONSTRAINTS: tuple[Constraint, ...] = (
-    multiple("NR", "VW", _SMALL_CPU),
-    Constraint(
-        "a tile must not have more than 128 sums",
-        _SMALL,
-        lambda c, dtype, traits: c.MWI * c.NWI <= 128,
-        lambda c, dtype, traits: f"MWI is {c.MWI}, NWI is {c.NWI}",
-    ),
-    Constraint(
-        f"a tile must not have more than {_MOST_VECTORS} vectors of sums",
-        _SMALL_CPU,
-        lambda c, dtype, traits: c.MR * (c.NR // c.VW) <= _MOST_VECTORS,
-        lambda c, dtype, traits: f"MR is {c.MR}, NR is {c.NR}, VW is {c.VW}",
-    ),
-    at_most(
-        "the vectors of sums that are written for 64 columns",
-        _MOST_WRITTEN,
-        _SMALL_CPU,
-        lambda c: c.MR * 64 // c.VW,
-    ),
-    Constraint(
-        "those of CPUs multiply real elements",
-        _SMALL_CPU,
-        lambda c, dtype, traits: not is_complex(dtype),
-        lambda c, dtype, traits: f"the operands are {dtype}",
-    ),
-    Constraint(
-        "the runtime must compile those of float16; pocl 5.0 crashes as it does so",
-        _SMALL_CPU,
-        lambda c, dtype, traits: (
-            dtype != "float16" or traits is None or not crashes_on_small_halves(traits)
-        ),
-        lambda c, dtype, traits: (
-            f"the device's runtime is {traits.platform} {traits.driver}" if traits else "no device"
-        ),
-    ),
-)
-
-
-#: Rows, columns and depths of the largest product that the kernels for small ones take.
-MOST_SMALL = 64
-
-#: Fewest products of a batch for which kernels of small products are written: one for each size,
-#: while those of other families serve all sizes.
-_LEAST_PRODUCTS = 32
-
-
-def is_small_batch(problem: GemmProblem) -> bool:
-    """Whether a problem is a batch that kernels for small products are written for.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> shapes = GemmShape(8, 8, 8, batch=100), GemmShape(8, 8, 8), GemmShape(65, 8, 8, batch=100)
-    >>> [is_small_batch(shape.problem("float32")) for shape in shapes]
-    [True, False, False]
-    """
-    sizes = (problem.m, problem.n, problem.k)
-    return problem.products >= _LEAST_PRODUCTS and max(sizes) <= MOST_SMALL and 0 not in sizes

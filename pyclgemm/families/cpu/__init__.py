@@ -1,0 +1,1 @@
+"""Kernels for CPU devices: one work-item a core, explicit vectors, panels packed by the item."""

@@ -1,0 +1,334 @@
+"""The CPU family: how a product is divided among cores, which way round, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from ...codegen.config import COMPLEX_VECTORS, at_most, multiple
+from ...codegen.element import epilogue_type, operand_type, stored_bytes
+from ...codegen.kernel import gemm_parts
+from ...codegen.launch import Schedule, gemm_launch
+from ...codegen.source import KernelSource
+from ...codegen.stream_k import Share
+from ...device.traits import DeviceTraits
+from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
+from ...problem.precision import Precision
+from ...problem.problem import GemmProblem, PackedLayout
+from ...problem.product import Product
+from ..family import Advice, Axes, Family, Point, Tile, is_small_batch
+from ..traffic import Traffic, least_traffic, stored_size
+from .codegen import CpuConfig, generate_cpu, reads_b_in_place
+
+#: Bytes to which parts of a workspace are aligned: the widest vector of OpenCL C.
+_ALIGNMENT = 128
+
+
+#: Most work-items for each core. Runtimes hand them out one by one: a core that wakes late, or
+#: is taken away for a while, then costs a part of its share and not all of it.
+_BLOCKS_PER_CORE = 2
+
+
+#: What such a core costs, in blocks.
+_LATE_BLOCKS = 0.5
+
+
+#: Multiply-adds (16 or 32 are done at once) in the time that packing an element takes.
+_PACKING_COST = 16
+
+
+@dataclass(frozen=True)
+class CpuGrid:
+    """How the result is divided among cores: blocks of rows and of columns."""
+
+    groups: int
+    rows_per_group: int
+    columns_per_group: int
+
+
+def cpu_grid(
+    m: int, n: int, units: int, config: CpuConfig, per_core: int = _BLOCKS_PER_CORE
+) -> CpuGrid:
+    """Divide an m x n result among the `units` cores of a device, at most `per_core` blocks each.
+
+    How long a product takes is decided by the core that gets most: how many of the largest
+    blocks, with their multiply-adds and the packing of the rows of A and the columns of B
+    that each needs.
+
+    Examples
+    --------
+    >>> cpu_grid(1024, 1024, 2, CpuConfig(MR=6, NR=64, KC=128, VW=16))
+    CpuGrid(groups=4, rows_per_group=516, columns_per_group=512)
+
+    Six panels are two equal shares, but four unequal ones:
+
+    >>> cpu_grid(1, 768, 2, CpuConfig(MR=1, NR=128, KC=32, VW=16))
+    CpuGrid(groups=2, rows_per_group=1, columns_per_group=384)
+    """
+    tiles_m, tiles_n = math.ceil(m / config.MR), math.ceil(n / config.NR)
+
+    def grid(by_m: int, by_n: int) -> CpuGrid:
+        rows = math.ceil(tiles_m / by_m) * config.MR
+        columns = math.ceil(tiles_n / by_n) * config.NR
+        return CpuGrid(math.ceil(m / rows) * math.ceil(n / columns), rows, columns)
+
+    def cost(grid: CpuGrid) -> float:
+        rows, columns = grid.rows_per_group, grid.columns_per_group
+        block = rows * columns + _PACKING_COST * (rows + columns)
+        return (math.ceil(grid.groups / units) + _LATE_BLOCKS) * block
+
+    items = per_core * units
+    return min(
+        (
+            grid(by_m, by_n)
+            for by_m in range(1, min(items, tiles_m) + 1)
+            for by_n in range(1, min(items // by_m, tiles_n) + 1)
+        ),
+        key=cost,
+    )
+
+
+def _whole_product(problem: GemmProblem, config: CpuConfig) -> CpuGrid:
+    """A product that one work-item computes."""
+    rows, columns = (
+        math.ceil(extent / tile) * tile
+        for extent, tile in ((problem.m, config.MR), (problem.n, config.NR))
+    )
+    return CpuGrid(1, rows, columns)
+
+
+# --------------------------------------------------------------------------------------
+# Which way round a CPU computes a product
+#
+# Tiles are a few rows high and whole vectors wide: a result of few columns leaves most of each
+# vector empty. Its transpose, C^T = B^T A^T, has few rows, and A is read once, where it lies.
+# Database records, too, are for what is computed.
+# --------------------------------------------------------------------------------------
+
+#: Bytes of a row up to which a result is narrow. With vectors of 64 bytes (float32, m = 2000,
+#: k = 500) results of 16 columns ran 2.2 to 3.9 times as fast transposed, of 32 columns 1.4 to
+#: 2.1 times, of 40 columns 1.1 to 2.2 times, of 128 columns 0.8 to 0.9 times; with vectors of 32
+#: bytes, and A column-major, of 8 to 32 columns 1.2 to 2.1 times.
+_NARROW_BYTES = 160
+
+
+#: Bytes of the vectors of which a tile of C is so wide that half of it is narrow in any case.
+#: Beneath, where rows of A lie along k, one vector is: 1.5 times with 8 columns, 0.8 with 16.
+_LONG_VECTOR = 64
+
+
+#: Times as many rows: with 60 rows and 30 columns it took twice as long.
+_TALLER = 8
+
+
+#: Columns for each of k, at most: results are stored one by one, which weighs on short sums. With
+#: 32 columns it was 0.9 times as fast at k = 8 and 1.1 at 16, with 8 columns 1.7 times at k = 4.
+_COLUMNS_PER_DEPTH = 3
+
+
+def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
+    """Whether a device exchanges rows and columns of a product before it chooses a kernel.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product; with a packed B it is left as it is.
+    traits : DeviceTraits
+        The device: no GPU does.
+
+    Examples
+    --------
+    >>> from pyclgemm.problem.shape import GemmShape
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> shapes = GemmShape(2000, 8, 500), GemmShape(2000, 64, 500), GemmShape(2000, 8, 2)
+    >>> cpu = typical_traits("x86-64-v4")
+    >>> [is_transposed_on(shape.problem("float32"), cpu) for shape in shapes]
+    [True, False, False]
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    if traits.type != "cpu" or problem.packed or is_small_batch(problem):
+        return False  # small products have kernels of their own, for any proportions
+    if not n or m < _TALLER * n or n > _COLUMNS_PER_DEPTH * k:
+        return False
+    any_order = traits.vector_bytes >= _LONG_VECTOR or problem.a.order != "row"
+    narrow = _NARROW_BYTES if any_order else traits.vector_bytes
+    return n * stored_bytes(problem.dtype) <= narrow
+
+
+# --------------------------------------------------------------------------------------
+
+#: Vectors of sums of a register tile, which are written out one by one; and elements of a
+#: packed block of A, of which each core has one.
+_MOST_VECTORS = 128
+_MOST_PACKED = 2**23
+
+#: Vectors of k below which dot products of a column-major B are slower than packing it, which
+#: turns it: 8 x 8000 x 15 ran at a seventh of the speed, 4 x 8000 x 48 at half (AVX-512; from 4
+#: vectors on alike).
+_FEW_VECTORS = 4
+
+
+def tile_axes(dtype: str, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
+    """The tuner's coordinates of a register tile: rows, vectors of a row, and their width."""
+    widest = max(1, traits.vector_bytes // stored_bytes(dtype))
+    return {
+        "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
+        "VECTORS": (1, 2, 3, 4, 8),
+        "VW": tuple(width for width in (1, 2, 4, 8, 16) if widest <= 2 * width <= 4 * widest),
+    }
+
+
+class CpuFamily(Family[CpuConfig]):
+    """One work-item a core, explicit vectors, operands packed by the item."""
+
+    name = CpuConfig.family
+    config_class = CpuConfig
+    on_cpu = True
+    packs = True
+    packs_in_kernel = True
+    needs_alignment = False
+    tiles_fill_device = False
+    bounds = {
+        "MR": up_to(64),
+        "NR": up_to(1024),
+        "KC": up_to(4096),
+        "VW": VECTOR_WIDTHS,
+        "MC": up_to(2**15),
+        "PACKB": FLAG,
+        "PREFETCHB": FLAG,
+        "PREFETCHC": FLAG,
+    }
+    constraints = (
+        at_most("the vectors of sums", _MOST_VECTORS, lambda c: c.MR * (c.NR // c.VW)),
+        at_most("the elements of a packed block", _MOST_PACKED, lambda c: c.KC * c.MC),
+        COMPLEX_VECTORS,
+        multiple("NR", "VW"),
+        # Rows of the packed A are KC apart, and the panel of B follows them: vectors read both.
+        multiple("KC", "VW"),
+    )
+    advice = Advice(
+        "packing and the wake-up of cores weigh: a constant operand packed ahead (`pack`), "
+        "several products in one; else the tile and the block (MR, NR, KC)"
+    )
+
+    def tile(self, config: CpuConfig) -> Tile:
+        """The register tile of a work-item."""
+        return Tile(config.MR, config.NR)
+
+    def vector_width(self, config: CpuConfig) -> int:
+        """Elements of a vector."""
+        return config.VW
+
+    def is_other_kernel(
+        self, config: CpuConfig, wanted: str | None, known: str | None, depth: int
+    ) -> bool:
+        """Whether B, read where it lies, changes between rows and dot products along k."""
+        if config.PACKB:
+            return False
+        short_dots = wanted == "column" and depth < _FEW_VECTORS * config.VW
+        return short_dots or (None not in (wanted, known) and wanted != known)
+
+    def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
+        """On every CPU."""
+        return traits.type == "cpu"
+
+    def panels(self, config: CpuConfig) -> PackedLayout:
+        """Panels of KC x NR."""
+        return PackedLayout("panels", depth_block=config.KC, width=config.NR)
+
+    def for_panels(self, config: CpuConfig, packed: PackedLayout) -> CpuConfig:
+        """The configuration with the block and the columns of the panels."""
+        return replace(config, NR=packed.width, KC=packed.depth_block)
+
+    def orient_problem(self, problem: GemmProblem, traits: DeviceTraits) -> GemmProblem:
+        """The transpose of a product of few columns."""
+        return problem.transposed if is_transposed_on(problem, traits) else problem
+
+    def orient(self, product: Product, config: CpuConfig, traits: DeviceTraits) -> Product:
+        """The transpose of a product of few columns, with its matrices."""
+        return product.transposed if is_transposed_on(product.problem, traits) else product
+
+    def source(self, problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) -> KernelSource:
+        """The one kernel, which packs and multiplies."""
+        return generate_cpu(gemm_parts(problem, config, traits), config)
+
+    def schedule(self, product: Product, config: CpuConfig, traits: DeviceTraits) -> Schedule:
+        """The one launch: every work-item takes a block of the result, or products of a batch."""
+        problem = product.problem
+        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        wide = epilogue_type(problem.result_dtype, problem.precision.arithmetic)
+        # The products of a batch come first: each takes as many cores as are left for it.
+        sets = min(problem.products, _BLOCKS_PER_CORE * traits.compute_units)
+        units = math.ceil(traits.compute_units / sets)
+        # Where B's rows are read in place, the longer the runs the better: one block a core.
+        runs = problem.b.order == "row" and reads_b_in_place(problem, config)
+        grid = (
+            cpu_grid(problem.m, problem.n, units, config, 1 if runs else _BLOCKS_PER_CORE)
+            if problem.batch is None or sets < traits.compute_units
+            else _whole_product(problem, config)
+        )
+        groups = sets * grid.groups
+        # A tall A goes through the workspace block by block; B is then packed once a block.
+        blocks = max(1, round(grid.rows_per_group / config.MC))
+        rows_per_block = math.ceil(grid.rows_per_group / blocks / config.MR) * config.MR
+        elements = config.KC * (rows_per_block + (0 if problem.packed else config.NR))
+        group_bytes = math.ceil(elements * element.bytes / _ALIGNMENT) * _ALIGNMENT
+        values = {
+            "rows_per_group": grid.rows_per_group,
+            "rows_per_block": rows_per_block,
+            "columns_per_group": grid.columns_per_group,
+            "workspace_per_group": group_bytes // element.real_bytes,
+        }
+        workspaces = {"workspace": group_bytes * groups}
+        if wide.converts:
+            # Sums wait there between blocks of k; with one block it stays unused.
+            partials = problem.m * problem.n if problem.k > config.KC else 1
+            workspaces["partial"] = sets * partials * wide.bytes
+        source = self.source(problem, config, traits)
+        launch = gemm_launch(product, source, (groups,), values, {})
+        return Schedule((launch,), workspaces)
+
+    def traffic(
+        self,
+        problem: GemmProblem,
+        config: CpuConfig,
+        sub_group: int,
+        share: Share | None,
+        packed: Collection[str],
+    ) -> Traffic:
+        """Tiles in registers read packed panels, which the caches serve."""
+        size = stored_size(problem)
+        tiles = math.ceil(problem.m / config.MR) * math.ceil(problem.n / config.NR)
+        packing = 2 * size * problem.k * (problem.m + (0 if problem.packed else problem.n))
+        read = tiles * problem.k * (config.MR + config.NR) * size
+        return Traffic(least_traffic(problem), packing, read, None, None)
+
+    def load_bytes(
+        self, problem: GemmProblem, config: CpuConfig, packed: Collection[str]
+    ) -> dict[str, int]:
+        """Vectors of the packed panel."""
+        return {"packed B": config.VW * stored_size(problem)}
+
+    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
+        """The register tile, the block of k, and what is packed and fetched ahead."""
+        tile = tile_axes(dtype, traits)
+        return {
+            "MR": tile["MR"],
+            "VECTORS": tile["VECTORS"],
+            "KC": (8, 16, 32, 64, 128, 192, 256, 384, 512, 1024),
+            "VW": tile["VW"],
+            "MC": (128, 256, 512, 1024, 4096),
+            "PACKB": (0, 1),
+            "PREFETCHB": (0, 1),
+            "PREFETCHC": (0, 1),
+        }
+
+    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int]:
+        """NR is a whole number of vectors."""
+        parameters = {name: value for name, value in point.items() if name != "VECTORS"}
+        return parameters | {"NR": point["VECTORS"] * point["VW"]}
+
+    def coordinates(self, config: CpuConfig) -> dict[str, int]:
+        """Vectors of a row instead of its elements."""
+        return config.as_dict() | {"VECTORS": config.NR // config.VW}

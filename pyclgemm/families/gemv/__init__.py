@@ -1,0 +1,1 @@
+"""Kernels for few rows or few columns, with matrix units and without."""

@@ -1,0 +1,278 @@
+"""The families for few rows or few columns: B is read once, and k divided among work-items."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+from ...codegen.config import (
+    ALL_REGISTERS,
+    COMPLEX_VECTORS,
+    COPIED_BYTES,
+    MOST_REGISTERS,
+    STAGED_BYTES,
+    Constraint,
+    at_most,
+    within_local_memory,
+    within_work_group,
+)
+from ...codegen.element import stored_bytes
+from ...codegen.kernel import gemm_parts
+from ...codegen.launch import Schedule, gemm_launch
+from ...codegen.source import KernelSource
+from ...device.traits import DeviceTraits, has_cache_hints
+from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
+from ...problem.precision import Precision, is_complex
+from ...problem.problem import GemmProblem
+from ...problem.product import Product
+from ..family import Advice, Axes, Family, Point, Role, Tile, least_work_items, most_sums
+from .codegen import (
+    OPERANDS,
+    SUM_BYTES,
+    WIDEST,
+    GemvConfig,
+    GemvUnitConfig,
+    generate_gemv,
+    generate_gemv_unit,
+    join_of,
+    register_unit,
+    sums_join,
+    unit_for,
+)
+
+Few = TypeVar("Few", GemvConfig, GemvUnitConfig)
+
+_LANES = 32
+
+#: Registers that a lane needs beside sums and fragments.
+_SPARE = 40
+
+#: Sums of a work-item, and its multiply-adds in a row, over which compilers take long.
+_MOST_SUMS = 256
+_MOST_UNROLLED = 2**12
+
+#: Rows or columns up to which these kernels are preferred where nothing was measured, without
+#: and with matrix units, and the least k: on an H100 others win beyond.
+_FEW = 4
+_FEW_BY_UNITS = 32
+_LEAST_DEPTH = 64
+
+_CACHE_HINTS = Constraint(
+    "loads past the first-level cache need NVIDIA's compute capability 7.5",
+    lambda c, dtype, traits: not c.STREAMB or traits is None or has_cache_hints(traits),
+    lambda c, dtype, traits: f"STREAMB is {c.STREAMB} on {traits.architecture if traits else '-'}",
+)
+
+
+def _registers(config: GemvUnitConfig) -> int:
+    """Those of a lane: sums, and of A and B the depths that are loaded at once."""
+    a = config.MR // 8 * config.run // 2
+    return config.MR * config.VW // 4 + a + config.run * config.VW // 2 + _SPARE
+
+
+def _limit(config: GemvUnitConfig) -> int:
+    return min(MOST_REGISTERS, ALL_REGISTERS // (_LANES * config.SUBGROUPS))
+
+
+def _local_bytes(config: GemvConfig, dtype: str) -> int:
+    """Bytes of local memory in which a gemv's work-group adds its sums."""
+    size = STAGED_BYTES[dtype]
+    return join_of(config.lanes_k, config.MR * config.columns, size).elements * size
+
+
+class _FewRows(Family[Few]):
+    """What both families share: orientation, tiles and launches."""
+
+    role = Role.FEW_ROWS
+    advice = Advice(
+        "more loads on their way at a time: KWI, wider vectors (VW)",
+        balance="fewer columns or rows of a work-group (LANES_N or VW, MR)",
+    )
+
+    def vector_width(self, config: Few) -> int:
+        """Elements of a vector of B."""
+        return config.VW
+
+    def orient(self, product: Product, config: Few, traits: DeviceTraits) -> Product:
+        """Few columns become few rows, unless a packed B cannot become A."""
+        few_columns = product.problem.n < product.problem.m
+        return product.transposed if few_columns and product.problem.packed is None else product
+
+    def schedule(self, product: Product, config: Few, traits: DeviceTraits) -> Schedule:
+        """One launch, a work-group for each strip of columns and tile of rows."""
+        problem = product.problem
+        strips = math.ceil(problem.n / config.columns)
+        # In one dimension: NVIDIA's limit of the second is 65535.
+        groups = strips * math.ceil(problem.m / config.MR) * problem.products
+        source = self.source(problem, config, traits)
+        return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
+
+
+class GemvFamily(_FewRows[GemvConfig]):
+    """Few rows by the multiply-adds of work-items."""
+
+    name = GemvConfig.family
+    config_class = GemvConfig
+    most_rows = 32
+    bounds = {
+        "MR": up_to(64),
+        "WGS": up_to(2**14),
+        "LANES_N": up_to(2**14),
+        "VW": VECTOR_WIDTHS,
+        "KWI": up_to(64),
+        "STREAMB": FLAG,
+    }
+    constraints = (
+        COMPLEX_VECTORS,
+        at_most("the sums of a work-item", _MOST_SUMS, lambda c: c.MR * c.VW),
+        at_most(
+            "the multiply-adds of a work-item that are unrolled",
+            _MOST_UNROLLED,
+            lambda c: c.MR * c.VW * c.KWI,
+        ),
+        _CACHE_HINTS,
+        Constraint(
+            "the work-items of a gemv must divide into LANES_N columns and a power of two along k",
+            lambda c, dtype, traits: (
+                c.WGS % c.LANES_N == 0 and (c.WGS // c.LANES_N).bit_count() == 1
+            ),
+            lambda c, dtype, traits: f"WGS is {c.WGS}, LANES_N is {c.LANES_N}",
+        ),
+        within_work_group(lambda c, traits: c.WGS),
+        within_local_memory("the partial sums of a work-group", _local_bytes),
+        Constraint(
+            "loads past the first-level cache read vectors of 4, 8 or 16 bytes",
+            lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in COPIED_BYTES,
+            lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
+        ),
+    )
+
+    def tile(self, config: GemvConfig) -> Tile:
+        """Rows of A, and the columns of a work-group."""
+        return Tile(config.MR, config.columns)
+
+    def local_bytes(self, config: GemvConfig, dtype: str) -> int:
+        """Where a work-group adds its sums."""
+        return _local_bytes(config, dtype)
+
+    def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
+        """Where there are very few rows or columns, and k is long."""
+        return min(problem.m, problem.n) <= _FEW and problem.k >= _LEAST_DEPTH
+
+    def source(
+        self, problem: GemmProblem, config: GemvConfig, traits: DeviceTraits
+    ) -> KernelSource:
+        """The kernel, which adds the sums of the work-items along k."""
+        return generate_gemv(gemm_parts(problem, config, traits), config)
+
+    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
+        """All parameters as they are."""
+        return {
+            "MR": (1, 2, 4, 8),
+            "WGS": (32, 64, 128, 256, 512),
+            "LANES_N": (1, 2, 4, 8, 16, 32, 64),
+            "VW": (1, 2, 4, 8),
+            "KWI": (1, 2, 4, 8),
+            "STREAMB": (0, 1) if has_cache_hints(traits) else (0,),
+        }
+
+    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
+        """None where sums do not fit registers, or lanes would idle."""
+        fits = point["MR"] * point["VW"] <= most_sums(dtype)
+        return dict(point) if fits and point["WGS"] >= least_work_items(traits) else None
+
+
+class GemvUnitFamily(_FewRows[GemvUnitConfig]):
+    """Few rows by NVIDIA's mma.sync, whose fragments lanes load from memory themselves."""
+
+    name = GemvUnitConfig.family
+    config_class = GemvUnitConfig
+    uses_units = True
+    unit_ceiling = "matrix"
+    most_rows = 128
+    bounds = {
+        "MR": (8, 16, 32, 64),
+        "SUBGROUPS": (1, 2, 4, 8, 16, 32),
+        "VW": (2, 4, 8),
+        "KWI": (1, 2, 4, 8),
+        "STREAMB": FLAG,
+    }
+    constraints = (
+        _CACHE_HINTS,
+        within_work_group(lambda c, traits: _LANES * c.SUBGROUPS),
+        Constraint(
+            "the units that take elements from registers multiply float16 and bfloat16",
+            lambda c, dtype, traits: dtype in OPERANDS,
+            lambda c, dtype, traits: f"they are {dtype}",
+        ),
+        Constraint(
+            "the device must have NVIDIA's mma.sync for the elements",
+            lambda c, dtype, traits: (
+                traits is None or dtype not in OPERANDS or unit_for(dtype, traits) is not None
+            ),
+            lambda c, dtype, traits: f"{traits.name if traits else '-'!r} has none for {dtype}",
+        ),
+        Constraint(
+            "a lane's sums and fragments must fit its registers",
+            lambda c, dtype, traits: _registers(c) <= _limit(c),
+            lambda c, dtype, traits: f"about {_registers(c)}, limit {_limit(c)}",
+        ),
+        within_local_memory(
+            "the partial sums of a work-group",
+            lambda c, dtype: SUM_BYTES * sums_join(c).elements,
+        ),
+    )
+
+    def tile(self, config: GemvUnitConfig) -> Tile:
+        """Rows of A, the columns of a work-group, and the depths that it multiplies at a time."""
+        return Tile(config.MR, config.columns, config.depth)
+
+    def local_bytes(self, config: GemvUnitConfig, dtype: str) -> int:
+        """Where sub-groups add their sums."""
+        return SUM_BYTES * sums_join(config).elements
+
+    def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
+        """Where a unit takes two-byte elements from registers."""
+        has_unit = register_unit(precision, traits) is not None
+        return traits.type != "cpu" and not is_complex(dtype) and has_unit
+
+    def refusal(self, config: GemvUnitConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
+        """The precision's lack of a unit."""
+        if register_unit(problem.precision, traits) is None:
+            name = problem.precision.name
+            return f"no matrix unit for {name} that takes two-byte elements from registers"
+        return ""
+
+    def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
+        """Up to more rows than without units, if they can load the larger operand by vectors."""
+        few, larger = min((problem.m, problem.b), (problem.n, problem.a), key=lambda side: side[0])
+        in_vectors = larger.order != "strided" and larger.alignment >= WIDEST
+        return (
+            few <= _FEW_BY_UNITS
+            and problem.k >= _LEAST_DEPTH
+            and in_vectors
+            and register_unit(problem.precision, traits) is not None
+        )
+
+    def source(
+        self, problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
+    ) -> KernelSource:
+        """The kernel, which adds the sums of the sub-groups along k."""
+        return generate_gemv_unit(problem, config, traits)
+
+    def instruction(
+        self, problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
+    ) -> str | None:
+        """The mma.sync that multiplies its fragments."""
+        unit = register_unit(problem.precision, traits)
+        return None if unit is None else unit.text
+
+    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
+        """All parameters as they are."""
+        return {
+            "MR": (8, 16, 32, 64),
+            "SUBGROUPS": (1, 2, 4, 8, 16),
+            "VW": (2, 4, 8),
+            "KWI": (1, 2, 4, 8),
+            "STREAMB": (0, 1),
+        }

@@ -1,0 +1,1 @@
+"""Kernels for batches of small products, on GPUs and on CPUs."""

@@ -1,0 +1,199 @@
+"""The families for batches of small products, which compute whole products at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+from ...codegen.config import Constraint, at_most, multiple
+from ...codegen.element import operand_type
+from ...codegen.kernel import gemm_parts
+from ...codegen.launch import Schedule, gemm_launch
+from ...codegen.source import KernelSource
+from ...device.traits import DeviceTraits, crashes_on_small_halves
+from ...problem.bounds import VECTOR_WIDTHS, up_to
+from ...problem.precision import Precision, is_complex
+from ...problem.problem import GemmProblem
+from ...problem.product import Product
+from ..cpu.family import tile_axes
+from ..family import MOST_SMALL, Advice, Axes, Family, Point, Role, Tile, is_small_batch, most_sums
+from .codegen import SmallConfig, SmallCpuConfig, generate_small, generate_small_cpu, small_tiling
+
+Small = TypeVar("Small", SmallConfig, SmallCpuConfig)
+
+#: Vectors of sums of a register tile: more are spilled by any CPU's compiler.
+_MOST_VECTORS = 32
+
+#: Vectors of sums in the text of a kernel for 64 columns, the most that there are: each block of
+#: columns is written out.
+_MOST_WRITTEN = 1024
+
+#: Work-items for each core of a CPU: a core that is late costs a part of its share.
+_ITEMS_PER_CORE = 4
+
+
+class _SmallProducts(Family[Small]):
+    """What both families share."""
+
+    role = Role.SMALL_BATCH
+    tiles_fill_device = False
+
+    def refusal(self, config: Small, problem: GemmProblem, traits: DeviceTraits) -> str:
+        """Single products and larger ones."""
+        if problem.batch is None:
+            return "it computes batches, and this is a single product"
+        sizes = (problem.m, problem.n, problem.k)
+        if max(sizes) > MOST_SMALL:
+            return (
+                f"it takes products of at most {MOST_SMALL} rows, columns and depths, not {sizes}"
+            )
+        return ""
+
+    def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
+        """For batches of many small products."""
+        return is_small_batch(problem)
+
+
+class SmallFamily(_SmallProducts[SmallConfig]):
+    """On GPUs: a work-group takes whole products, several if they fit."""
+
+    name = SmallConfig.family
+    config_class = SmallConfig
+    bounds = {
+        "MWI": VECTOR_WIDTHS,
+        "NWI": VECTOR_WIDTHS,
+        "WGS": up_to(4096),
+        "KWI": up_to(16),
+    }
+    constraints = (
+        Constraint(
+            "a tile must not have more than 128 sums",
+            lambda c, dtype, traits: c.MWI * c.NWI <= 128,
+            lambda c, dtype, traits: f"MWI is {c.MWI}, NWI is {c.NWI}",
+        ),
+    )
+    advice = Advice("more independent work at a time: a larger tile of the work-item, KWI")
+
+    def tile(self, config: SmallConfig) -> Tile:
+        """The tile of a work-item."""
+        return Tile(config.MWI, config.NWI)
+
+    def refusal(self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
+        """Also what exceeds a work-group or local memory with these sizes."""
+        if stated := super().refusal(config, problem, traits):
+            return stated
+        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        tiling = small_tiling(problem, config, element)
+        if tiling.work_items > traits.max_work_group_size:
+            return f"{tiling.work_items} work-items, and a group has {traits.max_work_group_size}"
+        if tiling.local_bytes(element) > traits.local_memory_bytes:
+            return (
+                f"its operands take {tiling.local_bytes(element)} bytes, and local memory has "
+                f"{traits.local_memory_bytes}"
+            )
+        return ""
+
+    def schedule(self, product: Product, config: SmallConfig, traits: DeviceTraits) -> Schedule:
+        """One launch, a work-group for each few products."""
+        problem = product.problem
+        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        groups = math.ceil(problem.products / small_tiling(problem, config, element).products)
+        source = self.source(problem, config, traits)
+        return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
+
+    def source(
+        self, problem: GemmProblem, config: SmallConfig, traits: DeviceTraits
+    ) -> KernelSource:
+        """The kernel, written for the very sizes."""
+        return generate_small(gemm_parts(problem, config, traits), config)
+
+    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
+        """All parameters as they are."""
+        return {
+            "MWI": (1, 2, 4, 8, 16),
+            "NWI": (1, 2, 4, 8, 16),
+            "WGS": (32, 64, 128, 256, 512),
+            "KWI": (1, 2, 4, 8),
+        }
+
+    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
+        """None where sums do not fit registers."""
+        return dict(point) if point["MWI"] * point["NWI"] <= most_sums(dtype) else None
+
+
+class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
+    """On CPUs: a work-item computes one product after the other, unpacked."""
+
+    name = SmallCpuConfig.family
+    config_class = SmallCpuConfig
+    on_cpu = True
+    bounds = {"MR": up_to(64), "NR": up_to(512), "VW": VECTOR_WIDTHS}
+    constraints = (
+        multiple("NR", "VW"),
+        Constraint(
+            f"a tile must not have more than {_MOST_VECTORS} vectors of sums",
+            lambda c, dtype, traits: c.MR * (c.NR // c.VW) <= _MOST_VECTORS,
+            lambda c, dtype, traits: f"MR is {c.MR}, NR is {c.NR}, VW is {c.VW}",
+        ),
+        at_most(
+            "the vectors of sums that are written for 64 columns",
+            _MOST_WRITTEN,
+            lambda c: c.MR * 64 // c.VW,
+        ),
+        Constraint(
+            "those of CPUs multiply real elements",
+            lambda c, dtype, traits: not is_complex(dtype),
+            lambda c, dtype, traits: f"the operands are {dtype}",
+        ),
+        Constraint(
+            "the runtime must compile those of float16; pocl 5.0 crashes as it does so",
+            lambda c, dtype, traits: (
+                dtype != "float16" or traits is None or not crashes_on_small_halves(traits)
+            ),
+            lambda c, dtype, traits: (
+                f"the device's runtime is {traits.platform} {traits.driver}"
+                if traits
+                else "no device"
+            ),
+        ),
+    )
+    advice = Advice("the wake-up of cores weighs: more products at a time; else the tile (MR, NR)")
+
+    def tile(self, config: SmallCpuConfig) -> Tile:
+        """The register tile."""
+        return Tile(config.MR, config.NR)
+
+    def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
+        """On CPUs, for real elements."""
+        return super().runs(dtype, precision, traits) and not is_complex(dtype)
+
+    def refusal(self, config: SmallCpuConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
+        """Also a packed B."""
+        if stated := super().refusal(config, problem, traits):
+            return stated
+        return "it reads B where it lies, and b is packed" if problem.packed else ""
+
+    def schedule(self, product: Product, config: SmallCpuConfig, traits: DeviceTraits) -> Schedule:
+        """One launch, some work-items for each core."""
+        groups = min(product.problem.products, _ITEMS_PER_CORE * traits.compute_units)
+        source = self.source(product.problem, config, traits)
+        return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
+
+    def source(
+        self, problem: GemmProblem, config: SmallCpuConfig, traits: DeviceTraits
+    ) -> KernelSource:
+        """The kernel, written for the very sizes."""
+        return generate_small_cpu(gemm_parts(problem, config, traits), config)
+
+    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
+        """The register tile."""
+        return tile_axes(dtype, traits)
+
+    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int]:
+        """NR is a whole number of vectors."""
+        vectors, width = point["VECTORS"], point["VW"]
+        return {"MR": point["MR"], "NR": vectors * width, "VW": width}
+
+    def coordinates(self, config: SmallCpuConfig) -> dict[str, int]:
+        """Vectors of a row instead of its elements."""
+        return config.as_dict() | {"VECTORS": config.NR // config.VW}

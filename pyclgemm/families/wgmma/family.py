@@ -1,0 +1,328 @@
+"""The family of warpgroup matrix units: NVIDIA's wgmma on sm_90."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Literal
+
+from ...codegen.config import (
+    ALL_REGISTERS,
+    FENCED_FILL,
+    MOST_REGISTERS,
+    Constraint,
+    within_local_memory,
+    within_work_group,
+)
+from ...codegen.launch import Schedule, gemm_launch
+from ...codegen.matrix_unit import fills_fragments
+from ...codegen.matrix_units import matrix_unit
+from ...codegen.pack import PackedForm, pack_operands, why_units_pack
+from ...codegen.source import KernelSource
+from ...codegen.stream_k import Share, divide, tile_count
+from ...device.traits import DeviceTraits
+from ...problem.bounds import FLAG, up_to
+from ...problem.matrix import Matrix
+from ...problem.precision import Precision, is_complex, parts_of
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
+from ...problem.product import Product
+from ..family import Advice, Axes, Family, Role, Tile
+from ..traffic import Traffic, joining_bytes, least_traffic, slab_load_bytes, tile_reads
+from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
+from .config import WgmmaConfig
+from .slab import boxed_form
+from .unit import FRAGMENT_ROWS, ROW_BYTES, UNITS, required_wgmma_unit, wgmma_unit
+
+_DTYPES = ("float16", "bfloat16", "float32", "int8")
+
+#: Bytes of the largest results.
+_RESULT_BYTES = 4
+
+#: Rows of a box at most (CUDA Driver API, "cuTensorMapEncodeTiled").
+_MOST_ROWS = 256
+
+#: Registers that the kernel needs beside its sums: compiled for sm_90a with as many sums as are
+#: allowed here, nothing or some 100 bytes are spilled.
+_OTHER_REGISTERS = 32
+
+#: ptxas first gives all work-items as many registers (C7602 "register allocation ... needs 154"),
+#: of which an instruction takes its sums and so many more.
+_REGISTERS_OF_INSTRUCTION = 26
+
+
+def sums(config: WgmmaConfig) -> int:
+    """Sums in the registers of a work-item that multiplies."""
+    fragments = config.MWG // (FRAGMENT_ROWS * config.CONSUMERS)
+    return fragments * config.NWG // 2 * (2 if config.PROMOTE else 1)
+
+
+def most_sums(config: WgmmaConfig) -> int:
+    """Sums for which there are registers."""
+    _, multiplying = registers(config) or (0, MOST_REGISTERS)
+    return multiplying - _OTHER_REGISTERS
+
+
+def even_share(config: WgmmaConfig) -> int:
+    """Registers of a work-item before those that copy give theirs to those that multiply."""
+    return ALL_REGISTERS // work_items(config)
+
+
+#: Elements of which packed rows are multiples: 16 bytes of any type.
+_ROW_ELEMENTS = 16
+
+#: Bytes of a sum.
+_SUM_BYTES = 4
+
+#: Elements of the widest vector of OpenCL C.
+_WIDEST = 16
+
+#: The largest coordinate of a tensor map's boxes, which has 32 bits.
+_MOST_COORDINATE = 2**31 - 2**16
+
+
+class WgmmaFamily(Family[WgmmaConfig]):
+    """Persistent work-groups: one warpgroup copies slabs, others multiply them."""
+
+    name = WgmmaConfig.family
+    config_class = WgmmaConfig
+    role = Role.UNITS
+    uses_units = True
+    unit_ceiling = "wgmma"
+    may_be_refused = True
+    packs = True
+    bounds = {
+        "MWG": up_to(256),
+        "NWG": (32, 64, 96, 128, 192, 256),
+        "CONSUMERS": (1, 2, 3),
+        "STAGES": (2, 3, 4, 5, 6, 7, 8),
+        "GROUP_M": up_to(1024),
+        "PROMOTE": up_to(1024, 0),
+        "FILL": up_to(64, 0),
+        "TMA": FLAG,
+    }
+    constraints = (
+        FENCED_FILL,
+        Constraint(
+            f"warpgroup units multiply {', '.join(_DTYPES)}",
+            lambda c, dtype, traits: dtype in _DTYPES,
+            lambda c, dtype, traits: f"the operands are {dtype}",
+        ),
+        Constraint(
+            f"MWG must be a multiple of {FRAGMENT_ROWS} rows for each of CONSUMERS, and at most "
+            f"{_MOST_ROWS}",
+            lambda c, dtype, traits: (
+                c.MWG % (FRAGMENT_ROWS * c.CONSUMERS) == 0 and c.MWG <= _MOST_ROWS
+            ),
+            lambda c, dtype, traits: f"MWG is {c.MWG}, CONSUMERS is {c.CONSUMERS}",
+        ),
+        Constraint(
+            "PROMOTE must be 0 where sums are integers, which nothing is cut off from",
+            lambda c, dtype, traits: dtype != "int8" or c.PROMOTE == 0,
+            lambda c, dtype, traits: f"PROMOTE is {c.PROMOTE}, the operands are {dtype}",
+        ),
+        Constraint(
+            "the sums of a work-item must fit its registers",
+            lambda c, dtype, traits: sums(c) <= most_sums(c),
+            lambda c, dtype, traits: f"{sums(c)} sums, room for {most_sums(c)}",
+        ),
+        Constraint(
+            "the sums of an instruction must fit the registers that ptxas gives to every work-item",
+            lambda c, dtype, traits: even_share(c) >= c.NWG // 2 + _REGISTERS_OF_INSTRUCTION,
+            lambda c, dtype, traits: (
+                f"{c.NWG // 2} sums and {_REGISTERS_OF_INSTRUCTION} more, room for {even_share(c)}"
+            ),
+        ),
+        within_work_group(lambda c, traits: work_items(c)),
+        within_local_memory(
+            "slabs and collected results", lambda c, dtype: local_bytes(c, _RESULT_BYTES)
+        ),
+        Constraint(
+            "the device must have warpgroup units",
+            lambda c, dtype, traits: traits is None or traits.wgmma,
+            lambda c, dtype, traits: (
+                f"{traits.name!r} has none"
+                + (f": {traits.wgmma_refusal}" if traits.wgmma_refusal else "")
+                if traits
+                else ""
+            ),
+        ),
+    )
+    advice = Advice(
+        "more independent work at a time: STAGES, a larger tile of the work-item, KWI",
+        "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
+        "(LANES_M, LANES_N), wider vectors (VWM, VWN)",
+    )
+
+    def tile(self, config: WgmmaConfig) -> Tile:
+        """The tile of a work-group, and a slab of 128 bytes of two-byte elements."""
+        return Tile(config.MWG, config.NWG, config.DEPTH, config.FILL)
+
+    def local_bytes(self, config: WgmmaConfig, dtype: str) -> int:
+        """Slabs and collected results."""
+        return local_bytes(config, _RESULT_BYTES)
+
+    def vector_width(self, config: WgmmaConfig) -> int:
+        """The widest: rows that no tensor map describes are packed."""
+        return _WIDEST
+
+    def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
+        """Where a warpgroup unit multiplies real elements."""
+        has_unit = wgmma_unit(precision, traits) is not None
+        return traits.type != "cpu" and not is_complex(dtype) and has_unit
+
+    def refusal(self, config: WgmmaConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
+        """The device's lack of a unit, and sizes beyond tensor maps."""
+        if wgmma_unit(problem.precision, traits) is None:
+            return f"no warpgroup unit for {problem.precision.name}"
+        if max(problem.m, problem.n, problem.k) > _MOST_COORDINATE:
+            return f"tensor maps reach to {_MOST_COORDINATE} rows and columns"
+        return ""
+
+    def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
+        """Where the fragments of the device's smaller units fill."""
+        unit = matrix_unit(problem.precision, traits)
+        return unit is not None and unit.operand != "float64" and fills_fragments(problem, unit)
+
+    def orient(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Product:
+        """Exchanged where only A may run along the tile: it goes through registers."""
+        problem = product.problem
+        direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
+        if direct and problem.a.order == "row" and problem.b.order == "row":
+            return product.transposed
+        return product
+
+    def schedule(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Schedule:
+        """Launches that pack what no tensor map describes or what is split, and one more."""
+        product = with_describable_rows(product)
+        problem = product.problem
+        if problem.k == 0:
+            config = replace(config, FILL=0)  # there is nothing to share
+        unit = required_wgmma_unit(problem.precision, traits)
+        forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
+        padded_k = math.ceil(max(1, problem.k) / _ROW_ELEMENTS) * _ROW_ELEMENTS
+        positions = {"a": problem.m, "b": problem.n}
+        packed = pack_operands(
+            product,
+            {name: (positions[name], padded_k) for name in OPERANDS if forms[name]},
+            traits,
+            forms["a"] or forms["b"] or PackedForm(),
+        )
+        tiles = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products
+        groups = min(tiles, traits.compute_units)
+        values = dict(packed.strides)
+        workspaces = dict(packed.workspaces)
+        if config.FILL:
+            share = divide(tiles, slab_count(problem, unit), config.FILL * traits.compute_units)
+            groups = share.groups
+            values["rounds"] = share.rounds
+            workspaces["partial_sums"] = share.slots * config.MWG * config.NWG * _SUM_BYTES
+            workspaces["counters"] = 4 * share.counters
+        if config.TMA:
+            workspaces["maps"] = map_bytes(groups, config, batched=problem.batch is not None)
+        source = self.source(problem, config, traits)
+        gemm = gemm_launch(product, source, (groups,), values, packed.moved)
+        return Schedule((*packed.launches, gemm), workspaces)
+
+    def source(
+        self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits
+    ) -> KernelSource:
+        """The kernel, for sm_90a."""
+        return generate_wgmma(problem, config, traits)
+
+    def traffic(
+        self,
+        problem: GemmProblem,
+        config: WgmmaConfig,
+        sub_group: int,
+        share: Share | None,
+        packed: Collection[str],
+    ) -> Traffic:
+        """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
+        precision = problem.precision
+        size = UNITS[precision.multiplied or ""].element_bytes
+        stored = size * parts_of(precision.terms)
+        extents = {"a": problem.m, "b": problem.n}
+        reads = tile_reads(problem, config.MWG, config.NWG, ROW_BYTES // size)
+        read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
+        local = reads.depths * read * size * precision.terms or None
+        slabs = precision.terms * reads.slabs
+        return Traffic(
+            least_traffic(problem),
+            sum(2 * stored * extents[name] * problem.k for name in packed),
+            reads.depths * (config.MWG + config.NWG) * stored,
+            local,
+            local,
+            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, slabs, share),
+        )
+
+    def load_bytes(
+        self, problem: GemmProblem, config: WgmmaConfig, packed: Collection[str]
+    ) -> dict[str, int]:
+        """Those of lanes; a tensor map's copies are no loads."""
+        return {} if config.TMA else slab_load_bytes(problem, packed)
+
+    def instruction(
+        self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits
+    ) -> str | None:
+        """The wgmma for the tile's columns."""
+        unit = wgmma_unit(problem.precision, traits)
+        if unit is None:
+            return None
+        name = unit.instruction(config.NWG)
+        return f"{name}: {FRAGMENT_ROWS} x {config.NWG} x {unit.k} of {unit.operand}"
+
+    def packing_cause(
+        self, name: Literal["a", "b"], problem: GemmProblem, config: WgmmaConfig
+    ) -> str:
+        """Alignment, terms to split, or an order that the unit does not read."""
+        return why_units_pack(name, problem, in_place=False)
+
+    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
+        """All parameters as they are."""
+        is_split = precision is not None and precision.terms > 1
+        return {
+            "MWG": (64, 128, 192, 256),
+            "NWG": (32, 64, 96, 128, 192, 256),
+            "CONSUMERS": (1, 2, 3),
+            "STAGES": (2, 3, 4, 5, 6, 7, 8),
+            "GROUP_M": (1, 4, 8, 16),
+            # What splits are for is lost in sums that never leave the unit: at 4096 on an H100 the
+            # error of TF32_TF32_F32_X3 was 0.6 of true float32's with 8 slabs, 1.1 with 16, and
+            # 8.4 with 0.
+            "PROMOTE": (4, 8, 12) if is_split else (0,),
+            "FILL": (0, 1),
+            "TMA": (0, 1),
+        }
+
+
+def with_describable_rows(product: Product) -> Product:
+    """State rows that run backwards or coincide as unaligned: no tensor map describes them.
+
+    The distance of rows of which there is one may be anything; it is made one that a map takes.
+    """
+    (a, of_a), (b, of_b), (out, of_out) = (
+        _describable(matrix) for matrix in (product.a, product.b, product.out)
+    )
+    c, of_c = _describable(product.c) if product.c else (None, None)
+    problem = replace(product.problem, a=of_a, b=of_b, out=of_out, c=of_c)
+    return replace(product, a=a, b=b, out=out, c=c, problem=problem)
+
+
+def _describable(matrix: Matrix) -> tuple[Matrix, MatrixLayout]:
+    layout = matrix.layout
+    if layout.order == "row":
+        rows, distance = matrix.rows, matrix.row_stride
+        single = replace(matrix, row_stride=_whole_rows(matrix.columns))
+    elif layout.order == "column":
+        rows, distance = matrix.columns, matrix.column_stride
+        single = replace(matrix, column_stride=_whole_rows(matrix.rows))
+    else:
+        return matrix, layout
+    if rows <= 1:
+        return single, layout
+    return matrix, layout if distance > 0 else replace(layout, alignment=1)
+
+
+def _whole_rows(elements: int) -> int:
+    return math.ceil(max(1, elements) / _ROW_ELEMENTS) * _ROW_ELEMENTS

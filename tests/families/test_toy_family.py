@@ -1,0 +1,91 @@
+"""A family that is registered at run time is known everywhere, by its interface alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyclgemm
+from pyclgemm.analysis.ceilings import Ceilings
+from pyclgemm.analysis.profile import profile
+from pyclgemm.errors import ConfigError
+from pyclgemm.families.registry import FAMILIES, register
+from pyclgemm.selection.overrides import Inquiry
+from pyclgemm.selection.records import Record
+from pyclgemm.selection.select import select
+from pyclgemm.tuning.search import families_for, search_space, suits
+from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
+from tests.support.databases import a_database, made_file
+from tests.support.facts import cpu, problem
+from tests.support.toy_family import ToyConfig, ToyFamily, registered
+
+
+@pytest.fixture(autouse=True)
+def toy():
+    with registered():
+        yield
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+@pytest.mark.parametrize(("a", "b", "out"), [(ROW, COLUMN, ROW), (STRIDED, STRIDED, COLUMN)])
+def test_gemm_computes_by_it(queue, a, b, out, rows):
+    check_gemm(queue, (17, 9, 23), a=a, b=b, out=out, config=ToyConfig(rows))
+    check_gemm(
+        queue, (5, 7, 3), a=a, c=b, alpha=-2.5, beta=0.5, config={"path": "toy", "ROWS": rows}
+    )
+
+
+def test_gemm_refuses_what_it_does_not_compute(queue):
+    a = np.ones((4, 4), np.float32)
+    with pytest.raises(ConfigError, match="must not be more than 32: they are 40"):
+        pyclgemm.gemm(queue, a, a, config=ToyConfig(40))
+    with pytest.raises(ConfigError, match="ROWS must be an integer of 1 to 64"):
+        pyclgemm.gemm(queue, a, a, config=ToyConfig(65))
+    with pytest.raises(ConfigError, match="single matrices of float32"):
+        pyclgemm.gemm(
+            queue, a, a, config=ToyConfig(4), epilogue=pyclgemm.Epilogue(activation="relu")
+        )
+    with pytest.raises(ConfigError, match="has no parameter COLUMNS"):
+        pyclgemm.gemm(queue, a, a, config={"path": "toy", "COLUMNS": 4})
+
+
+def test_explain_names_it(queue):
+    a = np.ones((4, 4), np.float32)
+    choice = pyclgemm.explain(queue, a, a, config=ToyConfig(4))
+    assert (choice.path, choice.config) == ("toy", ToyConfig(4))
+    assert "toy" in str(choice)
+
+
+def test_a_record_makes_selection_take_it():
+    record = Record((64, 64, 64), ToyConfig(8), 9.0)
+    database = a_database(made_file([record], "cpu"))
+    choice = select(problem(60, 60, 60), cpu(), database)
+    assert choice.config == ToyConfig(8)
+
+
+def test_the_tuner_searches_its_space():
+    device = cpu()
+    assert "toy" in families_for([problem(64, 64, 64)], device)
+    assert suits("toy", problem(64, 64, 64), device)
+    space = search_space("toy", "float32", device)
+    count = space.count()
+    assert (count.points, count.valid, count.exact) == (3, 2, True)
+    assert space.config({"ROWS": 8}) == ToyConfig(8)
+    assert space.config({"ROWS": 64}) is None
+    assert space.nearest_point(ToyConfig(6)) == {"ROWS": 8}
+
+
+def test_profile_measures_it(queue):
+    ceilings = Ceilings({"float32": 1e3}, 1e2, None, None, 1e-5, "2026-01-01")
+    inquiry = Inquiry(24, 16, 8)
+    found = profile(queue, inquiry, path="toy", parameters={"ROWS": 4}, ceilings=ceilings, rounds=1)
+    assert found.analysis.kernels == ("toy",)
+    assert found.analysis.traffic.least == 4 * (24 * 8 + 8 * 16 + 24 * 16)
+    assert found.analysis.utilisation.tiles == 6 * 16
+    assert found.verdict.limit
+
+
+def test_a_name_is_taken_once():
+    with pytest.raises(ConfigError, match="'toy' is registered"):
+        register(ToyFamily())
+    assert type(FAMILIES["toy"]) is ToyFamily

@@ -1,0 +1,46 @@
+"""What tests ask of kernel families: refusals, traffic, and kernels with another text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.families.family import Role
+from pyclgemm.families.registry import FAMILIES, family_of
+
+SMALL_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.role is Role.SMALL_BATCH)
+UNIT_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.uses_units)
+
+#: From a kernel with its problem, configuration and device to what is launched instead.
+Change = Callable[[KernelSource, Any, Any, Any], KernelSource]
+
+
+def refusal(config: Any, problem: Any, traits: Any) -> str:
+    return family_of(config).refusal(config, problem, traits)
+
+
+def traffic_of(problem: Any, config: Any, sub_group: int, share: Any = None, packed: Any = ()):
+    return family_of(config).traffic(problem, config, sub_group, share, packed)
+
+
+def load_bytes(problem: Any, config: Any, packed: Any = ()):
+    return family_of(config).load_bytes(problem, config, packed)
+
+
+@contextmanager
+def changed_kernels(change: Change) -> Iterator[None]:
+    """Let every family write another kernel than its own."""
+
+    def changed(source: Any) -> Any:
+        def write(problem: Any, config: Any, traits: Any) -> KernelSource:
+            return change(source(problem, config, traits), problem, config, traits)
+
+        return write
+
+    with ExitStack() as stack:
+        for family in FAMILIES.values():
+            stack.enter_context(patch.object(family, "source", changed(family.source)))
+        yield

@@ -1,0 +1,98 @@
+"""A kernel family as short as one can be: one work-item computes some rows of a column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyclgemm.codegen.config import Config, at_most
+from pyclgemm.codegen.kernel import gemm_parts
+from pyclgemm.codegen.launch import Schedule, gemm_launch
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.families.family import Family, Tile
+from pyclgemm.families.registry import FAMILIES, register
+
+_KERNEL = """
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void toy({arguments})
+{{
+    const long column = get_group_id(0) % n;
+    const long first = get_group_id(0) / n * {rows};
+    for (long row = first; row < min(first + {rows}, (long)m); ++row) {{
+        float sum = 0.0f;
+        for (long depth = 0; depth < k; ++depth)
+            sum += {a} * {b};
+        {out} = alpha * sum{addend};
+    }}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class ToyConfig(Config):
+    """Rows of a work-item."""
+
+    ROWS: int
+
+    family: ClassVar[str] = "toy"
+
+
+def _entry(name: str, order: str, row: str, column: str) -> str:
+    by_row = f"{row} * {name}_row_stride" if order != "column" else row
+    by_column = f"{column} * {name}_column_stride" if order != "row" else column
+    return f"{name}[{name}_offset + {by_row} + {by_column}]"
+
+
+class ToyFamily(Family[ToyConfig]):
+    """float32 on CPUs, without an epilogue and without batches."""
+
+    name = "toy"
+    config_class = ToyConfig
+    on_cpu = True
+    bounds = {"ROWS": range(1, 65)}
+    constraints = (at_most("the rows of a work-item", 32, lambda config: config.ROWS),)
+
+    def tile(self, config: ToyConfig) -> Tile:
+        return Tile(config.ROWS, 1)
+
+    def refusal(self, config: ToyConfig, problem: Any, traits: Any) -> str:
+        plain = problem.dtype == problem.result_dtype == "float32" and problem.batch is None
+        is_bare = not (problem.bias or problem.activation or problem.packed)
+        return "" if plain and is_bare else "it multiplies single matrices of float32, no more"
+
+    def schedule(self, product: Any, config: ToyConfig, traits: Any) -> Schedule:
+        problem = product.problem
+        groups = math.ceil(problem.m / config.ROWS) * problem.n
+        source = self.source(problem, config, traits)
+        return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
+
+    def source(self, problem: Any, config: ToyConfig, traits: Any) -> KernelSource:
+        arguments = gemm_parts(problem, config, traits).arguments
+        addend = ""
+        if problem.c:
+            addend = " + beta * " + _entry("c", problem.c.order, "row", "column")
+        text = _KERNEL.format(
+            arguments=", ".join(argument.declaration for argument in arguments),
+            rows=config.ROWS,
+            a=_entry("a", problem.a.order, "row", "depth"),
+            b=_entry("b", problem.b.order, "depth", "column"),
+            out=_entry("out", problem.out.order, "row", "column"),
+            addend=addend,
+        )
+        return KernelSource("toy", text, arguments, (1,))
+
+    def axes(self, dtype: str, traits: Any, precision: Any) -> dict[str, tuple[int, ...]]:
+        return {"ROWS": (1, 8, 64)}
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """The toy among the library's families."""
+    register(ToyFamily())
+    try:
+        yield
+    finally:
+        del FAMILIES["toy"]
