@@ -15,8 +15,7 @@ from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from tests.support import nvidia_compile
-from tests.support.batch_checks import check_batch
-from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_batch, check_gemm
 from tests.support.families import SMALL_FAMILIES
 from tests.support.typical_configs import (
     CPU,

@@ -17,8 +17,15 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import families_of
-from tests.support.batch_checks import check_batch
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.checks import (
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    check_batch,
+    check_gemm,
+)
 from tests.support.configs import DIRECT_CONFIGS, EVERY_FAMILY_AND_MORE, INDIRECT_CONFIGS
 
 pytestmark = pytest.mark.any_runtime

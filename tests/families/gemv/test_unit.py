@@ -12,8 +12,15 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import families_of, suits
-from tests.support.batch_checks import check_batch
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.checks import (
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    check_batch,
+    check_gemm,
+)
 from tests.support.unit_configs import GEMV_UNIT as CONFIG
 from tests.support.unit_configs import GEMV_UNIT_CONFIGS as CONFIGS
 

@@ -21,9 +21,16 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
 from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
-from tests.support.batch_checks import check_batch
 from tests.support.buffers import Layout
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.checks import (
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    check_batch,
+    check_gemm,
+)
 from tests.support.databases import NVIDIA, a_database, made_file
 from tests.support.families import refusal
 from tests.support.reference import assert_close, expected_gemm

@@ -12,8 +12,7 @@ from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.selection.distance import tiles_of
 from pyclgemm.selection.overrides import Inquiry, product_of
-from tests.support.batch_checks import check_batch
-from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_batch, check_gemm
 from tests.support.facts import gpu
 from tests.support.families import traffic_of
 from tests.support.matrix_checks import check_epilogue, check_infinities
