@@ -11,20 +11,18 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import pyclgemm
-from pyclgemm import XgemmConfig, XgemmDirectConfig
+from pyclgemm import XgemmDirectConfig
 from pyclgemm.runtime.queue_state import queue_state
+from tests.support import configs
 from tests.support.checks import check_gemm, skip_if_refused
 from tests.support.reference import assert_close, expected_gemm, random_array
 
-INDIRECT = XgemmConfig(
-    MWG=16, NWG=16, KWG=4, MDIMC=8, NDIMC=4, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2, FILL=4
-)
-DIRECT = XgemmDirectConfig(
-    WGD=16, KWGD=8, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=2,
-    PADB=2, FILL=4,
-)  # fmt: skip
+INDIRECT = replace(configs.INDIRECT, MWG=16, NWG=16, KWG=4, NDIMC=4, FILL=4)
+DIRECT = replace(configs.DIRECT, KWGD=8, FILL=4)
 BASES = {"indirect": INDIRECT, "direct": DIRECT}
 EVERY_FAMILY = pytest.mark.parametrize("config", BASES.values(), ids=BASES)
 
@@ -69,6 +67,19 @@ def test_few_and_many_groups(queue, config, fill):
     for sizes in SHAPES:
         check_gemm(queue, sizes, config=replace(config, FILL=fill))
         assert not _workspace(queue, "counters").any()
+
+
+@pytest.mark.any_runtime
+@EVERY_FAMILY
+@pytest.mark.parametrize("fill", [1, 7, 40])
+@settings(max_examples=60)
+@given(m=st.integers(1, 70), n=st.integers(1, 70), k=st.integers(1, 60) | st.integers(1, 600))
+def test_every_slab_is_added_once_by_whichever_group(queue, config, fill, m, n, k):
+    rng = np.random.default_rng(m + n + k)
+    a, b = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    got = pyclgemm.gemm(queue, a, b, config=replace(config, FILL=fill))
+    np.testing.assert_array_equal(got, a @ b)  # sums of integers are exact in any order
+    assert not _workspace(queue, "counters").any()
 
 
 @pytest.mark.any_runtime
