@@ -15,6 +15,7 @@ from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import ArgumentError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.overrides import Inquiry, product_of
+from tests.support.console import rank_of
 
 
 def run(*arguments):
@@ -133,8 +134,7 @@ def test_a_batch_is_not_profiled():
 
 
 def test_explain_on_a_device(device):
-    rank = [one.device for one in discovery.working_devices()].index(device)
-    output = output_of("explain", "64x64x64", "--device", str(rank))
+    output = output_of("explain", "64x64x64", "--device", rank_of(device))
     assert traits_of(device).name in output
 
 
