@@ -1,4 +1,15 @@
-"""Transforms of tensors that are ready to run: checked, chosen and built once."""
+"""The multiresolution (MRA) transform: each dimension of cubic tensors times a matrix.
+
+Codes of multiresolution analysis spend most of their time here (R. Harrison, G. Fann, T. Yanai,
+Z. Gan and G. Beylkin, "Multiresolution quantum chemistry: Basic theory and initial applications",
+Journal of Chemical Physics 121, 2004): a function is many small tensors of coefficients, and a
+change of basis contracts every dimension of each with the same matrix.
+
+A contraction is ``C(i, j) = sum over k of A(k, i) B(k, j)``, where A is a tensor seen as a K x K^2
+matrix. C, which is K^2 x K, seen as a tensor again, has its dimensions rotated. Three contractions
+in a row contract all dimensions and bring them back in order. `pyclgemm.mra.choice.LEVELS` lists
+what each level does.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +36,7 @@ from ..runtime.memory import new_array
 from ..runtime.queue_state import queue_state
 from ..runtime.transfer import check_array, check_queue, through_device
 from .choice import TransformChoice, check_level, choose_transform
-from .codegen import Transform, make_kronecker_schedule, make_schedule
+from .schedule import Transform, make_kronecker_schedule, make_schedule
 from .tensors import TensorStack, check_tensor_dtype, check_writable, contiguous_stack, stack_of
 
 OPERANDS = (
@@ -41,7 +52,7 @@ class TransformPlan:
     Attributes
     ----------
     choice : TransformChoice
-        The kernels, and why these.
+        The kernels, and why they were chosen.
     """
 
     def __init__(
@@ -108,8 +119,8 @@ def plan_transform3d(
 ) -> TransformPlan:
     """Choose, generate and build a transform once, to run it many times.
 
-    Parameters are those of `transform3d`; arrays on the device lend their shapes, strides and
-    element type.
+    Parameters are those of `transform3d`. Of the arrays, which are on the device, only shapes,
+    strides and element type count.
 
     Returns
     -------
@@ -148,14 +159,7 @@ def plan_transform3d(
 
 
 def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
-    """Check the arrays of a call against each other and describe the transform.
-
-    Parameters
-    ----------
-    tensors, matrix : pyopencl.array.Array or numpy.ndarray
-        As for `transform3d`.
-    out : pyopencl.array.Array, numpy.ndarray or None
-        None where the result is yet to be allocated, in C order.
+    """Check the arrays of a call, without `out` if it is to be allocated, and describe them.
 
     Raises
     ------
@@ -192,7 +196,7 @@ def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
 def build_transform(
     queue: cl.CommandQueue, transform: Transform, choice: TransformChoice
 ) -> LaunchSequence:
-    """Generate and build what `choice` says, for one queue."""
+    """Write and build the kernels of a choice, for one queue."""
     traits = traits_of(queue.device)
     if not transform.tensors.count:
         schedule = Schedule(())
@@ -206,7 +210,7 @@ def build_transform(
 def _kronecker_schedule(
     queue: cl.CommandQueue, transform: Transform, traits: DeviceTraits
 ) -> Schedule:
-    """The launches of a transform that is one product with the Kronecker product of matrices."""
+    """The launches by L6: one product with the Kronecker product of the matrices."""
     size = transform.tensors.extent**3
     kronecker = TensorStack(size, transform.tensors.extent, transform.tensors.strides)
     tensors, matrix, out = (
@@ -221,7 +225,7 @@ def _kronecker_schedule(
 
 
 def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
-    """Elements of which the offset of an array must be a multiple for its kernels."""
+    """The kernels read an array at offsets that are multiples of so many elements."""
     return stack.rows_alignment if choice.technique == "kronecker" else stack.layout.alignment
 
 
@@ -229,21 +233,6 @@ def _as_rows(stack: TensorStack, dtype: np.dtype[Any]) -> View:
     """Contiguous tensors, each as a row of a matrix."""
     shape, size = (stack.count, stack.extent**3), dtype.itemsize
     return View(shape, (shape[1] * size, size), dtype, stack.offset * size)
-
-
-# --------------------------------------------------------------------------------------
-# The multiresolution (MRA) transform: stacks of cubic tensors, each dimension times a matrix.
-#
-# Codes of multiresolution analysis spend most of their time here (R. Harrison, G. Fann, T. Yanai,
-# Z. Gan and G. Beylkin, "Multiresolution quantum chemistry: Basic theory and initial applications",
-# Journal of Chemical Physics 121, 2004): a function is many small tensors of coefficients, and a
-# change of basis contracts every dimension of each with the same matrix.
-#
-# A contraction is ``C(i, j) = sum over k of A(k, i) B(k, j)``, of a tensor seen as a K x K^2 matrix
-# A; C, which is K^2 x K, seen as a tensor again has its dimensions rotated. Three in a row contract
-# all three and bring them back in order. What the levels do is listed in
-# `pyclgemm.mra.choice.LEVELS`.
-# --------------------------------------------------------------------------------------
 
 
 def transform3d(

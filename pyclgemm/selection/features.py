@@ -9,16 +9,13 @@ from typing import cast
 
 import numpy as np
 
-from ..codegen.config import Config
+from ..codegen.config import COPY_BYTES, Config
 from ..problem.problem import GemmProblem, MatrixLayout, Order
 from ..problem.shape import Layout
 from .records import ALIGNED, Record
 
 #: Rows or columns from which on a tile does not hold them all.
 _MANY = 64
-
-#: Bytes of the widest access of a work-item on GPUs: more alignment than that is no use.
-_WIDEST_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def traits_of_problem(problem: GemmProblem) -> ProductTraits:
     ProductTraits(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1, widest=4)
     """
     m, n, k = problem.m, problem.n, problem.k
-    widest = max(1, _WIDEST_BYTES // np.dtype(problem.dtype).itemsize)
+    widest = max(1, COPY_BYTES // np.dtype(problem.dtype).itemsize)
 
     def aligned(*layouts: MatrixLayout) -> int:
         least = min(layout.alignment for layout in layouts)

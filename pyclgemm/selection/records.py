@@ -10,6 +10,7 @@ from ..codegen.config import Config
 from ..device.traits import DeviceTraits
 from ..families.family import Role
 from ..families.registry import family_of, violations
+from ..problem.matrix import MAX_ALIGNMENT
 from ..problem.shape import Layout, shape_text
 
 #: From the most to the least specific.
@@ -20,7 +21,7 @@ LEVELS = ("device", "architecture", "vendor", "generic")
 Kind = Literal["single", "batch", "small"]
 
 #: Alignment of rows, in elements, that suits every vector of OpenCL C.
-ALIGNED = 16
+ALIGNED = MAX_ALIGNMENT
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import pyclgemm
 from pyclgemm.device import traits as device
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import TransformChoice
-from pyclgemm.mra.tensors import FusedConfig
+from pyclgemm.mra.fused import FusedConfig
 from pyclgemm.mra.transform import build_transform, describe_transform
 from pyclgemm.problem.problem import PackedLayout
 from tests.support.checks import packed
