@@ -98,7 +98,7 @@ def _bias_facts(bias: Any) -> tuple[Any, ...] | None:
 
 
 def facts_of(array: Any) -> tuple[Any, ...]:
-    """What of an array a prepared call depends on: not its offset, but its alignment."""
+    """The features of an array that kernels depend on: its alignment, but not its offset."""
     if array.__class__ is PackedMatrix:
         return array.shape, array.dtype, array.precision, array.layout
     if array.__class__ is MatrixSequence and array.scattered:

@@ -49,8 +49,8 @@ Runner = Callable[[cl.CommandQueue, Call], tuple[Any, cl.Event | None]]
 def describe_product(call: Call) -> Product:
     """Check the arrays of a call against each other and describe the product.
 
-    A batch that is one product in truth becomes one: a single matrix, or rows of A and of the
-    result that follow one another through the whole batch while B is the same.
+    A batch becomes a single product where it can be computed as one: it has one matrix, or all its
+    products read the same B, and the rows of A and of the result follow one another.
 
     Parameters
     ----------
@@ -221,8 +221,8 @@ def choose(
 def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:
     """Generate and build what `choice` says, for one queue.
 
-    A call of it gives a, b and out, then c and the bias where the product has them; and alpha and
-    beta.
+    Calls of the sequence give a, b and out, then c and the bias if the product has them; and alpha
+    and beta.
     """
     traits, config = traits_of(queue.device), choice.config
     product = oriented(product, config, traits)
@@ -249,7 +249,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
-    """Find what is built for calls like this one, which is checked, or build it."""
+    """Find the launches for calls like this one, which is checked, or build them."""
     kept = queue_state(queue).prepared
     key = call.key()
     prepared: Prepared | None = kept.get(key)
@@ -280,7 +280,7 @@ def run_on_device(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | N
 def run(
     queue: cl.CommandQueue, call: Call, launch: Runner = run_on_device
 ) -> tuple[Any, cl.Event | None]:
-    """Run a product by `launch`, on copies of those of its arrays that are on the host."""
+    """Run a product by `launch`, on copies of the arrays that are on the host."""
     a, b, c, out, epilogue = call[:5]
     bias = None if epilogue is None else epilogue.bias
     arrays = (a, b, c, out, bias)

@@ -123,7 +123,7 @@ _SCALARS: dict[str, tuple[Any, str]] = {
     "double2": (np.complex128, "dd"),
 }
 
-#: Kernels that wait for a call. More than one are only in use where several threads call at once.
+#: Most sets of kernels that wait for a call. Several exist only if several threads call at once.
 _MOST_IDLE = 8
 
 
@@ -206,7 +206,7 @@ class _BoundKernels:
 
 
 class LaunchSequence:
-    """Launches in order on one queue, which any arrays of the right layout can go through.
+    """Launches in order on one queue, for any arrays of the layout that they were made for.
 
     Parameters
     ----------
@@ -217,9 +217,9 @@ class LaunchSequence:
     operands : sequence of Operand
         The arrays of a call, in the order in which it gives them.
     scalars : sequence of str
-        The names of its numbers, likewise.
+        The names of its numbers, in order.
     label : str
-        What messages of a refused launch begin with.
+        The beginning of messages about a refused launch.
 
     Raises
     ------
@@ -250,7 +250,7 @@ class LaunchSequence:
         # On an in-order queue only the first launch has anything to wait for.
         self._chained = not state.in_order
         self._label = label
-        #: In the order in which a call lists its buffers and its numbers.
+        #: The buffers of a call, and then its numbers, in the order in which `enqueue` lists them.
         self._buffers: tuple[LaunchArgument, ...] = (
             *(Buffer(one.role) for one in operands),
             *(MatrixOffsets(operands[i].role) for i in self._scattered),
@@ -357,7 +357,7 @@ class LaunchSequence:
         return event
 
     def _bind(self) -> _BoundKernels:
-        """Kernels of which no argument is set but those that never change."""
+        """Build the kernels, and set those arguments that never change."""
         try:
             return _BoundKernels(self._queue, self._launches, self._buffers, self._numbers)
         except cl.Error as error:
@@ -391,7 +391,7 @@ class LaunchSequence:
         """The offsets of scattered matrices, on the device; uploaded where they have changed."""
         held = bound.offsets.get(name)
         if held is None or not np.array_equal(held[0], sequence.offsets):
-            # A buffer of their own: launches on their way may still read the one before.
+            # In a new buffer: launches on their way may still read the one before.
             what, size = f"the offsets of {name}", sequence.offsets.nbytes
             buffer = new_buffer(self._context, what, size, sequence.offsets)
             held = bound.offsets[name] = sequence.offsets, buffer
