@@ -129,8 +129,7 @@ def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
         steps=UNIT_STEPS,
         # Fragments are neither loaded nor split.
         slabs=(),
-        fragments=FragmentLoad("ldmatrix"),
-        constraints={"float64": "dd", "int8": "rr"}.get(unit.operand, "fr"),
+        fragments=FragmentLoad(unit, "ldmatrix"),
     )
 
 

@@ -198,6 +198,7 @@ def make_operands(
     *,
     trans: tuple[Transposition, Transposition] | None = None,
     host: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    count: int | None = None,
     most_work: int | None = None,
 ) -> Operands:
     """Make the operands of a product, or of a batch, and find out what it must be.
@@ -216,6 +217,8 @@ def make_operands(
         "N", "T" or "C" of A and of B; by default as the layout of the shape says.
     host : tuple of numpy.ndarray, optional
         A and B as they are stored; by default uniform random numbers.
+    count : int, optional
+        Sets; by default as `rotated_sets` gives it.
     most_work : int, optional
         As for `pyclgemm.measure.verify.reference`.
 
@@ -244,7 +247,7 @@ def make_operands(
     set_bytes = sum(one.nbytes for one in first) + math.prod(out_shape) * result.itemsize
     ends = (host[0].shape[-1], host[1].shape[-1], shape.n)
     sets = []
-    for _ in range(rotated_sets(set_bytes, queue.device)):
+    for _ in range(count or rotated_sets(set_bytes, queue.device)):
         padded = [cl_array.to_device(queue, one) for one in first]
         padded.append(cl_array.empty(queue, out_shape, result))
         a, b, out = (one[..., :end] for one, end in zip(padded, ends, strict=True))

@@ -27,8 +27,9 @@ _LAMBDA = 10.0
 _WHOLE = 1 << 27
 #: Rows, and columns, that are checked then: the first, the last, and random ones.
 _SAMPLED = 6
-#: Products of a batch that are checked, at most; of large ones as few as `_SAMPLED`.
-_MOST_PRODUCTS = 64
+#: Multiply-adds that a product of a batch counts for, at least: NumPy multiplies small matrices
+#: slowly. Of large products as few as `_SAMPLED` are checked.
+_PRODUCT = 1 << 21
 #: Columns of B that are widened to float64 at a time.
 _BLOCK = 1024
 
@@ -135,7 +136,7 @@ def reference(
     work = m * n * k
     stack: tuple[NDArray[np.intp], ...] = ()
     if a.ndim == 3:
-        products = _sample(len(a), rng, min(_MOST_PRODUCTS, most_work // work))
+        products = _sample(len(a), rng, most_work // max(work, _PRODUCT))
         stack, a, b = (products,), a[products], b[products]
     if work <= most_work:
         return (_rows(a, b, stack, np.arange(m)),)
