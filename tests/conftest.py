@@ -306,3 +306,12 @@ def fresh_queue(context: Any) -> Iterator[Any]:
     queue = cl.CommandQueue(context)
     yield queue
     queue.finish()
+
+
+@pytest.fixture
+def out_of_order_queue(context: Any, device: Any) -> Any:
+    """A queue of the test's own that may run its commands in any order."""
+    mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    if not device.queue_properties & mode:
+        pytest.skip(f"{device.name.strip()} has no out-of-order queues")
+    return cl.CommandQueue(context, properties=mode)
