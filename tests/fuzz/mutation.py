@@ -1,7 +1,5 @@
 """Hostile versions of a JSON document: of its values, of its text, and of the file."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
