@@ -6,8 +6,6 @@ else is raised, nothing takes longer than 2 s, no code of a file runs, and nothi
 outside the user's folders.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

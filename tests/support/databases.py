@@ -1,7 +1,5 @@
 """Configurations, database files and databases for tests that need no device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Invented devices and problems for the tests of modules that need no device."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from pathlib import Path

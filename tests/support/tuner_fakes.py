@@ -1,7 +1,5 @@
 """A tuner whose measuring process pretends: times are computed, and so is the clock."""
 
-from __future__ import annotations
-
 import math
 
 from pyclgemm import CpuConfig

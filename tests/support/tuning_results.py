@@ -1,7 +1,5 @@
 """What a tuner found, and databases that it may be added to."""
 
-from __future__ import annotations
-
 from pyclgemm import CpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.records import Record
