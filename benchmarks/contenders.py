@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pyopencl as cl
@@ -23,8 +23,9 @@ from pyclgemm.device.traits import traits_of
 from pyclgemm.measure.filled_queue import Blocker
 from pyclgemm.measure.timing import in_turn
 from pyclgemm.problem.precision import Precision, resolve_precision
+from pyclgemm.problem.shape import GemmShape, Layout
 from pyclgemm.selection.database import load_database
-from pyclgemm.selection.overrides import Inquiry, choose, product_of
+from pyclgemm.selection.overrides import choose
 
 #: Names as they stand in tables, in the order of its columns.
 PLAN = "pyclgemm"
@@ -195,11 +196,11 @@ def mma_contender(operands: Operands) -> DeviceContender:
     """
     _refuse_batch(MMA, operands)
     case, arithmetic = operands.case, operands.arithmetic
-    inquiry = Inquiry(
-        case.m, case.n, case.k, arithmetic.dtype, "NT"[case.trans_a], "NT"[case.trans_b],
-        precision=arithmetic.precision.name, result_dtype=arithmetic.result_dtype,
-    )  # fmt: skip
-    problem, traits = product_of(inquiry).problem, traits_of(operands.queue.device)
+    layout = cast(Layout, "NT"[case.trans_a] + "NT"[case.trans_b])
+    problem = GemmShape(case.m, case.n, case.k, layout).problem(
+        arithmetic.dtype, arithmetic.precision.name, result_dtype=arithmetic.result_dtype
+    )
+    traits = traits_of(operands.queue.device)
     config = choose(problem, traits, load_database(), "matrix").config
     return plan_contender(operands, MMA, config)
 

@@ -11,7 +11,7 @@ from benchmarks.amd_compile import Compiler, CompilerError, find_clang, find_roc
 from benchmarks.amd_report import compile_row, figures_of, variants_of
 from benchmarks.ladder_steps import ladder_steps
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 
 Figures = dict[str, str | int | float]
 
@@ -52,7 +52,7 @@ def compile_ladder(
     CompilerError
         If there is no compiler, or it refuses a kernel.
     """
-    product = product_of(Inquiry(size, size, size, reads_c=True))
+    product = GemmShape(size, size, size).product(reads_c=True)
     variant = variants_of(architecture)[0]
     with tempfile.TemporaryDirectory() as scratch:
         compiler = Compiler(find_clang(clang), find_rocm_path(rocm_path), Path(scratch))

@@ -25,15 +25,13 @@ from ..measure.suites import Shape
 from ..measure.timing import Work
 from ..problem.precision import resolve_precision
 from ..problem.product import Product
-from ..problem.shape import shape_text
+from ..problem.shape import GemmShape, shape_text
 from ..selection.database import load_database
 from ..selection.overrides import (
     AskedConfig,
-    Inquiry,
     apply_change,
     parse_change,
     parse_config,
-    product_of,
 )
 from ..selection.select import Choice, select
 from .ab_record import Record, ShapeResult, Side
@@ -192,7 +190,7 @@ class Bench:
         self._operands = OperandPool(queue, dtype, self._shapes)
         self._ceilings = ceilings_of(queue) if figures else None
         # Baselines come back with every change; of a change nothing is kept.
-        self._baselines: dict[tuple[Inquiry, Config], _Ready] = {}
+        self._baselines: dict[tuple[Product, Config], _Ready] = {}
 
     def compare(
         self,
@@ -274,12 +272,11 @@ class Bench:
     def _compare_on(
         self, shape: Shape, base: AskedConfig, change: AskedConfig, rounds: int
     ) -> ShapeResult:
-        inquiry = Inquiry(*shape, dtype=self._dtype, precision=self._precision)
-        product = product_of(inquiry)
+        product = GemmShape(*shape).product(self._dtype, self._precision)
         before, after = self._choices(product, base, change)
         if before.config == after.config:
             raise _UncomparedError("the change changes nothing")
-        sides = {"before": self._baseline(inquiry, before), "after": self._ready(inquiry, after)}
+        sides = {"before": self._baseline(product, before), "after": self._ready(product, after)}
         samples = sample_in_turn(
             self._traits, {name: side.work for name, side in sides.items()}, rounds
         )
@@ -302,18 +299,18 @@ class Bench:
         except (ArgumentError, ConfigError, UnsupportedError) as error:
             raise _UncomparedError(str(error)) from error
 
-    def _baseline(self, inquiry: Inquiry, choice: Choice) -> _Ready:
-        key = (inquiry, choice.config)
+    def _baseline(self, product: Product, choice: Choice) -> _Ready:
+        key = (product, choice.config)
         if key not in self._baselines:
-            self._baselines[key] = self._ready(inquiry, choice)
+            self._baselines[key] = self._ready(product, choice)
         return self._baselines[key]
 
-    def _ready(self, inquiry: Inquiry, choice: Choice) -> _Ready:
+    def _ready(self, product: Product, choice: Choice) -> _Ready:
         """Build a configuration and check its result."""
         named = f"{choice.path} {choice.config}"
         try:
-            fault = self._operands.fault(inquiry, choice.config)
-            work = self._operands.work(inquiry, choice.config)
+            fault = self._operands.fault(product, choice.config)
+            work = self._operands.work(product, choice.config)
             work(1)
         except (ConfigError, UnsupportedError, KernelBuildError, cl.Error, MemoryError) as error:
             line = str(error).strip().splitlines() or [type(error).__name__]

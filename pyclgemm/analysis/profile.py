@@ -19,7 +19,7 @@ from ..measure.operands import OperandPool
 from ..measure.timing import Work, sample
 from ..problem.product import Product
 from ..selection.database import load_database
-from ..selection.overrides import Inquiry, choose, product_of
+from ..selection.overrides import choose
 from ..selection.select import Choice
 from .bottleneck import Bound, Verdict, bounds_of, judge
 from .ceilings import Ceilings, ceilings_of
@@ -195,7 +195,7 @@ def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:
 
 def profile(
     queue: cl.CommandQueue,
-    inquiry: Inquiry,
+    product: Product,
     *,
     path: str | None = None,
     parameters: Mapping[str, int] | None = None,
@@ -209,8 +209,8 @@ def profile(
     ----------
     queue : pyopencl.CommandQueue
         In-order, without profiling, on a device that does nothing else.
-    inquiry : Inquiry
-        The product; its matrices are contiguous and row-major.
+    product : Product
+        As `GemmShape.product` describes it; its matrices are contiguous and row-major.
     path : str, optional
         The kernel family, even where it would not be chosen.
     parameters : mapping, optional
@@ -232,25 +232,26 @@ def profile(
     Examples
     --------
     >>> from pyclgemm.analysis.ceilings import Ceilings
+    >>> from pyclgemm.problem.shape import GemmShape
     >>> ceilings = Ceilings({"float32": 1e3}, 1e2, None, None, 1e-5, "2026-01-01")
-    >>> result = profile(queue, Inquiry(64, 64, 64), ceilings=ceilings, rounds=1)
+    >>> result = profile(queue, GemmShape(64, 64, 64).product(), ceilings=ceilings, rounds=1)
     >>> result.bounds[0].name == result.verdict.limit or result.verdict.limit == "latency"
     True
     """
     traits = traits_of(queue.device)
-    product = product_of(inquiry)
-    choice = choose(product.problem, traits, load_database(), path, parameters)
+    problem = product.problem
+    choice = choose(problem, traits, load_database(), path, parameters)
     report("kernels")
     analysis = analyse(queue, product, choice)
     if ceilings is None:
         ceilings = ceilings_of(queue, report=report)
     report("operands and a check of the result")
-    sizes = (inquiry.m, inquiry.n, inquiry.k)
-    operands = OperandPool(queue, inquiry.dtype, [sizes], inquiry.result_dtype)
-    if fault := operands.fault(inquiry, choice.config):
+    sizes = (problem.m, problem.n, problem.k)
+    operands = OperandPool(queue, problem.dtype, [sizes], problem.result_dtype)
+    if fault := operands.fault(product, choice.config):
         raise PyclgemmError(f"the result of {choice.path}, {choice.config}, is wrong: {fault}")
     report("the product")
-    work = operands.work(inquiry, choice.config)
+    work = operands.work(product, choice.config)
     work(1)
     samples = sample_in_turn(traits, {"product": work}, rounds)
     return assess(analysis, ceilings, statistics.median(samples["product"]))

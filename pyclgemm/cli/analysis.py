@@ -25,8 +25,8 @@ from ..host.files import check_writable
 from ..measure.suites import Shape, parse_suite
 from ..measure.verify import DISTRIBUTIONS
 from ..problem.precision import DTYPES
+from ..problem.product import Product
 from ..problem.shape import shape_text
-from ..selection.overrides import Inquiry
 from .product import device_option, parse_shape, product_options
 
 #: Columns for tables that go to a file or a pipe.
@@ -372,7 +372,7 @@ Examples:
     help="Bursts of about 10 ms that are timed; their median counts.",
 )
 def profile(
-    inquiry: Inquiry,
+    product: Product,
     path: str | None,
     parameters: dict[str, int],
     device: str | None,
@@ -405,7 +405,7 @@ def profile(
         queue = cl.CommandQueue(context)
         ceilings = ceilings_of(queue, remeasure=remeasure, report=report)
         result = profile_product(
-            queue, inquiry, path=path, parameters=parameters, ceilings=ceilings, rounds=rounds,
+            queue, product, path=path, parameters=parameters, ceilings=ceilings, rounds=rounds,
             report=report,
         )  # fmt: skip
     console.print(profile_table(result))

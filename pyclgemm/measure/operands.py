@@ -20,9 +20,9 @@ from ..api.gemm import plan
 from ..codegen.config import Config
 from ..device.traits import traits_of
 from ..errors import UnsupportedError
-from ..problem.precision import resolve_precision, result_dtypes
+from ..problem.precision import result_dtypes
 from ..problem.problem import Epilogue
-from ..selection.overrides import Inquiry
+from ..problem.product import Product
 from .filled_queue import QueueBlocker, timed_in_turn
 from .timing import Work, rotated_sets
 from .verify import Part, reference_parts
@@ -105,11 +105,13 @@ class OperandPool:
     Examples
     --------
     >>> from pyclgemm import CpuConfig
+    >>> from pyclgemm.problem.shape import GemmShape
     >>> pool = OperandPool(queue, "float32", [(8, 8, 8)])
     >>> config = CpuConfig(MR=4, NR=8, KC=128, VW=4)
-    >>> pool.fault(Inquiry(8, 8, 8), config) is None
+    >>> product = GemmShape(8, 8, 8).product()
+    >>> pool.fault(product, config) is None
     True
-    >>> elapsed = pool.work(Inquiry(8, 8, 8), config)(3)
+    >>> elapsed = pool.work(product, config)(3)
     """
 
     def __init__(
@@ -139,9 +141,9 @@ class OperandPool:
         self._host = {name: uniform(rng, (room[name],), dtype) for name in ("a", "b")}
         self._memory = {name: cl_array.to_device(queue, x) for name, x in self._host.items()}
         self._memory["out"] = cl_array.empty(queue, room["out"], self._result_dtype)
-        self._kept: dict[Inquiry, _Operands] = {}
+        self._kept: dict[Product, _Operands] = {}
 
-    def work(self, inquiry: Inquiry, config: Config) -> Work:
+    def work(self, product: Product, config: Config) -> Work:
         """Build a product; the work runs it so many times and waits for the last.
 
         Raises
@@ -149,14 +151,14 @@ class OperandPool:
         ConfigError, KernelBuildError
             If the configuration is not valid, or the compiler refuses the kernel.
         """
-        operands = self._operands(inquiry)
+        operands = self._operands(product)
         sets, c = operands.sets, operands.c
         a, b, out = sets[0]
         beta = 2 if self._result_dtype.kind == "i" else 0.5
         ready = plan(
-            self._queue, a, b, c, beta=beta if inquiry.reads_c else None, out=out,
-            trans_a=inquiry.trans_a, trans_b=inquiry.trans_b, epilogue=operands.epilogue,
-            precision=inquiry.precision, config=config,
+            self._queue, a, b, c, beta=beta if product.c else None, out=out,
+            trans_a=product.a.transposition, trans_b=product.b.transposition,
+            epilogue=operands.epilogue, precision=product.problem.precision.name, config=config,
         )  # fmt: skip
 
         def run(a: Any, b: Any, out: Any) -> None:
@@ -165,7 +167,7 @@ class OperandPool:
         shared = () if c is None else (c,)
         return timed_in_turn(run, sets, self._queue.finish, self._blocker, shared)
 
-    def fault(self, inquiry: Inquiry, config: Config) -> str | None:
+    def fault(self, product: Product, config: Config) -> str | None:
         """Run the product alone (without C, bias and activation); say what is wrong, or None.
 
         Raises
@@ -173,13 +175,14 @@ class OperandPool:
         ConfigError, KernelBuildError
             As `work`.
         """
-        operands = self._operands(inquiry)
+        operands = self._operands(product)
         a, b, out = operands.sets[0]
         # All bits set is a NaN in every type: what is not written shows.
         cl.enqueue_fill_buffer(self._queue, out.base_data, np.uint8(255), out.offset, out.nbytes)
         ready = plan(
-            self._queue, a, b, out=out, trans_a=inquiry.trans_a, trans_b=inquiry.trans_b,
-            precision=inquiry.precision, config=config,
+            self._queue, a, b, out=out, trans_a=product.a.transposition,
+            trans_b=product.b.transposition, precision=product.problem.precision.name,
+            config=config,
         )  # fmt: skip
         ready(a, b, out=out)
         result = out.get(self._queue)
@@ -190,15 +193,20 @@ class OperandPool:
                 return fault
         return None
 
-    def _operands(self, inquiry: Inquiry) -> _Operands:
-        if inquiry not in self._kept:
-            self._kept[inquiry] = self._cut(inquiry)
-        return self._kept[inquiry]
+    def _operands(self, product: Product) -> _Operands:
+        if product not in self._kept:
+            self._kept[product] = self._cut(product)
+        return self._kept[product]
 
-    def _cut(self, inquiry: Inquiry) -> _Operands:
-        m, n, k = inquiry.m, inquiry.n, inquiry.k
-        shape_a = (m, k) if inquiry.trans_a == "N" else (k, m)
-        shape_b = (k, n) if inquiry.trans_b == "N" else (n, k)
+    def _cut(self, product: Product) -> _Operands:
+        problem, trans_a, trans_b = (
+            product.problem,
+            product.a.transposition,
+            product.b.transposition,
+        )
+        m, n, k = problem.m, problem.n, problem.k
+        shape_a = (m, k) if trans_a == "N" else (k, m)
+        shape_b = (k, n) if trans_b == "N" else (n, k)
         count = self._set_count(_elements(m, n, k))
         sets = zip(
             self._views("a", shape_a, count),
@@ -208,15 +216,15 @@ class OperandPool:
         )
         rng = np.random.default_rng(m * n + k)
         parts = reference_parts(
-            _operated(self._host["a"][: m * k].reshape(shape_a), inquiry.trans_a),
-            _operated(self._host["b"][: k * n].reshape(shape_b), inquiry.trans_b),
-            resolve_precision(inquiry.precision, inquiry.dtype),
+            _operated(self._host["a"][: m * k].reshape(shape_a), trans_a),
+            _operated(self._host["b"][: k * n].reshape(shape_b), trans_b),
+            problem.precision,
             rng,
             self._result_dtype.name,
         )
-        c = self._on_device(rng, (m, n)) if inquiry.reads_c else None
-        bias = self._on_device(rng, (n,)) if inquiry.bias else None
-        return _Operands(tuple(sets), c, Epilogue(bias, inquiry.activation), parts)
+        c = self._on_device(rng, (m, n)) if product.c else None
+        bias = self._on_device(rng, (n,)) if problem.bias else None
+        return _Operands(tuple(sets), c, Epilogue(bias, problem.activation), parts)
 
     def _views(self, name: str, shape: tuple[int, int], count: int) -> list[Any]:
         size = shape[0] * shape[1]

@@ -197,8 +197,12 @@ def test_a_wrong_result_fails_the_change(bench, cpu_only, monkeypatch):
     fixed_times(monkeypatch, 2e-3, 1e-3)
     real = bench._operands.fault
 
-    def fault(inquiry, config):
-        return "element (0, 0)" if config.KC == 128 and inquiry.m == 9 else real(inquiry, config)
+    def fault(product, config):
+        return (
+            "element (0, 0)"
+            if config.KC == 128 and product.problem.m == 9
+            else real(product, config)
+        )
 
     monkeypatch.setattr(bench._operands, "fault", fault)
     record = bench.compare(CPU, "KC=128")
@@ -213,7 +217,7 @@ def test_a_baseline_is_checked_and_built_once(bench, cpu_only, monkeypatch):
     checked = []
     real = bench._operands.fault
     monkeypatch.setattr(
-        bench._operands, "fault", lambda inquiry, config: (checked.append(config.KC), None)[1]
+        bench._operands, "fault", lambda product, config: (checked.append(config.KC), None)[1]
     )
     assert real is not bench._operands.fault
     bench.compare(CPU, "KC=128")

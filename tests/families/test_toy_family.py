@@ -10,8 +10,8 @@ from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.profile import profile
 from pyclgemm.errors import ConfigError
 from pyclgemm.families.registry import FAMILIES, register
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database
-from pyclgemm.selection.overrides import Inquiry
 from pyclgemm.selection.records import Match, Record
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import families_for, search_space, suits
@@ -78,8 +78,8 @@ def test_the_tuner_searches_its_space():
 
 def test_profile_measures_it(queue):
     ceilings = Ceilings({"float32": 1e3}, 1e2, None, None, 1e-5, "2026-01-01")
-    inquiry = Inquiry(24, 16, 8)
-    found = profile(queue, inquiry, path="toy", parameters={"ROWS": 4}, ceilings=ceilings, rounds=1)
+    product = GemmShape(24, 16, 8).product()
+    found = profile(queue, product, path="toy", parameters={"ROWS": 4}, ceilings=ceilings, rounds=1)
     assert found.analysis.kernels == ("toy",)
     assert found.analysis.traffic.least == 4 * (24 * 8 + 8 * 16 + 24 * 16)
     assert found.analysis.utilisation.tiles == 6 * 16

@@ -38,6 +38,7 @@ from pyclgemm.cli.main import main
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.families.tiled.config import XgemmDirectConfig
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import DatabaseFile, load_database
 from pyclgemm.selection.records import Entry, Match, Record, Source
 
@@ -274,14 +275,14 @@ def _use_variable(use: _Use) -> None:
 def _use_config_file(use: _Use) -> None:
     from pyclgemm.device.traits import traits_of
     from pyclgemm.selection.database import load_database as load
-    from pyclgemm.selection.overrides import Inquiry, parse_config, product_of
+    from pyclgemm.selection.overrides import parse_config
 
     config = use.rng.choice((_CPU, _DIRECT))
     path = use.put({"path": config.family, **config.as_dict()})
     load.cache_clear()
     asked = parse_config(str(path))
     traits = traits_of(find_device(use.case["device"]))
-    choice = asked.choose(product_of(Inquiry(64, 64, 64)).problem, traits, load())
+    choice = asked.choose(GemmShape(64, 64, 64).problem(), traits, load())
     use.multiply(choice.config)
 
 

@@ -12,16 +12,18 @@ from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.measure import operands as operand_pool
 from pyclgemm.measure.operands import OperandPool
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
-from pyclgemm.selection.overrides import Inquiry, choose, product_of
+from pyclgemm.selection.overrides import choose
+from tests.support.products import product_of
 
 CONFIG = CpuConfig(MR=4, NR=8, KC=128, VW=4)
-INQUIRY = Inquiry(16, 16, 16)
+PRODUCT = GemmShape(16, 16, 16).product()
 
 
-def chosen(queue, inquiry):
+def chosen(queue, product):
     """A configuration for whatever the device is."""
-    return choose(product_of(inquiry).problem, traits_of(queue.device), load_database()).config
+    return choose(product.problem, traits_of(queue.device), load_database()).config
 
 
 @pytest.fixture
@@ -59,16 +61,16 @@ def calls(monkeypatch):
 
 
 def test_a_cpu_tells_no_time(cpu, queue, calls):
-    work = OperandPool(queue, "float32", [(16, 16, 16)]).work(INQUIRY, CONFIG)
+    work = OperandPool(queue, "float32", [(16, 16, 16)]).work(PRODUCT, CONFIG)
     assert work(3) is None
     assert len({id(a) for a, _, _, _ in calls}) == 3
 
 
 def test_others_tell_the_time_of_the_device(queue, as_gpu, calls):
     pool = OperandPool(queue, "float32", [(16, 16, 16)])
-    assert pool.fault(INQUIRY, CONFIG) is None
+    assert pool.fault(PRODUCT, CONFIG) is None
     calls.clear()
-    work = pool.work(INQUIRY, CONFIG)
+    work = pool.work(PRODUCT, CONFIG)
     assert work(1) > 0
     assert work(20) > 0
     assert len(calls) >= 21
@@ -80,11 +82,11 @@ def test_others_tell_the_time_of_the_device(queue, as_gpu, calls):
 def test_operands_and_results_rotate(queue, as_gpu, calls):
     # The largest shape is not the one whose sets need the most memory.
     pool = OperandPool(queue, "float32", [(3, 5, 7), (16, 16, 16)])
-    pool.work(Inquiry(3, 5, 7), CONFIG)(1)
-    pool.work(INQUIRY, CONFIG)(1)
-    for inquiry in (Inquiry(3, 5, 7), INQUIRY):
+    pool.work(GemmShape(3, 5, 7).product(), CONFIG)(1)
+    pool.work(PRODUCT, CONFIG)(1)
+    for product in (GemmShape(3, 5, 7).product(), PRODUCT):
         calls.clear()
-        pool.work(inquiry, CONFIG)(20)
+        pool.work(product, CONFIG)(20)
         burst = [(a, b, others["out"]) for a, b, _, others in calls[:20]]
         places = [tuple(array.offset for array in one) for one in burst]
         assert len(set(places)) == 5
@@ -106,17 +108,17 @@ def test_no_more_sets_than_a_buffer_holds(queue, traits, monkeypatch, as_gpu):
     small = dataclasses.replace(traits, max_allocation_bytes=3 * 1024 + 512)
     monkeypatch.setattr(operand_pool, "traits_of", lambda device: small)
     pool = OperandPool(queue, "float32", [(16, 16, 16)])
-    assert len(pool._operands(INQUIRY).sets) == 3
+    assert len(pool._operands(PRODUCT).sets) == 3
     assert max(memory.nbytes for memory in pool._memory.values()) == 3 * 1024
     with pytest.raises(UnsupportedError, match="out of the largest product takes 3600 bytes"):
         OperandPool(queue, "float32", [(30, 30, 1)])
 
 
 def test_the_product_is_the_one_asked_for(queue, as_gpu):
-    inquiry = Inquiry(9, 7, 5, trans_a="T", reads_c=True, bias=True, activation="relu")
+    product = GemmShape(9, 7, 5, "TN").product(reads_c=True, bias=True, activation="relu")
     pool = OperandPool(queue, "float32", [(9, 7, 5)])
-    pool.work(inquiry, CONFIG)(5)
-    cut = pool._operands(inquiry)
+    pool.work(product, CONFIG)(5)
+    cut = pool._operands(product)
     c, bias = cut.c.get(), cut.epilogue.bias.get()
     for a, b, out in cut.sets:
         wanted = np.maximum(a.get().T @ b.get() + 0.5 * c + bias, 0)
@@ -126,17 +128,17 @@ def test_the_product_is_the_one_asked_for(queue, as_gpu):
 @pytest.mark.parametrize("trans_a", ["N", "T", "C"])
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_a_right_result_is_right_in_every_layout(queue, trans_a, dtype):
-    inquiry = Inquiry(33, 18, 20, dtype, trans_a=trans_a, trans_b="T")
+    product = product_of(33, 18, 20, dtype, trans_a=trans_a, trans_b="T")
     pool = OperandPool(queue, dtype, [(33, 18, 20), (5, 50, 6)])
-    assert pool.fault(inquiry, chosen(queue, inquiry)) is None
+    assert pool.fault(product, chosen(queue, product)) is None
 
 
 def test_what_is_not_written_is_wrong(queue, monkeypatch):
     pool = OperandPool(queue, "float32", [(16, 16, 16)])
-    config = chosen(queue, INQUIRY)
-    assert pool.fault(INQUIRY, config) is None
+    config = chosen(queue, PRODUCT)
+    assert pool.fault(PRODUCT, config) is None
     monkeypatch.setattr(operand_pool, "plan", lambda *_, **__: lambda *_, **__: None)
-    assert "no finite numbers" in pool.fault(INQUIRY, config)
+    assert "no finite numbers" in pool.fault(PRODUCT, config)
 
 
 def test_a_product_that_the_device_cannot_hold_is_refused(queue):

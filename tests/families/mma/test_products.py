@@ -22,13 +22,14 @@ from pyclgemm.problem.precision import parts_of, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.overrides import kernel_sources
 from pyclgemm.selection.records import Entry, Match, Record, Source
 from pyclgemm.selection.select import select
 from tests.support.batch_checks import check_batch
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.families import refusal
+from tests.support.products import product_of
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.unit_configs import ALIGNED
 from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
@@ -211,14 +212,13 @@ def test_a_complex_product_is_four_real_ones_and_an_element_one_load() -> None:
 def test_only_rows_of_16_bytes_are_copied_where_they_lie(
     precision: str | None, dtype: str, sizes: Any, layout: Any, packed: list[str]
 ) -> None:
-    inquiry = Inquiry(
-        *sizes, dtype=dtype, precision=precision, trans_a=layout[0], trans_b=layout[1]
-    )
-    assert list(make_schedule(product_of(inquiry), CONFIG, H100).workspaces) == packed
+    trans_a, trans_b = layout
+    product = product_of(*sizes, dtype, precision=precision, trans_a=trans_a, trans_b=trans_b)
+    assert list(make_schedule(product, CONFIG, H100).workspaces) == packed
 
 
 @pytest.mark.parametrize(
-    ("inquiry", "pieces_of"),
+    ("options", "pieces_of"),
     [
         ({"dtype": "float16"}, ("out",)),
         ({"dtype": "float16", "reads_c": True}, ("c", "out")),
@@ -228,10 +228,10 @@ def test_only_rows_of_16_bytes_are_copied_where_they_lie(
         ({"dtype": "float64"}, ()),  # two neighbours are 16 bytes
     ],
 )
-def test_results_leave_in_pieces_of_16_bytes(inquiry: Any, pieces_of: tuple[str, ...]) -> None:
-    inquiry = {"m": 64, "n": 64, "k": 64, **inquiry}
+def test_results_leave_in_pieces_of_16_bytes(options: Any, pieces_of: tuple[str, ...]) -> None:
+    product = product_of(**{"m": 64, "n": 64, "k": 64, **options})
     config = replace(CONFIG, KWG=32, STAGES=4)
-    *_, source = kernel_sources(product_of(Inquiry(**inquiry)), config, H100)
+    *_, source = kernel_sources(product, config, H100)
     there = tuple(re.findall(r"\*there = \(.*global \w+ \*\)(\w+) \+", source.text))
     assert there == pieces_of
 

@@ -13,7 +13,7 @@ import pyclgemm
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.wgmma.config import WgmmaConfig
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.batch_checks import check_batch
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.emulation.wgmma import warpgroups_of
@@ -131,7 +131,7 @@ def test_few_tiles_of_parts_are_shared(queue: Any) -> None:
 
 @pytest.mark.parametrize("batch", [None, 3])
 def test_no_map_is_written(batch: int | None) -> None:
-    product = product_of(Inquiry(128, 1024, 1024, "float16", reads_c=True, batch=batch))
+    product = GemmShape(128, 1024, 1024, batch=batch).product("float16", reads_c=True)
     for config, maps in ((CONFIG, True), (LANES, False)):
         schedule = make_schedule(product, config, typical_traits("sm_90"))
         (launch,) = schedule.launches
@@ -142,6 +142,6 @@ def test_no_map_is_written(batch: int | None) -> None:
 
 
 def test_lanes_load_pieces() -> None:
-    problem = product_of(Inquiry(128, 128, 128, "float16")).problem
+    problem = GemmShape(128, 128, 128).problem("float16")
     assert load_bytes(problem, CONFIG) == {}
     assert load_bytes(problem, LANES) == {"A from global memory": 16, "B from global memory": 16}

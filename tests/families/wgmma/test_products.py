@@ -19,8 +19,9 @@ from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.families.wgmma.results import PIECE_COLUMNS, staging_of
 from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.overrides import kernel_sources
 from pyclgemm.selection.records import Entry, Match, Record, Source
 from pyclgemm.selection.select import select
 from tests.support.batch_checks import check_batch
@@ -116,7 +117,7 @@ def test_parts_of_splits_are_shared(warpgroups: None, queue: Any) -> None:
 def test_k_contiguous_operands_are_copied_as_they_lie(
     warpgroups: None, queue: Any, dtype: str
 ) -> None:
-    product = product_of(Inquiry(64, 64, 64, dtype, trans_b="T", precision=PRECISIONS[dtype][0]))
+    product = GemmShape(64, 64, 64, "NT").product(dtype, PRECISIONS[dtype][0])
     (launch,) = make_schedule(product, CONFIG, typical_traits("sm_90")).launches
     assert launch.source.target == "sm_90a"
     for config in (CONFIG, NARROW):
@@ -137,9 +138,8 @@ def test_k_contiguous_operands_are_copied_as_they_lie(
 def test_float32_along_the_tile_goes_through_registers(
     warpgroups: None, queue: Any, a: Any, b: Any, packed: list[str]
 ) -> None:
-    trans = {"trans_a": "T" if a is COLUMN_ALIGNED else "N"}
-    trans["trans_b"] = "T" if b is COLUMN_ALIGNED else "N"
-    product = product_of(Inquiry(64, 64, 64, "float32", precision="TF32_TF32_F32", **trans))
+    layout: Any = "".join("T" if one is COLUMN_ALIGNED else "N" for one in (a, b))
+    product = GemmShape(64, 64, 64, layout).product("float32", "TF32_TF32_F32")
     names = [source.name for source in kernel_sources(product, CONFIG, typical_traits("sm_90"))]
     assert names == [*packed, "gemm_wgmma"]
     two_fragments = WgmmaConfig(MWG=128, NWG=128, CONSUMERS=1, STAGES=2, PROMOTE=0)
@@ -221,7 +221,7 @@ def test_other_devices_refuse_the_family() -> None:
         assert any(reason in broken for broken in violations(CONFIG, "float16", device))
     assert not violations(CONFIG, "float16", traits)
     with pytest.raises(ConfigError, match="no warpgroup unit for F16_F16_F16"):
-        half = product_of(Inquiry(64, 64, 64, "float16", precision="F16_F16_F16")).problem
+        half = GemmShape(64, 64, 64).problem("float16", "F16_F16_F16")
         select(half, traits, Database([]), CONFIG)
 
 
@@ -244,7 +244,7 @@ def test_a_driver_that_refuses_leaves_the_product_to_mma_sync() -> None:
     entry = Entry("float16", "F16_F16_F32", records)
     match = Match("architecture", "gpu", "nvidia", architecture="sm_90")
     file = DatabaseFile.make(Path("a test"), match, Source("measured", "a test"), [entry])
-    problem = product_of(Inquiry(1024, 1024, 1024, "float16")).problem
+    problem = GemmShape(1024, 1024, 1024).problem("float16")
     traits = typical_traits("sm_90")
     assert select(problem, traits, Database(((file,),))).config == CONFIG
     refused = replace(traits, wgmma=False, wgmma_refusal="the driver said no")
