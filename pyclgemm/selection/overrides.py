@@ -23,9 +23,9 @@ from ..host.json_text import read_json
 from ..problem.problem import GemmProblem
 from ..problem.product import Product
 from ..resources import names_file
-from .candidates import groups_of, in_order
+from .candidates import groups_of
 from .database import Database
-from .features import traits_of_problem
+from .distance import features_of, in_order
 from .records import Record
 from .select import Choice, select
 
@@ -95,7 +95,7 @@ def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, pat
             and not violations(record.config, problem.dtype, traits)
         )
 
-    wanted = traits_of_problem(problem)
+    wanted = features_of(problem)
     for group in groups_of(database.lookup(traits, problem.dtype, problem.precision.name)):
         for _, record in in_order(group, is_asked_for, wanted, traits.compute_units):
             return record.config

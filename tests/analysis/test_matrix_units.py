@@ -36,7 +36,7 @@ from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile, read_file
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.records import Entry, Match, Source
 from pyclgemm.selection.select import select
 from pyclgemm.tuning import report as tuning_report
 from pyclgemm.tuning.process import Outcome, Trial
@@ -46,6 +46,7 @@ from pyclgemm.tuning.tuner import TuningResult
 from pyclgemm.tuning.worker import TrialBench
 from tests.support.checks import check_gemm
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.facts import recorded
 from tests.support.families import load_bytes, traffic_of
 from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm
 
@@ -61,7 +62,7 @@ CEILINGS = Ceilings(
 
 def database() -> Database:
     """A record of matrix units in each precision, and of nothing else."""
-    record = (Record((64, 64, 64), CONFIG),)
+    record = (recorded("64x64x64", CONFIG),)
     entries = [Entry(*types, record) for types in (HALF, FAST)]
     file = DatabaseFile.make(
         Path("mine"), Match("vendor", "gpu", "nvidia"), Source("measured", "a test"), entries

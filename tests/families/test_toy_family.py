@@ -12,11 +12,11 @@ from pyclgemm.errors import ConfigError
 from pyclgemm.families.registry import FAMILIES, register
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database
-from pyclgemm.selection.records import Match, Record
+from pyclgemm.selection.records import Match
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import families_for, search_space, suits
 from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
-from tests.support.facts import cpu, problem
+from tests.support.facts import cpu, problem, recorded
 from tests.support.selection import file
 from tests.support.toy_family import ToyConfig, ToyFamily, registered
 
@@ -58,7 +58,7 @@ def test_explain_names_it(queue):
 
 
 def test_a_record_makes_selection_take_it():
-    record = Record((64, 64, 64), ToyConfig(8), 9.0)
+    record = recorded("64x64x64", ToyConfig(8), 9.0)
     database = Database(((file(Match("generic", "cpu"), [record]),),))
     choice = select(problem(60, 60, 60), cpu(), database)
     assert choice.config == ToyConfig(8)

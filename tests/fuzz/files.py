@@ -40,7 +40,8 @@ from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import DatabaseFile, load_database
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.records import Entry, Match, Source
+from tests.support.facts import recorded
 
 from .campaign import Case, Failure
 from .exact import compare, device_names, find_device, new_queue, shared_context
@@ -226,11 +227,11 @@ def _bounded(use: _Use) -> Iterator[None]:
 
 def _database_document(rng: random.Random) -> Any:
     records = (
-        Record((64, 64, 64), _CPU, 12.5),
-        Record((13, 21, 17), replace(_CPU, MR=6), 3.0, "NT", 1),
-        Record((1000, 1000, 1000), _DIRECT, 8.0),
-        Record((8, 8, 8), SmallCpuConfig(MR=4, NR=8, VW=8), 2.0),
-        Record((128, 128, 128), _CPU, 40.0, batch=16),
+        recorded("64x64x64", _CPU, 12.5),
+        recorded("13x21x17:NT", replace(_CPU, MR=6), 3.0, alignment=1),
+        recorded("1000x1000x1000", _DIRECT, 8.0),
+        recorded("8x8x8", SmallCpuConfig(MR=4, NR=8, VW=8), 2.0),
+        recorded("128x128x128*16", _CPU, 40.0),
     )
     own = Entry("float32", "F32_F32_F32", records[: rng.randrange(1, 6)])
     file = DatabaseFile.make(

@@ -15,9 +15,9 @@ from pyclgemm.families.registry import violations
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.selection.database import Database, load_database
-from pyclgemm.selection.records import Match, Record
+from pyclgemm.selection.records import Match
 from pyclgemm.selection.select import packed_layout, select
-from tests.support.facts import cpu, gpu, problem
+from tests.support.facts import cpu, gpu, problem, recorded
 from tests.support.reference import DTYPES
 from tests.support.selection import (
     CPU_FILE,
@@ -97,7 +97,7 @@ def test_the_layout_leaves_out_what_the_device_cannot_run():
 def test_tiles_that_are_no_powers_of_two():
     tile = replace(INDIRECT, NWG=96, NDIMB=8, KWG=24, MDIMA=8)
     assert violations(tile, "float32") == []
-    odd = file(Match("generic", "gpu"), [Record((64, 64, 64), tile)])
+    odd = file(Match("generic", "gpu"), [recorded("64x64x64", tile)])
     assert layout(4096, 4096, gpu(), Database(((odd,),))) == packed("padded", 24, 96)
 
 

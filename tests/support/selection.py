@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
-from tests.support.facts import cpu, gpu
+from pyclgemm.selection.records import Entry, Match, Source, Threshold
+from tests.support.facts import cpu, gpu, recorded
 
 SMALL = XgemmDirectConfig(
     WGD=16, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
@@ -37,10 +37,10 @@ def file(match, records, threshold=None, text="a test", precision="F32_F32_F32")
 GENERIC = file(
     Match("generic", "gpu"),
     [
-        Record((64, 64, 64), INDIRECT),
-        Record((4096, 4096, 4096), LARGE),
-        Record((512, 512, 512), DIRECT),
-        Record((16, 16, 16), SMALL),
+        recorded("64x64x64", INDIRECT),
+        recorded("4096x4096x4096", LARGE),
+        recorded("512x512x512", DIRECT),
+        recorded("16x16x16", SMALL),
     ],
     Threshold(mnk=10**6),
     "generic",
@@ -48,9 +48,9 @@ GENERIC = file(
 CPU_FILE = file(
     Match("generic", "cpu"),
     [
-        Record((1, 1024, 1024), ROWS),
-        Record((1024, 1024, 1024), SQUARE),
-        Record((1024, 32, 1024), NARROW),
+        recorded("1x1024x1024", ROWS),
+        recorded("1024x1024x1024", SQUARE),
+        recorded("1024x32x1024", NARROW),
     ],
 )
 DATABASE = Database(((GENERIC, CPU_FILE),))

@@ -8,11 +8,11 @@ from pathlib import Path
 from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.families.registry import violations
 from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.records import Entry, Match, Source, Threshold
 from pyclgemm.tuning import tuner
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.tuner import tune
-from tests.support.facts import cpu
+from tests.support.facts import cpu, recorded
 
 KNOWN = CpuConfig(MR=4, NR=32, KC=256, VW=16)
 OTHER = CpuConfig(MR=2, NR=32, KC=256, VW=16)
@@ -34,14 +34,14 @@ def file(kind, records, threshold=None):
 
 
 CPU_DATABASE = Database(
-    ((file("cpu", [Record((256, 256, 256), KNOWN), Record((16, 16, 16), OTHER)]),),)
+    ((file("cpu", [recorded("256x256x256", KNOWN), recorded("16x16x16", OTHER)]),),)
 )
 GPU_DATABASE = Database(
     (
         (
             file(
                 "gpu",
-                [Record((256, 256, 256), INDIRECT), Record((64, 64, 64), DIRECT)],
+                [recorded("256x256x256", INDIRECT), recorded("64x64x64", DIRECT)],
                 Threshold(mnk=10**6),
             ),
         ),

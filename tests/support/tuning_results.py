@@ -7,11 +7,11 @@ from pathlib import Path
 from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.records import Entry, Match, Source
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
-from tests.support.facts import cpu
+from tests.support.facts import cpu, recorded
 
 SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)
 LARGE = CpuConfig(MR=6, NR=64, KC=512, VW=16)
@@ -31,7 +31,7 @@ def file(kind, records, threshold=None, match=None, path="shipped"):
 
 
 SHIPPED = Database(
-    ((file("cpu", [Record((1, 64, 1024), SMALL, 9.0), Record((512, 512, 512), LARGE, 99.0)]),),)
+    ((file("cpu", [recorded("1x64x1024", SMALL, 9.0), recorded("512x512x512", LARGE, 99.0)]),),)
 )
 
 

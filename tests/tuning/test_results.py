@@ -20,7 +20,7 @@ from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.results import make_file, save_result
 from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
-from tests.support.facts import cpu, gpu, problem
+from tests.support.facts import cpu, gpu, problem, recorded
 from tests.support.tuning_results import (
     BEST,
     DIRECT,
@@ -36,12 +36,12 @@ from tests.support.tuning_results import (
 
 def records(file, dtype="float32"):
     (entry,) = [entry for entry in file.entries if entry.dtype == dtype]
-    return {record.shape: record for record in entry.records}
+    return {record.shape.sizes: record for record in entry.records}
 
 
 def test_a_record_for_each_shape_with_its_speed(tmp_path):
     made = make_file(result(), tmp_path / "mine.json", SHIPPED)
-    assert records(made)[512, 512, 512] == Record((512, 512, 512), BEST, 268.4)
+    assert records(made)[512, 512, 512] == recorded("512x512x512", BEST, 268.4)
     assert made.match == Match("device", "cpu", "amd", device="AMD EPYC")
     assert made.source.kind == "measured"
     assert made.source.text.startswith("tuned on AMD EPYC, Portable Computing Language 580.0, 20")
@@ -54,7 +54,7 @@ def test_the_slowest_product_has_a_speed_that_can_be_saved(tmp_path):
 
 def test_what_was_not_tuned_is_carried_over_without_its_speed(tmp_path):
     made = make_file(result(), tmp_path / "mine.json", SHIPPED)
-    assert records(made)[1, 64, 1024] == Record((1, 64, 1024), SMALL)
+    assert records(made)[1, 64, 1024] == recorded("1x64x1024", SMALL)
     assert len(records(made)) == 2
     assert "records without a speed are older ones" in made.source.text
     choice = select(problem(2, 64, 1000), cpu(), Database(((made, *SHIPPED.groups[0]),)))
@@ -62,7 +62,7 @@ def test_what_was_not_tuned_is_carried_over_without_its_speed(tmp_path):
 
 
 def test_what_ships_and_was_measured_is_not_copied_to_the_users_file(tmp_path):
-    entry = Entry("float32", "F32_F32_F32", (Record((1, 64, 1024), SMALL, 9.0),))
+    entry = Entry("float32", "F32_F32_F32", (recorded("1x64x1024", SMALL, 9.0),))
     match, source = Match("architecture", "cpu", architecture="x86-64-v4"), Source("measured", "x")
     made = DatabaseFile.make(Path("cpu_x86-64-v4.json"), match, source, [entry])
     shipped = replace(made, built_in=True)
@@ -77,8 +77,8 @@ def test_what_ships_and_was_measured_is_not_copied_to_the_users_file(tmp_path):
 def test_only_what_the_library_uses_is_carried_over(tmp_path):
     """Of a file with a threshold, the records of the path that is taken at their shape."""
     shipped = Database(
-        ((file("gpu", [Record((64, 64, 64), DIRECT), Record((32, 32, 32), INDIRECT),
-                       Record((4096, 4096, 4096), INDIRECT), Record((2048, 64, 2048), DIRECT)],
+        ((file("gpu", [recorded("64x64x64", DIRECT), recorded("32x32x32", INDIRECT),
+                       recorded("4096x4096x4096", INDIRECT), recorded("2048x64x2048", DIRECT)],
                Threshold(mnk=10**7)),),)
     )  # fmt: skip
     made = make_file(result(INDIRECT, traits=gpu()), tmp_path / "mine.json", shipped)
@@ -97,7 +97,7 @@ def test_a_near_shape_is_superseded(tmp_path):
 def places(file):
     """Shape, layout and alignment of all records."""
     (entry,) = file.entries
-    return [(record.shape, record.layout, record.alignment) for record in entry.records]
+    return [(record.shape.sizes, record.shape.layout, record.alignment) for record in entry.records]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_another_layout_or_alignment_supersedes_nothing(tmp_path):
     for text in ("512x512x512:NT", "512x512x512+7", "512x512x512+2", "500x530x510:NT"):
         save_file(make_file(laid_out(text), path, SHIPPED))
     kept = [record for record in read_file(path).entries[0].records if record.gflops]
-    assert [(record.shape, record.layout, record.alignment) for record in kept] == [
+    assert [(record.shape.sizes, record.shape.layout, record.alignment) for record in kept] == [
         ((500, 530, 510), "NT", None),
         ((512, 512, 512), "NN", 1),
         ((512, 512, 512), "NN", 2),
@@ -141,7 +141,7 @@ def test_another_layout_or_alignment_supersedes_nothing(tmp_path):
 def test_an_older_record_without_alignment_is_that_of_contiguous_matrices(tmp_path):
     path = tmp_path / "mine.json"
     match = Match("device", "cpu", device="AMD EPYC")
-    save_file(file("cpu", [Record((511, 511, 511), LARGE, 9.0)], None, match, path))
+    save_file(file("cpu", [recorded("511x511x511", LARGE, 9.0)], None, match, path))
     save_file(make_file(laid_out("511x511x511"), path, Database(())))
     assert places(read_file(path)) == [((511, 511, 511), "NN", None)]
     assert read_file(path).entries[0].records[0].config == BEST
@@ -161,7 +161,9 @@ def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(tmp_path):
     square = (4096, 4096, 4096)
     older, stand_in = WgmmaConfig(128, 256, STAGES=3), MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
     path = tmp_path / "sm_90.json"
-    entry = Entry(*half, (Record(square, stand_in), Record(square, older, 7e5)))
+    entry = Entry(
+        *half, (Record(GemmShape(*square), stand_in), Record(GemmShape(*square), older, 7e5))
+    )
     match = Match("architecture", "gpu", "nvidia", "sm_90")
     save_file(DatabaseFile.make(path, match, Source("default", "a test"), [entry]))
 
@@ -187,17 +189,17 @@ def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(tmp_path):
 
 def test_other_entries_of_the_file_stay(tmp_path):
     path = tmp_path / "mine.json"
-    double = Entry("float64", "F64_F64_F64", (Record((8, 8, 8), SMALL, 5.0),))
+    double = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),))
     single = Entry(
         "float32", "F32_F32_F32",
-        (Record((2048, 2048, 2048), LARGE, 333.0), Record((512, 512, 512), LARGE, 99.0)),
+        (recorded("2048x2048x2048", LARGE, 333.0), recorded("512x512x512", LARGE, 99.0)),
     )  # fmt: skip
     old = DatabaseFile.make(
         path, Match("device", "cpu", device="AMD EPYC"), Source("measured", "x"), [double, single]
     )
     save_file(old)
     made = make_file(result(), path, Database(((read_file(path),), SHIPPED.groups[0])))
-    assert records(made, "float64") == {(8, 8, 8): Record((8, 8, 8), SMALL, 5.0)}
+    assert records(made, "float64") == {(8, 8, 8): recorded("8x8x8", SMALL, 5.0)}
     assert records(made)[2048, 2048, 2048].gflops == 333.0
     assert records(made)[512, 512, 512].config == BEST
 
@@ -222,20 +224,20 @@ def test_a_second_contribution_extends_the_first(tmp_path):
     save_result(result(), SHIPPED, path)
     save_result(result(LARGE, shape=(8, 1024, 1024)), SHIPPED, path)
     found = records(read_file(path))
-    assert found[512, 512, 512] == Record((512, 512, 512), BEST, 268.4)
+    assert found[512, 512, 512] == recorded("512x512x512", BEST, 268.4)
     assert found[8, 1024, 1024].config == LARGE
 
 
 def test_a_file_with_a_threshold_is_brought_to_records_by_shape(tmp_path):
     path = tmp_path / "contributed.json"
-    both = [Record(shape, config) for shape in ((1024, 1024, 1024), (32, 32, 32))
+    both = [Record(GemmShape(*shape), config) for shape in ((1024, 1024, 1024), (32, 32, 32))
             for config in (DIRECT, INDIRECT)]  # fmt: skip
     match = Match("architecture", "gpu", "nvidia", "sm_90")
     save_file(file("gpu", both, Threshold(mnk=10**6), match, path))
     save_result(result(INDIRECT, traits=gpu(), shape=(8, 8, 8192)), Database(()), path)
     (entry,) = read_file(path).entries
     assert entry.indirect_from is None
-    assert {record.shape: record.config.family for record in entry.records} == {
+    assert {record.shape.sizes: record.config.family for record in entry.records} == {
         (1024, 1024, 1024): "indirect",
         (32, 32, 32): "direct",
         (8, 8, 8192): "indirect",

@@ -248,7 +248,7 @@ def test_results_that_slabs_leave_no_room_for_are_stored_directly() -> None:
 
 def database_of(*configs: Any, dtype: str = "float32", precision: str = "TF32_TF32_F32") -> Any:
     """A database with a record for each configuration, at growing sizes."""
-    records = [Record((64 << i, 64, 64), config) for i, config in enumerate(configs)]
+    records = [Record(GemmShape(64 << i, 64, 64), config) for i, config in enumerate(configs)]
     entry = Entry(dtype, precision, tuple(records))
     match = Match("vendor", "gpu", "nvidia")
     file = DatabaseFile.make(Path("mine"), match, Source("measured", "a test"), [entry])

@@ -238,7 +238,7 @@ def test_local_memory_has_room_for_results_in_any_order(columns: int) -> None:
 def test_a_driver_that_refuses_leaves_the_product_to_mma_sync() -> None:
     mma = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
     records = tuple(
-        Record((size, size, size), config)
+        Record(GemmShape(size, size, size), config)
         for config, size in [(CONFIG, 1024), (replace(CONFIG, STAGES=3), 2048), (mma, 512)]
     )
     entry = Entry("float16", "F16_F16_F32", records)
