@@ -10,68 +10,67 @@
     python benchmarks/compare_clblast.py --suite matrix
     python benchmarks/compare_clblast.py --suite batched
 
-The suite ``matrix`` has types and precisions of its own; its last table says what was reached of
-what matrix units must reach. cuBLAS computes in the same precision: where float32 is split into
-parts, in true float32. CLBlast knows types alone, and its float32 is true too; float16 it refuses
-on NVIDIA's devices, which is said.
+The suite ``matrix`` has types and precisions of its own; its last table compares what matrix units
+reached with their targets. cuBLAS computes in the same precision, but in true float32 where
+pyclgemm splits float32 into terms. CLBlast knows types alone, and its float32 is true too; it
+refuses float16 on NVIDIA's devices, and the run says so.
 
-Inside the clock: all that a repeated call does on the device, packing of operands and
-launches included, to the end of the last product of a burst. Outside: transfers, building of
-kernels, making of plans. The host's part depends on the contender:
+The clock includes all that a repeated call does on the device, packing of operands and launches
+among it, up to the end of the last product of a burst. It excludes transfers, building of kernels
+and making of plans. Whether it includes the host's time depends on the contender:
 
 - ``pyclgemm`` (a plan's call), ``pyclgemm.packed``, ``DenseLayer`` and ``CLBlast`` on a GPU:
   products shorter than 200 us are enqueued behind a kernel that holds the queue, whose own
-  time is subtracted (`benchmarks.filled_queue`), so that the host's time is not in it;
+  time is subtracted (`pyclgemm.measure.filled_queue`), so the host's time does not count;
   longer ones, which hide it, are timed from the first call of the burst.
 - ``pyclgemm.gemm``: from the first call of the burst, as a user's loop does; the host's time
   of a call, 10 us and more, bounds short products.
 - ``pyclgemm.mma``: as ``pyclgemm``, by the kernels for mma.sync even where others are faster.
 - ``cuBLAS``, and ``cuBLAS.layer`` (bias and ReLU in the same kernel): replays of a CUDA graph,
   without the host's time of a call.
-- ``cuBLAS.stream``: cuBLAS launched one by one into a stream that is held likewise, as OpenCL has
-  to launch: a graph's kernels follow one another sooner.
-- On a CPU device all, NumPy too, wait for each product before the next; ``pyclgemm.queued`` does
-  not, as where layers follow one another: its bursts end with one wait.
+- ``cuBLAS.stream``: cuBLAS launched call by call into a stream that is held likewise, as OpenCL has
+  to launch; kernels of a graph follow one another sooner.
+- On a CPU device every contender, NumPy too, waits for each product before the next. Only
+  ``pyclgemm.queued`` does not: its bursts end with one wait, as where layers follow one another.
 
-Operands are rotated among as many sets as no cache holds; ``--sets 1`` leaves them in it.
+Calls rotate among sets of operands, more than a cache holds; ``--sets 1`` leaves them in it.
 """
 
 from __future__ import annotations
 
-import shlex
+import functools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
-import pyopencl as cl
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import contenders
-from benchmarks.arithmetic import Arithmetic, arithmetic_of
-from benchmarks.burst import Pace
-from benchmarks.case import Case, parse_shapes
-from benchmarks.environment import describe
-from benchmarks.factories import default_names, describe_clocks, make_factories
-from benchmarks.matrix_suite import SUITE as MATRIX
-from benchmarks.matrix_suite import Run, matrix_runs
-from benchmarks.results import print_tables, write_results
-from benchmarks.session import Session
-from benchmarks.shapes import SUITE_NAMES, suite_cases
+from benchmarks.contenders import contenders
+from benchmarks.contenders.factories import default_names, describe_clocks, make_factories
+from benchmarks.products.arithmetic import Arithmetic, arithmetic_of
+from benchmarks.products.case import Case, parse_shapes
+from benchmarks.products.shapes import SUITE_NAMES, suite_cases
+from benchmarks.reports.results import print_tables, write_results
+from benchmarks.session import command
+from benchmarks.session.matrix_suite import SUITE as MATRIX
+from benchmarks.session.matrix_suite import Run, matrix_runs
+from benchmarks.session.session import Session
 from pyclgemm.analysis.ceilings import measure_ceilings
-from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.host.process import ended_as_by_hand
+from pyclgemm.measure.bench import pace_for
 from pyclgemm.measure.filled_queue import QueueBlocker
 from pyclgemm.problem.precision import DTYPES
 
+#: The same on all devices.
+_PACE = pace_for("benchmark", "gpu")
 #: Seconds that a case of the suite `random` is measured, which has many.
 _RANDOM_SECONDS = 0.5
-_RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def _read_names(
@@ -112,7 +111,7 @@ def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0])
-@click.option("--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists.")
+@command.device_option
 @click.option(
     "--suite", "suites", multiple=True, type=click.Choice((*SUITE_NAMES, MATRIX)),
     help="What to measure; may be given again. [default: square]",
@@ -130,10 +129,7 @@ def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None
     help=f"Which to measure, of {', '.join(contenders.NAMES)}. [default: all that fit the device]",
 )  # fmt: skip
 @click.option("--clblast", "clblast_path", metavar="PATH", help="CLBlast's shared library.")
-@click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
-    help="Folder for the CSV file and the plots. [default: benchmarks/results]",
-)  # fmt: skip
+@command.output_option("the CSV file and the plots")
 @click.option(
     "--rounds", type=click.IntRange(1), default=7, show_default=True,
     help="Bursts of each contender; fewer, at least 3, where they are long.",
@@ -146,7 +142,7 @@ def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None
     "--seconds-per-case", type=click.FloatRange(min=0.0, min_open=True),
     help="Time for the bursts of a case and their pauses; bursts get shorter, and fewer, at "
     f"least 3, to keep it. [default: {_RANDOM_SECONDS:g} if all is random, else "
-    f"{Pace().seconds:g}]",
+    f"{_PACE.seconds:g}]",
 )  # fmt: skip
 @click.option(
     "--max-seconds", type=click.FloatRange(min=0.0, min_open=True),
@@ -190,50 +186,36 @@ def main(
     console = Console()
     cases = _read_cases(suites, shapes, dense, count, seed)
     arithmetic = _read_arithmetic(dtype, precision, result_dtype)
-    try:
-        chosen = choose_device(device).device
-    except PyclgemmError as error:
-        raise click.ClickException(str(error)) from None
-    assert chosen is not None
-    facts = describe(chosen)
-    on_cpu = bool(chosen.type & cl.device_type.CPU)
+    machine = command.open_machine(device)
+    facts, on_cpu = machine.facts, machine.on_cpu
     runs = [Run(arithmetic, tuple(cases))] if cases else []
     if MATRIX in suites:
         runs += matrix_runs(on_cpu=on_cpu)
-        names = names or [*default_names(chosen), contenders.MMA]
-    factories = make_factories(
-        names or default_names(chosen), chosen, clblast_path, facts, console.print
-    )
+        names = names or [*default_names(machine.device), contenders.MMA]
+    names = names or default_names(machine.device)
+    factories = make_factories(names, machine.device, clblast_path, facts, console.print)
     if not factories:
         raise click.ClickException("no contender is left")
     fills_queue = not on_cpu if fill_queue is None else fill_queue
     facts["clocks"] = describe_clocks(factories, fills_queue=fills_queue, on_cpu=on_cpu)
-    # Held by name: on Intel's runtime a queue does not keep its context alive.
-    context = cl.Context([chosen])
-    queue = cl.CommandQueue(context)
     if any(case.suite == "limit" for case in cases):
-        facts["read_gb_s"] = f"{measure_ceilings(queue).global_memory:.1f}"
-    facts["command"] = shlex.join(["python", "benchmarks/compare_clblast.py", *sys.argv[1:]])
-    for name, value in facts.items():
-        console.print(f"[bold]{name:>13}[/]  {value}", highlight=False, soft_wrap=True)
+        facts["read_gb_s"] = f"{measure_ceilings(machine.queue).global_memory:.1f}"
+    facts["command"] = command.as_typed("compare_clblast.py")
+    command.print_facts(facts, console)
     if seconds_per_case is None:
         all_random = all(case.suite == "random" for run in runs for case in run.cases)
-        seconds_per_case = _RANDOM_SECONDS if all_random else Pace().seconds
+        seconds_per_case = _RANDOM_SECONDS if all_random else _PACE.seconds
     session = Session(
-        queue=queue,
+        queue=machine.queue,
         factories=factories,
-        pace=Pace(burst=burst / 1e3, rounds=rounds, seconds=seconds_per_case),
-        say=lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True),
+        pace=replace(_PACE, burst=burst / 1e3, rounds=rounds, seconds=seconds_per_case),
+        say=functools.partial(command.warn, console),
         longest_product=max_seconds or (2.0 if suites or not shapes else float("inf")),
-        blocker=QueueBlocker(queue) if fills_queue else None,
+        blocker=QueueBlocker(machine.queue) if fills_queue else None,
         sets=sets,
         seed=seed,
     )
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console) as progress:
+    with command.progress_bar(console) as progress:
         total = sum(len(run.cases) for run in runs)
         task = progress.add_task("measuring", total=total)
         try:

@@ -1,22 +1,24 @@
 """Measure the host time of pyclgemm's calls beyond that of enqueueing a prepared kernel.
 
     python benchmarks/host_time.py
+    python benchmarks/host_time.py --tree ../before --tree .
 
 Compared in turn, on a product so small that the device is not the limit: a plan's call, the
 whole `gemm` call and a `DenseLayer`, each with its result's array given, against
 ``pyopencl.enqueue_nd_range_kernel`` of an empty kernel whose arguments are set, with as many
 arguments and events to wait for. Inside the clock: the enqueueing of a burst of calls. The
-queue is drained before each burst and after it, outside the clock.
+queue is drained after each burst, outside the clock. Each tree of pyclgemm runs in a process of
+its own; with several, their calls take turns, too.
 """
 
 from __future__ import annotations
 
-import functools
-import shlex
+import json
+import subprocess
 import sys
-import warnings
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,152 +32,88 @@ from rich.progress import track
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import contenders
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.burst import Clock
-from benchmarks.case import Case
-from benchmarks.check import error_ratio, make_reference
-from benchmarks.environment import describe
-from benchmarks.operands import Operands, make_operands
-from benchmarks.output import RESULTS
-from benchmarks.report import file_stem
-from pyclgemm.device.discovery import choose_device
-from pyclgemm.errors import PyclgemmError
+from benchmarks.reports.output import RESULTS
+from benchmarks.reports.report import file_stem
+from benchmarks.session import command
+from benchmarks.session.host_worker import BASELINE
 from pyclgemm.host.files import write_whole
 from pyclgemm.host.process import ended_as_by_hand
 
-BASELINE = "enqueue"
-#: Microseconds beyond the baseline that the library allows itself.
-LIMITS = {"plan": 6.0, "gemm": 15.0}
+_HERE = Path(__file__).resolve().parent
 
-_RESULTS = Path(__file__).resolve().parent / "results"
+#: Facts that are printed; the CSV file has all.
+_SHOWN = ("device", "platform", "driver", "date", "host", "pyclgemm", "pyopencl", "command")
 
-_CALLS = {
-    "plan": contenders.plan_contender,
-    "gemm": contenders.gemm_contender,
-    "DenseLayer": functools.partial(contenders.layer_contender, planned=False),
-}
+#: The calls, with the microseconds beyond the baseline that the library allows itself.
+CALLS = {"plan": 6.0, "gemm": 15.0, "DenseLayer": None}
 
-Burst = Callable[[int], None]
+#: The seconds that the host takes to enqueue a number of calls.
+Burst = Callable[[int], float]
 
 
-def enqueue_burst(queue: cl.CommandQueue, arguments: int, waits: int) -> Burst:
-    """Make the baseline: enqueue an empty kernel that waits for the one before.
+class Worker:
+    """A process that times the calls of a tree; see `benchmarks.session.host_worker`."""
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        In order, without profiling.
-    arguments : int
-        Of the kernel: three buffers, the rest integers.
-    waits : int
-        Length of the wait list.
-    """
-    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 64)
-    pointers = min(arguments, 3)
-    parameters = [f"__global float *p{i}" for i in range(pointers)]
-    parameters += [f"int i{i}" for i in range(arguments - pointers)]
-    source = f"__kernel void nothing({', '.join(parameters) or 'void'}) {{}}"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cl.CompilerWarning)
-        kernel = cl.Kernel(cl.Program(queue.context, source).build(), "nothing")
-    kernel.set_args(*[buffer] * pointers, *[np.int32(1)] * (arguments - pointers))
-    first = cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
-    queue.finish()
+    def __init__(
+        self, tree: Path, device: cl.Device, size: int, arguments: int, waits: int | None
+    ) -> None:
+        platforms = cl.get_platforms()
+        platform = platforms.index(device.platform)
+        number = platforms[platform].get_devices().index(device)
+        numbers = [platform, number, size, arguments, *([] if waits is None else [waits])]
+        worker = _HERE / "session" / "host_worker.py"
+        self._command = [sys.executable, str(worker), str(tree.resolve()), *map(str, numbers)]
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        facts = json.loads(self._answer())
+        self.waits: int = facts["waits"]
+        self.imported: str = facts["pyclgemm"]
 
-    older = [cl.enqueue_marker(queue) for _ in range(waits - 1)]
-    queue.finish()
+    def burst(self, name: str) -> Burst:
+        """The burst of a call."""
+        return lambda calls: self._ask(f"{name} {calls}")
 
-    # The kernel does not hold its buffers, so this function does.
-    def burst(calls: int, _alive: object = buffer) -> None:
-        event = first
-        for _ in range(calls):
-            event = cl.enqueue_nd_range_kernel(
-                queue, kernel, (1,), (1,), wait_for=[event, *older] if waits else None
-            )
+    def _ask(self, request: str) -> float:
+        assert self._process.stdin is not None
+        print(request, file=self._process.stdin, flush=True)
+        return float(self._answer())
 
-    return burst
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
+            return line
+        raise click.ClickException(f"{' '.join(self._command)} ended")
 
-
-def own_bursts(operands: Operands, rng: np.random.Generator) -> dict[str, Burst]:
-    """Make the calls of this library, each checked to give the right result.
-
-    Parameters
-    ----------
-    operands : Operands
-        One set, so that a call repeats the one before.
-    rng : numpy.random.Generator
-        For the check.
-    """
-    reference = make_reference(operands, rng)
-    bursts: dict[str, Burst] = {}
-    for name, make in _CALLS.items():
-        contender = make(operands)
-        contender.poison()
-        contender.enqueue(2)
-        contender.finish()
-        ratio = error_ratio(contender.result(), reference, contender.precision, contender.bias)
-        if ratio > 1.0:
-            raise click.ClickException(f"{name} is wrong: {ratio:.3g} times the error allowed")
-        contender.waits_for_each = False  # on a CPU, too, only the enqueueing is of interest
-        bursts[name] = contender.enqueue
-    return bursts
-
-
-def awaited_events(operands: Operands) -> int:
-    """Events that a repeated call finds at its arrays, and so has to wait for."""
-    one = operands.sets[0]
-    return sum(len(array.events) for array in (one.device_a, one.device_b, one.device_out))
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
 
 
 def measure_host_time(
     bursts: dict[str, Burst],
-    drain: Callable[[], object],
     *,
     calls: int,
     rounds: int,
     rng: np.random.Generator,
-    clock: Clock | None = None,
+    sleep: Callable[[float], object] = time.sleep,
     steps: Callable[[Sequence[int]], Any] = iter,
 ) -> pd.DataFrame:
-    """Time the enqueueing of bursts in turn, in a new order each round.
+    """Time bursts of `calls` in turn, in a new order each round.
 
-    Parameters
-    ----------
-    bursts : dict
-        What makes so many calls, by name.
-    drain : callable
-        Waits for the device.
-    calls, rounds : int
-        Calls in a burst, and bursts of each.
-    rng : numpy.random.Generator
-        Shuffles the order.
-    clock : Clock, optional
-        Source of time.
-    steps : callable, optional
-        Wraps the rounds, for a progress bar.
-
-    Returns
-    -------
-    DataFrame
-        Microseconds a call: one row a round, one column a name.
+    `steps` wraps the rounds, for a progress bar. The table has microseconds a call: one row a
+    round, one column a name.
     """
-    clock = clock or Clock()
     names = list(bursts)
     for name in names:  # whatever is built or cached at first use
         bursts[name](calls)
-        drain()
     rows = []
     for _ in steps(range(rounds)):
         row = {}
         for index in rng.permutation(len(names)):
-            name = names[index]
-            start = clock.now()
-            bursts[name](calls)
-            elapsed = clock.now() - start
-            drain()
-            row[name] = elapsed / calls * 1e6
-            clock.sleep(4 * elapsed)
+            elapsed = bursts[names[index]](calls)
+            row[names[index]] = elapsed / calls * 1e6
+            sleep(4 * elapsed)
         rows.append(row)
     return pd.DataFrame(rows, columns=names)
 
@@ -183,13 +121,14 @@ def measure_host_time(
 def summarise(times: pd.DataFrame) -> pd.DataFrame:
     """Medians, quartiles, and the median difference to the baseline of the same round."""
     beyond = times.sub(times[BASELINE], axis=0)
+    limits = {name: CALLS.get(name.partition(" ")[0]) for name in times.columns}
     table = pd.DataFrame(
         {
             "us a call": times.median(),
             "25 %": times.quantile(0.25),
             "75 %": times.quantile(0.75),
             "beyond enqueue": beyond.median(),
-            "limit": pd.Series(LIMITS, dtype=float),
+            "limit": pd.Series(limits, dtype=float),
         }
     ).loc[times.columns]
     table["within"] = [
@@ -200,7 +139,7 @@ def summarise(times: pd.DataFrame) -> pd.DataFrame:
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0])
-@click.option("--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists.")
+@command.device_option
 @click.option("--size", type=click.IntRange(1), default=1, show_default=True, help="m = n = k.")
 @click.option("--calls", type=click.IntRange(1), default=200, show_default=True, help="In a burst.")
 @click.option("--rounds", type=click.IntRange(3), default=101, show_default=True)
@@ -213,9 +152,11 @@ def summarise(times: pd.DataFrame) -> pd.DataFrame:
     help="Events that the empty kernel waits for. [default: as many as a repeated call finds]",
 )  # fmt: skip
 @click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
-    help="Folder for the CSV file. [default: benchmarks/results]",
+    "--tree", "trees", multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder with pyclgemm/; may be given again, to compare several. [default: this one]",
 )  # fmt: skip
+@command.output_option("the CSV file")
 def main(
     device: str | None,
     size: int,
@@ -223,33 +164,30 @@ def main(
     rounds: int,
     arguments: int,
     waits: int | None,
+    trees: tuple[Path, ...],
     output: Path,
 ) -> None:
     """Run the benchmark from the command line."""
     console = Console()
-    try:
-        chosen = choose_device(device).device
-    except PyclgemmError as error:
-        raise click.ClickException(str(error)) from None
-    assert chosen is not None
-    # Held by name: on Intel's runtime a queue does not keep its context alive.
-    context = cl.Context([chosen])
-    queue = cl.CommandQueue(context)
-    rng = np.random.default_rng(0)
-    operands = make_operands(Case(size, size, size), arithmetic_of("float32"), queue, rng)
-    operands = replace(operands, sets=operands.sets[:1])
-    bursts = own_bursts(operands, rng)
-    bursts["plan"](1)  # replaces the events of the check
-    waits = awaited_events(operands) if waits is None else waits
-    bursts = {BASELINE: enqueue_burst(queue, arguments, waits), **bursts}
-    facts = describe(chosen)
-    facts["command"] = shlex.join(["python", "benchmarks/host_time.py", *sys.argv[1:]])
-    for name in ("device", "platform", "driver", "date", "host", "pyclgemm", "pyopencl", "command"):
-        console.print(f"[bold]{name:>10}[/]  {facts[name]}", highlight=False, soft_wrap=True)
-    times = measure_host_time(
-        bursts, queue.finish, calls=calls, rounds=rounds, rng=rng,
-        steps=lambda numbers: track(numbers, "measuring", console=console),
-    )  # fmt: skip
+    machine = command.open_machine(device)
+    facts = machine.facts
+    facts["command"] = command.as_typed("host_time.py")
+    command.print_facts({name: facts[name] for name in _SHOWN}, console)
+    with ExitStack() as stack:
+        bursts: dict[str, Burst] = {}
+        for tree in trees or (_HERE.parent,):
+            worker = Worker(tree, machine.device, size, arguments, waits)
+            stack.callback(worker.close)
+            waits = worker.waits
+            if trees:
+                console.print(f"{tree}: {worker.imported}", highlight=False, soft_wrap=True)
+            bursts.setdefault(BASELINE, worker.burst(BASELINE))
+            label = f" {tree}" if len(trees) > 1 else ""
+            bursts |= {f"{name}{label}": worker.burst(name) for name in CALLS}
+        times = measure_host_time(
+            bursts, calls=calls, rounds=rounds, rng=np.random.default_rng(0),
+            steps=lambda numbers: track(numbers, "measuring", console=console),
+        )  # fmt: skip
     table = summarise(times)
     console.print(
         f"\nhost time of a {size}x{size}x{size} float32 call in us, medians of {rounds} bursts of "

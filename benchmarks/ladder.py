@@ -3,47 +3,47 @@
     python benchmarks/ladder.py                       # C = 1.5 A B + 0.5 C, 4096^3; on a CPU 1024^3
 
 A step is checked against float64 before it is timed. All steps take turns in one run with the
-vendor's library (cuBLAS through torch; on a CPU NumPy's), with CLBlast, with what this library
-takes by itself, and with matrix units where there are some, which are named as not true float32.
-Inside the clock: all that a call does on the device, packing of operands included. Beside the
-times stands what clang makes of the steps for gfx1100, where clang 19 is installed.
+vendor's library (cuBLAS through torch; on a CPU NumPy's), with CLBlast, with the library's own
+choice, and with matrix units where the device has some, which the report marks as not true
+float32. The clock includes all that a call does on the device, packing of operands among it. Beside
+the times stands what clang makes of the steps for gfx1100, where clang 19 is installed.
 """
 
 from __future__ import annotations
 
 import functools
-import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
-import pyopencl as cl
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import contenders
-from benchmarks.amd_compile import CompilerError, isa_version
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.burst import Pace
-from benchmarks.case import Case
-from benchmarks.environment import describe, now
-from benchmarks.ladder_compiled import Figures, compile_ladder, read_compiled
-from benchmarks.ladder_frame import OWN_RIVALS, ladder_frame
-from benchmarks.ladder_report import ladder_table, legend, write_report
-from benchmarks.ladder_rivals import rival_factories
-from benchmarks.ladder_step import Step
-from benchmarks.ladder_steps import ladder_steps
-from benchmarks.report import Record, file_stem
-from benchmarks.session import Factory, Session
-from pyclgemm.device.discovery import choose_device
+from benchmarks.amd.compile import CompilerError, isa_version
+from benchmarks.amd.rows import Figures
+from benchmarks.contenders import contenders
+from benchmarks.contenders.contenders import Factory
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.reports.report import file_stem
+from benchmarks.session import command
+from benchmarks.session.environment import now
+from benchmarks.session.session import Record, Session
+from benchmarks.steps.compiled import compile_ladder, read_compiled
+from benchmarks.steps.frame import OWN_RIVALS, ladder_frame
+from benchmarks.steps.report import ladder_table, legend, write_report
+from benchmarks.steps.rivals import rival_factories
+from benchmarks.steps.step import Step
+from benchmarks.steps.steps import ladder_steps
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.families.registry import violations
 from pyclgemm.host.process import ended_as_by_hand
+from pyclgemm.measure.bench import Pace, pace_for
 from pyclgemm.measure.filled_queue import QueueBlocker
 
 ALPHA, BETA = 1.5, 0.5
@@ -52,7 +52,8 @@ _SIZES = {True: 1024, False: 4096}  # on a CPU, elsewhere
 
 _FILE_WIDTH = 140
 
-_RESULTS = Path(__file__).resolve().parent / "results"
+#: The same on all devices.
+_PACE = pace_for("benchmark", "gpu")
 
 _EXAMPLES = """\b
 Examples:
@@ -81,9 +82,7 @@ def _compile(
     *,
     required: bool,
 ) -> dict[str, Figures]:
-    """Figures of the compiler, or of a file; if there are none it is said, or where required,
-    an error.
-    """
+    """Figures of the compiler, or of a file; if `required`, their absence ends the command."""
     try:
         if compiled is not None:
             figures, read = read_compiled(compiled)
@@ -94,10 +93,9 @@ def _compile(
     except CompilerError as error:
         if required or compiled is not None:
             raise click.ClickException(str(error)) from None
-        console.print(
-            f"What clang makes of the steps for {architecture} is left out: {error}",
-            style="yellow", markup=False, soft_wrap=True,
-        )  # fmt: skip
+        command.warn(
+            console, f"What clang makes of the steps for {architecture} is left out: {error}"
+        )
         return {}
     first = next(iter(figures.values()))
     facts["compiled for"] = f"{architecture}, {first['mode']} mode, {first['shape']}"
@@ -105,24 +103,16 @@ def _compile(
 
 
 def _measure(
-    device: cl.Device,
+    machine: command.Machine,
     steps: Sequence[Step],
     size: int,
     pace: Pace,
     clblast_path: str | None,
-    facts: dict[str, str],
     console: Console,
 ) -> tuple[Session, dict[str, str]]:
-    """Check and time all that takes part; titles are those of what stands beside the steps."""
-
-    def say(text: str) -> None:
-        console.print(text, style="yellow", markup=False, soft_wrap=True)
-
-    # Held by name: on Intel's runtime a queue does not keep its context alive.
-    context = cl.Context([device])
-    queue = cl.CommandQueue(context)
-    on_cpu = bool(device.type & cl.device_type.CPU)
-    traits = traits_of(device)
+    """Check and time all that takes part; the titles are those of the rivals."""
+    say = functools.partial(command.warn, console)
+    traits = traits_of(machine.device)
     climbing: dict[str, Factory] = {}
     for step in steps:
         if broken := violations(step.config, "float32", traits):
@@ -131,22 +121,20 @@ def _measure(
         climbing[step.name] = functools.partial(
             contenders.plan_contender, name=step.name, config=step.config
         )
-    rivals, titles = rival_factories(steps, size, traits, device, clblast_path, facts, say)
+    rivals, titles = rival_factories(
+        steps, size, traits, machine.device, clblast_path, machine.facts, say
+    )
     session = Session(
-        queue=queue,
+        queue=machine.queue,
         factories=climbing | rivals,
         pace=pace,
         say=say,
         longest_product=float("inf"),
-        blocker=None if on_cpu else QueueBlocker(queue),
+        blocker=None if machine.on_cpu else QueueBlocker(machine.queue),
         own=(*climbing, *OWN_RIVALS),
     )
-    case = Case(size, size, size, "ladder", alpha=ALPHA, beta=BETA)
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console) as progress:
+    case = Case(size, size, size, suite="ladder", alpha=ALPHA, beta=BETA)
+    with command.progress_bar(console) as progress:
         task = progress.add_task("checking, then measuring", total=1.0)
         try:
             session.run(
@@ -154,12 +142,12 @@ def _measure(
             )
         except KeyboardInterrupt:
             console.print("Interrupted: what was measured so far follows.", style="yellow")
-            facts["interrupted"] = "the user ended the run: bursts are fewer"
+            machine.facts["interrupted"] = "the user ended the run: bursts are fewer"
     return session, titles
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0], epilog=_EXAMPLES)
-@click.option("--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists.")
+@command.device_option
 @click.option(
     "--size", type=click.IntRange(1),
     help="m, n and k of the product. [default: 4096; on a CPU 1024]",
@@ -169,7 +157,7 @@ def _measure(
     help="Bursts of each step; fewer, at least 3, where they are long.",
 )  # fmt: skip
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.0, min_open=True), default=Pace().seconds,
+    "--seconds", type=click.FloatRange(min=0.0, min_open=True), default=_PACE.seconds,
     show_default=True, help="Time for all bursts and their pauses, about.",
 )  # fmt: skip
 @click.option("--clblast", "clblast_path", metavar="PATH", help="CLBlast's shared library.")
@@ -186,10 +174,7 @@ def _measure(
     help="The CSV file of a run with --no-measure, instead of a compiler.",
 )  # fmt: skip
 @click.option("--measure/--no-measure", "measures", default=True, help="On a device.")
-@click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
-    help="Folder for report, chart and CSV file. [default: benchmarks/results]",
-)  # fmt: skip
+@command.output_option("report, chart and CSV file")
 @click.option("--stem", help="Begins the names of these files. [default: device, platform, date]")
 def main(
     device: str | None,
@@ -209,15 +194,9 @@ def main(
         raise click.UsageError("--no-compile and --no-measure leave nothing to do")
     # A file has no width of its own, for which rich takes 80 columns.
     console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
-    chosen, traits = None, typical_traits(architecture)
-    if measures:
-        try:
-            chosen = choose_device(device).device
-        except PyclgemmError as error:
-            raise click.ClickException(str(error)) from None
-        assert chosen is not None
-        traits = traits_of(chosen)
-    facts = describe(chosen) if chosen else {"device": architecture, "date": now()}
+    machine = command.open_machine(device) if measures else None
+    traits = traits_of(machine.device) if machine else typical_traits(architecture)
+    facts = machine.facts if machine else {"device": architecture, "date": now()}
     size = size or _SIZES[traits.type == "cpu"]
     steps = ladder_steps(size, traits)
     figures: dict[str, Figures] = {}
@@ -227,17 +206,16 @@ def main(
         figures = _compile(architecture, size, compiled, facts, console, required=not measures)
         # A file tells it itself.
         architecture = facts.get("compiled for", architecture).partition(",")[0]
-    facts["command"] = shlex.join(["python", "benchmarks/ladder.py", *sys.argv[1:]])
-    for name, value in facts.items():
-        console.print(f"[bold]{name:>13}[/]  {value}", highlight=False, soft_wrap=True)
+    facts["command"] = command.as_typed("ladder.py")
+    command.print_facts(facts, console)
     title = f"C = {ALPHA} A B + {BETA} C, {size} x {size} x {size}, float32: "
     title += facts["device"] if measures else f"compiled for {architecture}"
     records: list[Record] = []
     failures: list[str] = []
     beside: dict[str, str] = {}
-    if chosen:
-        pace = Pace(rounds=rounds, seconds=seconds)
-        session, beside = _measure(chosen, steps, size, pace, clblast_path, facts, console)
+    if machine:
+        pace = replace(_PACE, rounds=rounds, seconds=seconds)
+        session, beside = _measure(machine, steps, size, pace, clblast_path, console)
         records, failures = session.records, session.failures
         if not records:
             raise click.ClickException("\n".join(["nothing was measured", *failures]))

@@ -3,39 +3,35 @@
     python benchmarks/transform3d.py --k 10 --level L5
     python benchmarks/transform3d.py --sweep
 
-Every level is checked against L1 first. A repetition is some tasks: transforms of all functions,
-each of tensors of its own, which rotate among as many as no cache holds. Levels
-and rivals take turns. Inside the clock: the launches of a repetition and the wait for the last; on
-a GPU, where tasks are shorter than 200 us and there are at least two, without the host's time,
-behind a kernel that holds the queue. Beside each time stands what memory alone would allow: each
+Every level is checked against L1 first. A repetition is a number of tasks: transforms of all
+functions. Tasks rotate among sets of tensors, more than a cache holds. Levels and rivals take
+turns. The clock includes the launches of a repetition and the wait for the last. On a GPU, at least
+two tasks that are shorter than 200 us are enqueued behind a kernel that holds the queue, so the
+host's time does not count. Beside each time stands the speed that memory alone would allow: each
 tensor read once and written once at the bandwidth of a large copy, measured in the same run.
 """
 
 from __future__ import annotations
 
-import shlex
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import pyopencl as cl
 from rich.console import Console
 from rich.progress import track
 
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.environment import describe
-from benchmarks.transform3d_cases import Data, Size, copy_bandwidth, disagreements, elapsed
-from benchmarks.transform3d_report import Repetition, speed_table, write_results
-from benchmarks.transform3d_rivals import rivals
-from pyclgemm.device.discovery import choose_device
+from benchmarks.mra.cases import Data, Size, copy_bandwidth, disagreements
+from benchmarks.mra.report import Repetition, speed_table, write_results
+from benchmarks.mra.rivals import rivals
+from benchmarks.session import command
 from pyclgemm.errors import PyclgemmError, UnsupportedError
 from pyclgemm.host.process import ended_as_by_hand
-from pyclgemm.measure.filled_queue import Blocker, QueueBlocker
-from pyclgemm.measure.timing import Work
+from pyclgemm.measure.bench import Bench, Pace
+from pyclgemm.measure.filled_queue import Blocker, Contender, QueueBlocker
 from pyclgemm.mra.choice import LEVELS
 from pyclgemm.mra.tensors import MOST_EXTENT
 from pyclgemm.mra.transform import plan_transform3d
@@ -43,7 +39,7 @@ from pyclgemm.mra.transform import plan_transform3d
 #: What is tuned.
 EXTENTS = (6, 8, 10, 12, 16, 20, 32)
 
-#: In a sweep L6 is left out where it computes more than so many operations.
+#: Operations above which a sweep leaves L6 out.
 _MOST_OPERATIONS = {True: 1e10, False: 1e12}  # on a CPU, elsewhere
 
 #: Transforms of a repetition, likewise.
@@ -52,8 +48,6 @@ _TASKS = {True: 2, False: 20}
 #: Pause after a repetition, in repetitions: machines that throttle recover.
 _PAUSE = 2
 _LONGEST_PAUSE = 0.5
-
-_RESULTS = Path(__file__).resolve().parent / "results"
 
 _EXAMPLES = """\b
 Examples:
@@ -76,49 +70,39 @@ def measure(
 ) -> list[Repetition]:
     """Time levels and rivals of one size in turn, and print a line for each repetition.
 
-    Parameters
-    ----------
-    data : Data
-        Tensors and matrix.
-    levels : sequence of str
-        Those that this device can run.
-    tasks, repetitions : int
-        Transforms in a repetition, and repetitions of each.
-    blocker : Blocker or None
-        Holds the queue of a GPU.
-    console : Console
-        Where lines go.
-    bandwidth : float
-        Bytes a second that the device copies.
+    A repetition is `tasks` transforms. `blocker` holds the queue of a GPU; `bandwidth` is that of
+    a copy, in bytes a second.
     """
     tensors, out = data.sets[0]
-    works: dict[str, Work] = {level: data.work(level, blocker) for level in levels}
-    techniques = {
-        level: plan_transform3d(
-            data.queue, tensors, data.matrix, level=level, out=out
-        ).choice.technique
-        for level in levels
-    }
-    for name, work in rivals(data, lambda text: console.print(text, style="yellow")).items():
-        works[name], techniques[name] = work, name
-    for work in works.values():  # whatever is built or found out at first use
-        work(1)
-        work(tasks)
+    contenders: list[Contender] = []
+    techniques = {}
+    for level in levels:
+        contenders.append(data.contender(level, blocker if tasks > 1 else None))
+        plan = plan_transform3d(data.queue, tensors, data.matrix, level=level, out=out)
+        techniques[level] = plan.choice.technique
+    contenders += rivals(data, lambda text: console.print(text, style="yellow"))
+    # A burst of no length is as many calls as a contender makes at least.
+    pace = Pace(burst=0.0, rest=_PAUSE, rounds=repetitions, longest_rest=_LONGEST_PAUSE)
+    bench = Bench(pace)
+    for contender in contenders:
+        contender.step *= max(1, round(tasks / contender.step))
+        contender.enqueue(contender.step)  # whatever is built at first use
+        contender.finish()
+        bench.add(contender)
     measured = []
     for number in range(repetitions):
-        for name, work in works.items():
-            seconds = elapsed(work, tasks)
-            one = Repetition(name, techniques[name], data.size, number, seconds / tasks)
+        for name, timing in bench.run(1).items():
+            technique = techniques.get(name, name)
+            one = Repetition(name, technique, data.size, number, timing.samples[-1])
             console.print(one.line(bandwidth), highlight=False, soft_wrap=True)
             measured.append(one)
-            time.sleep(min(_PAUSE * seconds, _LONGEST_PAUSE))
     return measured
 
 
 def runnable(
     data: Data, levels: Sequence[str], most_operations: float, console: Console
 ) -> list[str]:
-    """The levels that the device can run within so many operations; says why it leaves one out."""
+    """The levels that the device can run; `console` is told which one is left out, and why."""
     tensors, out = data.sets[0]
     kept = []
     for level in levels:
@@ -136,7 +120,7 @@ def runnable(
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0], epilog=_EXAMPLES)
-@click.option("--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists.")
+@command.device_option
 @click.option(
     "--k", "extents", type=click.IntRange(1, MOST_EXTENT), multiple=True,
     help="Extent of each dimension; may be given several times. [default: 10]",
@@ -159,10 +143,7 @@ def runnable(
     help="Element type; may be given several times. [default: float64]",
 )  # fmt: skip
 @click.option("--sweep", is_flag=True, help=f"All levels, and K = {', '.join(map(str, EXTENTS))}.")
-@click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
-    help="Folder for the CSV file and the plot. [default: benchmarks/results]",
-)  # fmt: skip
+@command.output_option("the CSV file and the plot")
 def main(
     device: str | None,
     extents: tuple[int, ...],
@@ -176,24 +157,15 @@ def main(
 ) -> None:
     """Run the benchmark from the command line."""
     console = Console()
-    try:
-        chosen = choose_device(device).device
-    except PyclgemmError as error:
-        raise click.ClickException(str(error)) from None
-    assert chosen is not None
-    # Held by name: on Intel's runtime a queue does not keep its context alive.
-    context = cl.Context([chosen])
-    queue = cl.CommandQueue(context)
-    on_cpu = bool(chosen.type & cl.device_type.CPU)
+    machine = command.open_machine(device)
+    queue, facts, on_cpu = machine.queue, machine.facts, machine.on_cpu
     blocker = None if on_cpu else QueueBlocker(queue)
     extents = extents or (EXTENTS if sweep else (10,))
     levels = levels or (tuple(LEVELS) if sweep else ("L5",))
     bandwidth = copy_bandwidth(queue)
-    facts = describe(chosen)
     facts["copy"] = f"{bandwidth / 1e9:.0f} GB/s, read and written"
-    facts["command"] = shlex.join(["python", "benchmarks/transform3d.py", *sys.argv[1:]])
-    for name, value in facts.items():
-        console.print(f"[bold]{name:>13}[/]  {value}", highlight=False, soft_wrap=True)
+    facts["command"] = command.as_typed("transform3d.py")
+    command.print_facts(facts, console)
     sizes = [Size(nfuncs, k, dtype) for dtype in dtypes or ("float64",) for k in extents]
     measured: list[Repetition] = []
     wrong: list[str] = []

@@ -12,7 +12,7 @@ asm volatile("cp.async.${cache}.shared.global [%0], [%1], ${count}, %2;" : : "r"
 asm volatile("cp.async.commit_group;" : : : "memory");
 </%def>
 
-## Until all but the newest `pending` groups of this work-item are in place.
+## Until all but the newest `pending` groups of this work-item have arrived.
 <%def name="wait(pending)" filter="trim">
 asm volatile("cp.async.wait_group ${pending};" : : : "memory");
 </%def>

@@ -1,24 +1,20 @@
-## The fragments of a work-item: its share of a row of a slab, from memory to registers.
+## The fragments of a work-item: what it needs of a row of a slab, from memory to registers.
 ##
 ## Context: element, problem, tiles (an XgemmConfig) and fragments (a FragmentReader for A and one
 ## for B, see pyclgemm/fragment_reader.py).
 
-## Expression for vector i of a work-item's part of row `row` of a slab.
+## Expression for vector i of what a work-item loads of row `row` of a slab.
 <%def name="vector_of(one, row)" filter="trim">
-<%
-    global_row = f"slice_row + {row}" if tiles.SLICES > 1 else row
-    coordinates = f"a_tile + {one.position}, depth + {global_row}" if one.name == "a" else f"depth + {global_row}, b_tile + {one.position}"
-%>
 % if not one.staged:
-${element.load(f"{one.name} + {one.name.upper()}_AT({coordinates})", one.width)}
+${element.load(f"{one.name} + {one.upper}_AT({', '.join(one.entry(slab_row(row)))})", one.width)}
 % elif tiles.SWIZZLE > 1:
-*(const __local ${element.vector(one.width)} *)(${one.name}_slab + ${one.name.upper()}_PLACE(${global_row}, ${one.first} + i * ${one.step}))
+*(const __local ${element.vector(one.width)} *)(${one.vector_at(slab_row(row))})
 % else:
 *(const __local ${element.vector(one.width)} *)(${one.name}_row + ${row} * ${one.pitch} + i * ${one.step})
 % endif
 </%def>
 
-## A work-item's share of row `row` of a slab into the array `to`: what it loads itself, vector
+## What a work-item needs of row `row` of a slab into the array `to`: what it loads itself, vector
 ## by vector, and what others of the sub-group have loaded.
 <%def name="load_one(one, to, row)" filter="trim">
 <%
@@ -31,12 +27,18 @@ ${element.load(f"{one.name} + {one.name.upper()}_AT({coordinates})", one.width)}
     element ${loaded}[${one.part}];
     % endif
     #pragma unroll
+    % if one.width > 1:
     for (int i = 0; i < ${one.part} / ${one.width}; ++i) {
         const ${element.vector(one.width)} v = ${vector_of(one, row)}${signs};
         % for lane in range(one.width):
-        ${loaded}[i * ${one.width} + ${lane}] = v${element.lane(lane, one.width)};
+        ${loaded}[i * ${one.width}${f" + {lane}" if lane else ""}] = v${element.lane(lane, one.width)};
         % endfor
     }
+    % else:
+    for (int i = 0; i < ${one.part}; ++i) {
+        ${loaded}[i] = ${vector_of(one, row)}${signs};
+    }
+    % endif
     % if one.source:
     #pragma unroll
     for (int i = 0; i < ${one.length}; ++i) {
@@ -45,16 +47,16 @@ ${element.load(f"{one.name} + {one.name.upper()}_AT({coordinates})", one.width)}
     % endif
 </%def>
 
-## Where a work-item's part of the rows of a slab begins.
+## Where what a work-item loads of the rows of a slab begins.
 <%def name="rows_of_slab()" filter="trim">
 % for one in fragments:
 % if one.staged and tiles.SWIZZLE == 1:
-    const __local element *${one.name}_row = ${one.name}_slab + ${one.first}${f" + slice_row * {one.pitch}" if tiles.SLICES > 1 else ""};
+    const __local element *${one.name}_row = ${one.row_at("slice_row" if tiles.SLICES > 1 else 0)};
 % endif
 % endfor
 </%def>
 
-## A work-item's share of row `row` of both slabs, into the given arrays.
+## What a work-item needs of row `row` of both slabs, into the given arrays.
 <%def name="load(a_to, b_to, row)" filter="trim">
 % for one, to in zip(fragments, (a_to, b_to)):
     ${load_one(one, to, row)}

@@ -1,10 +1,14 @@
 ## A panel of B for the CPU family: `depth` rows of NR neighbouring columns, one row after the
-## other; columns beyond the matrix are zero.
+## other; columns beyond the matrix are zero. Also the types and functions that load A and B.
 ##
-## `copy` leaves elements as they are stored, for a tile that reads the other columns in place.
-##
-## Context: element, cpu (CpuConfig), problem. The text sees `first_depth`, `depth`,
-## `first_column` and `panel`.
+## Context: element, cpu (CpuConfig). The text sees `first_depth`, `depth`, `first_column` and
+## `panel`.
+<%def name="types()" filter="trim">
+typedef ${element.vector(cpu.VW)} vector;  // VW elements of A or B
+% if not element.converts and cpu.VW > 1:
+typedef vector __attribute__((aligned(${element.real_bytes}))) unaligned_vector;
+% endif
+</%def>
 
 <%def name="defines()" filter="trim">
 #define NR ${cpu.NR}  // columns of a panel
@@ -12,11 +16,32 @@
 #define VW ${cpu.VW}  // vector width
 </%def>
 
-## The functions that `pack` calls.
-<%def name="functions(layout)" filter="trim">
-% if layout.order == "column" and cpu.VW > 1:
+<%def name="vectors()" filter="trim">
+#define VECTORS (NR / VW)  // vectors in a row of a panel
+</%def>
+
+<%def name="load_function(operand)" filter="trim">
+<% conjugate = operand.layout.conjugate %>
+// VW elements of A or B${", conjugated" if conjugate else ""}, at the address of any element.
+static inline vector ${operand.loader}(const __global ${element.stored} *p)
+{
+% if cpu.VW == 1:
+    return ${element.at("p", "0")};
+% elif element.converts:
+    return ${element.load("p", cpu.VW, aligned=False)};
+% elif conjugate:
+    return *(const __global unaligned_vector *)p${element.conjugation(cpu.VW)};
+% else:
+    return *(const __global unaligned_vector *)p;
+% endif
+}
+</%def>
+
+## The functions that `pack` calls, beside those that load.
+<%def name="functions(operand)" filter="trim">
+% if operand.layout.order == "column" and operand.loads_vectors:
 <%
-    vector, half, parts = element.vector(cpu.VW), cpu.VW // 2, range(element.parts)
+    half, parts = cpu.VW // 2, range(element.parts)
     # Component by component: Oclgrind stops at a vector made of pairs.
     merged = {
         name: [
@@ -28,71 +53,93 @@
 %>
 % for name, lanes in merged.items():
 // The elements of the ${name} halves of two vectors in turn.
-static inline ${vector} merge_${name}(const ${vector} x, const ${vector} y)
+static inline vector merge_${name}(const vector x, const vector y)
 {
-    return (${vector})(${", ".join(lanes)});
+    return (vector)(${", ".join(lanes)});
 }
+% if not loop.last:
+
+% endif
 % endfor
 % endif
 </%def>
 
-<%def name="pack(layout)" filter="trim">
-<%
-    sign, signs = (element.conjugation(w) if layout.conjugate else "" for w in (1, cpu.VW))
-    vector = element.vector(cpu.VW)
-%>
+<%def name="pack(operand)" filter="trim">
 const int columns = min(n - first_column, (extent)NR);
-% if layout.order == "row":
+% if not operand.loads_vectors:
 for (int p = 0; p < depth; ++p) {
-    const __global ${element.stored} *row = b + B_AT(first_depth + p, first_column);
-    if (columns == NR) {
-        #pragma unroll
-        for (int j = 0; j < NR; j += VW) {
-            *(__global ${vector} *)(panel + p * NR + j) = ${element.load("row + j", cpu.VW, aligned=False)}${signs};
-        }
-    } else {
-        for (int j = 0; j < NR; ++j) {
-            panel[p * NR + j] = j < columns ? ${element.load("row + j", 1)}${sign} : (element)(0);
-        }
+    for (int j = 0; j < NR; ++j) {
+        panel[p * NR + j] = j < columns
+            ? ${operand.entry("first_depth + p", "first_column + j")} : (element)(0);
     }
 }
+% elif operand.layout.order == "row":
+${pack_rows(operand)}
+% elif cpu.NR == cpu.VW:
+${pack_columns(operand, "0", "first_column", "VW", "p * NR")}
 % else:
 for (int j = 0; j < NR; j += VW) {
-    int p = 0;
-    % if layout.order == "column":
-    // Squares of VW x VW elements, which merging the vectors i and i + VW / 2 turns in log2(VW)
-    // rounds: each round moves a bit of an element's column into its row.
-    for (; j + VW <= columns && p + VW <= depth; p += VW) {
-        % for i in range(cpu.VW):
-        const ${vector} x0_${i} = ${element.load(f"b + B_AT(first_depth + p, first_column + j + {i})", cpu.VW, aligned=False)}${signs};
-        % endfor
-        <% rounds = cpu.VW.bit_length() - 1 %>
-        % for r in range(rounds):
-        % for i in range(cpu.VW):
-        const ${vector} x${r + 1}_${i} = merge_${"upper" if i % 2 else "lower"}(x${r}_${i // 2}, x${r}_${i // 2 + cpu.VW // 2});
-        % endfor
-        % endfor
-        % for i in range(cpu.VW):
-        *(__global ${vector} *)(panel + (p + ${i}) * NR + j) = x${rounds}_${i};
-        % endfor
-    }
-    % endif
-    for (int i = j; i < j + VW; ++i) {
-        for (int q = p; q < depth; ++q) {
-            panel[q * NR + i] = i < columns ? ${element.load("b + B_AT(first_depth + q, first_column + i)", 1)}${sign} : (element)(0);
-        }
-    }
+    ${pack_columns(operand, "j", "first_column + j", "j + VW", "p * NR + j")}
 }
 % endif
 </%def>
 
+<%def name="pack_rows(operand)" filter="trim">
+for (int p = 0; p < depth; ++p) {
+    const __global ${element.stored} *b_row = b + B_AT(first_depth + p, first_column);
+    __global element *panel_row = panel + p * NR;
+    if (columns == NR) {
+        % if cpu.NR == cpu.VW:
+        *(__global vector *)panel_row = ${operand.loader}(b_row);
+        % else:
+        #pragma unroll
+        for (int j = 0; j < NR; j += VW) {
+            *(__global vector *)(panel_row + j) = ${operand.loader}(b_row + j);
+        }
+        % endif
+    } else {
+        for (int j = 0; j < NR; ++j) {
+            panel_row[j] = j < columns ? ${operand.converted("b_row", "j")} : (element)(0);
+        }
+    }
+}
+</%def>
+
+## VW columns: `begin` and `end` in the panel, `first` in B, `offset` in row p of the panel.
+<%def name="pack_columns(operand, begin, first, end, offset)" filter="trim">
+// Transpose squares of VW x VW elements in log2(VW) rounds: merging the vectors i and i + VW / 2
+// moves a bit of an element's column into its row.
+int p = 0;
+for (; ${end} <= columns && p + VW <= depth; p += VW) {
+    const __global ${element.stored} *square = b + B_AT(first_depth + p, ${first});
+    % for x, pointer in operand.columns:
+    const vector ${x} = ${operand.loader}(${pointer});
+    % endfor
+    % for lower, upper, pair in operand.merges:
+    const vector ${lower} = merge_lower(${pair}), ${upper} = merge_upper(${pair});
+    % endfor
+    __global vector *panel_rows = (__global vector *)(panel + ${offset});
+    % for x, row in operand.rows:
+    panel_rows[${row}] = ${x};
+    % endfor
+}
+for (int i = ${begin}; i < ${end}; ++i) {
+    for (int q = p; q < depth; ++q) {
+        panel[q * NR + i] = i < columns
+            ? ${operand.entry("first_depth + q", "first_column + i")} : (element)(0);
+    }
+}
+</%def>
+
+## Columns that fill no panel, as they are stored, for a tile that reads the others in place.
 <%def name="copy()" filter="trim">
 <% bits = "ushort" if element.stored == "half" else element.stored %>
 const int columns = n - first_column;
 for (int p = 0; p < depth; ++p) {
-    const __global ${bits} *row = (const __global ${bits} *)b + B_AT(first_depth + p, first_column);
+    const __global ${bits} *b_row = (const __global ${bits} *)b + B_AT(first_depth + p, first_column);
+    __global ${bits} *panel_row = (__global ${bits} *)panel + p * NR;
     for (int j = 0; j < NR; ++j) {
-        ((__global ${bits} *)panel)[p * NR + j] = j < columns ? row[j] : (${bits})(0);
+        panel_row[j] = j < columns ? b_row[j] : (${bits})(0);
     }
 }
 </%def>

@@ -1,7 +1,8 @@
-## Shared by all gemm kernels: element types, arithmetic, addressing and the argument list.
+## What all gemm kernels have: element types, arithmetic, addressing and the argument list.
 ##
-## Context: element, wide (ElementType), problem, extent_type, multiply_add_of, activation_of, moved (the
-## matrices that differ from product to product of a batch; empty for a single one).
+## Context: element, wide (ElementType), problem, extent_type, multiply_add_of, activation_of,
+## result_parameters, result_of, moved (the matrices that differ from product to product of a batch; empty for a
+## single one).
 
 <%def name="types()" filter="trim">
 % if "half" in (element.real, wide.real):
@@ -44,42 +45,52 @@ static inline element multiply_add(const element a, const element b, const eleme
 ${epilogue()}
 </%def>
 
-## The functions by which a sum of products becomes the result. `called`: the activation is code of
-## its own, since a kernel would hold it once for each of a work-item's many results.
+## The functions that turn a sum of products into the result. `called`: the activation is not
+## inlined, since a kernel would hold it once for each of a work-item's many results.
 <%def name="epilogue(called=False)" filter="trim">
-${scaling()}
 % if problem.activation:
-
 // ${problem.activation}
 static ${"__attribute__((noinline))" if called else "inline"} wide activate(const wide x)
 {
     return ${activation_of(wide.vector(1))};
 }
+
 % endif
+${scaling()}
 </%def>
 
+## What `pyclgemm.problem.problem.result_expression` calls.
 <%def name="scaling()" filter="trim">
+% if problem.complex:
 static inline wide scale(const wide factor, const wide x)
 {
-% if problem.complex:
     return (wide)(factor.x * x.x - factor.y * x.y, factor.x * x.y + factor.y * x.x);
-% else:
-    return factor * x;
-% endif
 }
-</%def>
 
-## The statements that take a sum of products to the result, in `value`.
-<%def name="finish(accumulator, addend, bias)" filter="trim">
-    wide value = scale(alpha, ${f"({wide.real}){accumulator}" if wide.real != element.real else accumulator});
+% endif
+% if problem.c or problem.bias or problem.activation:
+static inline wide result_of(${result_parameters})
+{
+    wide value = ${scaled("alpha", "sum")};
 % if problem.c:
-    value += scale(beta, ${addend});
+    // Rounded before it is added: one statement would let the compiler form a multiply-add.
+    const wide scaled = ${scaled("beta", "addend")};
+    value += scaled;
 % endif
 % if problem.bias:
-    value += ${bias};
+    value += bias;
 % endif
-% if problem.activation:
-    value = activate(value);
+    return ${"activate(value)" if problem.activation else "value"};
+}
+% endif
+</%def>
+
+## Factor times x.
+<%def name="scaled(factor, x)" filter="trim">
+% if problem.complex:
+scale(${factor}, ${x})
+% else:
+${factor} * ${x}
 % endif
 </%def>
 

@@ -6,7 +6,8 @@
 static inline ${pair} unpacked(const uint both)
 {
     float first, second;
-    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}" : "=f"(first), "=f"(second) : "r"(both));
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+        : "=f"(first), "=f"(second) : "r"(both));
     return (${pair})(first, second);
 }
 </%def>

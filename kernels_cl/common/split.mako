@@ -1,4 +1,4 @@
-## A float32 in parts that matrix units multiply. Context: none; `part` is a PartType.
+## A float32 split into terms that matrix units multiply. Context: none; `part` is a PartType.
 
 ## Functions that split an element.
 <%def name="functions(part, several)" filter="trim">
@@ -15,7 +15,7 @@ static inline float leading(const float x)
 % if several:
 
 // What is left of x, which leaves no NaN behind where x is infinite.
-static inline float rest(const float x, const float lead)
+static inline float tail_of(const float x, const float lead)
 {
     return fabs(x) < INFINITY ? x - lead : 0.0f;
 }

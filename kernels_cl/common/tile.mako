@@ -17,8 +17,6 @@
 % endif
 % if tiles.SLICES > 1:
 #define SLICE_DEPTH (KWG / ${tiles.SLICES})  // rows of a slab for each of ${tiles.SLICES} slices of the work-items
-% else:
-#define SLICE_DEPTH KWG  // rows of a slab that a work-item multiplies: all
 % endif
 #define MWI (MWG / MDIMC)  // rows of a work-item's tile
 #define NWI (NWG / NDIMC)  // columns of it
@@ -32,11 +30,11 @@
 #define VWN ${tiles.VWN}  // and along the columns
 % if tiles.SA:
 #define A_PITCH ${tiles.MWG + tiles.PADA}  // elements from one k to the next in local memory: MWG + PADA
-#define A_PLACE(depth, position) ${local_place("A_PITCH", "VWM")}
+#define A_INDEX(depth, position) ${local_index("A_PITCH", "VWM")}
 % endif
 % if tiles.SB:
 #define B_PITCH ${tiles.NWG + tiles.PADB}  // likewise NWG + PADB
-#define B_PLACE(depth, position) ${local_place("B_PITCH", "VWN")}
+#define B_INDEX(depth, position) ${local_index("B_PITCH", "VWN")}
 % endif
 
 // Of a work-item's tile: the first row, and rows from a vector to the next; columns likewise.
@@ -58,8 +56,8 @@
 #define COLUMN(j) (FIRST_COLUMN + (j) * COLUMN_STEP)
 </%def>
 
-## Where an entry of a slab lies in local memory, within its stage.
-<%def name="local_place(pitch, width)" filter="trim">
+## The index of an entry of a slab in local memory, within its stage.
+<%def name="local_index(pitch, width)" filter="trim">
 % if tiles.SWIZZLE > 1:
 ((depth) * ${pitch} + ((position) ^ ((depth) % ${tiles.SWIZZLE} * ${width})))
 % else:
@@ -72,56 +70,50 @@
     __local element slice_sums[MWG * NWG] __attribute__((aligned(64)));
 % endif
 % for slab in slabs:
-    __local element ${slab.name}_local[${f"{tiles.STAGES} * " if tiles.STAGES > 1 else ""}KWG * ${slab.name.upper()}_PITCH] __attribute__((aligned(64)));
+    __local element ${slab.name}_local[${slab.local_elements}] __attribute__((aligned(64)));
 % endfor
 </%def>
 
 ## The first row and the first column of one of the result's tiles, by its number.
-<%def name="place(tile='tile')" filter="trim">
+<%def name="first_entry(tile='tile')" filter="trim">
 % if tiles.GROUP_M > 1:
-    // Tiles are walked in bands of ${tiles.GROUP_M} tile rows, column by column: groups that run at the
-    // same time then share rows of A and columns of B in the cache.
+    // Tiles are numbered in bands of ${tiles.GROUP_M} tile rows, column by column: work-groups that run at
+    // the same time then read the same rows of A and columns of B from the cache.
     // No band has more rows than there are, so that no number exceeds that of all tiles.
     const extent most_rows = min(tiles_m, (extent)${tiles.GROUP_M});
     const extent band = ${tile} / (most_rows * tiles_n);
     const extent band_rows = min(tiles_m - band * most_rows, most_rows);
-    const extent place = ${tile} - band * most_rows * tiles_n;
-    const extent a_tile = (band * most_rows + place % band_rows) * MWG;
-    const extent b_tile = place / band_rows * NWG;
+    const extent in_band = ${tile} - band * most_rows * tiles_n;
+    const extent a_tile = (band * most_rows + in_band % band_rows) * MWG;
+    const extent b_tile = in_band / band_rows * NWG;
 % else:
     const extent a_tile = ${tile} / tiles_n * MWG;
     const extent b_tile = ${tile} % tiles_n * NWG;
 % endif
 </%def>
 
-## The work-item's place in the tile.
+## Where the work-item's part of the tile is.
 <%def name="item()" filter="trim">
-% if tiles.SLICES > 1:
     const int item = get_local_id(0);
+% if tiles.SLICES > 1:
     // Each slice of the work-items computes the whole tile, from its own rows of every slab.
     const int slice = item / TILE_ITEMS;
     const int tile_item = item % TILE_ITEMS;
     const int slice_row = slice * SLICE_DEPTH;
-<% tile_item = "tile_item" %>
-% else:
-    const int item = get_local_id(0);
-<% tile_item = "item" %>
 % endif
 % if tiles.LANES_M == tiles.MDIMC and tiles.LANES_N == 1:
     const int item_m = ${tile_item} % MDIMC;
     const int item_n = ${tile_item} / MDIMC;
 % else:
-<% run = tiles.LANES_M * tiles.LANES_N %>
-<% runs_m = tiles.MDIMC // tiles.LANES_M %>
-    // A run of ${run} neighbouring work-items covers ${tiles.LANES_M} x ${tiles.LANES_N} places of the tile.
-    const int item_m = ${tile_item} / ${run} % ${runs_m} * ${tiles.LANES_M} + ${tile_item} % ${tiles.LANES_M};
-    const int item_n = ${tile_item} / ${run * runs_m} * ${tiles.LANES_N} + ${tile_item} % ${run} / ${tiles.LANES_M};
+    // A run of ${lanes.run} neighbouring work-items covers ${tiles.LANES_M} x ${tiles.LANES_N} work-items of the tile.
+    const int item_m = ${lanes.item_m};
+    const int item_n = ${lanes.item_n};
 % endif
 % if tiles.SHUFFLE:
-    // They are a sub-group: those with the same rows load A's share of a row of a slab together,
-    // those with the same columns B's, a part each.
-    const int lane_m = ${tile_item} % LANES_M;
-    const int lane_n = ${tile_item} % (LANES_M * LANES_N) / LANES_M;
+    // They are a sub-group: each of those with the same rows loads a part of A's row of a slab, each of
+    // those with the same columns a part of B's.
+    const int lane_m = ${lanes.lane_m};
+    const int lane_n = ${lanes.lane_n};
 % for one in fragments:
     const int ${one.first} = ${one.start};
 % endfor
@@ -159,7 +151,7 @@
 <%def name="multiply()" filter="trim">
     ${fragment.rows_of_slab()}
     #pragma unroll ${tiles.KWI}
-    for (int p = 0; p < SLICE_DEPTH; ++p) {
+    for (int p = 0; p < ${slice_depth}; ++p) {
         element a_fragment[MWI];
         element b_fragment[NWI];
         ${fragment.load("a_fragment", "b_fragment", "p")}
@@ -172,7 +164,7 @@
 ## barrier. `start` sends for a slab that is multiplied later.
 <%def name="multiply_behind(start)" filter="trim">
     #pragma unroll ${tiles.KWI}
-    for (int p = 0; p < SLICE_DEPTH; ++p) {
+    for (int p = 0; p < ${slice_depth}; ++p) {
         ${fragment.load("a_fragments[p % 2]", "b_fragments[p % 2]", "p")}
         if (p == 0) {
             ${start()}
@@ -183,18 +175,18 @@
 
 ## The first slice adds the sums of the others, in their order.
 <%def name="add_slices()" filter="trim">
-    __local element *mine = slice_sums + tile_item;
+    __local element *own_sums = slice_sums + tile_item;
     #pragma unroll 1
     for (int other = 1; other < ${tiles.SLICES}; ++other) {
         if (slice == other) {
             <%call expr="each_sum()">
-                mine[(i * NWI + j) * TILE_ITEMS] = accumulators[i][j];
+                own_sums[(i * NWI + j) * TILE_ITEMS] = accumulators[i][j];
             </%call>
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (slice == 0) {
             <%call expr="each_sum()">
-                accumulators[i][j] += mine[(i * NWI + j) * TILE_ITEMS];
+                accumulators[i][j] += own_sums[(i * NWI + j) * TILE_ITEMS];
             </%call>
         }
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -216,57 +208,56 @@
     wide biases[NWI];
     #pragma unroll
     for (int j = 0; j < NWI; ++j) {
-        const extent column = b_tile + COLUMN(j / VWN) + j % VWN;
-        biases[j] = column < n ? ${wide.load("bias + column * bias_stride", 1)} : (wide)(0);
+        const extent column = b_tile + ${column_of_j};
+        biases[j] = column < n ? ${wide.entry("bias", "column * bias_stride")} : (wide)(0);
     }
 % elif problem.bias == "row":
     wide biases[MWI];
     #pragma unroll
     for (int i = 0; i < MWI; ++i) {
-        const extent row = a_tile + ROW(i / VWM) + i % VWM;
-        biases[i] = row < m ? ${wide.load("bias + row * bias_stride", 1)} : (wide)(0);
+        const extent row = a_tile + ${row_of_i};
+        biases[i] = row < m ? ${wide.entry("bias", "row * bias_stride")} : (wide)(0);
     }
 % endif
 </%def>
 
 ## The only write to the result: alpha, beta C, bias and activation are applied on the way.
 <%def name="store()" filter="trim">
-<%
-    width = tiles.VWN
-    whole = width > 1 and problem.out.order == "row" and problem.out.alignment >= width
-    c_whole = whole and problem.c and problem.c.order == "row" and problem.c.alignment >= width
-    bias = "biases[j * VWN + {lane}]" if problem.bias == "column" else "biases[i]"
-%>
 ${load_biases()}
     #pragma unroll
     for (int i = 0; i < MWI; ++i) {
-        const extent row = a_tile + ROW(i / VWM) + i % VWM;
+        const extent row = a_tile + ${row_of_i};
         #pragma unroll
+% if tiles.VWN == 1:
+        for (int j = 0; j < NWI; ++j) {
+            const extent column = b_tile + COLUMN(j);
+            if (row < m && column < n) {
+                ${wide.assign(results.one("j", "column"), "out", "OUT_AT(row, column)")}
+            }
+        }
+% else:
         for (int j = 0; j < NWI / VWN; ++j) {
             const extent column = b_tile + COLUMN(j);
-% if whole:
+% if results.width > 1:
             if (row < m && column + VWN <= n) {
-                ${wide.vector(width)} results;
-                % if c_whole:
-                const ${wide.vector(width)} addends = ${wide.load("c + C_AT(row, column)", width)};
+                ${wide.vector(results.width)} results;
+                % if results.c_whole:
+                const ${wide.vector(results.width)} addends = ${wide.load("c + C_AT(row, column)", results.width)};
                 % endif
-                % for lane in range(width):
-                {
-                    ${prelude.finish(f"accumulators[i][j * VWN + {lane}]", f"addends{wide.lane(lane, width)}" if c_whole else wide.load(f"c + C_AT(row, column + {lane})", 1), bias.format(lane=lane))}
-                    results${wide.lane(lane, width)} = value;
-                }
+                % for lane in range(results.width):
+                results${wide.lane(lane, results.width)} = ${results.of_vector(lane)};
                 % endfor
-                ${wide.store("results", "out + OUT_AT(row, column)", width)}
+                ${wide.store("results", "out + OUT_AT(row, column)", results.width)}
                 continue;
             }
 % endif
             #pragma unroll
             for (int lane = 0; lane < VWN; ++lane) {
                 if (row < m && column + lane < n) {
-                    ${prelude.finish("accumulators[i][j * VWN + lane]", wide.load("c + C_AT(row, column + lane)", 1), bias.format(lane="lane"))}
-                    ${wide.store("value", "out + OUT_AT(row, column + lane)", 1)}
+                    ${wide.assign(results.one("j * VWN + lane", "column + lane"), "out", "OUT_AT(row, column + lane)")}
                 }
             }
         }
+% endif
     }
 </%def>

@@ -1,11 +1,11 @@
-## A tile of the CPU family where B is read in place and its vectors lie along k: each element of
-## the tile is a dot product, summed in a vector of its own. Few rows take it, for which
+## The sums of a tile of the CPU family where B is read in place and its vectors lie along k: each
+## element of the tile is a dot product, summed in a vector of its own. Few rows take it, for which
 ## transposing B would cost more than multiplying.
 ##
-## Context: element, cpu, problem, multiply_add_of. The text sees the tile's place (`tile_row`,
-## `first_column`), its block (`row_begin`, `first_depth`, `depth`) and `a_block`; it leaves the
-## sums in the vectors `sum<row>_<vector>`, as the tile in registers does.
-
+## Context: kernel, element, cpu, problem, multiply_add_of. The text sees the tile's position
+## (`tile_row`, `first_column`), its block (`row_begin`, `first_depth`, `depth`) and `a_block`; it
+## leaves the sums in the vectors `sum<row>_<vector>`.
+<%namespace name="cpu_loop" file="/cpu/loop.mako"/>
 <%def name="functions()" filter="trim">
 // The sum of the elements of a vector.
 static inline element total(const vector x${cpu.VW})
@@ -15,66 +15,83 @@ static inline element total(const vector x${cpu.VW})
     % endfor
     return x1;
 }
+% if problem.complex:
+
+// A sum of complex products from those by each of the factors' parts.
+static inline element join(const element re, const element im)
+{
+    return (element)(re.x - re.y, im.x + im.y);
+}
+% if cpu.VW > 1:
+
+static inline element product_of(const element x, const element y)
+{
+    return (element)(x.x * y.x - x.y * y.y, x.x * y.y + x.y * y.x);
+}
+% endif
+% endif
 </%def>
 
-<%def name="multiply(columns, sums, swapped)" filter="trim">
-<% places = [(r, j) for r in range(cpu.MR) for j in range(columns)] %>
-// ${columns} columns at once: sums of ${cpu.MR} x ${columns} products${" twice" if problem.complex else ""}, each over VW depths.
+<%def name="multiply()" filter="trim">
+<% dots = kernel.dots %>
+// ${cpu.MR} x ${dots.columns} dot products at once${kernel.twice}, each a vector whose lanes add every VW-th product.
 element dots[MR * NR];
 const __global element *a_tile = a_block + (tile_row - row_begin) * KC;
-for (int j = 0; j < NR; j += ${columns}) {
-    % for j in range(columns):
-    const __global ${element.stored} *b${j} = b + B_AT(first_depth, min(first_column + j + ${j}, n - 1));
+% if dots.loops:
+for (int j = 0; j < NR; j += ${dots.columns}) {
+    ${columns_at_once(dots)}
+}
+% else:
+${columns_at_once(dots)}
+% endif
+% for name, vector in zip(sum(kernel.sum_names, []), kernel.dot_vectors):
+const vector ${name} = ${vector};
+% endfor
+</%def>
+
+<%def name="columns_at_once(dots)" filter="trim">
+% for j, column in enumerate(dots.b_columns):
+const __global ${element.stored} *b${j} = b + B_AT(first_depth, min(${column}, n - 1));
+% endfor
+% for part in kernel.sums:
+vector ${", ".join(f"{part}{name} = 0" for name, _ in dots.results)};
+% endfor
+int p = 0;
+for (; p + VW <= depth; p += VW) {
+    % for r, pointer in enumerate(dots.a_vectors):
+    const vector a${r} = *(const __global vector *)(${pointer});
     % endfor
-    % for s in sums:
-    vector ${", ".join(f"{s}dot{r}_{j} = 0" for r, j in places)};
+    % for j in range(dots.columns):
+    const vector x${j} = load_vector(b${j} + p);
+    % for part, selector in zip(kernel.sums, ("", kernel.swapped)):
+    % for r in range(cpu.MR):
+    ${part}dot${r}_${j} = ${multiply_add_of(f"a{r}", f"x{j}{selector}", f"{part}dot{r}_{j}")};
     % endfor
-    int p = 0;
-    for (; p + VW <= depth; p += VW) {
-        % for r in range(cpu.MR):
-        const vector a${r} = *(const __global vector *)(a_tile + ${r} * KC + p);
-        % endfor
-        % for j in range(columns):
-        {
-            const vector x = ${element.load(f"b{j} + p", cpu.VW, aligned=False)};
-            % for s in sums:
-            % for r in range(cpu.MR):
-            ${s}dot${r}_${j} = ${multiply_add_of(f"a{r}", f"x.s{swapped}" if s == "im" else "x", f"{s}dot{r}_{j}")};
-            % endfor
-            % endfor
-        }
-        % endfor
-    }
-    % for r, j in places:
+    % endfor
+    % endfor
+}
+% for name, result in dots.results:
+% if problem.complex:
+${result} = join(total(re${name}), total(im${name}));
+% else:
+${result} = total(${name});
+% endif
+% endfor
+% if cpu.VW > 1:
+for (; p < depth; ++p) {
+    % for j in range(dots.columns):
+    const element y${j} = ${element.at(f"b{j}", "p")};
+    % endfor
+    <%cpu_loop:repeat variable="r" condition="r < MR" turns="${cpu.MR}">
+    const element x = a_tile[${"r * KC + p" if cpu.MR > 1 else "p"}];
+    % for j, result in enumerate(dots.tails):
     % if problem.complex:
-    {
-        const element re = total(redot${r}_${j}), im = total(imdot${r}_${j});
-        dots[${r} * NR + j + ${j}] = (element)(re.x - re.y, im.x + im.y);
-    }
+    ${result} += product_of(x, y${j});
     % else:
-    dots[${r} * NR + j + ${j}] = total(dot${r}_${j});
+    ${result} += x * y${j};
     % endif
     % endfor
-    for (; p < depth; ++p) {
-        % for j in range(columns):
-        {
-            const element y = ${element.load(f"b{j} + p", 1)};
-            for (int r = 0; r < MR; ++r) {
-                const element x = a_tile[r * KC + p];
-                % if problem.complex:
-                dots[r * NR + j + ${j}] += (element)(x.x * y.x - x.y * y.y, x.x * y.y + x.y * y.x);
-                % else:
-                dots[r * NR + j + ${j}] += x * y;
-                % endif
-            }
-        }
-        % endfor
-    }
+    </%cpu_loop:repeat>
 }
-<% lanes = cpu.VW * element.parts %>
-% for r in range(cpu.MR):
-% for j in range(cpu.NR // cpu.VW):
-const vector sum${r}_${j} = ${f"dots[{r * cpu.NR + j}]" if lanes == 1 else f"vload{lanes}({j}, ({element.real} *)(dots + {r} * NR))"};
-% endfor
-% endfor
+% endif
 </%def>

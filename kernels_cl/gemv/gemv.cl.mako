@@ -2,18 +2,12 @@
 ## MR rows of A and some columns of B; its work-items divide k, and add their sums in local
 ## memory at the end.
 ##
-## `b_along_k` tells which way B's vectors lie, and so which work-items are neighbours in memory.
+## Context: gemv (a GemvConfig), b_along_k (which way B's vectors lie, and so which work-items are neighbours
+## in memory), a_in_vectors and b_in_vectors (whether a work-item reads VW neighbours at once), a_sign and
+## b_sign (by what elements are multiplied to conjugate them, by the width of a vector).
 <%namespace name="join" file="/gemv/join.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="streaming" file="/common/cache_hints.mako"/>
-<%
-    vector = element.vector(gemv.VW)
-    lanes = range(gemv.VW)
-    a_sign, a_signs = (element.conjugation(w) if problem.a.conjugate else "" for w in (1, gemv.VW))
-    b_sign, b_signs = (element.conjugation(w) if problem.b.conjugate else "" for w in (1, gemv.VW))
-    a_in_vectors = problem.a.order == "row" and problem.a.alignment >= gemv.VW
-    b_in_vectors = problem.b.order != "strided" and problem.b.alignment >= gemv.VW
-%>
 ${prelude.types()}
 
 #define MR ${gemv.MR}  // rows of a work-group
@@ -34,34 +28,39 @@ ${prelude.arithmetic()}
 ${streaming.function(gemv.VW * element.stored_bytes)}
 % endif
 
+## The multiply-adds of `depths` depths.
 <%def name="multiply(depths)" filter="trim">
     #pragma unroll
     for (int p = 0; p < ${depths}; ++p) {
+        ${multiply_depth("[p]")}
+    }
+</%def>
+
+<%def name="multiply_depth(p)" filter="trim">
         #pragma unroll
         for (int r = 0; r < MR; ++r) {
             #pragma unroll
             for (int j = 0; j < VW; ++j) {
-                accumulators[r][j] = multiply_add(a_values[r][p], b_values[p][j], accumulators[r][j]);
+                accumulators[r][j] = multiply_add(a_values[r]${p}, b_values${p}[j], accumulators[r][j]);
             }
         }
-    }
 </%def>
 
-## The values at `depth` and, if vectors are whole, the VW - 1 after it. Rows and columns beyond
-## the matrix repeat the last one, and are not stored.
-<%def name="load(depths, a_in_vectors, b_in_vectors)" filter="trim">
+## The values at `depth` and the VW - 1 after it. Rows and columns beyond the matrix repeat the last one, and
+## are not stored.
+<%def name="load(a_in_vectors, b_in_vectors)" filter="trim">
     #pragma unroll
     for (int r = 0; r < MR; ++r) {
         const extent row = min(first_row + r, m - 1);
         % if a_in_vectors:
-        const ${vector} v = ${element.load("a + A_AT(row, depth)", gemv.VW)}${a_signs};
-        % for lane in lanes:
+        const ${vector} v = ${element.load("a + A_AT(row, depth)", gemv.VW)}${a_sign(gemv.VW)};
+        % for lane in range(gemv.VW):
         a_values[r][${lane}] = v${element.lane(lane, gemv.VW)};
         % endfor
         % else:
         #pragma unroll
-        for (int p = 0; p < ${depths}; ++p) {
-            a_values[r][p] = ${element.load("a + A_AT(row, depth + p)", 1)}${a_sign};
+        for (int p = 0; p < VW; ++p) {
+            a_values[r][p] = ${element.entry("a", "A_AT(row, depth + p)")}${a_sign(1)};
         }
         % endif
     }
@@ -69,24 +68,24 @@ ${streaming.function(gemv.VW * element.stored_bytes)}
     #pragma unroll
     for (int j = 0; j < VW; ++j) {
         ${load_b_vector("b + B_AT(depth, min(column + j, n - 1))")}
-        % for lane in lanes:
+        % for lane in range(gemv.VW):
         b_values[${lane}][j] = v${element.lane(lane, gemv.VW)};
         % endfor
     }
     % elif b_in_vectors:
     #pragma unroll
-    for (int p = 0; p < ${depths}; ++p) {
+    for (int p = 0; p < VW; ++p) {
         ${load_b_vector("b + B_AT(depth + p, column)")}
-        % for lane in lanes:
+        % for lane in range(gemv.VW):
         b_values[p][${lane}] = v${element.lane(lane, gemv.VW)};
         % endfor
     }
     % else:
     #pragma unroll
-    for (int p = 0; p < ${depths}; ++p) {
+    for (int p = 0; p < VW; ++p) {
         #pragma unroll
         for (int j = 0; j < VW; ++j) {
-            b_values[p][j] = ${element.load("b + B_AT(depth + p, min(column + j, n - 1))", 1)}${b_sign};
+            b_values[p][j] = ${element.entry("b", "B_AT(depth + p, min(column + j, n - 1))")}${b_sign(1)};
         }
     }
     % endif
@@ -94,10 +93,22 @@ ${streaming.function(gemv.VW * element.stored_bytes)}
 
 <%def name="load_b_vector(at)" filter="trim">
 % if gemv.STREAMB:
-        ${streaming.load(element, gemv.VW, at, b_signs)}
+        ${streaming.load(element, gemv.VW, at, b_sign(gemv.VW))}
 % else:
-        const ${vector} v = ${element.load(at, gemv.VW)}${b_signs};
+        const ${vector} v = ${element.load(at, gemv.VW)}${b_sign(gemv.VW)};
 % endif
+</%def>
+
+## The values at `depth` alone.
+<%def name="load_one_depth()" filter="trim">
+    #pragma unroll
+    for (int r = 0; r < MR; ++r) {
+        a_values[r] = ${element.entry("a", "A_AT(min(first_row + r, m - 1), depth)")}${a_sign(1)};
+    }
+    #pragma unroll
+    for (int j = 0; j < VW; ++j) {
+        b_values[j] = ${element.entry("b", "B_AT(depth, min(column + j, n - 1))")}${b_sign(1)};
+    }
 </%def>
 
 <%def name="walk(a_in_vectors, b_in_vectors)" filter="trim">
@@ -106,16 +117,18 @@ ${streaming.function(gemv.VW * element.stored_bytes)}
     for (; depth + VW <= k; depth += LANES_K * VW) {
         element a_values[MR][VW];
         element b_values[VW][VW];
-        ${load("VW", a_in_vectors, b_in_vectors)}
+        ${load(a_in_vectors, b_in_vectors)}
         ${multiply("VW")}
     }
+    % if gemv.VW > 1:
     // What is left of k is less than a vector, and belongs to one work-item.
     for (; depth < k; ++depth) {
-        element a_values[MR][1];
-        element b_values[1][VW];
-        ${load("1", False, False)}
-        ${multiply("1")}
+        element a_values[MR];
+        element b_values[VW];
+        ${load_one_depth()}
+        ${multiply_depth("")}
     }
+    % endif
 </%def>
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({gemv.WGS}, 1, 1)))", arguments)}
@@ -167,11 +180,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({gemv.WGS}, 1
             for (int j = 0; j < VW; ++j) {
                 const extent row = first_row + r;
                 if (row < m && column + j < n) {
-                    % if problem.bias:
-                    const wide bias_value = ${wide.load(f"bias + {'row' if problem.bias == 'row' else '(column + j)'} * bias_stride", 1)};
-                    % endif
-                    ${prelude.finish("accumulators[r][j]", wide.load("c + C_AT(row, column + j)", 1), "bias_value")}
-                    ${wide.store("value", "out + OUT_AT(row, column + j)", 1)}
+                    ${wide.assign(result, "out", "OUT_AT(row, column + j)")}
                 }
             }
         }

@@ -3,15 +3,11 @@
 ##
 ## The unit is given the product turned around, 16 columns of B by 8 rows of A. Which depths stand where
 ## in a fragment does not matter, so long as both operands agree (all are summed): a lane takes RUN
-## neighbours, of which four at a time are its share of a fragment.
+## neighbours, of which four at a time are its elements of a fragment.
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%namespace name="join" file="/gemv/join.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="streaming" file="/common/cache_hints.mako"/>
-<%
-    along_k = problem.b.order == "column"
-    part = lambda count, index: "" if count == 2 else f".s{index}"
-%>
 ${prelude.types()}
 
 #define MR ${gemv.MR}  // rows of a work-group
@@ -47,15 +43,19 @@ static inline uint pair(const ushort first, const ushort second)
     return first | (uint)second << 16;
 }
 
-## `vector` elements at once.
+## `vector` elements at once, into an array of which `target` is the beginning of an entry.
 <%def name="load_words(target, at, vector, streamed)" filter="trim">
-    const ${words[2 * vector]} bits = ${f"load_streamed({at})" if streamed else f"*(const __global {words[2 * vector]} *)({at})"};
+    % if streamed:
+    const ${words[2 * vector]} bits = load_streamed(${at});
+    % else:
+    const ${words[2 * vector]} bits = *(const __global ${words[2 * vector]} *)(${at});
+    % endif
     % for word in range(vector // 2):
-    ${target(word)} = bits${part(vector, word)};
+    ${target}${f" + {word}" if word else ""}] = bits${f".s{word}" if vector > 2 else ""};
     % endfor
 </%def>
 
-## A's share of a lane: RUN depths of a row, of all fragments. Rows beyond the matrix repeat the last
+## What a lane loads of A: RUN depths of a row, of all fragments. Rows beyond the matrix repeat the last
 ## one, and are not stored.
 <%def name="load_a(whole)" filter="trim">
     #pragma unroll
@@ -64,7 +64,7 @@ static inline uint pair(const ushort first, const ushort second)
         % if whole and a_vector:
         #pragma unroll
         for (int p = 0; p < RUN; p += ${a_vector}) {
-            ${load_words(lambda word: f"a_words[i][p / 2{f' + {word}' if word else ''}]", "a + A_AT(row, depth + p)", a_vector, False)}
+            ${load_words("a_words[i][p / 2", "a + A_AT(row, depth + p)", a_vector, False)}
         }
         % else:
         #pragma unroll
@@ -79,7 +79,7 @@ static inline uint pair(const ushort first, const ushort second)
 ${f"a[A_AT(row, {depth})]" if whole else f"({depth} < k ? a[A_AT(row, {depth})] : 0)"}
 </%def>
 
-## B's share of a lane: RUN depths of VW columns, in pairs along k where that is how they lie, else of
+## What a lane loads of B: RUN depths of VW columns, in pairs along k where that is how they lie, else of
 ## neighbouring columns.
 <%def name="load_b(whole)" filter="trim">
 % if along_k:
@@ -88,9 +88,11 @@ ${f"a[A_AT(row, {depth})]" if whole else f"({depth} < k ? a[A_AT(row, {depth})] 
         #pragma unroll
         for (int p = 0; p < RUN; p += ${b_vector if whole and b_vector else 2}) {
             % if whole and b_vector:
-            ${load_words(lambda word: f"b_words[j][p / 2{f' + {word}' if word else ''}]", "b + B_AT(depth + p, column + j)", b_vector, gemv.STREAMB)}
+            ${load_words("b_words[j][p / 2", "b + B_AT(depth + p, column + j)", b_vector, gemv.STREAMB)}
             % else:
-            b_words[j][p / 2] = pair(${element_of_b("depth + p", "column + j", whole)}, ${element_of_b("depth + p + 1", "column + j", whole)});
+            b_words[j][p / 2] = pair(
+                ${element_of_b("depth + p", "column + j", whole)},
+                ${element_of_b("depth + p + 1", "column + j", whole)});
             % endif
         }
     }
@@ -100,9 +102,11 @@ ${f"a[A_AT(row, {depth})]" if whole else f"({depth} < k ? a[A_AT(row, {depth})] 
         #pragma unroll
         for (int j = 0; j < VW; j += ${b_vector if whole and b_vector else 2}) {
             % if whole and b_vector:
-            ${load_words(lambda word: f"b_words[p][j / 2{f' + {word}' if word else ''}]", "b + B_AT(depth + p, column + j)", b_vector, gemv.STREAMB)}
+            ${load_words("b_words[p][j / 2", "b + B_AT(depth + p, column + j)", b_vector, gemv.STREAMB)}
             % else:
-            b_words[p][j / 2] = pair(${element_of_b("depth + p", "column + j", whole)}, ${element_of_b("depth + p", "column + j + 1", whole)});
+            b_words[p][j / 2] = pair(
+                ${element_of_b("depth + p", "column + j", whole)},
+                ${element_of_b("depth + p", "column + j + 1", whole)});
             % endif
         }
     }
@@ -193,11 +197,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                 for (int r = 0; r < 2; ++r) {
                     const extent row = first_row + 8 * i + lane_n % 4 * 2 + r;
                     if (row < m && column + j < n) {
-                        % if problem.bias:
-                        const wide bias_value = ${wide.load(f"bias + {'row' if problem.bias == 'row' else '(column + j)'} * bias_stride", 1)};
-                        % endif
-                        ${prelude.finish("accumulators[i * B_FRAGMENTS + j / 2][j % 2 * 2 + r]", wide.load("c + C_AT(row, column + j)", 1), "bias_value")}
-                        ${wide.store("value", "out + OUT_AT(row, column + j)", 1)}
+                        ${wide.assign(result, "out", "OUT_AT(row, column + j)")}
                     }
                 }
             }

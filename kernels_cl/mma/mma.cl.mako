@@ -11,10 +11,10 @@
 ${prelude.types()}
 typedef ${stored} stored;  // an element of A or B in local memory
 % if not past_registers:
-typedef ${piece} piece;  // what is copied at once
+typedef ${vector} vector;  // 16 bytes, which are copied at once
 % endif
 % if unit.spelling == "builtin":
-typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fragment of the result
+typedef ${element.vector(unit.result_elements)} sums;  // a lane's elements of a fragment of the result
 % endif
 
 #define MWG ${tiles.MWG}  // rows of a work-group's tile
@@ -23,10 +23,10 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fr
 % if tiles.SLICES > 1:
 #define SLICES ${tiles.SLICES}  // of the sub-groups; each multiplies its own part of every slab
 #define SLICE_DEPTH (KWG / SLICES)  // depth of that part
-% else:
-#define SLICE_DEPTH KWG  // of the part of a slab that a sub-group multiplies: all
 % endif
+% if tiles.STAGES > 1:
 #define STAGES ${tiles.STAGES}  // slabs of each operand in local memory
+% endif
 #define STEP ${unit.k * fragments.steps}  // depth of the fragments that are loaded at once
 #define ITEMS ${work_items}  // work-items of a group
 #define SUBGROUP_M ${tiles.MWG // tiles.SUBGROUPS_M}  // rows of a sub-group's tile
@@ -35,40 +35,38 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's share of a fr
 #define B_FRAGMENTS (SUBGROUP_N / ${unit.n})
 % for one in slabs:
 % if fragments.way == "ldmatrix" and not one.by_elements:
-#define ${one.name.upper()}_LOADS (SUBGROUP_${"M" if one.name == "a" else "N"} / 16)  // of 16 ${"rows" if one.name == "a" else "columns"}, and 32 bytes deep
+#define ${one.name.upper()}_LOADS (SUBGROUP_${one.index.upper()} / 16)  // of 16 ${one.positions}, and 32 bytes deep
 % endif
 % endfor
 % if collected:
 #define COLLECTED_PITCH (SUBGROUP_N + ${collected.padding})  // results from one row to the next in local memory
-#define ROW_PIECES (SUBGROUP_N / ${collected.width})  // of 16 bytes in a row of a sub-group's results
+#define ROW_VECTORS (SUBGROUP_N / ${collected.width})  // of 16 bytes in a row of a sub-group's results
 % endif
 % if joined:
 #define JOINED_PITCH ${joined.pitch}  // sums from one row of a slice's tile to the next in local memory
 #define JOINED_TILE (MWG * JOINED_PITCH)
-#define ROW_PIECES (NWG / ${joined.width})  // of ${joined.width} results in a row of the tile
+#define ROW_VECTORS (NWG / ${joined.width})  // of ${joined.width} results in a row of the tile
 % endif
 % if tiles.FILL:
-${share.defines(f"ITEMS * A_FRAGMENTS * B_FRAGMENTS * {products.sums * unit.result_registers}", "registers")}
+${share.defines(tile_sums, "registers")}
 % endif
 % for one in slabs:
 
 // ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, as in memory.
 #define ${one.name.upper()}_PITCH ${one.pitch}  // elements from one ${one.index if one.along_k else "k"} to the next
 % if one.parts > 1:
-#define ${one.name.upper()}_PART ${one.rows * one.pitch}  // elements from one part of them to the next
+#define ${one.name.upper()}_PART ${one.rows * one.pitch}  // elements from one split term to the next
 #define ${one.name.upper()}_SLAB (${one.parts} * ${one.name.upper()}_PART)
 % else:
-#define ${one.name.upper()}_SLAB ${one.rows * one.pitch}
+#define ${one.name.upper()}_SLAB ${one.rows * one.pitch}  // elements of a slab
 % endif
 % if one.along_k:
-#define ${one.name.upper()}_PLACE(position, depth) ((position) * ${one.name.upper()}_PITCH + (depth))
+#define ${one.name.upper()}_INDEX(position, depth) ((position) * ${one.name.upper()}_PITCH + (depth))
 % else:
-#define ${one.name.upper()}_PLACE(position, depth) ((depth) * ${one.name.upper()}_PITCH + (position))
+#define ${one.name.upper()}_INDEX(position, depth) ((depth) * ${one.name.upper()}_PITCH + (position))
 % endif
 % endfor
 
-${prelude.address("a", problem.a)}
-${prelude.address("b", problem.b)}
 % if whole:
 ${prelude.address("whole_a", whole[0])}
 ${prelude.address("whole_b", whole[1])}
@@ -78,15 +76,17 @@ ${prelude.address("out", problem.out)}
 ${prelude.address("c", problem.c)}
 % endif
 
-## In line, an activation of many instructions keeps NVIDIA's compiler from unrolling the loops over the
-## accumulators, which then lie in memory, or has it spill them.
+## An inlined activation of many instructions keeps NVIDIA's compiler from unrolling the loops over the
+## accumulators, which then lie in memory, or makes it spill them.
 % if approximation:
-${prelude.scaling()}
-
 ${ptx_activation.functions(pairs=False)}
+
+${prelude.scaling()}
 % else:
 ${prelude.epilogue(called=unit.spelling == "ptx" and problem.activation != "relu")}
 % endif
+
+${slab.functions()}
 
 ${fragment.functions()}
 % if unit.packed_sums:
@@ -102,11 +102,10 @@ ${half.added()}
 % endif
 % endif
 
-## The registers of fragments; with FRAGMENTS 2, twice as many, which take turns.
+## The registers of fragments; with FRAGMENTS 2, two sets of them, used in turn.
 <%def name="declare_fragments()" filter="trim">
-<% buffers = "[2]" if tiles.FRAGMENTS == 2 else "" %>
-    ${unit.register} a_fragments${buffers}[${products.a_parts}][A_FRAGMENTS * ${unit.a_registers * fragments.steps}];
-    ${unit.register} b_fragments${buffers}[${products.b_parts}][B_FRAGMENTS * ${unit.b_registers * fragments.steps}];
+    ${unit.register} ${fragments.declared(products, "a", tiles)};
+    ${unit.register} ${fragments.declared(products, "b", tiles)};
 </%def>
 
 <%def name="load_fragments(buffer, p)" filter="trim">
@@ -122,42 +121,43 @@ ${half.added()}
     // Unrolled, the loads of all steps are moved to the front, and registers spill.
     #pragma unroll 1
 % endif
-    for (int p = 0; p < SLICE_DEPTH; p += STEP) {
+    for (int p = 0; p < ${slice_depth}; p += STEP) {
         ${declare_fragments()}
         ${load_fragments("", "p")}
         ${fragment.multiply("")}
     }
 </%def>
 
-## A slab that is copied past the registers.
+## Before the first slab that is copied past the registers.
 <%def name="start()" filter="trim">
 % if tiles.FRAGMENTS == 2:
     ${declare_fragments()}
-    ${slab.meet(tiles.STAGES)}
+    ${slab.wait_for_slab()}
     ${slab.slab_pointers()}
     ${load_fragments("[0]", "0")}
 % endif
 </%def>
 
-<%def name="meet_and_multiply_slab()" filter="trim">
+## Such a slab: the next one's copies are started as soon as this one has arrived.
+<%def name="copy_and_multiply_slab()" filter="trim">
 % if tiles.FRAGMENTS == 2:
     // While fragments are multiplied, those of the next depth are loaded: at the end of a slab the
     // first of the next one.
     #pragma unroll
-    for (int p = 0; p < SLICE_DEPTH; p += STEP) {
-        if (p + STEP == SLICE_DEPTH) {
-            ${slab.meet(tiles.STAGES)}
+    for (int p = 0; p < ${slice_depth}; p += STEP) {
+        if (p + STEP == ${slice_depth}) {
+            ${slab.wait_for_slab()}
             ${slab.next_stage()}
             ${slab.move_slab_pointers()}
         }
-        ${load_fragments("[(p / STEP + 1) % 2]", "(p + STEP) % SLICE_DEPTH")}
+        ${load_fragments("[(p / STEP + 1) % 2]", f"(p + STEP) % {slice_depth}")}
         if (p == 0) {
             ${slab.copy_next()}
         }
         ${fragment.multiply("[p / STEP % 2]")}
     }
 % else:
-    ${slab.meet(tiles.STAGES)}
+    ${slab.wait_for_slab()}
     ${slab.copy_next()}
     ${slab.slab_pointers()}
     ${multiply_slab()}
@@ -165,13 +165,20 @@ ${half.added()}
 % endif
 </%def>
 
-<%def name="join()" filter="trim">
-<%
-    place = f"((i * B_FRAGMENTS + j) * {products.sums} + number) * {unit.result_registers}" if products.complex else f"(i * B_FRAGMENTS + j) * {unit.result_registers}"
-    add = "added" if unit.packed_sums else None
-    end = "barrier(CLK_LOCAL_MEM_FENCE);  // the one that ends a tile"
-%>
-${share.join_among("barrier(CLK_LOCAL_MEM_FENCE);", "item", "item == 0", f"({place} + r) * ITEMS", f"accumulators[i][j]{products.sum_at('number')}[r]", each_sum, end=end, type=unit.result_register, add=add)}
+<%def name="clear_sums()" filter="trim">
+% if unit.spelling == "builtin":
+    #pragma unroll
+    for (int i = 0; i < A_FRAGMENTS; ++i) {
+        #pragma unroll
+        for (int j = 0; j < B_FRAGMENTS; ++j) {
+            accumulators[i][j] = (sums)(0);
+        }
+    }
+% else:
+    <%call expr="each_sum()">
+        accumulators[i][j]${products.sum_at("number")}[r] = 0;
+    </%call>
+% endif
 </%def>
 
 ## Registers of a lane's sums, as `accumulators[i][j][r]`, or `[i][j][number][r]` where elements are complex.
@@ -198,7 +205,7 @@ ${share.join_among("barrier(CLK_LOCAL_MEM_FENCE);", "item", "item == 0", f"({pla
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
 % for one in slabs:
-    __local stored ${one.name}_local[STAGES * ${one.name.upper()}_SLAB] __attribute__((aligned(16)));
+    __local stored ${one.name}_local[${one.local_elements}] __attribute__((aligned(16)));
 % endfor
 % if tiles.FILL:
     ${share.locals()}
@@ -213,14 +220,12 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${share.begin()}
 % else:
     ${prelude.own_group("tile", "tiles_m * tiles_n")}
-    const extent first_depth = 0;
-    const extent last_depth = k;
 % endif
-    ${tile.place("own_tile" if tiles.FILL and moved else "tile")}
+    ${tile.first_entry("own_tile" if tiles.FILL and moved else "tile")}
     const int item = get_local_id(0);
     const int lane = item % ${unit.lanes};
     const int a_first = item / ${unit.lanes} % ${tiles.SUBGROUPS_M} * SUBGROUP_M;
-    const int b_first = item / ${unit.lanes * tiles.SUBGROUPS_M}${f" % {tiles.SUBGROUPS_N}" if tiles.SLICES > 1 else ""} * SUBGROUP_N;
+    const int b_first = ${b_first};
 % if tiles.SLICES > 1:
     const int slice = item / ${unit.lanes * tiles.tile_subgroups};
 % endif
@@ -228,22 +233,20 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % if unit.spelling == "builtin":
     sums accumulators[A_FRAGMENTS][B_FRAGMENTS];
 % else:
-    ${unit.result_register} accumulators[A_FRAGMENTS][B_FRAGMENTS]${products.sum_at(products.sums)}[${unit.result_registers}];
+    ${unit.result_register} accumulators[A_FRAGMENTS][B_FRAGMENTS]${sums_of_element}[${unit.result_registers}];
 % endif
-    <%call expr="each_sum()">
-        accumulators[i][j]${products.sum_at("number")}[r] = 0;
-    </%call>
+    ${clear_sums()}
 
 % if past_registers:
-    ${slab.walk_past_registers(tiles.STAGES, start, meet_and_multiply_slab)}
+    ${slab.walk_past_registers(start, copy_and_multiply_slab)}
 % else:
-    ${slab.walk_through_registers(tiles.STAGES, multiply_slab)}
+    ${slab.walk_through_registers(multiply_slab)}
 % endif
 
 % if tiles.FILL:
-    ${join()}
+    ${share.join(each_sum)}
 % endif
-    ${store.results()}
+    ${store.store_results()}
 % if tiles.FILL:
     ${share.end()}
 % endif

@@ -1,194 +1,239 @@
 ## Slabs of A and B on their way into local memory, where they lie as in memory.
 ##
-## Past the registers, `copy_past_registers` starts a slab's copies. Through them it takes two
-## steps: `fetch` reads a work-item's share from global memory, `write` takes it to local memory;
-## apart, so that the next slab can be on its way while this one is multiplied.
+## Past the registers, `copy_slab` starts a slab's copies. Through registers it takes two steps:
+## `fetch_slab` reads what a work-item copies from global memory, `store_slab` takes it to local memory; apart, so
+## that the next slab can be on its way while this one is multiplied.
 ##
-## Context: slabs (MatrixSlab), tiles (a MatrixConfig), past_registers, piece (C type of what is copied
-## at once). The text sees the depths that a work-group multiplies, from `first_depth` to `last_depth`.
+## Rows and columns of a slab are those of memory: the elements of a row are neighbours.
+##
+## Context: slabs (MatrixSlab), copied (those of them whose copying functions differ), tiles (a
+## MatrixConfig), past_registers, first_depth and last_depth (in C: the depths that a work-group
+## multiplies).
 <%namespace name="async_copy" file="/common/async_copy.mako"/>
-<%! added = lambda step: f" + {step}" if step else "" %>
 
-## Where copy number i of this work-item lies: in row `row` of the slab, from element `within` on.
-<%def name="place(slab)" filter="trim">
-    ${place_in_slab(slab)}
-    % if slab.along_k:
-    const extent position = ${slab.name}_tile + row;
-    const extent from = depth + within;
-    % else:
-    const extent from = depth + row;
-    const extent position = ${slab.name}_tile + within;
-    % endif
-</%def>
+<%def name="functions()" filter="trim">
+% if not past_registers and any(slab.edges == "elements" for slab in copied):
+${elements_function(slabs[0])}
 
-<%def name="place_in_slab(slab)" filter="trim">
-<% copy = "copy" if slab.parts > 1 else "i" %>
-    % if slab.parts > 1:
-    const int part = i / ${slab.copies};
-    const int copy = i % ${slab.copies};
-    % endif
-    % if past_registers:
-    const int row = ${slab.name}_row${added(slab.row_step(copy))};
-    const int within = ${slab.name}_within${added(slab.within_step(copy))};
-    % else:
-    const int chunk = item + ${copy} * ITEMS;
-    const int within = chunk % ${slab.chunks} * ${slab.width};
-    const int row = chunk / ${slab.chunks};
-    % endif
-</%def>
-
-## Elements from a part of an operand to the next.
-<%def name="part_sizes()" filter="trim">
-    % for slab in slabs:
-    % if slab.parts > 1:
-    const long ${slab.name}_part = (long)${slab.index} * ${slab.name}_${"row" if slab.name == "a" else "column"}_stride;  // elements from a part to the next
-    % endif
-    % endfor
-</%def>
-
-## A work-item's first copy of a slab: its place there, and where that of the next slab comes from.
-## Other copies are at the same distance from it in all work-items.
-<%def name="first_copies()" filter="trim">
-    ${part_sizes()}
-    % for slab in slabs:
-    const int ${slab.name}_row = item / ${slab.chunks};
-    const int ${slab.name}_within = item % ${slab.chunks} * ${slab.width};
-    const __global ${slab.element.stored} *${slab.name}_next = ${slab.name} + ${slab.name.upper()}_AT(${slab.at(*((f"{slab.name}_tile + {slab.name}_row", f"first_depth + {slab.name}_within") if slab.along_k else (f"{slab.name}_tile + {slab.name}_within", f"first_depth + {slab.name}_row")))});
-    % endfor
-</%def>
-
-## Where it comes from.
-<%def name="source(slab)" filter="trim">
-${slab.name} + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${slab.name.upper()}_AT(${slab.at("position", "from")})
-</%def>
-
-## How many of its elements lie inside the matrix.
-<%def name="inside(slab)" filter="trim">
-    % if slab.edges == "pieces":
-    const int inside = position < ${slab.index} && from < last_depth ? ${slab.width} : 0;
-    % elif slab.along_k:
-    const int inside = position < ${slab.index} ? clamp(last_depth - from, (extent)0, (extent)${slab.width}) : 0;
-    % else:
-    const int inside = from < last_depth ? clamp(${slab.index} - position, (extent)0, (extent)${slab.width}) : 0;
-    % endif
-</%def>
-
-## Where it goes.
-<%def name="target(slab, stage)" filter="trim">
-${slab.name}_local + ${stage} * ${slab.name.upper()}_SLAB + ${f"part * {slab.name.upper()}_PART + " if slab.parts > 1 else ""}row * ${slab.name.upper()}_PITCH + within
-</%def>
-
-<%def name="copy_past_registers(stage)" filter="trim">
-    % for slab in slabs:
-    #pragma unroll
-    for (int i = 0; i < ${slab.parts * slab.copies}; ++i) {
-        ${place(slab)}
-        ${inside(slab)}
-        // What lies outside the matrix is not read, but zero, and adds nothing.
-        ${async_copy.copy(capture(target, slab, stage).strip(), capture(next_source, slab).strip(), 16, f"inside * {slab.element.stored_bytes}")}
-    }
-    ${slab.name}_next += ${slab.name.upper()}_AT(${slab.at("0", "KWG")});
-    % endfor
-</%def>
-
-<%def name="next_source(slab)" filter="trim">
-<%
-    copy = "copy" if slab.parts > 1 else "i"
-    row, within = slab.row_step(copy) or "0", slab.within_step(copy) or "0"
-%>
-${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${slab.name.upper()}_AT(${slab.at(row, within) if slab.along_k else slab.at(within, row)})
-</%def>
-
-## A work-item's share of the slabs on their way.
-<%def name="declare()" filter="trim">
-    % for slab in slabs:
-    piece ${slab.name}_fetched[${slab.parts * slab.copies}];
-    const bool ${slab.name}_inside = ${slab.name}_tile + ${"MWG" if slab.name == "a" else "NWG"} <= ${slab.index};
-    % endfor
-</%def>
-
-<%def name="fetch()" filter="trim">
-    % for slab in slabs:
-    if (${slab.name}_inside && depth + KWG <= last_depth) {
-        #pragma unroll
-        for (int i = 0; i < ${slab.parts * slab.copies}; ++i) {
-            ${place(slab)}
-            ${fetch_whole(slab)}
-        }
-    } else {
-        // What lies outside the matrix is zero, and adds nothing.
-        #pragma unroll
-        for (int i = 0; i < ${slab.parts * slab.copies}; ++i) {
-            ${place(slab)}
-            ${slab.name}_fetched[i] = (piece)(0);
-            % if slab.edges == "pieces":
-            if (position < ${slab.index} && from < last_depth) {
-                ${slab.name}_fetched[i] = *(const __global piece *)(${capture(source, slab).strip()});
-            }
-            % else:
-            ${inside(slab)}
-            const __global stored *first = (const __global stored *)(${slab.name} + (inside ? ${slab.name.upper()}_AT(${slab.at("position", "from")}) : 0));
-            % for one in range(slab.width):
-            if (${one} < inside) ${slab.name}_fetched[i].s${"0123456789abcdef"[one]} = first[${one}];
-            % endfor
-            % endif
-        }
-    }
-    % endfor
-</%def>
-
-## A piece that lies inside the matrix.
-<%def name="fetch_whole(slab)" filter="trim">
-% if slab.vector == slab.width:
-            ${slab.name}_fetched[i] = *(const __global piece *)(${capture(source, slab).strip()});
+% endif
+% for slab in copied:
+% if past_registers:
+${copy_function(slab)}
 % else:
-            const __global stored *first = (const __global stored *)(${capture(source, slab).strip()});
-            % for one in range(0, slab.width, slab.vector):
-            ${slab.name}_fetched[i].s${"0123456789abcdef"[one:one + slab.vector]} = ${f"first[{one}]" if slab.vector == 1 else f"*(const __global {stored}{slab.vector} *)(first + {one})"};
-            % endfor
+${fetch_function(slab)}
+
+${write_function(slab)}
+% endif
+
+% endfor
+</%def>
+
+## The loop over the vectors of a slab that a work-item copies.
+<%def name="each_vector(slab)" filter="trim">
+% if slab.copies > 1:
+    #pragma unroll
+    for (int i = 0; i < ${slab.copies}; ++i) {
+        ${capture(caller.body) | trim}
+    }
+% else:
+    ${capture(caller.body) | trim}
 % endif
 </%def>
 
-<%def name="write(stage)" filter="trim">
-    % for slab in slabs:
-    #pragma unroll
-    for (int i = 0; i < ${slab.parts * slab.copies}; ++i) {
-        ${place_in_slab(slab)}
-        *(__local piece *)(${capture(target, slab, stage).strip()}) = ${slab.name}_fetched[i];
+<%def name="elements_function(slab)" filter="trim">
+// The first `count` elements of a vector; the others are zero.
+static inline vector load_elements(const __global ${slab.element.stored} *from, const int count)
+{
+    const __global stored *elements = (const __global stored *)from;
+    vector loaded = (vector)(0);
+    % for one in range(slab.width):
+    if (${one} < count) loaded${slab.lane(one)} = elements[${one}];
+    % endfor
+    return loaded;
+}
+</%def>
+
+<%def name="fetch_function(slab)" filter="trim">
+% if slab.loads_of_vector > 1:
+// A vector whose address is a multiple of less than its size.
+static inline vector load_vector${slab.suffix}(const __global ${slab.element.stored} *from)
+{
+    const __global ${slab.part_type} *parts = (const __global ${slab.part_type} *)from;
+    return (vector)(${slab.parts_of_vector});
+}
+
+% endif
+// Reads this work-item's vectors of a slab of ${slab.rows} rows and ${slab.length} columns. What lies
+// outside the matrix is zero, and adds nothing.
+static inline void fetch_slab${slab.suffix}(
+    vector *fetched, const __global ${slab.element.stored} *matrix, const long stride, const int item,
+    const extent first_row, const extent row_end, const extent first_column, const extent column_end)
+{
+    if (first_row + ${slab.rows} <= row_end && first_column + ${slab.length} <= column_end) {
+        <%call expr="each_vector(slab)">
+            const int number = ${slab.number};
+            const extent row = first_row + ${slab.row_of_number};
+            const extent column = first_column + ${slab.column_of_number};
+            % if slab.loads_of_vector > 1:
+            fetched[${slab.i}] = load_vector${slab.suffix}(matrix + row * stride + column);
+            % else:
+            fetched[${slab.i}] = *(const __global vector *)(matrix + row * stride + column);
+            % endif
+        </%call>
+    } else {
+        <%call expr="each_vector(slab)">
+            const int number = ${slab.number};
+            const extent row = first_row + ${slab.row_of_number};
+            const extent column = first_column + ${slab.column_of_number};
+            % if slab.edges == "elements":
+            const int inside = row < row_end ? clamp(column_end - column, (extent)0, (extent)${slab.width}) : 0;
+            fetched[${slab.i}] = load_elements(matrix + (inside ? row * stride + column : 0), inside);
+            % else:
+            fetched[${slab.i}] = (vector)(0);
+            if (row < row_end && column < column_end) {
+                fetched[${slab.i}] = *(const __global vector *)(matrix + row * stride + column);
+            }
+            % endif
+        </%call>
     }
+}
+</%def>
+
+<%def name="write_function(slab)" filter="trim">
+// Takes them to local memory, where rows are ${slab.pitch} elements apart.
+static inline void store_slab${slab.suffix}(__local stored *slab, const vector *fetched, const int item)
+{
+    <%call expr="each_vector(slab)">
+        const int number = ${slab.number};
+        const int row = ${slab.row_of_number};
+        const int column = ${slab.column_of_number};
+        *(__local vector *)(slab + row * ${slab.pitch} + column) = fetched[${slab.i}];
+    </%call>
+}
+</%def>
+
+<%def name="copy_function(slab)" filter="trim">
+// Starts the copies of this work-item's vectors of a slab, of which the first is at (row, column) and comes
+// from `next`. What lies outside the matrix is not read, but zero, and adds nothing.
+static inline void copy_slab${slab.suffix}(
+    __local stored *slab, const __global ${slab.element.stored} *next, const long stride,
+    const int row, const int column,
+    const extent first_row, const extent row_end, const extent first_column, const extent column_end)
+{
+    <%call expr="each_vector(slab)">
+        const extent matrix_row = first_row + ${slab.row_of_copy};
+        const extent matrix_column = first_column + ${slab.column_of_copy};
+        % if slab.edges == "vectors":
+        const int bytes = matrix_row < row_end && matrix_column < column_end ? 16 : 0;
+        % else:
+        const int left = clamp(column_end - matrix_column, (extent)0, (extent)${slab.width});
+        const int bytes = matrix_row < row_end ? left * ${slab.element.stored_bytes} : 0;
+        % endif
+        ${async_copy.copy(slab.copy_target, slab.copy_source, 16, "bytes")}
+    </%call>
+}
+</%def>
+
+## A work-item's first vector of a slab, and where that of the next slab comes from. Its others are at the
+## same distance from it in all work-items.
+<%def name="first_copies()" filter="trim">
+    ${part_sizes()}
+    % for slab in slabs:
+    const int ${slab.name}_row = ${slab.first_row};
+    const int ${slab.name}_column = ${slab.first_column};
+    const __global ${slab.element.stored} *${slab.name}_next = ${slab.first_copy(first_depth)};
+    % endfor
+</%def>
+
+## Elements from a split term of an operand to the next.
+<%def name="part_sizes()" filter="trim">
+    % for slab in slabs:
+    % if slab.parts > 1:
+    const long ${slab.name}_part = ${slab.index} * ${slab.stride};  // elements from a split term to the next
+    % endif
+    % endfor
+</%def>
+
+## A statement for each split term of a slab; it is told how far that is from the first one in memory and in
+## local memory, and which of the fetched arrays is its own.
+<%def name="each_part(slab, statement)" filter="trim">
+% if slab.parts > 1:
+    #pragma unroll
+    for (int part = 0; part < ${slab.parts}; ++part) {
+        ${statement(slab, f" + part * {slab.name}_part", f" + part * {slab.name.upper()}_PART", "[part]")}
+    }
+% else:
+    ${statement(slab, "", "", "")}
+% endif
+</%def>
+
+<%def name="copy_slabs(stage)" filter="trim">
+<%def name="statement(slab, in_matrix, in_local, own)" filter="trim">
+    copy_slab${slab.suffix}(
+        ${slab.in_stage(stage)}${in_local}, ${slab.name}_next${in_matrix}, ${slab.stride},
+        ${slab.name}_row, ${slab.name}_column, ${slab.region("depth", last_depth)});
+</%def>
+    % for slab in slabs:
+    ${each_part(slab, statement)}
+    ${slab.name}_next += ${slab.advance};
+    % endfor
+</%def>
+
+## Reads the slabs at `depth`.
+<%def name="fetch(depth)" filter="trim">
+<%def name="statement(slab, in_matrix, in_local, own)" filter="trim">
+    fetch_slab${slab.suffix}(${slab.fetch_arguments(own, in_matrix)}, ${slab.region(depth, last_depth)});
+</%def>
+    % for slab in slabs:
+    ${each_part(slab, statement)}
+    % endfor
+</%def>
+
+<%def name="write(stage)" filter="trim">
+<%def name="statement(slab, in_matrix, in_local, own)" filter="trim">
+    store_slab${slab.suffix}(${slab.in_stage(stage)}${in_local}, ${slab.name}_fetched${own}, item);
+</%def>
+    % for slab in slabs:
+    ${each_part(slab, statement)}
     % endfor
 </%def>
 
 ## The loop over the slabs with STAGES of each operand in local memory, all but one on their way.
-## A copy is in place once its work-item has waited for it and all have met at the barrier.
-<%def name="walk_past_registers(stages, start, multiply)" filter="trim">
+## A copy has arrived once its work-item has waited for it and all have passed the barrier.
+<%def name="walk_past_registers(start, multiply)" filter="trim">
     ${first_copies()}
-    extent depth = first_depth;  // of the slab that is copied next
+    extent depth = ${first_depth};  // of the slab that is copied next
+% if tiles.STAGES > 2:
     #pragma unroll
     for (int stage = 0; stage < STAGES - 1; ++stage) {
-        ${copy_past_registers("stage")}
+        ${copy_slabs("stage")}
         ${async_copy.end_group()}
         depth += KWG;
     }
+% else:
+    ${copy_slabs("0")}
+    ${async_copy.end_group()}
+    depth += KWG;
+% endif
     int stage = 0;
     int stage_to_fill = STAGES - 1;
     ${start()}
     #pragma unroll 1
-    for (extent multiplied = first_depth; multiplied < last_depth; multiplied += KWG) {
+    for (extent multiplied = ${first_depth}; multiplied < ${last_depth}; multiplied += KWG) {
         ${multiply()}
     }
     ${async_copy.wait(0)}
 </%def>
 
-## All that were to be in place are, and what was multiplied last may be written over.
-<%def name="meet(stages)" filter="trim">
-    ${async_copy.wait(stages - 2)}
+## After it the slab that is multiplied next has arrived, and the one multiplied last may be overwritten.
+<%def name="wait_for_slab()" filter="trim">
+    ${async_copy.wait(tiles.STAGES - 2)}
     barrier(CLK_LOCAL_MEM_FENCE);
 </%def>
 
-## Start the copies of one more slab, into the place of the one that all have multiplied.
+## Starts the copies of one more slab, over the one that was multiplied last.
 <%def name="copy_next()" filter="trim">
-    ${copy_past_registers("stage_to_fill")}
+    ${copy_slabs("stage_to_fill")}
     ${async_copy.end_group()}
     depth += KWG;
     stage_to_fill = stage_to_fill == STAGES - 1 ? 0 : stage_to_fill + 1;
@@ -199,33 +244,35 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
 </%def>
 
 ## The loop over the slabs with one or two of each operand in local memory: while one is multiplied,
-## the next is on its way, first to registers, then to the other half, or in the place of the one
-## that all have multiplied.
-<%def name="walk_through_registers(stages, multiply)" filter="trim">
+## the next is read into registers, and then written to the other stage, or over the one that was
+## multiplied.
+<%def name="walk_through_registers(multiply)" filter="trim">
     ${part_sizes()}
-    ${declare()}
-    extent depth = first_depth;  // of the slab that is fetched
-    ${fetch()}
+    % for slab in slabs:
+    vector ${slab.name}_fetched${f"[{slab.parts}]" if slab.parts > 1 else ""}[${slab.copies}];
+    % endfor
+    ${fetch(first_depth)}
     ${write("0")}
     barrier(CLK_LOCAL_MEM_FENCE);
-    % if stages == 1:
-    const int stage = 0;
-    % else:
+    % if tiles.STAGES > 1:
     int stage = 0;
+    % elif tiles.SLICES > 1:
+    ${slab_pointers()}
     % endif
     #pragma unroll 1
-    while (depth < last_depth) {
+    for (extent depth = ${first_depth}; depth < ${last_depth}; depth += KWG) {
+        % if tiles.STAGES > 1:
         ${slab_pointers()}
-        depth += KWG;
-        const bool more = depth < last_depth;
+        % endif
+        const bool more = depth + KWG < ${last_depth};
         if (more) {
-            ${fetch()}
+            ${fetch("depth + KWG")}
         }
         ${multiply()}
-        % if stages == 1:
-        barrier(CLK_LOCAL_MEM_FENCE);
-        % else:
+        % if tiles.STAGES > 1:
         stage ^= 1;
+        % else:
+        barrier(CLK_LOCAL_MEM_FENCE);
         % endif
         if (more) {
             ${write("stage")}
@@ -235,18 +282,14 @@ ${slab.name}_next + ${f"part * {slab.name}_part + " if slab.parts > 1 else ""}${
 </%def>
 
 ## Where the part of the slab starts that this sub-group multiplies.
-<%def name="in_stage(slab)" filter="trim">
-${slab.name}_local + stage * ${slab.name.upper()}_SLAB${f" + {slab.name.upper()}_PLACE(0, slice * SLICE_DEPTH)" if tiles.SLICES > 1 else ""}
-</%def>
-
 <%def name="slab_pointers()" filter="trim">
     % for slab in slabs:
-    const __local stored *${slab.name}_slab = ${in_stage(slab)};
+    const __local stored *${slab.pointer} = ${slab.multiplied};
     % endfor
 </%def>
 
 <%def name="move_slab_pointers()" filter="trim">
     % for slab in slabs:
-    ${slab.name}_slab = ${in_stage(slab)};
+    ${slab.pointer} = ${slab.multiplied};
     % endfor
 </%def>

@@ -2,7 +2,7 @@
 ## seen as K x K^2, C the next one, seen as K^2 x K, and B the matrix, whose fragments stay in registers.
 ## A sub-group computes tiles of ${unit.m} rows of C. What lies beyond K counts as zero.
 ##
-## Context: also unit (a MatrixUnit), constraints, extent, sub_groups, tiles (of a sub-group).
+## Context: also unit (a MatrixUnit), extent, sub_groups, tiles (of a sub-group).
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%

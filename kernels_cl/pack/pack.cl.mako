@@ -1,13 +1,13 @@
 ## Copies an operand into rows that run along k, or along the positions of a tile, padded with zeros.
 ## Reads and writes are both contiguous within a row of work-items; where the source runs along the
-## other index, a local tile turns it around. Elements may be split into parts on the way.
+## other index, a local tile transposes it. Elements may be split into terms on the way.
 <%namespace name="parts_of" file="/common/split.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
 typedef ${extent_type} extent;
 typedef ${stored} stored;
 
-#define TILE ${tile}
-#define ROWS ${rows}
+#define TILE ${tile}  // rows and columns of a work-group's block
+#define ROWS ${rows}  // rows of it that are copied at a time
 % if split:
 
 ${parts_of.functions(split, parts > 1)}
@@ -17,14 +17,14 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tile}, {rows
 {
 % if turned:
     // One element of padding, so that neither walk through the tile stays in one bank.
-    __local stored turned[TILE][TILE + 1];
+    __local stored transposed[TILE][TILE + 1];
 % endif
     source += source_offset;
     destination += destination_offset;
     const int x = get_local_id(0);
     const int y = get_local_id(1);
     % if moved:
-    ${prelude.own_group("block_column", "({} + TILE - 1) / TILE".format({"depth": "padded_k", "position": "padded_positions"}[inner]))}
+    ${prelude.own_group("block_column", block_columns)}
     const extent first_${inner} = block_column * TILE;
     % else:
     const extent first_${inner} = get_group_id(0) * TILE;
@@ -34,33 +34,33 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tile}, {rows
     for (int row = y; row < TILE; row += ROWS) {
         const extent ${inner} = first_${inner} + row;
         const extent ${outer} = first_${outer} + x;
-        turned[row][x] = (position < positions && depth < k) ? ${read} : (stored)(0);
+        transposed[row][x] = (position < positions && depth < k) ? ${read} : (stored)(0);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 % endif
     for (int row = y; row < TILE; row += ROWS) {
         const extent ${inner} = first_${inner} + x;
         const extent ${outer} = first_${outer} + row;
-% if turned:
-        ${"" if split else "const "}stored value = turned[x][row];
-% else:
-        ${"" if split else "const "}stored value = (position < positions && depth < k) ? ${read} : (stored)(0);
-% endif
+        % if turned:
+        const stored value = transposed[x][row];
+        % else:
+        const stored value = (position < positions && depth < k) ? ${read} : (stored)(0);
+        % endif
         if (position < padded_positions && depth < padded_k) {
-% if parts > 1:
-            const long part_size = (long)padded_positions * padded_k;
-% endif
-            const long place = (long)${outer} * ${leading_dimension} + ${inner};
 % if split:
+            const long entry = (long)${outer} * ${leading_dimension} + ${inner};
+            % if parts > 1:
+            const long part_size = (long)padded_positions * padded_k;
+            % endif
             % for part in range(parts):
-            const float lead${part} = leading(value);
-            destination[${f"{part} * part_size + " if part else ""}place] = ${f"as_uint(lead{part}) >> 16" if split.stored == "ushort" else f"lead{part}"};
+            const float lead${part} = leading(${left(part)});
+            destination[${part_entry(part)}] = ${split_bits(part)};
             % if part < parts - 1:
-            value = rest(value, lead${part});
+            const float tail${part} = tail_of(${left(part)}, lead${part});
             % endif
             % endfor
 % else:
-            destination[place] = value;
+            destination[(long)${outer} * ${leading_dimension} + ${inner}] = value;
 % endif
         }
     }

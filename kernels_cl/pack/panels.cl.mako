@@ -3,10 +3,21 @@
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="panel" file="/common/panel.mako"/>
 ${prelude.types()}
+% if operand.loads_vectors:
+${panel.types()}
+% endif
+
 ${panel.defines()}
+% if operand.merges:
+${panel.vectors()}
+% endif
 ${prelude.address("b", layout)}
 
-${panel.functions(layout)}
+% if operand.loads_vectors:
+${panel.load_function(operand)}
+
+% endif
+${panel.functions(operand)}
 
 ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", arguments)}
 {
@@ -16,5 +27,5 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     const int depth = min(k - first_depth, (extent)KC);
     const long panels = get_num_groups(0);
     __global element *panel = packed + (first_depth * panels + (long)get_group_id(0) * depth) * NR;
-    ${panel.pack(layout)}
+    ${panel.pack(operand)}
 }

@@ -3,8 +3,8 @@
 ## Sizes are constants.
 ##
 ## Context: small (a SmallConfig), tiling (a SmallTiling), operands (those in local memory: none where k is
-## 0), store_width (results that are stored at once), edge_m and edge_n (whether tiles reach beyond the
-## result), and what all gemm templates see.
+## 0), results (a SmallResults), in_global and in_local (where a vector of an operand lies, in C), and what all
+## gemm templates see.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 ${prelude.types()}
 
@@ -15,9 +15,9 @@ ${prelude.types()}
 #define PRODUCTS ${tiling.products}  // of a work-group
 #define ITEMS ${tiling.work_items}  // work-items of a group
 
-// Of a work-item's tile: rows and columns, which come in groups of ${tiling.a.group} and ${tiling.b.group}.
-#define ROW(i) (((i) / ${tiling.a.group} * ITEMS_M + item_m) * ${tiling.a.group} + (i) % ${tiling.a.group})
-#define COLUMN(j) (((j) / ${tiling.b.group} * ITEMS_N + item_n) * ${tiling.b.group} + (j) % ${tiling.b.group})
+// Rows and columns of a work-item's tile, which come in groups of ${tiling.a.group} and ${tiling.b.group}.
+#define ROW(i) (${tiling.a.position("(i)", "ITEMS_M", "item_m")})
+#define COLUMN(j) (${tiling.b.position("(j)", "ITEMS_N", "item_n")})
 
 ${prelude.address("a", problem.a)}
 ${prelude.address("b", problem.b)}
@@ -46,8 +46,8 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     barrier(CLK_LOCAL_MEM_FENCE);
 
     // The work-item's tile, of one of the products.
-    const int own = item / ${tiling.items_of_product};
-    const int item_m = item % ${tiling.items_of_product} / ITEMS_N;
+    const int own = ${tiling.own_product};
+    const int item_m = ${tiling.item_m};
     const int item_n = item % ITEMS_N;
     const long product = first_product + own;
     if (product >= batch) {
@@ -88,43 +88,30 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     #pragma unroll ${unrolling}
     for (int i = 0; i < ${tiling.copies(one)}; ++i) {
         const int number = i * ITEMS + item;
-        const int copied = number / ${one.vectors};  // the product
-        const int line = number % ${one.vectors} / ${one.length // one.width};
-        const int place = number % ${one.length // one.width} * ${one.width};
-        if (${"" if tiling.products * one.vectors % tiling.work_items == 0 else f"copied < PRODUCTS && "}first_product + copied < batch) {
+        const int copied = ${one.product_of_number};  // the product
+        const int line = ${one.line_of_number};
+        const int position = ${one.position_of_number};
+        if (${tiling.guard(one)}first_product + copied < batch) {
             ${statement}
         }
     }
 </%def>
 
-## Where such a vector lies.
-<%def name="in_global(one)" filter="trim">
-<%
-    layout = getattr(problem, one.name)
-    signs = element.conjugation(one.width) if layout.conjugate else ""
-    matrix = f"{one.name}_offsets[first_product + copied]" if layout.scattered else f"(first_product + copied) * {one.name}_batch_stride"
-%>
-${element.load(f"{one.name} + {matrix} + {one.name.upper()}_AT({one.at('line', 'place')})", one.width)}${signs}
-</%def>
-<%def name="in_local(one)" filter="trim">
-*(__local ${element.vector(one.width)} *)(${one.name}_local + copied * ${one.size} + line * ${one.pitch} + place)
-</%def>
-
 ## Into registers, so that all loads are on their way at once; more than fit there go straight to
-## local memory, and the loop stays one.
+## local memory, and the loop is not unrolled.
 <%def name="fetch(one)" filter="trim">
 % if tiling.fits_registers(one, element):
     ${element.vector(one.width)} ${one.name}_fetched[${tiling.copies(one)}];
-    ${each_vector(one, "", f"{one.name}_fetched[i] = {capture(in_global, one)};")}
+    ${each_vector(one, "", f"{one.name}_fetched[i] = {in_global(one)};")}
 % else:
-    ${each_vector(one, 8, f"{capture(in_local, one)} = {capture(in_global, one)};")}
+    ${each_vector(one, 8, f"{in_local(one)} = {in_global(one)};")}
 % endif
 </%def>
 
 ## From there to local memory.
 <%def name="stage(one)" filter="trim">
 % if tiling.fits_registers(one, element):
-    ${each_vector(one, "", f"{capture(in_local, one)} = {one.name}_fetched[i];")}
+    ${each_vector(one, "", f"{in_local(one)} = {one.name}_fetched[i];")}
 % endif
 </%def>
 
@@ -133,62 +120,61 @@ ${element.load(f"{one.name} + {matrix} + {one.name.upper()}_AT({one.at('line', '
 % if one.along_k:
     #pragma unroll
     for (int i = 0; i < ${extent}; ++i) {
-        const ${element.vector(tiling.step)} v = *(const __local ${element.vector(tiling.step)} *)(${one.name}_local + own * ${one.size} + ${position}(i) * ${one.pitch} + p);
+        % if tiling.step > 1:
+        const __local element *values = ${one.own} + ${position}(i) * ${one.pitch} + p;
+        const ${element.vector(tiling.step)} v = *(const __local ${element.vector(tiling.step)} *)values;
         % for lane in range(tiling.step):
         ${one.name}_values[${lane}][i] = v${element.lane(lane, tiling.step)};
         % endfor
+        % else:
+        ${one.name}_values[0][i] = *(${one.own} + ${position}(i) * ${one.pitch} + p);
+        % endif
     }
 % else:
     #pragma unroll
     for (int q = 0; q < ${tiling.step}; ++q) {
         #pragma unroll
+        % if one.group > 1:
         for (int i = 0; i < ${extent}; i += ${one.group}) {
-            const ${element.vector(one.group)} v = *(const __local ${element.vector(one.group)} *)(${one.name}_local + own * ${one.size} + (p + q) * ${one.pitch} + ${position}(i));
+            const __local element *row = ${one.own} + (p + q) * ${one.pitch};
+            const ${element.vector(one.group)} v = *(const __local ${element.vector(one.group)} *)(row + ${position}(i));
             % for lane in range(one.group):
-            ${one.name}_values[q][i + ${lane}] = v${element.lane(lane, one.group)};
+            ${one.name}_values[q][i${f" + {lane}" if lane else ""}] = v${element.lane(lane, one.group)};
             % endfor
         }
+        % else:
+        for (int i = 0; i < ${extent}; ++i) {
+            ${one.name}_values[q][i] = *(${one.own} + (p + q) * ${one.pitch} + ${position}(i));
+        }
+        % endif
     }
 % endif
 </%def>
 
 <%def name="store()" filter="trim">
-<%
-    whole = store_width > 1
-    c_whole = whole and problem.c and problem.c.order == "row" and problem.c.alignment >= store_width
-    bias_at = {"row": "row", "column": "(column + {})"}.get(problem.bias, "").format
-    inside = [f"row < {problem.m}"] * edge_m + [f"column < {problem.n}"] * edge_n
-%>
     ${prelude.move_on("product")}
     #pragma unroll
     for (int i = 0; i < MWI; ++i) {
         const int row = ROW(i);
         #pragma unroll
-        for (int j = 0; j < NWI; j += ${store_width}) {
+        for (int j = 0; j < NWI; ${f"j += {results.width}" if results.width > 1 else "++j"}) {
             const int column = COLUMN(j);
-            % if inside:
-            if (!(${" && ".join(inside)})) {
+            % if results.inside:
+            if (!(${results.inside})) {
                 continue;
             }
             % endif
-            % if whole:
-            ${wide.vector(store_width)} results;
-            % if c_whole:
-            const ${wide.vector(store_width)} addends = ${wide.load("c + C_AT(row, column)", store_width)};
+            % if results.width > 1:
+            ${wide.vector(results.width)} results;
+            % if results.c_whole:
+            const ${wide.vector(results.width)} addends = ${wide.load("c + C_AT(row, column)", results.width)};
             % endif
-            % endif
-            % for lane in range(store_width):
-            {
-                ${prelude.finish(f"accumulators[i][j + {lane}]", f"addends{wide.lane(lane, store_width)}" if c_whole else wide.load(f"c + C_AT(row, column + {lane})", 1), wide.load(f"bias + {bias_at(lane)} * bias_stride", 1))}
-                % if whole:
-                results${wide.lane(lane, store_width)} = value;
-                % else:
-                ${wide.store("value", "out + OUT_AT(row, column)", 1)}
-                % endif
-            }
+            % for lane in range(results.width):
+            results${wide.lane(lane, results.width)} = ${results.at(lane)};
             % endfor
-            % if whole:
-            ${wide.store("results", "out + OUT_AT(row, column)", store_width)}
+            ${wide.store("results", "out + OUT_AT(row, column)", results.width)}
+            % else:
+            ${wide.assign(results.at(0), "out", "OUT_AT(row, column)")}
             % endif
         }
     }

@@ -1,16 +1,10 @@
-## Batches of small products on CPUs. A work-item computes one product after the other, in tiles that stay
-## in vector registers; the operands are read where they lie, since a small matrix is in the nearest cache
-## once it has been touched. A B whose rows are not contiguous is copied first. Sizes are constants.
+## Batches of small products on CPUs. A work-item computes one product after the other, in tiles that
+## stay in vector registers; the operands are read where they lie, since a small matrix is in the
+## nearest cache once it has been touched. A B whose rows are not contiguous is copied first. Sizes
+## are constants.
 ##
-## Context: small (a SmallCpuConfig), blocks (for each block of columns the first column and the width of
-## its vectors), widths (all that occur), tiles (of rows: the first row, rows of each, and how many), and
-## what all gemm templates see.
+## Context: kernel (SmallCpuKernel), and what all gemm templates see.
 <%namespace name="prelude" file="/common/prelude.mako"/>
-<%
-    in_place = problem.b.order == "row"
-    stored_rows = problem.out.order == "row"
-    convert = lambda x, w: f"convert_{wide.vector(w)}({x})" if wide.real != element.real else x
-%>
 ${prelude.types()}
 
 ${prelude.address("a", problem.a)}
@@ -19,13 +13,9 @@ ${prelude.address("out", problem.out)}
 % if problem.c:
 ${prelude.address("c", problem.c)}
 % endif
-% for width in widths if problem.activation else ():
+% for width in kernel.widths:
 
-// ${problem.activation}
-static inline ${wide.vector(width)} activate${width}(const ${wide.vector(width)} x)
-{
-    return ${activation_of(wide.vector(width))};
-}
+${finish_function(width)}
 % endfor
 
 ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", arguments)}
@@ -40,91 +30,110 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     for (long next = batch * group / groups; next < last; ++next) {
         ${prelude.move_on("next", "product")}
         product = next;
-% if not in_place and problem.k:
-        element b_rows[${problem.k} * ${problem.n}];
+        % if kernel.copies_b:
+
+        // The rows of B.
+        element b_rows[${problem.k}][${problem.n}];
         for (int column = 0; column < ${problem.n}; ++column) {
             for (int p = 0; p < ${problem.k}; ++p) {
-                b_rows[p * ${problem.n} + column] = ${element.load("b + B_AT(p, column)", 1)};
+                b_rows[p][column] = ${element.at("b", "B_AT(p, column)")};
             }
         }
-% endif
-% for block in blocks:
-% for first, rows, count in tiles:
-% if count > 1:
-        for (int row = ${first}; row < ${first + rows * count}; row += ${rows}) {
-% else:
+        % endif
+        % for block in kernel.blocks:
+        % for tile in kernel.tiles:
+
+        // Rows ${tile.first} to ${tile.end - 1}, columns ${block[0].column} to ${block[-1].end - 1}.
+        % if tile.count > 1:
+        for (int row = ${tile.first}; row < ${tile.end}; row += ${tile.height}) {
+        % else:
         {
-            const int row = ${first};
-% endif
-            ${multiply(block, rows)}
-            ${finish(block, rows)}
+        % endif
+            ${multiply(block, tile)}
+            % for r, row in enumerate(tile.rows):
+            % for vector in block:
+            ${kernel.finish(vector, r, row)}
+            % endfor
+            % endfor
         }
-% endfor
-% endfor
+        % endfor
+        % endfor
     }
 }
 
-<%def name="multiply(block, rows)" filter="trim">
-% for r in range(rows):
-% for j, (column, width) in enumerate(block):
-${element.vector(width)} sum${r}_${j} = (${element.vector(width)})(0);
+<%def name="multiply(block, tile)" filter="trim">
+% for vector in block:
+${vector.type} ${", ".join(f"sum{r}_{vector.number} = 0" for r in range(tile.height))};
 % endfor
-% endfor
-% if problem.k:
+% if problem.k > 1:
 for (int p = 0; p < ${problem.k}; ++p) {
-% for j, (column, width) in enumerate(block):
-% if in_place:
-    const ${element.vector(width)} b${j} = ${element.load(f"b + B_AT(p, {column})", width, aligned=False)};
-% elif width > 1:
-    const ${element.vector(width)} b${j} = vload${width}(0, b_rows + p * ${problem.n} + ${column});
-% else:
-    const ${element.vector(width)} b${j} = b_rows[p * ${problem.n} + ${column}];
-% endif
-% endfor
-% for r in range(rows):
-    {
-        const element x = ${element.load(f"a + A_AT(row + {r}, p)", 1)};
-        % for j, (column, width) in enumerate(block):
-        sum${r}_${j} = ${multiply_add_of(f"({element.vector(width)})(x)", f"b{j}", f"sum{r}_{j}")};
-        % endfor
-    }
-% endfor
+    ${add_products(block, tile)}
 }
+% elif problem.k:
+${add_products(block, tile)}
 % endif
 </%def>
 
-## From the sums to the result, vector by vector.
-<%def name="finish(block, rows)" filter="trim">
-<% c_rows = problem.c and problem.c.order == "row" %>
-% for r in range(rows):
-% for j, (column, width) in enumerate(block):
+<%def name="add_products(block, tile)" filter="trim">
+% for vector in block:
+const ${vector.type} b${vector.number} = ${kernel.b_vector(vector)};
+% endfor
+% for r, row in enumerate(tile.rows):
+const element a${r} = ${kernel.a_element(row)};
+% for vector in block:
+sum${r}_${vector.number} = ${multiply_add_of(f"({vector.type})(a{r})", f"b{vector.number}", f"sum{r}_{vector.number}")};
+% endfor
+% endfor
+</%def>
+
+## One vector of sums to the result.
+<%def name="finish_function(width)" filter="trim">
+<%
+    vector = wide.vector(width)
+    lanes = [(wide.lane(i, width), i) for i in range(width)]
+%>
+% if problem.activation:
+// ${problem.activation}
+static inline ${vector} activate${width}(const ${vector} x)
 {
-    ${wide.vector(width)} value = alpha * ${convert(f"sum{r}_{j}", width)};
-    % if problem.c and c_rows:
-    value += beta * ${wide.load(f"c + C_AT(row + {r}, {column})", width, aligned=False)};
-    % elif problem.c:
-    % for lane in range(width):
-    value${wide.lane(lane, width)} += beta * ${wide.load(f"c + C_AT(row + {r}, {column + lane})", 1)};
-    % endfor
-    % endif
-    % if problem.bias == "row":
-    value += ${wide.load(f"bias + (row + {r}) * bias_stride", 1)};
-    % elif problem.bias:
-    % for lane in range(width):
-    value${wide.lane(lane, width)} += ${wide.load(f"bias + {column + lane} * bias_stride", 1)};
-    % endfor
-    % endif
-    % if problem.activation:
-    value = activate${width}(value);
-    % endif
-    % if stored_rows:
-    ${wide.store("value", f"out + OUT_AT(row + {r}, {column})", width, aligned=False)}
-    % else:
-    % for lane in range(width):
-    ${wide.store(f"value{wide.lane(lane, width)}", f"out + OUT_AT(row + {r}, {column + lane})", 1)}
-    % endfor
-    % endif
+    return ${activation_of(vector)};
 }
+
+% endif
+// Takes the sums of ${width} neighbouring columns to the result.
+static inline void finish${width}(
+% for parameter in kernel.finish_parameters(width):
+    ${parameter}${"," if not loop.last else ")"}
 % endfor
-% endfor
+{
+    % if wide.real != element.real:
+    ${vector} value = alpha * convert_${vector}(sum);
+    % else:
+    ${vector} value = alpha * sum;
+    % endif
+% if problem.c and problem.c.order == "row":
+    value += beta * ${kernel.contiguous("c", width)};
+% elif problem.c:
+    % for lane, i in lanes:
+    value${lane} += beta * ${kernel.strided("c", i)};
+    % endfor
+% endif
+% if problem.bias == "row":
+    value += ${kernel.strided("bias", 0)};
+% elif problem.bias:
+    % for lane, i in lanes:
+    value${lane} += ${kernel.strided("bias", i)};
+    % endfor
+% endif
+% if problem.activation:
+    value = activate${width}(value);
+% endif
+% if problem.out.order == "row":
+    ${kernel.store(width)}
+% else:
+    % for lane, i in lanes:
+    ${kernel.store_lane(f"value{lane}", i)}
+    % endfor
+% endif
+}
 </%def>

@@ -1,17 +1,122 @@
 ## Copying slabs of A and B into local memory, k-major.
 ##
-## Through registers it takes two steps: `fetch` reads a work-item's share of a slab from global
-## memory, `stage` writes it to local memory; apart, so that the next slab can be on its way
-## while this one is multiplied. `copy_past_registers` does both at once.
-## A slab is described by a SlabReader (pyclgemm/slab_reader.py).
+## Through registers it takes two steps: `fetch_a` reads what a work-item copies from global memory,
+## `store_a` writes it to local memory; apart, so that the next slab can be on its way while this one is
+## multiplied. `copy_a` does both at once, past the registers. Likewise of B.
+##
+## A slab is described by a SlabReader (pyclgemm/slab_reader.py). Context: also first_depth and last_depth (in
+## C: the depths that a work-group multiplies).
 <%namespace name="async_copy" file="/common/async_copy.mako"/>
 <%namespace name="fragment" file="/common/fragment.mako"/>
 
+<%def name="functions(slab)" filter="trim">
+% if slab.past_registers:
+${copy_function(slab)}
+% else:
+${fetch_function(slab)}
+
+${store_function(slab)}
+% endif
+</%def>
+
+## The loop over a work-item's vectors.
+<%def name="each_vector(slab)" filter="trim">
+% if slab.vectors > 1:
+    #pragma unroll
+    for (int i = 0; i < ${slab.vectors}; ++i) {
+        ${capture(caller.body) | trim}
+    }
+% else:
+    ${capture(caller.body) | trim}
+% endif
+</%def>
+
+## Where vector i starts in the slab.
+<%def name="indices(slab)" filter="trim">
+% for name, value in slab.indices:
+    const int ${name} = ${value};
+% endfor
+</%def>
+
+## Vectors that the edge may cut are read element by element, where the slab is not wholly inside.
+<%def name="fetch_function(slab)" filter="trim">
+% if slab.edges == "none":
+// Reads this work-item's vectors of a slab of ${slab.upper}.
+% else:
+// Reads this work-item's vectors of a slab of ${slab.upper}. What lies outside the matrix is zero, and adds nothing.
+% endif
+static inline void fetch_${slab.name}(
+    ${slab.vector} *fetched, const __global ${slab.element.stored} *${slab.name}_from${slab.parameters})
+{
+% if slab.edges == "elements":
+    if (${slab.is_whole}) {
+        ${fetch_whole(slab)}
+    } else {
+        <%call expr="each_vector(slab)">
+        ${indices(slab)}
+        % for lane in range(slab.copy.width):
+        fetched[${slab.i}]${slab.lane(lane)} = ${slab.is_inside(lane)} ? ${slab.read_one(lane)} : (element)(0);
+        % endfor
+        </%call>
+    }
+% elif slab.edges == "vectors":
+    <%call expr="each_vector(slab)">
+        ${indices(slab)}
+        fetched[${slab.i}] = ${slab.is_inside(0)} ? ${slab.read()} : (${slab.vector})(0);
+    </%call>
+% else:
+    ${fetch_whole(slab)}
+% endif
+}
+</%def>
+
+<%def name="fetch_whole(slab)" filter="trim">
+    <%call expr="each_vector(slab)">
+        fetched[${slab.i}] = ${slab.read()};
+    </%call>
+</%def>
+
+<%def name="store_function(slab)" filter="trim">
+// Writes them to local memory.
+static inline void store_${slab.name}(
+    __local element *slab, const ${slab.vector} *fetched, const int ${slab.name}_unit, const int ${slab.name}_other)
+{
+    <%call expr="each_vector(slab)">
+    ${indices(slab)}
+    % if slab.unit == "tile":
+        *(__local ${slab.vector} *)(slab + ${slab.local_index()}) = fetched[${slab.i}];
+    % else:
+        % for lane in range(slab.copy.width):
+        slab[${slab.local_index(lane)}] = fetched[${slab.i}]${slab.lane(lane)};
+        % endfor
+    % endif
+    </%call>
+}
+</%def>
+
+<%def name="copy_function(slab)" filter="trim">
+% if slab.edges == "none":
+// Starts the copies of this work-item's vectors of a slab of ${slab.upper}.
+% else:
+// Starts the copies of this work-item's vectors of a slab of ${slab.upper}. What lies outside the matrix is zero,
+// and adds nothing.
+% endif
+static inline void copy_${slab.name}(
+    __local element *slab, const __global ${slab.element.stored} *${slab.name}_from${slab.parameters})
+{
+    <%call expr="each_vector(slab)">
+        ${indices(slab)}
+        ${async_copy.copy(f"slab + {slab.local_index()}", slab.pointer(), slab.bytes, slab.bytes_inside())}
+    </%call>
+}
+</%def>
+
+## Which of a slab's vectors a work-item copies.
 <%def name="declare(slab)" filter="trim">
-    // This work-item's share in copying a slab of ${slab.name.upper()}: vectors of ${slab.copy.width} along ${slab.unit_index},
-    // of which ${slab.copy.unit_items} work-items take neighbouring ones.
-    const int ${slab.name}_unit = item % ${slab.copy.unit_items} * ${slab.copy.width};
-    const int ${slab.name}_other = item / ${slab.copy.unit_items};
+    // Of a slab of ${slab.upper} a work-item copies vectors of ${slab.copy.width} along ${slab.unit_index}; work-items
+    // that copy neighbours: ${slab.copy.unit_items}.
+    const int ${slab.name}_unit = ${slab.first_unit};
+    const int ${slab.name}_other = ${slab.first_other};
     % if not slab.past_registers:
     ${slab.vector} ${slab.name}_fetched[${slab.vectors}];
     % endif
@@ -22,78 +127,34 @@
     const __global ${slab.element.stored} *${slab.name}_from = ${slab.start};
 </%def>
 
-## The loops over a work-item's vectors: number i starts at (unit, other) of the slab.
-<%def name="each_vector(slab)" filter="trim">
-    #pragma unroll
-    for (int i = 0; i < ${slab.vectors}; ++i) {
-        const int unit = ${slab.unit_of_i};
-        const int other = ${slab.other_of_i};
-        ${capture(caller.body) | trim}
-    }
-</%def>
-
-## What lies outside the matrix is zero, and adds nothing. Vectors that the edge may cut are read
-## element by element, where the slab is not wholly inside.
-<%def name="fetch(slab)" filter="trim">
-% if slab.edges == "elements":
-    if (${slab.name}_inside && depth + KWG <= k) {
-        ${fetch_vectors(slab)}
-    } else {
-        <%call expr="each_vector(slab)">
-        % for lane in range(slab.copy.width):
-            ${slab.name}_fetched[i]${slab.lane(lane)} = ${slab.is_inside(lane)} ? ${slab.read_one(lane)} : (element)(0);
-        % endfor
-        </%call>
-    }
-% elif slab.edges == "vectors":
-    <%call expr="each_vector(slab)">
-        ${slab.name}_fetched[i] = ${slab.is_inside(0)} ? ${slab.read()} : (${slab.vector})(0);
-    </%call>
-% else:
-    ${fetch_vectors(slab)}
-% endif
+<%def name="fetch(slabs)" filter="trim">
+    % for slab in slabs:
+    fetch_${slab.name}(${slab.name}_fetched, ${slab.name}_from${slab.arguments});
     ${slab.name}_from += ${slab.advance};
+    % endfor
 </%def>
 
-<%def name="fetch_vectors(slab)" filter="trim">
-    #pragma unroll
-    for (int i = 0; i < ${slab.vectors}; ++i) {
-        ${slab.name}_fetched[i] = ${slab.read()};
-    }
+<%def name="store(slabs, stage)" filter="trim">
+    % for slab in slabs:
+    store_${slab.name}(${slab.in_stage(stage)}, ${slab.name}_fetched, ${slab.name}_unit, ${slab.name}_other);
+    % endfor
 </%def>
 
-<%def name="stage(slab, start)" filter="trim">
-    <%call expr="each_vector(slab)">
-    % if slab.unit == "tile":
-        *(__local ${slab.vector} *)(${start} + ${slab.name.upper()}_PLACE(other, unit)) = ${slab.name}_fetched[i];
-    % else:
-        % for lane in range(slab.copy.width):
-        ${start}[${slab.name.upper()}_PLACE(unit + ${lane}, other)] = ${slab.name}_fetched[i]${slab.lane(lane)};
-        % endfor
-    % endif
-    </%call>
-</%def>
-
-<%def name="copy_past_registers(slab)" filter="trim">
-    <%call expr="each_vector(slab)">
-        ${async_copy.copy(f"{slab.name}_to + {slab.place}", slab.pointer(), slab.bytes, slab.bytes_inside())}
-    </%call>
+<%def name="copy(slabs, stage)" filter="trim">
+    % for slab in slabs:
+    copy_${slab.name}(${slab.in_stage(stage)}, ${slab.name}_from${slab.arguments});
     ${slab.name}_from += ${slab.advance};
+    % endfor
 </%def>
 
 ## The loop over the slabs from first_depth to last_depth; `multiply` writes the multiply-adds
 ## of a slab.
 <%def name="walk(slabs, multiply)" filter="trim">
     #pragma unroll 1
-    for (extent depth = first_depth; depth < last_depth; depth += KWG) {
-        % for slab in slabs:
-        ${fetch(slab)}
-        % endfor
-        % for slab in slabs:
-        ${stage(slab, f"{slab.name}_local")}
-        const __local element *${slab.name}_slab = ${slab.name}_local;
-        % endfor
+    for (extent depth = ${first_depth}; depth < ${last_depth}; depth += KWG) {
         % if slabs:
+        ${fetch(slabs)}
+        ${store(slabs, "")}
         barrier(CLK_LOCAL_MEM_FENCE);
         % endif
         ${multiply()}
@@ -104,80 +165,69 @@
 </%def>
 
 ## The same with two slabs of each operand in local memory: while one is multiplied, the
-## next is on its way, first to registers and then to the other half. One barrier a slab.
+## next is on its way, first to registers and then to the other stage. One barrier a slab.
 <%def name="walk_ahead(slabs, multiply)" filter="trim">
-    extent depth = first_depth;
-    % for slab in slabs:
-    ${fetch(slab)}
-    % endfor
-    % for slab in slabs:
-    ${stage(slab, f"{slab.name}_local")}
-    % endfor
+    extent depth = ${first_depth};
+    ${fetch(slabs)}
+    ${store(slabs, "")}
     barrier(CLK_LOCAL_MEM_FENCE);
-    int half_in_use = 0;
+    int stage = 0;
     #pragma unroll 1
-    while (depth < last_depth) {
-        ${slab_pointers(slabs, "half_in_use")}
+    while (depth < ${last_depth}) {
+        ${slab_pointers(slabs)}
         depth += KWG;
-        const bool more = depth < last_depth;
+        const bool more = depth < ${last_depth};
         if (more) {
-            % for slab in slabs:
-            ${fetch(slab)}
-            % endfor
+            ${fetch(slabs)}
         }
         ${multiply()}
-        half_in_use ^= 1;
+        stage ^= 1;
         if (more) {
-            % for slab in slabs:
-            __local element *${slab.name}_next = ${slab.name}_local + half_in_use * (KWG * ${slab.name.upper()}_PITCH);
-            ${stage(slab, f"{slab.name}_next")}
-            % endfor
+            ${store(slabs, "stage")}
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
 </%def>
 
 ## The same past the registers, with `stages` slabs in local memory, all but one on their way.
-## A copy is in place once its work-item has waited for it and all have met at the barrier.
+## A copy has arrived once its work-item has waited for it and all have passed the barrier.
 <%def name="walk_past_registers(slabs, stages, multiply)" filter="trim">
     ${fill_stages(slabs, stages - 1)}
     #pragma unroll 1
-    for (extent multiplied = first_depth; multiplied < last_depth; multiplied += KWG) {
+    for (extent multiplied = ${first_depth}; multiplied < ${last_depth}; multiplied += KWG) {
         ${async_copy.wait(stages - 2)}
         barrier(CLK_LOCAL_MEM_FENCE);
         ${copy_next(slabs, stages)}
-        ${slab_pointers(slabs, "stage")}
+        ${slab_pointers(slabs)}
         ${multiply()}
         stage = stage == ${stages - 1} ? 0 : stage + 1;
     }
 </%def>
 
 <%def name="fill_stages(slabs, count)" filter="trim">
-    extent depth = first_depth;  // of the slab that is copied next
+    extent depth = ${first_depth};  // of the slab that is copied next
+% if count > 1:
     #pragma unroll
     for (int stage = 0; stage < ${count}; ++stage) {
-        if (depth < last_depth) {
-            % for slab in slabs:
-            __local element *${slab.name}_to = ${slab.name}_local + stage * (KWG * ${slab.name.upper()}_PITCH);
-            ${copy_past_registers(slab)}
-            % endfor
-        }
-        ${async_copy.end_group()}
-        depth += KWG;
+        ${fill_stage(slabs, "stage")}
     }
+% else:
+    ${fill_stage(slabs, "")}
+% endif
     int stage = 0;
     int stage_to_fill = ${count};
 </%def>
 
-<%def name="copy_next(slabs, stages)" filter="trim">
-    if (depth < last_depth) {
-        % for slab in slabs:
-        __local element *${slab.name}_to = ${slab.name}_local + stage_to_fill * (KWG * ${slab.name.upper()}_PITCH);
-        ${copy_past_registers(slab)}
-        % endfor
+<%def name="fill_stage(slabs, stage)" filter="trim">
+    if (depth < ${last_depth}) {
+        ${copy(slabs, stage)}
     }
     ${async_copy.end_group()}
     depth += KWG;
+</%def>
+
+<%def name="copy_next(slabs, stages)" filter="trim">
+    ${fill_stage(slabs, "stage_to_fill")}
     stage_to_fill = stage_to_fill == ${stages - 1} ? 0 : stage_to_fill + 1;
 </%def>
 
@@ -185,35 +235,26 @@
 ## local memory, at the start of a slab either (as CUTLASS pipelines its warp-level tiles:
 ## "Efficient GEMM in CUDA", section "Pipelining").
 <%def name="walk_ahead_with_fragments(slabs, tile)" filter="trim">
-    extent depth = first_depth;  // of the slab that is fetched next
-    % for slab in slabs:
-    ${fetch(slab)}
-    % endfor
-    % for slab in slabs:
-    ${stage(slab, f"{slab.name}_local")}
-    % endfor
+    extent depth = ${first_depth};  // of the slab that is fetched next
+    ${fetch(slabs)}
+    ${store(slabs, "")}
     barrier(CLK_LOCAL_MEM_FENCE);
     depth += KWG;
-    int half_in_use = 0;
+    int stage = 0;
     ${no_fragments()}
 <%def name="start()" filter="trim">
-    if (depth < last_depth) {
-        % for slab in slabs:
-        ${fetch(slab)}
-        % endfor
+    if (depth < ${last_depth}) {
+        ${fetch(slabs)}
     }
 </%def>
     #pragma unroll 1
-    for (; depth < last_depth + KWG; depth += KWG) {
-        ${slab_pointers(slabs, "half_in_use")}
+    for (; depth < ${last_depth} + KWG; depth += KWG) {
+        ${slab_pointers(slabs)}
         ${fragment.rows_of_slab()}
         ${tile.multiply_behind(start)}
-        half_in_use ^= 1;
-        if (depth < last_depth) {
-            % for slab in slabs:
-            __local element *${slab.name}_next = ${slab.name}_local + half_in_use * (KWG * ${slab.name.upper()}_PITCH);
-            ${stage(slab, f"{slab.name}_next")}
-            % endfor
+        stage ^= 1;
+        if (depth < ${last_depth}) {
+            ${store(slabs, "stage")}
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
@@ -229,8 +270,8 @@
     ${copy_next(slabs, stages)}
 </%def>
     #pragma unroll 1
-    for (extent multiplied = first_depth; multiplied < last_depth; multiplied += KWG) {
-        ${slab_pointers(slabs, "stage")}
+    for (extent multiplied = ${first_depth}; multiplied < ${last_depth}; multiplied += KWG) {
+        ${slab_pointers(slabs)}
         ${fragment.rows_of_slab()}
         ${tile.multiply_behind(start)}
         stage = stage == ${stages - 1} ? 0 : stage + 1;
@@ -240,7 +281,7 @@
     ${tile.multiply_fragments("a_fragments[1]", "b_fragments[1]")}
 </%def>
 
-## Before the first slab there is no row left over: zeros are multiplied.
+## Before the first slab no row is left over: zeros are multiplied.
 <%def name="no_fragments()" filter="trim">
     element a_fragments[2][MWI];
     element b_fragments[2][NWI];
@@ -254,8 +295,8 @@
     }
 </%def>
 
-<%def name="slab_pointers(slabs, stage)" filter="trim">
+<%def name="slab_pointers(slabs)" filter="trim">
     % for slab in slabs:
-    const __local element *${slab.name}_slab = ${slab.name}_local + ${stage} * (KWG * ${slab.name.upper()}_PITCH);
+    const __local element *${slab.name}_slab = ${slab.name}_local + stage * (KWG * ${slab.upper}_PITCH);
     % endfor
 </%def>

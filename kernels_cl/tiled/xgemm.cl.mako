@@ -21,6 +21,10 @@ ${prelude.address("c", problem.c)}
 % endif
 
 ${prelude.arithmetic()}
+% for one in slabs:
+
+${slab.functions(one)}
+% endfor
 % if tiles.SHUFFLE:
 
 ${shuffle.functions(shuffle_function)}
@@ -44,23 +48,14 @@ ${prelude.offsets("a", "b", "out")}
     const extent tiles_n = (n + NWG - 1) / NWG;
 ${tile.item()}
 % for one in slabs:
-
 ${slab.declare(one)}
 % endfor
-
 % if tiles.FILL:
 ${share.begin()}
 % else:
 ${prelude.own_group("tile", "tiles_m * tiles_n")}
-    const extent first_depth = 0;
-    const extent last_depth = k;
 % endif
-${tile.place("own_tile" if tiles.FILL and moved else "tile")}
-% for one in slabs:
-% if one.edges == "elements" and not one.past_registers:
-    const bool ${one.name}_inside = ${one.name}_tile + ${"MWG <= m" if one.name == "a" else "NWG <= n"};
-% endif
-% endfor
+${tile.first_entry("own_tile" if tiles.FILL and moved else "tile")}
 % for one in slabs:
 ${slab.begin(one)}
 % endfor
@@ -83,7 +78,7 @@ ${slab.walk(slabs, tile.multiply)}
 ${tile.add_slices()}
 % endif
 % if tiles.FILL:
-${share.join()}
+${share.join(tile.each_sum)}
 % endif
 % if tiles.SLICES > 1:
     if (slice == 0) {

@@ -212,7 +212,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                     read_map_anew(b_map);
                 }
                 % endif
-                ${tile.place(own_tile)}
+                ${tile.first_entry(own_tile)}
                 ${slabs.copy_slabs()}
                 % if c_boxed:
                 ${slabs.copy_addends()}
@@ -224,7 +224,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         uint parity = 1;  // all stages are empty
         ${lane_copies.own_pieces()}
         ${begin_tile()}
-            ${tile.place(own_tile)}
+            ${tile.first_entry(own_tile)}
             ${lane_copies.copy_slabs()}
         }
         asm volatile("cp.async.wait_all;" : : : "memory");
@@ -247,7 +247,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         }
         % endif
         ${begin_tile()}
-            ${tile.place(own_tile)}
+            ${tile.first_entry(own_tile)}
             % if problem.bias:
             ${formed.hold_biases()}
             % endif
@@ -274,7 +274,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             ${slabs.multiply_slabs("first", "last")}
             % endif
             % if tiles.FILL:
-            ${share.join_among(f"asm volatile(\"bar.sync {tiles.CONSUMERS + 1}, {warpgroup * tiles.CONSUMERS};\" : : : \"memory\");", "sharer", "sharer == 0", f"(f * {accumulators} + i) * {warpgroup * tiles.CONSUMERS}", f"{held}[f][i]", each_sum)}
+            ${share.join(each_sum)}
             % endif
             % if out_mapped and moved:
             if (thread == 0 && product != mapped) {

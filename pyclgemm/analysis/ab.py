@@ -1,7 +1,7 @@
 """Compare a change of configuration with a baseline, in turn, on a suite of shapes.
 
 Each side is checked against float64 before a time of it counts; the two are timed A B B A,
-burst by burst, on the same operands. One `Bench` serves many changes: operands, references
+burst by burst, on the same operands. One `Comparison` serves many changes: operands, references
 and kernels are kept.
 """
 
@@ -14,15 +14,18 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyopencl as cl
 
+from ..api.plan import GemmPlan
 from ..codegen.config import Config
 from ..device.traits import traits_of
 from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError
-from ..measure.operands import OperandPool
+from ..measure.bench import Bench, pace_for
+from ..measure.filled_queue import blocker_of
+from ..measure.operands import Operands, OperandStore, check_room, plan_contender
 from ..measure.suites import Shape
-from ..measure.timing import Work
 from ..problem.precision import resolve_precision
 from ..problem.product import Product
 from ..problem.shape import GemmShape, shape_text
@@ -36,11 +39,7 @@ from ..selection.overrides import (
 from ..selection.select import Choice, select
 from .ab_record import Record, ShapeResult, Side
 from .ceilings import ceilings_of
-from .profile import analyse, assess, sample_in_turn
-
-# --------------------------------------------------------------------------------------
-# Whether a change is worth having: the decision, from times taken in turn. Pure.
-# --------------------------------------------------------------------------------------
+from .profile import analyse, assess
 
 #: A change is kept above this gain, and rejected beyond a loss as large.
 THRESHOLD = 0.02
@@ -115,23 +114,12 @@ def decide(ratio: float, spread: float) -> str:
     return "kept" if ratio > 1 else "rejected"
 
 
-# --------------------------------------------------------------------------------------
-
-
 class _UncomparedError(Exception):
     """A shape on which the two sides cannot be compared; `wrong` if a result was not right."""
 
     def __init__(self, reason: str, *, wrong: bool = False) -> None:
         super().__init__(reason)
         self.wrong = wrong
-
-
-@dataclass
-class _Ready:
-    """A configuration on a shape, checked and ready to be timed."""
-
-    choice: Choice
-    work: Work
 
 
 @dataclass
@@ -143,7 +131,7 @@ class _Tally:
     wrong: bool = False
 
 
-class Bench:
+class Comparison:
     """Compares changes on a suite of shapes on one device.
 
     Parameters
@@ -167,8 +155,8 @@ class Bench:
 
     Examples
     --------
-    >>> bench = Bench(queue, [(64, 64, 64)], figures=False)
-    >>> record = bench.compare("cpu:MR=4,NR=16,KC=256,VW=4", "KC=128", rounds=3)
+    >>> comparison = Comparison(queue, [(64, 64, 64)], figures=False)
+    >>> record = comparison.run("cpu:MR=4,NR=16,KC=256,VW=4", "KC=128", rounds=3)
     >>> record.verdict in ("kept", "rejected", "noise"), record.results[0].shape
     (True, '64x64x64')
     """
@@ -186,13 +174,16 @@ class Bench:
         self._traits = traits_of(queue.device)
         self._shapes = tuple(shapes)
         self._dtype = dtype
-        self._precision = resolve_precision(precision, dtype).name
-        self._operands = OperandPool(queue, dtype, self._shapes)
+        self._precision = resolve_precision(precision, dtype)
+        for shape in shapes:
+            check_room(queue.device, GemmShape(*shape), dtype)
+        self._store = OperandStore(queue)
+        self._blocker = blocker_of(queue)
         self._ceilings = ceilings_of(queue) if figures else None
         # Baselines come back with every change; of a change nothing is kept.
-        self._baselines: dict[tuple[Product, Config], _Ready] = {}
+        self._baselines: WeakKeyDictionary[Operands, dict[Config, GemmPlan]] = WeakKeyDictionary()
 
-    def compare(
+    def run(
         self,
         base: str,
         change: str,
@@ -243,18 +234,19 @@ class Bench:
                 tally.wrong = tally.wrong or error.wrong
             report(shape)
         ratio = spread = None
+        verdict = "failed"
         if tally.results:
             ratio, spread = combine(
                 [one.ratio for one in tally.results], [one.error for one in tally.results]
             )
-        failed = ratio is None or spread is None or tally.wrong
-        verdict = "failed" if failed else decide(ratio or 1.0, spread or 0.0)
+            if not tally.wrong:
+                verdict = decide(ratio, spread)
         return Record(
             technique=technique or change,
             base=base,
             change=change,
             dtype=self._dtype,
-            precision=self._precision,
+            precision=self._precision.name,
             device=self._traits.name,
             platform=self._traits.platform,
             driver=self._traits.driver,
@@ -272,52 +264,56 @@ class Bench:
     def _compare_on(
         self, shape: Shape, base: AskedConfig, change: AskedConfig, rounds: int
     ) -> ShapeResult:
-        product = GemmShape(*shape).product(self._dtype, self._precision)
-        before, after = self._choices(product, base, change)
-        if before.config == after.config:
+        product = GemmShape(*shape).product(self._dtype, self._precision.name)
+        choices = self._choices(product, base, change)
+        if choices["before"].config == choices["after"].config:
             raise _UncomparedError("the change changes nothing")
-        sides = {"before": self._baseline(product, before), "after": self._ready(product, after)}
-        samples = sample_in_turn(
-            self._traits, {name: side.work for name, side in sides.items()}, rounds
-        )
-        ratio, error = speedup(samples["before"], samples["after"])
-        described = {
-            name: self._describe(product, side.choice, statistics.median(samples[name]))
-            for name, side in sides.items()
+        operands = self._store.get(GemmShape(*shape), self._dtype)
+        baselines = self._baselines.setdefault(operands, {})
+        before = choices["before"]
+        if before.config not in baselines:
+            baselines[before.config] = self._checked(operands, before)
+        plans = {
+            "before": baselines[before.config],
+            "after": self._checked(operands, choices["after"]),
         }
-        return ShapeResult(shape_text(shape), **described, ratio=ratio, error=error)
+        bench = Bench(pace_for("analysis", self._traits.type))
+        for name, ready in plans.items():
+            bench.add(plan_contender(name, operands, ready, self._blocker))
+        timings = bench.run(rounds)
+        ratio, error = speedup(timings["before"].samples, timings["after"].samples)
+        sides = {
+            name: self._describe(product, choice, timings[name].median)
+            for name, choice in choices.items()
+        }
+        return ShapeResult(shape_text(shape), **sides, ratio=ratio, error=error)
 
     def _choices(
         self, product: Product, base: AskedConfig, change: AskedConfig
-    ) -> tuple[Choice, Choice]:
+    ) -> dict[str, Choice]:
         traits, database, problem = self._traits, load_database(), product.problem
         try:
             before = base.choose(problem, traits, database)
             if change.path is not None or not change.parameters:
-                return before, change.choose(problem, traits, database)
-            return before, select(problem, traits, database, apply_change(before, change))
+                after = change.choose(problem, traits, database)
+            else:
+                after = select(problem, traits, database, apply_change(before, change))
         except (ArgumentError, ConfigError, UnsupportedError) as error:
             raise _UncomparedError(str(error)) from error
+        return {"before": before, "after": after}
 
-    def _baseline(self, product: Product, choice: Choice) -> _Ready:
-        key = (product, choice.config)
-        if key not in self._baselines:
-            self._baselines[key] = self._ready(product, choice)
-        return self._baselines[key]
-
-    def _ready(self, product: Product, choice: Choice) -> _Ready:
+    def _checked(self, operands: Operands, choice: Choice) -> GemmPlan:
         """Build a configuration and check its result."""
         named = f"{choice.path} {choice.config}"
         try:
-            fault = self._operands.fault(product, choice.config)
-            work = self._operands.work(product, choice.config)
-            work(1)
+            ready = operands.plan(config=choice.config, precision=self._precision.name)
+            fault = operands.fault(ready, self._precision)
         except (ConfigError, UnsupportedError, KernelBuildError, cl.Error, MemoryError) as error:
             line = str(error).strip().splitlines() or [type(error).__name__]
             raise _UncomparedError(f"{named} does not run: {line[0]}") from error
         if fault:
             raise _UncomparedError(f"{named} is wrong: {fault}", wrong=True)
-        return _Ready(choice, work)
+        return ready
 
     def _describe(self, product: Product, choice: Choice, seconds: float) -> Side:
         config = {"path": choice.path, **choice.config.as_dict()}

@@ -15,6 +15,7 @@ from rich.text import Text
 from ..errors import ArgumentError, printable, shown
 from ..host.files import Purpose, append_line
 from ..host.json_text import JsonError, parse_json, read_lines
+from .report import number_text
 
 #: What a log is to errors of writing.
 LOG = Purpose("the log of comparisons", "name another file with --log")
@@ -25,22 +26,13 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison on one shape.
+    """One side of a comparison on one shape."""
 
-    Attributes
-    ----------
-    config : mapping
-        Parameters by name, and "path".
-    gflops : float
-        1e9 useful operations a second.
-    bottleneck : mapping
-        Figures of `pyclgemm.analysis.profile`: "limit", "share" of the time that it explains,
-        "occupancy", "registers", "spill_bytes", "local_bytes"; None is what is unknown.
-        Empty where none were asked for.
-    """
-
-    config: Mapping[str, Any]
-    gflops: float
+    config: Mapping[str, Any]  # parameters by name, and "path"
+    gflops: float  # 1e9 useful operations a second
+    # Figures of `pyclgemm.analysis.profile`: "limit", "share" of the time that it explains,
+    # "occupancy", "registers", "spill_bytes", "local_bytes"; None is what is unknown. Empty
+    # where none were asked for.
     bottleneck: Mapping[str, Any]
 
 
@@ -57,58 +49,25 @@ class ShapeResult:
 
 @dataclass(frozen=True)
 class Record:
-    """A change against a baseline, and what became of it.
+    """A change against a baseline, and what became of it."""
 
-    Attributes
-    ----------
-    technique : str
-        What the change stands for, in words.
-    base, change : str
-        As they were asked for.
-    dtype : str
-        NumPy name of the element type.
-    device, platform, driver : str
-        Where it ran.
-    version : str
-        Of the library.
-    date : str
-        ISO 8601, UTC.
-    command : str
-        What was called.
-    rounds : int
-        Bursts of each side.
-    verdict : str
-        "kept", "rejected", "noise", or "failed" where no shape could be compared or a
-        result was wrong.
-    ratio, spread : float or None
-        Geometric mean over the shapes of speed after over before, and twice its standard
-        error; None if nothing was measured.
-    results : tuple of ShapeResult
-        Shapes that were measured.
-    skipped : mapping of str to str
-        Shapes that were not, and why.
-    precision : str
-        JAX's name of the arithmetic; empty in records that were made before it was asked for,
-        which are of the default of the type.
-    """
-
-    technique: str
-    base: str
+    technique: str  # what the change stands for, in words
+    base: str  # as it was asked for, like the change
     change: str
     dtype: str
     device: str
     platform: str
     driver: str
-    version: str
-    date: str
-    command: str
-    rounds: int
-    verdict: str
-    ratio: float | None
-    spread: float | None
+    version: str  # of the library
+    date: str  # ISO 8601, UTC
+    command: str  # what was called
+    rounds: int  # bursts of each side
+    verdict: str  # of `decide`, or "failed" where nothing could be compared or a result was wrong
+    ratio: float | None  # geometric mean over the shapes of speed after over before
+    spread: float | None  # twice its standard error; None, like the ratio, if nothing was measured
     results: tuple[ShapeResult, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    precision: str = ""
+    skipped: Mapping[str, str] = field(default_factory=dict)  # shapes that were not, and why
+    precision: str = ""  # JAX's name; empty in old records, which are of the type's default
 
     @property
     def types(self) -> str:
@@ -124,24 +83,12 @@ def default_log() -> Path:
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Append a record to a log, as one line in one write.
-
-    Raises
-    ------
-    FileError
-        If the log cannot be written to.
-    """
+    """Append a record to a log, as one line in one write; `FileError` if that fails."""
     append_line(path, json.dumps({"record": _VERSION, **asdict(record)}), LOG)
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read all records of a log.
-
-    Raises
-    ------
-    ArgumentError
-        If the log cannot be read, or a line is no record.
-    """
+    """Read all records of a log; `ArgumentError` if it cannot be read, or a line is none."""
     try:
         lines = read_lines(path)
     except (OSError, JsonError) as error:
@@ -215,13 +162,7 @@ _COLUMNS = ("technique", "change", "device", "shapes", "GFLOPS before", "after",
 
 
 def markdown_table(records: Sequence[Record]) -> str:
-    """Tabulate records in Markdown, GFLOPS as geometric means over the shapes.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        In the order of the rows.
-    """
+    """Tabulate records in Markdown, GFLOPS as geometric means over the shapes."""
     rows = [_COLUMNS, tuple("---:" if name in _RIGHT else "---" for name in _COLUMNS)]
     rows += [_row(record) for record in records]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
@@ -250,25 +191,14 @@ def _row(record: Record) -> tuple[str, ...]:
 
 
 def _mean(values: Sequence[float]) -> str:
-    mean = statistics.geometric_mean(values)
-    return f"{mean:.0f}" if mean >= 100 else f"{mean:.3g}"
+    return number_text(statistics.geometric_mean(values))
 
-
-# --------------------------------------------------------------------------------------
-# What the command line shows of a comparison.
-# --------------------------------------------------------------------------------------
 
 _STYLES = {"kept": "bold green", "rejected": "bold red", "failed": "bold red"}
 
 
 def record_table(record: Record) -> Table:
-    """Tabulate a comparison, shape by shape, with the verdict below.
-
-    Parameters
-    ----------
-    record : Record
-        Of `pyclgemm.analysis.ab.Bench.compare`.
-    """
+    """Tabulate a comparison, shape by shape, with the verdict below."""
     table = Table(
         title=f"{record.technique}: {record.base} -> {record.change}, {record.types}, "
         f"on {record.device}",
@@ -286,8 +216,8 @@ def record_table(record: Record) -> Table:
         limits = dict.fromkeys(filter(None, map(_limit, (result.before, result.after))))
         table.add_row(
             result.shape,
-            _number(result.before.gflops),
-            _number(result.after.gflops),
+            number_text(result.before.gflops),
+            number_text(result.after.gflops),
             f"{result.ratio:.3f}",
             " -> ".join(limits),
         )
@@ -300,7 +230,3 @@ def _limit(side: Side) -> str:
     if not side.bottleneck:
         return ""
     return f"{side.bottleneck['limit']} ({side.bottleneck['share']:.0%})"
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -15,8 +15,6 @@ import hashlib
 import json
 import math
 import re
-import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
@@ -34,7 +32,8 @@ from ..families.registry import FAMILIES
 from ..families.wgmma.unit import WgmmaUnit, wgmma_unit
 from ..host.files import Purpose, write_whole
 from ..host.json_text import read_json
-from ..measure.filled_queue import AheadOfDevice, QueueBlocker
+from ..measure.bench import Bench, Calls, Timing, pace_for
+from ..measure.filled_queue import Contender, QueueBlocker
 from ..problem.precision import Precision, resolve_precision
 from ..runtime.build import build_kernel
 from ..runtime.launcher import KernelLaunch
@@ -50,19 +49,12 @@ from .ceilings_kernels import (
     warpgroup_work,
 )
 
-#: Seconds that a burst should take, so that enqueueing it does not count, and bursts.
-_BURST_SECONDS = 0.005
-_BURSTS = 5
-_MOST_ROUNDS = 2**24
-
 #: Bytes of the buffer that is read from global memory, within bounds: no cache holds it, and
 #: one pass takes the fastest GPUs 0.3 ms. Drivers report part of their caches only.
 _CPU_BUFFER, _GPU_BUFFER, _LARGEST_BUFFER = 2**29, 2**30, 2**31
 _BUFFER_OVER_CACHE = 8
 #: Bytes that the second-level cache of a GPU holds and no first-level one does.
 _CACHED_BUFFER = 2**21
-
-_EMPTY_LAUNCHES = 200
 
 #: A precision and operands for each type that units multiply.
 _UNIT_PRECISIONS = (
@@ -214,18 +206,23 @@ def measure_ceilings(
     return Ceilings(arithmetic, global_memory, cache, local_memory, launch, today, units)
 
 
-def _best_rate(seconds: Callable[[int], float]) -> float:
-    """Repetitions a second in the best of some bursts, after finding how many make one up."""
-    count = 1
-    seconds(count)
-    while (elapsed := seconds(count)) < _BURST_SECONDS and count < _MOST_ROUNDS:
-        count *= 2 if elapsed > _BURST_SECONDS / 4 else 4
-    return count / min(seconds(count) for _ in range(_BURSTS))
+def _time(contender: Contender) -> Timing:
+    """Time one contender alone, after a call in which it may be built."""
+    contender.enqueue(1)
+    contender.finish()
+    bench = Bench(pace_for("ceilings", ""))
+    bench.add(contender)
+    return bench.run()[contender.name]
+
+
+def _best_rate(work: Work) -> float:
+    """Rounds or launches a second in the best burst."""
+    return 1 / min(_time(work).samples)
 
 
 def _arithmetic(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) -> float:
     work, flops = arithmetic_work(queue, traits, dtype)
-    return flops * _best_rate(work.seconds) / 1e9
+    return flops * _best_rate(work) / 1e9
 
 
 def _units_of(traits: DeviceTraits) -> list[MatrixUnit]:
@@ -242,7 +239,7 @@ def _warpgroup_units_of(traits: DeviceTraits) -> list[WgmmaUnit]:
 
 def _unit(counted: tuple[Work, int]) -> float:
     work, flops = counted
-    return flops * _best_rate(work.seconds) / 1e9
+    return flops * _best_rate(work) / 1e9
 
 
 def _buffer_bytes(device: cl.Device, traits: DeviceTraits) -> int:
@@ -260,38 +257,24 @@ def _global_memory(queue: cl.CommandQueue, traits: DeviceTraits, walk: Walk) -> 
     pattern = np.random.default_rng(0).random(16, np.float32)
     cl.enqueue_fill_buffer(queue, buffer, pattern, 0, size)
     work = global_work(queue, traits, buffer, walk)
-    # Only launches are repeated, never rounds: see `pass_over`.
-    passes = _best_rate(lambda launches: work.seconds(walk.rounds, launches))
+    passes = _best_rate(work)
     buffer.release()
     return walk.bytes * passes / 1e9
 
 
 def _local_memory(queue: cl.CommandQueue, traits: DeviceTraits) -> float:
     work, bytes_per_round = local_work(queue, traits)
-    return bytes_per_round * _best_rate(work.seconds) / 1e9
+    return bytes_per_round * _best_rate(work) / 1e9
 
 
 def _launch(queue: cl.CommandQueue, traits: DeviceTraits) -> float:
     source = KernelSource("ceiling_launch", "__kernel void ceiling_launch(void) {}\n", (), (1,))
     kernel = build_kernel(queue.context, queue.device, source)
     launch = KernelLaunch(queue, kernel, (1,), (1,))
-
-    def enqueue(count: int) -> None:
-        for _ in range(count):
-            launch.without_event(None)
-
-    def plain(count: int) -> float:
-        start = time.perf_counter()
-        enqueue(count)
-        queue.finish()
-        return time.perf_counter() - start
-
-    work = plain
-    if traits.type != "cpu":
-        work = AheadOfDevice(enqueue, queue.finish, QueueBlocker(queue)).work
-    work(1)
-    # Not the least: behind a blocker it is a difference of two times, which errs both ways.
-    return statistics.median(work(_EMPTY_LAUNCHES) / _EMPTY_LAUNCHES for _ in range(_BURSTS))
+    blocker = None if traits.type == "cpu" else QueueBlocker(queue)
+    empty = Calls("launch", [lambda: launch.without_event(None)], queue.finish, blocker=blocker)
+    # Not the best: behind a blocker it is a difference of two times, which errs both ways.
+    return _time(empty).median
 
 
 # --------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from ..families.mma.codegen import FragmentLoad
 from ..families.wgmma.codegen import TARGET
 from ..families.wgmma.slab import descriptor
 from ..families.wgmma.unit import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit
+from ..measure.filled_queue import Contender
 from ..runtime.build import build_kernel
 
 #: Chains of multiply-adds of a work-item, and steps of each before the loop's end.
@@ -48,13 +48,25 @@ _GROUPS_PER_UNIT, _GROUPS_PER_CORE = 16, 2
 _MOST_ITEMS = 256
 
 
-class Work:
-    """A ceiling's kernel with its arguments: the rounds of its loop come first, `out` last."""
+class Work(Contender):
+    """A ceiling's kernel with its arguments: the rounds of its loop come first, `out` last.
+
+    What the bench counts as calls are rounds of one launch; or, with `rounds`, launches of so
+    many rounds each.
+    """
+
+    name = "ceiling"
 
     def __init__(
-        self, queue: cl.CommandQueue, source: KernelSource, groups: int, *arguments: Any
+        self,
+        queue: cl.CommandQueue,
+        source: KernelSource,
+        groups: int,
+        *arguments: Any,
+        rounds: int | None = None,
     ) -> None:
         self._queue = queue
+        self._rounds = rounds
         self._items = (groups * source.local_size[0],)
         self._local = source.local_size
         self._kernel = build_kernel(queue.context, queue.device, source)
@@ -64,14 +76,16 @@ class Work:
         for number, argument in enumerate(self._arguments, 1):
             self._kernel.set_arg(number, argument)
 
-    def seconds(self, rounds: int, launches: int = 1) -> float:
-        """Time of some launches of so many rounds each, the wait for the last included."""
+    def enqueue(self, calls: int) -> None:
+        """Start so many rounds, or launches."""
+        rounds, launches = (calls, 1) if self._rounds is None else (self._rounds, calls)
         self._kernel.set_arg(0, np.int32(rounds))
-        start = time.perf_counter()
         for _ in range(launches):
             cl.enqueue_nd_range_kernel(self._queue, self._kernel, self._items, self._local)
+
+    def finish(self) -> None:
+        """Wait for them."""
         self._queue.finish()
-        return time.perf_counter() - start
 
 
 def arithmetic_work(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) -> tuple[Work, int]:
@@ -115,8 +129,7 @@ def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
         steps=UNIT_STEPS,
         # Fragments are neither loaded nor split.
         slabs=(),
-        fragments=FragmentLoad("ldmatrix"),
-        constraints={"float64": "dd", "int8": "rr"}.get(unit.operand, "fr"),
+        fragments=FragmentLoad(unit, "ldmatrix"),
     )
 
 
@@ -225,7 +238,7 @@ def passes_of_groups(traits: DeviceTraits, size: int) -> Walk:
 def global_work(
     queue: cl.CommandQueue, traits: DeviceTraits, buffer: cl.Buffer, walk: Walk
 ) -> Work:
-    """Reads of a buffer.
+    """Reads of a buffer, of which only launches are repeated, never rounds: see `pass_over`.
 
     Parameters
     ----------
@@ -247,7 +260,7 @@ def global_work(
         past_first_level=walk.group_step > 0 and traits.vendor == "nvidia",
     )
     steps = (walk.item_step, walk.step, walk.group_step, walk.vectors - 1)
-    return Work(queue, source, walk.groups, buffer, *map(np.int64, steps))
+    return Work(queue, source, walk.groups, buffer, *map(np.int64, steps), rounds=walk.rounds)
 
 
 def local_work(queue: cl.CommandQueue, traits: DeviceTraits) -> tuple[Work, int]:

@@ -1,10 +1,9 @@
-"""Speed and error of every algorithm on a device, as a table, a CSV file and a plot. Pure."""
+"""Speed and error of every algorithm on a device, as a table, a CSV file and a plot."""
 
 from __future__ import annotations
 
 import csv
 import io
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,26 +11,22 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 from rich.table import Table
 from rich.text import Text
 
-from ..api.gemm import plan
 from ..device.traits import traits_of
 from ..errors import PyclgemmError
 from ..host.files import Purpose, write_whole
-from ..measure.filled_queue import QueueBlocker, timed_product
-from ..measure.timing import LONGEST_PAUSE, Turns, Work, rotated_sets
-from ..measure.verify import (
-    MeasuredError,
-    SampledProduct,
-    measure_error,
-    random_operands,
-    rounding_of,
-    sample_product,
-)
+from ..measure.bench import Bench, pace_for
+from ..measure.filled_queue import blocker_of
+from ..measure.operands import Operands, make_operands, plan_contender, random_operands
+from ..measure.verify import MeasuredError
 from ..problem.precision import resolve_precision
-from .report import new_figure, save_figure
+from ..problem.shape import GemmShape
+from .report import new_figure, save_figure, time_text
+
+#: Multiply-adds that a reference may cost; a larger product is compared in some rows and columns.
+_MOST_WORK = 1 << 29
 
 #: What the CSV file is to errors of writing.
 TABLE = Purpose("the table", "name another file with --csv")
@@ -39,19 +34,16 @@ TABLE = Purpose("the table", "name another file with --csv")
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One way to multiply.
-
-    Attributes
-    ----------
-    operand, result : str
-        NumPy names of the element types of A and B, and of the result.
-    precision : str
-        JAX's name of the arithmetic.
-    """
+    """One way to multiply: element types of operands and result, JAX's name of the arithmetic."""
 
     operand: str
     result: str
     precision: str
+
+    @property
+    def name(self) -> str:
+        """Types and arithmetic, for a reader."""
+        return f"{self.operand} to {self.result}, {self.precision}"
 
     def speed_text(self, tera: float) -> str:
         """A speed, given in 1e12 operations a second, with its unit.
@@ -89,28 +81,14 @@ ALGORITHMS = (
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of an algorithm on a device.
-
-    Attributes
-    ----------
-    algorithm : Algorithm
-        Which.
-    path, config : str
-        The kernel family and its parameters; empty if it cannot run.
-    seconds : float or None
-        Median time of one product; None if it was not timed.
-    error : MeasuredError or None
-        None if it did not run.
-    reason : str
-        Why it cannot run; empty if it can.
-    """
+    """What is known of an algorithm on a device."""
 
     algorithm: Algorithm
-    path: str = ""
+    path: str = ""  # kernel family and its parameters; empty if it cannot run
     config: str = ""
-    seconds: float | None = None
-    error: MeasuredError | None = None
-    reason: str = ""
+    seconds: float | None = None  # median time of one product; None if it was not timed
+    error: MeasuredError | None = None  # None if it did not run
+    reason: str = ""  # why it cannot run
 
     def speed(self, sizes: tuple[int, int, int]) -> float | None:
         """1e12 operations a second, 2 m n k to a product; None if it was not timed."""
@@ -129,23 +107,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The rows of a product on a device.
-
-    Attributes
-    ----------
-    device : str
-        Its name.
-    sizes : tuple of int
-        m, n, k.
-    data : str
-        One of `pyclgemm.measure.verify.DISTRIBUTIONS`.
-    rows : tuple of Row
-        In the order of `ALGORITHMS`.
-    """
+    """The rows of a product on a device, in the order of `ALGORITHMS`."""
 
     device: str
     sizes: tuple[int, int, int]
-    data: str
+    data: str  # one of `pyclgemm.measure.operands.DISTRIBUTIONS`
     rows: tuple[Row, ...]
 
     def relative(self, row: Row) -> float | None:
@@ -178,7 +144,7 @@ def report_table(report: Report) -> Table:
             algorithm.result,
             algorithm.precision,
             row.path,
-            "-" if row.seconds is None else _time(row.seconds),
+            "-" if row.seconds is None else time_text(row.seconds),
             "-" if speed is None else algorithm.speed_text(speed),
             "-" if relative is None else f"{relative:.2f}",
             f"{row.error.largest:.1e}",
@@ -192,8 +158,7 @@ def report_table(report: Report) -> Table:
 def reasons(report: Report) -> list[str]:
     """A line for each algorithm that did not run, with the reason."""
     return [
-        f"{row.algorithm.operand} to {row.algorithm.result}, {row.algorithm.precision}: "
-        + (row.reason or "not reached")
+        f"{row.algorithm.name}: {row.reason or 'not reached'}"
         for row in report.rows
         if row.error is None
     ]
@@ -208,13 +173,7 @@ COLUMNS = (
 
 
 def write_csv(report: Report, path: Path) -> None:
-    """Write one line for each algorithm; what is not known is empty.
-
-    Raises
-    ------
-    FileError
-        If the file cannot be written.
-    """
+    """Write one line for each algorithm, empty where nothing is known; may raise `FileError`."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
@@ -239,14 +198,7 @@ def _csv_rows(report: Report) -> Iterator[list[Any]]:
 def plot_report(report: Report, path: Path) -> None:
     """Draw speed against the largest error, a point for each algorithm that was timed.
 
-    Raises
-    ------
-    PyclgemmError
-        If Matplotlib is missing.
-    ArgumentError
-        If the suffix names no format.
-    FileError
-        If the file cannot be written.
+    Errors are those of `pyclgemm.analysis.report.plot_roofline`.
     """
     figure = new_figure()
     axes = figure.subplots()
@@ -275,29 +227,6 @@ def _least_error(rows: Sequence[Row]) -> float:
     return min(errors, default=1e-16) / 2
 
 
-def _time(seconds: float) -> str:
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.1f} us"
-    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
-
-
-# --------------------------------------------------------------------------------------
-# Measure the error and the time of every algorithm for a product, on the device at hand.
-# --------------------------------------------------------------------------------------
-
-#: Seconds of a burst, and pauses after it in bursts: processors throttle sooner than GPUs.
-_BURST_SECONDS = 0.01
-_PAUSE_BURSTS_CPU, _PAUSE_BURSTS_GPU = 4.0, 2.0
-
-
-@dataclass(frozen=True)
-class _Operands:
-    """Sets of A and B on the device, with the same numbers, and what their product must be."""
-
-    sets: tuple[tuple[Any, Any], ...]
-    expected: SampledProduct
-
-
 class PrecisionBench:
     """Measures algorithms on one product; what is known so far can be asked for at any time.
 
@@ -308,7 +237,7 @@ class PrecisionBench:
     sizes : tuple of int
         m, n, k.
     data : str
-        One of `pyclgemm.measure.verify.DISTRIBUTIONS`.
+        One of `pyclgemm.measure.operands.DISTRIBUTIONS`.
     algorithms : sequence of Algorithm
         In the order in which they are reported.
     seed : int
@@ -334,15 +263,14 @@ class PrecisionBench:
     ) -> None:
         self._queue = queue
         self._context = queue.context  # not every runtime keeps a queue's context alive
-        self._sizes = sizes
+        self._shape = GemmShape(*sizes)
         self._data = data
         self._seed = seed
         self._traits = traits_of(queue.device)
-        self._blocker = None if self._traits.type == "cpu" else QueueBlocker(queue)
+        self._blocker = blocker_of(queue)
         self._rows = {algorithm: Row(algorithm) for algorithm in algorithms}
-        self._works: dict[Algorithm, Work] = {}
-        self._operands: dict[str, _Operands] = {}
-        self._turns: Turns | None = None
+        self._operands: dict[tuple[str, str], Operands] = {}
+        self._bench = Bench(pace_for("analysis", self._traits.type))
 
     def check(self, report: Callable[[str], None] = lambda what: None) -> None:
         """Run each algorithm once and measure its error.
@@ -372,67 +300,40 @@ class PrecisionBench:
         report : callable, optional
             Called after each round.
         """
-        if not self._works:
-            return
-        bursts = _PAUSE_BURSTS_CPU if self._traits.type == "cpu" else _PAUSE_BURSTS_GPU
-        self._turns = Turns(
-            tuple(self._works.values()),
-            _BURST_SECONDS,
-            lambda seconds: min(bursts * seconds, LONGEST_PAUSE),
-        )
         for _ in range(rounds):
-            self._turns.take()
+            self._bench.run(1)
             report()
 
     def report(self) -> Report:
         """What is known so far."""
-        samples = self._turns.samples if self._turns else [[] for _ in self._works]
-        medians = {
-            algorithm: statistics.median(taken)
-            for algorithm, taken in zip(self._works, samples, strict=True)
-            if taken
-        }
-        rows = (
-            replace(row, seconds=medians.get(algorithm)) for algorithm, row in self._rows.items()
-        )
-        return Report(self._traits.name, self._sizes, self._data, tuple(rows))
+        timings = self._bench.timings()
+        rows = [
+            replace(row, seconds=timings[algorithm.name].median)
+            if algorithm.name in timings
+            else row
+            for algorithm, row in self._rows.items()
+        ]
+        return Report(self._traits.name, self._shape.sizes, self._data, tuple(rows))
 
     def _checked(self, algorithm: Algorithm) -> Row:
         precision = resolve_precision(algorithm.precision, algorithm.operand)
-        operands = self._operands_of(algorithm.operand)
-        m, n, k = self._sizes
-        kind = np.dtype(algorithm.result)
-        outs = [cl_array.empty(self._queue, (m, n), kind) for _ in operands.sets]
-        a, b = operands.sets[0]
-        ready = plan(self._queue, a, b, out=outs[0], precision=algorithm.precision)
-        # All bits set is a NaN in every floating type: what is not written shows.
-        cl.enqueue_fill_buffer(
-            self._queue, outs[0].base_data, np.uint8(255), 0, outs[0].base_data.size
-        )
-        ready(a, b, out=outs[0])
-        error = measure_error(
-            outs[0].get(self._queue),
-            operands.expected,
-            rounding_of(algorithm.operand, k, precision, algorithm.result),
-        )
+        operands = self._operands_of(algorithm)
+        ready = operands.plan(precision=algorithm.precision)
+        error = operands.error(ready, precision)
         if error.held:
-            sets = [(a, b, out) for (a, b), out in zip(operands.sets, outs, strict=True)]
-            self._works[algorithm] = timed_product(ready, sets, self._queue.finish, self._blocker)
+            self._bench.add(plan_contender(algorithm.name, operands, ready, self._blocker))
         return Row(algorithm, ready.choice.path, str(ready.choice.config), error=error)
 
-    def _operands_of(self, dtype: str) -> _Operands:
-        if dtype not in self._operands:
-            m, n, k = self._sizes
+    def _operands_of(self, algorithm: Algorithm) -> Operands:
+        """Operands with the same numbers for all algorithms of their type."""
+        types = (algorithm.operand, algorithm.result)
+        if types not in self._operands:
             rng = np.random.default_rng(self._seed)
-            a, b = random_operands(rng, m, n, k, dtype, self._data)
-            # The result may be twice as wide.
-            count = rotated_sets(a.nbytes + b.nbytes + m * n * a.itemsize, self._queue.device)
-            sets = tuple(
-                (cl_array.to_device(self._queue, a), cl_array.to_device(self._queue, b))
-                for _ in range(count)
+            host = random_operands(rng, *self._shape.sizes, algorithm.operand, self._data)
+            self._operands[types] = make_operands(
+                self._queue, self._shape, *types, host=host, most_work=_MOST_WORK
             )
-            self._operands[dtype] = _Operands(sets, sample_product(a, b, rng))
-        return self._operands[dtype]
+        return self._operands[types]
 
 
 def _line(error: BaseException) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 
 from ..codegen.launch import Launch, Schedule
 from ..codegen.stream_k import Share
@@ -15,9 +17,12 @@ from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
 from ..families.registry import family_of, make_schedule, oriented
 from ..families.traffic import Traffic
-from ..measure.operands import OperandPool
-from ..measure.timing import Work, sample
+from ..measure.bench import Bench, pace_for
+from ..measure.filled_queue import blocker_of
+from ..measure.operands import Operands, make_operands, plan_contender, uniform
+from ..problem.problem import Epilogue
 from ..problem.product import Product
+from ..problem.shape import GemmShape
 from ..selection.database import load_database
 from ..selection.overrides import choose
 from ..selection.select import Choice
@@ -26,77 +31,36 @@ from .ceilings import Ceilings, ceilings_of
 from .occupancy import KernelResources, Occupancy, estimate_occupancy, limits_of, resources_of
 from .utilisation import Utilisation, utilise
 
-#: Seconds of a burst, and pauses after it in bursts: processors throttle sooner than GPUs.
-_BURST_SECONDS = 0.01
-_PAUSE_BURSTS_CPU, _PAUSE_BURSTS_GPU = 4.0, 2.0
-
 #: Work-items that read local memory together where no architecture tells.
 _SUB_GROUP = 32
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is known of a product on a device before it runs.
-
-    Attributes
-    ----------
-    product : Product
-        The product.
-    traits : DeviceTraits
-        The device.
-    choice : Choice
-        Path and configuration.
-    kernels : tuple of str
-        Names, in the order of their launches.
-    resources : KernelResources
-        Of the kernel that multiplies, the last one.
-    work_items : int
-        Of a work-group of that kernel.
-    occupancy : Occupancy
-        Of that kernel.
-    utilisation : Utilisation
-        Of that kernel.
-    traffic : Traffic
-        Bytes moved.
-    loads : mapping of str to int
-        Bytes that one load instruction of that kernel reads, by what it reads.
-    """
+    """What is known of a product on a device before it runs."""
 
     product: Product
     traits: DeviceTraits
     choice: Choice
-    kernels: tuple[str, ...]
-    resources: KernelResources
-    work_items: int
+    kernels: tuple[str, ...]  # names, in the order of their launches
+    resources: KernelResources  # of the kernel that multiplies, the last one, like all below
+    work_items: int  # of a work-group
     occupancy: Occupancy
     utilisation: Utilisation
-    traffic: Traffic
-    loads: Mapping[str, int]
+    traffic: Traffic  # of all kernels
+    loads: Mapping[str, int]  # bytes that one load instruction reads, by what it reads
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A product that was measured, and what limits it.
-
-    Attributes
-    ----------
-    analysis : Analysis
-        Product, device, kernel, and how it fills the device.
-    ceilings : Ceilings
-        What the device can do.
-    seconds : float
-        Median time of one product, packing and launches included; on devices other than
-        CPUs without the host's time, as in a stream of products.
-    bounds : tuple of Bound
-        The time that each ceiling alone would take, the largest first.
-    verdict : Verdict
-        What limits the product, why, and what to try.
-    """
+    """A product that was measured, and what limits it."""
 
     analysis: Analysis
     ceilings: Ceilings
+    # Median time of one product, packing and launches included; on devices other than CPUs
+    # without the host's time, as in a stream of products.
     seconds: float
-    bounds: tuple[Bound, ...]
+    bounds: tuple[Bound, ...]  # the time that each ceiling alone would take, the largest first
     verdict: Verdict
 
     @property
@@ -112,19 +76,7 @@ class Profile:
 def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysis:
     """Build the kernels of a product and find out what they take; runs nothing.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        On the device.
-    product : Product
-        The product; no size is zero.
-    choice : Choice
-        Path and configuration.
-
-    Raises
-    ------
-    KernelBuildError
-        If the compiler refuses a kernel.
+    No size of the product is zero. `KernelBuildError` says that the compiler refuses a kernel.
     """
     device = queue.device
     traits = traits_of(device)
@@ -170,17 +122,7 @@ def _share_of(launch: Launch) -> Share | None:
 
 
 def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:
-    """Relate the measured time of a product to the device's ceilings; pure.
-
-    Parameters
-    ----------
-    analysis : Analysis
-        Of the product.
-    ceilings : Ceilings
-        Of the device.
-    seconds : float
-        What one product took.
-    """
+    """Relate the measured time of a product to the device's ceilings; pure."""
     problem = analysis.product.problem
     peak = ceilings.peak(analysis.choice.path, problem.precision)
     bounds = bounds_of(
@@ -232,36 +174,56 @@ def profile(
     Examples
     --------
     >>> from pyclgemm.analysis.ceilings import Ceilings
-    >>> from pyclgemm.problem.shape import GemmShape
     >>> ceilings = Ceilings({"float32": 1e3}, 1e2, None, None, 1e-5, "2026-01-01")
     >>> result = profile(queue, GemmShape(64, 64, 64).product(), ceilings=ceilings, rounds=1)
     >>> result.bounds[0].name == result.verdict.limit or result.verdict.limit == "latency"
     True
     """
     traits = traits_of(queue.device)
-    problem = product.problem
-    choice = choose(problem, traits, load_database(), path, parameters)
+    choice = choose(product.problem, traits, load_database(), path, parameters)
     report("kernels")
     analysis = analyse(queue, product, choice)
     if ceilings is None:
         ceilings = ceilings_of(queue, report=report)
     report("operands and a check of the result")
-    sizes = (problem.m, problem.n, problem.k)
-    operands = OperandPool(queue, problem.dtype, [sizes], problem.result_dtype)
-    if fault := operands.fault(product, choice.config):
+    operands = _operands(queue, product)
+    precision = product.problem.precision
+    checked = operands.plan(config=choice.config, precision=precision.name)
+    if fault := operands.fault(checked, precision):
         raise PyclgemmError(f"the result of {choice.path}, {choice.config}, is wrong: {fault}")
     report("the product")
-    work = operands.work(product, choice.config)
-    work(1)
-    samples = sample_in_turn(traits, {"product": work}, rounds)
-    return assess(analysis, ceilings, statistics.median(samples["product"]))
+    seconds = _time(queue, operands, product, choice, rounds)
+    return assess(analysis, ceilings, seconds)
 
 
-def sample_in_turn(
-    traits: DeviceTraits, contenders: Mapping[str, Work], rounds: int
-) -> dict[str, list[float]]:
-    """As `pyclgemm.measure.timing.sample`, at a pace that suits the device."""
-    pause = _PAUSE_BURSTS_CPU if traits.type == "cpu" else _PAUSE_BURSTS_GPU
-    return sample(
-        contenders, rounds, burst_seconds=_BURST_SECONDS, pause_bursts=pause, least_pause=0.0
-    )
+def _operands(queue: cl.CommandQueue, product: Product) -> Operands:
+    problem = product.problem
+    trans = (product.a.transposition, product.b.transposition)
+    layout: Any = "".join("N" if one == "N" else "T" for one in trans)
+    shape = GemmShape(problem.m, problem.n, problem.k, layout)
+    return make_operands(queue, shape, problem.dtype, problem.result_dtype, trans=trans)
+
+
+def _time(
+    queue: cl.CommandQueue, operands: Operands, product: Product, choice: Choice, rounds: int
+) -> float:
+    """Median seconds of the product with its addend, bias and activation."""
+    out, problem = operands.sets[0][2], product.problem
+    rng = np.random.default_rng(0)
+
+    def on_device(shape: tuple[int, ...]) -> Any:
+        return cl_array.to_device(queue, uniform(rng, shape, out.dtype.name))
+
+    c = on_device(out.shape) if product.c else None
+    beta = 2 if out.dtype.kind == "i" else 0.5
+    bias = on_device(out.shape[-1:]) if problem.bias else None
+    ready = operands.plan(
+        c=c, beta=None if c is None else beta, epilogue=Epilogue(bias, problem.activation),
+        config=choice.config, precision=problem.precision.name,
+    )  # fmt: skip
+    contender = plan_contender("product", operands, ready, blocker_of(queue), c)
+    contender.enqueue(1)
+    contender.finish()
+    bench = Bench(pace_for("analysis", traits_of(queue.device).type))
+    bench.add(contender)
+    return bench.run(rounds)["product"].median

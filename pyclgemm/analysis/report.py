@@ -19,13 +19,7 @@ _UNKNOWN = "unknown"
 
 
 def profile_table(profile: Profile) -> Table:
-    """Tabulate a profile: what was found, and its value.
-
-    Parameters
-    ----------
-    profile : Profile
-        Of `pyclgemm.analysis.profile.profile`.
-    """
+    """Tabulate a profile: what was found, and its value."""
     analysis = profile.analysis
     problem = analysis.product.problem
     table = Table(
@@ -42,7 +36,7 @@ def profile_table(profile: Profile) -> Table:
         table.add_section()
     for bound in profile.bounds:
         table.add_row(
-            f"least, by {bound.name}", f"{_time(bound.seconds)} ({bound.share:.0%} of the time)"
+            f"least, by {bound.name}", f"{time_text(bound.seconds)} ({bound.share:.0%} of the time)"
         )
     table.add_section()
     verdict = profile.verdict
@@ -57,18 +51,18 @@ _Rows = Iterable[tuple[str, str]]
 def _speed(profile: Profile) -> _Rows:
     ceilings, analysis = profile.ceilings, profile.analysis
     peak = ceilings.peak(analysis.choice.path, analysis.product.problem.precision)
-    yield "time", _time(profile.seconds)
-    achieved = f"{_number(profile.gflops)} GFLOPS"
+    yield "time", time_text(profile.seconds)
+    achieved = f"{number_text(profile.gflops)} GFLOPS"
     if peak:
         achieved += f", {profile.gflops / peak.gflops:.0%} of the arithmetic ceiling"
     yield "achieved", achieved
     yield (
         "ceilings, measured",
-        (f"{_number(peak.gflops)} GFLOPS of {peak.name}, " if peak else "")
-        + f"{_number(ceilings.global_memory)} GB/s from global memory, "
+        (f"{number_text(peak.gflops)} GFLOPS of {peak.name}, " if peak else "")
+        + f"{number_text(ceilings.global_memory)} GB/s from global memory, "
         + _rate(ceilings.cache, "from the second-level cache")
         + _rate(ceilings.local_memory, "from local memory")
-        + f"{_time(ceilings.launch_seconds)} a launch ({ceilings.date})",
+        + f"{time_text(ceilings.launch_seconds)} a launch ({ceilings.date})",
     )
 
 
@@ -125,10 +119,14 @@ def _filling(analysis: Analysis) -> _Rows:
 
 def _bytes(profile: Profile) -> _Rows:
     traffic = profile.analysis.traffic
+
+    def intensity(moved: int | None) -> str:
+        return number_text(profile.intensity(moved))
+
     yield (
         "intensity, least",
-        f"{_number(profile.intensity(traffic.least))} FLOP a byte: {_size(traffic.least)}, "
-        f"{_number(traffic.least / profile.seconds / 1e9)} GB/s achieved",
+        f"{intensity(traffic.least)} FLOP a byte: {_size(traffic.least)}, "
+        f"{number_text(traffic.least / profile.seconds / 1e9)} GB/s achieved",
     )
     if traffic.packing:
         yield "packing moves", _size(traffic.packing)
@@ -137,28 +135,28 @@ def _bytes(profile: Profile) -> _Rows:
     if traffic.global_memory > traffic.least:
         yield (
             "intensity with these",
-            f"{_number(profile.intensity(traffic.global_memory))} FLOP a byte: "
-            f"{_size(traffic.global_memory)}",
+            f"{intensity(traffic.global_memory)} FLOP a byte: {_size(traffic.global_memory)}",
         )
     if traffic.cache:
         yield (
             "intensity of tiles",
-            f"{_number(profile.intensity(traffic.cache))} FLOP a byte, global memory and caches: "
+            f"{intensity(traffic.cache)} FLOP a byte, global memory and caches: "
             f"{_size(traffic.cache)}",
         )
     if traffic.local:
         yield (
             "in local memory",
-            f"{_number(profile.intensity(traffic.local))} FLOP a byte "
-            f"({_number(profile.intensity(traffic.local_by_items))} if work-items shared nothing)",
+            f"{intensity(traffic.local)} FLOP a byte "
+            f"({intensity(traffic.local_by_items)} if work-items shared nothing)",
         )
 
 
 def _rate(value: float | None, what: str) -> str:
-    return "" if value is None else f"{_number(value)} GB/s {what}, "
+    return "" if value is None else f"{number_text(value)} GB/s {what}, "
 
 
-def _number(value: float | None) -> str:
+def number_text(value: float | None) -> str:
+    """A number in three digits and more, or that it is unknown."""
     if value is None:
         return _UNKNOWN
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
@@ -168,15 +166,12 @@ def _size(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size < 1e9 else f"{size / 1e9:.2f} GB"
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
+    """A time with its unit."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} us"
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
-
-# --------------------------------------------------------------------------------------
-# A Matplotlib figure in a file, where Matplotlib is installed.
-# --------------------------------------------------------------------------------------
 
 #: What a plot is to errors of writing.
 PLOT = Purpose("the plot", "name another file with --plot")
@@ -217,10 +212,6 @@ def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
         raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
     write_whole(path, image.getvalue(), PLOT)
 
-
-# --------------------------------------------------------------------------------------
-# The roofline plot of a profile. Matplotlib is imported only here, when one is asked for.
-# --------------------------------------------------------------------------------------
 
 #: Lightest and heaviest intensity that is drawn, at least, in FLOP a byte.
 _LEAST, _MOST = 0.25, 1024.0

@@ -22,8 +22,8 @@ from ..analysis.precision import (
 from ..analysis.report import PLOT
 from ..errors import ArgumentError
 from ..host.files import check_writable
+from ..measure.operands import DISTRIBUTIONS
 from ..measure.suites import Shape, parse_suite
-from ..measure.verify import DISTRIBUTIONS
 from ..problem.precision import DTYPES
 from ..problem.product import Product
 from ..problem.shape import shape_text
@@ -139,7 +139,7 @@ def ab(
 
     import pyopencl as cl
 
-    from ..analysis.ab import Bench
+    from ..analysis.ab import Comparison
     from ..analysis.ab_record import record_table
     from ..device.discovery import choose_device
 
@@ -150,11 +150,11 @@ def ab(
     with console.status("preparing operands and the device's ceilings"):
         cl_context = cl.Context([choose_device(device).device])
         queue = cl.CommandQueue(cl_context)
-        bench = Bench(queue, shapes, dtype, precision, figures=not no_figures)
+        comparison = Comparison(queue, shapes, dtype, precision, figures=not no_figures)
     for change in changes:
         with _progress(console) as progress:
             task = progress.add_task(change, total=len(shapes), shape="")
-            record = bench.compare(
+            record = comparison.run(
                 base, change, technique=technique, rounds=rounds, command=command,
                 report=lambda shape, task=task, progress=progress: progress.update(  # type: ignore[misc]
                     task, advance=1, shape=shape_text(shape)
@@ -235,7 +235,7 @@ Examples:
 @device_option
 @click.option(
     "--data",
-    type=click.Choice(tuple(DISTRIBUTIONS)),
+    type=click.Choice(DISTRIBUTIONS),
     default="normal",
     show_default=True,
     help="The random numbers that are multiplied.",

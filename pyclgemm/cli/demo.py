@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ..api.dense import DenseLayer
-from ..api.gemm import plan
 from ..device.discovery import FoundDevice
+from ..device.traits import traits_of
 from ..errors import PyclgemmError
-from ..measure.timing import compare, rotated_sets
-
-# --------------------------------------------------------------------------------------
-# The demo's table of speeds: float32 products by pyclgemm and by NumPy, in one run.
-# --------------------------------------------------------------------------------------
+from ..measure.bench import OPENBLAS_UNREST, Bench, Calls, pace_for
+from ..measure.operands import make_operands, plan_contender
+from ..problem.precision import resolve_precision
+from ..problem.shape import GemmShape
 
 SIZES = (256, 512, 1024, 2048)
-ROUNDS = 7
 
 #: Seconds that a product may take on a device that only imitates one.
 _LONGEST_PRODUCT = 2.0
@@ -34,22 +33,12 @@ _LONGEST_PRODUCT = 2.0
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """One size of the table.
+    """One size of the table of speeds."""
 
-    Attributes
-    ----------
-    size : int
-        m = n = k.
-    seconds, numpy_seconds : float
-        Median time of one product.
-    error : float
-        Largest error of an element, as a part of what rounding may cause; up to 1 is right.
-    """
-
-    size: int
-    seconds: float
+    size: int  # m = n = k
+    seconds: float  # median time of one product
     numpy_seconds: float
-    error: float
+    error: float  # largest error of an element, as a part of its bound: up to 1 is right
 
     @property
     def correct(self) -> bool:
@@ -61,55 +50,27 @@ class SpeedRow:
         return float(2 * self.size**3 / seconds / 1e9)
 
 
-def measure_speed(queue: cl.CommandQueue, size: int, rounds: int = ROUNDS) -> SpeedRow:
+def measure_speed(queue: cl.CommandQueue, size: int, rounds: int | None = None) -> SpeedRow:
     """Multiply square float32 matrices, check one result, and time both in turn.
 
     The operands lie on the device, and the clock covers launches and the wait for the
     last of a burst; NumPy has the same numbers in its own memory.
     """
-    rng = np.random.default_rng(size)
-    sets = rotated_sets(3 * 4 * size * size, queue.device)
-    host = [
-        tuple(rng.standard_normal((size, size), dtype=np.float32) for _ in range(2))
-        for _ in range(sets)
-    ]
-    device = [tuple(cl_array.to_device(queue, matrix) for matrix in pair) for pair in host]
-    out = cl_array.empty(queue, (size, size), np.float32)
-    host_out = np.empty((size, size), np.float32)
-    product = plan(queue, *device[0], out=out)
-
-    def ours(count: int) -> None:
-        for index in range(count):
-            a, b = device[index % sets]
-            product(a, b, out=out)
-        queue.finish()
-
-    def numpy(count: int) -> None:
-        for index in range(count):
-            a, b = host[index % sets]
-            np.matmul(a, b, out=host_out)
-
-    ours(1)
-    numpy(1)
-    error = relative_error(out.get(), *host[0])
-    seconds = compare({"pyclgemm": ours, "NumPy": numpy}, rounds)
-    return SpeedRow(size, seconds["pyclgemm"], seconds["NumPy"], error)
-
-
-def relative_error(
-    result: np.ndarray[Any, Any], a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]
-) -> float:
-    """Largest error of an element of ``a @ b`` over its bound, (k + 10) eps |a| |b|.
-
-    Examples
-    --------
-    >>> one = np.ones((2, 2), np.float32)
-    >>> relative_error(one + one, one, one)
-    0.0
-    """
-    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    bound = (a.shape[1] + 10) * np.finfo(result.dtype).eps * (np.abs(wide_a) @ np.abs(wide_b))
-    return float((np.abs(result - wide_a @ wide_b) / bound).max())
+    operands = make_operands(queue, GemmShape(size, size, size), "float32")
+    product = operands.plan()
+    error = operands.error(product, resolve_precision(None, "float32"))
+    out = np.empty((size, size), np.float32)
+    calls = []
+    for _ in operands.sets:
+        a, b = (matrix.copy() for matrix in operands.host)
+        calls.append(functools.partial(np.matmul, a, b, out=out))
+    numpy = Calls("NumPy", calls, unrest=OPENBLAS_UNREST)
+    numpy.enqueue(1)
+    bench = Bench(pace_for("demo", traits_of(queue.device).type))
+    bench.add(plan_contender("pyclgemm", operands, product))
+    bench.add(numpy)
+    timings = bench.run(rounds)
+    return SpeedRow(size, timings["pyclgemm"].median, timings["NumPy"].median, error.ratio)
 
 
 def out_of_reach(previous: SpeedRow, size: int) -> bool:
@@ -120,21 +81,18 @@ def out_of_reach(previous: SpeedRow, size: int) -> bool:
 def speed_table(rows: Sequence[SpeedRow]) -> Table:
     """Tabulate speeds in GFLOPS."""
     table = Table()
-    columns: dict[str, Callable[[SpeedRow], str]] = {
-        "m = n = k": lambda row: str(row.size),
-        "pyclgemm": lambda row: f"{row.gflops(row.seconds):.0f}",
-        "NumPy": lambda row: f"{row.gflops(row.numpy_seconds):.0f}",
-        "ratio": lambda row: f"{row.numpy_seconds / row.seconds:.2f}",
-        "error / bound": lambda row: f"{row.error:.3f}" + ("" if row.correct else " WRONG"),
-    }
-    for heading in columns:
+    for heading in ("m = n = k", "pyclgemm", "NumPy", "ratio", "error / bound"):
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*(cell(row) for cell in columns.values()))
+        table.add_row(
+            str(row.size),
+            f"{row.gflops(row.seconds):.0f}",
+            f"{row.gflops(row.numpy_seconds):.0f}",
+            f"{row.numpy_seconds / row.seconds:.2f}",
+            f"{row.error:.3f}" + ("" if row.correct else " WRONG"),
+        )
     return table
 
-
-# --------------------------------------------------------------------------------------
 
 HIDDEN_LAYERS = (512, 256)
 EPOCHS = 30
@@ -147,15 +105,7 @@ _SHADES = " ░▒▓█"
 
 @dataclass(frozen=True)
 class Digits:
-    """Scikit-learn's bundled handwritten digits, split for training and test.
-
-    Attributes
-    ----------
-    train, test : numpy.ndarray
-        Images as rows, (count, 64), float32 from 0 to 1.
-    train_labels, test_labels : numpy.ndarray
-        Digits, (count,).
-    """
+    """Scikit-learn's handwritten digits: images as rows (count, 64), float32 from 0 to 1."""
 
     train: np.ndarray[Any, Any]
     test: np.ndarray[Any, Any]
@@ -165,22 +115,12 @@ class Digits:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How closely two classifiers agree on the same images.
-
-    Attributes
-    ----------
-    count, same_labels : int
-        Images, and those that both give the same label.
-    difference : float
-        Largest absolute difference of a probability.
-    accuracy, reference_accuracy : float
-        Share of right labels of the first and of the second, from 0 to 1.
-    """
+    """How closely two classifiers agree on the same images."""
 
     count: int
-    same_labels: int
-    difference: float
-    accuracy: float
+    same_labels: int  # images that both give the same label
+    difference: float  # largest absolute difference of a probability
+    accuracy: float  # right labels of the first, as a part of all
     reference_accuracy: float
 
     @property
@@ -192,22 +132,8 @@ class Agreement:
 def run_demo(console: Console, chosen: FoundDevice) -> bool:
     """Run a digit classifier and a speed table on a device, and print what comes out.
 
-    Parameters
-    ----------
-    console : rich.console.Console
-        Where to print.
-    chosen : FoundDevice
-        A device that works.
-
-    Returns
-    -------
-    bool
-        Whether pyclgemm agreed with scikit-learn and with NumPy.
-
-    Raises
-    ------
-    PyclgemmError
-        If scikit-learn is not installed.
+    The result says whether pyclgemm agreed with scikit-learn and with NumPy. A `PyclgemmError`
+    says that scikit-learn is not installed.
     """
     digits = load_digits()
     context = cl.Context([chosen.device])  # Intel's queues do not keep their context alive
@@ -245,13 +171,7 @@ def run_demo(console: Console, chosen: FoundDevice) -> bool:
 
 
 def load_digits() -> Digits:
-    """Load the images and split them.
-
-    Raises
-    ------
-    PyclgemmError
-        If scikit-learn is not installed.
-    """
+    """Load the images and split them."""
     try:
         from sklearn import datasets, model_selection
     except ImportError as error:
@@ -280,25 +200,15 @@ def train(digits: Digits, progress: Progress, epochs: int = EPOCHS) -> Any:
 
 def dense_layers(queue: cl.CommandQueue, network: Any) -> list[DenseLayer]:
     """Move the weights of a trained ``MLPClassifier`` to a device; ReLU between the layers."""
-    last = len(network.coefs_) - 1
-    return [
-        DenseLayer(queue, weight, bias, None if index == last else "relu")
-        for index, (weight, bias) in enumerate(
-            zip(network.coefs_, network.intercepts_, strict=True)
-        )
-    ]
+    *hidden, last = zip(network.coefs_, network.intercepts_, strict=True)
+    layers = [DenseLayer(queue, weight, bias, "relu") for weight, bias in hidden]
+    return [*layers, DenseLayer(queue, *last)]
 
 
 def probabilities(
     queue: cl.CommandQueue, layers: list[DenseLayer], images: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
-    """Run images (count, 64) through the layers, on the device, and a softmax in NumPy.
-
-    Returns
-    -------
-    numpy.ndarray
-        Probability of each digit for each image, (count, 10).
-    """
+    """Run images through the layers, and a softmax in NumPy; probabilities are (count, 10)."""
     values = cl_array.to_device(queue, images)
     for layer in layers:
         values = layer(values)
@@ -306,13 +216,7 @@ def probabilities(
 
 
 def softmax(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Turn the scores of each row into probabilities.
-
-    Examples
-    --------
-    >>> softmax(np.array([[5.0, 5.0]]))
-    array([[0.5, 0.5]])
-    """
+    """Turn the scores of each row into probabilities."""
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 

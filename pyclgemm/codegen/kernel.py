@@ -8,43 +8,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..device.traits import DeviceTraits
-from ..problem.problem import GemmProblem, MatrixLayout, activation_expression
+from ..problem.problem import GemmProblem, MatrixLayout, activation_expression, result_expression
 from .config import Config
 from .element import ElementType, epilogue_type, operand_type
+from .expression import times
 from .source import Argument, KernelSource, extent_type, matrix_arguments, moved_matrices, render
 
 
 @dataclass(frozen=True)
 class GemmParts:
-    """A kernel before its family is asked.
+    """What a kernel has in any family."""
 
-    Attributes
-    ----------
-    problem : GemmProblem
-        The product, its operands as the kernel reads them.
-    whole : tuple of MatrixLayout
-        A and B as the caller has them.
-    config : Config
-        A valid configuration.
-    traits : DeviceTraits
-        The device.
-    element, wide : ElementType
-        Elements of A and B; of C, of the bias and of the result.
-    arguments : tuple of Argument
-        Those that every gemm kernel starts with, and what the family adds.
-    """
-
-    problem: GemmProblem
-    whole: tuple[MatrixLayout, MatrixLayout]
+    problem: GemmProblem  # its operands as the kernel reads them
+    whole: tuple[MatrixLayout, MatrixLayout]  # A and B as the caller has them
     config: Config
     traits: DeviceTraits
-    element: ElementType
-    wide: ElementType
-    arguments: tuple[Argument, ...]
+    element: ElementType  # elements of A and B
+    wide: ElementType  # elements of C, of the bias and of the result
+    arguments: tuple[Argument, ...]  # of every gemm kernel, then those that the family adds
 
     @property
     def position_type(self) -> str:
-        """C type of m, n, k and positions within them."""
+        """C type of m, n, k and of row and column numbers."""
         return extent_type(self.problem.m, self.problem.n, self.problem.k)
 
     @property
@@ -65,7 +50,7 @@ class GemmParts:
         return replace(self, arguments=arguments)
 
     def reading_whole(self) -> GemmParts:
-        """The same where the elements are read beside the parts into which they were split."""
+        """The same where the elements are read beside their split terms."""
         matrices = zip(("whole_a", "whole_b"), self.whole, strict=True)
         return self.adding(
             *(
@@ -76,6 +61,19 @@ class GemmParts:
                 )
             )
         )
+
+    def result_of(self, total: str, addend: str, bias: str) -> str:
+        """OpenCL C expression for a result whose sum of products is `total`."""
+        if self.wide.real != self.element.real:
+            total = f"({self.wide.real}){total}"
+        return result_expression(self.problem, total, addend, bias)
+
+    def result_at(self, total: str, row: str, column: str, addend: str = "") -> str:
+        """The same for an entry whose bias is read, and whose C is where `addend` is empty."""
+        along = row if self.problem.bias == "row" else column
+        bias = self.wide.entry("bias", times(along, "bias_stride"))
+        read = self.wide.entry("c", f"C_AT({row}, {column})")
+        return self.result_of(total, addend or read, bias)
 
     def source(
         self,
@@ -91,15 +89,15 @@ class GemmParts:
         Parameters
         ----------
         name : str
-            Of the kernel.
+            The kernel's name.
         template : str
             A file of ``kernels_cl/``.
         work_items : int
-            Of a group.
+            Work-items of a work-group.
         options, target : str
             As for `KernelSource`.
         **context
-            What the template sees beside what all do.
+            What only this template sees.
         """
         problem = self.problem
         arithmetic = problem.precision.arithmetic
@@ -111,6 +109,8 @@ class GemmParts:
             wide=self.wide,
             extent_type=self.position_type,
             multiply_add_of=_multiply_add(fma_is_fast(arithmetic, self.traits)),
+            result_parameters=_result_parameters(problem),
+            result_of=self.result_of,
             activation_of=functools.partial(activation_expression, problem.activation or ""),
             arguments=self.arguments,
             moved=moved_matrices(self.arguments),
@@ -127,19 +127,7 @@ def gemm_parts(
     traits: DeviceTraits,
     whole: tuple[MatrixLayout, MatrixLayout] | None = None,
 ) -> GemmParts:
-    """Collect what a kernel needs in any family.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product, its operands as the kernel reads them.
-    config : Config
-        A valid configuration.
-    traits : DeviceTraits
-        The device.
-    whole : tuple of MatrixLayout, optional
-        A and B as the caller has them, where they are packed first.
-    """
+    """Collect what a kernel needs in any family."""
     arithmetic = problem.precision.arithmetic
     element = operand_type(problem.dtype, arithmetic)
     wide = epilogue_type(problem.result_dtype, arithmetic)
@@ -195,6 +183,14 @@ def _arguments(
             Argument("bias_stride", "long"),
         ]
     return tuple(arguments)
+
+
+def _result_parameters(problem: GemmProblem) -> str:
+    """What `result_of` takes."""
+    names = ["alpha", "sum"]
+    names += ["beta", "addend"] if problem.c else []
+    names += ["bias"] if problem.bias else []
+    return ", ".join(f"const wide {name}" for name in names)
 
 
 def _multiply_add(fast: bool) -> Any:

@@ -35,26 +35,14 @@ class OperandPlaces:
     The lanes cover `positions` rows of A (columns of B) and `depths` depths of k; with larger
     fragments they do so again, group by group. Register ``r`` of position group ``p`` and depth
     group ``d`` is the lane's register ``r + run_registers * (p + position_groups * d)``.
-
-    Attributes
-    ----------
-    position : str
-        The lane's row or column within a group, an expression of C in ``lane``.
-    piece : str
-        Which run of depths it holds within a group, likewise.
-    positions : int
-        Rows or columns of a group.
-    runs : int
-        Runs of a group.
-    run : int
-        Neighbouring depths of a run. Which of the instruction's depths they are does not
-        matter where A and B agree: a sum has no order.
     """
 
-    position: str
-    piece: str
-    positions: int
-    runs: int
+    position: str  # the lane's row or column in a group, an expression of C in ``lane``
+    piece: str  # which run of depths of a group it holds, likewise
+    positions: int  # rows or columns of a group
+    runs: int  # runs of a group
+    #: Neighbouring depths of a run. Which of the instruction's depths they are does not matter
+    #: where A and B agree: a sum has no order.
     run: int
 
     @property
@@ -69,55 +57,19 @@ class ResultPlaces:
 
     Element ``width * g + i`` is that at row ``row + g * row_step``, column
     ``column + g * column_step + i``.
-
-    Attributes
-    ----------
-    row, column : str
-        The lane's first element, expressions of C in ``lane``.
-    width : int
-        Neighbouring columns in consecutive elements.
-    groups : int
-        How many such runs the lane holds.
-    row_step, column_step : int
-        From one run to the next.
     """
 
-    row: str
+    row: str  # the lane's first element, expressions of C in ``lane``
     column: str
-    width: int
-    groups: int
-    row_step: int = 0
+    width: int  # neighbouring columns in consecutive elements
+    groups: int  # how many such runs the lane holds
+    row_step: int = 0  # from one run to the next
     column_step: int = 0
 
 
 @dataclass(frozen=True)
 class MatrixUnit:
     """An instruction that multiplies fragments.
-
-    Attributes
-    ----------
-    spelling : "ptx" or "builtin"
-        Whether `instruction` is written as inline PTX, or is a function of the compiler.
-    instruction : str
-        Its name in PTX; or the call of the builtin, with ``{a}``, ``{b}`` and ``{c}`` in the
-        places of its operands.
-    operand : "float16", "bfloat16", "tf32", "float64" or "int8"
-        What it multiplies.
-    m, n, k : int
-        Sizes of the fragments.
-    lanes : int
-        Work-items of a sub-group.
-    places : OperandPlaces
-        Which lane holds what of A and B.
-    result : ResultPlaces
-        Which lane holds what of the result.
-    vector : str
-        Of a builtin: the C type of a lane's share of A, and of B.
-    sums : "int32", "float16", "float32" or "float64"
-        What it sums in.
-    exchanged : bool
-        Of a builtin whose fragments of A and B are alike: it is given B's in the place of A's,
-        so that it forms the transposed product. `result` then says where that lies.
 
     Examples
     --------
@@ -129,17 +81,22 @@ class MatrixUnit:
     (1, 1, 2)
     """
 
+    #: Whether `instruction` is written as inline PTX, or is a function of the compiler
     spelling: Literal["ptx", "builtin"]
+    #: Its name in PTX; or the call of the builtin, with ``{a}``, ``{b}`` and ``{c}`` in the places
+    #: of its operands
     instruction: str
-    operand: Multiplied
-    m: int
+    operand: Multiplied  # what it multiplies
+    m: int  # sizes of the fragments
     n: int
     k: int
-    lanes: int
-    places: OperandPlaces
-    result: ResultPlaces
-    vector: str = ""
-    sums: Summed = "float32"
+    lanes: int  # work-items of a sub-group
+    places: OperandPlaces  # which lane holds what of A and B
+    result: ResultPlaces  # which lane holds what of the result
+    vector: str = ""  # of a builtin: the C type of a lane's elements of A, and of B
+    sums: Summed = "float32"  # what it sums in
+    #: Of a builtin whose fragments of A and B are alike: it is given B's in the place of A's, so
+    #: that it forms the transposed product. `result` then says where that lies.
     exchanged: bool = False
 
     @property
@@ -220,6 +177,53 @@ class MatrixUnit:
     def result_registers(self) -> int:
         """Registers of them."""
         return self.result_elements // 2 if self.packed_sums else self.result_elements
+
+    @property
+    def constraints(self) -> tuple[str, str]:
+        """Of inline PTX: the kinds of registers of the result, and of A and B."""
+        if self.packed_sums:
+            return "r", "r"
+        return {"float64": ("d", "d"), "int8": ("r", "r")}.get(self.operand, ("f", "r"))
+
+    @property
+    def ptx_operands(self) -> str:
+        """The operands of the instruction, by number: result, A, B, and what is added to."""
+        numbers = iter(range(self.result_registers + self.a_registers + self.b_registers))
+        counts = self.result_registers, self.a_registers, self.b_registers
+        c, a, b = (
+            "{" + ", ".join(f"%{next(numbers)}" for _ in range(count)) + "}" for count in counts
+        )
+        return f"{c}, {a}, {b}, {c}"
+
+    @property
+    def ptx_results(self) -> str:
+        """The constraints of the result."""
+        kind = self.constraints[0]
+        return ", ".join(f'"+{kind}"(c[{i}])' for i in range(self.result_registers))
+
+    @property
+    def ptx_factors(self) -> str:
+        """The constraints of A and B."""
+        kind = self.constraints[1]
+        counts = {"a": self.a_registers, "b": self.b_registers}
+        return ", ".join(
+            f'"{kind}"({name}[{i}])' for name, count in counts.items() for i in range(count)
+        )
+
+    @property
+    def builtin_call(self) -> str:
+        """The call of the builtin with the registers of `a`, `b` and `*c`."""
+        a, b = ("b", "a") if self.exchanged else ("a", "b")
+        return self.instruction.format(a=self._argument(a), b=self._argument(b), c="*c")
+
+    def _argument(self, name: str) -> str:
+        """A lane's elements of a fragment in the type that the builtin takes."""
+        registers = [f"{name}[{i}]" for i in range(self.a_registers)]
+        if self.register == "double":
+            return registers[0]
+        count = len(registers)
+        value = registers[0] if count == 1 else f"(uint{count})({', '.join(registers)})"
+        return f"as_{self.vector}({value})"
 
 
 def fills_fragments(problem: GemmProblem, unit: MatrixUnit) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +14,7 @@ from ..problem.problem import GemmProblem, MatrixLayout
 from ..problem.product import Product
 from .config import COPY_BYTES
 from .element import ElementType, stored_bytes
+from .expression import plus, times
 from .launch import Launch, stride_values
 from .source import (
     Argument,
@@ -35,25 +37,12 @@ DEEP_B = MatrixLayout("column", 16)
 
 @dataclass(frozen=True)
 class PackedForm:
-    """How an operand lies once it is packed for a GPU.
+    """How an operand lies once it is packed for a GPU."""
 
-    Attributes
-    ----------
-    along_k : bool
-        Whether k is contiguous; else the positions are: rows of A, columns of B.
-    padding : int
-        Elements from the end of a contiguous row to the start of the next; not written.
-    split : PartType or None
-        The parts into which elements are split, if they are; each part is a whole matrix, one
-        behind the other.
-    parts : int
-        How many.
-    """
-
-    along_k: bool = False
-    padding: int = 0
-    split: PartType | None = None
-    parts: int = 1
+    along_k: bool = False  # whether k is contiguous; else rows of A, or columns of B, are
+    padding: int = 0  # elements from the end of a contiguous row to the next; not written
+    split: PartType | None = None  # the type of split terms, each a whole matrix after the other
+    parts: int = 1  # how many split terms
 
     def layout(self, name: Literal["a", "b"]) -> MatrixLayout:
         """The layout of operand `name` in this form.
@@ -93,7 +82,7 @@ def generate_pack(
     traits : DeviceTraits
         The device.
     form : PackedForm
-        How it lies then.
+        How it lies once it is packed.
     batched : bool
         Whether one launch packs the matrices of a batch.
 
@@ -106,7 +95,7 @@ def generate_pack(
     """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
-    offset, contiguous = _place_in_source(layout, name)
+    offset, contiguous = _source_offset(layout, name)
     read = f"source[{offset}]"
     if layout.conjugate:
         read = f"({stored})({read}.x, -{read}.y)"
@@ -133,6 +122,7 @@ def generate_pack(
             batch_argument("source", layout), Argument("destination_batch_stride", "long"),
         )  # fmt: skip
     turned = contiguous == outer
+    padded = {"depth": "padded_k", "position": "padded_positions"}[inner]
     common = {
         "name": f"pack_{name}", "stored": stored, "extent_type": position_type, "rows": rows,
         "arguments": arguments, "inner": inner, "outer": outer,
@@ -145,19 +135,38 @@ def generate_pack(
         extents = {"position": "positions", "depth": "k"}
         text = render(
             "pack/quads.cl.mako", blocks=tile, aligned=layout.alignment >= 4, offset=offset,
+            block_columns=f"({padded} + 4 * BLOCKS - 1) / (4 * BLOCKS)",
+            quad=lambda part: ", ".join(f"lines[{line}].s{part}" for line in range(4)),
             inner_end=extents[inner], outer_end=extents[outer], **common,
         )  # fmt: skip
         return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), 4 * tile
     text = render(
         "pack/pack.cl.mako",
         tile=tile, turned=turned, read=read, split=form.split, parts=form.parts,
-        **common,
+        block_columns=f"({padded} + TILE - 1) / TILE", left=_left, part_entry=_part_entry,
+        split_bits=functools.partial(_split_bits, form.split), **common,
     )  # fmt: skip
     return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), tile
 
 
-def _place_in_source(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:
-    """Where the element at a position and depth lies, in C, and which of them is contiguous."""
+def _left(part: int) -> str:
+    """What is left of an element when `part` terms were taken from it."""
+    return f"tail{part - 1}" if part else "value"
+
+
+def _part_entry(part: int) -> str:
+    """The index at which term `part` of an element is stored."""
+    return plus(times(part, "part_size"), "entry")
+
+
+def _split_bits(split: PartType | None, part: int) -> str:
+    """What is stored of term `part`."""
+    upper_half = split is not None and split.stored == "ushort"
+    return f"as_uint(lead{part}) >> 16" if upper_half else f"lead{part}"
+
+
+def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:
+    """The offset of an element in C, and which of position and depth is contiguous."""
     row, column = ("position", "depth") if name == "a" else ("depth", "position")
     if layout.order == "strided":
         return f"(long){row} * source_row_stride + (long){column} * source_column_stride", ""

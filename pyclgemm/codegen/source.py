@@ -1,4 +1,4 @@
-"""A kernel's text and arguments as data, and the pieces from which both are made."""
+"""A kernel's text and arguments as data, and the functions that make both."""
 
 from __future__ import annotations
 
@@ -65,6 +65,28 @@ def format_source(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def multiple(count: int, unit: str) -> str:
+    """A multiple in C, with constants folded.
+
+    Examples
+    --------
+    >>> [multiple(count, "KC") for count in range(3)]
+    ['0', 'KC', '2 * KC']
+    """
+    return {0: "0", 1: unit}.get(count, f"{count} * {unit}")
+
+
+def moved(base: str, offset: str) -> str:
+    """A sum in C, without terms of zero.
+
+    Examples
+    --------
+    >>> moved("row", "0"), moved("0", "j"), moved("row", "2 * KC")
+    ('row', 'j', 'row + 2 * KC')
+    """
+    return " + ".join(term for term in (base, offset) if term != "0") or "0"
+
+
 # --------------------------------------------------------------------------------------
 
 #: Positions are 32-bit until a size, rounded up to tiles, comes near the limit.
@@ -73,22 +95,15 @@ _LONG_FROM = 2**31 - 2**16
 
 @dataclass(frozen=True)
 class Argument:
-    """One kernel argument.
+    """One kernel argument; a launch finds its value by its name.
 
-    Attributes
-    ----------
-    name : str
-        Its name in the kernel; whoever launches the kernel finds the value by it.
-    kind : str
-        C type of a scalar, or for pointers to `type` "input", "output" and "unrestricted input":
-        one that the compiler must not take for memory that nothing else writes.
-    type : str
-        C type of what a pointer points to; empty for scalars.
+    Its kind is the C type of a scalar, or for a pointer "input", "output" or "unrestricted input":
+    memory that something else may write.
     """
 
     name: str
     kind: str
-    type: str = ""
+    type: str = ""  # C type of what a pointer points to
 
     @property
     def declaration(self) -> str:
@@ -104,30 +119,14 @@ class Argument:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel's text, how to build it and how to call it.
+    """A kernel's text, how to build it and how to call it."""
 
-    Attributes
-    ----------
-    name : str
-        The kernel's name in the text.
-    text : str
-        OpenCL C.
-    arguments : tuple of Argument
-        What it takes, in order.
-    local_size : tuple of int
-        Work-items of a group.
-    options : str
-        For the compiler.
-    target : str
-        The architecture whose marked instructions it has (`pyclgemm.device.ptx`); empty if none.
-    """
-
-    name: str
-    text: str
+    name: str  # in the text
+    text: str  # OpenCL C
     arguments: tuple[Argument, ...]
     local_size: tuple[int, ...]
-    options: str = ""
-    target: str = ""
+    options: str = ""  # for the compiler
+    target: str = ""  # the architecture whose instructions `pyclgemm.device.ptx` adds, if any
 
 
 @functools.lru_cache(maxsize=1)
@@ -163,7 +162,7 @@ def stride_arguments(name: str, layout: MatrixLayout) -> list[Argument]:
 
 
 def share_arguments(sums: str) -> tuple[Argument, ...]:
-    """What work-groups need to share tiles, whose partial sums have C type `sums`."""
+    """The arguments of Stream-K, whose partial sums have C type `sums`."""
     return (
         Argument("rounds", "int"),
         Argument("partial_sums", "output", sums),
@@ -172,7 +171,7 @@ def share_arguments(sums: str) -> tuple[Argument, ...]:
 
 
 def batch_argument(name: str, layout: MatrixLayout) -> Argument:
-    """By what a kernel finds the matrices of a batch: see `MatrixLayout`."""
+    """The argument by which a kernel finds the matrices of a batch: a stride or offsets."""
     if layout.scattered:
         return Argument(f"{name}_offsets", "input", "long")
     return Argument(f"{name}_batch_stride", "long")
@@ -181,7 +180,7 @@ def batch_argument(name: str, layout: MatrixLayout) -> Argument:
 def matrix_arguments(
     name: str, layout: MatrixLayout, kind: str, stored: str, *, batched: bool = False
 ) -> list[Argument]:
-    """A matrix as kernels take it: buffer, offset of entry (0, 0), strides; of a batch one more."""
+    """The arguments of a matrix: buffer, offset of entry (0, 0), strides, and that of a batch."""
     arguments = [
         Argument(name, kind, stored),
         Argument(f"{name}_offset", "long"),

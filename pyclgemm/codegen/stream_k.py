@@ -1,4 +1,4 @@
-"""How the tiles of a result are divided among work-groups: one each, or evenly by slabs of k."""
+"""Stream-K: how tiles of the result are divided among work-groups, whole or by slabs of k."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..device.traits import DeviceTraits
 from ..problem.problem import GemmProblem
 from .element import operand_type
 
-#: Up to so many partial sums of a tile are joined at once; more in two steps.
+#: Most partial sums of a tile that are added up in one step; more are in two.
 FAN_IN = 12
 
 #: Fewest slabs of k that are worth a work-group of their own.
@@ -18,45 +18,32 @@ _LEAST_SLABS = 2
 #: Partial sums that a work-item loads at once.
 _JOINED_SUMS = 128
 
-#: Part of the work-groups that must be busy for each tile to be divided into equal parts.
+#: The fraction of the work-groups that must be busy for each tile to be divided evenly.
 _BUSY = 0.85
 
 
 @dataclass(frozen=True)
 class Share:
-    """A division of tiles.
+    """A division of tiles among work-groups."""
 
-    Attributes
-    ----------
-    groups : int
-        Work-groups.
-    rounds : int
-        Tiles that each of them computes whole, before those that are left are divided.
-    """
-
-    groups: int
-    rounds: int
+    groups: int  # work-groups
+    rounds: int  # tiles that each of them computes whole, before the remaining ones are divided
 
     @property
     def slots(self) -> int:
-        """Places for the partial sums of a tile: each group works on parts of two at most."""
+        """Sets of partial sums of a tile: a work-group has those of two tiles at most."""
         return 2 * self.groups
 
     @property
     def counters(self) -> int:
-        """Counters of arrivals: one for each slot in both steps of joining."""
+        """Counters of arrivals: one for each slot in both steps of adding up."""
         return 2 * self.slots
 
     def partial_sums(self, tiles: int, slabs: int) -> int:
-        """How many times sums of a tile are written to memory; each is read once, to be joined.
+        """How many times the sums of a tile are written to memory; each is read once.
 
-        Of a tile that is divided each work-group writes its sums; where they are joined in
-        two steps, so does each that goes on to the second.
-
-        Parameters
-        ----------
-        tiles, slabs : int
-            As for `divide`, which gave this division of them.
+        Each work-group writes its sums of a divided tile; where these are added up in two steps,
+        each that goes on to the second writes again.
 
         Examples
         --------
@@ -83,35 +70,49 @@ class Share:
 
 @dataclass(frozen=True)
 class Sharing:
-    """What kernels whose work-groups share tiles are written with.
+    """Constants of kernels whose work-groups divide tiles by slabs."""
 
-    Attributes
-    ----------
-    counts : "uint" or "ulong"
-        The C type that holds the slabs of all divided tiles, times work-groups. Divisions of 64
-        bits take many instructions, which a group waits for before its first load.
-    unrolling : int
-        Partial sums whose loads are under way at once while they are joined.
-    fan_in : int
-        `FAN_IN`.
-    """
-
+    #: "uint" or "ulong": the C type that holds the slabs of all divided tiles, times work-groups.
+    #: Divisions of 64 bits take many instructions, which a group waits for before its first load.
     counts: str
-    unrolling: int
+    unrolling: int  # partial sums whose loads are under way at once while they are added up
     fan_in: int = FAN_IN
 
 
-def sharing(slabs: int, groups: int, sums: int) -> Sharing:
-    """How kernels are written of which up to so many `groups` share tiles of `slabs` slabs.
+#: A barrier of all work-items of a work-group, and the one that ends a tile.
+_BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
+_END_OF_TILE = f"{_BARRIER}  // the one that ends a tile"
 
-    Parameters
-    ----------
-    slabs : int
-        Slabs of a tile.
-    groups : int
-        Most work-groups.
-    sums : int
-        Sums of a work-item: with those of other groups they must fit its registers.
+
+@dataclass(frozen=True)
+class PartialSums:
+    """How the text of a kernel adds up the partial sums of a tile."""
+
+    own: str  # the number of a work-item among those that have sums
+    index: str  # of a sum among those of work-item 0
+    sum: str  # a sum
+    first: str = "item == 0"  # whether a work-item is the first of those that have sums
+    wait: str = _BARRIER  # of all that have sums
+    end: str = _END_OF_TILE  # what is done before a tile is left to another work-group
+    type: str = "element"  # C type of a sum
+    add: str = ""  # a function that adds where the operator does not
+    sliced: bool = False  # whether only the first slice has sums
+
+    @property
+    def may_add(self) -> str:
+        """Whether a work-item adds up sums."""
+        return "rank >= 0 && slice == 0" if self.sliced else "rank >= 0"
+
+    @property
+    def addition(self) -> str:
+        """Adds a partial sum."""
+        if self.add:
+            return f"{self.sum} = {self.add}({self.sum}, sums[{self.index}]);"
+        return f"{self.sum} += sums[{self.index}];"
+
+
+def sharing(slabs: int, groups: int, sums: int) -> Sharing:
+    """The constants of a kernel in which `groups` work-groups divide tiles of `slabs` slabs.
 
     Examples
     --------
@@ -125,10 +126,10 @@ def sharing(slabs: int, groups: int, sums: int) -> Sharing:
 def divide(tiles: int, slabs: int, groups: int) -> Share:
     """Divide `tiles` tiles of `slabs` slabs each among about `groups` work-groups.
 
-    Many tiles are computed whole for as long as that keeps all groups busy; one to two
-    rounds of tiles are left, whose slabs are divided evenly ("two-tile Stream-K" of Osama et
-    al., PPoPP 2023). Few tiles are divided into equal parts, if nearly all groups then have
-    one.
+    Work-groups compute whole tiles for as long as that keeps all of them busy; the slabs of the
+    last one to two rounds of tiles are divided evenly ("two-tile Stream-K" of Osama et al., PPoPP
+    2023). Fewer tiles than work-groups are each divided into equal parts, if nearly all
+    work-groups then have one.
 
     Examples
     --------
@@ -149,7 +150,7 @@ def divide(tiles: int, slabs: int, groups: int) -> Share:
 
 
 def slab_count(k: int, depth: int) -> int:
-    """Slabs of `depth` that make up k; of none there is one, whose result is beta C.
+    """Slabs of `depth` that make up k; at least one, for the result beta C where k is 0.
 
     Examples
     --------

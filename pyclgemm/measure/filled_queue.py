@@ -1,28 +1,26 @@
-"""Time short products that the host has enqueued ahead of the device.
+"""Time short products on a queue that the host has filled ahead of the device.
 
-One call from Python costs the host 8 us and more, longer than a small product takes on a GPU:
-a plain loop would time the host, and all configurations would seem alike.
+One call from Python costs the host 8 us and more, longer than a small product takes on a GPU: a
+plain loop would time the host, and all configurations would seem alike. So a kernel of known
+length holds the queue while calls are enqueued behind it. What counts is the time from its start
+to the end of the calls, minus the time of the same kernel alone. To wait for the kernel and start
+the clock then would not do: the host wakes late at times, when the calls have long run.
 """
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyopencl as cl
 
 from ..host.caches import new_kernel
 from ..runtime.build import compiled_program
-from .timing import Work, in_turn
-
-# --------------------------------------------------------------------------------------
-# A kernel that holds an OpenCL queue for a while, so that the host can get ahead.
-# --------------------------------------------------------------------------------------
 
 #: One work-item whose steps each need the one before: no compiler shortens it, and its
 #: time hardly depends on what else the device did.
@@ -35,15 +33,44 @@ __kernel void hold(__global float *state, const int steps)
     state[0] = value;
 }
 """
-#: Seconds that a launch takes at least from which the speed is read: so many times as long as one
-#: of a single step, which waits too where other processes have their turns on the device.
+#: The speed is read from a launch that takes at least so many seconds, and so many times as long
+#: as one of a single step, which also waits where other processes use the device.
 _MEASURED = 0.004
 _TIMES_A_WAIT = 4
-#: Seconds that no wait makes it longer than, and steps.
+#: No wait makes that launch longer than so many seconds, or steps.
 _LONGEST_MEASURED = 0.1
 _MOST_STEPS = 2**30
-#: Launches of a kind: a wait only adds to one, and does not strike all.
+#: Launches of a kind, of which the fastest counts.
 _LAUNCHES = 3
+
+#: Products longer than this, in seconds, hide the host's time by themselves.
+LONGEST_PRODUCT = 200e-6
+
+#: Calls and launches on their way at a time: drivers make the host wait from 1000 launches on.
+_MOST_CALLS = 200
+_MOST_LAUNCHES = 500
+_LEAST_CALLS = 8
+
+#: Seconds for which the queue is held: at first for each call and beyond, and at most.
+_HOLD_CALL = 14e-6
+_SPARE_HOLD = 0.3e-3
+_LONGEST_HOLD = 0.04
+
+#: Measurements that are tried for a sample, and numbers of calls for a burst.
+_TRIES = 12
+_LAYOUTS = 8
+
+#: Times of the blocker alone whose median counts, at least and at most: one that the machine held
+#: up would make the calls seem faster than they are.
+_LEAST_ALONE, _MOST_ALONE = 3, 5
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where time comes from; tests give another."""
+
+    now: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
 
 
 class Blocker(Protocol):
@@ -53,13 +80,41 @@ class Blocker(Protocol):
         """Start to hold the queue for about so long; the result says if it still does."""
 
 
-class QueueBlocker:
-    """Hold an in-order OpenCL queue.
+class Contender:
+    """One way to compute something; the base of all that a bench times."""
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        In order, idle. It is used to find out the kernel's speed.
+    name: str  # key of its timing
+    blocker: Blocker | None = None  # holds the queue of its calls; None: the host's clock counts
+    launches: int = 3  # kernels that a call enqueues, at most
+    step: int = 1  # `enqueue` rounds calls up to a multiple
+    unrest: float = 0.0  # seconds for which its idle threads still keep cores busy after a call
+
+    def enqueue(self, calls: int) -> None:
+        """Start so many calls, without waiting where the library allows."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Wait for all of them."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one burst took: seconds of a call, and all the seconds for which calls ran."""
+
+    seconds: float
+    worked: float
+
+
+class QueueNotFilledError(RuntimeError):
+    """The host did not get ahead of the device."""
+
+
+class BlockerVariesError(QueueNotFilledError):
+    """The calls take less than the blocker's own time varies."""
+
+
+class QueueBlocker:
+    """Hold an in-order OpenCL queue, which is idle: it is used to find out the kernel's speed.
 
     Examples
     --------
@@ -100,169 +155,54 @@ class QueueBlocker:
         return cl.enqueue_nd_range_kernel(self._queue, self._kernel, (1,), (1,))
 
     def hold(self, seconds: float) -> Callable[[], bool]:
-        """Start to hold the queue for about so many seconds.
-
-        Returns
-        -------
-        callable
-            Says whether the queue is still held.
-        """
+        """Start to hold the queue for about so long; the result says if it still does."""
         event = self._launch(min(_MOST_STEPS, max(1, round(seconds * self._steps_per_second))))
         self._queue.flush()
         complete = cl.command_execution_status.COMPLETE
         return lambda: bool(event.command_execution_status != complete)
 
 
-# --------------------------------------------------------------------------------------
-
-#: Products longer than this, in seconds, hide the host's time by themselves.
-LONGEST_PRODUCT = 200e-6
-
-#: Calls on their way at a time: drivers make the host wait from about 1000 launches on.
-_MOST_CALLS = 100
-
-#: Seconds for which the queue is held: at first for each call and beyond, and at most.
-_HOLD_CALL = 14e-6
-_SPARE_HOLD = 0.3e-3
-_LONGEST_HOLD = 0.04
-_TRIES = 12
-
-#: Times of the blocker alone whose median counts, at least and at most: one that the machine held
-#: up would be taken for products that take less than they do.
-_LEAST_ALONE, _MOST_ALONE = 3, 5
+def blocker_of(queue: cl.CommandQueue) -> QueueBlocker | None:
+    """A blocker for a queue; None on a CPU, where the host's time is the device's."""
+    return None if queue.device.type & cl.device_type.CPU else QueueBlocker(queue)
 
 
-def timed_work(
-    enqueue: Callable[[int], None], finish: Callable[[], None], blocker: Blocker | None
-) -> Work:
-    """Work as the timers want it: ahead of the device where a blocker holds its queue.
+class FilledBurst:
+    """Calls of a contender behind a kernel that holds the queue; `takes` make up a sample."""
 
-    Parameters
-    ----------
-    enqueue, finish : callable
-        As for `AheadOfDevice`.
-    blocker : Blocker or None
-        None where the host's time counts, as on a CPU: the work is waited for then.
-    """
-    if blocker is not None:
-        return AheadOfDevice(enqueue, finish, blocker).work
-
-    def run(count: int) -> None:
-        enqueue(count)
-        finish()
-
-    return run
-
-
-def timed_in_turn(
-    run: Callable[..., Any],
-    sets: Sequence[tuple[Any, ...]],
-    finish: Callable[[], None],
-    blocker: Blocker | None,
-    shared: Iterable[Any] = (),
-) -> Work:
-    """Work on sets of arrays in turn.
-
-    Parameters
-    ----------
-    run : callable
-        Enqueues the work on the arrays of a set, which are its arguments, without an event.
-    sets : sequence of tuple
-        The arrays of each.
-    finish, blocker
-        As for `timed_work`.
-    shared : iterable of pyopencl.array.Array
-        What else it reads.
-    """
-    for array in itertools.chain(*sets, shared):
-        array.finish()  # events of the past, which every launch would wait for again
-    next_sets = in_turn(sets)
-
-    def enqueue(count: int) -> None:
-        for arrays in next_sets(count):
-            run(*arrays)
-
-    return timed_work(enqueue, finish, blocker)
-
-
-def timed_product(
-    ready: Callable[..., Any],
-    sets: Sequence[tuple[Any, Any, Any]],
-    finish: Callable[[], None],
-    blocker: Blocker | None,
-) -> Work:
-    """Work that runs a prepared product on sets of arrays in turn.
-
-    Parameters
-    ----------
-    ready : GemmPlan
-        The product.
-    sets : sequence of tuple
-        a, b and out of each.
-    finish, blocker
-        As for `timed_work`.
-    """
-
-    def run(a: Any, b: Any, out: Any) -> None:
-        ready(a, b, out=out, add_event=False)
-
-    return timed_in_turn(run, sets, finish, blocker)
-
-
-class AheadOfDevice:
-    """Work that is enqueued while a kernel of known length holds the queue.
-
-    What counts is the time from that kernel's start to the end of the work, minus what the same
-    kernel alone takes usually. To wait for the kernel and start the clock then would not do: the
-    host wakes late at times, when the work has long run.
-
-    Parameters
-    ----------
-    enqueue : callable
-        Enqueues the work so many times, without waiting.
-    finish : callable
-        Waits for the queue.
-    blocker : Blocker
-        Holds the queue.
-    clock : callable, optional
-        Replaced in tests.
-    """
+    clock_name = "queue filled"
 
     def __init__(
-        self,
-        enqueue: Callable[[int], None],
-        finish: Callable[[], None],
-        blocker: Blocker,
-        clock: Callable[[], float] = time.perf_counter,
+        self, contender: Contender, calls: int, blocker: Blocker, clock: Clock, takes: int = 1
     ) -> None:
-        self._enqueue = enqueue
-        self._finish = finish
+        self.contender = contender
+        self.calls = calls
         self._blocker = blocker
         self._clock = clock
-        self._seconds = float("inf")
-        self._hold = 0.0
+        self._takes = takes
+        self._hold = calls * _HOLD_CALL + _SPARE_HOLD
         self._alone: deque[float] = deque(maxlen=_MOST_ALONE)
 
-    def work(self, count: int) -> float:
-        """Do the work so many times; gives the seconds that it took the device."""
-        if count == 1 or self._seconds > LONGEST_PRODUCT:
-            elapsed = self._plain(count)
-            self._seconds = elapsed / count
-            return elapsed
-        calls = min(count, _MOST_CALLS)
-        self._hold_at_least(calls * _HOLD_CALL + _SPARE_HOLD)
-        for _ in range(_TRIES):
+    def sample(self) -> Sample:
+        """Time it once; an error if the blocker is too short, or its time varies too much."""
+        behind: list[float] = []
+        for _ in range(_TRIES * self._takes):
             alone = self._usual_alone()
-            elapsed, enqueued = self._behind_blocker(calls)
+            done, enqueued = self._behind_blocker(self.calls)
             if enqueued is None or enqueued >= alone:
-                if 2 * self._hold > _LONGEST_HOLD:
-                    break
-                self._hold_at_least(2 * self._hold)
-            elif elapsed > alone:
-                return (elapsed - alone) * count / calls
-            # Else the blocker itself took longer alone than with all behind it: once more.
-        self._hold = 0.0
-        return self._plain(calls) * count / calls
+                # The device waited for the host while the clock ran.
+                self._hold_longer()
+                behind.clear()
+                continue
+            # No take is dropped for being fast: that would make all seem slower.
+            behind.append(done)
+            worked = statistics.median(behind[-self._takes :]) - alone
+            # A blocker that now takes less than it did alone is tried again.
+            if len(behind) >= self._takes and worked > 0:
+                return Sample(worked / self.calls, self._takes * worked)
+        raise BlockerVariesError(
+            f"{self.calls} calls of {self.contender.name} take less than the blocker's time varies"
+        )
 
     def _usual_alone(self) -> float:
         """Seconds that the blocker takes with nothing behind it, timed now and before."""
@@ -270,43 +210,45 @@ class AheadOfDevice:
             self._alone.append(self._behind_blocker(0)[0])
         return statistics.median_low(self._alone)
 
-    def _hold_at_least(self, seconds: float) -> None:
-        if seconds > self._hold:
-            self._hold = seconds
-            self._alone.clear()
-
-    def _plain(self, calls: int) -> float:
-        start = self._clock()
-        self._enqueue(calls)
-        self._finish()
-        return self._clock() - start
+    def _hold_longer(self) -> None:
+        if 2 * self._hold > _LONGEST_HOLD:
+            raise QueueNotFilledError(
+                f"{self.calls} calls of {self.contender.name} were not enqueued within "
+                f"{1e3 * self._hold:.3g} ms"
+            )
+        self._hold *= 2
+        self._alone.clear()
 
     def _behind_blocker(self, calls: int) -> tuple[float, float | None]:
-        return time_behind_blocker(
-            self._blocker, self._hold, lambda: self._enqueue(calls), self._finish, self._clock
-        )
+        """Seconds until all is done, and until all is enqueued: None if the blocker ended first."""
+        start = self._clock.now()
+        is_holding = self._blocker.hold(self._hold)
+        self.contender.enqueue(calls)
+        enqueued = self._clock.now() - start
+        was_ahead = is_holding()
+        self.contender.finish()
+        return self._clock.now() - start, enqueued if was_ahead else None
 
 
-def time_behind_blocker(
-    blocker: Blocker,
-    hold: float,
-    enqueue: Callable[[], None],
-    finish: Callable[[], None],
-    clock: Callable[[], float],
-) -> tuple[float, float | None]:
-    """Time a blocker and what is enqueued behind it.
+def fill_queue(
+    contender: Contender, wanted_calls: int, blocker: Blocker, clock: Clock, takes: int = 1
+) -> FilledBurst | None:
+    """Find how many calls, about as many as wanted, the host gets ahead of the device with.
 
-    Returns
-    -------
-    done : float
-        Seconds until all is done.
-    enqueued : float or None
-        Seconds until all was enqueued; None if the blocker had ended by then.
+    None where it never does, because the library waits, say, or the blocker varies too much.
     """
-    start = clock()
-    is_holding = blocker.hold(hold)
-    enqueue()
-    enqueued = clock() - start
-    was_ahead = is_holding()
-    finish()
-    return clock() - start, enqueued if was_ahead else None
+    most = min(_MOST_CALLS, _MOST_LAUNCHES // contender.launches)
+    calls = min(wanted_calls, most)
+    least = min(calls, _LEAST_CALLS)
+    for _ in range(_LAYOUTS):
+        burst = FilledBurst(contender, calls, blocker, clock, takes)
+        try:
+            burst.sample()
+            return burst
+        except BlockerVariesError:  # the machine may have held up the calls that were counted
+            calls = min(2 * calls, most)
+        except QueueNotFilledError:
+            calls //= 2
+        if calls < least:
+            break
+    return None

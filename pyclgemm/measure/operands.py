@@ -1,4 +1,4 @@
-"""Random operands on a device for products of many shapes, cut from the same memory.
+"""The operands of a product on a device: random numbers, in as many sets as no cache holds.
 
 Operands are rotated, so that a product does not find in a cache what its predecessor left
 there, and no two entries are related, so that a misplaced one shows.
@@ -6,10 +6,11 @@ there, and no two entries are related, so that a misplaced one shows.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyopencl as cl
@@ -17,32 +18,35 @@ import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
 from ..api.gemm import plan
-from ..codegen.config import Config
+from ..api.plan import GemmPlan
 from ..device.traits import traits_of
 from ..errors import UnsupportedError
-from ..problem.precision import result_dtypes
-from ..problem.problem import Epilogue
-from ..problem.product import Product
-from .filled_queue import QueueBlocker, timed_in_turn
-from .timing import Work, rotated_sets
-from .verify import Part, reference_parts
+from ..problem.matrix import Transposition
+from ..problem.precision import Precision, is_complex, result_dtypes
+from ..problem.shape import GemmShape
+from .bench import Calls
+from .filled_queue import Blocker
+from .verify import MeasuredError, Part, fault_of, measure_error, reference, rounding_of
 
-# --------------------------------------------------------------------------------------
-# Random matrices for products that are timed and checked: zeros would run too fast.
-# --------------------------------------------------------------------------------------
+#: Rotated sets together exceed so many bytes: the largest cache of a GPU, and more. A CPU may
+#: have one that is larger yet, but seldom to itself.
+_LEAST_BYTES = 128 << 20
+_MOST_SETS = 64
+
+#: Random numbers on which algorithms differ: normal; uniform in [-1, 1); normal ones, each times
+#: a power of two of its own, so that few terms make up a sum; and normal ones of which the second
+#: half of each sum takes away nearly all that the first half gave.
+DISTRIBUTIONS = ("normal", "uniform", "badly-scaled", "cancelling")
+
+#: Bytes that an `OperandStore` keeps at most, and the part of the device's memory.
+_KEPT_BYTES = 12 << 30
+_KEPT_PART = 4
 
 
 def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Random numbers in [-1, 1), real and imaginary part each; all integers of an integer type.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of the numbers.
-    shape : tuple of int
-        In elements.
-    dtype : str
-        NumPy name of a floating, complex or integer type.
+    Zeros would run too fast.
 
     Examples
     --------
@@ -63,204 +67,285 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
     return numbers.astype(kind, copy=False)
 
 
-# --------------------------------------------------------------------------------------
+def random_operands(
+    rng: np.random.Generator, m: int, n: int, k: int, dtype: str, data: str
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Random A (m, k) and B (k, n) of a real type; `data` is one of `DISTRIBUTIONS`.
 
-#: Where a matrix of a set starts, in elements: as aligned as memory of its own.
-_ALIGNMENT = 64
+    Integers are numbers scaled to their whole range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a, b = random_operands(np.random.default_rng(0), 2, 3, 4, "int8", "normal")
+    >>> a.dtype.name, int(np.abs(b).max())
+    ('int8', 127)
+    """
+    if data == "uniform":
+        a, b = rng.uniform(-1, 1, (m, k)), rng.uniform(-1, 1, (k, n))
+    else:
+        a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    if data == "badly-scaled":
+        # Products of two of the smallest stay normal numbers, except in float16.
+        least = {"float16": -10, "int8": -6}.get(dtype, -40)
+        a *= 2.0 ** rng.integers(least, 1, a.shape)
+        b *= 2.0 ** rng.integers(least, 1, b.shape)
+    elif data == "cancelling":
+        half = k // 2
+        a[:, half : 2 * half] = a[:, :half]
+        b[half : 2 * half] = -b[:half] * (1 + 2.0**-6 * rng.standard_normal((half, n)))
+    kind = np.dtype(dtype)
+    if kind.kind == "i":
+        most = np.iinfo(kind).max
+        a, b = (np.rint(x * (most / np.abs(x).max())) for x in (a, b))
+    return a.astype(kind), b.astype(kind)
 
 
-@dataclass(frozen=True)
-class _Operands:
-    """What products of one shape read and write, and what the first set's must be."""
+def rotated_sets(set_bytes: int, device: cl.Device) -> int:
+    """How many sets of operands, of so many bytes each, to rotate among on a device.
 
+    A program whose operands come from elsewhere finds them in memory, not in the cache.
+
+    Examples
+    --------
+    >>> rotated_sets(1 << 30, queue.device)
+    1
+    """
+    wanted = _LEAST_BYTES
+    if not device.type & cl.device_type.CPU:  # whose runtimes tell of one core's, or of a host's
+        wanted = max(wanted, 2 * device.global_mem_cache_size)
+    return int(min(_MOST_SETS, max(1, -(-wanted // max(1, set_bytes)))))
+
+
+@dataclass(frozen=True, eq=False)
+class Operands:
+    """All that the contenders of one product share: matrices on host and device, a reference."""
+
+    queue: cl.CommandQueue
+    shape: GemmShape
+    trans: tuple[Transposition, Transposition]  # how A and B are multiplied
+    host: tuple[NDArray[Any], NDArray[Any]]  # A and B as they are stored, without padding
+    # A, B and the result on the device, as they are stored. All sets have the same numbers, in
+    # buffers of their own. Between rows lie bytes with all bits set: NaN, or -1.
     sets: tuple[tuple[Any, Any, Any], ...]
-    c: Any
-    epilogue: Epilogue
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # what the product of A and B must be
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on the device and on the host."""
+        on_device = sum(int(array.base_data.size) for one in self.sets for array in one)
+        return on_device + sum(matrix.nbytes for matrix in self.host)
+
+    def plan(self, **options: Any) -> GemmPlan:
+        """Plan the product; options such as `config` and `precision` are those of `plan`."""
+        a, b, out = self.sets[0]
+        trans_a, trans_b = self.trans
+        return plan(self.queue, a, b, out=out, trans_a=trans_a, trans_b=trans_b, **options)
+
+    def fault(self, product: GemmPlan, precision: Precision) -> str | None:
+        """Run the product of the first set; say what is wrong with the result, None if nothing.
+
+        Parameters
+        ----------
+        product : callable
+            As `plan` makes it, of A and B alone.
+        precision : Precision
+            Whose errors are allowed.
+        """
+        whole = self._run(product)
+        columns = self.shape.n
+        if (whole[..., columns:].view(np.uint8) != 255).any():
+            return "elements between two rows of the result were written"
+        result = whole[..., :columns]
+        return fault_of(result, self.parts, self._rounding(precision, result))
+
+    def error(self, product: GemmPlan, precision: Precision) -> MeasuredError:
+        """Run the product of the first set and measure how far it is from the exact one."""
+        result = self._run(product)[..., : self.shape.n]
+        return measure_error(result, self.parts, self._rounding(precision, result))
+
+    def _rounding(self, precision: Precision, result: NDArray[Any]) -> Any:
+        dtype = self.host[0].dtype.name
+        return rounding_of(dtype, self.shape.k, precision, result.dtype.name)
+
+    def _run(self, product: GemmPlan) -> NDArray[Any]:
+        """The result of the first set, with what lies between its rows."""
+        a, b, out = self.sets[0]
+        poison(self.queue, out)
+        product(a, b, out=out)
+        return with_padding(self.queue, out)
 
 
-class OperandPool:
-    """Operands of products up to some sizes, and work that runs and times these products.
+def poison(queue: cl.CommandQueue, out: Any) -> None:
+    """Set all bits of a result, a NaN in every floating type: what is not written shows."""
+    cl.enqueue_fill_buffer(queue, out.base_data, np.uint8(255), 0, out.base_data.size)
 
-    On CPUs the host's time is the device's, and the clock says all. On other devices a short
-    product would be hidden behind the call that enqueues it: there the queue is filled
-    first, as `pyclgemm.measure.filled_queue` does it.
+
+def with_padding(queue: cl.CommandQueue, out: Any) -> NDArray[Any]:
+    """Copy a result to the host, with what lies between its rows."""
+    *rows, _ = out.shape
+    whole = np.empty((*rows, out.strides[-2] // out.dtype.itemsize), out.dtype)
+    out.finish()
+    cl.enqueue_copy(queue, whole, out.base_data)
+    return whole
+
+
+def make_operands(
+    queue: cl.CommandQueue,
+    shape: GemmShape,
+    dtype: str,
+    result_dtype: str | None = None,
+    *,
+    trans: tuple[Transposition, Transposition] | None = None,
+    host: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    count: int | None = None,
+    most_work: int | None = None,
+) -> Operands:
+    """Make the operands of a product, or of a batch, and find out what it must be.
 
     Parameters
     ----------
     queue : pyopencl.CommandQueue
-        In-order, without profiling.
+        In order, without profiling.
+    shape : GemmShape
+        Sizes, and how the matrices are stored.
     dtype : str
-        NumPy name of the element type of the operands.
-    shapes : sequence of tuple of int
-        m, n, k of all products that will be asked for.
+        NumPy name of the element type of A and B.
     result_dtype : str, optional
-        NumPy name of that of the result; by default the one that `dtype` gives by itself.
+        That of the result; by default the one that `dtype` gives by itself.
+    trans : tuple of str, optional
+        "N", "T" or "C" of A and of B; by default as the layout of the shape says.
+    host : tuple of numpy.ndarray, optional
+        A and B as they are stored; by default uniform random numbers.
+    count : int, optional
+        Sets; by default as `rotated_sets` gives it.
+    most_work : int, optional
+        As for `pyclgemm.measure.verify.reference`.
 
     Raises
     ------
     UnsupportedError
-        If the device cannot hold a matrix of the largest product in one buffer.
+        If the device cannot hold one of the matrices in one buffer.
 
     Examples
     --------
-    >>> from pyclgemm import CpuConfig
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> pool = OperandPool(queue, "float32", [(8, 8, 8)])
-    >>> config = CpuConfig(MR=4, NR=8, KC=128, VW=4)
-    >>> product = GemmShape(8, 8, 8).product()
-    >>> pool.fault(product, config) is None
-    True
-    >>> elapsed = pool.work(product, config)(3)
+    >>> operands = make_operands(queue, GemmShape(8, 4, 2, "TN"), "float32")
+    >>> operands.sets[0][0].shape, operands.host[1].shape
+    ((2, 8), (2, 4))
     """
-
-    def __init__(
-        self,
-        queue: cl.CommandQueue,
-        dtype: str,
-        shapes: Sequence[tuple[int, int, int]],
-        result_dtype: str | None = None,
-    ) -> None:
-        self._queue = queue
-        self._context = queue.context  # not every runtime keeps a queue's context alive
-        self._result_dtype = np.dtype(result_dtype or result_dtypes(dtype)[0])
-        size = np.dtype(dtype).itemsize
-        self._bytes = {"a": size, "b": size, "out": self._result_dtype.itemsize}
-        traits = traits_of(queue.device)
-        self._limit = traits.max_allocation_bytes
-        self._blocker = None if traits.type == "cpu" else QueueBlocker(queue)
-        sizes = [_elements(*shape) for shape in shapes]
-        for name, elements in _largest(sizes).items():
-            if elements * self._bytes[name] > self._limit:
-                raise UnsupportedError(
-                    f"{name} of the largest product takes {elements * self._bytes[name]} bytes of "
-                    f"{dtype}; {queue.device.name!r} holds at most {self._limit} in one buffer"
-                )
-        room = _largest([self._room(one) for one in sizes])
-        rng = np.random.default_rng(20240229)
-        self._host = {name: uniform(rng, (room[name],), dtype) for name in ("a", "b")}
-        self._memory = {name: cl_array.to_device(queue, x) for name, x in self._host.items()}
-        self._memory["out"] = cl_array.empty(queue, room["out"], self._result_dtype)
-        self._kept: dict[Product, _Operands] = {}
-
-    def work(self, product: Product, config: Config) -> Work:
-        """Build a product; the work runs it so many times and waits for the last.
-
-        Raises
-        ------
-        ConfigError, KernelBuildError
-            If the configuration is not valid, or the compiler refuses the kernel.
-        """
-        operands = self._operands(product)
-        sets, c = operands.sets, operands.c
-        a, b, out = sets[0]
-        beta = 2 if self._result_dtype.kind == "i" else 0.5
-        ready = plan(
-            self._queue, a, b, c, beta=beta if product.c else None, out=out,
-            trans_a=product.a.transposition, trans_b=product.b.transposition,
-            epilogue=operands.epilogue, precision=product.problem.precision.name, config=config,
-        )  # fmt: skip
-
-        def run(a: Any, b: Any, out: Any) -> None:
-            ready(a, b, c, out=out, add_event=False)
-
-        shared = () if c is None else (c,)
-        return timed_in_turn(run, sets, self._queue.finish, self._blocker, shared)
-
-    def fault(self, product: Product, config: Config) -> str | None:
-        """Run the product alone (without C, bias and activation); say what is wrong, or None.
-
-        Raises
-        ------
-        ConfigError, KernelBuildError
-            As `work`.
-        """
-        operands = self._operands(product)
-        a, b, out = operands.sets[0]
-        # All bits set is a NaN in every type: what is not written shows.
-        cl.enqueue_fill_buffer(self._queue, out.base_data, np.uint8(255), out.offset, out.nbytes)
-        ready = plan(
-            self._queue, a, b, out=out, trans_a=product.a.transposition,
-            trans_b=product.b.transposition, precision=product.problem.precision.name,
-            config=config,
-        )  # fmt: skip
-        ready(a, b, out=out)
-        result = out.get(self._queue)
-        if not np.isfinite(result).all():
-            return f"{np.size(result) - np.isfinite(result).sum()} elements are no finite numbers"
-        for part in operands.parts:
-            if fault := part.fault(result.take(part.indices, part.axis)):
-                return fault
-        return None
-
-    def _operands(self, product: Product) -> _Operands:
-        if product not in self._kept:
-            self._kept[product] = self._cut(product)
-        return self._kept[product]
-
-    def _cut(self, product: Product) -> _Operands:
-        problem, trans_a, trans_b = (
-            product.problem,
-            product.a.transposition,
-            product.b.transposition,
+    result = np.dtype(result_dtype or result_dtypes(dtype)[0])
+    check_room(queue.device, shape, dtype, result.name)
+    rng = np.random.default_rng(shape.m * shape.n + shape.k)
+    stack = () if shape.batch is None else (shape.batch,)
+    if host is None:
+        host = (
+            uniform(rng, (*stack, *shape.stored_a), dtype),
+            uniform(rng, (*stack, *shape.stored_b), dtype),
         )
-        m, n, k = problem.m, problem.n, problem.k
-        shape_a = (m, k) if trans_a == "N" else (k, m)
-        shape_b = (k, n) if trans_b == "N" else (n, k)
-        count = self._set_count(_elements(m, n, k))
-        sets = zip(
-            self._views("a", shape_a, count),
-            self._views("b", shape_b, count),
-            self._views("out", (m, n), count),
-            strict=True,
-        )
-        rng = np.random.default_rng(m * n + k)
-        parts = reference_parts(
-            _operated(self._host["a"][: m * k].reshape(shape_a), trans_a),
-            _operated(self._host["b"][: k * n].reshape(shape_b), trans_b),
-            problem.precision,
-            rng,
-            self._result_dtype.name,
-        )
-        c = self._on_device(rng, (m, n)) if product.c else None
-        bias = self._on_device(rng, (n,)) if problem.bias else None
-        return _Operands(tuple(sets), c, Epilogue(bias, problem.activation), parts)
-
-    def _views(self, name: str, shape: tuple[int, int], count: int) -> list[Any]:
-        size = shape[0] * shape[1]
-        starts = (index * _step(size) for index in range(count))
-        return [self._memory[name][start : start + size].reshape(shape) for start in starts]
-
-    def _room(self, sizes: dict[str, int]) -> dict[str, int]:
-        """Elements of memory for all sets of a product."""
-        count = self._set_count(sizes)
-        return {name: (count - 1) * _step(size) + size for name, size in sizes.items()}
-
-    def _set_count(self, sizes: dict[str, int]) -> int:
-        """Sets to rotate among, as far as a buffer holds them."""
-        set_bytes = sum(size * self._bytes[name] for name, size in sizes.items())
-        most = max(_step(size) * self._bytes[name] for name, size in sizes.items())
-        return max(1, min(rotated_sets(set_bytes, self._queue.device), self._limit // most))
-
-    def _on_device(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
-        return cl_array.to_device(self._queue, uniform(rng, shape, self._result_dtype.name))
+    first = [_with_padding(matrix, shape.padding) for matrix in host]
+    out_shape = (*stack, shape.m, shape.n + shape.padding)
+    set_bytes = sum(one.nbytes for one in first) + math.prod(out_shape) * result.itemsize
+    ends = (host[0].shape[-1], host[1].shape[-1], shape.n)
+    sets = []
+    for _ in range(count or rotated_sets(set_bytes, queue.device)):
+        padded = [cl_array.to_device(queue, one) for one in first]
+        padded.append(cl_array.empty(queue, out_shape, result))
+        a, b, out = (one[..., :end] for one, end in zip(padded, ends, strict=True))
+        sets.append((a, b, out))
+    trans = trans or cast(tuple[Transposition, Transposition], tuple(shape.layout))
+    a, b = map(operated, host, trans)
+    return Operands(queue, shape, trans, host, tuple(sets), reference(a, b, rng, most_work))
 
 
-def _elements(m: int, n: int, k: int) -> dict[str, int]:
-    """Elements of each matrix."""
-    return {"a": m * k, "b": k * n, "out": m * n}
+def check_room(
+    device: cl.Device, shape: GemmShape, dtype: str, result_dtype: str | None = None
+) -> None:
+    """Refuse a product of which the device cannot hold a matrix in one buffer."""
+    limit = traits_of(device).max_allocation_bytes
+    matrices = (
+        ("a", shape.stored_a, dtype),
+        ("b", shape.stored_b, dtype),
+        ("out", (shape.m, shape.n), result_dtype or result_dtypes(dtype)[0]),
+    )
+    for name, (rows, columns), kind in matrices:
+        elements = (shape.batch or 1) * rows * (columns + shape.padding)
+        if (size := elements * np.dtype(kind).itemsize) > limit:
+            raise UnsupportedError(
+                f"{name} of {shape} takes {size} bytes of {kind}; {device.name!r} holds at most "
+                f"{limit} in one buffer"
+            )
 
 
-def _largest(sizes: Sequence[dict[str, int]]) -> dict[str, int]:
-    return {name: max(one[name] for one in sizes) for name in ("a", "b", "out")}
+def _with_padding(matrix: NDArray[Any], padding: int) -> NDArray[Any]:
+    """A matrix with elements between its rows, all of whose bits are set."""
+    *rows, columns = matrix.shape
+    filled = np.full((*rows, (columns + padding) * matrix.itemsize), 255, np.uint8)
+    padded = filled.view(matrix.dtype)
+    padded[..., :columns] = matrix
+    return padded if padding else matrix
 
 
-def _step(size: int) -> int:
-    """From the start of a matrix to that of the next set's, in elements."""
-    return math.ceil(size / _ALIGNMENT) * _ALIGNMENT
-
-
-def _operated(matrix: NDArray[Any], transposition: str) -> NDArray[Any]:
+def operated(matrix: NDArray[Any], transposition: str) -> NDArray[Any]:
+    """A matrix, or each matrix of a batch, as it is multiplied."""
     if transposition == "N":
         return matrix
-    return matrix.T.conj() if transposition == "C" else matrix.T
+    turned = matrix.swapaxes(-1, -2)
+    return turned.conj() if transposition == "C" and is_complex(matrix.dtype.name) else turned
+
+
+def plan_contender(
+    name: str,
+    operands: Operands,
+    product: GemmPlan,
+    blocker: Blocker | None = None,
+    c: Any = None,
+) -> Calls:
+    """Call a plan on the sets of operands in turn, without events, as a stream of products does.
+
+    Parameters
+    ----------
+    name, blocker
+        As for `pyclgemm.measure.bench.Calls`.
+    operands : Operands
+        What the calls work on.
+    product : GemmPlan
+        As `Operands.plan` makes it.
+    c : pyopencl.array.Array, optional
+        The addend.
+    """
+    calls = []
+    for a, b, out in operands.sets:
+        for array in (a, b, c, out):
+            if array is not None:
+                array.finish()  # each launch would wait again for events of the past
+        calls.append(functools.partial(product, a, b, c, out=out, add_event=False))
+    return Calls(name, calls, operands.queue.finish, blocker=blocker)
+
+
+class OperandStore:
+    """Operands of products that come again; the oldest are dropped where memory gets short.
+
+    Examples
+    --------
+    >>> store = OperandStore(queue)
+    >>> shape = GemmShape(8, 8, 8)
+    >>> store.get(shape, "float32") is store.get(shape, "float32")
+    True
+    """
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self._queue = queue
+        self._most_bytes = min(_KEPT_BYTES, queue.device.global_mem_size // _KEPT_PART)
+        self._kept: OrderedDict[tuple[GemmShape, str], Operands] = OrderedDict()
+
+    def get(self, shape: GemmShape, dtype: str) -> Operands:
+        """The operands of a product, made where they are not kept; as `make_operands`."""
+        operands = self._kept.pop((shape, dtype), None)
+        if operands is None:
+            operands = make_operands(self._queue, shape, dtype)
+        self._kept[shape, dtype] = operands
+        while sum(one.bytes for one in self._kept.values()) > self._most_bytes:
+            if len(self._kept) == 1:
+                break
+            self._kept.popitem(last=False)
+        return operands

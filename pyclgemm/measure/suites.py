@@ -95,22 +95,15 @@ def parse_products(text: str) -> list[GemmShape]:
     Parameters
     ----------
     text : str
-        Names of `SUITES`, shapes in the form MxNxK with a layout (:NT), padding (+7) and a batch
-        (*100) as `GemmShape.parse` takes them, and files, separated by commas. A file has shapes
-        or names of suites separated by white space or commas; what follows ``#`` in a line is a
-        comment.
-        A shape that occurs twice is taken once, at its first place.
-
-    Returns
-    -------
-    list of GemmShape
-        Without doubles.
+        Separated by commas: names of `SUITES`, shapes in the form MxNxK with a layout (:NT),
+        padding (+7) and a batch (*100) as `GemmShape.parse` takes them, and files. A file has
+        names and shapes separated by white space or commas, and comments after ``#``. A shape
+        that occurs twice is taken once, at its first place.
 
     Raises
     ------
     ArgumentError
-        If a part is none of these, a size is zero, a file cannot be read, or there is no
-        shape at all.
+        If a part is none of these, a size is zero, a file cannot be read, or there is no shape.
 
     Examples
     --------
@@ -139,17 +132,7 @@ def parse_products(text: str) -> list[GemmShape]:
 
 
 def parse_suite(text: str) -> list[Shape]:
-    """Read a suite of products of contiguous matrices that are not transposed.
-
-    Parameters
-    ----------
-    text : str
-        As for `parse_products`.
-
-    Returns
-    -------
-    list of tuple of int
-        m, n, k of each.
+    """Read m, n, k of contiguous matrices that are not transposed, as `parse_products` does.
 
     Raises
     ------

@@ -67,7 +67,7 @@ def generate_contraction(
         assert unit is not None
         return _source(
             "transform3d_unit_row", "mra/unit_row.cl.mako", problem, traits,
-            UNIT_SUB_GROUPS * unit.lanes, unit=unit, constraints="dd", sub_groups=UNIT_SUB_GROUPS,
+            UNIT_SUB_GROUPS * unit.lanes, unit=unit, sub_groups=UNIT_SUB_GROUPS,
             tiles=UNIT_TILES,
         )  # fmt: skip
     return _source("transform3d_row", "mra/row.cl.mako", problem, traits, ITEMS, unroll=_UNROLL)
@@ -99,7 +99,7 @@ def generate_fused(
         even = problem.extent % 2 == 0
         return _source(
             "transform3d_fused_unit", "mra/fused_unit.cl.mako", problem, traits,
-            32 * config.SUBGROUPS, config=config, unit=choice.unit, constraints="dd",
+            32 * config.SUBGROUPS, config=config, unit=choice.unit,
             tiles=unit_tiles(problem.extent, config), in_a_row=problem.out.is_contiguous,
             pairs=(even, even and problem.out.has_rows and problem.out.alignment >= 2),
         )  # fmt: skip

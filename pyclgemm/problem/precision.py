@@ -219,24 +219,15 @@ def resolve_precision(name: str | None, dtype: str) -> Precision:
 class PartType:
     """The type of a part.
 
-    Attributes
-    ----------
-    name : "tf32" or "bfloat16"
-        As units call it.
-    kept : int
-        Leading bits of a float32's significand that it holds, the hidden one included.
-    stored : str
-        C type in which a part lies in memory.
-
     Examples
     --------
     >>> PART_TYPES["bfloat16"].mask, PART_TYPES["tf32"].rounding
     ('0xffff0000', '0xfff')
     """
 
-    name: str
-    kept: int
-    stored: str
+    name: str  # as units call it
+    kept: int  # leading bits of a float32's significand that it holds, the hidden one included
+    stored: str  # C type in which a part lies in memory
 
     @property
     def stored_bytes(self) -> int:

@@ -228,6 +228,19 @@ def activation_expression(name: str, real: str) -> str:
     return ACTIVATIONS[name].format(real=real, f=suffix)
 
 
+def result_expression(problem: GemmProblem, total: str, addend: str, bias: str) -> str:
+    """OpenCL C expression for a result whose sum of products is `total`.
+
+    If there is more to do than to scale, it calls what ``common/prelude.mako`` defines.
+    """
+    if not (problem.c or problem.bias or problem.activation):
+        return f"scale(alpha, {total})" if problem.complex else f"alpha * {total}"
+    arguments = ["alpha", total]
+    arguments += ["beta", addend] if problem.c else []
+    arguments += [bias] if problem.bias else []
+    return f"result_of({', '.join(arguments)})"
+
+
 @dataclass(frozen=True, eq=False)
 class Epilogue:
     """Bias and activation, applied as ``activation(alpha A B + beta C + bias)``.

@@ -1,4 +1,4 @@
-"""The tuner's side of the measuring process: start it, ask it, and replace it when it is lost."""
+"""The tuner's side of the measuring process, what the two say to each other, and the log of it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from .. import errors
@@ -27,10 +26,6 @@ from ..host.files import Purpose, append_line, check_writable
 from ..host.json_text import JsonError, parse_json, read_lines
 from ..problem.shape import GemmShape
 from ..resources import resource_folder
-
-# --------------------------------------------------------------------------------------
-# What the tuner's two processes say to each other: a trial, and how it came out.
-# --------------------------------------------------------------------------------------
 
 #: How a trial can come out; all but the first leave the configuration out of the running.
 FINE = "fine"
@@ -47,43 +42,21 @@ OUTCOMES = {
 
 @dataclass(frozen=True)
 class Trial:
-    """A configuration to be measured on a shape, in turn with another one.
-
-    Attributes
-    ----------
-    shape : GemmShape
-        Sizes, how the matrices are stored, and how many products there are.
-    config : Config
-        What is tried.
-    rival : Config or None
-        The best so far, timed in turn with it; None times `config` alone.
-    """
+    """A configuration to be measured on a shape, in turn with a rival: the best one so far."""
 
     shape: GemmShape
     config: Config
-    rival: Config | None = None
+    rival: Config | None = None  # None times `config` alone
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial came out.
+    """How a trial came out."""
 
-    Attributes
-    ----------
-    status : str
-        A key of `OUTCOMES`.
-    seconds : float or None
-        Median time of one product, or of one batch; None unless the trial is fine.
-    rival_seconds : float or None
-        That of the rival, in turn with it.
-    reason : str
-        What was wrong, in one line.
-    """
-
-    status: str
-    seconds: float | None = None
-    rival_seconds: float | None = None
-    reason: str = ""
+    status: str  # a key of `OUTCOMES`
+    seconds: float | None = None  # median time of one product or batch; None unless it is fine
+    rival_seconds: float | None = None  # that of the rival, in turn with it
+    reason: str = ""  # what was wrong, in one line
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:
@@ -123,18 +96,6 @@ def config_to_json(config: Config) -> dict[str, Any]:
     return {"path": config.family, **config.as_dict()}
 
 
-def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
-    """The outcome as plain data."""
-    return asdict(outcome)
-
-
-def outcome_from_json(document: Mapping[str, Any]) -> Outcome:
-    """Undo `outcome_to_json`."""
-    return Outcome(**document)
-
-
-# --------------------------------------------------------------------------------------
-
 #: Seconds that finding and opening the device may take.
 _START_SECONDS = 120.0
 
@@ -142,26 +103,9 @@ _START_SECONDS = 120.0
 class TrialProcess:
     """A process that measures, restarted whenever a trial makes it die or hang.
 
-    Parameters
-    ----------
-    device : str or None
-        As for `pyclgemm.device.discovery.choose_device`.
-    dtype : str
-        NumPy name of the element type.
-    precision : str or None
-        JAX's name of the arithmetic.
-    command : sequence of str, optional
-        Program and arguments; replaced in tests.
-
-    Attributes
-    ----------
-    traits : DeviceTraits
-        The device, as the measuring process found it.
-
-    Raises
-    ------
-    PyclgemmError
-        The error that the process met with as it opened the device.
+    It is asked for a device, an element type and an arithmetic as `pyclgemm.tuning.tuner.tune`;
+    `command` is replaced in tests. `traits` are the device's facts. Where the process met with a
+    `PyclgemmError` as it opened the device, that is raised.
 
     Examples
     --------
@@ -191,12 +135,7 @@ class TrialProcess:
     def __enter__(self) -> TrialProcess:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def run(self, trial: Trial, timeout: float) -> Outcome:
@@ -211,7 +150,7 @@ class TrialProcess:
             outcome = Outcome(answer, reason=self._last_words(answer, timeout))
             self.close()
             return outcome
-        outcome = outcome_from_json(answer)
+        outcome = Outcome(**answer)
         if outcome.status == "crash":
             self.close()
         return outcome
@@ -242,8 +181,8 @@ class TrialProcess:
                     stream.close()
 
     def _start(self) -> DeviceTraits:
-        package = str(Path(__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+        above_package = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, (above_package, os.environ.get("PYTHONPATH"))))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             self._command,
@@ -311,10 +250,6 @@ def _forward(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
     answers.put(None)
 
 
-# --------------------------------------------------------------------------------------
-# What the tuner has measured so far, on disk, so that a second run resumes.
-# --------------------------------------------------------------------------------------
-
 _LOG = Purpose("the tuning log", "have XDG_CACHE_HOME name another folder for the user's caches")
 
 
@@ -328,12 +263,9 @@ class Logged:
 
 
 class TuningLog:
-    """Lines of JSON, one a trial, written as soon as it is known.
+    """What was measured so far, so that a second run resumes: lines of JSON, one a trial.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file; it and its folder are made with the first line.
+    Each is written as soon as it is known; the file and its folder are made with the first.
 
     Examples
     --------
@@ -368,13 +300,7 @@ class TuningLog:
                 yield logged
 
     def append(self, logged: Logged) -> None:
-        """Add a line, which outlives the process when this returns.
-
-        Raises
-        ------
-        FileError
-            If the file cannot be written.
-        """
+        """Add a line, which outlives the process; `FileError` if the file cannot be written."""
         document = {
             "shape": str(logged.shape),
             "status": logged.outcome.status,
@@ -385,13 +311,7 @@ class TuningLog:
         append_line(self.path, json.dumps(document), _LOG)
 
     def check_writable(self) -> None:
-        """Refuse a file that cannot be written, before anything is measured.
-
-        Raises
-        ------
-        FileError
-            If it cannot be written.
-        """
+        """Raise `FileError` where the file cannot be written, before anything is measured."""
         check_writable(self.path, _LOG)
 
 
@@ -408,16 +328,7 @@ def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | No
     """Where the log for a device, its driver and an arithmetic lies.
 
     What was measured with other kernel templates is not comparable, so these take part in the
-    name.
-
-    Parameters
-    ----------
-    traits : DeviceTraits
-        The device.
-    dtype, precision : str
-        Element type by NumPy's name, arithmetic by JAX's.
-    folder : pathlib.Path, optional
-        None takes ``tuning/`` in the user's cache folder.
+    name. By default the folder is ``tuning/`` in the user's cache folder.
     """
     if folder is None:
         from platformdirs import user_cache_path

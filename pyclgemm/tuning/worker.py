@@ -1,4 +1,10 @@
-"""Measure configurations on one device: build, run, check against float64, then time in turn."""
+"""Measure configurations on one device: build, run, check against float64, then time in turn.
+
+``python -m pyclgemm.tuning.worker``, started by `TrialProcess`, is the measuring process. It
+reads one JSON object a line from its standard input, first what to measure, then trials, and
+answers each with a line. Only this process touches the device, so a kernel that hangs or faults
+costs the tuner one process. It ends soon after its input does, even while a kernel hangs.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +16,15 @@ import queue
 import signal
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..api.gemm import plan
 from ..api.plan import GemmPlan
 from ..api.prepare import check_supported, describe_product
 from ..codegen.config import Config
@@ -28,56 +33,37 @@ from ..device.discovery import choose_device
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, KernelBuildError, LaunchError, PyclgemmError, UnsupportedError
 from ..families.registry import violations
-from ..measure.filled_queue import QueueBlocker, timed_product
-from ..measure.operands import uniform
-from ..measure.timing import CPU_PACE, GPU_PACE, Work, rotated_sets, time_in_turn
-from ..measure.verify import Part, batch_parts, reference_parts
-from ..problem.precision import Precision, resolve_precision, result_dtypes
+from ..measure.bench import Bench, Timing, pace_for
+from ..measure.filled_queue import Blocker, blocker_of
+from ..measure.operands import Operands, OperandStore, plan_contender
+from ..problem.precision import Precision, resolve_precision
 from ..problem.shape import GemmShape
 from ..runtime.build import CompilePool, adopt_binary
 from ..selection.overrides import kernel_sources
-from .process import FINE, Outcome, Trial, outcome_to_json, trial_from_json
+from .process import FINE, Outcome, Trial, trial_from_json
 
-#: Bytes of operands, of all shapes together, that are kept on the device.
-_KEPT_BYTES = 12 << 30
+#: After so many rounds a candidate that is so many times slower than its rival is dropped.
+_SLOWER = {1: 1.3, 3: 1.06}
 
 
 class DeviceLostError(Exception):
     """The device no longer runs even what ran before: the process must start afresh."""
 
 
+class _WrongError(Exception):
+    """The result differs from the reference."""
+
+
 @dataclass
-class _Product:
-    """Operands of a shape, what their product must be, and plans.
+class _Plans:
+    """Plans of a product: checked ones, and those built ahead, or why they failed."""
 
-    There are several equal `sets` of a, b and out where a GPU's cache would hold one.
-    `built` has plans that are yet to be checked, or what went wrong as they were made.
-    """
-
-    sets: tuple[tuple[Any, Any, Any], ...]
-    parts: tuple[Part, ...]
-    plans: dict[Config, GemmPlan] = field(default_factory=dict)
+    checked: dict[Config, GemmPlan] = field(default_factory=dict)
     built: dict[Config, GemmPlan | Exception] = field(default_factory=dict)
-
-    @property
-    def bytes(self) -> int:
-        return sum(int(array.base_data.size) for one in self.sets for array in one)
 
 
 class TrialBench:
     """Runs trials for one element type and arithmetic.
-
-    Parameters
-    ----------
-    context : pyopencl.Context
-        Of the device.
-    traits : DeviceTraits
-        Its facts.
-    dtype : str
-        NumPy name of the element type of the operands; the result is of the type that it gives
-        by itself.
-    precision : Precision
-        The arithmetic.
 
     Examples
     --------
@@ -99,27 +85,23 @@ class TrialBench:
         self._queue = cl.CommandQueue(context)
         self._traits = traits
         self._dtype = dtype
-        self._result_dtype = np.dtype(result_dtypes(dtype)[0])
         self._precision = precision
-        self._pace = CPU_PACE if traits.type == "cpu" else GPU_PACE
-        self._products: OrderedDict[GemmShape, _Product] = OrderedDict()
-        self._blocker: QueueBlocker | None = None
+        self._store = OperandStore(self._queue)
+        self._plans: WeakKeyDictionary[Operands, _Plans] = WeakKeyDictionary()
+        self._blocker: Blocker | None = None
         self._compilers = CompilePool(self._queue.device)
         self._compiled: set[KernelSource] = set()
 
     def run(self, trial: Trial) -> Outcome:
         """Build, check and time; every failure becomes an outcome with its reason.
 
-        Raises
-        ------
-        DeviceLostError
-            If the device is unusable after a failure.
+        A failure after which the device is unusable raises `DeviceLostError`.
         """
         if broken := violations(trial.config, self._dtype, self._traits):
             return Outcome("refused", reason="; ".join(broken))
-        product = self._product(trial.shape)
         try:
-            candidate = self._plan(product, trial.config)
+            operands = self._operands(trial.shape)
+            candidate = self._checked(operands, trial.config)
         except (LaunchError, cl.Error, MemoryError) as error:
             self._require_device()
             return Outcome("unlaunchable", reason=_line(error))
@@ -129,27 +111,22 @@ class TrialBench:
             return Outcome("unbuildable", reason=_line(error.log or error))
         except _WrongError as error:
             return Outcome("wrong", reason=str(error))
-        rival = None
+        contenders = {"candidate": candidate}
         if trial.rival is not None:
             try:
-                rival = self._plan(product, trial.rival)
+                contenders["rival"] = self._checked(operands, trial.rival)
             except (PyclgemmError, _WrongError, cl.Error):  # not the candidate's fault
                 self._require_device()
-        seconds, rival_seconds = time_in_turn(
-            self._repeat(product, candidate),
-            None if rival is None else self._repeat(product, rival),
-            self._pace,
-        )
-        return Outcome(FINE, seconds, rival_seconds)
+        return self._time(operands, contenders)
 
     def prepare(self, trials: Sequence[Trial]) -> None:
         """Compile the candidates of some trials side by side, for `run` to find them ready.
 
         Nothing is timed meanwhile, and failures are kept for `run` to report.
         """
-        work = [(self._product(trial.shape), trial.config) for trial in trials]
+        work = [(self._operands(trial.shape), trial.config) for trial in trials]
         sources = dict.fromkeys(
-            source for product, config in work for source in self._sources(product, config)
+            source for operands, config in work for source in self._sources(operands, config)
         )
         device = self._queue.device
         for source, binary in self._compilers.binaries(
@@ -157,141 +134,55 @@ class TrialBench:
         ).items():
             adopt_binary(self._context, device, source, binary)
         self._compiled |= sources.keys()
-        for product, config in work:
-            product.built[config] = self._build(product, config)
+        for operands, config in work:
+            plans = self._plans.setdefault(operands, _Plans())
+            plans.built[config] = self._build(operands, config)
 
-    def _sources(self, product: _Product, config: Config) -> list[KernelSource]:
+    def _time(self, operands: Operands, contenders: Mapping[str, GemmPlan]) -> Outcome:
+        """Time a candidate in turn with its rival: few rounds where it is far slower."""
+        if self._blocker is None:
+            self._blocker = blocker_of(self._queue)
+        bench = Bench(pace_for("tuner", self._traits.type))
+        for name, ready in contenders.items():
+            bench.add(plan_contender(name, operands, ready, self._blocker))
+        timings = bench.run(enough=clearly_slower)
+        rival = timings.get("rival")
+        return Outcome(FINE, timings["candidate"].median, rival.median if rival else None)
+
+    def _sources(self, operands: Operands, config: Config) -> list[KernelSource]:
         """The kernels of a product; none if it cannot be scheduled, as `_build` will tell."""
-        a, b, out = product.sets[0]
+        a, b, out = operands.sets[0]
+        trans_a, trans_b = operands.trans
         try:
             described = describe_product(
-                a, b, None, out, trans_a=False, trans_b=False, epilogue=None,
+                a, b, None, out, trans_a=trans_a, trans_b=trans_b, epilogue=None,
                 precision=self._precision.name, reads_product=True, batched=len(out.shape) == 3,
             )  # fmt: skip
             return kernel_sources(described, config, self._traits)
         except PyclgemmError:
             return []
 
-    def _build(self, product: _Product, config: Config) -> GemmPlan | Exception:
+    def _build(self, operands: Operands, config: Config) -> GemmPlan | Exception:
         try:
-            a, b, out = product.sets[0]
-            return plan(self._queue, a, b, out=out, config=config, precision=self._precision.name)
+            return operands.plan(config=config, precision=self._precision.name)
         except (PyclgemmError, cl.Error, MemoryError) as error:
             return error
 
-    def _repeat(self, product: _Product, ready: GemmPlan) -> Work:
-        if self._blocker is None and self._traits.type != "cpu":
-            self._blocker = QueueBlocker(self._queue)
-        return timed_product(ready, product.sets, self._queue.finish, self._blocker)
-
-    def _plan(self, product: _Product, config: Config) -> GemmPlan:
+    def _checked(self, operands: Operands, config: Config) -> GemmPlan:
         """A plan whose result has been checked."""
-        ready = product.plans.get(config)
+        plans = self._plans.setdefault(operands, _Plans())
+        ready = plans.checked.get(config)
         if ready is None:
-            found = product.built.pop(config, None) or self._build(product, config)
-            if isinstance(found, Exception):
-                raise found
-            ready = found
-            a, b, out = product.sets[0]
-            # All bits set is a NaN in every type: what is not written shows.
-            cl.enqueue_fill_buffer(self._queue, out.base_data, np.uint8(255), 0, out.base_data.size)
-            ready(a, b, out=out)
-            self._queue.finish()
-            for part in product.parts:
-                if fault := part.fault(self._read(out, part)):
-                    raise _WrongError(fault)
-            if self._padding_written(out):
-                raise _WrongError("elements between two rows of the result were written")
-            product.plans[config] = ready
+            built = plans.built.pop(config, None) or self._build(operands, config)
+            if isinstance(built, Exception):
+                raise built
+            if fault := operands.fault(built, self._precision):
+                raise _WrongError(fault)
+            ready = plans.checked[config] = built
         return ready
 
-    def _read(self, out: Any, part: Part) -> Any:
-        """The rows or columns of a result that a part is about."""
-        rows, columns = out.shape[-2:]
-        first = (part.product or 0) * rows
-        if len(part.indices) == (rows, columns)[part.axis]:
-            return self._rectangle(out, first, 0, rows, columns)
-        pieces = [
-            self._rectangle(out, first + index, 0, 1, columns)
-            if part.axis == 0
-            else self._rectangle(out, first, index, rows, 1)
-            for index in map(int, part.indices)
-        ]
-        return np.concatenate(pieces, part.axis)
-
-    def _padding_written(self, out: Any) -> bool:
-        """Whether anything between the rows of a result is no longer as it was filled."""
-        *rows, columns = out.shape
-        padding = out.strides[-2] // out.dtype.itemsize - columns
-        if not padding:
-            return False
-        between = self._rectangle(out, 0, columns, math.prod(rows), padding)
-        return bool((between.view(np.uint8) != 255).any())
-
-    def _rectangle(self, out: Any, row: int, column: int, rows: int, columns: int) -> Any:
-        """Copy a part of the buffer of a result, whose rows may be padded.
-
-        Rows are counted through a batch: one product's follow those of the one before.
-        """
-        size, pitch = out.dtype.itemsize, out.strides[-2]
-        got = np.empty((rows, columns), out.dtype)
-        cl.enqueue_copy(
-            self._queue, got, out.base_data,
-            buffer_origin=(column * size, row), host_origin=(0, 0), region=(columns * size, rows),
-            buffer_pitches=(pitch,), host_pitches=(columns * size,),
-        )  # fmt: skip
-        return got
-
-    def _product(self, shape: GemmShape) -> _Product:
-        product = self._products.pop(shape, None) or self._make_product(shape)
-        self._products[shape] = product
-        while sum(one.bytes for one in self._products.values()) > _KEPT_BYTES:
-            if len(self._products) == 1:
-                break
-            self._products.popitem(last=False)
-        return product
-
-    def _make_product(self, shape: GemmShape) -> _Product:
-        rng = np.random.default_rng(shape.m * shape.n + shape.k)
-        stack = () if shape.batch is None else (shape.batch,)
-        stored_a, stored_b = (
-            uniform(rng, (*stack, *one), self._dtype) for one in (shape.stored_a, shape.stored_b)
-        )
-        turns = [letter == "T" for letter in shape.layout]
-        a, b = (
-            _transposed(x) if turn else x
-            for x, turn in zip((stored_a, stored_b), turns, strict=True)
-        )
-        parts = (batch_parts if stack else reference_parts)(a, b, self._precision, rng)
-        out = np.empty((*stack, shape.m, shape.n), self._result_dtype)
-        set_bytes = sum(
-            math.prod(x.shape[:-1]) * (x.shape[-1] + shape.padding) * x.itemsize
-            for x in (stored_a, stored_b, out)
-        )
-        sets = []
-        for _ in range(rotated_sets(set_bytes, self._queue.device)):
-            on_device = [self._stored(x, shape.padding) for x in (stored_a, stored_b)]
-            device_a, device_b = (
-                _transposed(x) if turn else x for x, turn in zip(on_device, turns, strict=True)
-            )
-            sets.append((device_a, device_b, self._empty(out.shape, shape.padding)))
-        return _Product(tuple(sets), parts)
-
-    def _stored(self, matrix: Any, padding: int) -> Any:
-        """Matrices on the device, with NaN or -1 between rows: not the kernel's to use."""
-        if not padding:
-            return cl_array.to_device(self._queue, matrix)
-        *rows, columns = matrix.shape
-        filled = np.full((*rows, (columns + padding) * matrix.itemsize), 255, np.uint8)
-        padded = filled.view(matrix.dtype)
-        padded[..., :columns] = matrix
-        return cl_array.to_device(self._queue, padded)[..., :columns]
-
-    def _empty(self, shape: tuple[int, ...], padding: int) -> Any:
-        """Room for a result."""
-        *rows, columns = shape
-        whole = cl_array.empty(self._queue, (*rows, columns + padding), self._result_dtype)
-        return whole[..., :columns]
+    def _operands(self, shape: GemmShape) -> Operands:
+        return self._store.get(shape, self._dtype)
 
     def _require_device(self) -> None:
         """Raise unless the device still works: one fault can spoil a whole context."""
@@ -304,14 +195,13 @@ class TrialBench:
         raise DeviceLostError
 
 
-class _WrongError(Exception):
-    """The result differs from the reference."""
-
-
-def _transposed(array: Any) -> Any:
-    """Each matrix of an array transposed."""
-    *stack, rows, columns = range(len(array.shape))
-    return array.transpose((*stack, columns, rows))
+def clearly_slower(timings: Mapping[str, Timing]) -> bool:
+    """Whether a candidate is so much slower than its rival that more rounds would not help."""
+    rival = timings.get("rival")
+    if rival is None:
+        return False
+    limit = _SLOWER.get(len(rival.samples), math.inf)
+    return timings["candidate"].median > limit * rival.median
 
 
 def _line(error: object) -> str:
@@ -320,14 +210,6 @@ def _line(error: object) -> str:
     telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
     return telling[:200]
 
-
-# --------------------------------------------------------------------------------------
-# The measuring process: ``python -m pyclgemm.tuning.worker``, started by `TrialProcess`.
-#
-# It reads one JSON object a line from its standard input, first what to measure, then trials,
-# and answers each with a line. Only this process touches the device, so a kernel that hangs or
-# faults costs the tuner one process. It ends soon after its input does, even while a kernel hangs.
-# --------------------------------------------------------------------------------------
 
 #: Seconds that the current trial gets to end, once the process that asked for it is gone.
 _GRACE = 2.0
@@ -390,9 +272,9 @@ def serve(
         try:
             outcome = bench.run(trial_from_json(request))
         except DeviceLostError:
-            answer(outcome_to_json(Outcome("crash", reason="the kernel left the device unusable")))
+            answer(asdict(Outcome("crash", reason="the kernel left the device unusable")))
             return
-        answer(outcome_to_json(outcome))
+        answer(asdict(outcome))
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from pyclgemm.analysis import ceilings as ceilings_cache
 from pyclgemm.analysis.ceilings import Ceilings, ceilings_of, measure_ceilings
 from pyclgemm.analysis.ceilings_kernels import GLOBAL_LOADS, pass_over, passes_of_groups
 from pyclgemm.device.traits import DeviceTraits
+from pyclgemm.measure.bench import PACES, Pace
 
 H100 = DeviceTraits(
     name="NVIDIA H100 80GB HBM3", vendor="nvidia", type="gpu", architecture="sm_90",
@@ -28,7 +29,7 @@ SOME = Ceilings({"float32": 100.0}, 20.0, None, None, 1e-6, "2026-01-01")
 
 
 def result_of(queue, work, rounds):
-    work.seconds(rounds)
+    work.enqueue(rounds)
     out = np.empty(work.out.size // 4, np.float32)
     cl.enqueue_copy(queue, out, work.out)
     return out
@@ -111,7 +112,7 @@ def test_the_kernel_reads_what_a_pass_says(queue, shown_traits, numbers):
     walk = pass_over(shown_traits, 2**21)
     total, buffer = numbers(2**21)
     work = ceilings_kernels.global_work(queue, shown_traits, buffer, walk)
-    assert result_of(queue, work, walk.rounds).sum() == total
+    assert result_of(queue, work, 1).sum() == total
 
 
 def test_the_kernel_reads_all_in_each_group(queue, traits, numbers):
@@ -119,7 +120,7 @@ def test_the_kernel_reads_all_in_each_group(queue, traits, numbers):
     walk = passes_of_groups(shown, 2**18)
     total, buffer = numbers(2**18)
     work = ceilings_kernels.global_work(queue, shown, buffer, walk)
-    out = result_of(queue, work, walk.rounds).reshape(walk.groups, walk.items)
+    out = result_of(queue, work, 1).reshape(walk.groups, walk.items)
     assert (out.sum(axis=1) == total).all()
 
 
@@ -127,7 +128,7 @@ def test_the_kernel_reads_all_in_each_group(queue, traits, numbers):
 def test_only_nvidia_reads_past_the_first_level_cache(monkeypatch, vendor, cached):
     texts = []
     monkeypatch.setattr(
-        ceilings_kernels, "Work", lambda queue, source, *rest: texts.append(source.text)
+        ceilings_kernels, "Work", lambda queue, source, *rest, rounds: texts.append(source.text)
     )
     traits = dataclasses.replace(H100, vendor=vendor)
     walk = (passes_of_groups if cached else pass_over)(traits, 2**28)
@@ -139,17 +140,14 @@ def test_only_nvidia_reads_past_the_first_level_cache(monkeypatch, vendor, cache
 def test_a_launch_is_one_pass_however_often_it_is_repeated(queue, shown_traits, monkeypatch):
     """More rounds in a launch would read again what the groups that are running have cached."""
     walk = pass_over(shown_traits, 2**21)
-    asked = []
-    seconds = iter([1.0, 1e-4, 1e-4, 1e-2, *[2e-3] * ceilings._BURSTS])
-
-    def take(self, rounds, launches):
-        asked.append((rounds, launches))
-        return next(seconds)
-
-    monkeypatch.setattr(ceilings_kernels.Work, "seconds", take)
-    found = ceilings._global_memory(queue, shown_traits, walk)
-    assert asked[:4] == [(walk.rounds, count) for count in (1, 1, 4, 16)]
-    assert found == pytest.approx(16 * 2**21 / 2e-3 / 1e9)
+    launched = []
+    launch = cl.enqueue_nd_range_kernel
+    monkeypatch.setattr(
+        ceilings_kernels.cl, "enqueue_nd_range_kernel", lambda *rest: launched.append(launch(*rest))
+    )
+    monkeypatch.setattr(ceilings, "_best_rate", lambda work: work.enqueue(16) or 100.0)
+    assert ceilings._global_memory(queue, shown_traits, walk) == 2**21 * 100.0 / 1e9
+    assert len(launched) == 16
 
 
 def test_the_buffer_is_beyond_the_caches_and_within_the_memory():
@@ -179,10 +177,8 @@ def test_local_memory_is_read_as_often_as_counted(queue, traits):
 
 
 def test_measurement_gives_what_the_device_has(queue, traits, monkeypatch):
-    monkeypatch.setattr(ceilings, "_BURST_SECONDS", 1e-6)
-    monkeypatch.setattr(ceilings, "_BURSTS", 1)
+    monkeypatch.setitem(PACES, "ceilings", (Pace(1e-6, 0.0, 1),) * 2)
     monkeypatch.setattr(ceilings, "_LARGEST_BUFFER", 2**22)
-    monkeypatch.setattr(ceilings, "_EMPTY_LAUNCHES", 3)
     told = []
     found = measure_ceilings(queue, told.append)
     types = {"float32"} | {t for t in ("float16", "float64") if getattr(traits, t)}
@@ -196,10 +192,8 @@ def test_measurement_gives_what_the_device_has(queue, traits, monkeypatch):
 
 
 def test_devices_that_are_no_cpus_are_measured_in_full(queue, traits, monkeypatch):
-    monkeypatch.setattr(ceilings, "_BURST_SECONDS", 1e-6)
-    monkeypatch.setattr(ceilings, "_BURSTS", 1)
+    monkeypatch.setitem(PACES, "ceilings", (Pace(1e-6, 0.0, 1),) * 2)
     monkeypatch.setattr(ceilings, "_LARGEST_BUFFER", 2**22)
-    monkeypatch.setattr(ceilings, "_EMPTY_LAUNCHES", 3)
     shown = dataclasses.replace(traits, type="gpu", vendor="some", compute_units=1, vector_bytes=4)
     monkeypatch.setattr(ceilings, "traits_of", lambda device: shown)
     found = measure_ceilings(queue)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +13,6 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from rich.console import Console
 
 import pyclgemm
 from pyclgemm.analysis import ceilings_kernels
@@ -45,6 +43,7 @@ from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
 from pyclgemm.tuning.worker import TrialBench
 from tests.support.checks import check_gemm
+from tests.support.console import text_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.facts import recorded
 from tests.support.families import load_bytes, traffic_of
@@ -90,12 +89,6 @@ def units(queue: Any) -> Any:
         for module in _TIMING:
             stack.enter_context(patch(f"pyclgemm.{module}.traits_of", lambda device: on_host))
         yield
-
-
-def text_of(table: Any) -> str:
-    console = Console(width=160, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
 
 
 # ------------------------------------------------------------------------------ profile
@@ -189,7 +182,7 @@ def test_the_ceiling_of_a_unit_counts_what_it_does(
     text, count = re.subn(r"asm\(.*?\);", add, source.text, flags=re.DOTALL)
     assert count == 1
     work = ceilings_kernels.Work(queue, replace(source, text=text), 1)
-    work.seconds(5)
+    work.enqueue(5)
     out = np.empty(32, np.float32)
     cl.enqueue_copy(queue, out, work.out)
     # Sums start at the number of their chain.
@@ -333,10 +326,10 @@ def test_what_was_tuned_is_saved_and_chosen(
 
 
 def test_ab_compares_configurations_of_units(units: None, queue: Any) -> None:
-    from pyclgemm.analysis.ab import Bench
+    from pyclgemm.analysis.ab import Comparison
 
-    bench = Bench(queue, [(48, 40, 64)], *FAST, figures=False)
-    record = bench.compare("database", "STAGES=3", rounds=3)
+    comparison = Comparison(queue, [(48, 40, 64)], *FAST, figures=False)
+    record = comparison.run("database", "STAGES=3", rounds=3)
     assert record.precision == "TF32_TF32_F32"
     assert not record.skipped, record.skipped
     (result,) = record.results

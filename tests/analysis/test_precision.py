@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import io
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from pyclgemm.analysis import precision as precision_bench
 from pyclgemm.analysis.precision import (
@@ -27,18 +25,18 @@ from pyclgemm.analysis.precision import (
     write_csv,
 )
 from pyclgemm.cli.main import main
-from pyclgemm.device import discovery
 from pyclgemm.errors import ArgumentError, FileError, KernelBuildError, PyclgemmError
+from pyclgemm.measure import operands as operands_module
+from pyclgemm.measure.operands import DISTRIBUTIONS, random_operands
 from pyclgemm.measure.verify import (
-    DISTRIBUTIONS,
     MeasuredError,
     Rounding,
     measure_error,
-    random_operands,
+    reference,
     rounding_of,
-    sample_product,
 )
 from pyclgemm.problem.precision import resolve_precision
+from tests.support.console import rank_of, text_of
 
 SIZES = (48, 40, 64)
 FLOAT64 = Algorithm("float64", "float64", "F64_F64_F64")
@@ -51,12 +49,6 @@ def measured(queue: Any) -> Report:
     bench.check()
     bench.time(rounds=1)
     return bench.report()
-
-
-def text_of(table: Any) -> str:
-    console = Console(width=160, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
 
 
 def row_of(report: Report, algorithm: Algorithm) -> Row:
@@ -95,7 +87,7 @@ def test_the_library_knows_no_algorithm_that_is_missing() -> None:
 def test_a_wrong_kernel_exceeds_its_bound_and_is_not_timed(
     queue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = precision_bench.plan
+    real = operands_module.plan
 
     def without_the_last_of_k(queue: Any, a: Any, b: Any, **others: Any) -> Any:
         short_a, short_b = a[:, :-1], b[:-1]
@@ -109,7 +101,7 @@ def test_a_wrong_kernel_exceeds_its_bound_and_is_not_timed(
 
         return Wrong()
 
-    monkeypatch.setattr(precision_bench, "plan", without_the_last_of_k)
+    monkeypatch.setattr(operands_module, "plan", without_the_last_of_k)
     bench = PrecisionBench(queue, SIZES, algorithms=[BASELINE])
     bench.check()
     bench.time(rounds=1)
@@ -154,29 +146,32 @@ def test_operands_are_finite_and_of_the_type(rng: Any, dtype: str, data: str) ->
 
 def test_sampled_rows_are_exact_for_integers_and_reach_both_ends(rng: Any) -> None:
     a, b = random_operands(rng, 50, 30, 70, "int8", "uniform")
-    sample = sample_product(a, b, rng, most_work=10 * 30 * 70)
-    assert {0, 49} <= set(sample.rows) and len(sample.rows) <= 12
+    rows, columns = reference(a, b, rng, most_work=10 * 30 * 70)
+    assert {0, 49} <= set(rows.axes[0]) and len(rows.axes[0]) <= 12
     exact = a.astype(np.int64) @ b.astype(np.int64)
-    assert (sample.value == exact[sample.rows]).all()
-    assert (sample.magnitude == (np.abs(a.astype(int)) @ np.abs(b.astype(int)))[sample.rows]).all()
+    magnitude = np.abs(a.astype(int)) @ np.abs(b.astype(int))
+    for part in (rows, columns):
+        assert (part.value == exact[np.ix_(*part.axes)]).all()
+        assert (part.magnitude == magnitude[np.ix_(*part.axes)]).all()
     nothing = Rounding(0.0, 0.0, 0.0)
-    right = measure_error(exact.astype(np.int32), sample, nothing)
-    assert right == MeasuredError(0.0, 0.0, 0.0, held=True)
-    exact[sample.rows[3], 7] += 1
-    wrong = measure_error(exact.astype(np.int32), sample, nothing)
+    right = measure_error(exact.astype(np.int32), (rows, columns), nothing)
+    assert right == MeasuredError(0.0, 0.0, 0.0, 0.0) and right.held
+    exact[rows.axes[0][3], 7] += 1
+    wrong = measure_error(exact.astype(np.int32), (rows, columns), nothing)
     assert not wrong.held and wrong.largest > 0
 
 
 def test_the_errors_are_relative_to_the_sums_of_magnitudes(rng: Any) -> None:
     a, b = random_operands(rng, 3, 4, 8, "float64", "normal")
-    sample = sample_product(a, b, rng)
-    result = a @ b + 0.125 * sample.magnitude
-    found = measure_error(result, sample, Rounding(0.1, 0.0, 0.0))
+    parts = reference(a, b, rng)
+    result = a @ b + 0.125 * parts[0].magnitude
+    found = measure_error(result, parts, Rounding(0.1, 0.0, 0.0))
     assert found.largest == pytest.approx(0.125) == found.root_mean_square
     assert (found.bound, found.held) == (0.1, False)
-    assert measure_error(result, sample, Rounding(0.13, 0.0, 0.0)).held
+    assert found.ratio == pytest.approx(1.25)
+    assert measure_error(result, parts, Rounding(0.13, 0.0, 0.0)).held
     result[1, 2] = np.nan
-    found = measure_error(result, sample, Rounding(1.0, 0.0, 0.0))
+    found = measure_error(result, parts, Rounding(1.0, 0.0, 0.0))
     assert found.largest == np.inf and not found.held
 
 
@@ -191,13 +186,13 @@ def test_rounding_has_the_parts_and_the_store() -> None:
 
 
 def made_up() -> Report:
-    error = MeasuredError(1e-6, 1e-7, 1e-5, held=True)
-    exact = MeasuredError(0.0, 0.0, 0.0, held=True)
+    error = MeasuredError(1e-6, 1e-7, 1e-5, ratio=0.1)
+    exact = MeasuredError(0.0, 0.0, 0.0, ratio=0.0)
     rows = (
         Row(Algorithm("float16", "float16", "F16_F16_F32"), "matrix", "MWG=1", 1e-6, error),
         Row(BASELINE, "indirect", "MWG=2", 4e-6, error),
         Row(SPLIT, reason="no such unit"),
-        Row(FLOAT64, "direct", "WGD=8", None, dataclasses.replace(error, held=False)),
+        Row(FLOAT64, "direct", "WGD=8", None, dataclasses.replace(error, ratio=2.0)),
         Row(Algorithm("int8", "int32", "I8_I8_I32"), "matrix", "MWG=4", 5e-7, exact),
     )
     return Report("Some [GPU]", (100, 200, 500), "normal", rows)
@@ -237,8 +232,7 @@ def test_the_plot_is_a_picture(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def arguments(device: Any, *more: str) -> list[str]:
-    rank = [one.device for one in discovery.working_devices()].index(device)
-    return ["precision", "48x40x64", "--device", str(rank), "--rounds", "1", *more]
+    return ["precision", "48x40x64", "--device", rank_of(device), "--rounds", "1", *more]
 
 
 def test_the_command(device: Any, tmp_path: Any) -> None:
@@ -262,18 +256,11 @@ def test_an_interruption_shows_what_was_measured(
 
 
 def test_an_exceeded_bound_ends_with_an_error(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision_bench, "rounding_of", lambda *facts: Rounding(0.0, 0.0, 0.0))
+    nothing = Rounding(0.0, 0.0, 0.0)
+    monkeypatch.setattr(operands_module, "rounding_of", lambda *facts: nothing)
     result = CliRunner().invoke(main, arguments(device))
     assert result.exit_code == 1
     assert "exceeded" in result.output and "exceeds its bound" in result.output
-
-
-@pytest.mark.parametrize(
-    ("given", "message"), [(["2x3"], "is not of the form MxNxK"), (["--data", "odd"], "--data")]
-)
-def test_wrong_use_is_named(given: list[str], message: str) -> None:
-    result = CliRunner().invoke(main, ["precision", *given])
-    assert result.exit_code == 2 and message in result.output
 
 
 def test_a_refusal_says_what_the_compiler_complained_of() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import sys
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from pyclgemm.analysis import ceilings as ceilings_cache
 from pyclgemm.analysis import report as profile_plot
@@ -19,7 +17,6 @@ from pyclgemm.analysis.profile import analyse, assess, profile
 from pyclgemm.analysis.report import profile_table
 from pyclgemm.cli.main import main
 from pyclgemm.codegen.stream_k import Share
-from pyclgemm.device import discovery
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
@@ -27,26 +24,15 @@ from pyclgemm.measure import operands as operand_pool
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.select import Choice
 from tests.support.checks import skip_if_refused
+from tests.support.console import rank_of, text_of
 
-CEILINGS = Ceilings(
-    {"float16": 500.0, "float32": 1000.0, "float64": 500.0},
-    100.0,
-    400.0,
-    2000.0,
-    1e-5,
-    "2026-01-01",
-)
+ARITHMETIC = {"float16": 500.0, "float32": 1000.0, "float64": 500.0}
+CEILINGS = Ceilings(ARITHMETIC, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01")
 
 
 @pytest.fixture(scope="module")
 def measured(queue):
     return profile(queue, GemmShape(96, 80, 64).product(), ceilings=CEILINGS, rounds=1)
-
-
-def text_of(table):
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
 
 
 def test_a_profile_relates_time_to_ceilings(measured, traits):
@@ -109,7 +95,7 @@ def test_a_wrong_result_ends_the_profile(queue, monkeypatch):
 
     def without_a(queue, a, b, *rest, **others):
         ready = real(queue, a, b, *rest, **others)
-        return lambda a, b, c=None, out=None: ready(0 * a, b, out=out)
+        return lambda a, b, out: ready(0 * a, b, out=out)
 
     monkeypatch.setattr(operand_pool, "plan", without_a)
     with pytest.raises(PyclgemmError, match="is wrong"):
@@ -194,8 +180,7 @@ def cached(monkeypatch, tmp_path):
 
 
 def test_the_command(device, cached, tmp_path):
-    rank = [one.device for one in discovery.working_devices()].index(device)
-    arguments = ["profile", "32x24x16", "--device", str(rank), "--rounds", "1"]
+    arguments = ["profile", "32x24x16", "--device", rank_of(device), "--rounds", "1"]
     result = CliRunner().invoke(main, [*arguments, "--plot", str(tmp_path / "roof.png")])
     assert result.exit_code == 0, result.output
     assert "32 x 24 x 16" in result.output
@@ -205,28 +190,6 @@ def test_the_command(device, cached, tmp_path):
     assert len(cached) == 1
     CliRunner().invoke(main, [*arguments, "--remeasure"])
     assert len(cached) == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["2x3"], 2, "is not of the form MxNxK"),
-        (["2x3x4", "--rounds", "0"], 2, "--rounds"),
-        (["2x3x4", "--config", "FOO=1"], 1, "has no parameter FOO"),
-        (["2x3x4", "--device", "no such device"], 1, "device is 'no such device'"),
-    ],
-)
-def test_wrong_use_of_the_command_is_named(device, cached, arguments, code, message):
-    result = CliRunner().invoke(main, ["profile", *arguments])
-    assert result.exit_code == code
-    assert message in " ".join(result.output.split())
-    assert "Traceback" not in result.output
-
-
-@pytest.mark.parametrize("command", ["profile", "ab"])
-def test_help_has_an_example(command):
-    result = CliRunner().invoke(main, [command, "--help"])
-    assert f"python -m pyclgemm {command}" in result.output.split("Example")[1]
 
 
 def test_a_wider_result_is_what_is_measured(queue):

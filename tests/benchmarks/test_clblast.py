@@ -8,8 +8,8 @@ import numpy as np
 import pyopencl.array as cl_array
 import pytest
 
-from benchmarks import clblast, cublas, factories
-from benchmarks.contenders import CLBLAST, NUMPY
+from benchmarks.contenders import clblast, factories
+from benchmarks.contenders.contenders import CLBLAST, NUMPY
 from pyclgemm.measure.operands import uniform
 
 COMPLEX = ("complex64", "complex128")
@@ -23,35 +23,23 @@ def library() -> clblast.CLBlast:
         pytest.skip(str(error))
 
 
-def test_clblast_gives_the_product(library: clblast.CLBlast, queue: Any, rng: Any) -> None:
-    _check_clblast(library, queue, rng, "float32", False, False)
-
-
 # Each type has a routine of its own, each transposition a kernel: neither depends on the other
 # here, and CLBlast takes long to build them.
-@pytest.mark.first_runtime
 @pytest.mark.parametrize(
     ("dtype", "trans_a", "trans_b"),
     [
-        ("float16", True, True),
-        ("float64", False, True),
-        ("complex64", True, False),
-        ("complex128", True, True),
+        ("float32", False, False),
+        *(
+            pytest.param(*kind, marks=pytest.mark.first_runtime)
+            for kind in (
+                ("float16", True, True), ("float64", False, True),
+                ("complex64", True, False), ("complex128", True, True),
+            )
+        ),
     ],
-)
+)  # fmt: skip
 def test_clblast_takes_every_type_and_transposition(
     library: clblast.CLBlast, queue: Any, rng: Any, dtype: str, trans_a: bool, trans_b: bool
-) -> None:
-    _check_clblast(library, queue, rng, dtype, trans_a, trans_b)
-
-
-def _check_clblast(
-    library: clblast.CLBlast,
-    queue: Any,
-    rng: np.random.Generator,
-    dtype: str,
-    trans_a: bool,
-    trans_b: bool,
 ) -> None:
     m, n, k, padding = 7, 5, 11, 3
 
@@ -87,18 +75,19 @@ def test_clblast_takes_batches(library: clblast.CLBlast, queue: Any, rng: Any) -
         queue, cl_array.to_device(queue, a), cl_array.to_device(queue, b), out, trans_b=True
     )
     np.testing.assert_allclose(out.get(), a @ b.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
-    with pytest.raises(ValueError, match="do not fit"):
-        library.prepare(queue, out, out[0], out)
 
 
 def test_clblast_refuses_what_it_cannot_express(library: clblast.CLBlast, queue: Any) -> None:
-    square = cl_array.zeros(queue, (4, 4), np.float32)
-    with pytest.raises(ValueError, match="4 bytes apart"):
-        library.prepare(queue, square[:, ::2], square[:2, :], square)
-    with pytest.raises(ValueError, match="do not fit"):
-        library.prepare(queue, square, square[:3, :], square)
-    with pytest.raises(ValueError, match="one of float16"):
-        library.prepare(queue, *[cl_array.zeros(queue, (4, 4), np.int32)] * 3)
+    square, stack = (cl_array.zeros(queue, (*one, 4, 4), np.float32) for one in ((), (3,)))
+    integers = cl_array.zeros(queue, (4, 4), np.int32)
+    for matrices, message in (
+        ((square[:, ::2], square[:2, :], square), "4 bytes apart"),
+        ((square, square[:3, :], square), "do not fit"),
+        ((stack, stack[0], stack), "do not fit"),
+        ((integers,) * 3, "one of float16"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            library.prepare(queue, *matrices)
 
 
 def test_a_failing_routine_says_why(library: clblast.CLBlast, queue: Any) -> None:
@@ -127,10 +116,3 @@ def test_without_clblast_its_column_is_left_out(queue: Any) -> None:
     assert list(found) == [NUMPY]
     assert "nowhere.so" in said[0]
     assert facts["clblast"] == "absent"
-
-
-def test_cublas_is_not_looked_for_without_its_gpu(queue: Any) -> None:
-    if cublas.is_nvidia_gpu(queue.device):
-        pytest.skip("this is an NVIDIA GPU")
-    with pytest.raises(cublas.CublasUnavailableError, match="no NVIDIA GPU"):
-        cublas.find_torch_device(queue.device)

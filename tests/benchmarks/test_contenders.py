@@ -1,126 +1,243 @@
-"""The contenders compute the product, on every set of operands."""
+"""The contenders compute the product, on every set of operands, in the precision asked for."""
 
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
-from benchmarks import contenders, operands
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.case import Case, parse_shapes
-from benchmarks.check import error_ratio, make_reference
-from benchmarks.operands import make_operands
-from tests.support.benchmark_fakes import FLOAT32
+from benchmarks.contenders import contenders, cublas, factories, torch_arithmetic
+from benchmarks.contenders.contenders import (
+    CLBLAST,
+    CUBLAS,
+    CUBLAS_LAYER,
+    CUBLAS_STREAM,
+    MMA,
+    NUMPY,
+    QUEUED,
+    NumpyContender,
+    gemm_contender,
+    layer_contender,
+    packed_contender,
+    plan_contender,
+)
+from benchmarks.contenders.cublas import CublasContender, CublasStreamContender
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case, parse_shapes
+from benchmarks.products.operands import make_operands, poison, with_padding
+from pyclgemm.measure.filled_queue import QueueBlocker
+from tests.support.benchmark_fakes import (
+    FLOAT32,
+    KINDS,
+    FakeTorch,
+    call_once,
+    make_float32,
+    make_session,
+)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_own_contenders_are_right(queue: Any, dtype: str, rng: np.random.Generator) -> None:
-    for case in parse_shapes("13x17x19:TT+3,32x24x40", dense=True):
-        made = make_operands(case, arithmetic_of(dtype), queue, rng)
-        reference = make_reference(made, rng)
-        for make in (
-            contenders.plan_contender,
-            contenders.gemm_contender,
-            contenders.packed_contender,
-            contenders.layer_contender,
-        ):
-            contender = make(made)
-            contender.poison()
-            contender.enqueue(len(made.sets) + 1)
-            contender.finish()
-            ratio = error_ratio(contender.result(), reference, contender.precision, contender.bias)
-            assert ratio < 1, contender.name
-
-
-def test_every_set_has_buffers_of_its_own_and_gets_its_product(
-    queue: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "kind", [("float16", None, None), ("float16", None, "float32"), ("float32", None, None)]
+)
+@pytest.mark.parametrize("case", parse_shapes("13x17x19:TT+3,32x24x40", dense=True), ids=str)
+def test_own_contenders_are_right_on_every_set(
+    queue: Any, rng: np.random.Generator, kind: Any, case: Case
 ) -> None:
-    monkeypatch.setattr(operands, "rotated_sets", lambda set_bytes, device: 3)
-    for case in (Case(5, 6, 7), Case(5, 6, 7, padding=2)):
-        made = make_operands(case, arithmetic_of("float32"), queue, rng)
-        outs = [one.out.device_base for one in made.sets]
-        buffers = {
-            matrix.device_base.base_data.int_ptr
-            for one in made.sets
-            for matrix in (one.a, one.b, one.out)
-        }
-        assert len(buffers) == 9
-        for make in (contenders.plan_contender, contenders.packed_contender):
-            for out in outs:
-                out.fill(np.nan, queue)
-            contender = make(made)
-            contender.enqueue_ahead(3)
-            contender.finish()
-            for one in made.sets:
-                result = one.out.device_base.get(queue)[:, : case.n]
-                np.testing.assert_allclose(result, one.a.host @ one.b.host, rtol=1e-4, atol=1e-5)
+    made = make_operands(case, arithmetic_of(*kind), queue, rng, sets=3)
+    makers = [plan_contender, gemm_contender, layer_contender]
+    if kind[2] is None:
+        makers.append(packed_contender)
+    for make in makers:
+        contender = make(made)
+        for *_, out in made.sets:
+            poison(queue, out)
+        contender.enqueue(3)
+        contender.finish()
+        for *_, out in made.sets:
+            result = with_padding(queue, out)[:, : case.n]
+            assert made.error(result, contender.precision, contender.bias).ratio < 1, contender.name
+        assert call_once(contender, made, 4).ratio < 1
+        assert contender.result().dtype.name == made.arithmetic.result_dtype
 
 
-def test_on_a_cpu_numpy_finds_every_set_where_the_device_finds_it(
-    queue: Any, rng: np.random.Generator
-) -> None:
-    made = make_operands(Case(5, 6, 7), arithmetic_of("float32"), queue, rng, count=3)
-    places = {
-        matrix.host_base.ctypes.data for one in made.sets for matrix in (one.a, one.b, one.out)
-    }
+def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue: Any) -> None:
+    made = make_float32(queue, Case(5, 6, 7), sets=3)
+    contender = NumpyContender(made)
+    places = {matrix.ctypes.data for one in contender.products for matrix in one}
     assert len(places) == (9 if queue.device.type & cl.device_type.CPU else 3)
-    for one in made.sets:
-        np.testing.assert_array_equal(one.a.host, made.sets[0].a.host)
-        np.testing.assert_array_equal(one.b.host, one.device_b.get())
-
-
-def test_sets_are_as_many_as_asked_for_or_more_than_caches_hold(
-    queue: Any, rng: np.random.Generator
-) -> None:
-    def count(*given: int) -> int:
-        return len(make_operands(Case(64, 64, 64), FLOAT32, queue, rng, *given).sets)
-
-    assert (count(1), count(2), count()) == (1, 2, 64)
+    for a, b, _ in contender.products:
+        np.testing.assert_array_equal(a, made.host[0])
+        np.testing.assert_array_equal(b, made.host[1])
 
 
 def test_products_in_a_queue_are_waited_for_once(
-    queue: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    queue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = make_operands(Case(5, 6, 7), FLOAT32, queue, rng, 2)
-    reference = make_reference(made, rng)
-    one_by_one, queued = contenders.plan_contender(made), contenders.queued_contender(made)
-    monkeypatch.setattr(one_by_one, "waits_for_each", True)
+    made = make_float32(queue, Case(5, 6, 7), sets=2)
+    one_by_one = plan_contender(made)
+    one_by_one.waits_for_each = True
     markers: list[Any] = []
     mark = cl.enqueue_marker
     monkeypatch.setattr(cl, "enqueue_marker", lambda given: markers.append(given) or mark(given))
-    for contender, waits in ((queued, 0), (one_by_one, 3)):
+    for contender, waits in ((contenders.queued_contender(made), 0), (one_by_one, 3)):
         markers.clear()
-        contender.poison()
-        contender.enqueue(3)
-        contender.finish()
+        assert call_once(contender, made, 3).ratio < 1
         assert len(markers) == waits
-        assert error_ratio(contender.result(), reference, contender.precision) < 1
 
 
-def test_a_burst_goes_on_among_the_sets_where_the_one_before_stopped(
-    queue: Any, rng: np.random.Generator
-) -> None:
-    made = make_operands(Case(5, 6, 7), arithmetic_of("float32"), queue, rng)
+def test_a_burst_goes_on_among_the_sets_where_the_one_before_stopped(queue: Any) -> None:
     order: list[int] = []
     calls = [functools.partial(order.append, index) for index in range(3)]
-    contender = contenders.DeviceContender("x", made, calls)
+    contender = contenders.DeviceContender("x", make_float32(queue, Case(5, 6, 7)), calls)
     contender.enqueue(2)
-    contender.enqueue_ahead(2)
+    contender.enqueue(2)
     assert order == [0, 1, 2, 0]
     contender.poison()
     contender.enqueue(1)
     assert order[4:] == [0]
 
 
-def test_only_what_may_run_ahead_tells_its_launches(queue: Any, rng: np.random.Generator) -> None:
-    made = make_operands(Case(3, 3, 3), arithmetic_of("float32"), queue, rng)
-    assert contenders.plan_contender(made).launches
-    assert contenders.packed_contender(made).launches
-    assert contenders.layer_contender(made).launches
-    # Its figure is what a user's loop sees.
-    assert contenders.gemm_contender(made).launches is None
-    assert contenders.NumpyContender(made).launches is None
+def test_contenders_of_the_device_alone_run_behind_a_blocker(queue: Any) -> None:
+    blocker = QueueBlocker(queue)
+    made = make_float32(queue, Case(16, 16, 16), blocker=blocker)
+    # The figures of the others are what a user's loop sees.
+    assert gemm_contender(made).blocker is NumpyContender(made).blocker is None
+    for make in (layer_contender, packed_contender, plan_contender):
+        contender = make(made)
+        assert contender.blocker is blocker
+    contender.enqueue(2)
+    contender.finish()
+    contender.poison()
+    for seconds in (0.1, 1.0, 10.0):  # other processes on the device may hide its speed
+        still_holding = blocker.hold(seconds)
+        contender.enqueue(20)
+        if still_holding():
+            break
+        contender.finish()
+    assert still_holding()
+    contender.finish()
+    assert not still_holding()
+    assert made.error(contender.result(), contender.precision).ratio < 1
+
+
+def test_alpha_and_beta_scale_and_add_in_place(queue: Any) -> None:
+    made = make_float32(queue, Case(24, 20, 16, alpha=1.5, beta=0.5))
+    assert made.addend is not None
+    a, b, c = (matrix.astype(float) for matrix in (*made.host, made.addend))
+    expected = 1.5 * a @ b + 0.5 * c
+    [whole] = made.parts
+    np.testing.assert_allclose(whole.value, expected, rtol=1e-12)
+    torch: Any = FakeTorch()
+    for contender in (plan_contender(made), NumpyContender(made), CublasContender(torch, 0, made)):
+        for calls in (3, 1):  # the last must not start from the results of those before
+            error = call_once(contender, made, calls)
+        assert error.ratio <= 1.0
+    assert set(torch.called) == {"addmm"}
+    wrong = (expected + 0.5 * c).astype(np.float32)
+    assert made.error(wrong, FLOAT32.precision).ratio > 1.0
+
+
+def test_those_that_cannot_take_part_say_so(queue: Any) -> None:
+    said: list[str] = []
+    library = object.__new__(contenders.CLBlast)  # what it refuses it refuses before any call
+    makers: dict[str, Any] = {
+        NUMPY: NumpyContender,
+        CLBLAST: functools.partial(contenders.clblast_contender, library),
+    }
+    session = make_session(queue, said, **makers)
+    session.run([Case(4, 4, 4)], arithmetic_of("int8"), lambda part: None)
+    assert any("NumPy multiplies int8 without a BLAS" in line for line in said)
+    assert any("CLBlast needs one of" in line for line in said)
+    assert not session.failures and not session.records
+
+
+def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue: Any) -> None:
+    names = factories.default_names(queue.device)
+    assert not {MMA, CUBLAS_STREAM, QUEUED} & set(names)
+    assert CUBLAS_LAYER in names
+    for kind, taken in ((cl.device_type.CPU, [QUEUED]), (cl.device_type.GPU, [])):
+        said: list[str] = []
+        made = factories.make_factories([QUEUED], SimpleNamespace(type=kind), None, {}, said.append)
+        assert list(made) == taken
+        assert len(said) == 1 - len(taken) and all(QUEUED in line for line in said)
+
+
+# ------------------------------------------------------------------------------ cuBLAS
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("layer", [False, True])
+def test_cublas_is_asked_for_the_same_precision(
+    queue: Any, rng: np.random.Generator, kind: Any, layer: bool
+) -> None:
+    how = arithmetic_of(*kind)
+    made = make_operands(Case(24, 16, 32, "NT", padding=2, dense=layer), how, queue, rng)
+    torch: Any = FakeTorch()
+    if layer and how.result_dtype != how.dtype:
+        with pytest.raises(ValueError, match="no bias and ReLU"):
+            CublasContender(torch, 0, made, layer=True)
+        return
+    contender = CublasContender(torch, 0, made, layer=layer)
+    assert contender.name == (CUBLAS_LAYER if layer else CUBLAS)
+    flags = torch.backends.cuda.matmul
+    assert flags.allow_tf32 == (kind[1] == "TF32_TF32_F32")
+    assert flags.allow_fp16_accumulation == (kind[1] == "F16_F16_F16")
+    assert not flags.allow_fp16_reduced_precision_reduction
+    assert not flags.allow_bf16_reduced_precision_reduction
+    split = how.precision.terms > 1
+    assert contender.precision.name == ("F32_F32_F32" if split else how.precision.name)
+    wanted = (
+        "_int_mm" if how.dtype == "int8" else "mm" if how.result_dtype != how.dtype else "matmul"
+    )
+    assert set(torch.called) == {"_addmm_activation" if layer else wanted}
+    assert call_once(contender, made).ratio < 1
+    assert contender.result().dtype.name == how.result_dtype
+
+
+def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue: Any) -> None:
+    made = make_float32(queue, Case(24, 16, 32, "NT"))
+    torch: Any = FakeTorch()
+    contender = CublasStreamContender(torch, 0, made)
+    assert contender.name == CUBLAS_STREAM and contender.blocker is None and torch.called == []
+    assert call_once(contender, made, 3).ratio < 1
+    assert torch.called == ["matmul"] * 3
+
+
+def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(
+    queue: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter((0.0, 1.0, 2.0, 2.01))  # 20 million cycles take 10 ms
+    made = make_float32(queue, Case(2, 3, 4), blocker=QueueBlocker(queue))
+    torch: Any = FakeTorch()
+    monkeypatch.setattr(cublas.time, "perf_counter", lambda: next(ticks))
+    blocker = CublasStreamContender(torch, 0, made).blocker
+    assert isinstance(blocker, cublas.StreamBlocker)
+    is_holding = blocker.hold(0.003)
+    assert torch.slept[-1] == pytest.approx(6_000_000, abs=1)
+    assert not is_holding()
+
+
+def test_what_torch_lacks_is_named(queue: Any, rng: np.random.Generator) -> None:
+    made = make_operands(Case(24, 15, 32), arithmetic_of("int8"), queue, rng)
+    torch: Any = FakeTorch()
+    with pytest.raises(ValueError, match="multiples of 8 as n and k, not 24 x 15 x 32"):
+        CublasContender(torch, 0, made)
+    torch.backends.cuda.matmul = object()
+    half, narrow = (
+        torch_arithmetic.torch_arithmetic(arithmetic_of("float16", precision))
+        for precision in (None, "F16_F16_F16")
+    )
+    torch_arithmetic.set_flags(torch, half)
+    with pytest.raises(ValueError, match="no allow_fp16_accumulation"):
+        torch_arithmetic.set_flags(torch, narrow)
+
+
+def test_cublas_is_not_looked_for_without_its_gpu(queue: Any) -> None:
+    if cublas.is_nvidia_gpu(queue.device):
+        pytest.skip("this is an NVIDIA GPU")
+    with pytest.raises(cublas.CublasUnavailableError, match="no NVIDIA GPU"):
+        cublas.find_torch_device(queue.device)

@@ -7,26 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pyclgemm
 from benchmarks import host_time
-from tests.support.benchmark_fakes import FakeTime
+from benchmarks.session.host_worker import BASELINE, enqueue_burst, own_bursts
 
 
-def test_host_time_counts_enqueueing_alone() -> None:
-    time = FakeTime()
+def test_the_baseline_is_subtracted_round_by_round() -> None:
+    slept: list[float] = []
+    each = {BASELINE: 5e-6, "plan new": 9e-6, "gemm new": 25e-6}
 
     def burst(seconds: float) -> host_time.Burst:
-        def run(calls: int) -> None:
-            time.seconds += calls * seconds
-
-        return run
-
-    def drain() -> None:
-        time.seconds += 1.0
+        return lambda calls: calls * seconds
 
     times = host_time.measure_host_time(
-        {host_time.BASELINE: burst(5e-6), "plan": burst(9e-6), "gemm": burst(25e-6)},
-        drain, calls=10, rounds=5, rng=np.random.default_rng(0), clock=time.clock(),
+        {name: burst(seconds) for name, seconds in each.items()},
+        calls=10, rounds=5, rng=np.random.default_rng(0), sleep=slept.append,
     )  # fmt: skip
+    assert sum(slept) == pytest.approx(4 * 5 * 10 * sum(each.values()))
     table = host_time.summarise(times)
     np.testing.assert_allclose(table["beyond enqueue"], [0.0, 4.0, 20.0], atol=1e-6)
     assert list(table["within"]) == ["", "yes", "NO"]
@@ -34,5 +31,13 @@ def test_host_time_counts_enqueueing_alone() -> None:
 
 @pytest.mark.parametrize(("arguments", "waits"), [(0, 0), (2, 1), (12, 3)])
 def test_the_empty_kernel_can_be_enqueued(queue: Any, arguments: int, waits: int) -> None:
-    host_time.enqueue_burst(queue, arguments, waits)(3)
+    enqueue_burst(queue, arguments, waits)(3)
     queue.finish()
+
+
+def test_calls_are_checked(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bursts, waits = own_bursts(pyclgemm, queue, 5)
+    assert list(bursts) == list(host_time.CALLS) and waits > 0
+    monkeypatch.setattr(pyclgemm, "gemm", lambda *arguments, **options: None)
+    with pytest.raises(SystemExit, match="gemm of .* is wrong"):
+        own_bursts(pyclgemm, queue, 5)

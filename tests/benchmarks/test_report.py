@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import (
-    burst,
-    case,
-    distribution,
-    factories,
-    limit,
-    limit_table,
-    report,
-    results,
-)
-from benchmarks.case import Case
-from benchmarks.contenders import CLBLAST, CUBLAS, PLAN
-from benchmarks.measure import Timing
-from benchmarks.shapes import suite_cases
-from tests.support.benchmark_fakes import FACTS, FLOAT32, fake_records
+from benchmarks.contenders.contenders import CLBLAST, CUBLAS, PLAN
+from benchmarks.products.case import Case
+from benchmarks.products.shapes import suite_cases
+from benchmarks.reports import report, results
+from tests.support.benchmark_fakes import FACTS, fake_records, record_of
 
 
 def test_table_has_speeds_and_ratios_in_the_order_measured() -> None:
@@ -31,7 +21,7 @@ def test_table_has_speeds_and_ratios_in_the_order_measured() -> None:
     frame = report.to_frame(fake_records(cases), FACTS)
     assert (frame["device"] == "Some Device").all()
     table = report.speed_table(frame, "square")
-    assert list(table.index) == [case.label for case in cases]
+    assert list(table.index) == [str(case) for case in cases]
     expected = {
         PLAN: 40, CLBLAST: 20, "x CLBlast": 2, "x NumPy": 4, "x cuBLAS": 0.8,
         "layer / plan": 40 / 39, "layer / gemm": 38 / 39, "spread %": 5,
@@ -40,7 +30,7 @@ def test_table_has_speeds_and_ratios_in_the_order_measured() -> None:
         np.testing.assert_allclose(table[column].astype(float), value)
     text = report.format_table(table)
     assert "8192x8192x8192" in text and "2.00" in text
-    summary = distribution.ratio_summary(table)
+    summary = report.ratio_summary(table)
     assert summary.loc["x cuBLAS", "median"] == pytest.approx(0.8)
 
 
@@ -55,7 +45,7 @@ def test_a_case_without_a_contender_has_a_gap() -> None:
 
 @pytest.mark.parametrize("suite", ["square", "dense", "random", "one"])
 def test_csv_and_plots_are_written(suite: str, tmp_path: Path) -> None:
-    cases = [Case(3, 4, 5, "one")] if suite == "one" else suite_cases(suite, count=50)
+    cases = [Case(3, 4, 5, suite="one")] if suite == "one" else suite_cases(suite, count=50)
     folder = tmp_path / "new"
     table, *plots = results.write_results(fake_records(cases), FACTS, folder)
     rows = pd.read_csv(table)
@@ -69,10 +59,10 @@ def test_csv_and_plots_are_written(suite: str, tmp_path: Path) -> None:
         assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def records_with(ratios: list[float]) -> list[report.Record]:
+def records_with(ratios: list[float]) -> list[Any]:
     """Products of which cuBLAS takes 10 us, and pyclgemm so many times less."""
     return [
-        report.Record(Case(index + 1, 2, 3, "random"), FLOAT32, name, Timing(1, (seconds,)), 1, 0.1)
+        record_of(Case(index + 1, 2, 3, suite="random"), name, seconds)
         for index, ratio in enumerate(ratios)
         for name, seconds in ((PLAN, 1e-5 / ratio), (CUBLAS, 1e-5))
     ]
@@ -80,7 +70,7 @@ def records_with(ratios: list[float]) -> list[report.Record]:
 
 def test_the_distribution_counts_what_is_slow() -> None:
     frame = report.to_frame(records_with([0.25, 0.51, 0.9, 0.96, 2.0]), FACTS)
-    summary = distribution.ratio_summary(report.speed_table(frame, "random")).loc["x cuBLAS"]
+    summary = report.ratio_summary(report.speed_table(frame, "random")).loc["x cuBLAS"]
     wanted = {
         "least": 0.25, "25 %": 0.51, "median": 0.9, "75 %": 0.96, "most": 2.0,
         "under 0.5": 1, "under 0.95": 3, "shapes": 5,
@@ -93,39 +83,8 @@ def test_the_distribution_counts_what_is_slow() -> None:
 
 def test_the_worst_shapes_come_first_with_both_times() -> None:
     frame = report.to_frame(records_with([0.8, 0.25, 0.5, 2.0]), FACTS)
-    worst = distribution.worst_cases(frame, "random", CUBLAS, 3)
+    worst = report.worst_cases(frame, "random", CUBLAS, 3)
     assert list(worst.index) == ["2x2x3", "3x2x3", "1x2x3"]
     np.testing.assert_allclose(worst["pyclgemm, us"], [40, 20, 12.5])
     np.testing.assert_allclose(worst["cuBLAS, us"], 10)
-    assert distribution.worst_cases(frame, "random", CLBLAST).empty
-
-
-def test_limit_tells_bandwidth_of_few_rows_and_what_is_met() -> None:
-    cases = [case for case in limit.limit_targets() if case.m in (1, 2048)]
-    # 1x1024x1024 moves 4.2 MB: in 4.2 us at 1000 GB/s.
-    seconds = {"2048x2048x2048": 1e-3, "1x4096x4096": 1e-3, "1x1024x1024": 4.202496e-6}
-    records = [
-        report.Record(case, FLOAT32, name, Timing(1, (time,)), 1, 0.1)
-        for case in cases
-        for name, time in ((PLAN, seconds[case.label]), (CUBLAS, 0.98 * seconds[case.label]))
-    ]
-    frame = report.to_frame(records, {**FACTS, "read_gb_s": "1100.0"})
-    table = limit_table.add_targets(report.speed_table(frame, "limit"), frame)
-    assert table.loc["1x1024x1024", "GB/s"] == pytest.approx(1000)
-    assert table.loc["1x1024x1024", "of memory"] == pytest.approx(1 / 1.1)
-    assert np.isnan(table.loc["2048x2048x2048", "GB/s"])
-    assert dict(table["met"]) == {
-        "2048x2048x2048": "yes", "1x4096x4096": "NO", "1x1024x1024": "yes"
-    }  # fmt: skip
-    assert "1.00 or 85%" in report.format_table(table)
-    without = frame[frame["contender"] == PLAN]
-    table = limit_table.add_targets(report.speed_table(without, "limit"), without)
-    assert dict(table["met"]) == {
-        "2048x2048x2048": "?", "1x4096x4096": "?", "1x1024x1024": "yes"
-    }  # fmt: skip
-
-
-def test_examples_in_docstrings() -> None:
-    for module in (burst, case, distribution, factories, limit, report):
-        found = doctest.testmod(module)
-        assert found.attempted and not found.failed, module
+    assert report.worst_cases(frame, "random", CLBLAST).empty

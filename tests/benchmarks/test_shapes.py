@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import shapes
-from benchmarks.case import parse_shapes
-from benchmarks.limit import Target, limit_targets
-from benchmarks.shapes import suite_cases
+from benchmarks.products.case import Case, parse_shapes
+from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_cases
 from pyclgemm.measure.suites import SUITES as TUNED
 
 
@@ -19,72 +17,70 @@ def test_square_doubles_from_64_to_8192() -> None:
 
 
 def test_every_suite_names_itself_and_all_is_their_union() -> None:
-    parts = [case for suite in shapes.SUITES for case in suite_cases(suite)]
+    parts = [case for suite in SUITES for case in suite_cases(suite)]
     assert parts == suite_cases("all")
-    assert {case.suite for case in parts} == set(shapes.SUITES)
+    assert {case.suite for case in parts} == set(SUITES)
     assert len(set(parts)) == len(parts)
     assert all(case.dense == (case.suite == "dense") for case in parts)
+    with pytest.raises(ValueError, match="'round'; known are square.*limit, random, all"):
+        suite_cases("round")
 
 
-@pytest.mark.parametrize("suite", shapes.SUITES)
-def test_labels_are_unique_and_can_be_given_as_shapes(suite: str) -> None:
+@pytest.mark.parametrize("suite", [*SUITES, "batched"])
+def test_cases_are_unique_as_text_and_can_be_given_as_shapes(suite: str) -> None:
     cases = suite_cases(suite)
-    again = parse_shapes(",".join(case.label for case in cases))
-    assert [replace(case, suite="shapes", dense=False) for case in cases] == again
-    assert len({case.label for case in cases}) == len(cases)
+    again = parse_shapes(",".join(map(str, cases)), suite=suite)
+    assert [replace(case, dense=False) for case in cases] == again
+    assert len({str(case) for case in cases}) == len(cases)
 
 
 def test_random_shapes_are_repeatable_and_within_bounds() -> None:
     cases = suite_cases("random", count=50, seed=3)
     assert cases == suite_cases("random", count=50, seed=3)
     assert cases != suite_cases("random", count=50, seed=4)
-    assert all(1 <= size <= 8192 for case in cases for size in (case.m, case.n, case.k))
+    assert all(1 <= size <= 8192 for case in cases for size in case.sizes)
     assert {case.layout for case in cases} == {"NN", "NT", "TN", "TT"}
 
 
-@pytest.mark.parametrize("text", ["", "12x3", "4x0x4", "4x4x4:XY", "axbxc", "4x4x4+"])
+@pytest.mark.parametrize(
+    "text", ["", "12x3", "4x0x4", "4x4x4:XY", "axbxc", "4x4x4+", "2x3x5*", "2x3x5*0", "2x3x5*x"]
+)
 def test_a_bad_shape_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="wanted MxNxK"):
+    with pytest.raises(ValueError, match="wanted MxNxK.*a batch" if "*" in text else "wanted MxN"):
         parse_shapes(text)
 
 
-def test_stored_shapes_and_work_of_a_case() -> None:
-    (case,) = parse_shapes("2x3x5:TN+4")
-    assert (case.shape_a, case.shape_b, case.shape_out) == ((5, 2), (5, 3), (2, 3))
-    assert case.bytes("float64") == 8 * (5 * 6 + 5 * 7 + 2 * 7)
-    assert (case.flops("float32"), case.flops("complex64")) == (60, 240)
+@pytest.mark.parametrize(("batch", "stack", "count"), [("", (), 1), ("*7", (7,), 7)])
+def test_bytes_and_work_of_a_case(batch: str, stack: tuple[int, ...], count: int) -> None:
+    (case,) = parse_shapes(f"2x3x5:TN+4{batch}")
+    assert (case.stored_a, case.stored_b, case.stack) == ((5, 2), (5, 3), stack)
+    assert case.bytes("float64") == count * 8 * (5 * 6 + 5 * 7 + 2 * 7)
+    assert (case.flops("float32"), case.flops("complex64")) == (count * 60, count * 240)
 
 
-def test_a_batch_is_a_case() -> None:
-    (case,) = parse_shapes("2x3x5:TN+4*7")
-    assert (case.shape_a, case.shape_b, case.shape_out) == ((7, 5, 2), (7, 5, 3), (7, 2, 3))
-    assert case.bytes("float64") == 7 * 8 * (5 * 6 + 5 * 7 + 2 * 7)
-    assert case.flops("float32") == 7 * 60
-    for text in ("2x3x5*", "2x3x5*0", "2x3x5*x"):
-        with pytest.raises(ValueError, match="wanted MxNxK.*a batch"):
-            parse_shapes(text)
-    suite = suite_cases("batched")
-    again = parse_shapes(",".join(case.label for case in suite), suite="batched")
-    assert again == suite and {case.batch for case in suite} == {256, 10000}
+def test_dense_layers_and_batches_have_no_factors() -> None:
+    with pytest.raises(ValueError, match=r"alpha is 2\.0 and beta is 0\.0"):
+        Case(1, 2, 3, dense=True, alpha=2.0)
+    with pytest.raises(ValueError, match=r"alpha is 1\.0 and beta is 0\.5"):
+        Case(1, 2, 3, batch=4, beta=0.5)
 
 
 def test_what_is_tuned_for_is_measured() -> None:
     for suite in ("dense", "skinny"):
-        measured = {(case.m, case.n, case.k) for case in suite_cases(suite)}
+        measured = {case.sizes for case in suite_cases(suite)}
         assert {shape.sizes for shape in TUNED[suite]} <= measured, suite
+    assert {case.batch for case in suite_cases("batched")} == {256, 10000}
 
 
 def test_limit_has_each_product_once_with_a_target() -> None:
-    targets = limit_targets()
-    assert suite_cases("limit") == list(targets)
-    labels = [case.label for case in targets]
-    assert len(set(labels)) == len(labels) == 29
-    wanted = {case.label: (target.ratio, target.bandwidth) for case, target in targets.items()}
-    assert wanted["4096x4096x4096"] == (0.97, None)
-    assert wanted["1000x1000x1000+7"] == (1.0, None)
-    assert wanted["16x16x100000"] == (0.9, None)
-    assert wanted["32x1024x1024"] == (1.0, 0.85)
-    assert wanted["35x8457x2560"] == (0.95, None)
+    targets = {str(case): target for case, target in limit_targets().items()}
+    assert list(map(str, suite_cases("limit"))) == list(targets)
+    assert len(limit_targets()) == len(targets) == 29
+    wanted = {
+        "4096x4096x4096": (0.97, None), "1000x1000x1000+7": (1.0, None),
+        "16x16x100000": (0.9, None), "32x1024x1024": (1.0, 0.85), "35x8457x2560": (0.95, None),
+    }  # fmt: skip
+    assert {name: (targets[name].ratio, targets[name].bandwidth) for name in wanted} == wanted
 
 
 @pytest.mark.parametrize(
@@ -93,8 +89,3 @@ def test_limit_has_each_product_once_with_a_target() -> None:
 )
 def test_one_of_two_targets_is_enough(ratio: float, bandwidth: float, met: bool) -> None:
     assert Target(1.0, 0.85).is_met(ratio, bandwidth) == met
-
-
-def test_an_unknown_suite_is_named_with_those_that_are_known() -> None:
-    with pytest.raises(ValueError, match="'round'; known are square.*limit, random, all"):
-        suite_cases("round")

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
-from benchmarks import transform3d
-from benchmarks.transform3d_cases import Data, Size, copy_bandwidth, difference, disagreements
-from benchmarks.transform3d_report import Repetition, medians, speed_table, to_frame, write_results
-from benchmarks.transform3d_rivals import rivals
+from benchmarks.mra.cases import Data, Size, copy_bandwidth, difference, disagreements
+from benchmarks.mra.report import Repetition, medians, speed_table, to_frame, write_results
+from benchmarks.mra.rivals import rivals
+from tests.support.benchmark_fakes import FACTS
 
 SIZE = Size(2048, 16, "float64")
-FACTS = {"device": "D", "platform": "P", "driver": "1", "date": "2026-01-02T03:04:05+00:00"}
 
 
 def test_operations_bytes_and_roofline() -> None:
@@ -56,7 +54,7 @@ def test_tables_and_files(tmp_path: Path) -> None:
     console.print(table)
     assert "0.08" in console.export_text()  # 16.8 MB in 200 us, over 1 TB/s
     csv, picture = write_results(repetitions, 1e12, FACTS, tmp_path)
-    assert list(pd.read_csv(csv)["device"].unique()) == ["D"]
+    assert list(pd.read_csv(csv)["device"].unique()) == ["Some Device"]
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -86,58 +84,12 @@ def test_numpy_computes_the_same(queue: Any, traits: Any) -> None:
         pytest.skip("NumPy is a rival on CPUs")
     data = Data(queue, Size(4, 5, "float32"))
     found = rivals(data, print)
-    assert set(found) == {"numpy.einsum", "numpy.matmul"}
-    for work in found.values():
-        work(2)
+    assert {one.name for one in found} == {"numpy.einsum", "numpy.matmul"}
+    for one in found:
+        one.enqueue(2)
 
 
 def test_a_copy_has_a_bandwidth(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {True: 1 << 20, False: 1 << 24}
-    monkeypatch.setattr("benchmarks.transform3d_cases._COPIED_BYTES", sizes)
+    monkeypatch.setattr("benchmarks.mra.cases._COPIED_BYTES", sizes)
     assert 1e8 < copy_bandwidth(queue) < 1e14
-
-
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(transform3d.main, list(arguments))
-
-
-def test_help() -> None:
-    result = run("--help")
-    assert result.exit_code == 0
-    for word in ("--nfuncs", "--tasks", "--repetitions", "--level", "--sweep", "Examples:"):
-        assert word in result.output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["--k", "33"], "33"), (["--level", "L7"], "L7"), (["--device", "no such"], "no such")],
-)
-def test_wrong_options_are_explained(queue: Any, arguments: list[str], message: str) -> None:
-    result = run(*arguments)
-    assert result.exit_code != 0 and message in result.output
-
-
-@pytest.mark.first_runtime
-def test_a_run_from_end_to_end(queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "benchmarks.transform3d_cases._COPIED_BYTES", {True: 1 << 20, False: 1 << 24}
-    )
-    monkeypatch.setattr(transform3d, "_LONGEST_PAUSE", 0.0)
-    result = run(
-        "--k", "6", "--k", "3", "--nfuncs", "5", "--tasks", "2", "--repetitions", "2",
-        "--level", "L3", "--level", "L5", "--dtype", "float32", "--output", str(tmp_path),
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    lines = [line for line in result.output.splitlines() if line.startswith("L5 nfuncs=5 K=")]
-    assert len(lines) == 4
-    [csv] = tmp_path.glob("*.csv")
-    frame = pd.read_csv(csv)
-    assert set(frame["K"]) == {3, 6} and {"L3", "L5"} <= set(frame["level"])
-    assert list(tmp_path.glob("*.png"))
-
-
-def test_what_cannot_run_is_left_out_and_said(queue: Any, tmp_path: Path) -> None:
-    data = Data(queue, Size(1, 3, "float32"))
-    console = Console(width=200, record=True, file=io.StringIO())
-    assert transform3d.runnable(data, ["L3", "L6"], 1000.0, console) == ["L3"]
-    assert "left out: level is 'L6' and K is 3" in console.export_text()

@@ -14,6 +14,7 @@ from pyclgemm.device.discovery import FoundDevice
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import ArgumentError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from tests.support.console import rank_of
 
 
 def run(*arguments):
@@ -130,8 +131,7 @@ def test_a_batch_is_not_profiled():
 
 
 def test_explain_on_a_device(device):
-    rank = [one.device for one in discovery.working_devices()].index(device)
-    output = output_of("explain", "64x64x64", "--device", str(rank))
+    output = output_of("explain", "64x64x64", "--device", rank_of(device))
     assert traits_of(device).name in output
 
 

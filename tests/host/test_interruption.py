@@ -114,10 +114,9 @@ def test_every_long_command_ends_at_sigterm(command, tmp_path):
 
 _PARENT = """
 import sys, threading
-from pyclgemm.families.registry import CpuConfig
+from pyclgemm import CpuConfig
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.tuning.process import Trial
-from pyclgemm.tuning.process import TrialProcess
+from pyclgemm.tuning.process import Trial, TrialProcess
 
 worker = '''
 import time

@@ -1,4 +1,4 @@
-"""What the tests of the benchmarks share: a clock, contenders and records that are made up."""
+"""What the tests of the benchmarks share: contenders and records that are made up, and a torch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import report
-from benchmarks.arithmetic import arithmetic_of
-from benchmarks.burst import Clock, Pace
-from benchmarks.case import Case
-from benchmarks.contenders import CLBLAST, CUBLAS, GEMM, LAYER, NUMPY, PLAN
-from benchmarks.measure import Timing
-from benchmarks.session import Session
-from pyclgemm.measure.filled_queue import Blocker
+from benchmarks.contenders.contenders import (
+    CLBLAST,
+    CUBLAS,
+    GEMM,
+    LAYER,
+    NUMPY,
+    PLAN,
+    CheckedContender,
+)
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.products.operands import Operands, make_operands
+from benchmarks.session.session import Record, Session
+from pyclgemm.measure.bench import Pace, Timing
+from pyclgemm.measure.verify import MeasuredError
+from tests.support.bench_fakes import FakeContender, FakeTime
 
 FLOAT32 = arithmetic_of("float32")
+
+#: Element type, precision and type of the result.
+KINDS = [
+    ("float16", None, None), ("float16", None, "float32"), ("float16", "F16_F16_F16", None),
+    ("bfloat16", None, None), ("bfloat16", None, "float32"), ("float32", "TF32_TF32_F32", None),
+    ("float32", "BF16_BF16_F32_X3", None), ("float64", None, None), ("int8", None, None),
+]  # fmt: skip
 
 FACTS = {
     "device": "Some Device",
@@ -28,43 +43,11 @@ FACTS = {
 }
 
 
-class FakeTime:
-    """A clock that moves only when work or sleep is done."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.slept = 0.0
-
-    def clock(self) -> Clock:
-        return Clock(lambda: self.seconds, self._sleep)
-
-    def _sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-        self.slept += seconds
-
-
-class FakeContender:
-    """Takes so many seconds a call, and a fixed time to wait."""
+class Checked(CheckedContender):
+    """Gives a result that was made before."""
 
     precision = FLOAT32.precision
-    bias = None
-    launches: int | None = None
-    blocker: Blocker | None = None
-
-    def __init__(
-        self, name: str, time: FakeTime, seconds: float, step: int = 1, value: Any = None
-    ) -> None:
-        self.name, self.step, self.unrest = name, step, 0.0
-        self._time, self._seconds, self.value = time, seconds, value
-        self.bursts: list[int] = []
-
-    def enqueue(self, calls: int) -> None:
-        assert calls % self.step == 0
-        self.bursts.append(calls)
-        self._time.seconds += calls * self._seconds
-
-    def finish(self) -> None:
-        self._time.seconds += 1e-5
+    value: Any
 
     def poison(self) -> None:
         pass
@@ -73,68 +56,68 @@ class FakeContender:
         return self.value
 
 
-class FakeDevice:
-    """A device that works through its queue while the host goes on, and its blocker."""
+class CheckedFake(Checked, FakeContender):
+    """Takes a millisecond a call."""
 
-    def __init__(self, time: FakeTime) -> None:
-        self.time = time
-        self.done_at = 0.0
-        self.holds: list[float] = []
-
-    def add(self, seconds: float) -> None:
-        self.done_at = max(self.done_at, self.time.seconds) + seconds
-
-    def hold(self, seconds: float) -> Callable[[], bool]:
-        self.holds.append(seconds)
-        self.add(seconds)
-        end = self.done_at
-        return lambda: self.time.seconds < end
-
-    def finish(self) -> None:
-        self.time.seconds = max(self.time.seconds, self.done_at) + 1e-5
+    def __init__(self, name: str, value: Any, time: FakeTime | None = None) -> None:
+        super().__init__(name, time or FakeTime(), 1e-3)
+        self.value = value
 
 
-class QueuedContender(FakeContender):
-    """Each call costs the host so much, and the device so much."""
+def make_float32(queue: Any, case: Case, **options: Any) -> Operands:
+    return make_operands(case, FLOAT32, queue, np.random.default_rng(0), **options)
 
-    def __init__(
-        self, name: str, device: FakeDevice, host: float, seconds: float, launches: int | None = 1
-    ) -> None:
-        super().__init__(name, device.time, host)
-        self.launches = launches
-        self.host, self.device, self.device_seconds = host, device, seconds
 
-    def enqueue(self, calls: int) -> None:
-        self.enqueue_ahead(calls)
-
-    def enqueue_ahead(self, calls: int) -> None:
-        self.bursts.append(calls)
-        for _ in range(calls):
-            self._time.seconds += self.host
-            self.device.add(self.device_seconds)
-
-    def finish(self) -> None:
-        self.device.finish()
+def call_once(contender: CheckedContender, operands: Operands, calls: int = 1) -> MeasuredError:
+    """Poison the result, call, and measure the error of what comes out."""
+    contender.poison()
+    contender.enqueue(calls)
+    contender.finish()
+    return operands.error(contender.result(), contender.precision, contender.bias)
 
 
 def make_session(queue: Any, said: list[str], **factories: Any) -> Session:
-    return Session(
-        queue, factories, Pace(burst=1e-4, rounds=1), said.append, longest_product=float("inf")
-    )
+    pace = Pace(burst=1e-4, rest=4.0, rounds=1)
+    return Session(queue, factories, pace, said.append, longest_product=float("inf"))
 
 
-def fake_records(cases: list[Case]) -> list[report.Record]:
+def measure(session: Session, *cases: Case) -> list[float]:
+    """Run a session; the parts of the work that it reports."""
+    parts: list[float] = []
+    session.run(cases, FLOAT32, parts.append)
+    return parts
+
+
+def product(operands: Operands) -> Any:
+    """What NumPy makes of the first set."""
+    return operands.host[0] @ operands.host[1]
+
+
+def raising(error: Exception) -> Callable[[Operands], CheckedContender]:
+    """A maker of contenders that fails."""
+
+    def make(operands: Operands) -> CheckedContender:
+        raise error
+
+    return make
+
+
+def record_of(
+    case: Case, name: str, *seconds: float, arithmetic: Any = FLOAT32, error: float = 1e-7
+) -> Record:
+    return Record(case, arithmetic, name, Timing(3, seconds), 1, 0.1, error)
+
+
+def fake_records(cases: list[Case]) -> list[Record]:
     """Speeds in GFLOPS: pyclgemm 40, gemm 38, DenseLayer 39, CLBlast 20, NumPy 10, cuBLAS 50."""
     speeds = {PLAN: 40, GEMM: 38, LAYER: 39, CLBLAST: 20, NUMPY: 10, CUBLAS: 50}
     return [
-        report.Record(
-            case, FLOAT32, name,
-            Timing(3, tuple(case.flops("float32") / speed / 1e9 * part for part in (1, 0.9, 1.1))),
-            1, 0.1,
+        record_of(
+            case, name, *(case.flops("float32") / speed / 1e9 * part for part in (1, 0.9, 1.1))
         )
         for case in cases
         for name, speed in speeds.items()
-    ]  # fmt: skip
+    ]
 
 
 class FakeTensor:

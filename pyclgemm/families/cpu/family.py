@@ -21,18 +21,15 @@ from ..family import Advice, Axes, Family, Point, Tile, is_small_batch
 from ..traffic import Traffic, least_traffic, stored_size
 from .codegen import CpuConfig, generate_cpu, reads_b_in_place
 
-#: Bytes to which parts of a workspace are aligned: the widest vector of OpenCL C.
+#: Alignment of each work-item's workspace in bytes: the widest vector of OpenCL C.
 _ALIGNMENT = 128
 
-
-#: Most work-items for each core. Runtimes hand them out one by one: a core that wakes late, or
-#: is taken away for a while, then costs a part of its share and not all of it.
+#: Most work-items for each core. Runtimes hand them out one by one: where a core wakes late, or
+#: is taken away for a while, the others compute some of its work-items.
 _BLOCKS_PER_CORE = 2
 
-
-#: What such a core costs, in blocks.
+#: What a late core costs, in blocks.
 _LATE_BLOCKS = 0.5
-
 
 #: Multiply-adds (16 or 32 are done at once) in the time that packing an element takes.
 _PACKING_COST = 16
@@ -111,19 +108,13 @@ def _whole_product(problem: GemmProblem, config: CpuConfig) -> CpuGrid:
 #: 2.1 times, of 40 columns 1.1 to 2.2 times, of 128 columns 0.8 to 0.9 times; with vectors of 32
 #: bytes, and A column-major, of 8 to 32 columns 1.2 to 2.1 times.
 _NARROW_BYTES = 160
-
-
-#: Bytes of the vectors of which a tile of C is so wide that half of it is narrow in any case.
-#: Beneath, where rows of A lie along k, one vector is: 1.5 times with 8 columns, 0.8 with 16.
+#: Bytes of a vector from which `_NARROW_BYTES` holds for any layout of A. With shorter vectors and
+#: a row-major A one vector is the limit: 1.5 times as fast with 8 columns, 0.8 times with 16.
 _LONG_VECTOR = 64
-
-
-#: Times as many rows: with 60 rows and 30 columns it took twice as long.
+#: Least ratio of rows to columns: with 60 rows and 30 columns the transpose took twice as long.
 _TALLER = 8
-
-
-#: Columns for each of k, at most: results are stored one by one, which weighs on short sums. With
-#: 32 columns it was 0.9 times as fast at k = 8 and 1.1 at 16, with 8 columns 1.7 times at k = 4.
+#: Most columns for each of k: results are stored one by one, which takes long where sums are short.
+#: With 32 columns it was 0.9 times as fast at k = 8 and 1.1 at 16, with 8 columns 1.7 at k = 4.
 _COLUMNS_PER_DEPTH = 3
 
 

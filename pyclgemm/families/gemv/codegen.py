@@ -10,6 +10,7 @@ from ...codegen.config import (
     Config,
 )
 from ...codegen.element import WORDS
+from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts, gemm_parts
 from ...codegen.matrix_unit import MatrixUnit
 from ...codegen.matrix_units import unit_multiplying
@@ -113,53 +114,53 @@ class GemvUnitConfig(Config):
 #: are more steps, each with two barriers.
 _MOST_BITS = 3
 
-#: Local memory from which on fewer sums meet at once.
+#: Local memory from which on fewer sums are added at once.
 _MANY_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
 class JoinStep:
-    """A step in which some work-items along k give their sums to the others.
+    """A step in which some work-items along k give their sums to the others."""
 
-    Attributes
-    ----------
-    givers : int
-        Work-items along k that have sums before it and give them away.
-    takers : int
-        Those that have all sums after it; `givers` is a multiple.
-    """
+    givers: int  # work-items along k that have sums before it and give them away
+    takers: int  # those that have all sums after it; `givers` is a multiple
 
-    givers: int
-    takers: int
+    @property
+    def shares(self) -> int:
+        """Work-items whose sums one takes."""
+        return self.givers // self.takers
+
+    @property
+    def distance(self) -> str:
+        """From one sum of a work-item to the next in local memory."""
+        return f"({self.takers} * LANES_N)" if self.takers > 1 else "LANES_N"
+
+    @property
+    def taker(self) -> str:
+        """Where the sums for a work-item begin."""
+        return plus(times(modulo("lane_k", self.takers), "LANES_N"), "lane_n")
+
+    def given(self, rows: str, columns: str) -> str:
+        """Where those that it gives away begin."""
+        share = f"({divided('lane_k', self.takers)} - 1)"
+        return plus(times(share, rows, columns, self.distance), self.taker)
+
+    def taken(self, rows: str, columns: str) -> str:
+        """The number of sum (r, j) of a share."""
+        row = f"(share * {rows} + r)" if self.shares > 1 else "r"
+        return f"({row} * {columns} + j)"
 
 
 @dataclass(frozen=True)
 class Join:
-    """The steps after which one work-item along k has the sums of all.
+    """The steps after which one work-item along k has the sums of all."""
 
-    Attributes
-    ----------
-    steps : tuple of JoinStep
-        In their order; none where k is not divided.
-    elements : int
-        Sums in local memory at most.
-    """
-
-    steps: tuple[JoinStep, ...]
-    elements: int
+    steps: tuple[JoinStep, ...]  # none where k is not divided
+    elements: int  # sums in local memory at most
 
 
 def join_of(holders: int, elements: int, element_bytes: int) -> Join:
     """Plan how sums are joined.
-
-    Parameters
-    ----------
-    holders : int
-        Work-items along k: a power of two.
-    elements : int
-        Sums of a work-group for each of them.
-    element_bytes : int
-        Of a sum.
 
     Examples
     --------
@@ -227,22 +228,7 @@ def sums_join(config: GemvUnitConfig) -> Join:
 def generate_gemv_unit(
     problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
 ) -> KernelSource:
-    """Write the kernel that multiplies few rows by a matrix unit.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product.
-    config : GemvUnitConfig
-        A valid configuration.
-    traits : DeviceTraits
-        The device.
-
-    Raises
-    ------
-    UnsupportedError
-        If the device has no such unit.
-    """
+    """Write the kernel that multiplies few rows by a matrix unit."""
     unit = register_unit(problem.precision, traits)
     if unit is None:
         raise UnsupportedError(
@@ -258,7 +244,10 @@ def generate_gemv_unit(
         unit.lanes * config.SUBGROUPS,
         gemv=config,
         unit=unit,
-        constraints="fr",
+        along_k=along_k,
+        result=parts.result_at(
+            "accumulators[i * B_FRAGMENTS + j / 2][j % 2 * 2 + r]", "row", "column + j"
+        ),
         a_vector=_vector(problem.a, config.run) if problem.a.order == "row" else 0,
         b_vector=_vector(problem.b, config.run if along_k else config.VW),
         words=WORDS,
@@ -284,22 +273,22 @@ def _vector(layout: MatrixLayout, run: int) -> int:
 
 
 def generate_gemv(parts: GemmParts, config: GemvConfig) -> KernelSource:
-    """Write the kernel that multiplies few rows.
-
-    Parameters
-    ----------
-    parts : GemmParts
-        What all kernels have.
-    config : GemvConfig
-        A valid configuration.
-    """
-    join = join_of(config.lanes_k, config.MR * config.columns, parts.element.bytes)
+    """Write the kernel that multiplies few rows."""
+    problem, element = parts.problem, parts.element
+    a, b = problem.a, problem.b
+    join = join_of(config.lanes_k, config.MR * config.columns, element.bytes)
     return parts.source(
         "gemv",
         "gemv/gemv.cl.mako",
         config.WGS,
         gemv=config,
-        b_along_k=parts.problem.b.order == "column",
+        vector=element.vector(config.VW),
+        b_along_k=b.order == "column",
+        a_in_vectors=a.order == "row" and a.alignment >= config.VW,
+        b_in_vectors=b.order != "strided" and b.alignment >= config.VW,
+        a_sign=lambda width: element.conjugation(width) if a.conjugate else "",
+        b_sign=lambda width: element.conjugation(width) if b.conjugate else "",
+        result=parts.result_at("accumulators[r][j]", "row", "column + j"),
         words=WORDS,
         steps=join.steps,
         joined=join.elements,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ...codegen.config import COPY_BYTES
 from ...codegen.element import WORDS, ElementType
+from ...codegen.expression import modulo, plus, times
 from ...codegen.kernel import GemmParts, approximation, gemm_parts
 from ...codegen.matrix_unit import MatrixUnit
 from ...codegen.matrix_units import required_unit
 from ...codegen.source import KernelSource, share_arguments
-from ...codegen.stream_k import Sharing, sharing, slab_count
+from ...codegen.stream_k import PartialSums, Sharing, sharing, slab_count
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem
@@ -26,21 +27,13 @@ from .slab import MatrixSlab, as_copied, matrix_slabs, packed_form, packed_opera
 
 @dataclass(frozen=True)
 class ElementProducts:
-    """What fragments hold of each element, and which of it is multiplied.
+    """What fragments hold of each element, and which of it is multiplied."""
 
-    Attributes
-    ----------
-    a_parts, b_parts : int
-        Numbers that stand for an element of A, and of B; fragments hold one of each element.
-    sums : int
-        Numbers that make up an element of the result.
-    terms : tuple of (int, int, int)
-        Each a part of A and of B that are multiplied, and the sum to which that is added.
-    """
-
+    #: Numbers that stand for an element of A, and of B; fragments hold one of each element
     a_parts: int
     b_parts: int
-    sums: int
+    sums: int  # numbers that make up an element of the result
+    #: Each a part of A and of B that are multiplied, and the sum to which that is added
     terms: tuple[tuple[int, int, int], ...]
 
     @property
@@ -48,12 +41,17 @@ class ElementProducts:
         """Whether an element is its real and imaginary part; else parts of a number add up."""
         return self.sums == 2
 
-    def sum_at(self, number: int) -> str:
+    def sum_at(self, number: int | str) -> str:
         """In C, the index of one of the sums, or the size of an array of them; empty for one."""
         return f"[{number}]" if self.complex else ""
 
+    def array(self, name: Literal["a", "b"], buffer: str, part: int) -> str:
+        """In C, the registers of a part of the fragments of A or B in a `buffer`, an index."""
+        parts = self.a_parts if name == "a" else self.b_parts
+        return f"{name}_fragments{buffer}" + (f"[{part}]" if parts > 1 else "")
 
-#: Of B a third part is minus the imaginary one, for an instruction only adds. Two terms in a row
+
+#: B also has -imaginary: the instruction can only add. Two terms in a row
 #: have different sums, so that none waits for the one before.
 _COMPLEX = ElementProducts(2, 3, 2, ((0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 0, 1)))
 
@@ -82,7 +80,7 @@ def element_products(problem: GemmProblem) -> ElementProducts:
 # --------------------------------------------------------------------------------------
 
 #: C types of a result's bits.
-_RESULTS_BITS = {2: "ushort", 4: "uint"}
+_BITS = {2: "ushort", 4: "uint"}
 
 #: Results between the rows that a sub-group collects. A row is then an odd multiple of 16 bytes (of
 #: 32 with results of 4 bytes), and lanes that write to several rows at once use different banks.
@@ -92,30 +90,14 @@ _PADDING = 8
 
 @dataclass(frozen=True)
 class CollectedResults:
-    """How a sub-group collects results in local memory, to store pieces of 16 bytes of rows.
+    """How a sub-group collects results in local memory, to store 16-byte vectors of rows."""
 
-    Attributes
-    ----------
-    slab : "a" or "b"
-        The operand in whose local memory, when all slabs were multiplied.
-    bits : str
-        C type of as many bytes as a result.
-    width : int
-        Results in a piece.
-    padding : int
-        Results between rows.
-    edges : "pieces" or "elements"
-        Where rows of the result may end: between two pieces, or within one.
-    c_in_pieces : bool
-        Whether C is read likewise, and found in the place of the result.
-    """
-
-    slab: Literal["a", "b"]
-    bits: str
-    width: int
-    padding: int
-    edges: Literal["pieces", "elements"]
-    c_in_pieces: bool
+    slab: Literal["a", "b"]  # the operand in whose local memory, when all slabs were multiplied
+    bits: str  # C type of as many bytes as a result
+    width: int  # results in a vector
+    padding: int  # results between rows
+    edges: Literal["vectors", "elements"]  # rows may end between two vectors, or within one
+    c_in_vectors: bool  # whether C is read likewise, to where the result then goes
 
 
 def collected_results(
@@ -128,21 +110,8 @@ def collected_results(
     """Choose whether results are collected before they are stored; None where they are not.
 
     They are where NVIDIA's units leave a lane less than `COPY_BYTES` of a row, the result lies in
-    such pieces, and a slab's local memory has room for it. Sums of slices are in local memory
+    such vectors, and a slab's local memory has room for it. Sums of slices are in local memory
     anyway: `joined_results`.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product.
-    result : ElementType
-        An element of the result.
-    config : MatrixConfig
-        A valid configuration.
-    unit : MatrixUnit
-        What multiplies.
-    slabs : tuple of MatrixSlab
-        Those of A and B.
 
     Examples
     --------
@@ -154,8 +123,10 @@ def collected_results(
     >>> config = MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
     >>> problem = GemmShape(4096, 4096, 4096).problem("float16")
     >>> slabs = matrix_slabs(problem, (), config, unit)
-    >>> collected_results(problem, ElementType("float16", "float32"), config, unit, slabs)
-    CollectedResults(slab='b', bits='ushort', width=8, padding=8, edges='pieces', c_in_pieces=False)
+    >>> half = ElementType("float16", "float32")
+    >>> collected = collected_results(problem, half, config, unit, slabs)
+    >>> collected.slab, collected.width, collected.edges
+    ('b', 8, 'vectors')
     """
     size = result.stored_bytes
     if unit.spelling != "ptx" or unit.result.width * size >= COPY_BYTES or config.SLICES > 1:
@@ -171,35 +142,27 @@ def collected_results(
     c = problem.c
     return CollectedResults(
         slab=larger.name,
-        bits=_RESULTS_BITS[size],
+        bits=_BITS[size],
         width=width,
         padding=_PADDING,
-        edges="elements" if problem.n % width else "pieces",
-        c_in_pieces=c is not None and c.order == "row" and c.in_pieces(COPY_BYTES, size),
+        edges="elements" if problem.n % width else "vectors",
+        c_in_vectors=c is not None and c.order == "row" and c.in_pieces(COPY_BYTES, size),
     )
 
 
 @dataclass(frozen=True)
 class JoinedResults:
-    """How the sums of slices meet in local memory: tile behind tile, a slice each.
+    """How the sums of slices lie in local memory: tile behind tile, a slice each."""
 
-    Attributes
-    ----------
-    slab : "a" or "b"
-        The operand in whose local memory, when all slabs were multiplied.
-    pitch : int
-        Sums from one row of a tile to the next.
-    width : int
-        Neighbours in a row that a work-item adds up and stores: up to 16 bytes, as far as there is
-        work for all.
-    vector : int
-        Of these, how many it reads at once.
-    """
+    slab: Literal["a", "b"]  # the operand in whose local memory, when all slabs were multiplied
+    pitch: int  # sums from one row of a tile to the next
+    width: int  # neighbours in a row that a work-item adds up and stores: up to 16 bytes
+    vector: int  # of these, how many it reads at once
 
-    slab: Literal["a", "b"]
-    pitch: int
-    width: int
-    vector: int
+    @property
+    def read(self) -> int:
+        """Neighbours that it reads at once."""
+        return min(self.width, self.vector)
 
 
 def joined_results(
@@ -208,24 +171,12 @@ def joined_results(
     config: MatrixConfig,
     slabs: tuple[MatrixSlab, MatrixSlab],
 ) -> JoinedResults | None:
-    """Lay out how the sums of slices are joined; None where there is one slice.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product.
-    result : ElementType
-        An element of the result.
-    config : MatrixConfig
-        A valid configuration.
-    slabs : tuple of MatrixSlab
-        Those of A and B.
-    """
+    """Lay out how the sums of slices are joined; None where there is one slice."""
     if config.SLICES == 1:
         return None
-    share = max(1, config.MWG * config.NWG // slabs[0].items)
-    share = 1 << (share.bit_length() - 1)
-    width = min(COPY_BYTES // result.stored_bytes, problem.out.alignment, share)
+    own = max(1, config.MWG * config.NWG // slabs[0].items)
+    own = 1 << (own.bit_length() - 1)
+    width = min(COPY_BYTES // result.stored_bytes, problem.out.alignment, own)
     return JoinedResults(
         slab=max(slabs, key=lambda slab: slab.bytes).name,
         pitch=joined_pitch(config),
@@ -239,51 +190,209 @@ def joined_pitch(config: MatrixConfig) -> int:
     return config.NWG + _PADDING
 
 
+@dataclass(frozen=True)
+class ResultText:
+    """A lane's results in the text of a kernel: their sums, their entries, their stores."""
+
+    parts: GemmParts
+    unit: MatrixUnit
+    products: ElementProducts
+    collected: CollectedResults | None
+    joined: JoinedResults | None
+
+    @property
+    def group(self) -> str:
+        """The number of a run of neighbours."""
+        return "group" if self.unit.result.groups > 1 else "0"
+
+    @property
+    def row(self) -> str:
+        """The row of a run in its fragment."""
+        return plus(times(self.unit.result.row_step, self.group), self.unit.result.row)
+
+    @property
+    def column(self) -> str:
+        """The first column of a run in fragment j of a row of them."""
+        held = self.unit.result
+        return plus(times(self.unit.n, "j"), times(held.column_step, self.group), held.column)
+
+    @property
+    def run(self) -> int:
+        """Results side by side: those that a work-item has joined, or a lane's own."""
+        return self.joined.width if self.joined else self.unit.result.width
+
+    @property
+    def stored(self) -> int:
+        """Of these, how many are stored at once."""
+        out = self.parts.problem.out
+        return min(self.run, out.alignment) if out.order == "row" else 1
+
+    @property
+    def joined_at_once(self) -> int:
+        """Of a lane's own, how many go to the sums of its slice at once."""
+        return min(self.unit.result.width, self.joined.vector) if self.joined else 1
+
+    @property
+    def joined_vector(self) -> str:
+        """C type of these."""
+        return f"{self.parts.wide.real}{self.joined_at_once}"
+
+    def column_after(self, part: int) -> str:
+        """The column of element `part` of a run."""
+        return plus(self.column, part)
+
+    @property
+    def read_vector(self) -> str:
+        """C type of the sums of a slice that a work-item reads at once."""
+        return f"{self.parts.wide.real}{self.joined.read}" if self.joined else ""
+
+    def read_from(self, part: int) -> str:
+        """Where they are, from element `part` of a run on."""
+        return plus("from", part)
+
+    @property
+    def collected_addends(self) -> str:
+        """A run of C that was read to where results are collected."""
+        width = self.unit.result.width
+        return self.parts.wide.load("to_row + fragment_column", width, space="__local")
+
+    def collected_result(self, part: int) -> str:
+        """Element `part` of a run that is collected."""
+        lane = self.parts.wide.lane(part, self.unit.result.width)
+        return self.result(
+            part, "" if self.reads_c or not self.parts.problem.c else f"addends{lane}"
+        )
+
+    @property
+    def reads_c(self) -> bool:
+        """Whether a lane reads C for its own results."""
+        in_vectors = self.collected is not None and self.collected.c_in_vectors
+        return self.parts.problem.c is not None and not in_vectors
+
+    def column_at(self, part: int) -> str:
+        """The column of element `part` of results side by side."""
+        return plus("column", part)
+
+    def lane_sum(self, part: int | str) -> str:
+        """Element `part` of a lane's run."""
+        if self.unit.packed_sums:
+            return f"unpacked(accumulators[i][j][{self.group}]).s{part}"
+        index = plus(times(self.unit.result.width, self.group), part)
+        if self.products.complex:
+            return f"(element)(accumulators[i][j][0][{index}], accumulators[i][j][1][{index}])"
+        return f"accumulators[i][j][{index}]"
+
+    def lane_sums(self, first: int) -> str:
+        """Those that go to the sums of its slice at once, from element `first` on."""
+        return ", ".join(self.lane_sum(first + one) for one in range(self.joined_at_once))
+
+    def sum(self, part: int | str) -> str:
+        """Element `part` of results side by side."""
+        return f"sums[{part}]" if self.joined else self.lane_sum(part)
+
+    def result(self, part: int, addend: str = "") -> str:
+        """The result in column `part`; what is read for one outside of the matrix is left out.
+
+        `addend` is that of the result, if it was read already.
+        """
+        wide, problem = self.parts.wide, self.parts.problem
+        column = self.column_at(part)
+        bias = wide.entry("bias", times("row" if problem.bias == "row" else column, "bias_stride"))
+        read = wide.entry("c", f"C_AT(row, {column})")
+        if self.collected:
+            inside = "row < m" if problem.bias == "row" else f"{column} < n"
+            bias = f"{inside} ? {bias} : 0"
+            read = f"row < m && {column} < n ? {read} : 0"
+        return self.parts.result_of(self.sum(part), addend or read, bias)
+
+
 # --------------------------------------------------------------------------------------
 
 #: C types of as many bytes of doubles; of others, `WORDS`.
 _DOUBLES = {8: "double", 16: "double2"}
 
-#: What half's bits lie in while they are copied: no arithmetic of half is needed for it.
-_BITS = {"half": "ushort"}
-
-#: Of inline PTX: the constraints of a register of the result, and of A and B.
-_CONSTRAINTS = {"float64": "dd", "int8": "rr"}
-_PACKED_CONSTRAINTS = "rr"
-
 
 @dataclass(frozen=True)
 class FragmentLoad:
-    """How a lane loads its share of fragments from local memory.
+    """How a lane loads its elements of fragments from local memory."""
 
-    Attributes
-    ----------
-    way : "ldmatrix" or "vectors"
-        By NVIDIA's instruction, which spreads rows of 16 bytes over lanes, where it can load the
-        slab (`MatrixSlab.by_elements`); or by vectors along k, of which the lane keeps all.
-    steps : int
-        Instructions whose elements are loaded at once: a run of one may be shorter than a vector.
-    vector : str
-        Of vectors: the C type.
-    vectors : int
-        How many the lane loads.
-    """
-
+    unit: MatrixUnit = field(repr=False)
+    #: By NVIDIA's instruction, which spreads rows of 16 bytes over lanes, where it can load the
+    #: slab (`MatrixSlab.by_elements`); or by vectors along k, of which the lane keeps all.
     way: Literal["ldmatrix", "vectors"]
-    steps: int = 1
-    vector: str = ""
-    vectors: int = 0
+    steps: int = 1  # instructions whose elements are loaded at once: a run may be short
+    vector: str = ""  # of vectors: the C type
+    vectors: int = 0  # how many the lane loads
+
+    @property
+    def _depths(self) -> int:
+        """Depths that a lane loads at once."""
+        return self.unit.places.run * self.steps
+
+    @property
+    def registers(self) -> int:
+        """Registers that a lane loads at once."""
+        return self._depths // self.unit.word
+
+    def declared(
+        self, products: ElementProducts, name: Literal["a", "b"], config: MatrixConfig
+    ) -> str:
+        """The array of a lane's registers of A's or B's fragments."""
+        registers = self.unit.a_registers if name == "a" else self.unit.b_registers
+        buffer = "[2]" if config.FRAGMENTS == 2 else ""
+        parts = products.a_parts if name == "a" else products.b_parts
+        count = times(f"{name.upper()}_FRAGMENTS", registers * self.steps)
+        return f"{name}_fragments{buffer}" + (f"[{parts}]" if parts > 1 else "") + f"[{count}]"
+
+    def store(self, number: int) -> str:
+        """The statement that takes a vector to registers."""
+        width = self.registers // self.vectors
+        if width == 1:
+            return f"to[{number}] = vectors[{number}];"
+        return f"vstore{width}(vectors[{number}], {number}, to);"
+
+    def first(self, slab: MatrixSlab, part: int, p: str) -> str:
+        """Where a lane's elements of fragment i start, from depth `p` on."""
+        places = self.unit.places
+        position = plus(times(slab.extent, "i"), places.position)
+        return slab.entry(part, position, plus(p, times(places.piece or 0, self._depths)))
+
+    def elements(self, slab: MatrixSlab, p: str) -> list[tuple[str, str]]:
+        """The registers of fragment i of a slab, and the elements for them."""
+        places, depth_groups = self.unit.places, self.unit.depth_groups
+        groups = slab.extent // places.positions
+        return [
+            (
+                plus(times(groups * depth_groups, "i"), groups * depth_group + group),
+                slab.entry(
+                    0,
+                    plus(times(slab.extent, "i"), places.position, places.positions * group),
+                    plus(p, places.piece, places.depths * depth_group),
+                ),
+            )
+            for depth_group in range(depth_groups)
+            for group in range(groups)
+        ]
+
+    def products(self, products: ElementProducts, buffer: str) -> list[tuple[str, str, str]]:
+        """What is multiplied of fragments i and j: the sum, and the registers of A and of B."""
+
+        def at(name: Literal["a", "b"], part: int, step: int) -> str:
+            index, count = (
+                ("i", self.unit.a_registers) if name == "a" else ("j", self.unit.b_registers)
+            )
+            array = products.array(name, buffer, part)
+            return plus(array, times(self.steps * count, index), step * count)
+
+        return [
+            (products.sum_at(sum), at("a", a_part, step), at("b", b_part, step))
+            for step in range(self.steps)
+            for a_part, b_part, sum in products.terms
+        ]
 
 
 def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     """Choose how fragments are loaded.
-
-    Parameters
-    ----------
-    unit : MatrixUnit
-        What multiplies.
-    config : MatrixConfig
-        A valid configuration.
 
     Examples
     --------
@@ -295,12 +404,12 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     FragmentLoad(way='vectors', steps=2, vector='uint4', vectors=1)
     """
     if unit.spelling == "ptx":
-        return FragmentLoad("ldmatrix")
+        return FragmentLoad(unit, "ldmatrix")
     run_bytes = unit.places.run * unit.operand_bytes
     steps = math.gcd(max(1, COPY_BYTES // run_bytes), config.slice_depth // unit.k)
     loaded = min(COPY_BYTES, steps * run_bytes)
     vector = (_DOUBLES if unit.register == "double" else WORDS)[loaded]
-    return FragmentLoad("vectors", steps, vector, steps * run_bytes // loaded)
+    return FragmentLoad(unit, "vectors", steps, vector, steps * run_bytes // loaded)
 
 
 def work_items(config: MatrixConfig, lanes: int) -> int:
@@ -311,36 +420,23 @@ def work_items(config: MatrixConfig, lanes: int) -> int:
 def generate_matrix(
     problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits
 ) -> KernelSource:
-    """Write the kernel that computes a product by a matrix unit.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product, its operands as the caller has them.
-    config : MatrixConfig
-        A valid configuration.
-    traits : DeviceTraits
-        The device.
-
-    Raises
-    ------
-    UnsupportedError
-        If the device has no such unit.
-    """
+    """Write the kernel that computes a product by a matrix unit."""
     unit = required_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
     parts = gemm_parts(as_copied(problem, config, unit), config, traits, whole)
     form = packed_form(problem, unit)
     packed = packed_operands(problem, config, unit)
     slabs = matrix_slabs(parts.problem, packed, config, unit)
-    element = slabs[0].element
-    stored = _BITS.get(element.stored, element.stored)
+    stored = slabs[0].bits
     if form.split:
         parts = parts.reading(stored)
     if form.parts > 1:
         parts = parts.reading_whole()
     if config.FILL:
         parts = parts.adding(*share_arguments(unit.result_register))
+    products = element_products(problem)
+    collected = collected_results(problem, parts.wide, config, unit, slabs)
+    joined = joined_results(problem, parts.wide, config, slabs)
     return parts.source(
         "gemm_matrix",
         "mma/mma.cl.mako",
@@ -349,19 +445,47 @@ def generate_matrix(
         tiles=config,
         unit=unit,
         slabs=slabs,
+        copied=slabs if slabs[0].suffix else slabs[:1],
         fragments=fragment_load(unit, config),
-        collected=collected_results(problem, parts.wide, config, unit, slabs),
-        joined=joined_results(problem, parts.wide, config, slabs),
+        collected=collected,
+        joined=joined,
+        b_first=_first_column(config, unit),
+        sums_of_element=products.sum_at(products.sums),
+        tile_sums=f"ITEMS * A_FRAGMENTS * B_FRAGMENTS * {products.sums * unit.result_registers}",
+        partial=_partial_sums(products, unit),
+        results=ResultText(parts, unit, products, collected, joined),
         past_registers=unit.spelling == "ptx" and not config.UNALIGNED,
         stored=stored,
-        piece=f"{stored}{COPY_BYTES // element.stored_bytes}",
+        vector=f"{stored}{slabs[0].width}",
         whole=whole if form.parts > 1 else None,
-        constraints=(
-            _PACKED_CONSTRAINTS if unit.packed_sums else _CONSTRAINTS.get(unit.operand, "fr")
-        ),
-        products=element_products(problem),
+        products=products,
+        slice_depth="SLICE_DEPTH" if config.SLICES > 1 else "KWG",
+        first_depth="first_depth" if config.FILL else "0",
+        last_depth="last_depth" if config.FILL else "k",
         approximation=_approximation(parts, unit),
         sharing=_sharing(problem, config, unit, traits) if config.FILL else None,
+    )
+
+
+def _first_column(config: MatrixConfig, unit: MatrixUnit) -> str:
+    """The first column of a sub-group's tile, in C."""
+    number = f"item / {unit.lanes * config.SUBGROUPS_M}"
+    if config.SLICES > 1:
+        number = modulo(number, config.SUBGROUPS_N)
+    return times(number, "SUBGROUP_N")
+
+
+def _partial_sums(products: ElementProducts, unit: MatrixUnit) -> PartialSums:
+    """How the registers of a lane's sums are added up."""
+    fragment = "(i * B_FRAGMENTS + j)"
+    if products.complex:
+        fragment = f"({fragment} * {products.sums} + number)"
+    return PartialSums(
+        "item",
+        f"({fragment} * {unit.result_registers} + r) * ITEMS",
+        f"accumulators[i][j]{products.sum_at('number')}[r]",
+        type=unit.result_register,
+        add="added" if unit.packed_sums else "",
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from ...codegen.config import COPY_BYTES
 from ...codegen.element import ElementType, stored_bytes
+from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.matrix_unit import MatrixUnit
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
@@ -18,7 +19,7 @@ from .config import MatrixConfig
 #: Elsewhere it is `COPY_BYTES`.
 _PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, True): 4}
 
-#: Of ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in a piece of the
+#: Of ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in a part of the
 #: slab of 16 positions and 32 bytes of depths, by operand and by whether k is contiguous.
 _ROW_OF_LANE = {
     ("a", True): ("lane % 16", "lane / 16 * {0}"),
@@ -30,53 +31,25 @@ _ROW_OF_LANE = {
 
 @dataclass(frozen=True)
 class MatrixSlab:
-    """A slab of A or B in local memory, which lies there as in memory.
-
-    Attributes
-    ----------
-    name : "a" or "b"
-        The operand.
-    element : ElementType
-        Its elements, or what parts of them lie in.
-    parts : int
-        Parts into which elements were split as they were packed: a matrix behind the other in
-        memory, and a slab behind the other here.
-    along_k : bool
-        Whether k is contiguous; else the position along the tile is.
-    rows, length : int
-        Rows of contiguous elements, of one part, and how many are in one.
-    pitch : int
-        Elements from one row to the next.
-    items : int
-        Work-items that copy.
-    copies : int
-        Pieces of `COPY_BYTES` of a part that each of them copies.
-    extent : int
-        Positions in a fragment.
-    vector : int
-        Elements that are read at once: a whole piece, or as many as the alignment allows.
-    edges : "pieces" or "elements"
-        Where rows may end: between two pieces, or within one.
-    by_elements : bool
-        Whether lanes load their shares of fragments from it element by element.
-    rounded : bool
-        Whether they round what they load to what the unit multiplies.
-    """
+    """A slab of A or B in local memory, which lies there as in memory."""
 
     name: Literal["a", "b"]
-    element: ElementType
-    parts: int
-    along_k: bool
-    rows: int
-    length: int
-    pitch: int
-    items: int
-    copies: int
-    extent: int
-    vector: int
-    edges: Literal["pieces", "elements"]
-    by_elements: bool
-    rounded: bool
+    element: ElementType  # its elements, or the type in which their split terms lie
+    parts: int  # split terms of an element, each a matrix in memory and a slab in local memory
+    along_k: bool  # whether k is contiguous; else the position along the tile is
+    rows: int  # rows of contiguous elements, of one split term
+    length: int  # elements of a row
+    pitch: int  # elements from one row to the next in local memory
+    items: int  # work-items that copy
+    copies: int  # 16-byte vectors of a split term that each of them copies
+    extent: int  # positions in a fragment
+    vector: int  # elements that are read at once: a whole vector, or what the alignment allows
+    edges: Literal["vectors", "elements"]  # rows end between two vectors, or within one
+    by_elements: bool  # whether lanes load fragments from it element by element
+    rounded: bool  # whether they round what they load to what the unit multiplies
+    stages: int  # slabs in local memory
+    sliced: bool  # whether sub-groups multiply different parts of it
+    suffix: str = ""  # of the functions that copy it: none where A's and B's are the same
 
     @property
     def index(self) -> str:
@@ -84,45 +57,169 @@ class MatrixSlab:
         return {"a": "m", "b": "n"}[self.name]
 
     @property
+    def stride(self) -> str:
+        """The argument that says how far rows are apart in memory."""
+        by_row = self.along_k == (self.name == "a")
+        return f"{self.name}_{'row' if by_row else 'column'}_stride"
+
+    @property
+    def positions(self) -> str:
+        """The positions along the tile, in words."""
+        return {"a": "rows", "b": "columns"}[self.name]
+
+    @property
+    def pointer(self) -> str:
+        """To the slab that is multiplied, in C."""
+        return f"{self.name}_slab" if self.stages > 1 or self.sliced else f"{self.name}_local"
+
+    @property
+    def bits(self) -> str:
+        """C type in which an element is copied: half's bits need no arithmetic of half."""
+        return "ushort" if self.element.stored == "half" else self.element.stored
+
+    @property
     def width(self) -> int:
-        """Elements that are copied at once."""
+        """Elements of a 16-byte vector."""
         return COPY_BYTES // self.element.stored_bytes
 
     @property
     def chunks(self) -> int:
-        """Pieces of a row."""
+        """Vectors of a row."""
         return self.length // self.width
 
     @property
+    def loads_of_vector(self) -> int:
+        """Loads of which a vector is made where the alignment is less than its size."""
+        return self.width // self.vector
+
+    @property
     def bytes(self) -> int:
-        """Bytes of all parts."""
+        """Bytes of all split terms."""
         return self.parts * self.rows * self.pitch * self.element.stored_bytes
 
-    def row_step(self, copy: str) -> str:
-        """Rows from a work-item's first copy to that number `copy`, in C; empty if none."""
-        if self.items >= self.chunks:
-            return f"{copy} * {self.items // self.chunks}"
-        return f"{copy} / {self.chunks // self.items}"
-
-    def within_step(self, copy: str) -> str:
-        """Elements along a row likewise."""
-        if self.items >= self.chunks:
-            return ""
-        return f"{copy} % {self.chunks // self.items} * {self.items * self.width}"
+    @property
+    def i(self) -> str:
+        """The number of a work-item's vector."""
+        return "i" if self.copies > 1 else "0"
 
     @property
-    def matrix_position(self) -> str:
-        """Of ldmatrix: the position to which a lane points."""
-        return _ROW_OF_LANE[self.name, self.along_k][0].format(self.width)
+    def number(self) -> str:
+        """Where that stands among the vectors of the slab."""
+        return plus("item", times(self.i, "ITEMS"))
 
     @property
-    def matrix_depth(self) -> str:
-        """Of ldmatrix: the depth to which a lane points."""
-        return _ROW_OF_LANE[self.name, self.along_k][1].format(self.width)
+    def row_of_number(self) -> str:
+        """Its row."""
+        return divided("number", self.chunks)
 
-    def at(self, position: str, depth: str) -> str:
-        """The entry at a position and depth, as (row, column) of the operand."""
-        return f"{position}, {depth}" if self.name == "a" else f"{depth}, {position}"
+    @property
+    def column_of_number(self) -> str:
+        """Its first element in the row."""
+        return times(modulo("number", self.chunks), self.width)
+
+    @property
+    def first_row(self) -> str:
+        """The row of a work-item's first vector."""
+        return divided("item", self.chunks)
+
+    @property
+    def first_column(self) -> str:
+        """The first element of that vector in the row."""
+        return times(modulo("item", self.chunks), self.width)
+
+    @property
+    def row_of_copy(self) -> str:
+        """The row of vector i where `row` is that of the first."""
+        return plus("row", self._row_step)
+
+    @property
+    def column_of_copy(self) -> str:
+        """The first element of vector i where `column` is that of the first."""
+        return plus("column", self._column_step)
+
+    @property
+    def copy_target(self) -> str:
+        """Where it goes in local memory."""
+        return plus("slab", times(self.row_of_copy, self.pitch), self.column_of_copy)
+
+    @property
+    def copy_source(self) -> str:
+        """Where it comes from."""
+        return plus("next", times(self._row_step, "stride"), self._column_step)
+
+    @property
+    def _row_step(self) -> str:
+        if self.items >= self.chunks:
+            return times(self.i, self.items // self.chunks)
+        return divided(self.i, self.chunks // self.items)
+
+    @property
+    def _column_step(self) -> str:
+        if self.items >= self.chunks:
+            return "0"
+        return times(modulo(self.i, self.chunks // self.items), self.items * self.width)
+
+    def lane(self, index: int) -> str:
+        """Selector of an element of a vector."""
+        return self.element.lane(index, self.width)
+
+    @property
+    def part_type(self) -> str:
+        """C type of what is loaded at once where a vector takes several loads."""
+        return f"{self.bits}{self.vector if self.vector > 1 else ''}"
+
+    @property
+    def parts_of_vector(self) -> str:
+        """What they load."""
+        return ", ".join(f"parts[{one}]" for one in range(self.loads_of_vector))
+
+    @property
+    def local_elements(self) -> str:
+        """Elements of all slabs in local memory."""
+        return times("STAGES" if self.stages > 1 else 1, f"{self.name.upper()}_SLAB")
+
+    def in_stage(self, stage: str) -> str:
+        """Where a slab starts in local memory."""
+        moves = stage if self.stages > 1 else 0
+        return plus(f"{self.name}_local", times(moves, f"{self.name.upper()}_SLAB"))
+
+    @property
+    def multiplied(self) -> str:
+        """Where the part of a slab starts that a sub-group multiplies."""
+        depth = f"{self.name.upper()}_INDEX(0, slice * SLICE_DEPTH)" if self.sliced else 0
+        return plus(self.in_stage("stage"), depth)
+
+    def fetch_arguments(self, own: str, part: str) -> str:
+        """What `fetch_slab` is given before the region: of a split term, behind the first one."""
+        return f"{self.name}_fetched{own}, {self.name}{part}, {self.stride}, item"
+
+    def region(self, depth: str, last_depth: str) -> str:
+        """The slab at `depth` in the matrix: its first row, the last's end, columns likewise."""
+        positions, depths = f"{self.name}_tile, {self.index}", f"{depth}, {last_depth}"
+        return f"{positions}, {depths}" if self.along_k else f"{depths}, {positions}"
+
+    def first_copy(self, depth: str) -> str:
+        """Where a work-item's first vector of the slab at `depth` lies."""
+        rows, columns = f"{self.name}_tile", depth
+        if not self.along_k:
+            rows, columns = columns, rows
+        row = plus(rows, f"{self.name}_row")
+        return plus(self.name, times(row, self.stride), columns, f"{self.name}_column")
+
+    @property
+    def advance(self) -> str:
+        """Elements from one slab to the next in memory."""
+        return "KWG" if self.along_k else f"KWG * {self.stride}"
+
+    def lane_row(self, part: int, depth: str) -> str:
+        """Of ldmatrix: the row of 16 bytes in split term `part` that a lane points to."""
+        across, along = (one.format(self.width) for one in _ROW_OF_LANE[self.name, self.along_k])
+        return self.entry(part, plus("16 * i", across), plus(depth, along))
+
+    def entry(self, part: int, position: str, depth: str) -> str:
+        """Where an element of split term `part` lies, at a position in the sub-group's tile."""
+        index = f"{self.name.upper()}_INDEX({plus(f'{self.name}_first', position)}, {depth})"
+        return plus(self.pointer, times(part, f"{self.name.upper()}_PART"), index)
 
 
 def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
@@ -131,7 +228,7 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
     Along k where units read so. Other loads take what they find, and packing along the tile
     keeps the rows of a product with a small k long.
 
-    float32 is split into parts on the way, once each: every sub-group that loads them would take
+    float32 is split into terms on the way, once each: every sub-group that loads them would take
     more time to split them than to multiply.
     """
     split = split_type(problem.precision, unit)
@@ -160,7 +257,7 @@ def split_type(precision: Precision, unit: MatrixUnit) -> PartType | None:
 
 
 def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
-    """Whether lanes round what they load: one part is all then, and a float32 holds it."""
+    """Whether lanes round what they load: there is one split term, and a float32 holds it."""
     return unit.spelling == "ptx" and unit.operand == "tf32" and precision.terms == 1
 
 
@@ -169,20 +266,9 @@ def is_copied(
 ) -> bool:
     """Whether an operand is copied where it lies; else it is packed first.
 
-    Parameters
-    ----------
-    name : "a" or "b"
-        The operand.
-    problem : GemmProblem
-        The product.
-    unit : MatrixUnit
-        What multiplies.
-    unaligned : bool
-        Whether less than whole pieces is copied too: `MatrixConfig.UNALIGNED`.
-
     Examples
     --------
-    Whole pieces of 16 bytes are copied, and for AMD's units they lie along k.
+    Whole 16-byte vectors are copied, and for AMD's units they lie along k.
 
     >>> from pyclgemm.problem.shape import GemmShape
     >>> from pyclgemm.codegen.matrix_units import amd_unit
@@ -240,20 +326,7 @@ def most_padding(stored_bytes: int) -> int:
 def matrix_slabs(
     problem: GemmProblem, packed: tuple[str, ...], config: MatrixConfig, unit: MatrixUnit
 ) -> tuple[MatrixSlab, MatrixSlab]:
-    """The slabs of A and B.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product, `as_copied`.
-    packed : tuple of str
-        The operands that were packed, and padded with zeros to whole pieces where k is
-        contiguous.
-    config : MatrixConfig
-        A valid configuration.
-    unit : MatrixUnit
-        What multiplies.
-    """
+    """The slabs of A and B."""
     form = packed_form(problem, unit)
     stored = problem.dtype
     if form.split:
@@ -281,9 +354,15 @@ def matrix_slabs(
             copies=rows * length * size // (COPY_BYTES * items),
             extent=fragment,
             vector=vector,
-            edges="pieces" if whole else "elements",
+            edges="vectors" if whole else "elements",
             by_elements=unit.loads_elements(along_k),
             rounded=_rounds_loaded(problem.precision, unit),
+            stages=config.STAGES,
+            sliced=config.SLICES > 1,
         )
 
-    return slab("a", problem.a, config.MWG, unit.m), slab("b", problem.b, config.NWG, unit.n)
+    a = slab("a", problem.a, config.MWG, unit.m)
+    b = slab("b", problem.b, config.NWG, unit.n)
+    if replace(a, name="b", extent=b.extent) == b:
+        return a, b
+    return replace(a, suffix="_a"), replace(b, suffix="_b")

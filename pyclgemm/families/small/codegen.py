@@ -1,19 +1,20 @@
 """The kernels for batches of small products: from a problem and a configuration. Pure.
 
-Sizes are constants of these kernels: all loops over a product have a known length, and a
-work-item's share of the copies and of the sums is known as the text is written.
+Sizes are constants of these kernels: all loops over a product have a known length, and the copies
+and sums of each work-item are known as the text is written.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from ...codegen.config import Config
 from ...codegen.element import ElementType
+from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts
-from ...codegen.source import KernelSource, without_unrolling
+from ...codegen.source import KernelSource, moved, multiple, without_unrolling
 from ...problem.problem import GemmProblem, MatrixLayout
 
 # --------------------------------------------------------------------------------------
@@ -76,68 +77,82 @@ _FETCHED_BYTES = 512
 
 @dataclass(frozen=True)
 class SmallOperand:
-    """A or B of a product in local memory, line by line as it lies in global memory.
-
-    Attributes
-    ----------
-    name : "a" or "b"
-        The operand.
-    along_k : bool
-        Whether k runs along the lines; else the positions do, rows of A or columns of B.
-    lines, length : int
-        Lines of the matrix, and elements in each.
-    width : int
-        Elements that are copied at once.
-    pitch : int
-        Elements from one line to the next.
-    size : int
-        Elements from one product to the next.
-    group : int
-        Positions that a work-item reads at once: its positions come in such groups.
-    """
+    """A or B of a product in local memory, line by line as it lies in global memory."""
 
     name: Literal["a", "b"]
-    along_k: bool
-    lines: int
-    length: int
-    width: int
-    pitch: int
-    size: int
-    group: int
+    along_k: bool  # whether k runs along the lines; else the positions do: rows of A, columns of B
+    lines: int  # lines of the matrix
+    length: int  # elements of a line
+    width: int  # elements that are copied at once
+    pitch: int  # elements from one line to the next
+    size: int  # elements from one product to the next
+    group: int  # positions that a work-item reads at once: its positions come in such groups
 
     @property
     def vectors(self) -> int:
         """Vectors of a product that are copied."""
         return self.lines * self.length // self.width
 
-    def at(self, line: str, place: str) -> str:
-        """The entry at a place in a line, as (row, column) of the operand."""
+    @property
+    def _line_vectors(self) -> int:
+        return self.length // self.width
+
+    @property
+    def product_of_number(self) -> str:
+        """The product to which vector `number` of the group's belongs."""
+        return divided("number", self.vectors)
+
+    @property
+    def line_of_number(self) -> str:
+        """Its line."""
+        return divided(modulo("number", self.vectors), self._line_vectors)
+
+    @property
+    def position_of_number(self) -> str:
+        """Its first element in the line."""
+        return times(modulo("number", self._line_vectors), self.width)
+
+    @property
+    def own(self) -> str:
+        """Where the work-item's own product begins in local memory."""
+        return f"{self.name}_local + own * {self.size}"
+
+    def at(self, line: str, position: str) -> str:
+        """The entry at a position in a line, as (row, column) of the operand."""
         by_line = self.along_k == (self.name == "a")
-        return f"{line}, {place}" if by_line else f"{place}, {line}"
+        return f"{line}, {position}" if by_line else f"{position}, {line}"
+
+    def position(self, number: str, items: str, item: str) -> str:
+        """The position in the product of position `number` of a work-item's tile."""
+        group = plus(times(divided(number, self.group), items), item)
+        return plus(times(group, self.group), modulo(number, self.group))
 
 
 @dataclass(frozen=True)
 class SmallTiling:
-    """How the work-items of a group share products.
+    """How the work-items of a group divide products among them."""
 
-    Attributes
-    ----------
-    items_m, items_n : int
-        Work-items of a product along its rows and columns.
-    products : int
-        Products of a group.
-    step : int
-        Depths that are multiplied at a time.
-    a, b : SmallOperand
-        In local memory.
-    """
-
-    items_m: int
-    items_n: int
-    products: int
-    step: int
-    a: SmallOperand
+    items_m: int  # work-items of a product along its rows
+    items_n: int  # and along its columns
+    products: int  # products of a group
+    step: int  # depths that are multiplied at a time
+    a: SmallOperand  # in local memory
     b: SmallOperand
+
+    @property
+    def own_product(self) -> str:
+        """Which of the group's products a work-item computes a tile of, in C."""
+        return divided("item", self.items_of_product)
+
+    @property
+    def item_m(self) -> str:
+        """A work-item's number along the rows of its product."""
+        return divided(modulo("item", self.items_of_product), self.items_n)
+
+    def guard(self, operand: SmallOperand) -> str:
+        """What a work-item asks before it copies a vector, if they do not divide evenly."""
+        even = self.products * operand.vectors % self.work_items == 0
+        return "" if even else "copied < PRODUCTS && "
 
     @property
     def items_of_product(self) -> int:
@@ -201,8 +216,8 @@ def _operand(
     aligned = 1 if layout.order == "strided" else min(layout.alignment, widest)
     width = math.gcd(aligned, length)
     group = 1 if along_k else math.gcd(tile, widest)
-    # What is read at once keeps its alignment; beyond that lines, and products, are an odd number
-    # of vectors apart, lest work-items that read side by side meet in one bank.
+    # Vectors stay aligned; lines, and products, are an odd number of vectors apart, so that
+    # neighbouring work-items read different banks.
     vector = step if along_k else widest
     pitch = math.ceil((depth if along_k else padded) / vector) * vector
     if along_k and pitch // vector % 2 == 0:
@@ -213,21 +228,73 @@ def _operand(
     return SmallOperand(name, along_k, lines, length, width, pitch, max(size, vector), group)
 
 
-def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
-    """Write the kernel that computes a batch of small products on a GPU.
+@dataclass(frozen=True)
+class SmallResults:
+    """What a work-item stores, in C."""
 
-    Parameters
-    ----------
-    parts : GemmParts
-        What all kernels have.
-    config : SmallConfig
-        A valid configuration.
-    """
-    tiling = small_tiling(parts.problem, config, parts.element)
-    problem = parts.problem
-    store_width = tiling.b.group
-    if problem.out.order != "row" or problem.out.alignment < store_width:
-        store_width = 1
+    parts: GemmParts
+    config: SmallConfig
+    tiling: SmallTiling
+
+    @property
+    def width(self) -> int:
+        """Results that are stored at once."""
+        problem, width = self.parts.problem, self.tiling.b.group
+        divides = problem.n % width == 0
+        return width if divides and self._in_vectors(problem.out) else 1
+
+    @property
+    def c_whole(self) -> bool:
+        """Whether as many elements of C are loaded at once."""
+        c = self.parts.problem.c
+        return c is not None and self.width > 1 and self._in_vectors(c)
+
+    def _in_vectors(self, layout: MatrixLayout) -> bool:
+        return layout.order == "row" and layout.alignment >= self.tiling.b.group
+
+    @property
+    def inside(self) -> str:
+        """Whether an entry belongs to the result, where tiles reach beyond it."""
+        problem, tiling = self.parts.problem, self.tiling
+        conditions = []
+        if tiling.items_m * self.config.MWI > problem.m:
+            conditions.append(f"row < {problem.m}")
+        if tiling.items_n * self.config.NWI > problem.n:
+            conditions.append(f"column < {problem.n}")
+        return " && ".join(conditions)
+
+    def at(self, lane: int) -> str:
+        """The result at `lane` of those stored at once."""
+        total, column = f"accumulators[i][{plus('j', lane)}]", plus("column", lane)
+        if not self.c_whole:
+            return self.parts.result_at(total, "row", column)
+        wide = self.parts.wide
+        return self.parts.result_at(
+            total, "row", column, addend=f"addends{wide.lane(lane, self.width)}"
+        )
+
+
+def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
+    """Write the kernel that computes a batch of small products on a GPU."""
+    problem, element = parts.problem, parts.element
+    tiling = small_tiling(problem, config, element)
+
+    def in_global(one: SmallOperand) -> str:
+        layout: MatrixLayout = getattr(problem, one.name)
+        signs = element.conjugation(one.width) if layout.conjugate else ""
+        product = "first_product + copied"
+        matrix = (
+            f"{one.name}_offsets[{product}]"
+            if layout.scattered
+            else f"({product}) * {one.name}_batch_stride"
+        )
+        entry = f"{one.name.upper()}_AT({one.at('line', 'position')})"
+        return element.load(f"{one.name} + {matrix} + {entry}", one.width) + signs
+
+    def in_local(one: SmallOperand) -> str:
+        address = f"{one.name}_local + copied * {one.size} + line * {one.pitch} + position"
+        return f"*(__local {element.vector(one.width)} *)({address})"
+
     source = parts.source(
         "gemm_small",
         "small/small.cl.mako",
@@ -235,73 +302,194 @@ def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
         small=config,
         tiling=tiling,
         operands=(tiling.a, tiling.b) if problem.k else (),
-        store_width=store_width if problem.n % store_width == 0 else 1,
-        edge_m=tiling.items_m * config.MWI > problem.m,
-        edge_n=tiling.items_n * config.NWI > problem.n,
+        results=SmallResults(parts, config, tiling),
+        in_global=in_global,
+        in_local=in_local,
     )
     return without_unrolling(source) if parts.traits.type == "cpu" else source
 
 
-def pieces_of(columns: int, widest: int, most: int) -> list[list[int]]:
-    """Divide columns into blocks of at most `most`, and these into vectors.
-
-    Returns
-    -------
-    list of list of int
-        For each block the widths of its vectors, powers of two.
+def vector_widths(columns: int, widest: int, most: int) -> list[list[int]]:
+    """Divide columns into blocks of at most `most`, and these into vectors of powers of two.
 
     Examples
     --------
-    >>> pieces_of(44, widest=16, most=32)
+    >>> vector_widths(44, widest=16, most=32)
     [[16, 16], [8, 4]]
     """
-    blocks: list[list[int]] = [[]]
+    blocks: list[list[int]] = []
     left = columns
     while left:
         width = min(widest, 1 << left.bit_length() - 1)
-        if blocks[-1] and sum(blocks[-1]) + width > most:
+        if not blocks or sum(blocks[-1]) + width > most:
             blocks.append([])
         blocks[-1].append(width)
         left -= width
     return blocks
 
 
+class SmallVector(NamedTuple):
+    """A vector of a tile: its number, first column, width and C type."""
+
+    number: int
+    column: int
+    width: int
+    type: str
+
+    @property
+    def end(self) -> int:
+        """The column after the last."""
+        return self.column + self.width
+
+
+@dataclass(frozen=True)
+class SmallTile:
+    """Tiles of `height` rows from row `first` on, `count` of them."""
+
+    first: int
+    height: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """The row after the last."""
+        return self.first + self.height * self.count
+
+    @property
+    def rows(self) -> list[str]:
+        """The rows of a tile in C: those of a single one are constants."""
+        if self.count == 1:
+            return [str(self.first + r) for r in range(self.height)]
+        return [moved("row", str(r)) for r in range(self.height)]
+
+
+def small_tiles(rows: int, most: int) -> list[SmallTile]:
+    """Divide rows into tiles of at most `most`, the lowest tile last."""
+    whole, tail = divmod(rows, most)
+    tiles = [SmallTile(0, most, whole)] if whole else []
+    return [*tiles, SmallTile(whole * most, tail, 1)] if tail else tiles
+
+
+@dataclass(frozen=True)
+class SmallCpuKernel:
+    """What the template for CPUs asks about a kernel; `wide` as in `GemmParts`."""
+
+    problem: GemmProblem
+    config: SmallCpuConfig
+    element: ElementType
+    wide: ElementType
+
+    @property
+    def tiles(self) -> list[SmallTile]:
+        """The tiles of rows."""
+        return small_tiles(self.problem.m, self.config.MR)
+
+    @property
+    def blocks(self) -> list[list[SmallVector]]:
+        """The vectors of each block of columns."""
+        column = 0
+        blocks: list[list[SmallVector]] = []
+        for widths in vector_widths(self.problem.n, self.config.VW, self.config.NR):
+            blocks.append([])
+            for number, width in enumerate(widths):
+                vector = SmallVector(number, column, width, self.element.vector(width))
+                blocks[-1].append(vector)
+                column += width
+        return blocks
+
+    @property
+    def widths(self) -> list[int]:
+        """The widths of all vectors."""
+        return sorted({vector.width for block in self.blocks for vector in block})
+
+    @property
+    def copies_b(self) -> bool:
+        """Whether B is copied since its rows are not contiguous."""
+        return self.problem.b.order != "row" and self.problem.k > 0
+
+    @property
+    def depth(self) -> str:
+        """The loop variable along k, unless the loop has a single turn."""
+        return "p" if self.problem.k > 1 else "0"
+
+    def a_element(self, row: str) -> str:
+        """An element of a row of A."""
+        return self.element.at("a", f"A_AT({row}, {self.depth})")
+
+    def b_vector(self, vector: SmallVector) -> str:
+        """A vector of a row of B."""
+        column, width = str(vector.column), vector.width
+        if not self.copies_b:
+            return _vector_at(self.element, "b", f"B_AT({self.depth}, {column})", width)
+        copied = ElementType(self.element.arithmetic, self.element.arithmetic)
+        return _vector_at(copied, f"b_rows[{self.depth}]", column, width)
+
+    def contiguous(self, name: str, width: int) -> str:
+        """The vector at a pointer."""
+        return _vector_at(self.wide, name, "0", width)
+
+    def strided(self, name: str, lane: int) -> str:
+        """The element of a lane, where neighbours are a step apart."""
+        return self.wide.at(name, multiple(lane, f"{name}_step"))
+
+    def store(self, width: int) -> str:
+        """Statement that stores `value` at `out`."""
+        if width == 1:
+            return self.store_lane("value", 0)
+        if not self.wide.converts:
+            return f"vstore{width}(value, 0, out);"
+        return self.wide.store("value", "out", width, aligned=False)
+
+    def store_lane(self, lane: str, number: int) -> str:
+        """Statement that stores a lane of `value`."""
+        return self.wide.store_at(lane, "out", multiple(number, "out_step"))
+
+    def finish_parameters(self, width: int) -> list[str]:
+        """The parameters of the function that takes a vector to the result."""
+        sums = f"const {self.element.vector(width)} sum"
+        return [sums, *(parameter for parameter, _ in self._finish("0", "0"))]
+
+    def finish(self, vector: SmallVector, r: int, row: str) -> str:
+        """The call of that function for a vector of row `r` of a tile."""
+        arguments = [argument for _, argument in self._finish(row, str(vector.column))]
+        sums = f"sum{r}_{vector.number}"
+        return f"finish{vector.width}({', '.join([sums, *arguments])});"
+
+    def _finish(self, row: str, column: str) -> list[tuple[str, str]]:
+        """The parameters after the sums, and the arguments for a row and the first column."""
+        problem, stored = self.problem, self.wide.stored
+        pairs = [("const wide alpha", "alpha")]
+        if problem.c:
+            pairs.append(("const wide beta", "beta"))
+            pairs.append((f"const __global {stored} *c", f"c + C_AT({row}, {column})"))
+            if problem.c.order != "row":
+                pairs.append(("const long c_step", "c_column_stride"))
+        if problem.bias:
+            index = row if problem.bias == "row" else column
+            offset = multiple(int(index), "bias_stride") if index.isdigit() else ""
+            pointer = moved("bias", offset or f"({index}) * bias_stride")
+            pairs.append((f"const __global {stored} *bias", pointer))
+        if problem.bias == "column":
+            pairs.append(("const long bias_step", "bias_stride"))
+        pairs.append((f"__global {stored} *out", f"out + OUT_AT({row}, {column})"))
+        if problem.out.order != "row":
+            pairs.append(("const long out_step", "out_column_stride"))
+        return pairs
+
+
+def _vector_at(element: ElementType, array: str, index: str, width: int) -> str:
+    """Expression for a vector at an index of an array."""
+    if width == 1:
+        return element.at(array, index)
+    if element.converts:
+        return element.load(moved(array, index), width, aligned=False)
+    return f"vload{width}(0, {moved(array, index)})"
+
+
 def generate_small_cpu(parts: GemmParts, config: SmallCpuConfig) -> KernelSource:
-    """Write the kernel that computes a batch of small products on a CPU.
-
-    Parameters
-    ----------
-    parts : GemmParts
-        What all kernels have.
-    config : SmallCpuConfig
-        A valid configuration.
-    """
-    problem = parts.problem
-    blocks = pieces_of(problem.n, config.VW, config.NR)
-    first, placed = 0, []
-    for widths in blocks:
-        places = []
-        for width in widths:
-            places.append((first, width))
-            first += width
-        placed.append(places)
-    return parts.source(
-        "gemm_small_cpu",
-        "small/small_cpu.cl.mako",
-        1,
-        small=config,
-        blocks=placed,
-        widths=sorted({width for widths in blocks for width in widths}),
-        tiles=_row_tiles(problem.m, config.MR),
-    )
-
-
-def _row_tiles(rows: int, most: int) -> list[tuple[int, int, int]]:
-    """Tiles of rows as (first row, rows of a tile, how many of them), the smaller ones last."""
-    whole = rows // most
-    tiles = [(0, most, whole)] if whole else []
-    rest = rows - whole * most
-    return tiles + ([(whole * most, rest, 1)] if rest else [])
+    """Write the kernel that computes a batch of small products on a CPU."""
+    kernel = SmallCpuKernel(parts.problem, config, parts.element, parts.wide)
+    return parts.source("gemm_small_cpu", "small/small_cpu.cl.mako", 1, kernel=kernel)
 
 
 # --------------------------------------------------------------------------------------

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ...codegen.kernel import gemm_parts
+from ...codegen.expression import divided, modulo, plus, times
+from ...codegen.kernel import GemmParts, gemm_parts
 from ...codegen.pack import PACKED_A, PACKED_B
 from ...codegen.source import KernelSource, share_arguments, without_unrolling
-from ...codegen.stream_k import Sharing, sharing, slab_count
+from ...codegen.stream_k import PartialSums, Sharing, sharing, slab_count
 from ...device.probe import SHFL
 from ...device.traits import DeviceTraits
-from ...problem.problem import GemmProblem
+from ...problem.problem import GemmProblem, MatrixLayout
 from .config import XgemmConfig, XgemmDirectConfig
 from .slab import fragment_reader, slab_reader
 
@@ -20,17 +21,7 @@ from .slab import fragment_reader, slab_reader
 def generate_xgemm(
     problem: GemmProblem, config: XgemmConfig | XgemmDirectConfig, traits: DeviceTraits
 ) -> KernelSource:
-    """Write the kernel that computes a product by tiles in local memory and registers.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product. On the indirect path `a` and `b` are taken to be packed.
-    config : XgemmConfig or XgemmDirectConfig
-        A valid configuration.
-    traits : DeviceTraits
-        The device.
-    """
+    """Write the kernel that computes a product by tiles in local memory and registers."""
     tiles = config.tiles
     if isinstance(config, XgemmConfig):
         name = "xgemm"
@@ -45,8 +36,11 @@ def generate_xgemm(
         slabs.append(readers("a", element=parts.element, tiles=tiles))
     if tiles.SB:
         slabs.append(readers("b", element=parts.element, tiles=tiles))
-    if tiles.FILL:
+    if not tiles.FILL:
+        slabs = [replace(slab, first_depth="0") for slab in slabs]
+    else:
         parts = parts.adding(*share_arguments(parts.element.vector(1)))
+    tile_item = "tile_item" if tiles.SLICES > 1 else "item"
     source = parts.source(
         name,
         "tiled/xgemm.cl.mako",
@@ -54,12 +48,101 @@ def generate_xgemm(
         _options(tiles, traits),
         tiles=tiles,
         slabs=slabs,
+        tile_item=tile_item,
+        slab_row=lambda row: f"slice_row + {row}" if tiles.SLICES > 1 else row,
+        slice_depth="SLICE_DEPTH" if tiles.SLICES > 1 else "KWG",
+        first_depth="first_depth" if tiles.FILL else "0",
+        last_depth="last_depth" if tiles.FILL else "k",
+        lanes=TileLanes(tiles, tile_item),
+        results=TileResults(parts, tiles),
+        row_of_i="ROW(i / VWM) + i % VWM" if tiles.VWM > 1 else "ROW(i)",
+        column_of_j="COLUMN(j / VWN) + j % VWN" if tiles.VWN > 1 else "COLUMN(j)",
         sharing=_sharing(problem.k, tiles, traits) if tiles.FILL else None,
+        partial=PartialSums(
+            tile_item,
+            "(i * NWI + j) * TILE_ITEMS",
+            "accumulators[i][j]",
+            sliced=tiles.SLICES > 1,
+        ),
         attributes=_attributes(tiles, traits),
         fragments=(fragment_reader("a", tiles), fragment_reader("b", tiles)),
         shuffle_function=traits.shuffle,
     )
     return without_unrolling(source) if traits.type == "cpu" else source
+
+
+@dataclass(frozen=True)
+class TileLanes:
+    """Where the neighbours of a run of work-items lie in the tile, in C."""
+
+    tiles: XgemmConfig
+    item: str  # the work-item's number among those of the tile
+
+    @property
+    def run(self) -> int:
+        """Work-items of a run."""
+        return self.tiles.LANES_M * self.tiles.LANES_N
+
+    @property
+    def _runs_m(self) -> int:
+        return self.tiles.MDIMC // self.tiles.LANES_M
+
+    @property
+    def lane_m(self) -> str:
+        """The work-item's number along the rows of its run."""
+        return modulo(self.item, self.tiles.LANES_M)
+
+    @property
+    def lane_n(self) -> str:
+        """Its number along the columns."""
+        return divided(modulo(self.item, self.run), self.tiles.LANES_M)
+
+    @property
+    def item_m(self) -> str:
+        """Its number along the rows of the tile."""
+        runs = modulo(divided(self.item, self.run), self._runs_m)
+        return plus(times(runs, self.tiles.LANES_M), self.lane_m)
+
+    @property
+    def item_n(self) -> str:
+        """Its number along the columns of the tile."""
+        rows_of_runs = divided(self.item, self.run * self._runs_m)
+        return plus(times(rows_of_runs, self.tiles.LANES_N), self.lane_n)
+
+
+@dataclass(frozen=True)
+class TileResults:
+    """What a work-item stores, in C."""
+
+    parts: GemmParts
+    tiles: XgemmConfig
+
+    @property
+    def width(self) -> int:
+        """Results that are stored at once."""
+        return self._at_once(self.parts.problem.out)
+
+    @property
+    def c_whole(self) -> bool:
+        """Whether as many elements of C are loaded at once."""
+        c = self.parts.problem.c
+        return c is not None and self.width > 1 and self._at_once(c) > 1
+
+    def _at_once(self, layout: MatrixLayout) -> int:
+        whole = layout.order == "row" and layout.alignment >= self.tiles.VWN
+        return self.tiles.VWN if whole else 1
+
+    def of_vector(self, lane: int) -> str:
+        """The result at `lane` of vector j."""
+        wide = self.parts.wide
+        addend = f"addends{wide.lane(lane, self.width)}" if self.c_whole else ""
+        return self.one(plus("j * VWN", lane), plus("column", lane), addend)
+
+    def one(self, j: str, column: str, addend: str = "") -> str:
+        """The result in column j of the work-item's tile, at `column` of the matrix."""
+        addend = addend or self.parts.wide.entry("c", f"C_AT(row, {column})")
+        bias = f"biases[{j}]" if self.parts.problem.bias == "column" else "biases[i]"
+        return self.parts.result_of(f"accumulators[i][{j}]", addend, bias)
 
 
 def _sharing(k: int, tiles: XgemmConfig, traits: DeviceTraits) -> Sharing:

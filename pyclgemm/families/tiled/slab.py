@@ -6,36 +6,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...codegen.element import ElementType
+from ...codegen.expression import divided, modulo, plus, times
 from ...errors import ConfigError
 from ...problem.problem import GemmProblem, MatrixLayout
 from .config import XgemmConfig
 
 # --------------------------------------------------------------------------------------
-# How the work-items of a group share the copying of a slab into local memory.
+# How the copying of a slab into local memory is divided among the work-items of a group.
 # --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SlabCopy:
-    """The share of one work-item in copying a slab of ``unit`` x ``other`` elements.
+    """What one work-item copies of a slab of ``unit`` x ``other`` elements."""
 
-    Attributes
-    ----------
-    width : int
-        Elements of a vector along the unit-stride index.
-    unit_items, other_items : int
-        Work-items along the unit-stride index and along the other one.
-    unit_vectors : int
-        Vectors of one work-item along the unit-stride index.
-    other_rows : int
-        Rows of one work-item along the other index.
-    """
-
-    width: int
-    unit_items: int
+    width: int  # elements of a vector along the unit-stride index
+    unit_items: int  # work-items along the unit-stride index and along the other one
     other_items: int
-    unit_vectors: int
-    other_rows: int
+    unit_vectors: int  # vectors of one work-item along the unit-stride index
+    other_rows: int  # rows of one work-item along the other index
 
 
 def slab_copy(
@@ -47,24 +36,6 @@ def slab_copy(
     run: int = 1 << 30,
 ) -> SlabCopy | None:
     """Divide a slab of `unit` x `other` elements among `items` work-items.
-
-    Parameters
-    ----------
-    unit, other : int
-        Extents along the unit-stride index and along the other one.
-    items : int
-        Work-items of the group; all take part.
-    width : int
-        Vector width to use; where `unit_items` is None, the widest to try.
-    unit_items : int, optional
-        Work-items along the unit-stride index. None takes as many as read `run` elements.
-    run : int
-        Elements that neighbouring work-items should read side by side, if they divide so.
-
-    Returns
-    -------
-    SlabCopy or None
-        None where it does not divide.
 
     Examples
     --------
@@ -93,33 +64,22 @@ def slab_copy(
 
 @dataclass(frozen=True)
 class SlabReader:
-    """How a work-item copies its vectors of a slab of A or B; the templates' view of an operand.
-
-    Attributes
-    ----------
-    name : "a" or "b"
-        The operand.
-    layout : MatrixLayout
-        How it lies in memory.
-    element : ElementType
-        Its elements.
-    copy : SlabCopy
-        The work-item's share.
-    unit : "tile" or "depth"
-        The index with unit stride: along the tile (m or n), or k.
-    past_registers : bool
-        Whether vectors go to local memory without passing through registers.
-    edges : "none", "vectors" or "elements"
-        Where the matrix may end: nowhere within a slab, between two vectors, or within one.
-    """
+    """How a work-item copies its vectors of a slab of A or B; the templates' view of an operand."""
 
     name: Literal["a", "b"]
     layout: MatrixLayout
     element: ElementType
-    copy: SlabCopy
-    unit: Literal["tile", "depth"]
-    past_registers: bool
-    edges: Literal["none", "vectors", "elements"]
+    copy: SlabCopy  # what the work-item copies
+    unit: Literal["tile", "depth"]  # the index with unit stride: along the tile (m or n), or k
+    past_registers: bool  # whether vectors go to local memory without passing through registers
+    edges: Literal["none", "vectors", "elements"]  # where the matrix may end: within a slab or not
+    stages: int  # slabs in local memory
+    first_depth: str = "first_depth"  # of the first slab, in C
+
+    @property
+    def upper(self) -> str:
+        """The operand's name in macros."""
+        return self.name.upper()
 
     @property
     def vector(self) -> str:
@@ -147,80 +107,109 @@ class SlabReader:
         return self.copy.width * self.element.stored_bytes
 
     @property
+    def pointer_to_slab(self) -> str:
+        """To the slab that is multiplied, in C."""
+        return f"{self.name}_slab" if self.stages > 1 else f"{self.name}_local"
+
+    @property
+    def local_elements(self) -> str:
+        """Elements of all slabs in local memory."""
+        return times(self.stages, "KWG", f"{self.upper}_PITCH")
+
+    def in_stage(self, stage: str) -> str:
+        """Where the slab of a stage starts in local memory; of the first if `stage` is empty."""
+        return plus(f"{self.name}_local", times(stage or 0, f"(KWG * {self.upper}_PITCH)"))
+
+    @property
     def _strides(self) -> tuple[str, str]:
         """Elements from one tile position to the next, and from one depth to the next."""
         row, column = {
-            "row": (f"{self.name}_row_stride", ""),
-            "column": ("", f"{self.name}_column_stride"),
+            "row": (f"{self.name}_row_stride", "1"),
+            "column": ("1", f"{self.name}_column_stride"),
             "strided": (f"{self.name}_row_stride", f"{self.name}_column_stride"),
         }[self.layout.order]
         return (row, column) if self.name == "a" else (column, row)
 
     def _distance(self, tile: str, depth: str) -> str:
         """Elements that lie between entries so far apart."""
-        terms = []
-        for steps, stride in zip((tile, depth), self._strides, strict=True):
-            if steps != "0":
-                terms.append(f"(long)({steps}) * {stride}" if stride else steps)
-        return " + ".join(terms) or "0"
+        across, along = self._strides
+        return plus(times(tile, across), times(depth, along))
+
+    def _by_index(self, unit: str, other: str) -> tuple[str, str]:
+        """What belongs to the tile and to the depth."""
+        return (unit, other) if self.unit == "tile" else (other, unit)
+
+    @property
+    def first_unit(self) -> str:
+        """Where a work-item's first vector starts along the unit-stride index of the slab."""
+        return times(modulo("item", self.copy.unit_items), self.copy.width)
+
+    @property
+    def first_other(self) -> str:
+        """Where it lies along the other index."""
+        return divided("item", self.copy.unit_items)
 
     @property
     def start(self) -> str:
         """Where this work-item's first vector of the slab at `first_depth` lies."""
-        unit, other = f"{self.name}_unit", f"{self.name}_other"
-        tile, depth = (unit, other) if self.unit == "tile" else (other, unit)
-        row, column = f"{self.name}_tile + {tile}", f"first_depth + {depth}"
+        tile, depth = self._by_index(f"{self.name}_unit", f"{self.name}_other")
+        row, column = f"{self.name}_tile + {tile}", plus(self.first_depth, depth)
         if self.name == "b":
             row, column = column, row
-        return f"{self.name} + {self.name.upper()}_AT({row}, {column})"
+        return f"{self.name} + {self.upper}_AT({row}, {column})"
 
     @property
     def advance(self) -> str:
         """Elements from a slab to the next."""
         return self._distance("0", "KWG")
 
+    @property
+    def i(self) -> str:
+        """The number of a vector."""
+        return "i" if self.vectors > 1 else "0"
+
     def _steps_of_i(self) -> tuple[str, str]:
         """How far vector i lies from vector 0 along the unit-stride index and the other one."""
         copy = self.copy
-        unit = other = "0"
-        if copy.unit_vectors > 1:
-            which = "i" if copy.other_rows == 1 else f"i % {copy.unit_vectors}"
-            unit = f"{which} * {copy.unit_items * copy.width}"
-        if copy.other_rows > 1:
-            which = "i" if copy.unit_vectors == 1 else f"i / {copy.unit_vectors}"
-            other = f"{which} * {copy.other_items}"
-        return unit, other
+        unit = modulo(self.i, copy.unit_vectors) if copy.other_rows > 1 else self.i
+        other = divided(self.i, copy.unit_vectors) if copy.other_rows > 1 else "0"
+        return times(unit, copy.unit_items * copy.width), times(other, copy.other_items)
 
     @property
     def unit_of_i(self) -> str:
         """Where vector i starts along the unit-stride index of the slab."""
-        step = self._steps_of_i()[0]
-        return f"{self.name}_unit" if step == "0" else f"{step} + {self.name}_unit"
+        return plus(self._steps_of_i()[0], f"{self.name}_unit")
 
     @property
     def other_of_i(self) -> str:
         """Where vector i lies along the other index of the slab."""
-        step = self._steps_of_i()[1]
-        return f"{self.name}_other" if step == "0" else f"{step} + {self.name}_other"
+        return plus(self._steps_of_i()[1], f"{self.name}_other")
 
     @property
-    def place(self) -> str:
-        """Where the vector at (unit, other) of the slab lies in local memory, within its stage."""
-        depth, position = ("other", "unit") if self.unit == "tile" else ("unit", "other")
-        return f"{self.name.upper()}_PLACE({depth}, {position})"
+    def _unit(self) -> str:
+        """The same by the name that it has in the kernel."""
+        return "unit" if self._steps_of_i()[0] != "0" else f"{self.name}_unit"
+
+    @property
+    def _other(self) -> str:
+        return "other" if self._steps_of_i()[1] != "0" else f"{self.name}_other"
+
+    @property
+    def indices(self) -> list[tuple[str, str]]:
+        """The names that the kernel gives to where vector i lies, and their values."""
+        named = (self._unit, self.unit_of_i), (self._other, self.other_of_i)
+        return [(name, value) for name, value in named if name != value]
+
+    def local_index(self, lane: int = 0) -> str:
+        """The index of element `lane` of vector i in local memory, within its stage."""
+        position, depth = self._by_index(plus(self._unit, lane), self._other)
+        return f"{self.upper}_INDEX({depth}, {position})"
 
     def pointer(self, lane: int = 0) -> str:
         """Where element `lane` of vector i lies."""
-        unit, other = self._steps_of_i()
-        tile, depth = (unit, other) if self.unit == "tile" else (other, unit)
-        terms = [f"{self.name}_from"]
-        if (distance := self._distance(tile, depth)) != "0":
-            terms.append(distance)
-        if lane:
-            terms.append(
-                self._distance(*((str(lane), "0") if self.unit == "tile" else ("0", str(lane))))
-            )
-        return " + ".join(terms)
+        distance = self._distance(*self._by_index(*self._steps_of_i()))
+        # A strided matrix is read element by element.
+        return plus(f"{self.name}_from", distance, lane)
 
     def lane(self, index: int) -> str:
         """Selector of an element of what was read at once."""
@@ -237,10 +226,15 @@ class SlabReader:
         """Expression for one element of it."""
         return self._conjugated(self.element.load(self.pointer(lane), 1), 1)
 
+    @property
+    def is_whole(self) -> str:
+        """Condition under which the whole slab belongs to the matrix."""
+        extent = "MWG" if self.name == "a" else "NWG"
+        return f"{self.name}_tile + {extent} <= {self.tile_index} && depth + KWG <= k"
+
     def is_inside(self, lane: int) -> str:
-        """Condition under which that element belongs to the matrix."""
-        along = f"unit + {lane}" if lane else "unit"
-        tile, depth = (along, "other") if self.unit == "tile" else ("other", along)
+        """Condition under which an element of vector i belongs to the matrix."""
+        tile, depth = self._by_index(plus(self._unit, lane), self._other)
         return f"({self.name}_tile + {tile} < {self.tile_index} && depth + {depth} < k)"
 
     def bytes_inside(self) -> str:
@@ -249,9 +243,38 @@ class SlabReader:
             return str(self.bytes)
         if self.edges == "vectors":
             return f"({self.is_inside(0)} ? {self.bytes} : 0)"
-        position = f"{self.tile_index} - {self.name}_tile - unit"
+        position = f"{self.tile_index} - {self.name}_tile - {self._unit}"
         count = f"clamp({position}, (extent)0, (extent){self.copy.width})"
-        return f"(depth + other < k ? (int){count} * {self.element.stored_bytes} : 0)"
+        return f"(depth + {self._other} < k ? (int){count} * {self.element.stored_bytes} : 0)"
+
+    @property
+    def _where(self) -> list[tuple[str, str]]:
+        """Names from which a work-item's vectors are read, with their C types."""
+        distance = self._distance(*self._by_index(*self._steps_of_i()))
+        used = [("long", one) for one in self._strides if one != "1" and one in distance]
+        if self.edges == "none" and not self.past_registers:
+            return used
+        return [*used, ("int", f"{self.name}_unit"), ("int", f"{self.name}_other")]
+
+    @property
+    def _edges(self) -> list[tuple[str, str]]:
+        """Names that tell where the matrix ends."""
+        if self.edges == "none":
+            return []
+        return [("extent", one) for one in (f"{self.name}_tile", self.tile_index, "depth", "k")]
+
+    @property
+    def parameters(self) -> str:
+        """How the function that reads vectors declares them."""
+        lines = [
+            [f"const {kind} {name}" for kind, name in own] for own in (self._where, self._edges)
+        ]
+        return ",\n".join(["", *(", ".join(line) for line in lines if line)])
+
+    @property
+    def arguments(self) -> str:
+        """What it is given for them."""
+        return "".join(f", {name}" for _, name in self._where + self._edges)
 
 
 def slab_reader(
@@ -261,26 +284,7 @@ def slab_reader(
     tiles: XgemmConfig,
     run: int = 1,
 ) -> SlabReader:
-    """Choose vectors along the operand's unit-stride index, as wide as its alignment allows.
-
-    Parameters
-    ----------
-    name : "a" or "b"
-        The operand.
-    problem : GemmProblem
-        The product; its layouts are those that the kernel reads.
-    element : ElementType
-        The elements of both operands.
-    tiles : XgemmConfig
-        The tiling.
-    run : int
-        As for `slab_copy`, where k has unit stride.
-
-    Raises
-    ------
-    ConfigError
-        If a slab does not divide among the work-items.
-    """
+    """Choose vectors along the operand's unit-stride index, as wide as its alignment allows."""
     layout: MatrixLayout = getattr(problem, name)
     along_tile = layout.order == ("column" if name == "a" else "row")
     size, extent, width, items = (
@@ -307,7 +311,7 @@ def slab_reader(
         edges = "none"
     elif (size if along_tile else problem.k) % copy.width == 0:
         edges = "vectors"
-    return SlabReader(name, layout, element, copy, unit, bool(tiles.ASYNC), edges)
+    return SlabReader(name, layout, element, copy, unit, bool(tiles.ASYNC), edges, tiles.STAGES)
 
 
 # --------------------------------------------------------------------------------------
@@ -317,71 +321,54 @@ def slab_reader(
 
 @dataclass(frozen=True)
 class FragmentReader:
-    """The templates' view of the fragments of A or of B.
-
-    Attributes
-    ----------
-    name : "a" or "b"
-        The operand.
-    staged : bool
-        Whether it is read from a slab in local memory, or through the caches.
-    length : str
-        Elements of a fragment, by the name that the kernel has for them.
-    part : str
-        Those of them that a work-item loads.
-    width : int
-        Elements that are read at once.
-    first, step : str
-        Where the part begins in a row of the tile, and elements from a vector of it to the next.
-    position : str
-        Where vector i of the part lies.
-    start : str
-        What `first` is computed from; empty where each work-item loads all.
-    source : str
-        The work-item of the sub-group that loads element i; empty likewise.
-    """
+    """The templates' view of the fragments of A or of B."""
 
     name: Literal["a", "b"]
-    staged: bool
-    length: str
-    part: str
-    width: int
-    first: str
-    step: str
-    position: str
-    start: str = ""
-    source: str = ""
+    staged: bool  # whether it is read from a slab in local memory, or through the caches
+    length: str  # elements of a fragment, by the name that the kernel has for them
+    part: str  # those of them that a work-item loads
+    width: int  # elements that are read at once
+    first: str  # where the part begins in a row of the tile
+    step: str  # elements from one vector of it to the next
+    position: str  # where vector i of the part lies
+    pointer: str  # to the slab in local memory
+    start: str = ""  # what `first` is computed from; empty where each work-item loads all
+    source: str = ""  # the work-item of the sub-group that loads element i; empty likewise
+
+    @property
+    def upper(self) -> str:
+        """The operand's name in macros."""
+        return self.name.upper()
 
     @property
     def pitch(self) -> str:
         """Elements from a depth to the next in local memory."""
-        return f"{self.name.upper()}_PITCH"
+        return f"{self.upper}_PITCH"
+
+    def vector_at(self, row: str) -> str:
+        """Where vector i of a row of the slab lies in local memory."""
+        return f"{self.pointer} + {self.upper}_INDEX({row}, {self.first} + i * {self.step})"
+
+    def row_at(self, row: str | int) -> str:
+        """Where the part begins in a row of the slab in local memory."""
+        return plus(self.pointer, self.first, times(row, self.pitch))
+
+    def entry(self, depth: str) -> tuple[str, str]:
+        """Row and column in the matrix of vector i at a depth of the slab."""
+        at = f"{self.name}_tile + {self.position}", f"depth + {depth}"
+        return at if self.name == "a" else at[::-1]
 
 
 def part_width(fragment: int, width: int, sharers: int) -> int | None:
-    """Elements that are read at once where `sharers` work-items load a fragment together.
-
-    Parameters
-    ----------
-    fragment : int
-        Elements of the fragment.
-    width : int
-        Elements of a vector, which lie side by side.
-    sharers : int
-        Work-items that load as many elements each.
-
-    Returns
-    -------
-    int or None
-        None where the parts are neither whole vectors nor equal shares of one.
+    """Elements read at once where `sharers` work-items load a fragment; None if they do not divide.
 
     Examples
     --------
     >>> part_width(fragment=8, width=4, sharers=4), part_width(fragment=8, width=2, sharers=2)
     (2, 2)
     """
-    part, rest = divmod(fragment, sharers)
-    if rest or (part % width and width % part):
+    part, tail = divmod(fragment, sharers)
+    if tail or (part % width and width % part):
         return None
     return min(part, width)
 
@@ -396,24 +383,25 @@ def part_start(lane: str, fragment: int, width: int, sharers: int, step: str) ->
     """
     part = fragment // sharers
     if part >= width:
-        vectors = part // width
-        return f"{lane} * {vectors} * {step}" if vectors > 1 else f"{lane} * {step}"
-    shares = width // part
-    if shares == sharers:
-        return f"{lane} * {part}" if part > 1 else lane
-    within = f"{lane} % {shares}"
-    return f"{lane} / {shares} * {step} + {within}" + (f" * {part}" if part > 1 else "")
+        return times(lane, part // width, step)
+    lanes = width // part  # that load a vector together
+    if lanes == sharers:
+        return times(lane, part)
+    return plus(times(divided(lane, lanes), step), times(modulo(lane, lanes), part))
 
 
 def fragment_reader(name: Literal["a", "b"], tiles: XgemmConfig) -> FragmentReader:
     """Describe the fragments of an operand."""
-    staged, length, width, first, step, place = (
+    staged, length, width, first, step, position = (
         (tiles.SA, "MWI", tiles.VWM, "FIRST_ROW", "ROW_STEP", "ROW")
         if name == "a"
         else (tiles.SB, "NWI", tiles.VWN, "FIRST_COLUMN", "COLUMN_STEP", "COLUMN")
     )
+    pointer = f"{name}_slab" if tiles.STAGES > 1 else f"{name}_local"
     if not tiles.SHUFFLE:
-        return FragmentReader(name, bool(staged), length, length, width, first, step, f"{place}(i)")
+        return FragmentReader(
+            name, bool(staged), length, length, width, first, step, f"{position}(i)", pointer
+        )
     part = f"{name.upper()}_PART"
     fragment, sharers, lane, source = (
         (tiles.MWI, tiles.LANES_N, "lane_n", f"i / {part} * LANES_M + lane_m")
@@ -426,5 +414,5 @@ def fragment_reader(name: Literal["a", "b"], tiles: XgemmConfig) -> FragmentRead
     first = f"{name}_part_start"
     return FragmentReader(
         name, bool(staged), length, part, at_once, first, step,
-        position=f"{first} + i * {step}", start=start, source=source,
+        position=f"{first} + i * {step}", pointer=pointer, start=start, source=source,
     )  # fmt: skip

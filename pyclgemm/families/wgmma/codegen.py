@@ -7,7 +7,7 @@ from typing import Any
 
 from ...codegen.kernel import approximation, gemm_parts
 from ...codegen.source import Argument, KernelSource, share_arguments
-from ...codegen.stream_k import Sharing, sharing
+from ...codegen.stream_k import PartialSums, Sharing, sharing
 from ...device.ptx import MARK
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS
@@ -57,22 +57,7 @@ def work_items(config: WgmmaConfig) -> int:
 
 
 def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits) -> KernelSource:
-    """Write the kernel that computes a product by warpgroup units.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product, its operands as the caller has them.
-    config : WgmmaConfig
-        A valid configuration.
-    traits : DeviceTraits
-        The device.
-
-    Raises
-    ------
-    UnsupportedError
-        If the device has no such unit.
-    """
+    """Write the kernel that computes a product by warpgroup units."""
     unit = required_wgmma_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
     terms = problem.precision.terms
@@ -87,6 +72,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         parts = parts.adding(Argument("maps", "output", "ulong"))
     if config.FILL:
         parts = parts.adding(*share_arguments(parts.element.vector(1)))
+    held = "totals" if config.PROMOTE else "accumulators"
     return parts.source(
         "gemm_wgmma",
         "wgmma/wgmma.cl.mako",
@@ -113,13 +99,27 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         instruction=unit.instruction(config.NWG),
         modifiers=unit.modifiers(*(not operand.along_k for operand in operands)),
         constraint=unit.constraint,
-        held="totals" if config.PROMOTE else "accumulators",
+        held=held,
+        partial=_partial_sums(config, held),
         warpgroup=WARPGROUP,
         registers=registers(config),
         map_count=batch_maps(config) if parts.batched else _MAPS,
         map_words=WORDS,
         mark=MARK,
         sharing=_sharing(problem, config, unit, traits) if config.FILL else None,
+    )
+
+
+def _partial_sums(config: WgmmaConfig, held: str) -> PartialSums:
+    """How the sums of the warpgroups that multiply are added up."""
+    items = WARPGROUP * config.CONSUMERS
+    return PartialSums(
+        "sharer",
+        f"(f * {config.NWG // 2} + i) * {items}",
+        f"{held}[f][i]",
+        first="sharer == 0",
+        wait=f'asm volatile("bar.sync {config.CONSUMERS + 1}, {items};" : : : "memory");',
+        end="",
     )
 
 

@@ -176,7 +176,8 @@ def test_the_text_has_the_instruction_and_nothing_undecided(dtype: str, precisio
     parts = parts_of(problem.precision.terms)
     assert text.count(unit.instruction) == 1
     assert text.count("multiply_accumulate(accumulators") == problem.precision.terms
-    assert f"a_fragments[{parts}]" in text
+    terms = f"[{parts}]" if parts > 1 else ""
+    assert f"a_fragments{terms}[A_FRAGMENTS" in text
     assert ("ldmatrix" in text) == (dtype != "float64")
     assert "leading(" not in text  # elements were split as they were packed
     assert ("sum = fma(" in text) == (problem.precision.terms > 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -133,8 +134,9 @@ TRANSPOSITIONS = pytest.mark.parametrize(
 def test_each_copy_says_how_many_bytes_are_valid(trans_a: str, trans_b: str) -> None:
     text = _text(PLAIN, 37, 41, 19, trans_a=trans_a, trans_b=trans_b)
     copies = list(COPY.finditer(text))
-    # Of A and of B, for the first slab and within the loop.
-    assert len(copies) == text.count("cp.async.ca") + text.count("cp.async.cg") == 4
+    # One of A and one of B, in the functions that the first slabs and the loop call.
+    assert len(copies) == text.count("cp.async.ca") + text.count("cp.async.cg") == 2
+    assert text.count("copy_a(") == text.count("copy_b(") == 3
     for copy in copies:
         # None is copied unchecked, for none of the three sizes is of whole tiles or slabs.
         assert "< k" in copy["valid"]
@@ -164,14 +166,14 @@ def test_of_a_vector_that_the_edge_cuts_the_part_inside_is_copied() -> None:
     padded = replace(product.problem.b, alignment=4)
     product = replace(product, problem=replace(product.problem, b=padded))
     text = make_schedule(product, PLAIN, H100).launches[-1].source.text
-    inside = "(int)clamp(n - b_tile - unit, (extent)0, (extent)2) * 4"
-    assert [inside in copy["valid"] for copy in COPY.finditer(text)] == [False, True] * 2
+    inside = re.compile(r"\(int\)clamp\(n - b_tile - \w+, \(extent\)0, \(extent\)2\) \* 4")
+    assert [bool(inside.search(copy["valid"])) for copy in COPY.finditer(text)] == [False, True]
 
 
 def test_the_indirect_family_pads_and_never_checks() -> None:
     for sizes in [(33, 31, 9), (64, 32, 48), (5, 5, 0)]:
         copies = list(COPY.finditer(_text(CONFIGS["indirect: three stages"], *sizes)))
-        assert len(copies) == 4
+        assert len(copies) == 2
         assert all(copy["valid"] == copy["count"] for copy in copies)
 
 
@@ -204,7 +206,7 @@ def test_copies_are_grouped_and_waited_for(name: str) -> None:
     assert {int(wait["pending"]) for wait in WAIT.finditer(text)} == {stages - 2}
     # One group for each slab that is sent ahead, and one in every turn of the loop.
     assert text.count(END_OF_GROUP) == 2
-    assert f"stage < {stages - 1}; ++stage" in text
+    assert (f"stage < {stages - 1}; ++stage" in text) == (stages > 2)
     assert f"a_local[{stages} * KWG * A_PITCH]" in text
     # A barrier follows each wait, before anybody reads what others copied.
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -93,7 +93,7 @@ def test_leading_dimensions_and_workspaces() -> None:
     }  # fmt: skip
     assert (gemm.values["a_column_stride"], gemm.values["b_row_stride"]) == (74, 74)
     for pack in (pack_a, pack_b):
-        assert "(long)depth * (padded_positions + 10) + position;" in pack.source.text
+        assert "(long)depth * (padded_positions + 10) + position]" in pack.source.text
         # What is written has no padding.
         assert (pack.values["padded_positions"], pack.values["padded_k"]) == (64, 24)
 

@@ -32,11 +32,11 @@ LOAD = re.compile(
     re.DOTALL,
 )
 LOAD_ELEMENT = re.compile(r'asm volatile\("ld\.shared\.f(32|64).*?"memory"\);')
-LOAD_PAIR = re.compile(r'asm volatile\("ld\.shared\.v2\.f64.*?"memory"\);')
+LOAD_PAIR = re.compile(r'asm volatile\("ld\.shared\.v2\.f64.*?"memory"\);', re.DOTALL)
 MEET = 'asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");'
 UNROLLING = re.compile(r"#pragma unroll.*")
 APPROXIMATION = re.compile(r'asm\("(?P<name>ex2|rcp|max)\..*?\);')
-UNPACK = re.compile(r'asm\("\{.*?cvt\.f32\.f16.*?\);')
+UNPACK = re.compile(r'asm\("\{.*?cvt\.f32\.f16.*?\);', re.DOTALL)
 ADD_PAIRS = re.compile(r'asm\("add\.rn\.f16x2.*?\);')
 MULTIPLY = re.compile(r'asm\("mma\.sync.*?\);|\*c = __builtin_amdgcn_.*?;', re.DOTALL)
 

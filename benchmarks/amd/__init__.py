@@ -1,0 +1,1 @@
+"""What clang makes of kernels for AMD GPUs, which need not be here."""

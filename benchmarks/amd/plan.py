@@ -1,0 +1,70 @@
+"""The registers and local memory that a matrix configuration plans to take of an AMD device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyclgemm.analysis.occupancy import estimate_occupancy
+from pyclgemm.codegen.config import COPY_BYTES
+from pyclgemm.codegen.matrix_units import required_unit
+from pyclgemm.device.traits import DeviceTraits
+from pyclgemm.families.mma.codegen import fragment_load, work_items
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.mma.slab import as_copied, matrix_slabs, packed_operands
+from pyclgemm.problem.problem import GemmProblem
+
+#: Registers of a lane for addresses, positions and what the compiler keeps besides.
+_SPARE = 52
+
+#: Registers that an instruction can name: of RDNA's lanes 256 in all, of CDNA's as many again
+#: for sums.
+_MOST_REGISTERS = {32: 256, 64: 512}
+
+#: SIMD units of a compute unit; of RDNA's pairs of compute units, which `occupancy` counts.
+_SIMDS = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a work-group takes."""
+
+    #: 32-bit vector registers of a lane, AGPRs included: sums, the fragments of one step, the
+    #: vectors of a slab that a work-item is fetching, and some to spare.
+    registers: int
+    #: Local memory of a work-group.
+    local_bytes: int
+    #: Waves that a SIMD unit then holds.
+    waves: int
+
+
+def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) -> Plan:
+    """Work out the plan of a valid configuration on an AMD device that has the unit.
+
+    Examples
+    --------
+    Sums of 64 x 64 fill 128 registers of 32 lanes, 8 fragments 64, and 8 vectors of slabs 32.
+
+    >>> from pyclgemm.problem.shape import GemmShape
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> config = MatrixConfig(128, 128, 32, 2, 2, STAGES=1)
+    >>> plan_of(GemmShape(64, 64, 64).problem("float16"), config, typical_traits("gfx1100"))
+    Plan(registers=256, local_bytes=20480, waves=5)
+    """
+    unit = required_unit(problem.precision, traits)
+    load = fragment_load(unit, config)
+    packed = packed_operands(problem, config, unit)
+    slabs = matrix_slabs(as_copied(problem, config, unit), packed, config, unit)
+    items = work_items(config, unit.lanes)
+    words = 2 if unit.register == "double" else 1
+    sums = config.MWG * config.NWG * config.SLICES // items * words
+    fragments = load.steps * words * slabs[0].parts * (
+        config.MWG // config.SUBGROUPS_M // unit.m * unit.a_registers
+        + config.NWG // config.SUBGROUPS_N // unit.n * unit.b_registers
+    )  # fmt: skip
+    fetched = COPY_BYTES // 4 * sum(slab.parts * slab.copies for slab in slabs)
+    registers = min(_MOST_REGISTERS[unit.lanes], sums + fragments + fetched + _SPARE)
+    local_bytes = config.STAGES * sum(
+        slab.parts * slab.rows * slab.pitch * slab.element.stored_bytes for slab in slabs
+    )
+    resident = estimate_occupancy(traits, items, local_bytes, registers)
+    return Plan(registers, local_bytes, (resident.sub_groups or 0) // _SIMDS)

@@ -1,0 +1,187 @@
+"""The rows of the report on AMD's compiler: kernels compiled in one way, and their figures."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.amd.compile import Compiled, Compiler
+from benchmarks.amd.plan import Plan, plan_of
+from pyclgemm.codegen.config import Config
+from pyclgemm.codegen.matrix_units import matrix_unit, sub_group_lanes
+from pyclgemm.device.traits import DeviceTraits, typical_traits
+from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.problem.precision import PRECISIONS
+from pyclgemm.problem.product import Product
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.overrides import choose, kernel_sources
+
+#: The columns of a row by name; a row is what the CSV file has.
+Figures = dict[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a wave runs: its size, and what shares local memory."""
+
+    #: Lanes: 32 or 64.
+    wave: int
+    #: "cu", or "wgp" where pairs of compute units share a work-group (RDNA's default).
+    mode: str
+    #: The compiler's options for it.
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel, compiled in one way."""
+
+    architecture: str
+    variant: Variant
+    shape: tuple[int, int, int]
+    dtype: str
+    precision: str
+    kernel: str
+    config: str
+    compiled: Compiled
+    plan: Plan | None = None
+
+
+def variants_of(architecture: str) -> list[Variant]:
+    """The wave sizes and modes that an architecture has, its compiler's default first.
+
+    Examples
+    --------
+    >>> [(one.wave, one.mode) for one in variants_of("gfx90a")]
+    [(64, 'cu')]
+    >>> [(one.wave, one.mode) for one in variants_of("gfx1100")]
+    [(32, 'wgp'), (32, 'cu'), (64, 'wgp'), (64, 'cu')]
+    """
+    if len(architecture) < len("gfx1010"):  # before RDNA
+        return [Variant(64, "cu", ())]
+    return [
+        Variant(
+            wave,
+            mode,
+            ("-mwavefrontsize64" if wave == 64 else "-mno-wavefrontsize64",)
+            + (("-mcumode",) if mode == "cu" else ("-mno-cumode",)),
+        )
+        for wave in (32, 64)
+        for mode in ("wgp", "cu")
+    ]
+
+
+def unit_precisions(traits: DeviceTraits) -> list[tuple[str, str]]:
+    """The element types and precisions for which a device has matrix units.
+
+    Examples
+    --------
+    >>> unit_precisions(typical_traits("gfx1100"))[:3]
+    [('float16', 'F16_F16_F32'), ('float32', 'BF16_BF16_F32'), ('float32', 'BF16_BF16_F32_X3')]
+    """
+    return [
+        (precision.operand, precision.name)
+        for precision in PRECISIONS
+        if matrix_unit(precision, traits)
+    ]
+
+
+def make_rows(
+    compiler: Compiler,
+    architectures: Iterable[str],
+    shapes: Sequence[tuple[int, int, int]],
+    dtype: str | None,
+    path: str | None,
+    parameters: Mapping[str, int],
+    precision: str | None = None,
+) -> list[Row]:
+    """Generate what each typical device would run, and compile it in all of its variants.
+
+    Parameters
+    ----------
+    compiler : Compiler
+        clang with its libraries.
+    architectures : iterable of str
+        Such as "gfx1030".
+    shapes : sequence of (m, n, k)
+        Of products of contiguous matrices.
+    dtype, precision : str or None
+        Element type and arithmetic. With neither, `path` "matrix" takes all that the device has
+        units for, and the others float32.
+    path : str or None
+        A kernel family, even where it would not be chosen.
+    parameters : mapping
+        Replace those of the configuration.
+
+    Raises
+    ------
+    CompilerError
+        If the compiler refuses a kernel.
+    PyclgemmError
+        If no configuration of the family is known, or the parameters do not go together.
+    """
+    rows = []
+    for architecture in architectures:
+        traits = typical_traits(architecture)
+        asked = [(dtype or "float32", precision)]
+        if path == "matrix" and dtype is None and precision is None:
+            asked = list(unit_precisions(traits))
+        for shape, (element, algorithm) in itertools.product(shapes, asked):
+            product = GemmShape(*shape).product(element, algorithm)
+            choice = choose(product.problem, traits, load_database(), path, parameters)
+            unit = isinstance(choice.config, MatrixConfig)
+            for variant in variants_of(architecture):
+                if unit and variant.wave != sub_group_lanes(traits):
+                    continue
+                rows.append(compile_row(compiler, architecture, variant, product, choice.config))
+    return rows
+
+
+def compile_row(
+    compiler: Compiler, architecture: str, variant: Variant, product: Product, config: Config
+) -> Row:
+    """Compile the kernel of a valid configuration for an architecture, in one of its variants."""
+    traits, problem = typical_traits(architecture), product.problem
+    gemm = kernel_sources(product, config, traits)[-1]
+    plan = plan_of(problem, config, traits) if isinstance(config, MatrixConfig) else None
+    compiled = compiler.compile(gemm.text, gemm.name, architecture, variant.options)
+    return Row(
+        architecture, variant, (problem.m, problem.n, problem.k), problem.dtype,
+        problem.precision.name, gemm.name, str(config), compiled, plan,
+    )  # fmt: skip
+
+
+def figures_of(row: Row) -> Figures:
+    """The columns of a row, as the CSV file names them."""
+    resources, loop = row.compiled.resources, row.compiled.loop
+    reads = ", ".join(f"{count} of {width}" for width, count in loop.lds_reads.items())
+    return {
+        "architecture": row.architecture,
+        "wave": row.variant.wave,
+        "mode": row.variant.mode,
+        "shape": "x".join(map(str, row.shape)),
+        "dtype": row.dtype,
+        "precision": row.precision,
+        "kernel": row.kernel,
+        "vgprs": resources["VGPRs"],
+        "agprs": resources.get("AGPRs", 0),
+        "sgprs": resources["SGPRs"],
+        "spilled_vgprs": resources.get("VGPRs Spill", 0),
+        "scratch_bytes": resources["ScratchSize"],
+        "lds_bytes": resources["LDS Size"],
+        "waves_per_simd": resources["Occupancy"],
+        "planned_registers": row.plan.registers if row.plan else "",
+        "planned_waves": row.plan.waves if row.plan else "",
+        "loop_matrix": loop.matrix,
+        "loop_fmas": loop.fmas,
+        "loop_issue_slots": loop.valu,
+        "matrix_per_slot": round(loop.matrix / loop.valu, 3),
+        "fmas_per_slot": round(loop.fmas / loop.valu, 3),
+        "dual_share": round(loop.dual_fmas / loop.fmas, 3) if loop.fmas else "",
+        "lds_reads": reads,
+        "lds_bytes_per_fma": round(loop.lds_bytes / loop.fmas, 3) if loop.fmas else "",
+        "global_loads": loop.global_loads,
+        "config": row.config,
+    }

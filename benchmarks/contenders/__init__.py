@@ -1,0 +1,1 @@
+"""The ways to compute a product: by pyclgemm, NumPy, CLBlast and cuBLAS."""

@@ -1,0 +1,111 @@
+"""Which contenders a machine has, and what the clock of each includes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
+import pyopencl as cl
+
+from benchmarks.contenders import clblast, contenders, cublas
+from benchmarks.contenders.contenders import Factory
+from pyclgemm.measure.filled_queue import LONGEST_PRODUCT
+
+#: Timed behind a blocker where short: what their calls cost the host is not the question.
+_BEHIND_BLOCKER = (
+    contenders.PLAN, contenders.PACKED, contenders.LAYER, contenders.MMA, contenders.CLBLAST,
+    contenders.CUBLAS_STREAM,
+)  # fmt: skip
+#: Asked for by name: they show why another contender is as fast as it is.
+_BY_NAME = (contenders.QUEUED, contenders.MMA, contenders.CUBLAS_STREAM)
+_IN_GRAPHS = (contenders.CUBLAS, contenders.CUBLAS_LAYER)
+_OF_CUBLAS = (*_IN_GRAPHS, contenders.CUBLAS_STREAM)
+
+
+def make_factories(
+    names: Sequence[str],
+    device: cl.Device,
+    clblast_path: str | None,
+    facts: dict[str, str],
+    say: Callable[[str], None],
+) -> dict[str, Factory]:
+    """Find out which of the contenders named this machine has: makers of them, by name.
+
+    Versions of the libraries that are found are added to `facts`; `say` is told what is missing.
+    """
+    factories: dict[str, Factory] = {
+        contenders.PLAN: contenders.plan_contender,
+        contenders.GEMM: contenders.gemm_contender,
+        contenders.PACKED: contenders.packed_contender,
+        contenders.LAYER: contenders.layer_contender,
+        contenders.MMA: contenders.mma_contender,
+        contenders.NUMPY: contenders.NumpyContender,
+    }
+    if device.type & cl.device_type.CPU:
+        factories[contenders.QUEUED] = contenders.queued_contender
+    elif contenders.QUEUED in names:
+        say(f"{contenders.QUEUED} is left out: on this device no contender waits for each product.")
+    facts |= {"clblast": "absent", "torch": "absent"}
+    if contenders.CLBLAST in names:
+        try:
+            library = clblast.load(clblast_path)
+        except clblast.CLBlastNotFoundError as error:
+            say(str(error))
+        else:
+            facts["clblast"] = str(library)
+            factories[contenders.CLBLAST] = functools.partial(contenders.clblast_contender, library)
+    if set(_OF_CUBLAS) & set(names) and cublas.is_nvidia_gpu(device):
+        try:
+            torch, index = cublas.find_torch_device(device)
+        except cublas.CublasUnavailableError as error:
+            say(f"cuBLAS is left out: {error}.")
+        else:
+            facts["torch"] = cublas.describe_cublas(torch)
+            factories[contenders.CUBLAS] = functools.partial(cublas.CublasContender, torch, index)
+            factories[contenders.CUBLAS_LAYER] = functools.partial(
+                cublas.CublasContender, torch, index, layer=True
+            )
+            factories[contenders.CUBLAS_STREAM] = functools.partial(
+                cublas.CublasStreamContender, torch, index
+            )
+    return {
+        name: factories[name] for name in contenders.NAMES if name in factories and name in names
+    }
+
+
+def default_names(device: cl.Device) -> list[str]:
+    """All that the device can be compared with; NumPy only where it runs on the same processor.
+
+    `_BY_NAME` take part only where they are asked for.
+    """
+    on_cpu = bool(device.type & cl.device_type.CPU)
+    left_out = set(_BY_NAME)
+    if not on_cpu:
+        left_out.add(contenders.NUMPY)
+    return [name for name in contenders.NAMES if name not in left_out]
+
+
+def describe_clocks(names: Iterable[str], *, fills_queue: bool, on_cpu: bool) -> str:
+    """Say what the clock of each contender includes, for the header of a report.
+
+    Examples
+    --------
+    >>> describe_clocks(["pyclgemm", "CLBlast", "cuBLAS"], fills_queue=True, on_cpu=False)
+    'pyclgemm, CLBlast: device alone below 200 us (queue filled ahead), else host; cuBLAS: CUDA graph'
+    >>> describe_clocks(["pyclgemm", "NumPy"], fills_queue=False, on_cpu=True)
+    'pyclgemm, NumPy: host, each product waited for'
+    >>> describe_clocks(["pyclgemm.queued"], fills_queue=False, on_cpu=True)
+    'pyclgemm.queued: host, the last of a burst waited for'
+    """  # noqa: E501
+    host = "host, each product waited for" if on_cpu else "host"
+    short = f"device alone below {1e6 * LONGEST_PRODUCT:.0f} us (queue filled ahead), else {host}"
+    clocks: dict[str, list[str]] = {}
+    for name in names:
+        if name in _IN_GRAPHS:
+            clock = "CUDA graph"
+        elif name == contenders.QUEUED:
+            clock = "host, the last of a burst waited for"
+        else:
+            clock = short if fills_queue and name in _BEHIND_BLOCKER else host
+        clocks.setdefault(clock, []).append(name)
+    return "; ".join(f"{', '.join(timed)}: {clock}" for clock, timed in clocks.items())

@@ -1,0 +1,114 @@
+"""How torch is told to multiply in a precision, so that cuBLAS is compared in the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.products.arithmetic import Arithmetic
+from benchmarks.products.case import Case
+from pyclgemm.problem.precision import Precision, is_complex, resolve_precision
+
+#: NumPy's types that torch does not take from it, and those of as many bytes that it does.
+_BITS = {"bfloat16": "int16"}
+
+#: Sizes must be multiples of it, and m larger than `_INT8_ROWS`, for torch._int_mm.
+_INT8_STEP, _INT8_ROWS = 8, 16
+
+
+@dataclass(frozen=True)
+class TorchArithmetic:
+    """How torch computes an arithmetic."""
+
+    #: The precision of cuBLAS: of float32 split into terms, which it lacks, its true float32.
+    precision: Precision
+    #: Of `torch.backends.cuda.matmul`.
+    flags: dict[str, bool]
+    #: ``multiply(torch, a, b, out)``.
+    multiply: Callable[[Any, Any, Any, Any], object]
+    #: Whether B must be stored transposed.
+    b_in_columns: bool = False
+
+
+def torch_arithmetic(arithmetic: Arithmetic) -> TorchArithmetic:
+    """Find how torch computes an arithmetic, or comes nearest to it.
+
+    Examples
+    --------
+    >>> from benchmarks.products.arithmetic import arithmetic_of
+    >>> torch_arithmetic(arithmetic_of("float32", "TF32_TF32_F32_X3")).precision.name
+    'F32_F32_F32'
+    """
+    dtype, precision = arithmetic.dtype, arithmetic.precision
+    flags = {
+        "allow_tf32": precision.name == "TF32_TF32_F32",
+        "allow_fp16_reduced_precision_reduction": False,
+        "allow_bf16_reduced_precision_reduction": False,
+        "allow_fp16_accumulation": precision.name == "F16_F16_F16",
+    }
+    if dtype == "int8":
+        return TorchArithmetic(precision, flags, _int8, b_in_columns=True)
+    if dtype == "float32" and precision.name != "TF32_TF32_F32":
+        precision = resolve_precision(None, dtype)
+    if arithmetic.result_dtype != dtype:
+        return TorchArithmetic(precision, flags, _to_float32)
+    return TorchArithmetic(precision, flags, _plain)
+
+
+def check_supported(case: Case, arithmetic: Arithmetic, *, layer: bool) -> None:
+    """Raise ValueError if torch has no such product, with bias and ReLU if it is for a layer."""
+    plain = arithmetic.dtype == arithmetic.result_dtype
+    if case.batch is not None and (layer or not plain):
+        raise ValueError(f"torch has no batch of {arithmetic}{' with bias and ReLU' * layer}")
+    if layer and (not plain or is_complex(arithmetic.dtype)):
+        raise ValueError(f"torch has no bias and ReLU in the product of {arithmetic}")
+    if case.is_scaled and not plain:
+        raise ValueError(f"torch has no alpha and beta in the product of {arithmetic}")
+    steps = case.n % _INT8_STEP or case.k % _INT8_STEP
+    if arithmetic.dtype == "int8" and (case.m <= _INT8_ROWS or steps):
+        raise ValueError(
+            f"torch._int_mm takes m above {_INT8_ROWS} and multiples of {_INT8_STEP} as n and k, "
+            f"not {case.m} x {case.n} x {case.k}"
+        )
+
+
+def set_flags(torch: Any, wanted: TorchArithmetic) -> None:
+    """Tell torch how to multiply from now on; ValueError if it lacks a flag that has to be on."""
+    settings = torch.backends.cuda.matmul
+    for name, value in wanted.flags.items():
+        if hasattr(settings, name):
+            setattr(settings, name, value)
+        elif value:
+            raise ValueError(f"this torch has no {name}")
+
+
+def to_torch(torch: Any, matrix: NDArray[Any], device: str) -> Any:
+    """Copy a NumPy matrix to a CUDA device."""
+    name = matrix.dtype.name
+    if name not in _BITS:
+        return torch.from_numpy(matrix).to(device)
+    return torch.from_numpy(matrix.view(_BITS[name])).to(device).view(getattr(torch, name))
+
+
+def from_torch(torch: Any, tensor: Any, dtype: str) -> NDArray[Any]:
+    """Copy a tensor of a CUDA device to the host, as a NumPy matrix of type `dtype`."""
+    if dtype not in _BITS:
+        return np.asarray(tensor.cpu().numpy())
+    bits = tensor.contiguous().view(getattr(torch, _BITS[dtype])).cpu().numpy()
+    return np.asarray(bits).view(dtype)
+
+
+def _plain(torch: Any, a: Any, b: Any, out: Any) -> object:
+    return torch.matmul(a, b, out=out)
+
+
+def _to_float32(torch: Any, a: Any, b: Any, out: Any) -> object:
+    return torch.mm(a, b, out_dtype=torch.float32, out=out)
+
+
+def _int8(torch: Any, a: Any, b: Any, out: Any) -> object:
+    return torch._int_mm(a, b, out=out)

@@ -1,0 +1,153 @@
+"""The transforms that are measured: their data, and the check of the results."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+from numpy.typing import NDArray
+
+from pyclgemm.measure.bench import Calls, HostBurst
+from pyclgemm.measure.filled_queue import Blocker, Clock
+from pyclgemm.measure.operands import rotated_sets
+from pyclgemm.mra.transform import plan_transform3d
+
+#: Bytes of a buffer that is copied to find the bandwidth; no cache holds it.
+_COPIED_BYTES = {True: 1 << 27, False: 1 << 30}  # on a CPU, elsewhere
+_COPIES = 5
+
+#: Largest difference to the level that another is checked against, over the largest element.
+_TOLERANCES = {"float64": 1e-10, "float32": 1e-4}
+#: Of L6 against L3, in float64.
+_KRONECKER_TOLERANCE = 1e-13
+_KRONECKER_CHECKED = (6, 8, 10)
+
+
+@dataclass(frozen=True)
+class Size:
+    """The number of tensors that are transformed at a time, and their kind.
+
+    Examples
+    --------
+    >>> Size(2048, 10, "float64").flops, Size(2048, 10, "float64").bytes
+    (122880000, 32768000)
+    """
+
+    #: Tensors ("functions").
+    count: int
+    #: K.
+    extent: int
+    dtype: str
+
+    @property
+    def flops(self) -> int:
+        """Useful operations."""
+        return 6 * self.extent**4 * self.count
+
+    def computed(self, level: str) -> int:
+        """Operations that a level does: L6 multiplies by the whole Kronecker product."""
+        return 2 * self.extent**6 * self.count if level == "L6" else self.flops
+
+    @property
+    def bytes(self) -> int:
+        """All tensors, read once and written once."""
+        return 2 * self.extent**3 * np.dtype(self.dtype).itemsize * self.count
+
+    def roofline(self, bandwidth: float) -> float:
+        """GFLOPS at which memory that copies `bandwidth` bytes a second is the limit."""
+        return self.flops * bandwidth / self.bytes / 1e9
+
+
+class Data:
+    """A matrix, and sets of tensors of a size, more than a cache holds."""
+
+    def __init__(self, queue: cl.CommandQueue, size: Size, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        shape = (size.count, *(size.extent,) * 3)
+        self.size = size
+        self.queue = queue
+        self.host = rng.uniform(-1, 1, shape).astype(size.dtype)
+        self.host_matrix = rng.uniform(-1, 1, (size.extent,) * 2).astype(size.dtype)
+        self.matrix = cl_array.to_device(queue, self.host_matrix)
+        first = cl_array.to_device(queue, self.host)
+        count = rotated_sets(size.bytes, queue.device)
+        self.sets = [
+            (first if index == 0 else first.copy(), cl_array.empty_like(first))
+            for index in range(count)
+        ]
+        queue.finish()
+
+    def result(self, level: str | None) -> NDArray[Any]:
+        """The result of a level on the first set."""
+        tensors, out = self.sets[0]
+        out.fill(np.nan)
+        plan_transform3d(self.queue, tensors, self.matrix, level=level, out=out)(
+            tensors, self.matrix, out=out
+        )
+        return np.asarray(out.get())
+
+    def contender(self, level: str, blocker: Blocker | None) -> Calls:
+        """Transforms of the sets in turn, by a level."""
+        tensors, out = self.sets[0]
+        plan = plan_transform3d(self.queue, tensors, self.matrix, level=level, out=out)
+        for array in itertools.chain(*self.sets, [self.matrix]):
+            array.finish()  # each launch would wait again for events of the past
+        calls = [
+            functools.partial(plan, tensors, self.matrix, out=out, add_event=False)
+            for tensors, out in self.sets
+        ]
+        return Calls(level, calls, self.queue.finish, blocker=blocker)
+
+
+def difference(result: NDArray[Any], reference: NDArray[Any]) -> float:
+    """The largest difference over the largest element; NaN if any element is one.
+
+    Examples
+    --------
+    >>> difference(np.array([1.0, 4.0]), np.array([1.0, 5.0]))
+    0.2
+    """
+    return float(np.abs(result - reference).max() / np.abs(reference).max())
+
+
+def disagreements(data: Data, levels: Sequence[str]) -> Iterator[str]:
+    """Check levels against L1, and L6 against L3 where it must be as exact.
+
+    Yields what is wrong, one line each.
+    """
+    size = data.size
+    base = data.result("L1")
+    for level in levels:
+        checks = [("L1", base, _TOLERANCES[size.dtype])]
+        if level == "L6" and size.dtype == "float64" and size.extent in _KRONECKER_CHECKED:
+            checks.append(("L3", data.result("L3"), _KRONECKER_TOLERANCE))
+        result = data.result(level)
+        for name, reference, tolerance in checks:
+            error = difference(result, reference)
+            if not error <= tolerance:  # a NaN is wrong, too
+                yield (
+                    f"{level} is off by {error:.2g} of {name}'s largest element for "
+                    f"K = {size.extent}, {size.dtype}; up to {tolerance:.0e} is right"
+                )
+
+
+def copy_bandwidth(queue: cl.CommandQueue) -> float:
+    """Bytes a second, read and written, at which an idle device copies a large buffer."""
+    on_cpu = bool(queue.device.type & cl.device_type.CPU)
+    size = min(_COPIED_BYTES[on_cpu], queue.device.max_mem_alloc_size // 2)
+    buffers = [cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size) for _ in range(2)]
+    for buffer in buffers:
+        cl.enqueue_fill_buffer(queue, buffer, np.float32(0.5), 0, size // 4 * 4)
+
+    copy = functools.partial(cl.enqueue_copy, queue, buffers[1], buffers[0])
+    copies = Calls("copy", [copy], queue.finish)
+    copies.enqueue(2)
+    copies.finish()
+    burst = HostBurst(copies, _COPIES, Clock())
+    return float(2 * size / min(burst.sample().seconds for _ in range(_COPIES)))

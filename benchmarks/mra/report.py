@@ -1,0 +1,167 @@
+"""The report on transforms, with the roofline: lines, a table, a CSV file and a plot."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+# Not pyplot: it would look for a display.
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from benchmarks.mra.cases import Size
+from benchmarks.reports.output import RESULTS
+from benchmarks.reports.report import file_stem
+from pyclgemm.analysis.report import save_figure
+from pyclgemm.host.files import write_whole
+
+#: Colours safe for colour-blind eyes.
+_COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#D55E00", "#E69F00", "#7F7F7F", "#000000")
+_MARKERS = "osD^*vxP"
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """One repetition of a level, or of a rival."""
+
+    #: "L1" to "L6", or the rival's function.
+    name: str
+    #: What ran: a level may be another one where the device lacks what it needs.
+    technique: str
+    size: Size
+    #: Of the repetition.
+    number: int
+    #: Of a transform of all tensors: the repetition's time over its tasks.
+    seconds: float
+
+    @property
+    def gflops(self) -> float:
+        """Useful operations a second, in 1e9."""
+        return self.size.flops / self.seconds / 1e9
+
+    @property
+    def computed_gflops(self) -> float:
+        """Operations that were computed a second, in 1e9."""
+        return self.size.computed(self.name) / self.seconds / 1e9
+
+    def line(self, bandwidth: float) -> str:
+        """The repetition in one line.
+
+        Examples
+        --------
+        >>> one = Repetition("L6", "kronecker", Size(2048, 10, "float64"), 0, 1e-3)
+        >>> one.line(2.5e12)
+        'L6 nfuncs=2048 K=10 time=1000.0 us useful=122.9 GFLOPS actual=4096.0 GFLOPS memory=1.3 %'
+        """
+        actual = f" actual={self.computed_gflops:.1f} GFLOPS" if self.name == "L6" else ""
+        share = self.gflops / self.size.roofline(bandwidth)
+        return (
+            f"{self.name} nfuncs={self.size.count} K={self.size.extent} "
+            f"time={1e6 * self.seconds:.1f} us useful={self.gflops:.1f} GFLOPS{actual} "
+            f"memory={100 * share:.1f} %"
+        )
+
+
+def to_frame(repetitions: Iterable[Repetition], bandwidth: float) -> pd.DataFrame:
+    """One row for each repetition; `bandwidth` is that of a copy, in bytes a second."""
+    return pd.DataFrame(
+        {
+            "level": one.name,
+            "technique": one.technique,
+            "nfuncs": one.size.count,
+            "K": one.size.extent,
+            "dtype": one.size.dtype,
+            "repetition": one.number,
+            "us": 1e6 * one.seconds,
+            "gflops": one.gflops,
+            "computed_gflops": one.computed_gflops,
+            "roofline_gflops": one.size.roofline(bandwidth),
+            "copy_gb_s": bandwidth / 1e9,
+        }
+        for one in repetitions
+    )
+
+
+def medians(repetitions: Sequence[Repetition]) -> dict[tuple[Size, str], float]:
+    """Median seconds of each size and name, in the order of measuring."""
+    found: dict[tuple[Size, str], list[float]] = {}
+    for one in repetitions:
+        found.setdefault((one.size, one.name), []).append(one.seconds)
+    return {key: statistics.median(seconds) for key, seconds in found.items()}
+
+
+def speed_table(repetitions: Sequence[Repetition], bandwidth: float) -> Table:
+    """Tabulate median times and speeds, a row for each size and name, beside the roofline."""
+    table = Table(
+        title="Medians. Roofline: each tensor read once and written once at "
+        f"{bandwidth / 1e9:.0f} GB/s, the bandwidth of a copy",
+        title_justify="left",
+    )
+    for name in ("K", "type", "level", "us", "GFLOPS", "computed", "roofline", "share"):
+        table.add_column(name, justify="left" if name in ("type", "level") else "right")
+    last = None
+    for (size, name), seconds in medians(repetitions).items():
+        if last not in (None, size):
+            table.add_section()
+        last = size
+        roofline = size.roofline(bandwidth)
+        gflops, computed = (
+            operations / seconds / 1e9 for operations in (size.flops, size.computed(name))
+        )
+        cells = (f"{gflops:.1f}", f"{computed:.1f}", f"{roofline:.0f}", f"{gflops / roofline:.2f}")
+        table.add_row(str(size.extent), size.dtype, name, f"{1e6 * seconds:.1f}", *cells)
+    return table
+
+
+def write_results(
+    repetitions: Sequence[Repetition], bandwidth: float, facts: Mapping[str, str], folder: Path
+) -> list[Path]:
+    """Write the CSV file, and a plot for each element type; return the paths."""
+    paths = [folder / f"{file_stem(facts, 'transform3d')}.csv"]
+    frame = to_frame(repetitions, bandwidth).assign(**facts)
+    write_whole(paths[0], frame.to_csv(index=False), RESULTS)
+    for dtype in dict.fromkeys(one.size.dtype for one in repetitions):
+        paths.append(folder / f"{file_stem(facts, f'transform3d {dtype}')}.png")
+        of_type = [one for one in repetitions if one.size.dtype == dtype]
+        _plot(of_type, bandwidth, facts, paths[-1])
+    return paths
+
+
+def _plot(
+    repetitions: Sequence[Repetition], bandwidth: float, facts: Mapping[str, str], path: Path
+) -> None:
+    """Draw useful GFLOPS over K, a line for each name, and the roofline."""
+    times = medians(repetitions)
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axes = figure.subplots()
+    for index, name in enumerate(dict.fromkeys(name for _, name in times)):
+        points = sorted(
+            (size.extent, size.flops / seconds / 1e9)
+            for (size, other), seconds in times.items()
+            if other == name
+        )
+        axes.plot(
+            *zip(*points, strict=True), label=name, color=_COLOURS[index % len(_COLOURS)],
+            marker=_MARKERS[index % len(_MARKERS)],
+        )  # fmt: skip
+    sizes = sorted({size for size, _ in times}, key=lambda size: size.extent)
+    extents = [size.extent for size in sizes]
+    roofline = [size.roofline(bandwidth) for size in sizes]
+    axes.plot(extents, roofline, "k--", label=f"roofline, {bandwidth / 1e9:.0f} GB/s")
+    axes.set_yscale("log")
+    axes.set_xticks(extents, [str(extent) for extent in extents])
+    axes.set_xlabel("K")
+    axes.set_ylabel("useful GFLOPS, median")
+    axes.grid(True, which="both", alpha=0.3)
+    axes.legend()
+    size = sizes[0]
+    figure.suptitle(
+        f"transform3d, {size.count} tensors, {size.dtype}: {facts['device']}\n"
+        f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}",
+        fontsize=11,
+    )
+    save_figure(figure, path, dpi=120)

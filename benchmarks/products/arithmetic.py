@@ -1,0 +1,60 @@
+"""How a product is computed: the types of its matrices, and the arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyclgemm.problem.precision import Precision, resolve_precision, result_dtypes
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The types of the matrices of a product, and how their elements are multiplied."""
+
+    #: NumPy name of the element type of A and B.
+    dtype: str
+    precision: Precision
+    #: NumPy name of the element type of the result.
+    result_dtype: str
+
+    @property
+    def plain(self) -> Precision:
+        """The precision of a library that knows types alone: no split terms, no tf32."""
+        return resolve_precision(None, self.dtype)
+
+    @property
+    def asked(self) -> str | None:
+        """The precision's name where it is not the default of `dtype`."""
+        return None if self.precision == self.plain else self.precision.name
+
+    def __str__(self) -> str:
+        """The types and the precision, for titles."""
+        result = "" if self.result_dtype == self.dtype else f" to {self.result_dtype}"
+        return f"{self.dtype}{result}" + (f", {self.asked}" if self.asked else "")
+
+
+def arithmetic_of(
+    dtype: str, precision: str | None = None, result_dtype: str | None = None
+) -> Arithmetic:
+    """Describe how products are computed; None stands for the default of `dtype`.
+
+    Raises
+    ------
+    PyclgemmError
+        If the precision is unknown or does not suit `dtype`.
+    ValueError
+        If operands of `dtype` have no result of that type.
+
+    Examples
+    --------
+    >>> str(arithmetic_of("float32")), str(arithmetic_of("float32", "TF32_TF32_F32"))
+    ('float32', 'float32, TF32_TF32_F32')
+    >>> str(arithmetic_of("int8"))
+    'int8 to int32'
+    """
+    results = result_dtypes(dtype)
+    if result_dtype is not None and result_dtype not in results:
+        raise ValueError(
+            f"the result of {dtype} operands is {' or '.join(results)}, not {result_dtype}"
+        )
+    return Arithmetic(dtype, resolve_precision(precision, dtype), result_dtype or results[0])

@@ -1,0 +1,128 @@
+"""The suites of products that are measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.products.case import Case, case_of, parse_shapes
+from pyclgemm.measure.suites import SUITES as TUNED
+from pyclgemm.problem.shape import LAYOUTS
+
+#: Suites that `all` stands for; the others are asked for by name.
+SUITES = ("square", "dense", "skinny", "odd")
+#: Every name that `suite_cases` knows.
+SUITE_NAMES = (*SUITES, "batched", "limit", "random", "all")
+
+
+def _square() -> list[Case]:
+    """Every power of two, also those too small for a tuner, for a curve over the size."""
+    return [Case(size, size, size, suite="square") for size in (64 << step for step in range(8))]
+
+
+def _dense() -> list[Case]:
+    """The layers that are tuned for and a wider one, in batches from 1 on."""
+    tuned = TUNED["dense"]
+    layers = dict.fromkeys((shape.n, shape.k) for shape in tuned) | {(4096, 1024): None}
+    batches = sorted({1} | {shape.m for shape in tuned})
+    return [Case(m, n, k, suite="dense", dense=True) for n, k in layers for m in batches]
+
+
+def _skinny() -> list[Case]:
+    """One or two sizes far smaller than the third."""
+    return [case_of(shape, "skinny") for shape in TUNED["skinny"]]
+
+
+def _odd() -> list[Case]:
+    """Primes, sizes just past a tile, rows at odd distances, and every layout."""
+    text = (
+        "127x127x127,997x997x997,1009x1013x1019,1000x1000x1000,1000x1000x1000+7,"
+        "1000x1000x1000:NT+7,1024x1024x1024:TN,1024x1024x1024:NT,1024x1024x1024:TT,"
+        "35x8457x2560,5124x700x2048,4097x4097x4097"
+    )
+    return parse_shapes(text, suite="odd")
+
+
+def _batched() -> list[Case]:
+    """Batches of small squares, which are bound by memory, and of larger ones."""
+    small = [(size, 10000) for size in (8, 16, 32, 64)]
+    return [
+        Case(size, size, size, suite="batched", batch=count)
+        for size, count in (*small, (128, 256), (512, 256))
+    ]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a product of the suite ``limit`` must reach, one of the two: float32 on an H100.
+
+    Products of few rows may reach a part of the bandwidth at which the device reads its memory,
+    measured in the same run: the second operand has to be read once, and no library is faster.
+    """
+
+    #: Part of cuBLAS's speed.
+    ratio: float
+    #: Part of the measured read bandwidth.
+    bandwidth: float | None = None
+
+    def is_met(self, ratio: float, bandwidth: float) -> bool:
+        """Whether a product that reached these parts is good enough; NaN is not measured.
+
+        Examples
+        --------
+        >>> Target(1.0, 0.85).is_met(0.9, 0.86), Target(1.0).is_met(0.9, 0.86)
+        (True, False)
+        """
+        return ratio >= self.ratio or (self.bandwidth is not None and bandwidth >= self.bandwidth)
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f}" + (f" or {self.bandwidth:.0%}" if self.bandwidth else "")
+
+
+def _few_rows(columns: int) -> str:
+    return ",".join(f"{m}x{columns}x{columns}" for m in (1, 2, 4, 8, 16, 32))
+
+
+_TARGETS = (
+    ("2048x2048x2048,4096x4096x4096,8192x8192x8192", Target(0.97)),
+    ("256x256x256,512x512x512,1024x1024x1024,1000x1000x1000", Target(1.0)),
+    ("1000x1000x1000+7,1000x1000x1000:NT+7", Target(1.0)),
+    ("64x64x65536,16x16x100000", Target(0.9)),
+    (f"{_few_rows(4096)},{_few_rows(1024)}", Target(1.0, 0.85)),
+    ("64x3072x768,128x768x3072,8192x128x128,4097x4097x4097", Target(0.95)),
+    ("35x8457x2560,5124x700x2048", Target(0.95)),
+)
+
+
+def limit_targets() -> dict[Case, Target]:
+    """The products in the order of measuring, each with its target."""
+    return {
+        case: target for shapes, target in _TARGETS for case in parse_shapes(shapes, suite="limit")
+    }
+
+
+def random_cases(count: int, seed: int = 0, largest: int = 8192) -> list[Case]:
+    """Shapes with m, n and k log-uniform in 1...`largest`, in random layouts."""
+    rng = np.random.default_rng(seed)
+    sizes = np.exp(rng.uniform(0.0, np.log(largest), size=(count, 3))).round().astype(int)
+    transposed = rng.integers(0, 2, size=(count, 2))
+    return [
+        Case(int(m), int(n), int(k), LAYOUTS[2 * first + second], suite="random")
+        for (m, n, k), (first, second) in zip(sizes, transposed, strict=True)
+    ]
+
+
+def suite_cases(name: str, *, count: int = 200, seed: int = 0) -> list[Case]:
+    """List the products of one of `SUITE_NAMES`; `count` and `seed` are for "random"."""
+    makers = {
+        "square": _square, "dense": _dense, "skinny": _skinny, "odd": _odd,
+        "limit": lambda: list(limit_targets()), "batched": _batched,
+    }  # fmt: skip
+    if name == "all":
+        return [case for suite in SUITES for case in makers[suite]()]
+    if name == "random":
+        return random_cases(count, seed)
+    if name not in makers:
+        raise ValueError(f"suite is {name!r}; known are {', '.join(SUITE_NAMES)}")
+    return makers[name]()

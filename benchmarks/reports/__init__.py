@@ -1,0 +1,1 @@
+"""Tables, CSV files and plots of what a session measured."""

@@ -1,0 +1,149 @@
+"""Plots of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+# Not pyplot: it would look for a display.
+from matplotlib.figure import Figure
+
+from benchmarks.contenders.contenders import (
+    CLBLAST,
+    CUBLAS,
+    CUBLAS_LAYER,
+    CUBLAS_STREAM,
+    GEMM,
+    LAYER,
+    MMA,
+    NAMES,
+    NUMPY,
+    PACKED,
+    PLAN,
+    QUEUED,
+)
+from benchmarks.reports.report import REFERENCES, ratio_columns, speed_table
+from pyclgemm.analysis.report import save_figure
+
+#: A suite of more cases is drawn as points over the size instead of bars.
+_MOST_BARS = 40
+
+#: The same contender has the same colour in every plot (colours safe for colour-blind eyes).
+_COLOURS = {
+    PLAN: "#0072B2", GEMM: "#56B4E9", PACKED: "#009E73", LAYER: "#CC79A7",
+    MMA: "#000000", CLBLAST: "#D55E00", NUMPY: "#7F7F7F", CUBLAS: "#E69F00",
+    CUBLAS_STREAM: "#8C564B", CUBLAS_LAYER: "#F0E442", QUEUED: "#17BECF",
+}  # fmt: skip
+_MARKERS = dict(zip(NAMES, "osD^p*vxP<h", strict=True))
+
+
+def plot_suite(frame: pd.DataFrame, suite: str, path: Path) -> None:
+    """Draw the speeds of one suite: over the size if square or large, else case by case."""
+    rows = frame[frame["suite"] == suite]
+    facts = rows.iloc[0]
+    names = [name for name in NAMES if name in set(rows["contender"])]
+    table = speed_table(frame, suite)
+    square = len(table) > 2 and rows["m"].eq(rows["n"]).all() and rows["n"].eq(rows["k"]).all()
+    if square or len(table) > _MOST_BARS:
+        figure = Figure(figsize=(9, 8), layout="constrained")
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+        _draw_over_size(upper, lower, rows, table, linestyle="-" if square else "")
+    else:
+        figure = Figure(figsize=(9, 2 + 0.1 * len(table) * (2 + len(names))), layout="constrained")
+        _draw_bars(figure.subplots(), table, names)
+    figure.suptitle(_title(facts, suite), fontsize=11)
+    save_figure(figure, path, dpi=120)
+
+
+def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
+    """Draw how many cases of a suite are slower than a multiple of a reference's speed."""
+    ratios = ratio_columns(speed_table(frame, suite))
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.subplots()
+    for name in REFERENCES:
+        if f"x {name}" in ratios:
+            ordered = np.sort(ratios[f"x {name}"].dropna())
+            parts = 100 * (np.arange(len(ordered)) + 0.5) / max(len(ordered), 1)
+            axes.plot(
+                ordered, parts, label=f"pyclgemm over {name}, {len(ordered)} shapes",
+                color=_COLOURS[name], marker=_MARKERS[name], markersize=3, linewidth=1,
+            )  # fmt: skip
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.axhline(50.0, color="black", linewidth=0.8, linestyle=":")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("times as fast")
+    axes.set_ylabel("% of the shapes are slower")
+    axes.set_ylim(0, 100)
+    axes.grid(True, which="both", alpha=0.3)
+    axes.legend()
+    figure.suptitle(_title(frame[frame["suite"] == suite].iloc[0], suite), fontsize=11)
+    save_figure(figure, path, dpi=120)
+
+
+def _title(facts: pd.Series, suite: str) -> str:
+    return (
+        f"{facts['dtype']} GEMM, {facts['precision']}, {suite}: {facts['device']}\n"
+        f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}"
+    )
+
+
+def _draw_over_size(
+    upper: Any, lower: Any, rows: pd.DataFrame, table: pd.DataFrame, linestyle: str
+) -> None:
+    """Speeds above and ratios below, over the cube root of m n k."""
+    firsts = rows.drop_duplicates("case").set_index("case").loc[table.index]
+    sizes = np.cbrt(firsts["m"] * firsts["n"] * firsts["k"].astype(float)).round(3)
+
+    def draw(axes: Any, column: str, name: str, label: str) -> None:
+        axes.plot(
+            sizes, table[column], label=label, color=_COLOURS[name], marker=_MARKERS[name],
+            linestyle=linestyle, markersize=6 if linestyle else 4,
+        )  # fmt: skip
+
+    for name in NAMES:
+        if name in table:
+            draw(upper, name, name, name)
+    for name in REFERENCES:
+        if f"x {name}" in table:
+            draw(lower, f"x {name}", name, f"pyclgemm over {name}")
+    lower.axhline(1.0, color="black", linewidth=0.8)
+    upper.set_xscale("log", base=2)
+    upper.set_yscale("log")
+    upper.set_ylabel("GFLOPS, median")
+    upper.grid(True, which="both", alpha=0.3)
+    upper.legend()
+    if linestyle:
+        lower.set_xticks(list(sizes), [f"{size:.0f}" for size in sizes])
+        lower.minorticks_off()
+    ratios = table.filter(like="x ").to_numpy(dtype=float)
+    if np.nanmax(ratios, initial=0.0) > 4:
+        lower.set_yscale("log")
+        lower.yaxis.set_major_formatter("{x:g}")
+    else:
+        lower.set_ylim(bottom=0)
+    lower.set_xlabel("m = n = k" if linestyle else "cube root of m n k")
+    lower.set_ylabel("times as fast")
+    lower.grid(True, alpha=0.3)
+    if lower.get_legend_handles_labels()[0]:
+        lower.legend()
+
+
+def _draw_bars(axes: Any, table: pd.DataFrame, names: Sequence[str]) -> None:
+    height = 0.8 / len(names)
+    places = np.arange(len(table))
+    for index, name in enumerate(names):
+        axes.barh(
+            places + (index - (len(names) - 1) / 2) * height, table[name], height,
+            label=name, color=_COLOURS[name],
+        )  # fmt: skip
+    axes.set_yticks(places, list(table.index))
+    axes.invert_yaxis()
+    axes.set_ylim(len(table) - 0.4, -0.6)
+    axes.set_xlabel("GFLOPS, median")
+    axes.grid(True, axis="x", alpha=0.3)
+    axes.legend()

@@ -1,0 +1,185 @@
+"""What was measured, as pandas tables: one to keep, and one to read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
+
+from benchmarks.contenders.contenders import (
+    CLBLAST,
+    CUBLAS,
+    CUBLAS_LAYER,
+    CUBLAS_STREAM,
+    GEMM,
+    LAYER,
+    NAMES,
+    NUMPY,
+    PLAN,
+)
+from benchmarks.session.session import Record
+
+#: What pyclgemm is compared with.
+REFERENCES = (CLBLAST, NUMPY, CUBLAS, CUBLAS_STREAM)
+
+#: Ratios under which shapes are counted.
+LEVELS = (0.5, 0.95)
+
+_QUANTILES = {
+    "least": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "most": 1.0,
+}  # fmt: skip
+
+
+def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFrame:
+    """One row a record, the facts of `benchmarks.session.environment` in every row.
+
+    Times are seconds per call; ``gflops`` follows from their median. ``clock`` is "host", or
+    "queue filled" where the host's time is not in it.
+    """
+    rows = []
+    for record in records:
+        case, timing, arithmetic = record.case, record.timing, record.arithmetic
+        rows.append(
+            {
+                "suite": case.suite,
+                "case": str(case),
+                "m": case.m,
+                "n": case.n,
+                "k": case.k,
+                "layout": case.layout,
+                "padding": case.padding,
+                "dtype": arithmetic.dtype,
+                "precision": arithmetic.precision.name,
+                "result": arithmetic.result_dtype,
+                "contender": record.contender,
+                "gflops": case.flops(arithmetic.dtype) / timing.median / 1e9,
+                "seconds": timing.median,
+                "seconds_25": timing.quantile(0.25),
+                "seconds_75": timing.quantile(0.75),
+                "seconds_min": min(timing.samples),
+                "bursts": len(timing.samples),
+                "calls_per_burst": timing.calls,
+                "clock": timing.clock_name,
+                "sets": record.sets,
+                "error_of_bound": record.error,
+                "error": record.relative_error,
+                **facts,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def speed_table(frame: pd.DataFrame, suite: str) -> pd.DataFrame:
+    """GFLOPS of each contender on a suite of a `to_frame`, and how they compare.
+
+    Returns
+    -------
+    DataFrame
+        One row a case, in the order of measuring. A column ``x CLBlast`` says how many
+        times as fast as CLBlast pyclgemm is; ``layer / plan`` is DenseLayer's time, with
+        bias and ReLU, over that of the plain product by a plan; ``layer x cuBLAS.layer`` how
+        many times as fast it is as cuBLAS with the same epilogue.
+    """
+    rows = frame[frame["suite"] == suite]
+    speeds = rows.pivot_table(
+        index="case", columns="contender", values="gflops", aggfunc="median", sort=False
+    )
+    speeds = speeds.reindex(
+        index=rows["case"].unique(), columns=[name for name in NAMES if name in speeds]
+    )
+    table = speeds.copy()
+    own = next((name for name in (PLAN, GEMM) if name in speeds), None)
+    if own is not None:
+        for reference in REFERENCES:
+            if reference in speeds:
+                table[f"x {reference}"] = speeds[own] / speeds[reference]
+    if LAYER in speeds:
+        for name, label in ((PLAN, "plan"), (GEMM, "gemm")):
+            if name in speeds:
+                table[f"layer / {label}"] = speeds[name] / speeds[LAYER]
+        if CUBLAS_LAYER in speeds:
+            table[f"layer x {CUBLAS_LAYER}"] = speeds[LAYER] / speeds[CUBLAS_LAYER]
+    spread = (rows["seconds_75"] - rows["seconds_25"]) / (2 * rows["seconds"])
+    table["spread %"] = 100 * spread.groupby(rows["case"]).max()
+    table.columns.name = table.index.name = None
+    return table
+
+
+def ratio_columns(table: pd.DataFrame) -> pd.DataFrame:
+    """The columns of a `speed_table` that compare with a reference."""
+    return table[[column for column in table.columns if column.startswith("x ")]]
+
+
+def ratio_summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Describe the ratios of a `speed_table`: one row a reference.
+
+    The columns are quantiles, the number of shapes below each of `LEVELS`, and that of all; a
+    shape without the reference counts in none.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"x cuBLAS": [0.4, 0.9, 1.1, None]})
+    >>> summary = ratio_summary(table).loc["x cuBLAS"]
+    >>> [float(summary[name]) for name in ("median", "under 0.5", "under 0.95", "shapes")]
+    [0.9, 1.0, 2.0, 3.0]
+    """
+    ratios = ratio_columns(table)
+    summary = ratios.quantile(list(_QUANTILES.values())).set_axis(list(_QUANTILES)).T
+    for level in LEVELS:
+        summary[f"under {level:g}"] = (ratios < level).sum()
+    summary["shapes"] = ratios.count()
+    return summary
+
+
+def worst_cases(frame: pd.DataFrame, suite: str, reference: str, count: int = 10) -> pd.DataFrame:
+    """The `count` shapes on which pyclgemm does worst against a reference, the worst first.
+
+    The columns are the median microseconds of both, and how many times as fast pyclgemm is. Where
+    one of the two was not measured there are no rows.
+    """
+    rows = frame[frame["suite"] == suite]
+    times = rows.pivot_table(index="case", columns="contender", values="seconds", aggfunc="median")
+    own = next((name for name in (PLAN, GEMM) if name in times), None)
+    if own is None or reference not in times:
+        return pd.DataFrame()
+    worst = pd.DataFrame(
+        {
+            f"{own}, us": 1e6 * times[own],
+            f"{reference}, us": 1e6 * times[reference],
+            f"x {reference}": times[reference] / times[own],
+        }
+    )
+    worst = worst.dropna().nsmallest(count, f"x {reference}")
+    worst.index.name = None
+    return worst
+
+
+def format_table(table: pd.DataFrame) -> str:
+    """Render a `speed_table` as text, with two or three significant digits."""
+
+    def speed(value: float) -> str:
+        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+    formatters: dict[Any, Any] = {
+        column: speed if column in (*NAMES, "GB/s") else "{:.2f}".format
+        for column in table.columns
+        if is_numeric_dtype(table[column])
+    }
+    return str(table.to_string(formatters=formatters, na_rep="-"))
+
+
+def file_stem(facts: Mapping[str, str], dtype: str) -> str:
+    """Begin file names with device, platform, dtype and date.
+
+    Examples
+    --------
+    >>> facts = {"device": "Xeon(R) X", "platform": "Intel(R)", "date": "2026-01-02T03:04:05+00:00"}
+    >>> file_stem(facts, "float32")
+    'xeon-x-intel-float32-2026-01-02t030405'
+    """
+    text = f"{facts['device']} {facts['platform']} {dtype} {facts['date'][:19]}"
+    text = re.sub(r"\([RTM]+\)|:", "", text, flags=re.IGNORECASE)
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")

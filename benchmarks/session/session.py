@@ -1,0 +1,230 @@
+"""One run over many cases: who takes part, who is left out and why, what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyopencl as cl
+
+from benchmarks.contenders.contenders import (
+    CUBLAS_LAYER,
+    GEMM,
+    LAYER,
+    MMA,
+    PACKED,
+    PLAN,
+    QUEUED,
+    CheckedContender,
+    Factory,
+)
+from benchmarks.products.arithmetic import Arithmetic
+from benchmarks.products.case import Case
+from benchmarks.products.operands import Operands, make_operands, memory_shortage
+from pyclgemm.errors import UnsupportedError
+from pyclgemm.measure.bench import Bench, HostBurst, Pace, Timing
+from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Blocker, Clock
+from pyclgemm.measure.verify import MeasuredError
+
+#: Contenders of this library; `DENSE_ONLY` needs a constant second operand.
+OWN = (PLAN, GEMM, PACKED, LAYER, QUEUED, MMA)
+DENSE_ONLY = (PACKED, LAYER, CUBLAS_LAYER)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One contender on one case."""
+
+    case: Case
+    #: The types and the precision that were asked for.
+    arithmetic: Arithmetic
+    #: One of `benchmarks.contenders.contenders.NAMES`.
+    contender: str
+    timing: Timing
+    #: Sets of operands among which the calls rotated.
+    sets: int
+    #: Largest error as a part of what is allowed.
+    error: float
+    #: The same as a part of ``|A| |B|``.
+    relative_error: float = float("nan")
+
+
+@dataclass
+class Session:
+    """State of a run, kept so that an interrupted one still has its results."""
+
+    queue: cl.CommandQueue
+    factories: Mapping[str, Factory]
+    pace: Pace
+    #: Told in a sentence what was left out.
+    say: Callable[[str], None]
+    #: Seconds; a contender that would need longer for one product of a case, at the best speed
+    #: that it has shown so far, is left out there.
+    longest_product: float
+    #: Holds `queue` while short products are enqueued; None times all on the host.
+    blocker: Blocker | None = None
+    clock: Clock | None = None
+    #: Sets of operands to rotate among; None takes as many as no cache holds.
+    sets: int | None = None
+    seed: int = 0
+    #: Contenders of this library: an error or a wrong result of theirs is a failure.
+    own: Collection[str] = OWN
+    records: list[Record] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    _best: dict[tuple[str, Arithmetic], float] = field(default_factory=dict)
+    _said: set[str] = field(default_factory=set)
+
+    def run(
+        self,
+        cases: Sequence[Case],
+        arithmetic: Arithmetic,
+        progress: Callable[[float], None],
+        without: Collection[str] = (),
+    ) -> None:
+        """Measure the cases one by one; `progress` is told parts that add up to their number.
+
+        Contenders in `without` take no part.
+        """
+        for case in cases:
+            told = 0.0
+
+            def tell(part: float) -> None:
+                nonlocal told
+                told += part
+                progress(part)
+
+            try:
+                self.run_case(case, arithmetic, tell, without)
+            except Exception as error:  # memory ran out, say; what was measured must not be lost
+                self.failures.append(f"{case} {arithmetic} was given up: {error!r}")
+                self.say(self.failures[-1])
+            progress(1.0 - told)
+
+    def run_case(
+        self,
+        case: Case,
+        arithmetic: Arithmetic,
+        progress: Callable[[float], None],
+        without: Collection[str] = (),
+    ) -> None:
+        """Make the matrices, check every contender, time those that are right."""
+        names = [
+            name
+            for name in self.factories
+            if name not in without and (case.dense or name not in DENSE_ONLY)
+        ]
+        names = self._fast_enough(names, case, arithmetic)
+        if shortage := memory_shortage(case, arithmetic, self.queue.device):
+            names = []
+            self.say(f"{case} is skipped: {shortage}.")
+        if not names:
+            return
+        rng = np.random.default_rng([self.seed, *case.sizes])
+        operands = make_operands(
+            case, arithmetic, self.queue, rng, sets=self.sets, blocker=self.blocker
+        )
+        errors: dict[str, MeasuredError] = {}
+        bench = Bench(self.pace, rng=rng, clock=self.clock)
+        contenders = []
+        for name in names:
+            contender = self._prepare(name, operands, errors)
+            if contender is not None:
+                contenders.append(contender)
+                bench.add(contender)
+        if not contenders:
+            return
+        try:
+            bench.run(report=progress)
+        except KeyboardInterrupt:
+            self._record(contenders, bench.timings(), operands, errors)
+            raise
+        self._record(contenders, bench.timings(), operands, errors)
+
+    def _record(
+        self,
+        contenders: Sequence[CheckedContender],
+        timings: Mapping[str, Timing],
+        operands: Operands,
+        errors: Mapping[str, MeasuredError],
+    ) -> None:
+        """Keep what was measured; of an interrupted case that is not every contender."""
+        case, arithmetic = operands.case, operands.arithmetic
+        for contender in contenders:
+            if contender.name not in timings:
+                continue
+            name, timing = contender.name, timings[contender.name]
+            by_host = timing.clock_name == HostBurst.clock_name
+            if contender.blocker and by_host and timing.median < LONGEST_PRODUCT:
+                self.say(
+                    f"{name} could not be timed behind a blocker in {case}: "
+                    "its figure has the host's time in it."
+                )
+            # The fastest burst: other work on the machine slows whole cases, not each burst.
+            speed = case.flops(arithmetic.dtype) / min(timing.samples)
+            key = name, arithmetic
+            self._best[key] = max(self._best.get(key, 0.0), speed)
+            error = errors[name]
+            self.records.append(
+                Record(
+                    case, arithmetic, name, timing, len(operands.sets), error.ratio, error.largest
+                )
+            )  # fmt: skip
+
+    def _fast_enough(self, names: Sequence[str], case: Case, arithmetic: Arithmetic) -> list[str]:
+        """Those that have not shown to be too slow for the case."""
+        fit, slow = [], []
+        for name in names:
+            speed = self._best.get((name, arithmetic))
+            seconds = case.flops(arithmetic.dtype) / speed if speed else 0.0
+            if seconds <= self.longest_product:
+                fit.append(name)
+            else:
+                slow.append(f"{name} ({seconds:.1f} s)")
+        if not slow:
+            return fit
+        reason = (
+            f"one product would take longer than {self.longest_product:g} s "
+            "(--max-seconds allows it)"
+        )
+        if any(name in self.own for name in names) and not any(name in self.own for name in fit):
+            self.say(f"{case} is skipped: {', '.join(slow)}, {reason}.")
+            return []
+        self.say(f"{case} goes without {', '.join(slow)}: {reason}.")
+        return fit
+
+    def _prepare(
+        self, name: str, operands: Operands, errors: dict[str, MeasuredError]
+    ) -> CheckedContender | None:
+        """Make a contender, run it once and check its result; None if it cannot take part."""
+        case = operands.case
+        try:
+            contender = self.factories[name](operands)
+            contender.poison()
+            contender.enqueue(contender.step)
+            contender.finish()
+            result = contender.result()
+        except Exception as error:  # other libraries raise what they like; the run goes on
+            self._say_once(f"{name} is left out of {operands.arithmetic}", case, str(error))
+            if name in self.own and not isinstance(error, UnsupportedError):
+                self.failures.append(f"{name} raised for {case} {operands.arithmetic}: {error!r}")
+            return None
+        measured = operands.error(result, contender.precision, contender.bias)
+        if measured.held:
+            errors[name] = measured
+            return contender
+        message = (
+            f"{name} is WRONG for {case} {operands.arithmetic}: its error is "
+            f"{measured.ratio:.3g} times what rounding in {contender.precision.name} allows; it is "
+            "not timed"
+        )
+        self.say(message + ".")
+        if name in self.own:
+            self.failures.append(message)
+        return None
+
+    def _say_once(self, what: str, case: Case, cause: str) -> None:
+        """State a failure once, not for every case that has the same cause."""
+        if (what + cause) not in self._said:
+            self._said.add(what + cause)
+            self.say(f"{what} (from {case} on): {cause}")

@@ -1,0 +1,370 @@
+"""The bench: contenders are timed in turn, in bursts with pauses between them.
+
+Small machines drop to half their speed after seconds of full load, and large GPUs sink to their
+power limit, which would favour whoever runs first. So a burst is as many calls as take some
+milliseconds, with one wait at its end; after it the machine rests; the contenders take turns, and
+medians count. A `Pace` says how long each of these is; `PACES` has that of every user. Where a
+contender names a blocker, products too short for the host's clock are timed on a queue that is
+filled first (`pyclgemm.measure.filled_queue`).
+
+How to use it: make operands and a reference, check each contender, add those that are right.
+
+>>> from pyclgemm.measure.operands import make_operands, plan_contender
+>>> from pyclgemm.problem.precision import resolve_precision
+>>> from pyclgemm.problem.shape import GemmShape
+>>> operands = make_operands(queue, GemmShape(64, 64, 64), "float32")
+>>> product = operands.plan()
+>>> operands.fault(product, resolve_precision(None, "float32")) is None
+True
+>>> bench = Bench(Pace(burst=0.001, rest=0.0, rounds=3))
+>>> bench.add(plan_contender("pyclgemm", operands, product))
+>>> timings = bench.run()
+>>> len(timings["pyclgemm"].samples), timings["pyclgemm"].clock_name
+(3, 'host')
+
+Another library is a `Calls` of its functions, or a subclass of `Contender` where it needs more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .filled_queue import (
+    LONGEST_PRODUCT,
+    Blocker,
+    Clock,
+    Contender,
+    FilledBurst,
+    QueueNotFilledError,
+    Sample,
+    fill_queue,
+)
+
+#: No burst is shorter, in seconds: a machine that is held up for less makes no single call of it.
+_SHORTEST = 1e-3
+
+#: The part of a burst that a number of calls must take before the number is final.
+_NEARLY = 0.8
+
+#: The number of calls of a burst grows by at most this factor at a time, up to so many calls.
+_GROWTH = 16.0
+_MOST_CALLS = 2**20
+
+#: Seconds for which idle threads of OpenBLAS spin (2^28 cycles) and take a core from the next.
+OPENBLAS_UNREST = 0.2
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How bursts are laid out; a call that takes longer than a burst is a burst by itself.
+
+    Examples
+    --------
+    >>> Pace(burst=0.015, rest=4.0).rest_after(0.01)
+    0.04
+    """
+
+    burst: float  # seconds of work
+    rest: float  # pause after a burst, as a multiple of its work
+    rounds: int = 5  # bursts of each contender
+    seconds: float = math.inf  # no round starts later; bursts shorten so that all rounds fit
+    least_rounds: int = 1  # that are run in any case
+    longest_rest: float = 2.0  # seconds after which there is nothing left to recover from
+    # Measurements behind the blocker whose median is a sample. Where there are several, a burst
+    # that looks long enough when calls are counted is timed twice, too.
+    takes: int = 1
+
+    def shortened(self, contenders: int) -> Pace:
+        """Shorten bursts so that all rounds, and three in which calls are counted, fit the time.
+
+        Examples
+        --------
+        >>> Pace(burst=0.015, rest=4.0, rounds=3, seconds=0.6).shortened(2).burst
+        0.01
+        """
+        fitting = self.seconds / (contenders * (1 + self.rest) * (self.rounds + 3))
+        return replace(self, burst=min(self.burst, max(_SHORTEST, fitting)))
+
+    def rest_after(self, worked: float, unrest: float = 0.0) -> float:
+        """Pause after `worked` seconds of work, at least until idle threads sleep."""
+        return max(min(self.rest * worked, self.longest_rest), unrest)
+
+
+_BENCHMARK = Pace(burst=0.015, rest=4.0, rounds=7, seconds=10.0, least_rounds=3, takes=3)
+_DEMO = Pace(burst=0.02, rest=4.0, rounds=7)
+_CEILINGS = Pace(burst=0.005, rest=0.0, rounds=5)
+
+#: The paces of each user: on CPUs, which throttle sooner, and on other devices. The clock of a
+#: GPU settles while the next candidate of the tuner is compiled.
+PACES: dict[str, tuple[Pace, Pace]] = {
+    "tuner": (
+        Pace(burst=0.012, rest=4.0, rounds=7, seconds=4.0),
+        Pace(burst=0.004, rest=0.5, rounds=7, seconds=4.0),
+    ),
+    "analysis": (Pace(burst=0.01, rest=4.0), Pace(burst=0.01, rest=2.0)),
+    "ceilings": (_CEILINGS, _CEILINGS),
+    "demo": (_DEMO, _DEMO),
+    "benchmark": (_BENCHMARK, _BENCHMARK),
+}
+
+
+def pace_for(user: str, device_type: str) -> Pace:
+    """The pace of one of `PACES` on a device of a type ("cpu", "gpu" or "accelerator").
+
+    Examples
+    --------
+    >>> pace_for("analysis", "cpu").rest, pace_for("analysis", "gpu").rest
+    (4.0, 2.0)
+    """
+    on_cpu, elsewhere = PACES[user]
+    return on_cpu if device_type == "cpu" else elsewhere
+
+
+class Calls(Contender):
+    """A contender whose calls go through the sets of operands in turn.
+
+    Parameters
+    ----------
+    name, blocker, launches, unrest
+        As for `Contender`.
+    calls : sequence of callable
+        One for each set of operands; each starts the work on its set.
+    finish : callable, optional
+        Waits for all calls; by default a call returns when it is done.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        calls: Sequence[Callable[[], object]],
+        finish: Callable[[], object] = lambda: None,
+        *,
+        blocker: Blocker | None = None,
+        launches: int = Contender.launches,
+        unrest: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.blocker = blocker
+        self.launches = launches
+        self.unrest = unrest
+        self._calls = tuple(calls)
+        self._finish = finish
+        self.restart()
+
+    def restart(self) -> None:
+        """Make the next call that of the first set."""
+        # Bursts shorter than a turn would find their operands in the cache if each began anew.
+        self._turn = itertools.cycle(self._calls)
+
+    def enqueue(self, calls: int) -> None:
+        """Start so many calls."""
+        for call in itertools.islice(self._turn, calls):
+            call()
+
+    def finish(self) -> None:
+        """Wait for all of them."""
+        self._finish()
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call of one contender, a sample for each burst of so many calls."""
+
+    calls: int
+    samples: tuple[float, ...]
+    clock_name: str = "host"  # or "queue filled": without the host's time
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return statistics.median(self.samples)
+
+    def quantile(self, fraction: float) -> float:
+        """Time that `fraction` of the bursts did not exceed."""
+        return float(np.quantile(self.samples, fraction))
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the quartiles, as a part of the median."""
+        return (self.quantile(0.75) - self.quantile(0.25)) / (2 * self.median)
+
+
+class HostBurst:
+    """Calls timed from before the first to after the wait at their end."""
+
+    clock_name = "host"
+
+    def __init__(self, contender: Contender, calls: int, clock: Clock) -> None:
+        self.contender = contender
+        self.calls = calls
+        self._clock = clock
+
+    def sample(self) -> Sample:
+        """Time it once."""
+        elapsed = _elapsed(self.contender, self.calls, self._clock)
+        return Sample(elapsed / self.calls, elapsed)
+
+
+@dataclass
+class _Entry:
+    """A contender, what its bursts are, and what they took."""
+
+    contender: Contender
+    blocker: Blocker | None
+    burst: HostBurst | FilledBurst | None = None
+    samples: list[float] = field(default_factory=list)
+
+
+class Bench:
+    """Times contenders in turn; what is known so far can be asked for at any time.
+
+    Parameters
+    ----------
+    pace : Pace
+        Bursts, pauses, rounds.
+    rng : numpy.random.Generator, optional
+        Shuffles the order in every round; without it the order is A B B A A B.
+    clock : Clock, optional
+        Replaced in tests.
+
+    Examples
+    --------
+    >>> bench = Bench(Pace(burst=0.0, rest=0.0, rounds=2))
+    >>> bench.add(Calls("nothing", [lambda: None]))
+    >>> len(bench.run()["nothing"].samples)
+    2
+    """
+
+    def __init__(
+        self, pace: Pace, *, rng: np.random.Generator | None = None, clock: Clock | None = None
+    ) -> None:
+        self._pace = pace
+        self._rng = rng
+        self._clock = clock or Clock()
+        self._entries: list[_Entry] = []
+        self._rounds = 0
+
+    def add(self, contender: Contender) -> None:
+        """Let a contender take part; it has been called before, so that nothing is built now."""
+        self._entries.append(_Entry(contender, contender.blocker))
+
+    def run(
+        self,
+        rounds: int | None = None,
+        *,
+        enough: Callable[[Mapping[str, Timing]], bool] = lambda timings: False,
+        report: Callable[[float], None] = lambda fraction: None,
+    ) -> dict[str, Timing]:
+        """Time every contender once a round; give their timings by their names.
+
+        Parameters
+        ----------
+        rounds : int, optional
+            By default those of the pace.
+        enough : callable, optional
+            Asked after each round whether what is known suffices.
+        report : callable, optional
+            Told after each burst which part of all bursts it was.
+        """
+        rounds = rounds or self._pace.rounds
+        self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._entries)))
+        self._lay_out()
+        begin = self._clock.now()
+        for done in range(1, rounds + 1):
+            for entry in self._order():
+                self._take_sample(entry)
+                report(1 / (rounds * len(self._entries)))
+            is_late = self._clock.now() - begin >= self._pace.seconds
+            if enough(self.timings()) or is_late and done >= self._pace.least_rounds:
+                break
+        return self.timings()
+
+    def timings(self) -> dict[str, Timing]:
+        """What is known so far, of the contenders that had a burst."""
+        return {
+            one.contender.name: Timing(one.burst.calls, tuple(one.samples), one.burst.clock_name)
+            for one in self._entries
+            if one.burst is not None and one.samples
+        }
+
+    def _order(self) -> list[_Entry]:
+        """The contenders in the order of the next round."""
+        order = list(self._entries)
+        if self._rng is not None:
+            order = [order[index] for index in self._rng.permutation(len(order))]
+        elif self._rounds % 2:
+            order.reverse()
+        self._rounds += 1
+        return order
+
+    def _lay_out(self) -> None:
+        """Find what a burst is, of contenders for which that is not yet known."""
+        new = [entry for entry in self._entries if entry.burst is None]
+        self._clock.sleep(max((entry.contender.unrest for entry in new), default=0.0))
+        for entry in new:
+            entry.burst = self._burst(entry)
+
+    def _burst(self, entry: _Entry) -> HostBurst | FilledBurst:
+        pace, clock, contender = self._pace, self._clock, entry.contender
+        calls, elapsed = calibrate(contender, pace, clock)
+        clock.sleep(pace.rest_after(elapsed, contender.unrest))
+        filled = None
+        if entry.blocker is not None and elapsed / calls < LONGEST_PRODUCT:
+            filled = fill_queue(contender, calls, entry.blocker, clock, pace.takes)
+        return filled or HostBurst(contender, calls, clock)
+
+    def _take_sample(self, entry: _Entry) -> None:
+        wanted = len(entry.samples) + 1
+        while len(entry.samples) < wanted:
+            assert entry.burst is not None  # all are laid out
+            try:
+                sample = entry.burst.sample()
+            except QueueNotFilledError:
+                # The samples of a contender are to be of one kind: those that it had are taken
+                # again, once more behind the blocker, then on the host's clock.
+                entry.burst = self._burst(entry)
+                entry.blocker = None
+                entry.samples.clear()
+                continue
+            entry.samples.append(sample.seconds)
+            self._clock.sleep(self._pace.rest_after(sample.worked, entry.contender.unrest))
+
+
+def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, float]:
+    """How many calls of a contender, a multiple of its step, make up a burst, and its seconds."""
+    step = contender.step
+    calls, elapsed = step, _burst_seconds(contender, step, pace, clock)
+    # The wait at the end weighs in short bursts, and so does the first call, where threads wake
+    # up: the count is approached from below, and the last burst is nearly one that is wanted.
+    while elapsed < _NEARLY * pace.burst and calls < _MOST_CALLS:
+        growth = min(max(pace.burst / max(elapsed, 1e-9), _NEARLY**-2), _GROWTH)
+        calls = max(calls + step, round(calls * growth / step) * step)
+        clock.sleep(pace.rest_after(elapsed))
+        elapsed = _burst_seconds(contender, calls, pace, clock)
+    if elapsed > pace.burst:
+        shorter = max(step, round(calls * pace.burst / elapsed / step) * step)
+        calls, elapsed = shorter, elapsed * shorter / calls
+    return calls, elapsed
+
+
+def _burst_seconds(contender: Contender, calls: int, pace: Pace, clock: Clock) -> float:
+    """Seconds of a burst; at a careful pace one that looks long enough is timed again."""
+    elapsed = _elapsed(contender, calls, clock)
+    if pace.takes == 1 or elapsed < _NEARLY * pace.burst:
+        return elapsed
+    # The machine may have held it up, which seldom happens twice.
+    clock.sleep(pace.rest_after(elapsed))
+    return min(elapsed, _elapsed(contender, calls, clock))
+
+
+def _elapsed(contender: Contender, calls: int, clock: Clock) -> float:
+    start = clock.now()
+    contender.enqueue(calls)
+    contender.finish()
+    return clock.now() - start

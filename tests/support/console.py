@@ -1,0 +1,22 @@
+"""What the command line prints, as text, and devices as it names them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from pyclgemm.device.discovery import working_devices
+
+
+def text_of(table: Any, width: int = 160) -> str:
+    """What is printed of a table."""
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text()
+
+
+def rank_of(device: Any) -> str:
+    """The number by which ``--device`` names a device."""
+    return str([one.device for one in working_devices()].index(device))
