@@ -9,10 +9,10 @@ register_runtimes()
 
 from .api.batched import gemm_batched  # noqa: E402
 from .api.dense import DenseLayer  # noqa: E402
-from .api.gemm import explain, gemm, plan  # noqa: E402
+from .api.gemm import gemm  # noqa: E402
 from .api.matmul import matmul  # noqa: E402
 from .api.pack import pack  # noqa: E402
-from .api.plan import GemmPlan  # noqa: E402
+from .api.plan import GemmPlan, explain, plan  # noqa: E402
 from .errors import (  # noqa: E402
     AllocationError,
     ArgumentError,
@@ -34,11 +34,7 @@ from .families.small.codegen import SmallConfig, SmallCpuConfig  # noqa: E402
 from .families.tiled.config import XgemmConfig, XgemmDirectConfig  # noqa: E402
 from .families.wgmma.config import WgmmaConfig  # noqa: E402
 from .host.caches import CacheWarning  # noqa: E402
-from .mra.transform import (  # noqa: E402
-    TransformPlan,
-    plan_transform3d,
-    transform3d,  # noqa: E402
-)
+from .mra.transform import TransformPlan, plan_transform3d, transform3d  # noqa: E402
 from .problem.problem import Epilogue  # noqa: E402
 from .runtime.arrays import PackedMatrix  # noqa: E402
 from .selection.select import Choice  # noqa: E402

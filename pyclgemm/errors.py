@@ -1,7 +1,8 @@
-"""The exceptions of pyclgemm: one family, so that one ``except`` catches all of it.
+"""The exceptions of pyclgemm, and how their messages show text from outside.
 
-Each class is also the built-in exception that a caller would expect, so code that
-knows nothing of pyclgemm still catches a bad shape as a ``ValueError``.
+All of them derive from `PyclgemmError`, so one ``except`` catches them. Each is also the built-in
+exception that a caller would expect: code that does not know pyclgemm catches a bad shape as a
+``ValueError``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class ShapeError(ArgumentError):
 
 
 class DtypeError(PyclgemmError, TypeError):
-    """An argument has an element type, or a type, that is not taken there."""
+    """An argument has a type or an element type that is not supported there."""
 
 
 class UnsupportedError(PyclgemmError, NotImplementedError):
@@ -34,7 +35,7 @@ class ConfigError(PyclgemmError, ValueError):
 
 
 class LaunchError(ConfigError, RuntimeError):
-    """The device refused to launch a kernel, whose configuration asks for more than it has."""
+    """The device refused to launch a kernel, which asks for more than the device has."""
 
 
 class AllocationError(PyclgemmError, MemoryError):
@@ -46,7 +47,7 @@ class DatabaseError(PyclgemmError, ValueError):
 
 
 class DatabaseWarning(UserWarning):
-    """A record of a database file is left out, for it cannot be used; the others can."""
+    """A record of a database file cannot be used and is left out; the others count."""
 
 
 class KernelBuildError(PyclgemmError, RuntimeError):
@@ -57,7 +58,7 @@ class KernelBuildError(PyclgemmError, RuntimeError):
     log : str
         The compiler's own output.
     source : str
-        The OpenCL C source that it refused.
+        The OpenCL C source.
     """
 
     def __init__(self, message: str, *, log: str = "", source: str = "") -> None:
@@ -67,7 +68,7 @@ class KernelBuildError(PyclgemmError, RuntimeError):
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value as it stands in a message: short, and never an error itself.
+    """The ``repr`` of a value for a message, cut to `most` characters; it never raises.
 
     Examples
     --------
@@ -76,7 +77,7 @@ def shown(value: object, most: int = 60) -> str:
     """
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # digits that Python does not write, or deep nesting
+    except (ValueError, RecursionError):  # too many digits, or too deep a nesting
         return f"a value of type {type(value).__name__} that is too long to show"
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -87,7 +88,7 @@ class FileError(PyclgemmError, OSError):
     Attributes
     ----------
     errno : int or None
-        The system's number of the cause, as of any `OSError`.
+        The system's number of the cause, as in any `OSError`.
     filename : str or None
         The file that was to be written.
     """
@@ -107,28 +108,14 @@ class FileError(PyclgemmError, OSError):
 
 
 def _file_error(message: str, errno: int | None, filename: str | None) -> FileError:
-    """Make an error that another process raised."""
     return FileError(message, errno=errno, filename=filename)
 
 
-# --------------------------------------------------------------------------------------
-# Text from outside the library, made safe to show on a terminal.
-# --------------------------------------------------------------------------------------
-
-
 def printable(text: str, *, lines: bool = False) -> str:
-    r"""Escape what a terminal would obey instead of show: control characters and the like.
+    r"""Escape the characters that a terminal would obey instead of show; `lines` keeps line breaks.
 
-    Names of devices and the words of database files come from others. Escape sequences in them
-    could clear or forge what a terminal shows, and marks that turn the direction of writing could
-    reorder it.
-
-    Parameters
-    ----------
-    text : str
-        Any text.
-    lines : bool
-        Whether line breaks stay, as in a message of several lines.
+    Names of devices and the strings of database files come from others. Escape sequences in them
+    could clear or forge what a terminal shows, and marks of writing direction could reorder it.
 
     Examples
     --------
@@ -138,9 +125,8 @@ def printable(text: str, *, lines: bool = False) -> str:
     'one\ntwo'
     """
     return "".join(
-        one if one.isprintable() or (lines and one == "\n") else _escaped(one) for one in text
+        one
+        if one.isprintable() or (lines and one == "\n")
+        else one.encode("unicode_escape").decode("ascii")
+        for one in text
     )
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

@@ -1,8 +1,8 @@
-"""Where the folders that ship with the library lie: kernel templates and databases.
+"""Find the folders that ship with the library: kernel templates and databases.
 
-In an installed wheel they are packages inside `pyclgemm`; in a source tree they stand
-beside it, because setup.cfg maps them there. `importlib.resources` knows neither a bare
-checkout nor every kind of editable install, so plain paths are used.
+In an installed wheel they are packages inside `pyclgemm`. In a source tree they stand beside it,
+and setup.cfg maps them into the package. `importlib.resources` finds them neither in a bare
+checkout nor in every kind of editable install, so this module uses plain paths.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def resource_folder(name: str) -> Path:
 
 
 def names_file(text: str) -> bool:
-    """Whether there is a file of such a name; a text may be longer than any name."""
+    """Whether `text` is the path of a file; a text too long for a path is none."""
     try:
         return Path(text).is_file()
     except (OSError, ValueError):

@@ -1,24 +1,21 @@
-## One contraction of three, C(i, j) = sum over d of A(d, i) B(d, j): A is a tensor seen as K x K^2, C
-## the next one, seen as K^2 x K, and B the matrix. A work-item computes a column of C.
+## One contraction of three, C(i, j) = sum over d of A(d, i) B(d, j), where A is a tensor seen as
+## K x K^2, B the matrix, and C, seen as K^2 x K, the next tensor. A work-item computes a column of C.
+## K is an argument, and so are all strides.
 ##
-## `staged` keeps the matrix in local memory. Nothing here is known to the compiler but that.
+## Context: also staged (whether the matrix is copied to local memory), items, most_extent.
 <%namespace name="transform" file="/mra/transform.mako"/>
 ${transform.types()}
 
-${transform.address("tensors")}
-${transform.address("out")}
+${transform.addresses()}
 
 ${transform.signature(items)}
 {
 % if staged:
     __local real matrix_held[${most_extent * most_extent}];
 % endif
-    ${transform.offsets()}
+    ${transform.skip_offsets()}
 % if staged:
-    for (int i = get_local_id(0); i < k * k; i += ${items}) {
-        matrix_held[i] = matrix[i / k * matrix_row_stride + i % k * matrix_column_stride];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    ${transform.hold_matrix("k", items)}
 % endif
     const long n = get_global_id(0) / k;
     const int column = get_global_id(0) % k;
@@ -31,7 +28,11 @@ ${transform.signature(items)}
         for (int second = 0; second < k; ++second) {
             real sum = 0;
             for (int depth = 0; depth < k; ++depth) {
-                const real factor = ${"matrix_held[depth * k + column]" if staged else "matrix[depth * matrix_row_stride + column * matrix_column_stride]"};
+% if staged:
+                const real factor = matrix_held[depth * k + column];
+% else:
+                const real factor = matrix[MATRIX_AT(depth, column)];
+% endif
                 sum = ${multiply_add_of("tensors[TENSORS_AT(depth, first, second)]", "factor", "sum")};
             }
             out[OUT_AT(first, second, column)] = sum;

@@ -1,75 +1,76 @@
-## All three contractions in one launch. A work-group keeps TENSORS tensors in local memory, or a part of
-## one: the entries of the second dimension from `first_row` on. That dimension is contracted first, out
-## of global memory, so that no more need be held; then the third, in place; then the first, into global
-## memory. Neighbouring work-items read and write neighbouring vectors there.
+## All three contractions in one launch. A work-group holds TENSORS tensors in local memory, or a part
+## of one tensor: the entries of the second dimension from `first_row` on. The second dimension is
+## contracted first, from global memory, so nothing but that part need be held. Then follows the third
+## dimension, in place, and then the first, into global memory. Neighbouring work-items read and write
+## neighbouring vectors of global memory.
 ##
-## Context: also extent, config (a FusedConfig), held (a HeldTensor), matrix_row, vector, starts (the
-## first element of each vector of a row; the last vector may overlap the one before), aligned, width
-## and part_width (of vectors of a row of the matrix, from its start and from `first_row`), load, store
-## (of vectors in global memory).
+## Context: also extent (K), config (a FusedConfig), held (a HeldTensor), matrix_row, element (an
+## ElementType), last_vector (the offset of the last vector of a row), aligned (whether all vectors
+## are), matrix_width and part_width (elements of a vector of the matrix that is read from the start of
+## a row, and from `first_row`), unroll (depths), plus, load, store, load_local, store_local.
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%
-    k, rows, vw = extent, held.rows, config.VW
-    lanes = "0123456789abcdef"
-    vectors = len(starts)
-    vector_of = lambda lanes: "real" if lanes == 1 else f"{real}{lanes}"
-    is_even = starts[-1] == vw * (vectors - 1)
-    start_of = (lambda index: f"{vw} * ({index})") if is_even else (lambda index: f"min({vw} * ({index}), {starts[-1]})")
-    spread = lambda value: value if vw == 1 else f"(vector)({value})"
-    whole = held.rows * config.PARTS == k
-    factor_of = lambda i, width: "b" if width == 1 else f"b.s{lanes[i]}"
-    held_load = lambda place: f"held[{place}]" if vw == 1 else (f"*(const __local vector *)(held + {place})" if aligned else f"vload{vw}(0, held + {place})")
-    held_store = lambda value, place: f"held[{place}] = {value};" if vw == 1 else (f"*(__local vector *)(held + {place}) = {value};" if aligned else f"vstore{vw}({value}, 0, held + {place});")
-    units = lambda count: f"for (int unit = item; unit < {count}; unit += ITEMS)" if config.ITEMS > 1 else f"for (int unit = 0; unit < {count}; ++unit)"
+    width = config.VW
+    vectors = -(-extent // width)
+    vectors_overlap = last_vector != width * (vectors - 1)
+    is_split = config.PARTS > 1
+    has_tail = held.rows * config.PARTS > extent
+    rows_at_once = range(config.ROWS)
+    nth_row = ["unit", "unit + units", *(f"unit + {r} * units" for r in rows_at_once[2:])]
+    unrolled_vectors = max(1, unroll // width)
+    first_second = "first_row + second" if is_split else "second"
 %>
 ${transform.types()}
-% if vw > 1:
-typedef ${real}${vw} vector;
-% else:
-typedef real vector;
-% endif
+typedef ${element.vector(width)} vector;  // along the third dimension
 
-#define K ${k}
-#define ITEMS ${config.ITEMS}  // work-items of a group
-#define TENSORS ${config.TENSORS}  // tensors of a group
-#define ROWS ${rows}  // entries of the second dimension that it holds
-#define VECTORS ${vectors}  // vectors of the third dimension
+#define K ${extent}
+#define ITEMS ${config.ITEMS}  // work-items of a work-group
+#define TENSORS ${config.TENSORS}  // tensors of a work-group
+#define ROWS ${held.rows}  // entries of the second dimension that it holds
+#define VECTORS ${vectors}  // vectors of a row of a tensor
 #define MATRIX_ROW ${matrix_row}  // elements from a row of the matrix to the next, in local memory
-#define HELD_AT(tensor, first, second, third) ((tensor) * ${held.size} + (first) * ${held.slice} + (second) * ${held.row} + (third))
+#define HELD_SIZE ${held.size}  // elements of a tensor in local memory,
+#define HELD_SLICE ${held.slice}  // from an entry of its first dimension to the next,
+#define HELD_ROW ${held.row}  // and of its second
 
-${transform.address("tensors")}
-${transform.address("out")}
+% if vectors_overlap:
+#define VECTOR_AT(index) min(${width} * (index), ${last_vector})  // the last overlaps the one before
+% else:
+#define VECTOR_AT(index) (${width} * (index))
+% endif
+#define SLICE_AT(tensor, first) ((tensor) * HELD_SIZE + (first) * HELD_SLICE)
+#define HELD_AT(tensor, first, second, third) (SLICE_AT(tensor, first) + (second) * HELD_ROW + (third))
+#define ROW_AT(row) HELD_AT((row) / (K * ROWS), (row) / ROWS % K, (row) % ROWS, 0)
 
-## sums[j] += x * B(depth, j + column) for all j < count, by vectors of a row of B.
-<%def name="multiply_add(count, column, width)" filter="trim">
-        % for group in range(-(-count // width)):
-        {
-            const ${vector_of(width)} b = *(const __local ${vector_of(width)} *)(matrix_held + depth * MATRIX_ROW + ${f"{column} + " if column else ""}${width * group});
-            % for i in range(min(width, count - width * group)):
-            sums[${width * group + i}] = ${multiply_add_of("x", spread(factor_of(i, width)), f"sums[{width * group + i}]")};
-            % endfor
-        }
-        % endfor
-</%def>
+${transform.addresses()}
+% for step in sorted({matrix_width, part_width} - {1}):
+
+// sums[i] += x * from[i]
+static inline void multiply_add_${step}(vector *sums, const vector x, const __local real *from)
+{
+    const ${element.vector(step)} b = ${load_local("from", step)};
+    % for i in range(step):
+    sums[${i}] = ${multiply_add_of("x", f"(vector)(b{element.lane(i, step)})", f"sums[{i}]")};
+    % endfor
+}
+% endfor
 
 ${transform.signature(config.ITEMS)}
 {
     __local real matrix_held[K * MATRIX_ROW] __attribute__((aligned(16)));
-    __local real held[TENSORS * ${held.size}] __attribute__((aligned(16)));
-    ${transform.offsets()}
-    % if config.ITEMS > 1:
-    const int item = get_local_id(0);
-    % endif
-    % if config.PARTS > 1:
+    __local real held[TENSORS * HELD_SIZE] __attribute__((aligned(16)));
+    ${transform.skip_offsets()}
+    const int item = ${"get_local_id(0)" if config.ITEMS > 1 else "0"};
+    % if is_split:
     const long n = get_group_id(0) / ${config.PARTS};
     const int first_row = get_group_id(0) % ${config.PARTS} * ROWS;
     % else:
     const long n = (long)get_group_id(0) * TENSORS;
     % endif
-    ${units("K * MATRIX_ROW")} {
-        const int row = unit / MATRIX_ROW;
-        const int column = unit % MATRIX_ROW;
-        matrix_held[unit] = column < K ? matrix[row * matrix_row_stride + column * matrix_column_stride] : 0;
+    for (int i = item; i < K * MATRIX_ROW; i += ITEMS) {
+        const int row = i / MATRIX_ROW;
+        const int column = i % MATRIX_ROW;
+        matrix_held[i] = column < K ? matrix[MATRIX_AT(row, column)] : 0;
     }
     % if config.TENSORS > 1:
     const int present = min((long)TENSORS, count - n);
@@ -80,11 +81,11 @@ ${transform.signature(config.ITEMS)}
     out += OUT_START(n);
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // The second dimension. A work-item has a vector of the third, and reads it at all depths.
-    ${units("present * K * VECTORS")} {
+    // The second dimension. A work-item has one vector along the third, of all entries of the second.
+    for (int unit = item; unit < present * K * VECTORS; unit += ITEMS) {
         const int tensor = unit / (K * VECTORS);
         const int first = unit / VECTORS % K;
-        const int third = ${start_of("unit % VECTORS")};
+        const int third = VECTOR_AT(unit % VECTORS);
         const __global real *from = tensors + TENSORS_START(tensor) + TENSORS_AT(first, 0, third);
         vector sums[ROWS];
         #pragma unroll
@@ -94,71 +95,68 @@ ${transform.signature(config.ITEMS)}
         #pragma unroll ${unroll}
         for (int depth = 0; depth < K; ++depth) {
             const vector x = ${load("from + TENSORS_AT(0, depth, 0)")};
-            ${multiply_add(rows, "first_row" if config.PARTS > 1 else "", part_width)}
+            % if is_split:
+            const __local real *b_row = matrix_held + depth * MATRIX_ROW + first_row;
+            % else:
+            const __local real *b_row = matrix_held + depth * MATRIX_ROW;
+            % endif
+            ${multiply_add_row(held.rows, part_width)}
         }
         #pragma unroll
         for (int j = 0; j < ROWS; ++j) {
-            ${held_store("sums[j]", "HELD_AT(tensor, first, j, third)")}
+            ${store_local("sums[j]", "held + HELD_AT(tensor, first, j, third)")}
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // The third dimension. A work-item has whole rows of it, and puts their results in their place.
-    ${units(f"present * K * ROWS / {config.ROWS}" if config.ROWS > 1 else "present * K * ROWS")} {
-        % for r in range(config.ROWS):
-        <% row = f"(unit + {r} * (present * K * ROWS / {config.ROWS}))" if r else "unit" %>
-        const int place${r} = HELD_AT(${row} / (K * ROWS), ${row} / ROWS % K, ${row} % ROWS, 0);
+    // The third dimension. A work-item has whole rows, which it replaces by their results.
+    % if config.ROWS > 1:
+    const int units = present * K * ROWS / ${config.ROWS};
+    % else:
+    const int units = present * K * ROWS;
+    % endif
+    for (int unit = item; unit < units; unit += ITEMS) {
+        % for r in rows_at_once:
+        __local real *row${r} = held + ROW_AT(${nth_row[r]});
         vector sums${r}[VECTORS];
         % endfor
         #pragma unroll
         for (int j = 0; j < VECTORS; ++j) {
-            % for r in range(config.ROWS):
+            % for r in rows_at_once:
             sums${r}[j] = 0;
             % endfor
         }
-        % if aligned and vw > 1:
-        #pragma unroll ${max(1, unroll // vw)}
-        for (int depth = 0; depth < K; depth += ${vw}) {
-            % for r in range(config.ROWS):
-            const vector x${r} = ${held_load(f"place{r} + depth")};
+        % if aligned and width > 1:
+        #pragma unroll ${unrolled_vectors}
+        for (int depth = 0; depth < K; depth += ${width}) {
+            % for r in rows_at_once:
+            const vector x${r} = ${load_local(f"row{r} + depth", width)};
             % endfor
-            % for i in range(vw):
-            #pragma unroll
-            for (int j = 0; j < VECTORS; ++j) {
-                const vector b = *(const __local vector *)(matrix_held + (depth + ${i}) * MATRIX_ROW + ${start_of("j")});
-                % for r in range(config.ROWS):
-                sums${r}[j] = ${multiply_add_of(spread(f"x{r}.s{lanes[i]}"), "b", f"sums{r}[j]")};
-                % endfor
-            }
+            % for i in range(width):
+            ${multiply_add_rows(f"(depth + {i})" if i else "depth", "x{r}" + element.lane(i, width))}
             % endfor
         }
         % else:
         #pragma unroll ${unroll}
         for (int depth = 0; depth < K; ++depth) {
-            #pragma unroll
-            for (int j = 0; j < VECTORS; ++j) {
-                const vector b = ${f"matrix_held[depth * MATRIX_ROW + {start_of('j')}]" if vw == 1 else f"vload{vw}(0, matrix_held + depth * MATRIX_ROW + {start_of('j')})"};
-                % for r in range(config.ROWS):
-                sums${r}[j] = ${multiply_add_of(spread(f"held[place{r} + depth]"), "b", f"sums{r}[j]")};
-                % endfor
-            }
+            ${multiply_add_rows("depth", "row{r}[depth]")}
         }
         % endif
         #pragma unroll
         for (int j = 0; j < VECTORS; ++j) {
-            % for r in range(config.ROWS):
-            ${held_store(f"sums{r}[j]", f"place{r} + {start_of('j')}")}
+            % for r in rows_at_once:
+            ${store_local(f"sums{r}[j]", f"row{r} + VECTOR_AT(j)")}
             % endfor
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // The first dimension. A work-item has a vector of the third, as at the start.
-    ${units("present * ROWS * VECTORS")} {
+    // The first dimension. A work-item has one vector along the third, of all entries of the first.
+    for (int unit = item; unit < present * ROWS * VECTORS; unit += ITEMS) {
         const int tensor = unit / (ROWS * VECTORS);
         const int second = unit / VECTORS % ROWS;
-        const int third = ${start_of("unit % VECTORS")};
-        % if not whole:
+        const int third = VECTOR_AT(unit % VECTORS);
+        % if has_tail:
         if (first_row + second >= K) {
             continue;
         }
@@ -170,13 +168,49 @@ ${transform.signature(config.ITEMS)}
         }
         #pragma unroll ${unroll}
         for (int depth = 0; depth < K; ++depth) {
-            const vector x = ${held_load("HELD_AT(tensor, depth, second, third)")};
-            ${multiply_add(k, "", width)}
+            const vector x = ${load_local("held + HELD_AT(tensor, depth, second, third)", width)};
+            const __local real *b_row = matrix_held + depth * MATRIX_ROW;
+            ${multiply_add_row(extent, matrix_width)}
         }
-        __global real *to = out + OUT_START(tensor) + OUT_AT(0, ${"first_row + second" if config.PARTS > 1 else "second"}, third);
+        __global real *to = out + OUT_START(tensor) + OUT_AT(0, ${first_second}, third);
         #pragma unroll
         for (int j = 0; j < K; ++j) {
             ${store("sums[j]", "to + OUT_AT(j, 0, 0)")}
         }
     }
 }
+
+## sums[j] += x * b_row[j] for all j < count, where b_row is read by vectors of `step` elements.
+<%def name="multiply_add_row(count, step)" filter="trim">
+<%
+    tail = count % step
+    whole = count - tail
+%>
+    % if step == 1:
+            #pragma unroll
+            for (int j = 0; j < ${count}; ++j) {
+                sums[j] = ${multiply_add_of("x", "(vector)(b_row[j])", "sums[j]")};
+            }
+    % else:
+    % for start in range(0, whole, step):
+            multiply_add_${step}(${plus("sums", start)}, x, ${plus("b_row", start)});
+    % endfor
+    % if tail:
+            const ${element.vector(step)} b = ${load_local(plus("b_row", whole), step)};
+    % endif
+    % for i in range(tail):
+            sums[${whole + i}] = ${multiply_add_of("x", f"(vector)(b{element.lane(i, step)})", f"sums[{whole + i}]")};
+    % endfor
+    % endif
+</%def>
+
+## Adds to the sums of each row r: its element `x`, an expression in {r}, times row `depth` of the matrix.
+<%def name="multiply_add_rows(depth, x)" filter="trim">
+            #pragma unroll
+            for (int j = 0; j < VECTORS; ++j) {
+                const vector b = ${load_local(f"matrix_held + {depth} * MATRIX_ROW + VECTOR_AT(j)", config.VW)};
+                % for r in range(config.ROWS):
+                sums${r}[j] = ${multiply_add_of("(vector)(%s)" % x.format(r=r), "b", f"sums{r}[j]")};
+                % endfor
+            }
+</%def>

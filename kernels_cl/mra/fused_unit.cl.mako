@@ -1,25 +1,43 @@
 ## All three contractions in one launch, by NVIDIA's matrix units for float64. A work-group has TENSORS
 ## tensors, or a part of one: the entries of the second dimension from `first_row` on.
 ##
-## A sub-group takes slices X of a tensor, at one entry of the first dimension, and computes B^T X B in
-## registers: a lane holds of the fragment of a result what it has to give as a fragment of A (PTX ISA,
-## "mma", the figures of .f64), but for the order of columns. X is read in an order of its columns that
-## makes them come out in that of the rows of B. What is left is the first dimension, for which the
-## slices meet in local memory.
+## A slice X is a tensor at one entry of the first dimension. A sub-group computes B^T X B of it in
+## registers. After the first product each lane holds those elements of the result that the second one
+## takes from it as elements of A (PTX ISA, "mma", the figures of .f64), but with the columns in another
+## order. X is read with its columns in such an order that they come out in the order of the rows of B.
+## The slices then go to local memory, where the first dimension is contracted.
 ##
-## Of the fragments of the matrix, one array serves as A (B^T, row by row) and as B (column by column):
-## the lane holds the same element for both. What lies beyond K counts as zero.
+## One array of fragments of the matrix serves both as A (B^T, row by row) and as B (column by column):
+## the lane holds the same elements for both. Elements beyond K count as zero.
 ##
-## Context: also extent, config (a FusedUnitConfig), unit (a MatrixUnit), tiles (UnitTiles), pairs
-## (whether two neighbours in a row are stored at once in local memory; and in global memory), in_a_row (whether `out` is contiguous).
+## Context: also extent (K), config (a FusedUnitConfig), unit (a MatrixUnit), tiles (UnitTiles), pairs
+## (whether two neighbours of a row are stored at once: in local memory, and in global memory),
+## is_contiguous (whether `out` is), plus.
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%
     steps, high = config.UNIT_K // 4, config.UNIT_M // 8
     column_group = max(1, steps // 2)  # tiles of columns whose products fill an instruction's depth
-    rows = "rows" if config.SLICES > 1 else "ROWS"
     all_rows = max(tiles.row_tiles * config.PARTS, tiles.column_tiles)
-    whole = tiles.rows * config.PARTS == extent
+    row_tiles = range(0, -(-extent // (8 * high)) * high, high)
+    is_split, has_tail = config.PARTS > 1, tiles.rows * config.PARTS > extent
+    local_pairs, global_pairs = pairs
+    own = "own" if is_split else "b"
+    rows = "rows" if config.SLICES > 1 else "ROWS"
+    fragment_of = lambda elements: "{" + ", ".join(elements) + "}"
+
+    def matrix_tiles(array, depth, tile):
+        """The matrix as A: `high` tiles of rows, at all steps of an instruction."""
+        return fragment_of(f"{array}[{depth + q}][{tile + r}]" for q in range(steps) for r in range(high))
+
+    def by_depth(pattern, depth):
+        """An operand B: one element for each step."""
+        return fragment_of(pattern.format(depth + q) for q in range(steps))
+
+    def first_products(step):
+        """The results of the first product as A of the second."""
+        numbers = [(step + q, r) for q in range(steps) for r in range(high)]
+        return fragment_of(f"y{number // 2}[{2 * r + number % 2}]" for number, r in numbers)
 %>
 ${transform.types()}
 typedef real element;
@@ -28,79 +46,56 @@ typedef real element;
 #define TENSORS ${config.TENSORS}  // tensors of a work-group
 #define SUB_GROUPS ${config.SUBGROUPS}  // sub-groups of it
 #define SLICES ${config.SLICES}  // slices that a sub-group loads before it multiplies
-#define STEP (SUB_GROUPS * SLICES)  // from the slices of a sub-group to its next
-#define ROWS ${tiles.rows}  // entries of the second dimension that the group holds
+#define STEP (SUB_GROUPS * SLICES)  // from the slices of a sub-group to its next ones
+#define ROWS ${tiles.rows}  // entries of the second dimension that the work-group holds
 #define DEPTHS ${tiles.depths}  // steps of 4 rows of the matrix
-#define TILES ${all_rows}  // tiles of 8 columns of it
+#define TILES ${all_rows}  // tiles of 8 columns of the matrix
 #define COLUMN_TILES ${tiles.column_tiles}  // tiles of 8 columns of a slice
 #define SLICE ${tiles.slice}  // elements from a slice to the next, in local memory
 #define HELD_TILES ((ROWS * K + 7) / 8)  // tiles of 8 neighbours in a slice
 
-${transform.address("tensors")}
-${transform.address("out")}
+${transform.addresses()}
+## Where element `p` of a slice in local memory belongs: its row and column, and its offset in `out`.
+#define ROW_OF(p) (${"first_row + " if is_split else ""}(p) / K)
+% if is_contiguous:
+#define RESULT_AT(first, p) (OUT_AT(first, 0, 0) + ${"first_row * K + " if is_split else ""}(p))
+% else:
+#define RESULT_AT(first, p) OUT_AT(first, ROW_OF(p), (p) % K)
+% endif
+% if has_tail:
+#define IS_RESULT(p) ((p) < ROWS * K && ROW_OF(p) < K)
+% else:
+#define IS_RESULT(p) ((p) < ROWS * K)
+% endif
 
 ${fragment.multiply_by_ptx()}
-
-## The fragments of slices, from `slice` on; of what is beyond the last one, of that.
-<%def name="load(to, slice)" filter="trim">
-        #pragma unroll
-        for (int s = 0; s < SLICES; ++s) {
-            const int one = min(${slice} + s, present * K - 1);
-            const __global real *from = tensors + TENSORS_START(one / K) + TENSORS_AT(one % K, 0, 0);
-            #pragma unroll
-            for (int t = 0; t < COLUMN_TILES; ++t) {
-                #pragma unroll
-                for (int d = 0; d < DEPTHS; ++d) {
-                    const int second = 4 * d + place;
-                    const int third = 8 * t + group / 2 + group % 2 * 4;
-                    ${to}[s][t][d] = second < K && third < K ? from[TENSORS_AT(0, second, third)] : 0;
-                }
-            }
-        }
-</%def>
 
 ${transform.signature(32 * config.SUBGROUPS)}
 {
     __local real held[TENSORS * K * SLICE] __attribute__((aligned(16)));
-    ${transform.offsets()}
+    ${transform.skip_offsets()}
     const int sub_group = get_local_id(0) / 32;
-    const int group = get_local_id(0) % 32 / 4;  // the lane's row of A, or column of B
-    const int place = get_local_id(0) % 4;  // and its depth
-    % if config.PARTS > 1:
+    const int position = get_local_id(0) % 32 / 4;  // the lane's row of A, or column of B,
+    const int depth = get_local_id(0) % 4;  // and its depth
+    % if is_split:
     const long n = get_group_id(0) / ${config.PARTS};
     const int first_row = get_group_id(0) % ${config.PARTS} * ROWS;
-    const int present = 1;
-    % elif config.TENSORS > 1:
+    % else:
     const long n = (long)get_group_id(0) * TENSORS;
+    % endif
+    % if config.TENSORS > 1:
     const int present = min((long)TENSORS, count - n);
     % else:
-    const long n = get_group_id(0);
     const int present = 1;
     % endif
     tensors += TENSORS_START(n);
     out += OUT_START(n);
 
     real b[DEPTHS][TILES];
-    #pragma unroll
-    for (int d = 0; d < DEPTHS; ++d) {
-        #pragma unroll
-        for (int j = 0; j < TILES; ++j) {
-            const int row = 4 * d + place;
-            const int column = 8 * j + group;
-            b[d][j] = row < K && column < K ? matrix[row * matrix_row_stride + column * matrix_column_stride] : 0;
-        }
-    }
-    % if config.PARTS > 1:
-    real own[DEPTHS][${tiles.row_tiles}];  // the columns that become the rows of this group
-    #pragma unroll
-    for (int d = 0; d < DEPTHS; ++d) {
-        #pragma unroll
-        for (int i = 0; i < ${tiles.row_tiles}; ++i) {
-            const int row = 4 * d + place;
-            const int column = first_row + 8 * i + group;
-            own[d][i] = row < K && column < K ? matrix[row * matrix_row_stride + column * matrix_column_stride] : 0;
-        }
-    }
+    ${load_matrix("b", "TILES", "")}
+    % if is_split:
+    real own[DEPTHS][${tiles.row_tiles}];  // the columns that become the rows of this work-group
+    ${load_matrix("own", tiles.row_tiles, "first_row + ")}
     % endif
 
     // The second dimension and the third, slice by slice.
@@ -128,47 +123,13 @@ ${transform.signature(32 * config.SUBGROUPS)}
             {
                 real sums[COLUMN_TILES][${2 * high}] = {{0}};
                 % for first_tile in range(0, tiles.column_tiles, column_group):
-                ## Tiles of columns of B^T X, and their share of the product with B.
-                % for t in range(first_tile, min(first_tile + column_group, tiles.column_tiles)):
-                real y${t}[${2 * high}] = {0};
-                % for d in range(0, tiles.depths, steps):
-                {
-                    const real fragment_a[] = {${", ".join(f"{'own' if config.PARTS > 1 else 'b'}[{d + q}][{row_tile + r}]" for q in range(steps) for r in range(high))}};
-                    const real fragment_b[] = {${", ".join(f"x[s][{t}][{d + q}]" for q in range(steps))}};
-                    multiply_accumulate(y${t}, fragment_a, fragment_b);
-                }
-                % endfor
-                % endfor
-                % for first_step in range(2 * first_tile, min(2 * (first_tile + column_group), tiles.depths), steps):
-                {
-                    const real fragment_a[] = {${", ".join(f"y{(first_step + q) // 2}[{2 * r + (first_step + q) % 2}]" for q in range(steps) for r in range(high))}};
-                    #pragma unroll
-                    for (int j = 0; j < COLUMN_TILES; ++j) {
-                        const real fragment_b[] = {${", ".join(f"b[{first_step + q}][j]" for q in range(steps))}};
-                        multiply_accumulate(sums[j], fragment_a, fragment_b);
-                    }
-                }
-                % endfor
+                ${multiply_tiles(row_tile, first_tile, min(first_tile + column_group, tiles.column_tiles))}
                 % endfor
                 #pragma unroll
                 for (int j = 0; j < COLUMN_TILES; ++j) {
-                    const int third = 8 * j + 2 * place;
+                    const int third = 8 * j + 2 * depth;
                     % for r in range(high):
-                    {
-                        const int second = ${8 * (row_tile + r)} + group;
-                        % if pairs[0]:
-                        if (second < ${rows} && third < K) {
-                            *(__local double2 *)(to + second * K + third) = (double2)(sums[j][${2 * r}], sums[j][${2 * r + 1}]);
-                        }
-                        % else:
-                        if (second < ${rows} && third < K) {
-                            to[second * K + third] = sums[j][${2 * r}];
-                        }
-                        if (second < ${rows} && third + 1 < K) {
-                            to[second * K + third + 1] = sums[j][${2 * r + 1}];
-                        }
-                        % endif
-                    }
+                    ${hold_pair(8 * (row_tile + r), f"sums[j][{2 * r}]", f"sums[j][{2 * r + 1}]")}
                     % endfor
                 }
             }
@@ -192,48 +153,123 @@ ${transform.signature(32 * config.SUBGROUPS)}
     // The first dimension, for tiles of 8 neighbours in the second and third.
     for (int tile = sub_group; tile < present * HELD_TILES; tile += SUB_GROUPS) {
         const int tensor = tile / HELD_TILES;
-        const int first_place = tile % HELD_TILES * 8;
-        const __local real *from = held + tensor * K * SLICE;
+        const int start = tile % HELD_TILES * 8;
+        const __local real *from = held + tensor * K * SLICE + start + position;
         real x[DEPTHS];
         #pragma unroll
         for (int d = 0; d < DEPTHS; ++d) {
-            x[d] = 4 * d + place < K && first_place + group < ROWS * K ? from[(4 * d + place) * SLICE + first_place + group] : 0;
+            const int first = 4 * d + depth;
+            x[d] = first < K && start + position < ROWS * K ? from[first * SLICE] : 0;
         }
         __global real *to = out + OUT_START(tensor);
-        const int held_place = first_place + 2 * place;
-        <%
-            row_of = lambda p: f"first_row + ({p}) / K" if config.PARTS > 1 else f"({p}) / K"
-            rows_before = "first_row * K + " if config.PARTS > 1 else ""
-            at_of = lambda j, p: f"OUT_AT({j}, 0, 0) + {rows_before}{p}" if in_a_row else f"OUT_AT({j}, {row_of(p)}, ({p}) % K)"
-            present_of = lambda p: f"{p} < ROWS * K" + ("" if whole else f" && {row_of(p)} < K")
-        %>
-        % for row_tile in range(0, -(-extent // (8 * high)) * high, high):
+        const int p = start + 2 * depth;
+        % for row_tile in row_tiles:
         {
             real z[${2 * high}] = {0};
             % for d in range(0, tiles.depths, steps):
             {
-                const real fragment_a[] = {${", ".join(f"b[{d + q}][{row_tile + r}]" for q in range(steps) for r in range(high))}};
-                const real fragment_b[] = {${", ".join(f"x[{d + q}]" for q in range(steps))}};
+                const real fragment_a[] = ${matrix_tiles("b", d, row_tile)};
+                const real fragment_b[] = ${by_depth("x[{}]", d)};
                 multiply_accumulate(z, fragment_a, fragment_b);
             }
             % endfor
             % for r in range(high):
-            if (${8 * (row_tile + r)} + group < K) {
-                % if pairs[1]:
-                if (${present_of("held_place")}) {
-                    *(__global double2 *)(to + ${at_of(f"{8 * (row_tile + r)} + group", "held_place")}) = (double2)(z[${2 * r}], z[${2 * r + 1}]);
-                }
-                % else:
-                if (${present_of("held_place")}) {
-                    to[${at_of(f"{8 * (row_tile + r)} + group", "held_place")}] = z[${2 * r}];
-                }
-                if (${present_of("held_place + 1")}) {
-                    to[${at_of(f"{8 * (row_tile + r)} + group", "held_place + 1")}] = z[${2 * r + 1}];
-                }
-                % endif
-            }
+            ${store_pair(8 * (row_tile + r), f"z[{2 * r}]", f"z[{2 * r + 1}]")}
             % endfor
         }
         % endfor
     }
 }
+
+## The fragments of the matrix, from a column on.
+<%def name="load_matrix(array, count, first_column)" filter="trim">
+    #pragma unroll
+    for (int d = 0; d < DEPTHS; ++d) {
+        #pragma unroll
+        for (int j = 0; j < ${count}; ++j) {
+            const int row = 4 * d + depth;
+            const int column = ${first_column}8 * j + position;
+            ${array}[d][j] = row < K && column < K ? matrix[MATRIX_AT(row, column)] : 0;
+        }
+    }
+</%def>
+
+## The fragments of slices from `slice` on; beyond the last slice that one is loaded again.
+<%def name="load(to, slice)" filter="trim">
+        #pragma unroll
+        for (int s = 0; s < SLICES; ++s) {
+            const int one = min(${slice} + s, present * K - 1);
+            const __global real *from = tensors + TENSORS_START(one / K) + TENSORS_AT(one % K, 0, 0);
+            #pragma unroll
+            for (int t = 0; t < COLUMN_TILES; ++t) {
+                #pragma unroll
+                for (int d = 0; d < DEPTHS; ++d) {
+                    const int second = 4 * d + depth;
+                    const int third = 8 * t + position / 2 + position % 2 * 4;
+                    ${to}[s][t][d] = second < K && third < K ? from[TENSORS_AT(0, second, third)] : 0;
+                }
+            }
+        }
+</%def>
+
+## Tiles of columns of B^T X, and what they contribute to B^T X B.
+<%def name="multiply_tiles(row_tile, first_tile, last_tile)" filter="trim">
+                % for t in range(first_tile, last_tile):
+                real y${t}[${2 * high}] = {0};
+                % for d in range(0, tiles.depths, steps):
+                {
+                    const real fragment_a[] = ${matrix_tiles(own, d, row_tile)};
+                    const real fragment_b[] = ${by_depth(f"x[s][{t}][{{}}]", d)};
+                    multiply_accumulate(y${t}, fragment_a, fragment_b);
+                }
+                % endfor
+                % endfor
+                % for step in range(2 * first_tile, min(2 * last_tile, tiles.depths), steps):
+                {
+                    const real fragment_a[] = ${first_products(step)};
+                    #pragma unroll
+                    for (int j = 0; j < COLUMN_TILES; ++j) {
+                        const real fragment_b[] = ${by_depth("b[{}][j]", step)};
+                        multiply_accumulate(sums[j], fragment_a, fragment_b);
+                    }
+                }
+                % endfor
+</%def>
+
+## Two neighbours of a row of a slice, to local memory.
+<%def name="hold_pair(first_row, left, right)" filter="trim">
+                    {
+                        const int second = ${plus("position", first_row)};
+                        % if local_pairs:
+                        if (second < ${rows} && third < K) {
+                            *(__local double2 *)(to + second * K + third) = (double2)(${left}, ${right});
+                        }
+                        % else:
+                        if (second < ${rows} && third < K) {
+                            to[second * K + third] = ${left};
+                        }
+                        if (second < ${rows} && third + 1 < K) {
+                            to[second * K + third + 1] = ${right};
+                        }
+                        % endif
+                    }
+</%def>
+
+## Two neighbours of a row of the result, to global memory.
+<%def name="store_pair(first_entry, left, right)" filter="trim">
+            {
+                const int first = ${plus("position", first_entry)};
+                % if global_pairs:
+                if (first < K && IS_RESULT(p)) {
+                    *(__global double2 *)(to + RESULT_AT(first, p)) = (double2)(${left}, ${right});
+                }
+                % else:
+                if (first < K && IS_RESULT(p)) {
+                    to[RESULT_AT(first, p)] = ${left};
+                }
+                if (first < K && IS_RESULT(p + 1)) {
+                    to[RESULT_AT(first, p + 1)] = ${right};
+                }
+                % endif
+            }
+</%def>

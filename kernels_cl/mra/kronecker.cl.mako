@@ -1,10 +1,14 @@
-## The Kronecker product of three matrices, K^3 x K^3: what all three contractions multiply a tensor's
-## K^3 elements by at once. A work-item computes an element.
+## The Kronecker product of three times the same matrix, K^3 x K^3: one product with it contracts all
+## three dimensions of a tensor. A work-item computes an element.
+##
+## Context: also extent (K), items.
 <%namespace name="transform" file="/mra/transform.mako"/>
 ${transform.types()}
 
 #define K ${extent}
 #define SIZE (K * K * K)
+
+${transform.matrix_address()}
 
 ${transform.signature(items)}
 {
@@ -15,8 +19,8 @@ ${transform.signature(items)}
     if (row >= SIZE) {
         return;
     }
-    const real first = matrix[row / (K * K) * matrix_row_stride + column / (K * K) * matrix_column_stride];
-    const real second = matrix[row / K % K * matrix_row_stride + column / K % K * matrix_column_stride];
-    const real third = matrix[row % K * matrix_row_stride + column % K * matrix_column_stride];
+    const real first = matrix[MATRIX_AT(row / (K * K), column / (K * K))];
+    const real second = matrix[MATRIX_AT(row / K % K, column / K % K)];
+    const real third = matrix[MATRIX_AT(row % K, column % K)];
     kronecker[position] = first * second * third;
 }

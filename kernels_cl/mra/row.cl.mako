@@ -1,22 +1,20 @@
-## One contraction of three, C(i, j) = sum over d of A(d, i) B(d, j): A is a tensor seen as K x K^2, C
-## the next one, seen as K^2 x K, and B the matrix, in local memory. A work-item computes a row of C in
-## registers; neighbours read neighbours of A.
+## One contraction of three, C(i, j) = sum over d of A(d, i) B(d, j), where A is a tensor seen as
+## K x K^2, B the matrix, and C, seen as K^2 x K, the next tensor. B is in local memory. A work-item
+## computes a row of C in registers; neighbouring work-items read neighbouring elements of A.
+##
+## Context: also extent (K), items, unroll (depths).
 <%namespace name="transform" file="/mra/transform.mako"/>
 ${transform.types()}
 
 #define K ${extent}
 
-${transform.address("tensors")}
-${transform.address("out")}
+${transform.addresses()}
 
 ${transform.signature(items)}
 {
     __local real matrix_held[K * K];
-    ${transform.offsets()}
-    for (int i = get_local_id(0); i < K * K; i += ${items}) {
-        matrix_held[i] = matrix[i / K * matrix_row_stride + i % K * matrix_column_stride];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    ${transform.skip_offsets()}
+    ${transform.hold_matrix("K", items)}
 
     const long n = get_global_id(0) / (K * K);
     const int row = get_global_id(0) % (K * K);

@@ -1,7 +1,7 @@
-## Shared by the kernels that transform stacks of K x K x K tensors.
+## What all kernels share that transform stacks of K x K x K tensors.
 ##
-## Context: real (C type of an element), multiply_add_of, strides (by argument name: the C expressions
-## of the strides from a tensor to the next and along its three dimensions).
+## Context: kernel_name, arguments, real (the C type of an element), multiply_add_of, starts and
+## offsets (by tensor: C expressions of where tensor n starts, and of where an element is in it).
 
 <%def name="types()" filter="trim">
 % if real == "double":
@@ -11,13 +11,16 @@
 typedef ${real} real;
 </%def>
 
-## Where an element lies within its tensor, and where a tensor starts.
-<%def name="address(name)" filter="trim">
-<%
-    places = [f"({index})" + ("" if stride == "1" else f" * {stride}") for index, stride in zip(("first", "second", "third"), strides[name][1:])]
-%>
-#define ${name.upper()}_AT(first, second, third) (${" + ".join(places)})
-#define ${name.upper()}_START(n) ((long)(n) * ${strides[name][0]})
+<%def name="addresses()" filter="trim">
+${matrix_address()}
+% for name in ("tensors", "out"):
+#define ${name.upper()}_START(n) (${starts[name]})
+#define ${name.upper()}_AT(first, second, third) (${offsets[name]})
+% endfor
+</%def>
+
+<%def name="matrix_address()" filter="trim">
+#define MATRIX_AT(row, column) ((row) * matrix_row_stride + (column) * matrix_column_stride)
 </%def>
 
 <%def name="signature(items)" filter="trim">
@@ -28,9 +31,17 @@ void ${kernel_name}(
 % endfor
 </%def>
 
-## Pointers arrive as whole buffers; from here on they point to the first element.
-<%def name="offsets()" filter="trim">
+## Pointers point to the start of a buffer; after this they point to the first element.
+<%def name="skip_offsets()" filter="trim">
     tensors += tensors_offset;
     matrix += matrix_offset;
     out += out_offset;
+</%def>
+
+## Copies the matrix to local memory, row by row.
+<%def name="hold_matrix(extent, items)" filter="trim">
+    for (int i = get_local_id(0); i < ${extent} * ${extent}; i += ${items}) {
+        matrix_held[i] = matrix[MATRIX_AT(i / ${extent}, i % ${extent})];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
 </%def>

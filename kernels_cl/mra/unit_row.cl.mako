@@ -1,40 +1,40 @@
-## One contraction of three, C(i, j) = sum over d of A(d, i) B(d, j), by a matrix unit: A is a tensor
-## seen as K x K^2, C the next one, seen as K^2 x K, and B the matrix, whose fragments stay in registers.
-## A sub-group computes tiles of ${unit.m} rows of C. What lies beyond K counts as zero.
+## One contraction of three by a matrix unit, C(i, j) = sum over d of A(d, i) B(d, j), where A is a tensor
+## seen as K x K^2, B the matrix, and C, seen as K^2 x K, the next tensor. The fragments of B stay in
+## registers. A sub-group computes tiles of unit.m rows of C. Elements beyond K count as zero.
 ##
-## Context: also unit (a MatrixUnit), extent, sub_groups, tiles (of a sub-group).
+## Context: also extent (K), unit (a MatrixUnit), sub_groups, tiles (of a sub-group).
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%
-    depths, columns = -(-extent // unit.k), -(-extent // unit.n)
-    a_groups, b_groups = unit.m // unit.places.positions, unit.n // unit.places.positions
-    result = unit.result
+    places, result = unit.places, unit.result
+    a_groups, b_groups = unit.m // places.positions, unit.n // places.positions
+    is_ptx = unit.spelling == "ptx"
+    c_element = lambda i: f"c[{i}]" if is_ptx else f"c.s{'0123456789abcdef'[i]}"
 %>
 ${transform.types()}
-% if unit.spelling == "builtin":
-typedef ${real}${unit.result_elements} sums;  // a lane's share of a fragment of C
-% else:
+% if is_ptx:
 typedef real element;
+% else:
+typedef ${real}${unit.result_elements} sums;  // a lane's elements of a fragment of C
 % endif
 
 #define K ${extent}
-#define DEPTHS ${depths}  // fragments of the matrix along its rows
-#define COLUMNS ${columns}  // and along its columns
+#define DEPTHS ${-(-extent // unit.k)}  // fragments along the rows of the matrix
+#define COLUMNS ${-(-extent // unit.n)}  // and along its columns
 #define TILES ${-(-extent**2 // unit.m)}  // of a tensor
 #define SUB_GROUP_TILES ${tiles}  // of a sub-group
-#define SUB_GROUPS ((TILES + SUB_GROUP_TILES - 1) / SUB_GROUP_TILES)  // that share a tensor
+#define SUB_GROUPS ((TILES + SUB_GROUP_TILES - 1) / SUB_GROUP_TILES)  // that compute a tensor
 
-${transform.address("tensors")}
-${transform.address("out")}
+${transform.addresses()}
 
-${fragment.multiply_by_ptx() if unit.spelling == "ptx" else fragment.multiply_by_builtin()}
+${fragment.multiply_by_ptx() if is_ptx else fragment.multiply_by_builtin()}
 
 ${transform.signature(sub_groups * unit.lanes)}
 {
-    ${transform.offsets()}
+    ${transform.skip_offsets()}
     const int lane = get_local_id(0) % ${unit.lanes};
-    const int position = ${unit.places.position};
-    const int piece = ${unit.places.piece};
+    const int position = ${places.position};  // of the lane's elements: a row of A, a column of B
+    const int run = ${places.piece};  // and their depths
     double b[DEPTHS][COLUMNS][${unit.b_registers}];
     #pragma unroll
     for (int d = 0; d < DEPTHS; ++d) {
@@ -43,9 +43,10 @@ ${transform.signature(sub_groups * unit.lanes)}
             % for depth_group in range(unit.depth_groups):
             % for group in range(b_groups):
             {
-                const int row = ${unit.k} * d + ${unit.places.depths * depth_group} + piece;
-                const int column = ${unit.n} * j + ${unit.places.positions * group} + position;
-                b[d][j][${group + b_groups * depth_group}] = row < K && column < K ? matrix[row * matrix_row_stride + column * matrix_column_stride] : 0;
+                const int row = ${plus(f"{unit.k} * d + run", places.depths * depth_group)};
+                const int column = ${plus(f"{unit.n} * j + position", places.positions * group)};
+                const real one = row < K && column < K ? matrix[MATRIX_AT(row, column)] : 0;
+                b[d][j][${group + b_groups * depth_group}] = one;
             }
             % endfor
             % endfor
@@ -68,35 +69,32 @@ ${transform.signature(sub_groups * unit.lanes)}
             % for depth_group in range(unit.depth_groups):
             % for group in range(a_groups):
             {
-                const int depth = ${unit.k} * d + ${unit.places.depths * depth_group} + piece;
-                const int row = ${unit.m} * tile + ${unit.places.positions * group} + position;
-                a[d][${group + a_groups * depth_group}] = depth < K && row < K * K ? tensors[TENSORS_AT(depth, row / K, row % K)] : 0;
+                const int depth = ${plus(f"{unit.k} * d + run", places.depths * depth_group)};
+                const int row = ${plus(f"{unit.m} * tile + position", places.positions * group)};
+                const bool is_inside = depth < K && row < K * K;
+                a[d][${group + a_groups * depth_group}] = is_inside ? tensors[TENSORS_AT(depth, row / K, row % K)] : 0;
             }
             % endfor
             % endfor
         }
         #pragma unroll
         for (int j = 0; j < COLUMNS; ++j) {
-            % if unit.spelling == "builtin":
-            sums c = 0;
-            #pragma unroll
-            for (int d = 0; d < DEPTHS; ++d) {
-                multiply_accumulate(&c, a[d], b[d][j]);
-            }
-            % else:
+            % if is_ptx:
             real c[${unit.result_elements}] = {0};
+            % else:
+            sums c = 0;
+            % endif
             #pragma unroll
             for (int d = 0; d < DEPTHS; ++d) {
-                multiply_accumulate(c, a[d], b[d][j]);
+                multiply_accumulate(${"c" if is_ptx else "&c"}, a[d], b[d][j]);
             }
-            % endif
             % for group in range(result.groups):
             % for i in range(result.width):
             {
-                const int row = ${unit.m} * tile + ${result.row} + ${group * result.row_step};
-                const int column = ${unit.n} * j + ${result.column} + ${group * result.column_step + i};
+                const int row = ${plus(f"{unit.m} * tile + {result.row}", group * result.row_step)};
+                const int column = ${plus(f"{unit.n} * j + {result.column}", group * result.column_step + i)};
                 if (row < K * K && column < K) {
-                    out[OUT_AT(row / K, row % K, column)] = ${f"c.s{'0123456789abcdef'[result.width * group + i]}" if unit.spelling == "builtin" else f"c[{result.width * group + i}]"};
+                    out[OUT_AT(row / K, row % K, column)] = ${c_element(result.width * group + i)};
                 }
             }
             % endfor

@@ -1,35 +1,97 @@
-"""The arguments of a call: scalars, what a prepared call depends on, and copies on the device."""
+"""The arguments of a product, whichever function took them, as one value."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyopencl as cl
 
+from ..codegen.config import Config
 from ..errors import ArgumentError
+from ..families.registry import as_config
 from ..problem.matrix import check_scalar
 from ..problem.problem import Epilogue
 from ..runtime.arrays import MatrixSequence, PackedMatrix
-from ..runtime.transfer import is_on_device, to_device
+from ..runtime.transfer import to_device
 
 
-def check_scalars(alpha: Any, beta: Any, dtype: str) -> tuple[Any, Any]:
-    """Alpha and beta as Python numbers."""
-    return (
-        check_scalar("alpha", alpha, dtype),
-        None if beta is None else check_scalar("beta", beta, dtype),
-    )
+class Call(NamedTuple):
+    """The arguments of `pyclgemm.gemm` or `pyclgemm.gemm_batched`, under their names.
 
+    Attributes
+    ----------
+    batched : bool
+        Whether operands may be stacks or sequences of matrices.
+    """
 
-def does_read_c(c: Any, beta: Any) -> bool:
-    """Whether the addend takes part; raise where c and beta contradict each other."""
-    if c is None:
-        if beta is None or beta == 0:
-            return False
-        raise ArgumentError(f"beta is {beta!r} without c; give c, or leave beta out")
-    if beta is None:
-        raise ArgumentError("c is given without beta; give beta, or leave c out")
-    return bool(beta != 0)
+    a: Any
+    b: Any
+    c: Any = None
+    out: Any = None
+    epilogue: Epilogue | None = None
+    alpha: Any = 1.0
+    beta: Any = None
+    trans_a: Any = False
+    trans_b: Any = False
+    precision: str | None = None
+    config: Config | Mapping[str, Any] | None = None
+    allocator: Any = None
+    wait_for: Sequence[cl.Event] | None = None
+    batched: bool = False
+
+    @property
+    def bias(self) -> Any:
+        """The bias, if there is one."""
+        return None if self.epilogue is None else self.epilogue.bias
+
+    @property
+    def reads_c(self) -> bool:
+        """Whether the addend takes part; of a call that is `checked`."""
+        return self.c is not None and self.beta != 0
+
+    def checked(self) -> Call:
+        """The same with Python numbers and a configuration; raise where c and beta disagree."""
+        alpha, beta = self.alpha, self.beta
+        is_plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
+        call = self
+        if not is_plain or self.a.dtype.kind == "i":
+            dtype = self.a.dtype.name
+            alpha = check_scalar("alpha", alpha, dtype)
+            beta = None if beta is None else check_scalar("beta", beta, dtype)
+            call = call._replace(alpha=alpha, beta=beta)
+        if self.c is None:
+            if beta is not None and beta != 0:
+                raise ArgumentError(f"beta is {beta!r} without c; give c, or leave beta out")
+        elif beta is None:
+            raise ArgumentError("c is given without beta; give beta, or leave c out")
+        return call if self.config is None else call._replace(config=as_config(self.config))
+
+    def key(self) -> tuple[Any, ...]:
+        """All that the kernels of a `checked` call depend on, and what is set once on them."""
+        a, b, c, out, epilogue = self.a, self.b, self.c, self.out, self.epilogue
+        bias = None if epilogue is None else epilogue.bias
+        return (
+            self.batched, facts_of(a), facts_of(b), None if c is None else facts_of(c),
+            self.reads_c, None if out is None else facts_of(out),
+            None if bias is None else facts_of(bias),
+            None if epilogue is None else epilogue.activation,
+            self.trans_a, self.trans_b, self.alpha == 0, self.precision, self.config,
+        )  # fmt: skip
+
+    def on_device(self, queue: cl.CommandQueue) -> Call:
+        """The same with copies of what is on the host; `out` lends only its layout."""
+        names = ("bias", "a", "b", "c", "out")
+        return self.with_arrays(
+            **{name: to_device(queue, name, getattr(self, name)) for name in names}
+        )
+
+    def with_arrays(self, bias: Any, **arrays: Any) -> Call:
+        """The same with other arrays."""
+        epilogue = self.epilogue
+        if epilogue is not None:
+            epilogue = Epilogue(bias, epilogue.activation)
+        return self._replace(epilogue=epilogue, **arrays)
 
 
 def facts_of(array: Any) -> tuple[Any, ...]:
@@ -39,17 +101,3 @@ def facts_of(array: Any) -> tuple[Any, ...]:
     if array.__class__ is MatrixSequence and array.scattered:
         return array.shape, array.strides, array.alignment, array.dtype, "scattered"
     return array.shape, array.strides, array.offset & 255, array.dtype
-
-
-def on_device(
-    queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, epilogue: Epilogue | None
-) -> tuple[Any, Any, Any, Any, Epilogue | None]:
-    """Copy what is on the host; `out` lends only its layout."""
-    bias = None if epilogue is None else epilogue.bias
-    if not is_on_device(bias):
-        epilogue = Epilogue(to_device(queue, "bias", bias), epilogue.activation)  # type: ignore[union-attr]
-    a, b, c, out = (
-        to_device(queue, name, array)
-        for name, array in (("a", a), ("b", b), ("c", c), ("out", out))
-    )
-    return a, b, c, out, epilogue

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 
 from ..codegen.config import Config
 from ..problem.matrix import result_dtype
@@ -22,9 +21,8 @@ from ..runtime.arrays import (
     launches_of,
 )
 from ..runtime.memory import new_array
-from ..runtime.transfer import is_on_device
-from .gemm import run_from_host, run_on_device
-from .prepare import check_count, result_shape
+from .arguments import Call
+from .prepare import check_count, prepare, result_shape, run, run_on_device
 
 
 def gemm_batched(
@@ -95,41 +93,29 @@ def gemm_batched(
            [[149., 212.],
             [212., 302.]]], dtype=float32)
     """
-    options = {
-        "alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b,
-        "precision": precision, "config": config, "allocator": allocator, "wait_for": wait_for,
-    }  # fmt: skip
-    bias = None if epilogue is None else epilogue.bias
-    if all(one is None or one.__class__ is cl_array.Array for one in (a, b, c, out, bias)):
-        out, event = run_on_device(queue, a, b, c, out, epilogue, batched=True, **options)
-        return (out, event) if return_event else out
     given_out = out
     a, b, c, out = (
         checked_sequence(name, one) if one.__class__ in (list, tuple) else one
         for name, one in (("a", a), ("b", b), ("c", c), ("out", out))
     )
-    for array in (a, b, c, out, bias):
-        if not is_on_device(array):
-            result, event = run_from_host(
-                gemm_batched, queue, a, b, c, out, epilogue, True, **options
-            )
-            if isinstance(out, np.ndarray) and out is not given_out:
-                for member, matrix in zip(given_out, result, strict=True):
-                    member[...] = matrix
-                result = given_out
-            return (result, event) if return_event else result
-    if any(isinstance(one, ArraySequence) for one in (a, b, c, out)):
-        result, event = _run_sequences(queue, a, b, c, out, epilogue=epilogue, **options)
-        result = result if given_out is None else given_out
-    else:
-        result, event = run_on_device(queue, a, b, c, out, epilogue, batched=True, **options)
+    call = Call(
+        a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator,
+        wait_for, batched=True,
+    )  # fmt: skip
+    result, event = run(queue, call, _run_batch)
+    if out is not given_out:  # a sequence
+        if isinstance(out, np.ndarray):
+            for member, matrix in zip(given_out, result, strict=True):
+                member[...] = matrix
+        result = given_out
     return (result, event) if return_event else result
 
 
-def _run_sequences(
-    queue: cl.CommandQueue, a: Any, b: Any, c: Any, out: Any, **options: Any
-) -> tuple[Any, cl.Event | None]:
-    """A launch for the matrices of each set of buffers."""
+def _run_batch(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None]:
+    """Run a batch on the device: one launch for the matrices of each set of buffers."""
+    a, b, c, out = call.a, call.b, call.c, call.out
+    if ArraySequence not in (a.__class__, b.__class__, c.__class__, out.__class__):
+        return run_on_device(queue, call)
     count = common_count({"a": _count(a), "b": _count(b)})
     for name, operand, wanted in (("c", c, (1, count)), ("out", out, (count,))):
         if operand is not None:
@@ -137,23 +123,26 @@ def _run_sequences(
     if isinstance(out, ArraySequence):
         check_members_apart("out", out)
     parts = launches_of((a, b, c, out), count)
-    if out is not None and len(parts) > 1:  # within a launch it is checked there
+    if len(parts) == 1:
+        ((a, b, c, out), _) = parts[0]
+        return run_on_device(queue, call._replace(a=a, b=b, c=c, out=out))
+    result = out
+    if out is None:
+        result = _new_result(queue, call, count)
+    else:  # a launch checks its own arrays
         for name, operand in (("a", a), ("b", b), ("c", c)):
             if operand is not None:
                 check_apart(name, operand, out)
-    if out is None and len(parts) > 1:
-        out = _allocate(queue, a, b, c, count, **options)
-        parts = [([*operands[:3], at(out, numbers)], numbers) for operands, numbers in parts]
-    if len(parts) > 1:
-        # All are built first: an error leaves the result as it was.
-        for operands, _ in parts:
-            run_on_device(queue, *operands, batched=True, runs=False, **options)
-    ran = [run_on_device(queue, *operands, batched=True, **options) for operands, _ in parts]
-    result, event = ran[-1]
-    if len(ran) > 1:
-        result = out
-        if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
-            event = cl.enqueue_marker(queue, wait_for=[event for _, event in ran])
+    calls = [
+        call._replace(a=a, b=b, c=c, out=at(result, numbers)) for (a, b, c, _), numbers in parts
+    ]
+    # All are built first: an error leaves the result as it was.
+    for one in calls:
+        prepare(queue, one.checked())
+    events = [run_on_device(queue, one)[1] for one in calls]
+    event = events[-1]
+    if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+        event = cl.enqueue_marker(queue, wait_for=events)
     return result, event
 
 
@@ -161,12 +150,8 @@ def _count(operand: Any) -> int:
     return operand.shape[0] if len(operand.shape) == 3 else 1
 
 
-def _allocate(
-    queue: cl.CommandQueue, a: Any, b: Any, c: Any, count: int, *,
-    trans_a: Any, trans_b: Any, epilogue: Epilogue | None, allocator: Any, **_: Any,
-) -> Any:  # fmt: skip
+def _new_result(queue: cl.CommandQueue, call: Call, count: int) -> Any:
     """One array for the results of several launches."""
-    bias = None if epilogue is None else epilogue.bias
-    dtype = result_dtype(a.dtype.name, c=c, bias=bias)
-    shape = (count, *result_shape(a, b, trans_a, trans_b)[-2:])
-    return new_array(queue, "out", shape, np.dtype(dtype), allocator)
+    dtype = result_dtype(call.a.dtype.name, c=call.c, bias=call.bias)
+    shape = (count, *result_shape(call)[1:])
+    return new_array(queue, "out", shape, np.dtype(dtype), call.allocator)

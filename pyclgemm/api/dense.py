@@ -9,9 +9,9 @@ import pyopencl as cl
 from ..errors import ShapeError
 from ..problem.problem import Epilogue
 from ..runtime.transfer import check_array, to_device
-from .gemm import gemm, plan
+from .gemm import gemm
 from .pack import pack
-from .plan import GemmPlan
+from .plan import GemmPlan, plan
 
 
 class DenseLayer:

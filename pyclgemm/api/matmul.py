@@ -16,7 +16,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..problem.matrix import result_dtype
 from ..runtime.arrays import MatrixSequence
 from ..runtime.memory import new_array
-from ..runtime.transfer import check_host_destination, host_copy, is_on_device, to_device
+from ..runtime.transfer import check_array, through_device
 from .batched import gemm_batched
 from .gemm import gemm
 
@@ -68,25 +68,22 @@ def matmul(
     (5, 2)
     """
     queue = queue or _queue_of(a, b, out)
-    on_host = out is None and isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-    device_a, device_b = to_device(queue, "a", a), to_device(queue, "b", b)
-    shape = _result_shape(tuple(a.shape), tuple(b.shape))
-    if isinstance(out, np.ndarray):
-        check_host_destination(out, shape)
-    dtype = np.dtype(result_dtype(a.dtype.name, out=out))
-    if is_on_device(out) and out is not None:
-        result = out
-        if tuple(out.shape) != shape:
+    check_array("out", out)
+
+    def multiply(a: Any, b: Any) -> tuple[Any, None]:
+        shape = _result_shape(tuple(a.shape), tuple(b.shape))
+        if out is not None and tuple(out.shape) != shape:
             raise ShapeError(f"out is {tuple(out.shape)}; the product of a and b is {shape}")
-    else:
-        result = new_array(queue, "out", shape, dtype)
-    _multiply(queue, device_a, device_b, result, precision, wait_for)
-    if on_host:
-        return host_copy(queue, result)
-    if isinstance(out, np.ndarray):
-        out[...] = host_copy(queue, result)
-        return out
-    return result
+        dtype = np.dtype(result_dtype(a.dtype.name, out=out))
+        result = out
+        if out is None or isinstance(out, np.ndarray):
+            result = new_array(queue, "out", shape, dtype)
+        _multiply(queue, a, b, result, precision, wait_for)
+        return result, None
+
+    both_on_host = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+    operands = {"a": a, "b": b}
+    return through_device(queue, operands, out, multiply, makes_host_array=both_on_host)[0]
 
 
 def _queue_of(*arrays: Any) -> cl.CommandQueue:
@@ -156,15 +153,13 @@ def _with_axis(array: Any, axis: int) -> Any:
 
 
 def _as_batch(array: Any, stack: tuple[int, ...]) -> Any:
-    """The matrices of an array for each place of a stack: as a batch, or one for all."""
+    """The matrices of an array for each product of a stack: as a batch, or one for all."""
     leading = array.shape[:-2]
     if math.prod(leading) == 1:
         return array[(0,) * len(leading)]
-    extents = (1,) * (len(stack) - len(leading)) + leading
-    strides = (0,) * (len(stack) - len(leading)) + array.strides[:-2]
-    places = np.zeros(stack, np.int64) + array.offset
-    for axis, (extent, stride) in enumerate(zip(extents, strides, strict=True)):
-        if extent > 1:
-            steps = stride * np.arange(extent, dtype=np.int64)
-            places += steps.reshape([-1 if other == axis else 1 for other in range(len(stack))])
-    return MatrixSequence(array[(0,) * len(leading)], places.ravel(), [array.events])
+    steps = [
+        stride * np.arange(extent, dtype=np.int64)
+        for extent, stride in zip(leading, array.strides, strict=False)
+    ]
+    byte_offsets = np.broadcast_to(array.offset + sum(np.ix_(*steps)), stack)
+    return MatrixSequence(array[(0,) * len(leading)], byte_offsets.ravel(), [array.events])

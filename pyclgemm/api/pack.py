@@ -8,16 +8,15 @@ from typing import Any
 
 import pyopencl as cl
 
-from ..codegen.launch import Launch, Schedule
+from ..codegen.launch import Launch, Schedule, arguments_of_matrix
 from ..codegen.pack import PackedForm, pack_launch
 from ..device.traits import traits_of
 from ..families.cpu.codegen import CpuConfig, generate_pack_panels
 from ..problem.matrix import Matrix, matrix_of, parse_transposition
-from ..problem.precision import is_complex, resolve_precision
+from ..problem.precision import Precision, is_complex, resolve_precision
 from ..problem.problem import GemmProblem, MatrixLayout, PackedLayout
-from ..problem.product import Product
 from ..runtime.arrays import PackedMatrix
-from ..runtime.launcher import LaunchSequence
+from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.memory import new_buffer
 from ..runtime.queue_state import queue_state
 from ..runtime.transfer import to_device
@@ -85,37 +84,26 @@ def pack(
         packed.base_data = new_buffer(queue.context, "the packed matrix", packed.nbytes)
     else:
         packed.base_data = allocator(packed.nbytes)
-    # The launch reads the array as "b" and writes the packed matrix in the place of a result.
-    problem = GemmProblem(
-        0, matrix.columns, matrix.rows, dtype, algorithm,
-        MatrixLayout("row"), matrix.layout, MatrixLayout("row"), result_dtype=dtype,
-    )  # fmt: skip
     if layout.form == "panels":
-        launch = _panel_launch(problem, matrix, layout)
+        launch = _panel_launch(matrix, layout, dtype, algorithm)
     else:
         rows, columns = packed.padded_shape
         form = PackedForm(along_k=layout.along_k)
-        launch = pack_launch("b", "out", matrix, "b", dtype, (columns, rows), traits, form)
-    product = Product(problem, matrix, matrix, packed.matrix, None, 0, swapped=False)
-    sequence = LaunchSequence(queue_state(queue), product, Schedule((launch,)))
-    sequence.enqueue(array, array, packed, None, None, 0, 0, wait_for)
+        launch = pack_launch("b", "packed", matrix, "b", dtype, (columns, rows), traits, form)
+    operands = Operand("b", "b"), Operand("packed", "out", is_result=True)
+    sequence = LaunchSequence(queue_state(queue), Schedule((launch,)), operands)
+    sequence.enqueue((array, packed), wait_for=wait_for)
     return packed
 
 
-def _panel_launch(problem: GemmProblem, matrix: Matrix, layout: PackedLayout) -> Launch:
+def _panel_launch(matrix: Matrix, layout: PackedLayout, dtype: str, precision: Precision) -> Launch:
+    """The launch that lays a matrix out in the panels that CPUs read."""
+    n, k = matrix.columns, matrix.rows
+    problem = GemmProblem(
+        0, n, k, dtype, precision, MatrixLayout("row"), matrix.layout, MatrixLayout("row")
+    )
     width = math.gcd(layout.width, 8)
     config = CpuConfig(MR=1, NR=layout.width, KC=layout.depth_block, VW=width)
     source = generate_pack_panels(matrix.layout, config, problem)
-    strides = {"b_row_stride": matrix.row_stride, "b_column_stride": matrix.column_stride}
-    names = {argument.name for argument in source.arguments}
-    return Launch(
-        source,
-        (math.ceil(problem.n / config.NR), math.ceil(problem.k / config.KC)),
-        {
-            "n": problem.n,
-            "k": problem.k,
-            **{name: value for name, value in strides.items() if name in names},
-        },
-        {"b": "b", "packed": "out"},
-        {"b_offset": "b"},
-    )
+    groups = (math.ceil(n / layout.width), math.ceil(k / layout.depth_block))
+    return Launch.of(source, groups, {**arguments_of_matrix("b", "b", matrix), "n": n, "k": k})

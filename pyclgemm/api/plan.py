@@ -1,26 +1,27 @@
-"""Plans: a product whose kernels are chosen, generated and built, ready to run many times."""
+"""Plans: products whose kernels are chosen, generated and built, to run many times; `explain`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyopencl as cl
 
+from ..codegen.config import Config
 from ..errors import ArgumentError, DtypeError, ShapeError
+from ..problem.problem import Epilogue
 from ..problem.product import Product
-from ..runtime.launcher import LaunchSequence
+from ..runtime.memory import new_array
 from ..selection.select import Choice
-
-# --------------------------------------------------------------------------------------
-# What a plan expects of the arrays that it is called with.
-# --------------------------------------------------------------------------------------
+from .arguments import Call
+from .prepare import build_sequence, choose, describe_product, result_shape
 
 
 @dataclass(frozen=True)
 class ArraySignature:
-    """What of an array a plan depends on.
+    """The features of an array that a plan was made for.
 
     Attributes
     ----------
@@ -36,6 +37,11 @@ class ArraySignature:
     strides: tuple[int, ...]
     dtype: Any
     offset_step: int
+
+    @classmethod
+    def of(cls, array: Any, alignment: int) -> ArraySignature:
+        """That of arrays like this one, whose offset is a multiple of `alignment` elements."""
+        return cls(array.shape, array.strides, array.dtype, alignment * array.dtype.itemsize)
 
     def check(self, name: str, array: Any) -> None:
         """Raise unless `array` is laid out as the plan expects."""
@@ -56,9 +62,6 @@ class ArraySignature:
             f"{name} starts {array.offset} bytes into its buffer; this plan was made for "
             f"multiples of {self.offset_step}"
         )
-
-
-# --------------------------------------------------------------------------------------
 
 
 class GemmPlan:
@@ -82,31 +85,31 @@ class GemmPlan:
     """
 
     def __init__(
-        self,
-        sequence: LaunchSequence,
-        choice: Choice,
-        product: Product,
-        queue: cl.CommandQueue,
-        signatures: dict[str, ArraySignature],
-        bias: Any,
-        alpha: complex | float,
-        beta: complex | float,
-        allocate: Any,
-        takes_c: bool,
+        self, queue: cl.CommandQueue, call: Call, product: Product, choice: Choice
     ) -> None:
         self.choice = choice
         self.product = product
         self.queue = queue
-        self._sequence = sequence
-        self._a = signatures["a"]
-        self._b = signatures["b"]
-        self._c = signatures.get("c")
-        self._out = signatures["out"]
-        self._bias = bias
-        self._alpha = alpha
-        self._beta = beta
-        self._allocate = allocate
-        self._takes_c = takes_c
+        self._takes_c = call.c is not None
+        self._bias = call.bias
+        self._scalars = (call.alpha, call.beta)
+        problem = product.problem
+        self._shape, self._dtype = result_shape(call), np.dtype(problem.result_dtype)
+        self._allocator = call.allocator
+        of_a, of_b = (problem.b, problem.a) if product.swapped else (problem.a, problem.b)
+        out = self._new_result() if call.out is None else call.out
+        self._signatures = {
+            name: ArraySignature.of(array, layout.alignment)
+            for name, array, layout in (
+                ("a", call.a, of_a), ("b", call.b, of_b), ("out", out, problem.out),
+                ("c", call.c, problem.c),
+            )
+            if layout is not None
+        }  # fmt: skip
+        self._sequence = build_sequence(queue, product, choice)
+
+    def _new_result(self) -> Any:
+        return new_array(self.queue, "out", self._shape, self._dtype, self._allocator)
 
     def __call__(
         self,
@@ -146,19 +149,117 @@ class GemmPlan:
             memory with an operand.
         """
         if out is None:
-            out = self._allocate()
-        self._a.check("a", a)
-        self._b.check("b", b)
-        self._out.check("out", out)
-        if self._c is not None:
+            out = self._new_result()
+        signatures = self._signatures
+        signatures["a"].check("a", a)
+        signatures["b"].check("b", b)
+        signatures["out"].check("out", out)
+        arrays = [a, b, out]
+        if "c" in signatures:  # else beta is zero, and c is not read
             if c is None:
                 raise ArgumentError("c is missing; this plan adds beta * c")
-            self._c.check("c", c)
-        elif c is not None:
-            if not self._takes_c:
-                raise ArgumentError("c is given; this plan was made without one")
-            c = None  # beta is zero, so that c is not read
-        event = self._sequence.enqueue(
-            a, b, out, c, self._bias, self._alpha, self._beta, wait_for, add_event or return_event
-        )
+            signatures["c"].check("c", c)
+            arrays.append(c)
+        elif c is not None and not self._takes_c:
+            raise ArgumentError("c is given; this plan was made without one")
+        if self._bias is not None:
+            arrays.append(self._bias)
+        event = self._sequence.enqueue(arrays, self._scalars, wait_for, add_event or return_event)
         return (out, event) if return_event else out
+
+
+def plan(
+    queue: cl.CommandQueue,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: complex | float = 1.0,
+    beta: complex | float | None = None,
+    trans_a: bool | str = False,
+    trans_b: bool | str = False,
+    out: Any = None,
+    epilogue: Epilogue | None = None,
+    precision: str | None = None,
+    config: Config | Mapping[str, Any] | None = None,
+    allocator: Any = None,
+) -> GemmPlan:
+    """Choose, generate and build a product once, to run it many times.
+
+    Parameters are those of `gemm`, or of `gemm_batched` but for sequences. The arrays lend their
+    shapes, strides and element type; ``plan(a, b, c, out=...)`` then takes any arrays that agree
+    in these. alpha, beta and the epilogue are fixed.
+
+    Returns
+    -------
+    GemmPlan
+        To be called with arrays; its `choice` says what was chosen, and why.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError, UnsupportedError, ConfigError, KernelBuildError
+        As `gemm` does.
+
+    Examples
+    --------
+    >>> import numpy as np, pyopencl.array as cl_array
+    >>> a = cl_array.to_device(queue, np.ones((2, 2), np.float32))
+    >>> twice = plan(queue, a, a, alpha=2.0)
+    >>> twice(a, a).get()
+    array([[4., 4.],
+           [4., 4.]], dtype=float32)
+    """
+    call = _as_described(
+        queue,
+        Call(a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator),
+    )
+    product = describe_product(call)
+    return GemmPlan(queue, call, product, choose(queue, product, config))
+
+
+def explain(
+    queue: cl.CommandQueue,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: complex | float = 1.0,
+    beta: complex | float | None = None,
+    trans_a: bool | str = False,
+    trans_b: bool | str = False,
+    out: Any = None,
+    epilogue: Epilogue | None = None,
+    precision: str | None = None,
+    config: Config | Mapping[str, Any] | None = None,
+) -> Choice:
+    """Say which kernel `gemm` would run with these arguments, and why. Nothing is built.
+
+    Where an operand is three-dimensional, it is the kernel that `gemm_batched` would run.
+
+    Returns
+    -------
+    Choice
+        Path, configuration, level of the database, and reason; readable when printed.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError, UnsupportedError, ConfigError
+        As `gemm` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.ones((8, 8), np.float32)
+    >>> explain(queue, a, a).path in ("direct", "indirect", "cpu")
+    True
+    """
+    call = Call(a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision)
+    return choose(queue, describe_product(_as_described(queue, call)), config)
+
+
+def _as_described(queue: cl.CommandQueue, call: Call) -> Call:
+    """The call with all arrays on the device, checked; a batch if any has three dimensions."""
+    call = call.on_device(queue).checked()
+    arrays = (call.a, call.b, call.c, call.out)
+    batched = any(len(array.shape) > 2 for array in arrays if array is not None)
+    return call._replace(batched=batched)

@@ -1,14 +1,17 @@
-"""From the arguments of a call to a product, a choice, and launches that are ready to run."""
+"""From a call to a product, the kernel that is chosen for it, and launches that are built."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 
 from ..codegen.config import Config
+from ..codegen.launch import Schedule
 from ..codegen.matrix_units import matrix_unit, required_unit
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
@@ -16,6 +19,7 @@ from ..families.registry import make_schedule, oriented
 from ..problem.matrix import (
     Matrix,
     Transposition,
+    check_dtype,
     check_product_shapes,
     check_result_shape,
     check_writable,
@@ -26,85 +30,67 @@ from ..problem.matrix import (
 from ..problem.precision import UNIT_DTYPES, Precision, is_complex, resolve_precision
 from ..problem.problem import Epilogue
 from ..problem.product import Product, common_count, folded, make_product
-from ..runtime.arrays import PackedMatrix, check_stack_writable, stack_of
-from ..runtime.launcher import LaunchSequence
+from ..runtime.arrays import ArraySequence, PackedMatrix, check_stack_writable, stack_of
+from ..runtime.launcher import LaunchSequence, Operand
+from ..runtime.memory import new_array
 from ..runtime.queue_state import queue_state
-from ..runtime.transfer import check_queue
+from ..runtime.transfer import check_array, check_queue, is_on_device, through_device
 from ..selection.database import load_database
 from ..selection.select import Choice, select
+from .arguments import Call
 
 #: An operand by name: its matrix, or the first of several, and how many there are.
 Described = Callable[[str, Any], tuple[Matrix, int]]
 
+#: Runs a product whose arrays are on the device; returns the result and its event.
+Runner = Callable[[cl.CommandQueue, Call], tuple[Any, cl.Event | None]]
 
-def describe_product(
-    a: Any,
-    b: Any,
-    c: Any,
-    out: Any,
-    *,
-    trans_a: Any,
-    trans_b: Any,
-    epilogue: Epilogue | None,
-    precision: str | None,
-    reads_product: bool,
-    reads_c: bool = True,
-    batched: bool = False,
-) -> Product:
+
+def describe_product(call: Call) -> Product:
     """Check the arrays of a call against each other and describe the product.
+
+    A batch that is one product in truth becomes one: a single matrix, or rows of A and of the
+    result that follow one another through the whole batch while B is the same.
 
     Parameters
     ----------
-    a, b, c, out : pyopencl.array.Array
-        The operands; `b` may be a `PackedMatrix`. `out` is None where the result is yet to be
-        allocated, in C order, and of the element type that `result_dtype` finds.
-    trans_a, trans_b : bool or str
-        Transpositions, as the caller gave them.
-    epilogue : Epilogue or None
-        Bias and activation.
-    precision : str or None
-        Name of the arithmetic.
-    reads_product : bool
-        False where alpha is zero: then, as in BLAS, A and B are not read.
-    reads_c : bool
-        False where beta is zero: of `c`, if there is one, only the element type counts then.
-    batched : bool
-        Whether operands may be three-dimensional, or sequences of matrices. A batch that is one
-        product in truth becomes one: a single matrix, or rows of A and of the result that follow
-        one another through the whole batch while B is the same.
+    call : Call
+        Checked, with arrays on the device or what describes them. Without `out` the result is yet
+        to be allocated, in C order. Where alpha is zero, as in BLAS, A and B are not read.
 
     Raises
     ------
     ShapeError, DtypeError, UnsupportedError, ArgumentError
         If the arrays do not fit together, or the epilogue not the element type.
     """
+    a, b, c, out, bias = call.a, call.b, call.c, call.out, call.bias
     for name, array in (("a", a), ("c", c), ("out", out)):
         if isinstance(array, PackedMatrix):
             raise DtypeError(f"{name} is a PackedMatrix; only b may be packed")
     dtype = a.dtype.name
-    described = stack_of if batched else _single
-    matrix_a, count_a = _operand("a", a, parse_transposition("trans_a", trans_a), described)
-    letter_b = parse_transposition("trans_b", trans_b)
-    if isinstance(b, PackedMatrix):
-        if letter_b != "N":
-            raise ArgumentError(
-                f"trans_b is {trans_b!r} and b is packed; give the transposition to pack instead"
-            )
-        matrix_b, count_b = b.matrix, 1
-    else:
+    described = stack_of if call.batched else _single
+    matrix_a, count_a = _operand("a", a, parse_transposition("trans_a", call.trans_a), described)
+    letter_b = parse_transposition("trans_b", call.trans_b)
+    packed = b.layout if isinstance(b, PackedMatrix) else None
+    if packed is None:
         matrix_b, count_b = _operand("b", b, letter_b, described)
+    elif letter_b != "N":
+        raise ArgumentError(
+            f"trans_b is {call.trans_b!r} and b is packed; give the transposition to pack instead"
+        )
+    else:
+        matrix_b, count_b = b.matrix, 1
     if b.dtype != a.dtype:
         raise DtypeError(f"b is {b.dtype} and a is {a.dtype}; they must be the same")
-    bias = None if epilogue is None else epilogue.bias
     result = result_dtype(dtype, out=out, c=c, bias=bias)
-    algorithm = resolve_precision(precision, dtype)
-    if isinstance(b, PackedMatrix) and b.precision != algorithm:
+    algorithm = resolve_precision(call.precision, dtype)
+    if packed and b.precision != algorithm:
         raise ArgumentError(f"precision is {algorithm.name}; b was packed for {b.precision.name}")
     check_product_shapes(matrix_a, matrix_b)
     m, n = matrix_a.rows, matrix_b.columns
     count = common_count({"a": count_a, "b": count_b})
     matrix_c = None
-    if c is not None and reads_c:
+    if call.reads_c:
         matrix_c, count_c = described("c", c)
         check_result_shape("c", matrix_c, m, n)
         check_count("c", c, count_c, (1, count))
@@ -115,27 +101,19 @@ def describe_product(
         check_result_shape("out", matrix_out, m, n)
         check_count("out", out, count_out, (count,))
         check_writable(matrix_out)
-        if batched:
+        if call.batched:
             check_stack_writable(out)
-    if not reads_product:
+    if call.alpha == 0:
         matrix_a, matrix_b = replace(matrix_a, columns=0), replace(matrix_b, rows=0)
     batch = None if count == 1 else count
     if batch and (one := folded(matrix_a, matrix_b, matrix_out, matrix_c, batch)):
         matrix_a, matrix_b, matrix_out, matrix_c = one
         batch = None
     return make_product(
-        matrix_a,
-        matrix_b,
-        matrix_out,
-        matrix_c,
-        dtype=dtype,
-        precision=algorithm,
-        bias_stride=_bias_stride(bias, n),
-        activation=_activation(epilogue, dtype),
-        packed=b.layout if isinstance(b, PackedMatrix) else None,
-        result_dtype=result,
-        batch=batch,
-    )
+        matrix_a, matrix_b, matrix_out, matrix_c, dtype=dtype, precision=algorithm,
+        bias_stride=_bias_stride(bias, n), activation=_activation(call.epilogue, dtype),
+        packed=packed, result_dtype=result, batch=batch,
+    )  # fmt: skip
 
 
 def _operand(
@@ -158,19 +136,22 @@ def check_count(name: str, array: Any, count: int, wanted: tuple[int, ...]) -> N
         )
 
 
-def result_shape(a: Any, b: Any, trans_a: Any, trans_b: Any) -> tuple[int, ...]:
-    """The shape of a batch's result, of operands that fit together.
+def result_shape(call: Call) -> tuple[int, ...]:
+    """The shape of a new result, where the operands fit together.
 
     Examples
     --------
     >>> import numpy as np
     >>> a, b = np.ones((5, 3, 4)), np.ones((2, 4))
-    >>> result_shape(a, b, False, True)
+    >>> result_shape(Call(a, b, trans_b=True, batched=True))
     (5, 3, 2)
     """
-    rows = a.shape[-1 if parse_transposition("trans_a", trans_a) != "N" else -2]
-    columns = b.shape[-2 if parse_transposition("trans_b", trans_b) != "N" else -1]
-    counts = [array.shape[0] for array in (a, b) if len(array.shape) == 3]
+    a, b = call.a.shape, call.b.shape
+    rows = a[-2 if parse_transposition("trans_a", call.trans_a) == "N" else -1]
+    columns = b[-1 if parse_transposition("trans_b", call.trans_b) == "N" else -2]
+    if not call.batched:
+        return rows, columns
+    counts = (shape[0] for shape in (a, b) if len(shape) == 3)
     return next((count for count in counts if count != 1), 1), rows, columns
 
 
@@ -238,10 +219,86 @@ def choose(
 
 
 def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:
-    """Generate and build what `choice` says, for one queue."""
-    traits = traits_of(queue.device)
-    product = oriented(product, choice.config, traits)
-    schedule = None
-    if product.problem.m and product.problem.n and product.problem.products:
-        schedule = make_schedule(product, choice.config, traits)
-    return LaunchSequence(queue_state(queue), product, schedule, config=choice.config)
+    """Generate and build what `choice` says, for one queue.
+
+    A call of it gives a, b and out, then c and the bias where the product has them; and alpha and
+    beta.
+    """
+    traits, config = traits_of(queue.device), choice.config
+    product = oriented(product, config, traits)
+    problem = product.problem
+    schedule = Schedule(())
+    if problem.m and problem.n and problem.products:
+        schedule = make_schedule(product, config, traits)
+    left, right = ("b", "a") if product.swapped else ("a", "b")
+    operands = [Operand(left, "a"), Operand(right, "b"), Operand("out", "out", is_result=True)]
+    if problem.c:
+        operands.append(Operand("c", "c", may_be_result=True))
+    if problem.bias:
+        operands.append(Operand("bias", "bias"))
+    label = f"{type(config).__name__}({config}): "
+    return LaunchSequence(queue_state(queue), schedule, operands, ("alpha", "beta"), label)
+
+
+class Prepared(NamedTuple):
+    """Launches that are built for calls of one kind, and the array that they write by default."""
+
+    sequence: LaunchSequence
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
+    """Find what is built for calls like this one, which is checked, or build it."""
+    kept = queue_state(queue).prepared
+    key = call.key()
+    prepared: Prepared | None = kept.get(key)
+    if prepared is None:
+        product = describe_product(call)
+        sequence = build_sequence(queue, product, choose(queue, product, call.config))
+        dtype = np.dtype(product.problem.result_dtype)
+        prepared = Prepared(sequence, result_shape(call), dtype)
+        kept.keep(key, prepared)
+    return prepared
+
+
+def run_on_device(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None]:
+    """Run a product whose arrays are on the device; returns the result and its event."""
+    call = call.checked()
+    sequence, shape, dtype = prepare(queue, call)
+    out, bias = call.out, call.bias
+    if out is None:
+        out = new_array(queue, "out", shape, dtype, call.allocator)
+    arrays = [call.a, call.b, out]
+    if call.reads_c:
+        arrays.append(call.c)
+    if bias is not None:
+        arrays.append(bias)
+    return out, sequence.enqueue(arrays, (call.alpha, call.beta), call.wait_for)
+
+
+def run(
+    queue: cl.CommandQueue, call: Call, launch: Runner = run_on_device
+) -> tuple[Any, cl.Event | None]:
+    """Run a product by `launch`, on copies of those of its arrays that are on the host."""
+    bias = call.bias
+    for array in (call.a, call.b, call.c, call.out, bias):
+        if array.__class__ is not cl_array.Array and not is_on_device(array):
+            break
+    else:
+        return launch(queue, call)
+    out = call.out
+
+    def run_copies(**copies: Any) -> tuple[Any, cl.Event | None]:
+        if isinstance(out, np.ndarray):
+            check_dtype("out", out.dtype)
+            copies["out"] = new_array(queue, "out", out.shape, out.dtype, call.allocator)
+        else:
+            check_array("out", out)
+        return launch(queue, call.with_arrays(**copies))
+
+    operands = {"bias": bias, "a": call.a, "b": call.b, "c": call.c}
+    makes_host_array = not any(
+        isinstance(array, (cl_array.Array, ArraySequence)) for array in (call.a, call.b, call.c)
+    )
+    return through_device(queue, operands, out, run_copies, makes_host_array=makes_host_array)

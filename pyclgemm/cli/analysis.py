@@ -1,14 +1,15 @@
-"""The subcommand ``ab``: one change against a baseline, in turn, and the record of it."""
+"""The commands that measure: ``ab`` compares configurations, ``precision`` algorithms.
+
+``profile`` says what limits one product.
+"""
 
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..analysis.precision import (
     ALGORITHMS,
@@ -20,19 +21,25 @@ from ..analysis.precision import (
     write_csv,
 )
 from ..analysis.report import PLOT
-from ..errors import ArgumentError
 from ..host.files import check_writable
 from ..measure.operands import DISTRIBUTIONS
 from ..measure.suites import Shape, parse_suite
 from ..problem.precision import DTYPES
 from ..problem.product import Product
 from ..problem.shape import shape_text
+from ..selection.overrides import parse_change, parse_config
+from .console import open_console, open_progress, open_queue, parsed
 from .product import device_option, parse_shape, product_options
 
-#: Columns for tables that go to a file or a pipe.
-_FILE_WIDTH = 120
+_rounds_option = click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Bursts of about 10 ms that are timed; their median counts.",
+)
 
-_EXAMPLES = """\b
+_AB_EXAMPLES = """\b
 Examples:
   python -m pyclgemm ab --change KC=256
   python -m pyclgemm ab --base indirect --change KWG=32 --change PADA=4,PADB=4 --shapes dense
@@ -44,13 +51,10 @@ Examples:
 
 def parse_shapes(text: str) -> list[Shape]:
     """Read suites, files and shapes, as `parse_suite` does."""
-    try:
-        return parse_suite(text)
-    except ArgumentError as error:
-        raise click.BadParameter(str(error)) from None
+    return parsed(parse_suite, text)
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(epilog=_AB_EXAMPLES)
 @click.option(
     "--base",
     default="database",
@@ -137,27 +141,23 @@ def ab(
         raise click.UsageError("--technique names one change; give one --change with it")
     _check_texts(base, changes)
 
-    import pyopencl as cl
-
     from ..analysis.ab import Comparison
     from ..analysis.ab_record import record_table
-    from ..device.discovery import choose_device
 
-    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False)
+    console = open_console()
     path = log or default_log()
     check_writable(path, LOG)
     command = shlex.join(["python", "-m", "pyclgemm", "ab", *_arguments_of(context)])
     with console.status("preparing operands and the device's ceilings"):
-        cl_context = cl.Context([choose_device(device).device])
-        queue = cl.CommandQueue(cl_context)
+        _context, queue = open_queue(device)
         comparison = Comparison(queue, shapes, dtype, precision, figures=not no_figures)
     for change in changes:
-        with _progress(console) as progress:
-            task = progress.add_task(change, total=len(shapes), shape="")
+        with open_progress(console) as progress:
+            task = progress.add_task(change, total=len(shapes), current="")
             record = comparison.run(
                 base, change, technique=technique, rounds=rounds, command=command,
                 report=lambda shape, task=task, progress=progress: progress.update(  # type: ignore[misc]
-                    task, advance=1, shape=shape_text(shape)
+                    task, advance=1, current=shape_text(shape)
                 ),
             )  # fmt: skip
         console.print(record_table(record))
@@ -166,18 +166,10 @@ def ab(
 
 
 def _check_texts(base: str, changes: tuple[str, ...]) -> None:
-    """Refuse what cannot be read before anything is measured."""
-    from ..selection.overrides import parse_change, parse_config
-
-    try:
-        parse_config(base)
-    except ArgumentError as error:
-        raise click.BadParameter(str(error), param_hint="--base") from None
+    """Refuse texts that cannot be read, before anything is measured."""
+    parsed(parse_config, base, "--base")
     for change in changes:
-        try:
-            parse_change(change)
-        except ArgumentError as error:
-            raise click.BadParameter(str(error), param_hint="--change") from None
+        parsed(parse_change, change, "--change")
 
 
 def _arguments_of(context: click.Context) -> list[str]:
@@ -200,26 +192,10 @@ def _arguments_of(context: click.Context) -> list[str]:
     return given
 
 
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[shape]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )
-
-
-# --------------------------------------------------------------------------------------
-# The subcommand ``precision``: speed and measured error of every algorithm on a device.
-# --------------------------------------------------------------------------------------
-
-#: Columns for a table that goes to a file or a pipe.
+#: Columns of the table of algorithms in a file or a pipe.
 _PRECISION_FILE_WIDTH = 160
 
-#: Sizes m = n = k that are measured where none are given.
+#: The default size m = n = k.
 _GPU_SIZE, _CPU_SIZE = 2048, 512
 
 _PRECISION_EXAMPLES = """\b
@@ -252,13 +228,7 @@ Examples:
     metavar="FILE",
     help="Draw speed against error to this file; its suffix, such as .png, is the format.",
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Bursts of about 10 ms that are timed; their median counts.",
-)
+@_rounds_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random numbers.")
 def precision(
     shape: tuple[int, int, int] | None,
@@ -278,30 +248,22 @@ def precision(
     Mary, 2019); a result beyond it is not timed, and the exit code is then 1. All are timed in
     turn. Nothing else should run on the device meanwhile. Ctrl-C shows what was measured.
     """
-    import pyopencl as cl
-
     from ..analysis.precision import PrecisionBench
-    from ..device.discovery import choose_device
     from ..device.traits import type_of
 
     for path, purpose in ((csv, TABLE), (plot, PLOT)):
         if path is not None:
             check_writable(path, purpose)
-    console = Console(width=None if sys.stdout.isatty() else _PRECISION_FILE_WIDTH, markup=False)
-    chosen = choose_device(device).device
-    assert chosen is not None
-    size = _CPU_SIZE if type_of(chosen) == "cpu" else _GPU_SIZE
-    # Held by name: on Intel's runtime a queue does not keep its context alive.
-    context = cl.Context([chosen])
-    bench = PrecisionBench(
-        cl.CommandQueue(context), shape or (size, size, size), data, ALGORITHMS, seed
-    )
+    console = open_console(_PRECISION_FILE_WIDTH)
+    _context, queue = open_queue(device)
+    size = _CPU_SIZE if type_of(queue.device) == "cpu" else _GPU_SIZE
+    bench = PrecisionBench(queue, shape or (size, size, size), data, ALGORITHMS, seed)
     interrupted = False
-    with _precision_progress(console) as progress:
-        checked = progress.add_task("errors", total=len(ALGORITHMS), what="")
-        timed = progress.add_task("times", total=rounds, what="")
+    with open_progress(console) as progress:
+        checked = progress.add_task("errors", total=len(ALGORITHMS), current="")
+        timed = progress.add_task("times", total=rounds, current="")
         try:
-            bench.check(lambda what: progress.update(checked, advance=1, what=what))
+            bench.check(lambda what: progress.update(checked, advance=1, current=what))
             bench.time(rounds, lambda: progress.update(timed, advance=1))
         except KeyboardInterrupt:
             interrupted = True
@@ -328,25 +290,6 @@ def _show(console: Console, report: Report) -> None:
         console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _precision_progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[what]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )
-
-
-# --------------------------------------------------------------------------------------
-# The subcommand ``profile``: what limits a product on a device, as a table and a plot.
-# --------------------------------------------------------------------------------------
-
-#: Columns for a table that goes to a file or a pipe.
-_PROFILE_FILE_WIDTH = 120
-
 _PROFILE_EXAMPLES = """\b
 Examples:
   python -m pyclgemm profile 1024x1024x1024
@@ -364,13 +307,7 @@ Examples:
     help="Draw the roofline to this file; its suffix, such as .png, is the format.",
 )
 @click.option("--remeasure", is_flag=True, help="Measure the device's ceilings again.")
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Bursts of about 10 ms that are timed; their median counts.",
-)
+@_rounds_option
 def profile(
     product: Product,
     path: str | None,
@@ -386,23 +323,19 @@ def profile(
     (arithmetic, memory, launches) are measured once and kept in the user's folder. Nothing
     else should run on the device meanwhile.
     """
-    import pyopencl as cl
-
     from ..analysis.ceilings import ceilings_of
     from ..analysis.profile import profile as profile_product
-    from ..analysis.report import profile_table
-    from ..device.discovery import choose_device
+    from ..analysis.report import plot_roofline, profile_table
 
     if plot is not None:
         check_writable(plot, PLOT)
-    console = Console(width=None if sys.stdout.isatty() else _PROFILE_FILE_WIDTH, markup=False)
+    console = open_console()
     with console.status("looking for devices") as status:
 
         def report(what: str) -> None:
             status.update(f"measuring: {what}")
 
-        context = cl.Context([choose_device(device).device])
-        queue = cl.CommandQueue(context)
+        _context, queue = open_queue(device)
         ceilings = ceilings_of(queue, remeasure=remeasure, report=report)
         result = profile_product(
             queue, product, path=path, parameters=parameters, ceilings=ceilings, rounds=rounds,
@@ -410,7 +343,5 @@ def profile(
         )  # fmt: skip
     console.print(profile_table(result))
     if plot is not None:
-        from ..analysis.report import plot_roofline
-
         plot_roofline(result, plot)
         console.print(f"roofline: {plot}")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,23 +14,15 @@ from ..device.discovery import FoundDevice, choose_device, find_devices, working
 from ..errors import PyclgemmError, printable
 from ..host.process import ended_as_by_hand
 from .analysis import ab, precision, profile
+from .console import open_console
 from .product import device_option, explain, source
 from .tune import tune
 
-# --------------------------------------------------------------------------------------
-# What the command line shows about devices.
-# --------------------------------------------------------------------------------------
-
 
 def device_table(found: Sequence[FoundDevice]) -> Table:
-    """Tabulate devices in the order of `found`; those that work are ranked from 0.
+    """Tabulate devices as `find_devices` orders them; those that work are ranked from 0.
 
-    Several facts share a cell, each on its line, so that 80 columns suffice.
-
-    Parameters
-    ----------
-    found : sequence of FoundDevice
-        As `pyclgemm.device.discovery.find_devices` gives them: the working ones first.
+    A cell holds several facts, one a line, so that the table fits 80 columns.
     """
     table = Table(title="OpenCL devices, best first", title_justify="left", show_lines=True)
     table.add_column("rank", justify="right", no_wrap=True)
@@ -61,17 +51,8 @@ def _lines(*lines: str) -> Text:
     return Text("\n".join(filter(None, lines)))
 
 
-# --------------------------------------------------------------------------------------
-
-#: Columns for tables that go to a file or a pipe, where nobody's terminal is too narrow.
-_FILE_WIDTH = 120
-
-
 class _Group(click.Group):
-    """A group whose commands end with one clear line, not a traceback, on the library's errors.
-
-    SIGTERM ends them as Ctrl-C does.
-    """
+    """A group whose commands show the library's errors as one line, and end at SIGTERM."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         with ended_as_by_hand():
@@ -82,10 +63,6 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except PyclgemmError as error:
             raise click.ClickException(printable(str(error), lines=True)) from error
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False)
 
 
 def _version() -> str:
@@ -116,12 +93,12 @@ def devices() -> None:
     A device is used only if it builds and runs a kernel here. The rank is what `--device`
     of other subcommands takes; rank 0 is used where no device is named.
     """
-    console = _console()
+    console = open_console()
     with console.status("building a kernel on every device"):
         found = find_devices()
     console.print(device_table(found))
     if not working_devices():
-        choose_device(None)  # raises what says how to install a runtime
+        choose_device(None)  # its error says how to install a runtime
 
 
 _DEMO_EXAMPLES = """\b
@@ -142,7 +119,7 @@ def demo(device: str | None) -> None:
     """
     from .demo import run_demo
 
-    console = _console()
+    console = open_console()
     with console.status("building a kernel on every device"):
         found = find_devices()
     console.print(device_table(found))
@@ -152,9 +129,5 @@ def demo(device: str | None) -> None:
         raise click.ClickException("results were wrong: see above")
 
 
-main.add_command(source)
-main.add_command(explain)
-main.add_command(profile)
-main.add_command(precision)
-main.add_command(ab)
-main.add_command(tune)
+for command in (source, explain, profile, precision, ab, tune):
+    main.add_command(command)

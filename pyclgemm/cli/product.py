@@ -1,4 +1,4 @@
-"""The subcommands about one product: ``source`` prints its kernels, ``explain`` the choice."""
+"""The commands ``source`` and ``explain``, and the options that describe a product."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 import click
-from rich.console import Console
 from rich.syntax import Syntax
 
 from ..analysis.explain import describe_packing, describe_unit
 from ..device.discovery import choose_device
 from ..device.traits import DeviceTraits, typical_traits
-from ..errors import ArgumentError, shown
+from ..errors import shown
 from ..families.registry import FAMILIES
 from ..problem.precision import DTYPES, result_dtypes
 from ..problem.problem import ACTIVATIONS
@@ -24,10 +23,11 @@ from ..problem.shape import GemmShape, Layout
 from ..selection.database import load_database
 from ..selection.overrides import choose, kernel_sources, parse_assignment
 from ..selection.select import Choice
+from .console import open_console, parsed
 
 
 def parse_shape(text: str) -> tuple[int, int, int]:
-    """Parse sizes in the form MxNxK."""
+    """Parse m, n and k in the form MxNxK."""
     shape = GemmShape.parse(text)
     if shape is None or not shape.plain:
         raise click.BadParameter(f"{shown(text)} is not of the form MxNxK, such as 1024x1024x512")
@@ -52,10 +52,7 @@ def parse_single(text: str) -> GemmShape:
 
 def parse_parameter(text: str) -> tuple[str, int]:
     """Parse a configuration's parameter in the form NAME=VALUE."""
-    try:
-        return parse_assignment(text)
-    except ArgumentError as error:
-        raise click.BadParameter(str(error)) from None
+    return parsed(parse_assignment, text)
 
 
 device_option = click.option(
@@ -103,19 +100,12 @@ _OPTIONS = (
 def product_options(command: Callable[..., None], *, batches: bool = False) -> Callable[..., None]:
     """Give a command the options that describe a product and how it is computed.
 
-    Parameters
-    ----------
-    command : callable
-        Called with the `Product`, the path that was asked for or None, a dict of parameters,
-        and by name with ``device`` and the options that it has of its own.
-    batches : bool
-        Whether it takes batches, too.
+    The command is called with the `Product`, the path that was asked for or None, a dict of
+    parameters, and by name with ``device`` and its own options. With `batches` it takes batches of
+    products, too.
     """
-    argument = (
-        click.argument("shape", metavar="MxNxK[*BATCH]", type=parse_batch)
-        if batches
-        else click.argument("shape", metavar="MxNxK", type=parse_single)
-    )
+    metavar, parse = ("MxNxK[*BATCH]", parse_batch) if batches else ("MxNxK", parse_single)
+    argument = click.argument("shape", metavar=metavar, type=parse)
 
     @functools.wraps(command)
     def wrapped(
@@ -162,7 +152,7 @@ def _check_result(dtype: str, result_dtype: str | None) -> None:
 
 
 def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Callable[..., None]:
-    """Give a command the options that describe a product, and call it with what was chosen."""
+    """Give a command the options that describe a product, and call it with the choice for it."""
 
     @functools.partial(product_options, batches=True)
     @click.option(
@@ -180,7 +170,8 @@ def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Cal
     ) -> None:
         if device is not None and architecture is not None:
             raise click.UsageError("--device and --architecture exclude each other")
-        traits = typical_traits(architecture) if architecture else _traits_of_device(device)
+        traits = typical_traits(architecture) if architecture else choose_device(device).traits
+        assert traits is not None
         command(product, choose(product.problem, traits, load_database(), path, parameters), traits)
 
     return wrapped
@@ -191,10 +182,6 @@ def _letter(operand: str, transposed: bool, conjugated: bool) -> str:
     if transposed and conjugated:
         raise click.UsageError(f"--trans-{operand} and --conjugate-{operand} exclude each other")
     return "T" if transposed or conjugated else "N"
-
-
-def _traits_of_device(selector: str | None) -> DeviceTraits:
-    return cast(DeviceTraits, choose_device(selector).traits)
 
 
 _SOURCE_EXAMPLES = """\b
@@ -217,7 +204,7 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     kernels = kernel_sources(product, choice.config, traits)
     text = "\n".join(kernel.text for kernel in kernels)
     if sys.stdout.isatty():
-        Console().print(Syntax(text, "c", background_color="default"))
+        open_console().print(Syntax(text, "c", background_color="default"))
     else:
         click.echo(text, nl=False)
 

@@ -1,18 +1,16 @@
-"""The subcommand ``tune``: search configurations for a device, and save what was found."""
+"""The command ``tune``: search configurations for a device, and save what it finds."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from ..errors import ArgumentError
 from ..host.process import postponed
 from ..measure.suites import SUITES, parse_products
 from ..problem.precision import DTYPES
 from ..problem.shape import GemmShape
+from .console import open_console, parsed
 from .product import device_option
 
 _EXAMPLES = """\b
@@ -28,10 +26,7 @@ Examples:
 
 def parse_shapes(text: str) -> list[GemmShape]:
     """Read suites, files and shapes, as `parse_products` does."""
-    try:
-        return parse_products(text)
-    except ArgumentError as error:
-        raise click.BadParameter(str(error)) from None
+    return parsed(parse_products, text)
 
 
 @click.command(epilog=_EXAMPLES)
@@ -80,31 +75,25 @@ def tune(
     stopped.
     Every result is checked before its time counts.
     """
-    # Only here: the other subcommands need none of it.
+    # Imported here, because the other commands need none of it.
     from ..selection.database import read_file, reload_database
     from ..tuning.report import ShownProgress, dry_run_tables, outcome_lines, result_table
     from ..tuning.results import check_destination, save_result, unsaved_text
     from ..tuning.tuner import tune as run_tuner
 
-    width = None if sys.stdout.isatty() else 120
-    console = Console(width=width, highlight=False, markup=False)
+    console = open_console(highlight=False)
     if dry_run:
         for table in dry_run_tables(device, dtype, precision, shapes, budget):
             console.print(table)
         return
     check_destination(contribute)
     if contribute is not None and contribute.exists():
-        read_file(contribute)  # what cannot be extended is told before anything is measured
+        read_file(contribute)  # raises before anything is measured if it cannot be extended
     with ShownProgress(console, budget) as show:
         result = run_tuner(
-            shapes,
-            device,
-            dtype=dtype,
-            precision=precision,
-            budget=budget,
-            seed=seed,
+            shapes, device, dtype=dtype, precision=precision, budget=budget, seed=seed,
             progress=show.update,
-        )
+        )  # fmt: skip
     console.print(result_table(result))
     for line in outcome_lines(result):
         console.print(line)

@@ -39,7 +39,8 @@ STAGED_BYTES = {
 MOST_REGISTERS = 255
 ALL_REGISTERS = 64 * 1024
 
-#: Bytes of the vectors in which slabs are copied: as wide as any device loads at once.
+#: Bytes of the widest vector that a work-item of a GPU loads, stores or copies at once. Its address
+#: must be a multiple of them.
 COPY_BYTES = 16
 
 #: Bytes that NVIDIA's cp.async copies at once, and its loads.

@@ -1,6 +1,7 @@
-"""One kernel launch as plain data: sizes, values, and which buffer is which argument.
+"""Kernel launches as plain data: a kernel, its work-groups, and what each argument is.
 
-Pure. `pyclgemm.plan` turns launches into kernels on a queue.
+Pure: `pyclgemm.runtime.launcher` enqueues launches. They do not know the arrays of a call, and name
+the role that an array has in it, such as "a" or "out".
 """
 
 from __future__ import annotations
@@ -8,11 +9,49 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..problem.matrix import Matrix
-from ..problem.problem import MatrixLayout
 from ..problem.product import Product
 from .source import KernelSource
+
+
+@dataclass(frozen=True)
+class Known:
+    """A number that is the same in every call."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number that each call gives, such as "alpha"."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The memory of the array in a role, or of the workspace of that name."""
+
+    role: str
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Elements from the start of its memory to the array in a role."""
+
+    role: str
+
+
+@dataclass(frozen=True)
+class MatrixOffsets:
+    """For scattered matrices in a role: elements from the first to each, as a buffer of long."""
+
+    role: str
+
+
+LaunchArgument = Known | Scalar | Buffer | Offset | MatrixOffsets
 
 
 @dataclass(frozen=True)
@@ -25,20 +64,46 @@ class Launch:
         The kernel.
     groups : tuple of int
         Work-groups along each dimension.
-    values : mapping of str to int
-        Arguments that are known now.
-    buffers : mapping of str to str
-        For each pointer argument the role of the buffer: "a", "b", "c", "out", "bias" of
-        the product, or the name of a workspace.
-    offsets : mapping of str to str
-        For each argument that is known only with the arrays, the role whose offset it is.
+    arguments : tuple of LaunchArgument
+        What is passed for each of the kernel's arguments.
     """
 
     source: KernelSource
     groups: tuple[int, ...]
-    values: Mapping[str, int]
-    buffers: Mapping[str, str]
-    offsets: Mapping[str, str]
+    arguments: tuple[LaunchArgument, ...]
+
+    @classmethod
+    def of(
+        cls, source: KernelSource, groups: tuple[int, ...], by_name: Mapping[str, Any]
+    ) -> Launch:
+        """The launch of a kernel whose arguments are found by their names.
+
+        Parameters
+        ----------
+        source, groups
+            As for the class.
+        by_name : mapping of str to LaunchArgument or number
+            A number is `Known`. A pointer that has no entry is the workspace of its own name;
+            entries that the kernel does not take are left out.
+        """
+        arguments = []
+        for argument in source.arguments:
+            name = argument.name
+            given = by_name.get(name, Buffer(name)) if argument.is_pointer else by_name[name]
+            arguments.append(given if isinstance(given, LaunchArgument) else Known(given))
+        return cls(source, groups, tuple(arguments))
+
+    @property
+    def by_name(self) -> dict[str, LaunchArgument]:
+        """What is passed, by the names of the kernel's arguments."""
+        names = (argument.name for argument in self.source.arguments)
+        return dict(zip(names, self.arguments, strict=True))
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The numbers that are the same in every call, by the names of the kernel's arguments."""
+        known = self.by_name.items()
+        return {name: given.value for name, given in known if isinstance(given, Known)}
 
     @property
     def global_size(self) -> tuple[int, ...]:
@@ -54,13 +119,16 @@ class Schedule:
     workspaces: Mapping[str, int] = field(default_factory=dict)
 
 
-def stride_values(name: str, matrix: Matrix, layout: MatrixLayout) -> dict[str, int]:
-    """The strides that a kernel takes for a matrix of this layout, by argument name."""
-    both = {f"{name}_row_stride": matrix.row_stride, f"{name}_column_stride": matrix.column_stride}
-    if layout.order == "strided":
-        return both
-    wanted = f"{name}_{layout.order}_stride"
-    return {wanted: both[wanted]}
+def arguments_of_matrix(name: str, role: str, matrix: Matrix) -> dict[str, Any]:
+    """The arguments by which kernels find the entries of a matrix that they call `name`."""
+    return {
+        name: Buffer(role),
+        f"{name}_offset": Offset(role),
+        f"{name}_row_stride": matrix.row_stride,
+        f"{name}_column_stride": matrix.column_stride,
+        f"{name}_batch_stride": matrix.batch_stride,
+        f"{name}_offsets": MatrixOffsets(role),
+    }
 
 
 def gemm_launch(
@@ -81,44 +149,30 @@ def gemm_launch(
     groups : tuple of int
         Work-groups along each dimension.
     values : mapping of str to int
-        Arguments that the kernel's family adds.
+        Arguments that the kernel's family adds, or that differ from those of the product.
     moved : mapping of str to str
         Roles that were packed, and the workspaces that hold them.
     """
     problem = product.problem
-    known: dict[str, int] = {"m": problem.m, "n": problem.n, "k": problem.k}
-    known["batch"] = problem.products
-    buffers: dict[str, str] = {}
-    offsets: dict[str, str] = {}
-    for role in ("a", "b", "out", "c", "bias"):
-        matrix = getattr(product, role, None)
-        if isinstance(matrix, Matrix):
-            known.update(stride_values(role, matrix, getattr(problem, role)))
-            known[f"{role}_batch_stride"] = matrix.batch_stride
-            buffers[f"{role}_offsets"] = f"{role}_offsets"
-        buffers[role] = moved.get(role, role)
-        if role in moved:
-            known[f"{role}_offset"] = 0
-        else:
-            offsets[f"{role}_offset"] = role
-    for role in ("a", "b"):
-        # The elements themselves, beside the parts into which they were split.
-        whole = f"whole_{role}"
-        known[f"{whole}_batch_stride"] = getattr(product, role).batch_stride
-        buffers[f"{whole}_offsets"] = f"{role}_offsets"
-        known.update(stride_values(whole, getattr(product, role), getattr(problem, role)))
-        buffers[whole] = role
-        offsets[f"{whole}_offset"] = role
-    known["bias_stride"] = product.bias_stride
-    known.update(values)
-    names = {argument.name for argument in source.arguments}
-    buffers.update(
-        {name: name for name in ("workspace", "partial", "partial_sums", "counters", "maps")}
-    )
-    return Launch(
-        source,
-        groups,
-        {name: value for name, value in known.items() if name in names},
-        {name: role for name, role in buffers.items() if name in names},
-        {name: role for name, role in offsets.items() if name in names},
-    )
+    by_name: dict[str, Any] = {
+        "m": problem.m,
+        "n": problem.n,
+        "k": problem.k,
+        "batch": problem.products,
+        "alpha": Scalar("alpha"),
+        "beta": Scalar("beta"),
+        "bias": Buffer("bias"),
+        "bias_offset": Offset("bias"),
+        "bias_stride": product.bias_stride,
+    }
+    # A kernel that reads the split terms of A and B may take their elements, too.
+    matrices = {
+        "a": product.a, "b": product.b, "out": product.out, "c": product.c,
+        "whole_a": product.a, "whole_b": product.b,
+    }  # fmt: skip
+    for name, matrix in matrices.items():
+        if matrix is not None:
+            by_name |= arguments_of_matrix(name, name.removeprefix("whole_"), matrix)
+    for role, workspace in moved.items():
+        by_name |= {role: Buffer(workspace), f"{role}_offset": 0}
+    return Launch.of(source, groups, by_name | dict(values))

@@ -15,7 +15,7 @@ from ..problem.product import Product
 from .config import COPY_BYTES
 from .element import ElementType, stored_bytes
 from .expression import plus, times
-from .launch import Launch, stride_values
+from .launch import Buffer, Launch, arguments_of_matrix
 from .source import (
     Argument,
     KernelSource,
@@ -214,30 +214,20 @@ def pack_launch(
     source, tile = generate_pack(
         layout, name, dtype, padded, traits, form, batched=batch is not None
     )
-    values = {
+    matrices, destination_stride = batch or (1, 0)
+    by_name = {
+        **arguments_of_matrix("source", role, matrix),
         "positions": positions,
         "k": depth,
         "padded_positions": padded[0],
         "padded_k": padded[1],
+        "destination": Buffer(destination),
         "destination_offset": 0,
-        **stride_values("source", matrix, layout),
+        "destination_batch_stride": destination_stride,
     }
-    buffers = {"source": role, "destination": destination}
-    matrices = 1
-    if batch is not None:
-        matrices, values["destination_batch_stride"] = batch
-        if layout.scattered:
-            buffers["source_offsets"] = f"{role}_offsets"
-        else:
-            values["source_batch_stride"] = matrix.batch_stride
     inner, outer = reversed(padded) if form.along_k else padded
-    return Launch(
-        source,
-        (math.ceil(inner / tile) * matrices, math.ceil(outer / tile)),
-        values,
-        buffers,
-        {"source_offset": role},
-    )
+    groups = (math.ceil(inner / tile) * matrices, math.ceil(outer / tile))
+    return Launch.of(source, groups, by_name)
 
 
 @dataclass(frozen=True)

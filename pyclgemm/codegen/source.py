@@ -89,8 +89,8 @@ def moved(base: str, offset: str) -> str:
 
 # --------------------------------------------------------------------------------------
 
-#: Positions are 32-bit until a size, rounded up to tiles, comes near the limit.
-_LONG_FROM = 2**31 - 2**16
+#: The largest size with 32-bit positions: rounded up to tiles it must not reach 2^31.
+MOST_POSITIONS = 2**31 - 2**16
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,11 @@ class Argument:
     name: str
     kind: str
     type: str = ""  # C type of what a pointer points to
+
+    @property
+    def is_pointer(self) -> bool:
+        """Whether it is a buffer; else it is a number."""
+        return bool(self.type)
 
     @property
     def declaration(self) -> str:
@@ -148,7 +153,7 @@ def render(template: str, **context: Any) -> str:
 
 def extent_type(*sizes: int) -> str:
     """C type of positions within such sizes."""
-    return "long" if max(sizes) > _LONG_FROM else "int"
+    return "long" if max(sizes) > MOST_POSITIONS else "int"
 
 
 def stride_arguments(name: str, layout: MatrixLayout) -> list[Argument]:

@@ -1,4 +1,4 @@
-"""What runs a product: a device's traits, its names, probes of its compiler, discovery.
+"""What runs a product: the devices of the machine, their traits and names, probes, runtimes.
 
 It knows no product and no kernel family.
 """

@@ -1,4 +1,4 @@
-"""Every OpenCL device of the machine: in what order of preference, and what is wrong with it."""
+"""Find the OpenCL devices of the machine, rank them, and say why some cannot be used."""
 
 from __future__ import annotations
 
@@ -23,25 +23,13 @@ _HOW_TO_INSTALL = (
 
 @dataclass(frozen=True)
 class FoundDevice:
-    """A device, or a platform without one, and whether it can be used.
-
-    Attributes
-    ----------
-    platform, name : str
-        The platform's and the device's own names; `name` is empty without a device.
-    device : pyopencl.Device or None
-        None for a platform without devices.
-    traits : DeviceTraits or None
-        What it can do; None where it cannot be used.
-    reason : str
-        Why it cannot be used, or a remark on one that can; usually empty.
-    """
+    """A device, or a platform without one, and whether it can be used."""
 
     platform: str
-    name: str
+    name: str  # empty for a platform without devices
     device: cl.Device | None
-    traits: DeviceTraits | None
-    reason: str
+    traits: DeviceTraits | None  # None if it cannot be used
+    reason: str  # why it cannot be used, or a remark on a device that can; usually empty
 
 
 @functools.cache
@@ -61,13 +49,13 @@ def find_devices() -> tuple[FoundDevice, ...]:
 
 
 def working_devices() -> list[FoundDevice]:
-    """The devices that can be used, best first. An index into it is a device's rank."""
+    """The devices that can be used, best first. A device's rank is its index in this list."""
     return [one for one in find_devices() if one.traits is not None]
 
 
 @functools.cache
 def default_device() -> cl.Device:
-    """The best device that works; those after it are not probed.
+    """The best device that works. Devices that rank lower are not probed.
 
     Raises
     ------
@@ -89,20 +77,20 @@ def default_device() -> cl.Device:
 
 
 def choose_device(selector: str | None) -> FoundDevice:
-    """Find the device that a user means.
+    """Find the device that a user names.
 
     Parameters
     ----------
     selector : str or None
-        A rank, counted from 0, or a part of the device's or its platform's name, in
-        either case; the best device that matches is taken. None is the best of all.
+        A rank, counted from 0, or a part of the device's or its platform's name, in upper or lower
+        case. If several devices match, the best is taken. None means the best of all.
 
     Raises
     ------
     ArgumentError
-        If no working device matches; the message lists those that would.
+        If no working device matches; the message lists those that work.
     UnsupportedError
-        If no device works at all.
+        If no device works.
     """
     devices = working_devices()
     if not devices:
@@ -125,10 +113,11 @@ def choose_device(selector: str | None) -> FoundDevice:
 
 
 def preference(device: cl.Device) -> tuple[int, int, int]:
-    """How good a device promises to be, before it is probed; more is better.
+    """A key that ranks devices before they are probed; larger is better.
 
-    Real devices before imitations in software, a GPU before an accelerator before a CPU;
-    among these compute units times vector width, then what else the runtime offers.
+    Real devices come before imitations in software, GPUs before accelerators before CPUs. Among
+    devices of a kind, compute units times vector width counts, then arithmetic in float16 and
+    float64.
     """
     kind = (
         0 if is_software(device.name) else {"cpu": 1, "accelerator": 2, "gpu": 3}[type_of(device)]
@@ -140,12 +129,12 @@ def preference(device: cl.Device) -> tuple[int, int, int]:
 
 
 def _list_devices() -> tuple[list[cl.Device], list[FoundDevice]]:
-    """All devices, best first, and platforms that have none."""
+    """All devices, best first, and the platforms that have none."""
     devices: list[cl.Device] = []
     empty: list[FoundDevice] = []
     try:
         platforms = cl.get_platforms()
-    except cl.Error:  # how a loader says that it has no platform
+    except cl.Error:  # a loader without platforms raises this
         platforms = []
     for platform in platforms:
         try:
@@ -169,7 +158,7 @@ def _examine(device: cl.Device) -> FoundDevice:
 
 
 def _names(one: FoundDevice) -> str:
-    """All by which a user may know a device; only its version names pocl's platform "PoCL"."""
+    """All names of a device. Only the version of pocl's platform holds the name "PoCL"."""
     version = one.device.platform.version if one.device is not None else ""
     return "\n".join((one.name, one.platform, version))
 

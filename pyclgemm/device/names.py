@@ -1,4 +1,8 @@
-"""Short names of vendors and architectures, from the many ways in which drivers spell them."""
+"""Short names of vendors and architectures, which drivers spell in many ways.
+
+An OpenCL runtime for CPUs tells little about the processor, so that is read from the operating
+system.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-# --------------------------------------------------------------------------------------
-# The processor of the machine that this process runs on, for what a CPU's OpenCL runtime hides.
-# --------------------------------------------------------------------------------------
-
-# The instructions that compilers need before they target a level of the x86-64 psABI, by
-# the kernel's (/proc/cpuinfo) and by the compilers' (predefined macros) names.
+# Levels of the x86-64 psABI, and the instructions that compilers need for each, by Linux's names
+# (/proc/cpuinfo) and by the compilers' predefined macros.
 _LEVELS = (
     (
         "x86-64-v4",
@@ -25,28 +25,20 @@ _LEVELS = (
     ("x86-64", set[str](), set[str]()),
 )
 
-_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}
+_CPU_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}
 
 
 @dataclass(frozen=True)
 class HostCpu:
-    """The processor, as the operating system describes it.
+    """The processor, as the operating system describes it."""
 
-    Attributes
-    ----------
-    vendor : str
-        "intel", "amd", another in lower case, or "" if unknown.
-    flags : frozenset of str
-        Instruction sets by Linux's names; empty off Linux and off x86.
-    """
-
-    vendor: str
-    flags: frozenset[str]
+    vendor: str  # "intel", "amd", another one in lower case, or "" if unknown
+    flags: frozenset[str]  # instruction sets by Linux's names; empty off Linux and off x86
 
 
 @functools.cache
 def host_cpu() -> HostCpu:
-    """Read ``/proc/cpuinfo``, once; off Linux nothing is known."""
+    """The processor of this machine by ``/proc/cpuinfo``; off Linux nothing is known."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -68,7 +60,9 @@ def parse_cpuinfo(text: str) -> HostCpu:
         name, _, value = line.partition(":")
         values.setdefault(name.strip(), value.strip())
     vendor = values.get("vendor_id", "")
-    return HostCpu(_VENDORS.get(vendor, vendor.lower()), frozenset(values.get("flags", "").split()))
+    return HostCpu(
+        _CPU_VENDORS.get(vendor, vendor.lower()), frozenset(values.get("flags", "").split())
+    )
 
 
 def level_of_flags(flags: Set[str]) -> str:
@@ -80,8 +74,6 @@ def level_of_macros(macros: Set[str]) -> str:
     """The highest psABI level whose instructions a compiler's `macros` announce."""
     return next(level for level, _, needed in _LEVELS if needed <= macros)
 
-
-# --------------------------------------------------------------------------------------
 
 _VENDOR_WORDS = {
     "nvidia": ("nvidia",),
@@ -95,7 +87,7 @@ _VENDOR_WORDS = {
 
 
 def normalized_vendor(text: str) -> str:
-    """The short name of the vendor that `text`, a device's vendor or name, speaks of.
+    """The short name of the vendor in `text`, which is a device's vendor or name.
 
     Examples
     --------
@@ -113,33 +105,17 @@ def normalized_vendor(text: str) -> str:
 
 # Mesa's drivers name the chip where AMD's name the instruction set.
 _AMD_CHIPS = {
-    "fiji": "gfx803",
-    "polaris10": "gfx803",
-    "polaris11": "gfx803",
-    "polaris12": "gfx803",
-    "vega10": "gfx900",
-    "vega20": "gfx906",
-    "mi100": "gfx908",
-    "mi200": "gfx90a",
-    "navi10": "gfx1010",
-    "navi12": "gfx1011",
-    "navi14": "gfx1012",
-    "navi21": "gfx1030",
-    "navi22": "gfx1031",
-    "navi23": "gfx1032",
-    "navi24": "gfx1034",
-    "vangogh": "gfx1033",
-    "rembrandt": "gfx1035",
-    "raphael": "gfx1036",
-    "navi31": "gfx1100",
-    "navi32": "gfx1101",
-    "navi33": "gfx1102",
-    "phoenix": "gfx1103",
-}
+    "fiji": "gfx803", "polaris10": "gfx803", "polaris11": "gfx803", "polaris12": "gfx803",
+    "vega10": "gfx900", "vega20": "gfx906", "mi100": "gfx908", "mi200": "gfx90a",
+    "navi10": "gfx1010", "navi12": "gfx1011", "navi14": "gfx1012",
+    "navi21": "gfx1030", "navi22": "gfx1031", "navi23": "gfx1032", "navi24": "gfx1034",
+    "vangogh": "gfx1033", "rembrandt": "gfx1035", "raphael": "gfx1036",
+    "navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102", "phoenix": "gfx1103",
+}  # fmt: skip
 
 
 def amd_architecture(name: str) -> str:
-    """The ``gfx`` number in the name that an AMD driver gives a device, or "".
+    """The ``gfx`` number of an AMD device by the name that its driver gives it, or "".
 
     Examples
     --------
@@ -154,8 +130,8 @@ def amd_architecture(name: str) -> str:
     return next((_AMD_CHIPS[word] for word in words if word in _AMD_CHIPS), "")
 
 
-# Values of Intel's CL_CONFIG_CPU_TARGET_ARCH below AVX-512; its runtime tells of them
-# neither by macros nor by its vector width.
+# Values of Intel's CL_CONFIG_CPU_TARGET_ARCH below AVX-512. Neither macros nor vector width tell of
+# them.
 _INTEL_TARGETS = {
     "corei7": "x86-64-v2",
     "corei7-avx": "x86-64-v2",
@@ -164,7 +140,7 @@ _INTEL_TARGETS = {
 
 
 def intel_architecture(environment: Mapping[str, str], host: HostCpu) -> str:
-    """The psABI level for which Intel's CPU runtime compiles: the host's, unless it is told.
+    """The psABI level of Intel's CPU runtime: the host's, unless a variable sets another one.
 
     Examples
     --------
@@ -172,15 +148,15 @@ def intel_architecture(environment: Mapping[str, str], host: HostCpu) -> str:
     >>> intel_architecture({"CL_CONFIG_CPU_TARGET_ARCH": "corei7"}, host)
     'x86-64-v2'
     """
-    told = environment.get("CL_CONFIG_CPU_TARGET_ARCH", "").strip().lower()
-    return _INTEL_TARGETS.get(told) or level_of_flags(host.flags)
+    target = environment.get("CL_CONFIG_CPU_TARGET_ARCH", "").strip().lower()
+    return _INTEL_TARGETS.get(target) or level_of_flags(host.flags)
 
 
 _SOFTWARE = ("llvmpipe", "softpipe", "swrast", "oclgrind")
 
 
 def is_software(name: str) -> bool:
-    """Whether a device of that name imitates one: right results, far below the CPU's speed.
+    """Whether a device of that name is an imitation in software, far slower than the CPU.
 
     Examples
     --------

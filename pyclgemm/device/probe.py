@@ -1,8 +1,7 @@
-"""What a device's compiler can really do, found by building and running tiny kernels.
+"""Probes: what a device's compiler and driver can really do, found by running tiny kernels.
 
-Neither a device's presence nor its extension string can be trusted: some runtimes list
-devices on which no kernel builds, and NVIDIA's compiler has half arithmetic that it does
-not advertise.
+Neither a device's presence nor its list of extensions can be trusted: some runtimes list devices on
+which no kernel builds, and NVIDIA's compiler has half arithmetic that it does not advertise.
 """
 
 from __future__ import annotations
@@ -19,26 +18,21 @@ from ..host.caches import new_kernel
 from .names import is_software
 from .ptx import MARK, lift
 
-#: How compilers and runtimes refuse what they are tried with: by OpenCL's errors, or by what
-#: pyopencl makes of a log or a binary that it cannot read. An exception of a signal handler, such
-#: as TimeoutError, is none: it would be taken for the device's answer, and kept.
+#: How compilers and runtimes refuse a probe: by OpenCL's errors, or by what pyopencl raises for a
+#: log or a binary that it cannot read. The exception of a signal handler, such as TimeoutError, is
+#: not among them: it would be taken for the device's answer, and kept.
 REFUSALS = (cl.Error, LookupError, ValueError, TypeError, AttributeError)
 
 #: Macros that tell for which processor the compiler works.
 MACROS = (
-    "FP_FAST_FMAF",
-    "FP_FAST_FMA",
-    "__x86_64__",
-    "__aarch64__",
-    "__SSE4_2__",
-    "__AVX2__",
-    "__BMI2__",
-    "__FMA__",
-    "__AVX512F__",
-    "__AVX512BW__",
-    "__AVX512DQ__",
-    "__AVX512VL__",
-)
+    "FP_FAST_FMAF", "FP_FAST_FMA", "__x86_64__", "__aarch64__", "__SSE4_2__", "__AVX2__",
+    "__BMI2__", "__FMA__", "__AVX512F__", "__AVX512BW__", "__AVX512DQ__", "__AVX512VL__",
+)  # fmt: skip
+
+#: How a work-item reads a register of another one of its sub-group, by PTX or OpenCL C.
+SHFL = "shfl.sync"
+KHR_SHUFFLE = "sub_group_shuffle"
+INTEL_SHUFFLE = "intel_sub_group_shuffle"
 
 _BASE_SOURCE = (
     "__kernel void probe(__global const float *x, __global float *y, __global int *macros)\n{\n"
@@ -50,7 +44,7 @@ _BASE_SOURCE = (
     + "}\n"
 )
 
-# Scalars and vectors: a compiler may know the type and lack the vectors of it.
+# Scalars and vectors: a compiler may know the type and lack its vectors.
 _ARITHMETIC_SOURCE = """
 #pragma OPENCL EXTENSION {extension} : enable
 __kernel void probe(__global const {type} *x, __global {type} *y)
@@ -61,8 +55,7 @@ __kernel void probe(__global const {type} *x, __global {type} *y)
 }}
 """
 
-
-# OpenCL C 2.0's fence with the scope of the device; some compilers have it without being asked.
+# OpenCL C 2.0's fence with the scope of the device; some compilers have it without an option.
 _FENCE_SOURCE = """
 __kernel void probe(__global const int *x, __global int *y)
 {
@@ -73,13 +66,9 @@ __kernel void probe(__global const int *x, __global int *y)
 """
 _FENCE_OPTIONS = ("", "-cl-std=CL2.0", "-cl-std=CL3.0")
 
-#: How a work-item reads a register of another one of its sub-group, by PTX or OpenCL C.
-SHFL = "shfl.sync"
-KHR_SHUFFLE = "sub_group_shuffle"
-INTEL_SHUFFLE = "intel_sub_group_shuffle"
-
-# Two sub-groups; in each the first work-item exchanges its number with the last, and so on. It is
-# right only where neighbours in the work-group are neighbours in the sub-group.
+# Two sub-groups; in each the first work-item exchanges its number with the last, the second with
+# the last but one, ... The answer is right only if neighbours in the work-group are neighbours in
+# the sub-group.
 _SHUFFLE_SOURCE = """
 __kernel {attribute} void probe(__global const int *x, __global int *y)
 {{
@@ -94,28 +83,45 @@ _WARP_SIZE = 32
 _SUB_GROUP_SIZES = (8, 16, 32)
 _ASK_FOR_SIZE = "__attribute__((intel_reqd_sub_group_size({size})))"
 
+# The smallest product of a warpgroup unit: 64 rows, 8 columns, k = 16. All elements are 1, so every
+# sum is 16, and the order of elements in local memory does not matter.
+_WGMMA_SOURCE = r"""
+__kernel __attribute__((reqd_work_group_size(128, 1, 1))) void probe(__global float *sums)
+{
+    __local ushort ones[64 * 16] __attribute__((aligned(1024)));
+    const int item = get_local_id(0);
+    for (int i = item; i < 64 * 16; i += 128) {
+        ones[i] = 0x3c00;
+    }
+    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const ulong at = (ulong)((uint)(size_t)ones & 0x3ffff) >> 4 | 1ul << 16 | 1ul << 32;
+    float c0 = 0, c1 = 0, c2 = 0, c3 = 0;
+    asm volatile("MARK wgmma.fence.sync.aligned;" : : : "memory");
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
+        "MARK wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
+        "{%0, %1, %2, %3}, %4, %4, p, 1, 1, 0, 0;\n}"
+        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3) : "l"(at), "r"(1) : "memory");
+    asm volatile("MARK wgmma.commit_group.sync.aligned;" : : : "memory");
+    asm volatile("MARK wgmma.wait_group.sync.aligned 0;"
+        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3) : : "memory");
+    sums[4 * item] = c0;
+    sums[4 * item + 1] = c1;
+    sums[4 * item + 2] = c2;
+    sums[4 * item + 3] = c3;
+}
+""".replace("MARK ", MARK)
+_WGMMA_ITEMS = 128
+_WGMMA_SUMS = 64 * 8
+
 
 @dataclass(frozen=True)
 class Probe:
-    """What running kernels told about a device.
-
-    Attributes
-    ----------
-    float64, float16 : bool
-        Whether kernels with double, and with half, arithmetic build and give right numbers.
-    macros : frozenset of str
-        Those of `MACROS` that the compiler defines.
-    fence_options : str or None
-        Build options with which the compiler has a fence across work-groups; None if with none.
-    shuffle : str
-        How work-items of a sub-group read each other's registers; empty if they cannot.
-    sub_group_sizes : tuple of int
-        Sizes that such a sub-group may have.
-    """
+    """What kernels found out on a device; for the fields see `DeviceTraits`."""
 
     float64: bool
     float16: bool
-    macros: frozenset[str]
+    macros: frozenset[str]  # those of `MACROS` that the compiler defines
     fence_options: str | None
     shuffle: str
     sub_group_sizes: tuple[int, ...]
@@ -150,8 +156,22 @@ def probe_device(device: cl.Device) -> Probe:
     )
 
 
+def wgmma_refusal(device: cl.Device) -> str:
+    """Why a device of compute capability 9.0 does not run ``wgmma``; empty if it does."""
+    sums = np.zeros(_WGMMA_SUMS, np.float32)
+    try:
+        context = cl.Context([device])
+        queue = cl.CommandQueue(context)
+        _run(queue, _WGMMA_SOURCE, None, sums, items=_WGMMA_ITEMS, target="sm_90a")
+    except REFUSALS as error:
+        return f"the driver does not take its instructions: {summary(error)}"
+    if not (sums == 16).all():
+        return f"a sum of 16 ones came out as {sums[sums != 16][0]:g}"
+    return ""
+
+
 def summary(error: Exception) -> str:
-    r"""The line of a runtime's message that says most, cut to what fits a table.
+    r"""The most telling line of a runtime's message, cut to what fits a table.
 
     Examples
     --------
@@ -164,6 +184,7 @@ def summary(error: Exception) -> str:
 
 
 def _run_base(queue: cl.CommandQueue) -> frozenset[str]:
+    """Run a kernel of one line, and return the macros that the compiler defines."""
     x = np.array([3.0, 5.0, 7.0], np.float32)
     y = np.zeros(1, np.float32)
     macros = np.zeros(len(MACROS), np.int32)
@@ -178,29 +199,23 @@ def _run_base(queue: cl.CommandQueue) -> frozenset[str]:
 def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: Any) -> bool:
     device = queue.device
     advertised = extension in device.extensions.split()
-    # CPU runtimes and simulators have no more than they advertise, and answer the attempt
-    # with messages on the terminal.
+    # CPU runtimes and simulators have no more than they advertise, and print messages on the
+    # terminal when they are asked for more.
     if not advertised and (not device.type & cl.device_type.GPU or is_software(device.name)):
         return False
     x = np.array([1.5, 1.25, 2.0 ** -np.finfo(dtype).nmant, 3.0], dtype)
     y = np.zeros(2, dtype)
-    source = _ARITHMETIC_SOURCE.format(extension=extension, type=c_type)
-    try:
-        _run(queue, source, x, y)
-    except REFUSALS:
+    if not _runs(queue, _ARITHMETIC_SOURCE.format(extension=extension, type=c_type), x, y):
         return False
-    # 1.875 + the spacing of numbers near 1: a result in a narrower type would differ.
+    # 1.875 plus the spacing of numbers near 1: a narrower type would give another result.
     return bool(y[0] == x[0] * x[1] + x[2] and y[1] == x[3] * x[0])
 
 
 def _fence_options(queue: cl.CommandQueue) -> str | None:
     for options in _FENCE_OPTIONS:
         y = np.zeros(2, np.int32)
-        try:
-            _run(queue, _FENCE_SOURCE, np.array([6], np.int32), y, options=options)
-        except REFUSALS:
-            continue
-        if y.tolist() == [7, 7]:
+        ran = _runs(queue, _FENCE_SOURCE, np.array([6], np.int32), y, options=options)
+        if ran and y.tolist() == [7, 7]:
             return options
     return None
 
@@ -215,7 +230,7 @@ def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
 
 
 def _shuffles_of(device: cl.Device) -> list[tuple[str, str, str, tuple[int, ...]]]:
-    """What to try: a name, a statement, what the kernel is declared with, and sizes."""
+    """What to try: names, statements, attributes of the kernel, and sub-group sizes."""
     if device.type & cl.device_type.GPU and "NVIDIA" in device.platform.name:
         statement = (
             f'asm volatile("{SHFL}.idx.b32 %0, %1, %2, 31, -1;" '
@@ -223,7 +238,7 @@ def _shuffles_of(device: cl.Device) -> list[tuple[str, str, str, tuple[int, ...]
         )
         return [(SHFL, statement, "", (_WARP_SIZE,))]
     extensions = device.extensions.split()
-    # A size that a kernel cannot ask for may be another in each.
+    # If a kernel cannot ask for a size, each kernel may get another one.
     if "cl_intel_required_subgroup_size" not in extensions:
         return []
     return [
@@ -242,88 +257,44 @@ def _exchanges(queue: cl.CommandQueue, statement: str, attribute: str, size: int
     source = _SHUFFLE_SOURCE.format(
         attribute=attribute.format(size=size), size=size, shuffle=statement
     )
+    item = np.arange(items)
+    wanted = 3 * (item // size * size + size - 1 - item % size)
+    ran = _runs(queue, source, np.array([3], np.int32), y, items=items)
+    return ran and bool((y == wanted).all())
+
+
+def _runs(queue: cl.CommandQueue, source: str, x: Any, *results: Any, **options: Any) -> bool:
+    """Whether the device takes a kernel."""
     try:
-        _run(queue, source, np.array([3], np.int32), y, items=items)
+        _run(queue, source, x, *results, **options)
     except REFUSALS:
         return False
-    item = np.arange(items)
-    return bool((y == 3 * (item // size * size + size - 1 - item % size)).all())
+    return True
 
 
 def _run(
-    queue: cl.CommandQueue, source: str, x: Any, *results: Any, options: str = "", items: int = 1
+    queue: cl.CommandQueue,
+    source: str,
+    x: Any,
+    *results: Any,
+    options: str = "",
+    items: int = 1,
+    target: str = "",
 ) -> None:
+    """Build a kernel and run one work-group; with `target`, as PTX text for that architecture."""
     flags = cl.mem_flags
     context = queue.context
-    operand = cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x)
     buffers = [cl.Buffer(context, flags.WRITE_ONLY, size=result.nbytes) for result in results]
+    arguments = list(buffers)
+    if x is not None:
+        arguments.insert(0, cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
         # A cached binary proves nothing, and pyopencl (2026.1) fails on a stale one.
         program = cl.Program(context, source).build(options=options, cache_dir=False)
-    new_kernel(program, "probe")(queue, (items,), (items,), operand, *buffers)
+        if target:
+            (binary,) = program.get_info(cl.program_info.BINARIES)
+            program = cl.Program(context, [queue.device], [lift(binary, target)]).build()
+    new_kernel(program, "probe")(queue, (items,), (items,), *arguments)
     for result, buffer in zip(results, buffers, strict=True):
         cl.enqueue_copy(queue, result, buffer)
-
-
-# --------------------------------------------------------------------------------------
-# Whether a driver runs instructions that its compiler does not know: one, tried.
-# --------------------------------------------------------------------------------------
-
-#: Sums of the smallest product: 64 rows, 8 columns, k = 16.
-_SUMS = 64 * 8
-
-# Ones everywhere, so that it does not matter what lies where: every sum is 16.
-_SOURCE = r"""
-__kernel __attribute__((reqd_work_group_size(128, 1, 1))) void probe(__global float *sums)
-{
-    __local ushort ones[64 * 16] __attribute__((aligned(1024)));
-    const int item = get_local_id(0);
-    for (int i = item; i < 64 * 16; i += 128) {
-        ones[i] = 0x3c00;
-    }
-    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-    barrier(CLK_LOCAL_MEM_FENCE);
-    const ulong at = (ulong)((uint)(size_t)ones & 0x3ffff) >> 4 | 1ul << 16 | 1ul << 32;
-    float c0 = 0, c1 = 0, c2 = 0, c3 = 0;
-    asm volatile("MARK wgmma.fence.sync.aligned;" : : : "memory");
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
-        "MARK wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
-        "{%0, %1, %2, %3}, %4, %4, p, 1, 1, 0, 0;\n}"
-        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3) : "l"(at), "r"(1) : "memory");
-    asm volatile("MARK wgmma.commit_group.sync.aligned;" : : : "memory");
-    asm volatile("MARK wgmma.wait_group.sync.aligned 0;"
-        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3) : : "memory");
-    sums[4 * item] = c0;
-    sums[4 * item + 1] = c1;
-    sums[4 * item + 2] = c2;
-    sums[4 * item + 3] = c3;
-}
-""".replace("MARK ", MARK)
-
-
-def wgmma_refusal(device: cl.Device) -> str:
-    """Why a device of compute capability 9.0 does not run ``wgmma``; empty if it does.
-
-    Parameters
-    ----------
-    device : pyopencl.Device
-        The device; a program is compiled, lifted and run on it.
-    """
-    sums = np.zeros(_SUMS, np.float32)
-    try:
-        context = cl.Context([device])
-        queue = cl.CommandQueue(context)
-        buffer = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, sums.nbytes)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", cl.CompilerWarning)
-            compiled = cl.Program(context, _SOURCE).build(cache_dir=False)
-            (binary,) = compiled.get_info(cl.program_info.BINARIES)
-            program = cl.Program(context, [device], [lift(binary, "sm_90a")]).build()
-        new_kernel(program, "probe")(queue, (128,), (128,), buffer)
-        cl.enqueue_copy(queue, sums, buffer)
-    except REFUSALS as error:
-        return f"the driver does not take its instructions: {summary(error)}"
-    if not (sums == 16).all():
-        return f"a sum of 16 ones came out as {sums[sums != 16][0]:g}"
-    return ""

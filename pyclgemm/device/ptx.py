@@ -1,25 +1,25 @@
-"""Instructions that only sm_90a has, in kernels that NVIDIA's compiler makes for sm_90.
+"""Use instructions of sm_90a in kernels that NVIDIA's OpenCL compiler makes for sm_90.
 
-The compiler of OpenCL C targets sm_90, whose assembler refuses ``wgmma`` and ``setmaxnreg``, and no
-build option selects sm_90a (PTX ISA, "Directives: .target"; an architecture with suffix "a" has
-features that others lack). But a program's binary is its PTX text, and a program can be made from
-a binary. So such instructions stand in the inline PTX as comments that begin with `MARK`, in
-which the compiler still puts registers in the places of operands; they become instructions here,
-between compiler and assembler.
+The compiler targets sm_90, whose assembler refuses ``wgmma`` and ``setmaxnreg``. No build option
+selects sm_90a (PTX ISA, "Directives: .target"; an architecture with suffix "a" has features that
+others lack). But a program's binary is its PTX text, and a program can be made from a binary. So
+inline PTX has these instructions as comments that begin with `MARK`; the compiler fills in their
+operands' registers all the same. Between compiler and assembler, `lift` turns the comments into
+instructions.
 """
 
 from __future__ import annotations
 
 import re
 
-#: What stands before an instruction that the compiler must not see.
+#: The prefix that hides an instruction from the compiler.
 MARK = "//@"
 
 _TARGET = re.compile(rb"^(\.target\s+)(\w+)", re.MULTILINE)
 
 
 class PtxStepError(ValueError):
-    """A binary is not the PTX that the step knows how to change."""
+    """A binary is not the PTX text that `lift` can change."""
 
 
 def lift(binary: bytes, target: str) -> bytes:
@@ -28,9 +28,9 @@ def lift(binary: bytes, target: str) -> bytes:
     Parameters
     ----------
     binary : bytes
-        A program's binary as OpenCL gives it out: PTX text.
+        A program's binary as OpenCL returns it: PTX text.
     target : str
-        The architecture whose assembler takes the instructions, such as "sm_90a".
+        The architecture that has the instructions, such as "sm_90a".
 
     Returns
     -------

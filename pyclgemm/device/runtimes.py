@@ -1,11 +1,11 @@
-"""Make OpenCL runtimes visible that were installed as Python packages but that the loader misses.
+"""Make Intel's OpenCL runtime from PyPI visible, which no OpenCL loader finds by itself.
 
-Intel's CPU runtime on PyPI (``intel-opencl-rt``) registers itself by a file that names a
-folder of the machine on which the wheel was made, so no loader finds it. Loaders read the
-registry once, at the first OpenCL call of a process: for that one call they are pointed
-at a temporary registry that holds the system's entries and the wheel's true path.
+The package (``intel-opencl-rt``) registers itself by a file that names a folder of the machine on
+which the wheel was made. Loaders read the registry once, at the first OpenCL call of a process. For
+that call this module points them to a temporary registry with the system's entries and the
+library's true path.
 
-pocl's wheel needs no help: pyopencl's bundled loader looks where it installs itself.
+pocl's wheel needs no help: pyopencl's bundled loader looks where it is installed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LOGGER = logging.getLogger(__name__)
 INTEL_DISTRIBUTION = "intel-opencl-rt"
 INTEL_LIBRARY = "libintelocl.so"
 
-#: A user who set one of these chose the runtimes; ocl-icd reads the first two, the Khronos
-#: loader the first and the last.
+#: Variables by which a user chooses runtimes. ocl-icd reads the first two, the Khronos loader the
+#: first and the last.
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")
 
 _SYSTEM_REGISTRY = Path("/etc/OpenCL/vendors")
@@ -38,12 +38,11 @@ _SYSTEM_REGISTRY = Path("/etc/OpenCL/vendors")
 
 @functools.cache
 def register_runtimes() -> Path | None:
-    """Make the loader see Intel's runtime from PyPI, where it is installed.
+    """Make the loader see Intel's runtime from PyPI, if it is installed.
 
-    It works once a process, and only before the process's first OpenCL call; afterwards,
-    without the wheel, off Linux, or where the user chose runtimes by one of
-    `LOADER_VARIABLES`, nothing changes. It never raises: what fails is logged at level
-    debug, and the runtime stays hidden.
+    This works once in a process, before its first OpenCL call. Nothing changes without the wheel,
+    off Linux, or where the user chose runtimes by one of `LOADER_VARIABLES`. It never raises: a
+    failure is logged at level debug, and the runtime stays hidden.
 
     Returns
     -------
@@ -67,20 +66,10 @@ def register_runtimes() -> Path | None:
 
 
 def runtime_to_register(environment: Mapping[str, str], registries: list[Path]) -> Path | None:
-    """Decide which library is to be shown to the loader.
+    """The library to show to the loader, which reads these folders of ``.icd`` files by itself.
 
-    Parameters
-    ----------
-    environment : mapping
-        Variables by name, as ``os.environ``.
-    registries : list of pathlib.Path
-        Folders of ``.icd`` files that the loader reads by itself.
-
-    Returns
-    -------
-    pathlib.Path or None
-        None where the user chose the runtimes, no wheel is installed, or a registry
-        already names an Intel library that exists.
+    None if the user chose the runtimes in the `environment`, no wheel is installed, or a registry
+    already names an Intel library that exists.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -124,7 +113,7 @@ def _names_intel(entry: Path, *, exists: bool) -> bool:
 
 @contextmanager
 def _registry(library: Path, registries: list[Path]) -> Iterator[None]:
-    """Point the loader at the system's entries and `library`, for the time of a with-block."""
+    """Point the loader at the system's entries and `library`, inside a with-block."""
     with tempfile.TemporaryDirectory(prefix="pyclgemm-icd-") as folder:
         for entry in _entries(registries):
             if not _names_intel(entry, exists=False):

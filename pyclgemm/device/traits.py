@@ -1,4 +1,4 @@
-"""What a device is and can do, as plain facts that need no device to be reasoned about."""
+"""The traits of a device: plain facts, from which the rest of the library reasons without it."""
 
 from __future__ import annotations
 
@@ -23,91 +23,86 @@ from .names import (
 )
 from .probe import KHR_SHUFFLE, SHFL, Probe, probe_device, wgmma_refusal
 
-#: Where a kernel's own arrays may take more than what the driver reports, which limits those
-#: that are arguments. Measured on an H100: 229,440 bytes run, 232,448 do not.
+#: Local memory of a work-group, where arrays that a kernel declares may take more than the driver
+#: reports (its figure limits arguments). Measured on an H100: 229,440 bytes run, 232,448 do not.
 LOCAL_MEMORY_BYTES = {"sm_90": 229_440}
+
+#: Bytes of a vector register, by the architectures of CPUs.
+_CPU_VECTOR_BYTES = {
+    "x86-64": 16,
+    "x86-64-v2": 16,
+    "x86-64-v3": 32,
+    "x86-64-v4": 64,
+    "aarch64": 16,
+}
+#: The least that a CPU has, even under a runtime that reports scalars.
+_LEAST_CPU_VECTOR_BYTES = 16
+#: Bytes of a vector register of a GPU, whose work-items compute scalars.
+_GPU_VECTOR_BYTES = 4
+
+#: Compute units that the largest board of an architecture reports. From gfx10 on AMD's drivers
+#: count pairs of compute units ("work-group processors").
+_COMPUTE_UNITS = {
+    "sm_35": 15, "sm_52": 24, "sm_60": 56, "sm_61": 28, "sm_70": 80, "sm_75": 72, "sm_80": 108,
+    "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_120": 170,
+    "gfx803": 36, "gfx906": 60, "gfx908": 120, "gfx90a": 110, "gfx942": 304,
+    "gfx1010": 20, "gfx1012": 11, "gfx1030": 40, "gfx1031": 20, "gfx1032": 16, "gfx1034": 8,
+    "gfx1035": 6, "gfx1100": 48, "gfx1101": 30, "gfx1102": 16, "gfx1103": 6, "gfx1200": 16,
+    "gfx1201": 32,
+}  # fmt: skip
+
+#: GPUs whose drivers do not tell the architecture, by their files in databases/: compute units
+#: (Intel's driver counts execution units) and local memory in KB.
+_VENDOR_GPUS = {
+    "intel_gpu": (96, 64),
+    "apple_gpu": (38, 32),
+    "qualcomm_gpu": (6, 32),
+    "arm_gpu": (6, 32),
+}
 
 
 @dataclass(frozen=True)
 class DeviceTraits:
-    """The facts about a device on which the choice and the text of a kernel depend.
+    """The facts about a device that decide which kernel it takes and what its source is."""
 
-    Attributes
-    ----------
-    name : str
-        The device's own name, such as "NVIDIA H100 80GB HBM3".
-    vendor : str
-        "nvidia", "amd", "intel", "apple", "arm", "qualcomm" or another in lower case.
-    type : str
-        "gpu", "cpu" or "accelerator".
-    architecture : str
-        "sm_90", "gfx1012", "x86-64-v4" (psABI level), "aarch64", or "" if unknown.
-    platform, driver : str
-        Platform name and driver version.
-    compute_units : int
-        Multiprocessors, or cores of a CPU.
-    max_work_group_size : int
-        Work-items.
-    local_memory_bytes : int
-        Local memory of a work-group.
-    max_allocation_bytes : int
-        Largest single buffer.
-    vector_bytes : int
-        Bytes of a native vector register of a CPU; 4 on a scalar (GPU) device.
-    float64, float16 : bool
-        Whether the compiler has double arithmetic, and half arithmetic. Storage of half
-        needs neither: every OpenCL device converts it on load and store.
-    fast_fma32, fast_fma64 : bool
-        Whether ``fma`` is one instruction, not a software emulation.
-    fence_options : str or None
-        Build options with which the compiler has a memory fence that orders what one
-        work-group writes before what another reads; None if it has none.
-    shuffle : str
-        How a work-item reads a register of another of its sub-group: "shfl.sync" (PTX),
-        "sub_group_shuffle" or "intel_sub_group_shuffle" (OpenCL C); empty if it cannot.
-    sub_group_sizes : tuple of int
-        Work-items of the sub-groups in which it can; a kernel asks for one of these sizes.
-    wgmma : bool
-        Whether kernels with instructions for warpgroups (PTX ISA, "wgmma") run: NVIDIA's
-        compute capability 9.0 has them, and the driver must take them (`pyclgemm.device.ptx`).
-    wgmma_refusal : str
-        Why it does not, on a device that has them.
-    """
-
-    name: str
-    vendor: str
-    type: str
+    name: str  # the device's own, such as "NVIDIA H100 80GB HBM3"
+    vendor: str  # "nvidia", "amd", "intel", "apple", "arm", "qualcomm" or another in lower case
+    type: str  # "gpu", "cpu" or "accelerator"
+    #: "sm_90", "gfx1012", "x86-64-v4" (psABI level), "aarch64", or "" if unknown.
     architecture: str
     platform: str
     driver: str
-    compute_units: int
+    compute_units: int  # multiprocessors, or cores of a CPU
     max_work_group_size: int
-    local_memory_bytes: int
-    max_allocation_bytes: int
-    vector_bytes: int
+    local_memory_bytes: int  # of a work-group
+    max_allocation_bytes: int  # the largest buffer
+    vector_bytes: int  # of a CPU's vector register; 4 on GPUs, whose work-items compute scalars
+    #: Whether the compiler has arithmetic in double, and in half. Loads and stores of half need
+    #: neither: every OpenCL device converts it.
     float64: bool
     float16: bool
-    fast_fma32: bool
+    fast_fma32: bool  # ``fma`` is one instruction, not a software emulation
     fast_fma64: bool
+    #: Build options with which the compiler has a fence of device scope, which orders what one
+    #: work-group writes before what another reads; None if it has none.
     fence_options: str | None = None
+    #: How a work-item reads a register of another of its sub-group: "shfl.sync" (PTX),
+    #: "sub_group_shuffle" or "intel_sub_group_shuffle" (OpenCL C); empty if it cannot.
     shuffle: str = ""
-    sub_group_sizes: tuple[int, ...] = ()
+    sub_group_sizes: tuple[int, ...] = ()  # that can shuffle; a kernel asks for one of them
+    #: Whether kernels with warpgroup instructions (PTX ISA, "wgmma") run: NVIDIA's compute
+    #: capability 9.0 has them, and the driver must accept them (`pyclgemm.device.ptx`).
     wgmma: bool = False
-    wgmma_refusal: str = ""
+    wgmma_refusal: str = ""  # why not, on a device of capability 9.0
 
     def __post_init__(self) -> None:
-        # From JSON they come as a list, which has no hash.
+        # JSON makes them a list, which has no hash.
         object.__setattr__(self, "sub_group_sizes", tuple(self.sub_group_sizes))
 
 
 @functools.cache
 def traits_of(device: cl.Device) -> DeviceTraits:
     """Find out what a device is and can do; the first call builds and runs tiny kernels.
-
-    Parameters
-    ----------
-    device : pyopencl.Device
-        Of any type.
 
     Raises
     ------
@@ -152,41 +147,41 @@ def traits_of(device: cl.Device) -> DeviceTraits:
 
 
 def has_async_copy(traits: DeviceTraits) -> bool:
-    """Whether the device copies from global to local memory past the registers (``cp.async``)."""
+    """Whether the device copies from global to local memory without registers (``cp.async``)."""
     return _nvidia_capability(traits) >= 80
 
 
 def has_cache_hints(traits: DeviceTraits) -> bool:
-    """Whether loads may say what the caches need not keep, and how much to fetch at once."""
+    """Whether loads may tell the caches what to evict and how much to fetch."""
     return _nvidia_capability(traits) >= 75
 
 
 def _nvidia_capability(traits: DeviceTraits) -> int:
-    """Ten times the compute capability of a device of NVIDIA's; zero of others."""
+    """Ten times the compute capability of an NVIDIA device; zero for others."""
     name = traits.architecture
     return int(name[3:]) if traits.vendor == "nvidia" and name.startswith("sm_") else 0
 
 
 def has_register_caps(traits: DeviceTraits) -> bool:
-    """Whether the compiler can be told how many registers a work-item may take."""
+    """Whether the compiler takes a limit on the registers of a work-item."""
     return traits.type == "gpu" and traits.vendor in ("nvidia", "amd")
 
 
 def miscompiles_tiles(traits: DeviceTraits) -> bool:
-    """Whether the runtime is known to compile kernels wrongly that stage slabs between barriers.
+    """Whether the runtime miscompiles kernels that copy slabs to local memory between barriers.
 
-    pocl 5.0 (Ubuntu 24.04, an AVX-512 CPU) does, with optimisation off, too: some work-items lose
-    their place in the tile, and write far outside the result. pocl 3.1 is right, and so is 5.0 with
-    kernels whose barriers only surround a sum, as the gemv family's.
+    pocl 5.0 (Ubuntu 24.04, an AVX-512 CPU) does, even without optimisation: some work-items use
+    wrong offsets in the tile and write far outside the result. pocl 3.1 is right. So is pocl 5.0
+    with kernels whose barriers only surround a sum, such as those of the gemv family.
     """
     return _is_pocl_5_0(traits)
 
 
 def crashes_on_small_halves(traits: DeviceTraits) -> bool:
-    """Whether the runtime is known to crash as it compiles small products of float16.
+    """Whether the runtime crashes while it compiles the small family's kernels of float16.
 
-    pocl 5.0 does (Ubuntu 24.04, an AVX-512 CPU), where they have no depth or alpha is 0; those of
-    other types, and the cpu family's of float16, it compiles.
+    pocl 5.0 does (Ubuntu 24.04, an AVX-512 CPU) if k or alpha is 0. It compiles those of other
+    types, and the cpu family's of float16.
     """
     return _is_pocl_5_0(traits)
 
@@ -196,14 +191,14 @@ def _is_pocl_5_0(traits: DeviceTraits) -> bool:
 
 
 def type_of(device: cl.Device) -> str:
-    """Tell "gpu", "cpu" or "accelerator"; a simulator that claims to be all of them is a GPU."""
+    """Return "gpu", "cpu" or "accelerator"; a simulator that claims to be all of them is a GPU."""
     if device.type & cl.device_type.GPU:
         return "gpu"
     return "cpu" if device.type & cl.device_type.CPU else "accelerator"
 
 
 def name_of(device: cl.Device) -> str:
-    """The device's name; on AMD's drivers the board's, since theirs is the architecture."""
+    """The device's name; with AMD's drivers the board's, for the device's is its architecture."""
     board = _optional(device, "board_name_amd")
     name: str = board.strip() if isinstance(board, str) else ""
     return printable(name or device.name.strip())
@@ -217,7 +212,7 @@ def platform_name(platform: cl.Platform) -> str:
 def _vendor(device: cl.Device, kind: str, host: HostCpu) -> str:
     if kind != "cpu" or is_software(device.name):
         return normalized_vendor(device.vendor)
-    # A runtime's vendor is not the processor's: Intel's runs on AMD's.
+    # The vendor of the runtime may be another one: Intel's runtime runs on AMD's processors.
     return host.vendor or normalized_vendor(f"{device.name} {device.vendor}")
 
 
@@ -241,10 +236,11 @@ def _architecture(device: cl.Device, kind: str, probe: Probe, host: HostCpu) -> 
 
 def _vector_bytes(device: cl.Device, kind: str, architecture: str) -> int:
     if kind != "cpu":
-        return 4
-    by_level = {"x86-64-v4": 64, "x86-64-v3": 32, "x86-64-v2": 16, "x86-64": 16}
-    # 16 bytes is the least that a CPU has, even under a runtime that reports scalars.
-    return by_level.get(architecture) or max(16, 4 * device.native_vector_width_float)
+        return _GPU_VECTOR_BYTES
+    if architecture.startswith("x86-64"):
+        return _CPU_VECTOR_BYTES[architecture]
+    reported: int = 4 * device.native_vector_width_float
+    return max(_LEAST_CPU_VECTOR_BYTES, reported)
 
 
 def _fast_fma(device: cl.Device, kind: str, probe: Probe, architecture: str) -> tuple[bool, bool]:
@@ -254,60 +250,27 @@ def _fast_fma(device: cl.Device, kind: str, probe: Probe, architecture: str) -> 
         native = architecture in ("aarch64", "x86-64-v3", "x86-64-v4")
         native = native or "__FMA__" in probe.macros
         return fast32 or native, probe.float64 and (fast64 or native)
-    # OpenCL demands fused double arithmetic, so GPUs with double have it in hardware.
+    # OpenCL requires a fused multiply-add in double, so GPUs with double have it in hardware.
     fused = bool(device.single_fp_config & cl.device_fp_config.FMA)
     return fast32 or fused, probe.float64 and not is_software(device.name)
 
 
 def _optional(device: cl.Device, attribute: str) -> Any:
-    """A fact that only some vendors' devices have, or None."""
+    """An attribute that only some vendors' devices have, or None."""
     try:
         return getattr(device, attribute)
     except (AttributeError, cl.Error):
         return None
 
 
-# --------------------------------------------------------------------------------------
-# Traits of a typical device of an architecture, to look at its kernels without one.
-# --------------------------------------------------------------------------------------
-
-_CPU_VECTOR_BYTES = {
-    "x86-64": 16,
-    "x86-64-v2": 16,
-    "x86-64-v3": 32,
-    "x86-64-v4": 64,
-    "aarch64": 16,
-}
-
-# What the largest board of an architecture reports. AMD's drivers count pairs of compute units
-# ("work-group processors") from gfx10 on.
-_COMPUTE_UNITS = {
-    "sm_35": 15, "sm_52": 24, "sm_60": 56, "sm_61": 28, "sm_70": 80, "sm_75": 72, "sm_80": 108,
-    "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_120": 170,
-    "gfx803": 36, "gfx906": 60, "gfx908": 120, "gfx90a": 110, "gfx942": 304,
-    "gfx1010": 20, "gfx1012": 11, "gfx1030": 40, "gfx1031": 20, "gfx1032": 16, "gfx1034": 8,
-    "gfx1035": 6, "gfx1100": 48, "gfx1101": 30, "gfx1102": 16, "gfx1103": 6, "gfx1200": 16,
-    "gfx1201": 32,
-}  # fmt: skip
-
-# GPUs of vendors whose drivers do not tell the architecture, under the names of their files in
-# databases/: compute units (Intel's driver counts execution units) and local memory in KB.
-_VENDOR_GPUS = {
-    "intel_gpu": (96, 64),
-    "apple_gpu": (38, 32),
-    "qualcomm_gpu": (6, 32),
-    "arm_gpu": (6, 32),
-}
-
-
 def typical_traits(architecture: str) -> DeviceTraits:
-    """What a device of an architecture is usually like; the database is asked in its name.
+    """The traits of a typical device of an architecture, to look at its kernels without one.
 
     Parameters
     ----------
     architecture : str
-        "sm_90", "gfx1012" and others of their makers, "x86-64" to "x86-64-v4", "aarch64"; or
-        "intel_gpu", "apple_gpu", "qualcomm_gpu", "arm_gpu", whose drivers do not tell it.
+        "sm_90", "gfx1012" and their like, "x86-64" to "x86-64-v4", "aarch64"; or "intel_gpu",
+        "apple_gpu", "qualcomm_gpu", "arm_gpu", whose drivers do not tell the architecture.
 
     Raises
     ------
@@ -321,64 +284,44 @@ def typical_traits(architecture: str) -> DeviceTraits:
     >>> typical_traits("apple_gpu").local_memory_bytes
     32768
     """
+    kind = "gpu"
     if architecture in _CPU_VECTOR_BYTES:
+        kind = "cpu"
         vendor = "arm" if architecture == "aarch64" else "intel"
-        has_fma = architecture not in ("x86-64", "x86-64-v2")
-        return _traits(
-            architecture,
-            vendor,
-            "cpu",
-            compute_units=8,
-            max_work_group_size=4096,
-            local_memory_bytes=256 * 1024,
-            vector_bytes=_CPU_VECTOR_BYTES[architecture],
-            fast_fma=has_fma,
-            float16=False,
-        )
-    if re.fullmatch(r"sm_\d{2,3}", architecture):
-        units = _COMPUTE_UNITS.get(architecture, 64)
-        local_bytes = LOCAL_MEMORY_BYTES.get(architecture, 48 * 1024)
-        return _traits(architecture, "nvidia", "gpu", units, 1024, local_bytes)
-    if re.fullmatch(r"gfx[0-9a-f]{3,4}", architecture):
-        units = _COMPUTE_UNITS.get(architecture, 32)
-        return _traits(architecture, "amd", "gpu", units, 256, 64 * 1024)
-    if architecture in _VENDOR_GPUS:
+        units, work_items, local_bytes = 8, 4096, 256 << 10
+    elif re.fullmatch(r"sm_\d{2,3}", architecture):
+        vendor = "nvidia"
+        units, work_items = _COMPUTE_UNITS.get(architecture, 64), 1024
+        local_bytes = LOCAL_MEMORY_BYTES.get(architecture, 48 << 10)
+    elif re.fullmatch(r"gfx[0-9a-f]{3,4}", architecture):
+        vendor = "amd"
+        units, work_items, local_bytes = _COMPUTE_UNITS.get(architecture, 32), 256, 64 << 10
+    elif architecture in _VENDOR_GPUS:
         vendor = architecture.removesuffix("_gpu")
         units, kilobytes = _VENDOR_GPUS[architecture]
-        # The least of their limits; most have no double arithmetic.
-        return _traits("", vendor, "gpu", units, 256, kilobytes * 1024, float64=False)
-    raise ArgumentError(
-        f"architecture is {architecture!r}; known forms are sm_90 (NVIDIA), gfx1012 (AMD) and "
-        f"{', '.join((*_VENDOR_GPUS, *_CPU_VECTOR_BYTES))}"
-    )
-
-
-def _traits(
-    architecture: str,
-    vendor: str,
-    kind: str,
-    compute_units: int,
-    max_work_group_size: int,
-    local_memory_bytes: int,
-    vector_bytes: int = 4,
-    fast_fma: bool = True,
-    float16: bool = True,
-    float64: bool = True,
-) -> DeviceTraits:
+        work_items, local_bytes = 256, kilobytes << 10  # the least of their limits
+    else:
+        raise ArgumentError(
+            f"architecture is {architecture!r}; known forms are sm_90 (NVIDIA), gfx1012 (AMD) and "
+            f"{', '.join((*_VENDOR_GPUS, *_CPU_VECTOR_BYTES))}"
+        )
+    told = "" if architecture in _VENDOR_GPUS else architecture
+    float64 = bool(told)  # most of the others have no arithmetic in double
+    fast_fma = architecture not in ("x86-64", "x86-64-v2")
     return DeviceTraits(
-        name=f"typical {architecture or f'{vendor} {kind}'}",
+        name=f"typical {told or f'{vendor} {kind}'}",
         vendor=vendor,
         type=kind,
-        architecture=architecture,
+        architecture=told,
         platform="no platform,",
         driver="no driver",
-        compute_units=compute_units,
-        max_work_group_size=max_work_group_size,
-        local_memory_bytes=local_memory_bytes,
+        compute_units=units,
+        max_work_group_size=work_items,
+        local_memory_bytes=local_bytes,
         max_allocation_bytes=2**31,
-        vector_bytes=vector_bytes,
+        vector_bytes=_CPU_VECTOR_BYTES.get(architecture, _GPU_VECTOR_BYTES),
         float64=float64,
-        float16=float16,
+        float16=kind == "gpu",
         fast_fma32=fast_fma,
         fast_fma64=fast_fma and float64,
         fence_options={"nvidia": "", "amd": "-cl-std=CL2.0", "intel": "-cl-std=CL2.0"}.get(vendor),

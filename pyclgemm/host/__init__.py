@@ -1,4 +1,4 @@
-"""What the library asks of the process and its machine: files, JSON, caches, signals, exit.
+"""What the library asks of its process and machine: files, JSON, caches, signals, the exit.
 
 It knows nothing of OpenCL devices, matrices or kernels.
 """

@@ -1,7 +1,8 @@
-"""Caches of pyopencl and of pocl, without which both would not work where they cannot be written.
+"""Caches of pyopencl and of pocl: keep both working where their caches cannot be written.
 
-pyopencl keeps the Python code that sets a kernel's arguments in a database, and pocl its compiled
-kernels in files. Where these cannot be used, pyopencl makes no kernel and pocl offers no device.
+pyopencl keeps the Python code that sets a kernel's arguments in a database, and pocl keeps its
+compiled kernels in files. Where these cannot be used, pyopencl makes no kernel and pocl offers no
+device. The library then works without them, and warns once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import errno
 import functools
 import os
-import secrets
 import shutil
 import sqlite3
 import sys
@@ -22,24 +22,30 @@ from typing import Any
 
 import pyopencl as cl
 
-# --------------------------------------------------------------------------------------
-# Caches on disk that cannot be used: the library works without them, and says so once.
-# --------------------------------------------------------------------------------------
+from .files import write_trial
 
-_told: list[str] = []
+#: Seconds to wait for another process that holds pyopencl's database; it needs milliseconds.
+_BUSY_SECONDS = 2.0
+#: Bytes that a small database takes.
+_DATABASE_BYTES = 2**14
+#: Bytes that must be free for pocl, which ends the process when its disk is full.
+_POCL_BYTES = 2**24
+
+#: The folders that the user was warned of.
+_warned: list[str] = []
 
 
 class CacheWarning(RuntimeWarning):
-    """A cache cannot be used, so what it would spare is done again in every process."""
+    """A cache cannot be used, so the work that it would save is done again in every process."""
 
 
 def warn_uncached(folder: Path, error: BaseException | None) -> None:
-    """Tell the user that a folder of caches cannot be used: the first one of the process."""
-    if _told:
+    """Warn the user that a folder of caches cannot be used; only the first one of the process."""
+    if _warned:
         return
-    _told.append(str(folder))
+    _warned.append(str(folder))
     cause = getattr(error, "strerror", None) or error
-    # Where warnings are errors it must not become one: the library works all the same.
+    # Where warnings are errors this must not become one: the library works all the same.
     with contextlib.suppress(CacheWarning):
         warnings.warn(
             f"caches in {str(folder)!r} cannot be used ({cause}): kernels are compiled anew in "
@@ -47,44 +53,6 @@ def warn_uncached(folder: Path, error: BaseException | None) -> None:
             CacheWarning,
             stacklevel=2,
         )
-
-
-def folder_fault(folder: Path, room: int = 0) -> OSError | None:
-    """Why nothing can be written to a folder, or to where it would be made; None if it can.
-
-    `room` is the number of bytes that must be free there.
-    """
-    there = folder
-    while not os.path.lexists(there) and there != there.parent:
-        there = there.parent
-    trial = there / f".{secrets.token_hex(4)}.part"
-    try:
-        try:
-            # As much as a small database takes.
-            with trial.open("xb") as file:
-                file.write(bytes(16384))
-        finally:
-            with contextlib.suppress(OSError):
-                trial.unlink(missing_ok=True)
-        if room and shutil.disk_usage(there).free < room:
-            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    except OSError as error:
-        return error
-    return None
-
-
-def environment_folder(name: str, *below: str) -> Path | None:
-    """The folder that an environment variable names, and what lies below it."""
-    value = os.environ.get(name)
-    return Path(value, *below) if value else None
-
-
-# --------------------------------------------------------------------------------------
-
-#: Seconds for which another process may hold pyopencl's database; it needs milliseconds.
-_BUSY_SECONDS = 2.0
-#: What must be free for pocl, which ends the process where its disk fills up.
-_POCL_BYTES = 2**24
 
 
 def new_kernel(program: cl.Program, name: str) -> cl.Kernel:
@@ -103,7 +71,7 @@ def new_kernel(program: cl.Program, name: str) -> cl.Kernel:
     except Exception as error:  # a damaged database raises anything
         if getattr(cl, "_PYOPENCL_NO_CACHE", True):
             raise
-        _leave_out(_pyopencl_folder(), error)
+        _disable_pyopencl_cache(_pyopencl_folder(), error)
         return cl.Kernel(program, name)
 
 
@@ -112,11 +80,11 @@ def make_room_for_pocl() -> None:
     if os.name != "posix":
         return
     folder = (
-        environment_folder("POCL_CACHE_DIR")
-        or environment_folder("XDG_CACHE_HOME", "pocl", "kcache")
-        or environment_folder("HOME", ".cache", "pocl", "kcache")
+        _environment_folder("POCL_CACHE_DIR")
+        or _environment_folder("XDG_CACHE_HOME", "pocl", "kcache")
+        or _environment_folder("HOME", ".cache", "pocl", "kcache")
     )
-    if folder is None or (fault := folder_fault(folder, _POCL_BYTES)) is None:
+    if folder is None or (fault := _folder_fault(folder, _POCL_BYTES)) is None:
         return
     warn_uncached(folder, fault)
     try:
@@ -128,32 +96,52 @@ def make_room_for_pocl() -> None:
 
 
 def _remove(folder: str, process: int) -> None:
-    if os.getpid() == process:  # a fork leaves it to its parent
+    if os.getpid() == process:  # a forked child leaves it to its parent
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _environment_folder(name: str, *below: str) -> Path | None:
+    """The folder that an environment variable names, extended by `below`."""
+    value = os.environ.get(name)
+    return Path(value, *below) if value else None
+
+
+def _folder_fault(folder: Path, free_bytes: int = 0) -> OSError | None:
+    """Why a folder cannot be written or made, or lacks `free_bytes`; None if all is well."""
+    existing = folder
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    try:
+        write_trial(existing, _DATABASE_BYTES)
+        if free_bytes and shutil.disk_usage(existing).free < free_bytes:
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        return error
+    return None
 
 
 @functools.cache
 def _check_pyopencl() -> None:
-    """Have pyopencl leave its database out if it is damaged, full, or held by another process.
+    """Disable pyopencl's database if it is damaged, full, or held by another process.
 
     pyopencl itself would wait for the other process without end.
     """
     if getattr(cl, "_PYOPENCL_NO_CACHE", True):
         return
     folder = _pyopencl_folder()
-    fault: Exception | None = folder_fault(folder)
+    fault: Exception | None = _folder_fault(folder)
     if fault is None:
         version = ".".join(map(str, sys.version_info))
         for path in folder.glob(f"pdict-*-pyopencl-invoker-cache-*-{version}.sqlite"):
             fault = fault or _database_fault(path)
     if fault is not None:
-        _leave_out(folder, fault)
+        _disable_pyopencl_cache(folder, fault)
 
 
 def _pyopencl_folder() -> Path:
     import platformdirs
 
-    if sys.platform == "darwin" and (named := environment_folder("XDG_CACHE_HOME", "pytools")):
+    if sys.platform == "darwin" and (named := _environment_folder("XDG_CACHE_HOME", "pytools")):
         return named  # as pyopencl does there
     return platformdirs.user_cache_path("pytools", "pytools")
 
@@ -174,7 +162,7 @@ def _database_fault(path: Path) -> Exception | None:
     return None
 
 
-def _leave_out(folder: Path, cause: Any) -> None:
-    """What ``PYOPENCL_NO_CACHE=1`` does, for it is read as pyopencl is imported."""
+def _disable_pyopencl_cache(folder: Path, cause: Any) -> None:
+    """Do what ``PYOPENCL_NO_CACHE=1`` does, which pyopencl reads only while it is imported."""
     warn_uncached(folder, cause)
     cl._PYOPENCL_NO_CACHE = True

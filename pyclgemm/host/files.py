@@ -1,8 +1,13 @@
-"""Files that the library writes: whole or not at all, line by line, and with errors that help.
+"""Write files: each one whole or not at all, each log line whole, each error with advice.
 
-Every write of the library goes through this module. A file is replaced as a whole, so that no
-reader and no interruption sees half of it; a line of a log is one write of the system; what is
-read, changed and written is locked meanwhile; an `OSError` becomes a `FileError`.
+Every write of the library goes through this module, which guarantees four things:
+
+- Atomic replacement: a reader, and an interruption at any moment, finds the old file or the new
+  one, never a part of either.
+- Whole lines: a line of a log is a single write to the system, so lines of several processes do
+  not mix.
+- No lost updates: a file that is read, changed and written is locked in between.
+- One error: an `OSError` becomes a `FileError` that says what was to be written and what to do.
 """
 
 from __future__ import annotations
@@ -19,44 +24,28 @@ from pathlib import Path
 
 from ..errors import FileError
 
-#: Seconds for which a file that another process changes is waited for. A change takes milliseconds.
+#: Seconds to wait for the lock of another process. A change takes milliseconds.
 LOCK_SECONDS = 30.0
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-#: What a folder is asked to take before anything is measured.
+#: Bytes that `check_writable` writes to find out whether the disk takes them.
 _TRIAL_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a file is for, as errors say it.
+    """What a file is for, as errors say it."""
 
-    Attributes
-    ----------
-    what : str
-        What is written, such as "the tuning log".
-    instead : str
-        How the user has it written somewhere else, as an instruction.
-    """
-
-    what: str
-    instead: str
+    what: str  # such as "the tuning log"
+    instead: str  # how the user has it written somewhere else, as an instruction
 
 
 def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
-    """Replace a file, or make it with its folder; after an exception the old one stands.
+    """Replace a file atomically, or make it with its folder; after an exception the old one stands.
 
-    What is no regular file, such as ``/dev/stdout``, is written to as it is. A link stays, and
-    what it points to is replaced.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file.
-    content : str or bytes
-        All of it; text is encoded in UTF-8.
-    purpose : Purpose
-        For the error's message.
+    The content goes to a temporary file beside the old one, to the disk (``fsync``), and then to
+    the old one's name. Permissions stay. Of a symbolic link the target is replaced. What is no
+    regular file, such as ``/dev/stdout``, is written to directly. Text is encoded in UTF-8.
 
     Raises
     ------
@@ -65,37 +54,26 @@ def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
     """
     data = content.encode() if isinstance(content, str) else content
     with _file_errors(path, purpose):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        target = Path(os.path.realpath(path))
+        target = _target_of(path)
         old = _mode_of(target)
         if old is not None and not stat.S_ISREG(old):
-            _write_to(_open_special(target), data)
+            _write_and_close(_open_special(target), data)
             return
-        temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+        temporary = _beside(target, f"{secrets.token_hex(4)}.part")
         try:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            _write_to(handle, data, old, sync=True)
+            _write_and_close(_open_new(temporary), data, old, sync=True)
             os.replace(temporary, target)
         except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+            _remove(temporary)
             raise
 
 
 def append_line(path: Path, line: str, purpose: Purpose) -> None:
-    """Append a line to a file, or make it with its folder.
+    """Append a line and a newline to a file, or make it with its folder.
 
-    It is one write of the system, so several processes may append at once. What a full disk took
-    of a line is taken back; a line that something else cut short is ended first.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file.
-    line : str
-        Without the newline.
-    purpose : Purpose
-        For the error's message.
+    It is one write to the system, so several processes may append at once. If the disk fills up
+    in the middle of the line, that part of it is removed. If the file ends in the middle of a line,
+    that line is ended first.
 
     Raises
     ------
@@ -124,30 +102,20 @@ def append_line(path: Path, line: str, purpose: Purpose) -> None:
 
 @contextmanager
 def locked(path: Path, purpose: Purpose, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Keep other processes from changing a file that is read, changed and written.
+    """Hold the lock of a file, which need not exist; other processes that ask for it wait.
 
-    The lock is on a file beside it and ends with the process that holds it, however that ends.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file that is changed; it need not exist.
-    purpose : Purpose
-        For the error's message.
-    seconds : float
-        For which the lock is waited for.
+    The lock is on a second file beside it. The system frees it when the process ends, however that
+    happens.
 
     Raises
     ------
     FileError
-        If another process keeps the lock for so long, or the lock cannot be made.
+        If another process holds the lock for more than `seconds`, or the lock file cannot be made.
     """
     from filelock import FileLock, Timeout
 
-    target = Path(os.path.realpath(path))
-    lock = FileLock(target.with_name(f".{target.name[:100]}.lock"))
     with _file_errors(path, purpose):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(_beside(_target_of(path), "lock"))
         try:
             lock.acquire(timeout=seconds)
         except Timeout:
@@ -160,9 +128,9 @@ def locked(path: Path, purpose: Purpose, seconds: float = LOCK_SECONDS) -> Itera
 
 
 def check_writable(path: Path, purpose: Purpose) -> None:
-    """Refuse a file that cannot be written, before what is to stand in it is measured.
+    """Refuse a file that cannot be written, before its content is measured.
 
-    A folder that is missing is made; the file is neither made nor changed.
+    The folder is made if it is missing; the file is neither made nor changed.
 
     Raises
     ------
@@ -170,40 +138,66 @@ def check_writable(path: Path, purpose: Purpose) -> None:
         As `write_whole`.
     """
     with _file_errors(path, purpose):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        target = Path(os.path.realpath(path))
+        target = _target_of(path)
         mode = _mode_of(target)
         if mode is not None:
             if not stat.S_ISREG(mode):
                 os.close(_open_special(target))
                 return
             os.close(os.open(target, os.O_WRONLY | os.O_APPEND))
-        trial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
-        try:
-            handle = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            _write_to(handle, bytes(_TRIAL_BYTES))
-        finally:
-            with contextlib.suppress(OSError):
-                trial.unlink(missing_ok=True)
+        write_trial(target.parent, _TRIAL_BYTES)
+
+
+def write_trial(folder: Path, size: int) -> None:
+    """Write `size` bytes into a new file of a folder and remove it; an `OSError` says why not."""
+    trial = folder / f".{secrets.token_hex(4)}.part"
+    try:
+        _write_and_close(_open_new(trial), bytes(size))
+    finally:
+        _remove(trial)
+
+
+def _target_of(path: Path) -> Path:
+    """The file behind all links, in a folder that exists from now on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _beside(target: Path, ending: str) -> Path:
+    """A hidden file in the same folder; its name stays within the limits of file systems."""
+    return target.with_name(f".{target.name[:100]}.{ending}")
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _mode_of(path: Path) -> int | None:
-    """The type and permissions of what stands there; None if nothing does."""
+    """Type and permissions of the file; None if there is none."""
     try:
         return path.stat().st_mode
     except FileNotFoundError:
         return None
 
 
+def _open_new(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+
+
 def _open_special(path: Path) -> int:
-    """Open a device or a pipe; a pipe that nobody reads is refused, where opening it would wait."""
+    """Open a device or a pipe; a pipe without a reader raises an error, where it would wait."""
     handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
     os.set_blocking(handle, True)
     return handle
 
 
-def _write_to(handle: int, data: bytes, mode: int | None = None, *, sync: bool = False) -> None:
-    """Write all of `data` and close; the file gets the permissions of the one it replaces."""
+def _write_and_close(
+    handle: int, data: bytes, mode: int | None = None, *, sync: bool = False
+) -> None:
+    """Write all of `data`, and give the file the permissions in `mode`."""
     try:
         left = memoryview(data)
         while left:

@@ -1,4 +1,4 @@
-"""Read JSON that others wrote: one kind of error, whatever is wrong with the text."""
+"""Read JSON that others wrote: whatever is wrong with the text, the error is a `JsonError`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ import stat
 from pathlib import Path
 from typing import Any, NoReturn
 
-#: Objects and lists within one another at most: more than any format of the library has, and far
-#: from what Python's stack holds.
+#: Deepest nesting of objects and lists: more than any format of the library has, and far less than
+#: Python's stack holds.
 MOST_DEPTH = 32
 
-#: Bytes of a file at most. The largest database that ships has 0.4 MB.
+#: Most bytes of a file. The largest database that ships has 0.4 MB.
 MOST_BYTES = 4 << 20
 
-#: Bytes of a log at most: some 200,000 trials.
+#: Most bytes of a log: some 200,000 trials.
 MOST_LOG_BYTES = 64 << 20
+
+_TOO_DEEP = f"objects and lists are nested more than {MOST_DEPTH} deep"
+
+#: Every byte but brackets.
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class JsonError(ValueError):
-    """A text is no JSON that the library reads."""
+    """The text is no JSON that the library reads."""
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -51,14 +56,14 @@ def parse_json(text: str | bytes) -> Any:
             text = text.decode("utf-8")
         content = _DECODER.decode(text)
         if "\\u" in text:
-            # Half of a pair of surrogates can be written in JSON, but printed or saved nowhere.
+            # JSON can hold half of a surrogate pair, which can be neither printed nor saved.
             json.dumps(content, ensure_ascii=False).encode()
     except JsonError:
         raise
     except RecursionError:
         raise JsonError(_TOO_DEEP) from None
     except ValueError as error:
-        # A text that is not UTF-8 is in the error, which is printed.
+        # `from None`: a UnicodeDecodeError holds the whole text, and would be printed.
         raise JsonError(str(error)) from None
     if not _is_flat(text):
         _check_depth(content)
@@ -66,14 +71,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
-    """Read a file.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        A regular file.
-    most_bytes : int
-        Its size at most.
+    """Read a file of at most `most_bytes`.
 
     Raises
     ------
@@ -86,16 +84,8 @@ def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """The content of a file that is to be parsed.
-
-    Raises
-    ------
-    JsonError
-        If the file is larger than `most_bytes`, or is not a regular one.
-    OSError
-        If it cannot be read.
-    """
-    # Opening a pipe would wait for whoever writes to it.
+    """The content of a file; errors as of `read_json`."""
+    # Opening a pipe would wait for a writer.
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise JsonError("it is not a regular file")
@@ -107,25 +97,12 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_lines(path: Path, most_bytes: int = MOST_LOG_BYTES) -> list[str]:
-    """The lines of a log; what is no UTF-8 in them is replaced, and then is no JSON.
-
-    Raises
-    ------
-    JsonError, OSError
-        As `read_bytes`.
-    """
+    """The lines of a log; bytes that are no UTF-8 are replaced. Errors as of `read_json`."""
     return read_bytes(path, most_bytes).decode("utf-8", "replace").splitlines()
 
 
-_TOO_DEEP = f"objects and lists are nested more than {MOST_DEPTH} deep"
-
-
-#: What `_is_flat` takes from a text to leave its brackets.
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-
-
 def _is_flat(text: str) -> bool:
-    """Whether the nesting is certainly shallow: quick, and misled by brackets in strings alone."""
+    """A quick test that nesting is shallow. Brackets in strings may only make it answer no."""
     brackets = text.encode(errors="replace").translate(None, _NO_BRACKETS)
     for _ in range(MOST_DEPTH // 2):
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
@@ -133,7 +110,7 @@ def _is_flat(text: str) -> bool:
 
 
 def _check_depth(content: Any) -> None:
-    """Look through all levels without calls within calls."""
+    """Raise `JsonError` if nesting is too deep; level by level, without recursion."""
     level = [content] if isinstance(content, (dict, list)) else []
     depth = 0
     while level:

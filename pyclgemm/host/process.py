@@ -1,8 +1,11 @@
-"""The interpreter's exit: no thread is within the OpenCL runtime then, and no kernel runs.
+"""The process: an exit that waits for the OpenCL runtime, and signals that end a command.
 
-A runtime whose threads still compile or run kernels while the process ends may crash (pocl does).
-So may a daemon thread: where it comes back from C++ into an interpreter that is ending, Python
-ends the thread by unwinding its stack, and C++ aborts the process.
+A runtime may crash if the process ends while its threads compile or run kernels (pocl does). A
+daemon thread may crash it too: when it returns from C++ into an interpreter that is ending, Python
+ends the thread by unwinding its stack, and C++ aborts the process. So the exit waits until no
+other thread is in the runtime and no kernel runs.
+
+SIGTERM and SIGHUP do what Ctrl-C does.
 """
 
 from __future__ import annotations
@@ -19,23 +22,25 @@ from types import FrameType, TracebackType
 #: The thread that ends the interpreter: it need not mark its calls.
 MAIN_THREAD = threading.main_thread().ident
 
-#: How long the exit waits for other threads to leave the runtime. A build may take so long.
+#: Seconds that the exit waits for other threads to leave the runtime. A build may take that long.
 _SECONDS_TO_LEAVE = 60.0
 
 _exiting = False
 
-#: One entry for each call that is within the runtime, with its thread's identifier.
+#: One entry for each call that is in the runtime, with its thread's identifier.
 _calls: dict[object, int] = {}
 
-#: What is done once no other thread is within the runtime.
+#: What runs once no other thread is in the runtime.
 _last_acts: list[Callable[[], None]] = []
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class InRuntime:
-    """Marks a call into the OpenCL runtime while it is entered.
+    """A context manager that marks a call into the OpenCL runtime.
 
-    Once the interpreter exits, a thread other than the main one that enters never returns, as
-    Python 3.14 has it for every thread that wants to go on then.
+    Once the interpreter exits, a thread other than the main one that enters it never returns. From
+    version 3.14 on Python does the same to every other thread.
     """
 
     __slots__ = ()
@@ -62,24 +67,23 @@ def is_exiting() -> bool:
 
 
 def before_exit(act: Callable[[], None]) -> None:
-    """Have `act` called as the interpreter exits, once no other thread is within the runtime."""
+    """Have `act` called as the interpreter exits, once no other thread is in the runtime."""
     _last_acts.append(act)
 
 
 def _leave(process: int) -> None:
     global _exiting
     if os.getpid() != process:
-        return  # a fork: neither the other threads nor those of the runtime are in this process
+        return  # a forked child has neither the other threads nor those of the runtime
     _exiting = True
     deadline = time.monotonic() + _SECONDS_TO_LEAVE
-    while _is_shared() and time.monotonic() < deadline:
+    while _others_in_runtime() and time.monotonic() < deadline:
         time.sleep(0.005)
     for act in _last_acts:
         act()
 
 
-def _is_shared() -> bool:
-    """Whether another thread is within the runtime."""
+def _others_in_runtime() -> bool:
     others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
     return not others.isdisjoint(list(_calls.values()))
 
@@ -87,27 +91,19 @@ def _is_shared() -> bool:
 atexit.register(_leave, os.getpid())
 
 
-# --------------------------------------------------------------------------------------
-# Signals that ask a command to end (SIGTERM, SIGHUP) do what Ctrl-C does.
-# --------------------------------------------------------------------------------------
-
-_NAMES = ("SIGTERM", "SIGHUP")
-_SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
-
-
 @contextmanager
 def ended_as_by_hand() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise `KeyboardInterrupt`, and end the process with their status.
+    """Have SIGTERM and SIGHUP raise `KeyboardInterrupt` and end the process with their status.
 
-    So a command keeps what it measured, ends its processes and says what it did, and its exit
-    status is 128 and the number of the signal. Only the first signal counts: what comes after it
-    would interrupt the saving. Ctrl-C is left as it is. Outside the main thread, which alone may
-    handle signals, nothing changes; a signal that is ignored, as under ``nohup``, stays so.
+    A command that they interrupt keeps what it measured, ends its processes and says what it did,
+    as after Ctrl-C; its exit status is 128 plus the signal's number. Later signals are ignored, for
+    they would interrupt the saving. Ctrl-C itself is unchanged. Outside the main thread, which
+    alone may handle signals, nothing changes. An ignored signal, as under ``nohup``, stays ignored.
 
     Raises
     ------
     SystemExit
-        Where a command that was asked to end has ended.
+        When a command that received a signal has ended.
     """
     received: list[int] = []
 
@@ -129,7 +125,7 @@ def ended_as_by_hand() -> Iterator[None]:
 
 @contextmanager
 def postponed() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP wait for the end of a block that takes no longer than seconds."""
+    """Have SIGTERM and SIGHUP wait for the end of a block, which may take a few seconds."""
     received: list[int] = []
     with _handled_by(lambda number, frame: received.append(number)):
         yield
@@ -144,11 +140,11 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
         return
     old = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
-        for number, one in old.items():
-            if one != signal.SIG_IGN:
+        for number, handled in old.items():
+            if handled != signal.SIG_IGN:
                 signal.signal(number, handler)
         yield
     finally:
-        for number, one in old.items():
-            if one is not None:  # None: set by no Python code
-                signal.signal(number, one)
+        for number, handled in old.items():
+            if handled is not None:  # None: it was not set by Python code
+                signal.signal(number, handled)

@@ -17,8 +17,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from ..api.gemm import plan
-from ..api.plan import GemmPlan
+from ..api.plan import GemmPlan, plan
 from ..device.traits import traits_of
 from ..errors import UnsupportedError
 from ..problem.matrix import Transposition

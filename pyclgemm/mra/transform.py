@@ -1,7 +1,19 @@
-"""Transforms of tensors that are ready to run: checked, chosen and built once."""
+"""The multiresolution (MRA) transform: each dimension of cubic tensors times a matrix.
+
+Codes of multiresolution analysis spend most of their time here (R. Harrison, G. Fann, T. Yanai,
+Z. Gan and G. Beylkin, "Multiresolution quantum chemistry: Basic theory and initial applications",
+Journal of Chemical Physics 121, 2004): a function is many small tensors of coefficients, and a
+change of basis contracts every dimension of each with the same matrix.
+
+A contraction is ``C(i, j) = sum over k of A(k, i) B(k, j)``, where A is a tensor seen as a K x K^2
+matrix. C, which is K^2 x K, seen as a tensor again, has its dimensions rotated. Three contractions
+in a row contract all dimensions and bring them back in order. `pyclgemm.mra.choice.LEVELS` lists
+what each level does.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,24 +21,29 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..api.arguments import facts_of
+from ..api.arguments import Call, facts_of
 from ..api.plan import ArraySignature
 from ..api.prepare import choose, describe_product
-from ..device.traits import traits_of
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..codegen.launch import Schedule
+from ..device.traits import DeviceTraits, traits_of
+from ..errors import DtypeError, ShapeError
 from ..families.registry import make_schedule as make_gemm_schedule
 from ..families.registry import oriented
 from ..problem.matrix import matrix_of
-from ..runtime.launcher import LaunchSequence
+from ..runtime.arrays import View
+from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.memory import new_array
 from ..runtime.queue_state import queue_state
-from ..runtime.transfer import check_array, check_queue, host_copy, to_device
+from ..runtime.transfer import check_array, check_queue, through_device
 from .choice import TransformChoice, check_level, choose_transform
-from .codegen import Transform, make_kronecker_schedule, make_schedule
+from .schedule import Transform, make_kronecker_schedule, make_schedule
 from .tensors import TensorStack, check_tensor_dtype, check_writable, contiguous_stack, stack_of
 
-#: The launches know the arrays by other names.
-_NAMES = {"a": "tensors", "b": "matrix"}
+OPERANDS = (
+    Operand("tensors", "tensors"),
+    Operand("matrix", "matrix"),
+    Operand("out", "out", is_result=True),
+)
 
 
 class TransformPlan:
@@ -35,7 +52,7 @@ class TransformPlan:
     Attributes
     ----------
     choice : TransformChoice
-        The kernels, and why these.
+        The kernels, and why they were chosen.
     """
 
     def __init__(
@@ -87,9 +104,8 @@ class TransformPlan:
             out = new_array(self._queue, "out", tensors.shape, tensors.dtype)
         for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
             self._signatures[name].check(name, array)
-        event = self._sequence.enqueue(
-            tensors, matrix, out, None, None, 1.0, 0.0, wait_for, add_event or return_event
-        )
+        arrays = (tensors, matrix, out)
+        event = self._sequence.enqueue(arrays, (), wait_for, add_event or return_event)
         return (out, event) if return_event else out
 
 
@@ -103,8 +119,8 @@ def plan_transform3d(
 ) -> TransformPlan:
     """Choose, generate and build a transform once, to run it many times.
 
-    Parameters are those of `transform3d`; arrays on the device lend their shapes, strides and
-    element type.
+    Parameters are those of `transform3d`. Of the arrays, which are on the device, only shapes,
+    strides and element type count.
 
     Returns
     -------
@@ -129,14 +145,11 @@ def plan_transform3d(
     transform = describe_transform(tensors, matrix, out)
     choice = choose_transform(transform.problem, traits_of(queue.device), level)
     signatures = {
-        name: ArraySignature(
-            array.shape, array.strides, array.dtype, alignment * array.dtype.itemsize
-        )
-        for name, array, alignment in (
-            ("tensors", tensors, _alignment(transform.tensors, choice)),
-            ("matrix", matrix, 1),
-            ("out", tensors if out is None else out, _alignment(transform.out, choice)),
-        )
+        "tensors": ArraySignature.of(tensors, _alignment(transform.tensors, choice)),
+        "matrix": ArraySignature.of(matrix, 1),
+        "out": ArraySignature.of(
+            tensors if out is None else out, _alignment(transform.out, choice)
+        ),
     }
     if out is None:
         strides = tuple(tensors.dtype.itemsize * stride for stride in transform.out.strides)
@@ -146,14 +159,7 @@ def plan_transform3d(
 
 
 def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
-    """Check the arrays of a call against each other and describe the transform.
-
-    Parameters
-    ----------
-    tensors, matrix : pyopencl.array.Array or numpy.ndarray
-        As for `transform3d`.
-    out : pyopencl.array.Array, numpy.ndarray or None
-        None where the result is yet to be allocated, in C order.
+    """Check the arrays of a call, without `out` if it is to be allocated, and describe them.
 
     Raises
     ------
@@ -190,54 +196,43 @@ def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
 def build_transform(
     queue: cl.CommandQueue, transform: Transform, choice: TransformChoice
 ) -> LaunchSequence:
-    """Generate and build what `choice` says, for one queue."""
-    traits, state = traits_of(queue.device), queue_state(queue)
+    """Write and build the kernels of a choice, for one queue."""
+    traits = traits_of(queue.device)
     if not transform.tensors.count:
-        return LaunchSequence(state, None, None, _NAMES)
-    if choice.technique != "kronecker":
-        return LaunchSequence(state, None, make_schedule(transform, choice, traits), _NAMES)
-    dtype = transform.dtype
+        schedule = Schedule(())
+    elif choice.technique == "kronecker":
+        schedule = _kronecker_schedule(queue, transform, traits)
+    else:
+        schedule = make_schedule(transform, choice, traits)
+    return LaunchSequence(queue_state(queue), schedule, OPERANDS)
+
+
+def _kronecker_schedule(
+    queue: cl.CommandQueue, transform: Transform, traits: DeviceTraits
+) -> Schedule:
+    """The launches by L6: one product with the Kronecker product of the matrices."""
     size = transform.tensors.extent**3
     kronecker = TensorStack(size, transform.tensors.extent, transform.tensors.strides)
-    product = describe_product(
-        _Rows(transform.tensors, dtype), _Rows(kronecker, dtype), None, _Rows(transform.out, dtype),
-        trans_a=False, trans_b=False, epilogue=None, precision=None, reads_product=True,
-    )  # fmt: skip
+    tensors, matrix, out = (
+        _as_rows(stack, np.dtype(transform.dtype))
+        for stack in (transform.tensors, kronecker, transform.out)
+    )
+    product = describe_product(Call(tensors, matrix, out=out))
     gemm_choice = choose(queue, product, None)
     product = oriented(product, gemm_choice.config, traits)
     gemm = make_gemm_schedule(product, gemm_choice.config, traits)
-    schedule = make_kronecker_schedule(transform, product, gemm, traits)
-    return LaunchSequence(state, product, schedule, _NAMES)
+    return make_kronecker_schedule(transform, product, gemm, traits)
 
 
 def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
-    """Elements of which the offset of an array must be a multiple for its kernels."""
+    """The kernels read an array at offsets that are multiples of so many elements."""
     return stack.rows_alignment if choice.technique == "kronecker" else stack.layout.alignment
 
 
-class _Rows:
-    """What `describe_product` asks of an array: contiguous tensors, each a row of a matrix."""
-
-    def __init__(self, stack: TensorStack, dtype: str) -> None:
-        self.shape = (stack.count, stack.extent**3)
-        self.dtype = np.dtype(dtype)
-        self.strides = (self.shape[1] * self.dtype.itemsize, self.dtype.itemsize)
-        self.offset = stack.offset * self.dtype.itemsize
-
-
-# --------------------------------------------------------------------------------------
-# The multiresolution (MRA) transform: stacks of cubic tensors, each dimension times a matrix.
-#
-# Codes of multiresolution analysis spend most of their time here (R. Harrison, G. Fann, T. Yanai,
-# Z. Gan and G. Beylkin, "Multiresolution quantum chemistry: Basic theory and initial applications",
-# Journal of Chemical Physics 121, 2004): a function is many small tensors of coefficients, and a
-# change of basis contracts every dimension of each with the same matrix.
-#
-# A contraction is ``C(i, j) = sum over k of A(k, i) B(k, j)``, of a tensor seen as a K x K^2 matrix
-# A; C, which is K^2 x K, seen as a tensor again has its dimensions rotated. Three in a row contract
-# all three and bring them back in order. What the levels do is listed in
-# `pyclgemm.mra.choice.LEVELS`.
-# --------------------------------------------------------------------------------------
+def _as_rows(stack: TensorStack, dtype: np.dtype[Any]) -> View:
+    """Contiguous tensors, each as a row of a matrix."""
+    shape, size = (stack.count, stack.extent**3), dtype.itemsize
+    return View(shape, (shape[1] * size, size), dtype, stack.offset * size)
 
 
 def transform3d(
@@ -308,13 +303,26 @@ def transform3d(
            [[3., 2.],
             [1., 0.]]], dtype=float32)
     """
-    if not all(isinstance(array, cl_array.Array) for array in (tensors, matrix)) or not (
+    if not all(isinstance(one, cl_array.Array) for one in (tensors, matrix)) or not (
         out is None or isinstance(out, cl_array.Array)
     ):
-        return _from_host(
-            queue, tensors, matrix, out, return_event,
-            level=level, allocator=allocator, wait_for=wait_for,
+        check_queue(queue)
+        check_level(level)
+        for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
+            if array is not None:
+                check_array(name, array)
+        describe_transform(tensors, matrix, out)
+        result, event = through_device(
+            queue,
+            {"tensors": tensors, "matrix": matrix},
+            out,
+            functools.partial(
+                transform3d, queue, level=level, allocator=allocator, wait_for=wait_for,
+                out=None if isinstance(out, np.ndarray) else out, return_event=True,
+            ),
+            makes_host_array=isinstance(tensors, np.ndarray) and isinstance(matrix, np.ndarray),
         )  # fmt: skip
+        return (result, event) if return_event else result
     key = (
         "transform3d",
         level,
@@ -331,33 +339,5 @@ def transform3d(
         kept.keep(key, sequence)
     if out is None:
         out = new_array(queue, "out", tensors.shape, tensors.dtype, allocator)
-    event = sequence.enqueue(tensors, matrix, out, None, None, 1.0, 0.0, wait_for)
+    event = sequence.enqueue((tensors, matrix, out), wait_for=wait_for)
     return (out, event) if return_event else out
-
-
-def _from_host(
-    queue: cl.CommandQueue, tensors: Any, matrix: Any, out: Any, return_event: bool, **options: Any
-) -> Any:
-    """Run `transform3d` on copies of NumPy arrays, and bring back a NumPy result."""
-    check_queue(queue)
-    check_level(options["level"])
-    for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
-        if array is not None:
-            check_array(name, array)
-    describe_transform(tensors, matrix, out)
-    on_host = out is None and isinstance(tensors, np.ndarray) and isinstance(matrix, np.ndarray)
-    device_out = out
-    if isinstance(out, np.ndarray):
-        if not out.flags.writeable:
-            raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
-        device_out = None
-    tensors, matrix = to_device(queue, "tensors", tensors), to_device(queue, "matrix", matrix)
-    result, event = transform3d(
-        queue, tensors, matrix, out=device_out, return_event=True, **options
-    )
-    if isinstance(out, np.ndarray):
-        out[...] = host_copy(queue, result)
-        result = out
-    elif on_host:
-        result = host_copy(queue, result)
-    return (result, event) if return_event else result

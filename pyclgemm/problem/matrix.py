@@ -17,8 +17,8 @@ from ..errors import ArgumentError, DtypeError, ShapeError, shown
 from .precision import DTYPES, is_complex, result_dtypes
 from .problem import MatrixLayout, Order
 
-#: Alignment is tracked up to the widest vector of OpenCL C.
-_MAX_ALIGNMENT = 16
+#: The largest alignment that is told apart, in elements: that of OpenCL C's widest vectors.
+MAX_ALIGNMENT = 16
 
 #: Types that a result may have.
 _RESULT_DTYPES = tuple(dict.fromkeys(result for dtype in DTYPES for result in result_dtypes(dtype)))
@@ -131,7 +131,7 @@ class Matrix:
 
 def _alignment(*counts: int) -> int:
     """Largest power of two, up to 16, that divides all `counts`."""
-    alignment = _MAX_ALIGNMENT
+    alignment = MAX_ALIGNMENT
     for count in counts:
         while count % alignment:
             alignment //= 2

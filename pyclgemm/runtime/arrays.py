@@ -1,11 +1,16 @@
-"""Sequences of matrices as arguments: checked, and divided into those that one launch reaches."""
+"""Operands that are not plain arrays: sequences and stacks of matrices, packed matrices, views.
+
+They have the attributes of an array that the library asks for: shape, strides, element type, and
+where they lie in a buffer.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,40 +22,42 @@ from ..problem.matrix import Matrix, entries_overlap, matrix_of
 from ..problem.precision import Precision
 from ..problem.problem import PackedLayout
 
-# --------------------------------------------------------------------------------------
-# Matrices of one shape in one buffer, which stand where a three-dimensional array stands.
-# --------------------------------------------------------------------------------------
-
 #: Alignment in bytes is tracked up to this.
 _ALIGNED_BYTES = 256
 
+#: What is said where a destination shares elements with an operand.
+SHARED = (
+    "out shares memory with {name}: elements of {name} would be overwritten before they are read; "
+    "give out memory of its own"
+)
+
+
+@dataclass(frozen=True)
+class View:
+    """An array without its memory: strides and offset, in bytes, say where its elements lie."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    offset: int
+
+    @classmethod
+    def of_first(cls, stack: Any) -> View:
+        """The first matrix of a stack, which may be on the host."""
+        return cls(stack.shape[1:], stack.strides[1:], stack.dtype, getattr(stack, "offset", 0))
+
 
 class MatrixSequence:
-    """Matrices of one shape and one pair of strides anywhere in one buffer.
+    """Matrices of one shape and one pair of strides anywhere in one buffer, as a 3-D array.
 
     Parameters
     ----------
     first : pyopencl.array.Array
         The first matrix, two-dimensional.
-    places : numpy.ndarray of int64
-        Where each begins in the buffer, in bytes.
+    byte_offsets : numpy.ndarray of int64
+        Where each begins in the buffer.
     event_lists : sequence of list
-        Of the arrays of which they are parts: what a reader waits for.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Matrices, rows, columns.
-    strides : tuple of int
-        Bytes between matrices, rows and columns; the first is 0 where `scattered`.
-    scattered : bool
-        Whether the matrices are not equally far apart.
-    offset : int
-        Bytes from the start of the buffer to the first.
-    offsets : numpy.ndarray of int64
-        Elements from the first to each.
-    dtype, base_data, context
-        As of an array.
+        The events of the arrays that the matrices are views of: a reader waits for all.
 
     Examples
     --------
@@ -61,57 +68,104 @@ class MatrixSequence:
     ((3, 8, 2), True, [0, -4, -2])
     """
 
-    def __init__(self, first: Any, places: Any, event_lists: Sequence[list[Any]]) -> None:
-        self.shape = (len(places), *first.shape)
+    def __init__(self, first: Any, byte_offsets: Any, event_lists: Sequence[list[Any]]) -> None:
+        self.shape = (len(byte_offsets), *first.shape)
         self.dtype = first.dtype
         self.base_data = first.base_data
         self.context = first.context
-        self.offset = int(places[0])
-        self.offsets = (places - places[0]) // first.dtype.itemsize
-        steps = np.diff(places)
+        self.offset = int(byte_offsets[0])
+        self.byte_offsets = byte_offsets
+        #: Elements from the first matrix to each.
+        self.offsets = (byte_offsets - byte_offsets[0]) // first.dtype.itemsize
+        steps = np.diff(byte_offsets)
+        #: Whether the matrices are not equally far apart; then their stride is 0.
         self.scattered = len(steps) > 1 and bool((steps != steps[0]).any())
         step = 0 if self.scattered or len(steps) == 0 else int(steps[0])
         self.strides = (step, *first.strides)
-        self.places = places
         self.event_lists = list({id(events): events for events in event_lists}.values())
 
     @classmethod
     def of(cls, members: Sequence[Any]) -> MatrixSequence:
         """The sequence of arrays that lie in one buffer and agree in all but their offset."""
-        places = np.fromiter((member.offset for member in members), np.int64, len(members))
-        return cls(members[0], places, [member.events for member in members])
+        byte_offsets = np.fromiter((member.offset for member in members), np.int64, len(members))
+        return cls(members[0], byte_offsets, [member.events for member in members])
 
     @property
     def events(self) -> list[Any]:
         """What a reader waits for."""
         return [event for events in self.event_lists for event in events]
 
-    def now_at(self, event: Any, *, replace: bool = True) -> None:
-        """Have users of the matrices wait for what writes them: for it alone, or for it, too."""
-        for events in self.event_lists:
-            events[:] = [event] if replace else [*events, event]
-
     @property
     def alignment(self) -> int:
-        """Bytes, a power of two up to 256, of which all places are multiples."""
-        return int(np.gcd.reduce(self.places, initial=_ALIGNED_BYTES))
+        """Bytes, a power of two up to 256, of which all offsets are multiples."""
+        return int(np.gcd.reduce(self.byte_offsets, initial=_ALIGNED_BYTES))
 
-    def members(self) -> list[Any]:
-        """A stand-in for each matrix, with what tells which bytes it takes."""
-        matrix = (self.shape[1:], self.strides[1:], self.dtype)
-        return [_Member(*matrix, int(place)) for place in self.places]
+    def members(self) -> list[View]:
+        """Each matrix."""
+        matrix = self.shape[1:], self.strides[1:], self.dtype
+        return [View(*matrix, int(offset)) for offset in self.byte_offsets]
 
 
-class _Member:
-    """A matrix of a sequence, as far as its place in memory goes."""
+def set_events(out: Any, event: cl.Event, *, replace: bool = True) -> None:
+    """Have users of an array, or of the matrices of a sequence, wait for an event.
 
-    def __init__(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, offset: int
-    ) -> None:
-        self.shape = shape
-        self.strides = strides
-        self.dtype = dtype
-        self.offset = offset
+    It takes the place of the events that they wait for so far, or is one more.
+    """
+    for events in out.event_lists if out.__class__ is MatrixSequence else [out.events]:
+        events[:] = [event] if replace else [*events, event]
+
+
+# --------------------------------------------------------------------------------------
+# Operands that share elements of a buffer.
+# --------------------------------------------------------------------------------------
+
+
+def overlaps(array: Any, out: Any, *, in_place: bool = False) -> bool:
+    """Whether two operands in one buffer, arrays or sequences, have an element in common.
+
+    `in_place` leaves out an array, or each matrix of a sequence, with itself.
+    """
+    is_same = in_place and _are_same(array, out)
+    if MatrixSequence in (array.__class__, out.__class__):
+        ours, theirs = _members(array), _members(out)
+        return _pair_that_overlaps(ours, theirs, operator.eq if is_same else _no_pair) is not None
+    return not is_same and entries_overlap(array, out)
+
+
+def _are_same(first: Any, second: Any) -> bool:
+    return (
+        first.__class__ is second.__class__
+        and (first.shape, first.strides, first.offset)
+        == (second.shape, second.strides, second.offset)
+        and np.array_equal(getattr(first, "offsets", 0), getattr(second, "offsets", 0))
+    )
+
+
+def _members(operand: Any) -> list[Any]:
+    return operand.members() if isinstance(operand, MatrixSequence) else [operand]
+
+
+def _no_pair(first: int, second: int) -> bool:
+    return False
+
+
+def _pair_that_overlaps(
+    ours: Sequence[Any], theirs: Sequence[Any], is_left_out: Callable[[int, int], bool]
+) -> tuple[int, int] | None:
+    """The numbers of two matrices, one of each list, that share an element, if any do."""
+    order = sorted(range(len(theirs)), key=lambda number: _ends(theirs[number])[0])
+    ends = np.array([_ends(theirs[number]) for number in order], np.int64).reshape(-1, 2)
+    furthest = np.maximum.accumulate(ends[:, 1]) if order else ends[:, 1]
+    for number, member in enumerate(ours):
+        low, high = _ends(member)
+        last = int(np.searchsorted(ends[:, 0], high, "left")) - 1
+        while last >= 0 and furthest[last] > low:
+            other = order[last]
+            may_overlap = ends[last, 1] > low and not is_left_out(number, other)
+            if may_overlap and entries_overlap(member, theirs[other]):
+                return number, other
+            last -= 1
+    return None
 
 
 def _ends(array: Any) -> tuple[int, int]:
@@ -123,75 +177,20 @@ def _ends(array: Any) -> tuple[int, int]:
     return low, array.offset + sum(max(0, step) for step in reach) + array.dtype.itemsize
 
 
-def sequences_overlap(first: Any, second: Any, *, in_place: bool = False) -> bool:
-    """Whether two operands in one buffer, arrays or sequences, have an element in common.
-
-    `in_place` leaves out each matrix with itself, where both are the same matrices.
-    """
-    same = in_place and _are_same(first, second)
-    ours, theirs = (_by_place(operand) for operand in (first, second))
-    ends = np.array([_ends(member) for _, member in theirs], np.int64).reshape(-1, 2)
-    furthest = np.maximum.accumulate(ends[:, 1]) if len(ends) else ends[:, 1]
-    for number, member in ours:
-        low, high = _ends(member)
-        last = int(np.searchsorted(ends[:, 0], high, "left")) - 1
-        while last >= 0 and furthest[last] > low:
-            other_number, other = theirs[last]
-            itself = same and number == other_number
-            if not itself and ends[last, 1] > low and entries_overlap(member, other):
-                return True
-            last -= 1
-    return False
-
-
-def overlapping_members(sequence: MatrixSequence) -> tuple[int, int] | None:
-    """The numbers of two matrices of a sequence that have an element in common, if any have."""
-    key = (sequence.offsets.tobytes(), sequence.shape, sequence.strides, sequence.dtype)
-    return _overlapping(*key)
-
-
 @functools.lru_cache(maxsize=256)
-def _overlapping(
-    offsets: bytes, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
-) -> tuple[int, int] | None:
-    """Kept: matrices side by side, whose ends overlap, are compared pair by pair."""
-    places = np.frombuffer(offsets, np.int64) * dtype.itemsize
-    first = _Member(shape[1:], strides[1:], dtype, 0)
-    low, high = _ends(first)
-    order = np.argsort(places, kind="stable")
-    starts = places[order]
-    for place in range(1, len(starts)):
-        other = place - 1
-        while other >= 0 and starts[place] - starts[other] < high - low:
-            apart = _Member(shape[1:], strides[1:], dtype, int(starts[place] - starts[other]))
-            if entries_overlap(first, apart):
-                return tuple(sorted((int(order[other]), int(order[place]))))  # type: ignore[return-value]
-            other -= 1
-    return None
+def _members_that_overlap(byte_offsets: bytes, matrix: View) -> tuple[int, int] | None:
+    """The numbers of two matrices like `matrix` that share an element, the lesser first.
 
-
-def _by_place(operand: Any) -> list[tuple[int, Any]]:
-    members = operand.members() if isinstance(operand, MatrixSequence) else [operand]
-    return sorted(enumerate(members), key=lambda numbered: _ends(numbered[1])[0])
-
-
-def _are_same(first: Any, second: Any) -> bool:
-    return (
-        isinstance(first, MatrixSequence)
-        and isinstance(second, MatrixSequence)
-        and first.shape == second.shape
-        and first.strides == second.strides
-        and bool((first.places == second.places).all())
-    )
+    It is kept: matrices side by side, whose ends overlap, are compared pair by pair.
+    """
+    offsets = np.frombuffer(byte_offsets, np.int64)
+    members = [replace(matrix, offset=int(offset)) for offset in offsets]
+    return _pair_that_overlaps(members, members, operator.ge)
 
 
 # --------------------------------------------------------------------------------------
-
-#: What is said where a destination shares elements with an operand.
-SHARED = (
-    "out shares memory with {name}: elements of {name} would be overwritten before they are read; "
-    "give out memory of its own"
-)
+# Sequences of arrays as arguments: each matrix may lie in a buffer of its own.
+# --------------------------------------------------------------------------------------
 
 
 class ArraySequence(list[Any]):
@@ -211,16 +210,13 @@ class ArraySequence(list[Any]):
 def checked_sequence(name: str, members: Sequence[Any]) -> Any:
     """The matrices of an argument: an `ArraySequence`, or a NumPy array of three dimensions.
 
-    Raises
-    ------
-    ShapeError
-        If there are none, or they are no matrices of one shape.
-    DtypeError
-        If they are no arrays, of several element types, or partly on the host.
+    Raises `ShapeError` or `DtypeError` unless they are matrices of one shape and one element type,
+    all on the device or all on the host.
     """
     if not members:
         raise ShapeError(f"{name} is an empty sequence; at least one matrix is wanted")
     first = members[0]
+    on_host = isinstance(first, np.ndarray)
     for number, member in enumerate(members):
         if not isinstance(member, (cl_array.Array, np.ndarray)):
             raise DtypeError(
@@ -232,30 +228,19 @@ def checked_sequence(name: str, members: Sequence[Any]) -> Any:
                 f"{name}[{number}] is {member.shape} and {name}[0] is {first.shape}; matrices "
                 "(2-D) of one shape are wanted"
             )
-        if member.dtype != first.dtype or isinstance(member, np.ndarray) != isinstance(
-            first, np.ndarray
-        ):
+        if member.dtype != first.dtype or isinstance(member, np.ndarray) != on_host:
             raise DtypeError(
                 f"{name}[{number}] is a {type(member).__name__} of {member.dtype} and {name}[0] a "
                 f"{type(first).__name__} of {first.dtype}; they must be alike"
             )
-    return np.stack(members) if isinstance(first, np.ndarray) else ArraySequence(members)
+    return np.stack(members) if on_host else ArraySequence(members)
 
 
 def launches_of(operands: Sequence[Any], count: int) -> list[tuple[list[Any], range | list[int]]]:
     """Divide a batch into parts whose sequences each lie in one buffer, with one pair of strides.
 
-    Parameters
-    ----------
-    operands : sequence
-        An `ArraySequence`, an array, or None each.
-    count : int
-        Products.
-
-    Returns
-    -------
-    list of (list, sequence of int)
-        For each part its operands, and the numbers of its products; one part where that suffices.
+    Each of the `count` products has its operands in an `ArraySequence`, or shares an array or None.
+    The answer has the operands of each part, and the numbers of its products.
 
     Examples
     --------
@@ -267,8 +252,7 @@ def launches_of(operands: Sequence[Any], count: int) -> list[tuple[list[Any], ra
     several = [one for one in operands if isinstance(one, ArraySequence) and len(one) > 1]
     parts: dict[Any, list[int]] = {}
     for number, members in enumerate(zip(*several, strict=True)):
-        key = tuple((_buffer(member), member.strides) for member in members)
-        parts.setdefault(key, []).append(number)
+        parts.setdefault(tuple(map(_memory_of, members)), []).append(number)
     if len(parts) < 2:
         return [([_whole(one) for one in operands], range(count))]
     return [([at(one, numbers) for one in operands], numbers) for numbers in parts.values()]
@@ -276,13 +260,14 @@ def launches_of(operands: Sequence[Any], count: int) -> list[tuple[list[Any], ra
 
 def check_members_apart(name: str, sequence: ArraySequence) -> None:
     """Raise `ShapeError` if two matrices of a destination share memory."""
-    parts = _by_buffer(sequence)
-    for place, (buffer, numbers, matrices) in enumerate(parts):
-        if pair := overlapping_members(matrices):
+    parts = _by_memory(sequence)
+    for index, (buffer, numbers, matrices) in enumerate(parts):
+        byte_offsets = matrices.byte_offsets - matrices.offset
+        if pair := _members_that_overlap(byte_offsets.tobytes(), View.of_first(matrices)):
             first, second = (numbers[one] for one in pair)
             raise ShapeError(f"{name}[{first}] and {name}[{second}] share memory")
-        for other_buffer, others, other_matrices in parts[place + 1 :]:
-            if buffer == other_buffer and sequences_overlap(matrices, other_matrices):
+        for other_buffer, others, other_matrices in parts[index + 1 :]:
+            if buffer == other_buffer and overlaps(matrices, other_matrices):
                 raise ShapeError(
                     f"matrices of {name} share memory, {name}[{numbers[0]}] and "
                     f"{name}[{others[0]}] or others of their strides"
@@ -291,27 +276,30 @@ def check_members_apart(name: str, sequence: ArraySequence) -> None:
 
 def check_apart(name: str, operand: Any, out: Any) -> None:
     """Raise `ArgumentError` if an operand shares elements with a destination, in any launch."""
-    for buffer, numbers, matrices in _by_buffer(operand):
-        for other_buffer, others, other_matrices in _by_buffer(out):
+    for buffer, numbers, matrices in _by_memory(operand):
+        for other_buffer, others, other_matrices in _by_memory(out):
             in_place = name == "c" and numbers == others
-            if buffer == other_buffer and sequences_overlap(
-                matrices, other_matrices, in_place=in_place
-            ):
+            if buffer == other_buffer and overlaps(matrices, other_matrices, in_place=in_place):
                 raise ArgumentError(SHARED.format(name=name))
 
 
-def _by_buffer(operand: Any) -> list[tuple[int, Sequence[int], Any]]:
+def _by_memory(operand: Any) -> list[tuple[int, Sequence[int], Any]]:
     """The matrices in each buffer and of each pair of strides: buffer, numbers, sequence."""
     if not isinstance(operand, ArraySequence):
-        return [(_buffer(operand), range(1), operand)] if operand.base_data is not None else []
+        return [(_memory_of(operand)[0], range(1), operand)] if operand.base_data else []
     kinds: dict[Any, list[int]] = {}
     for number, member in enumerate(operand):
-        kinds.setdefault((_buffer(member), member.strides), []).append(number)
+        kinds.setdefault(_memory_of(member), []).append(number)
     return [
         (buffer, numbers, MatrixSequence.of([operand[number] for number in numbers]))
         for (buffer, _), numbers in kinds.items()
         if buffer
     ]
+
+
+def _memory_of(array: Any) -> tuple[int, tuple[int, ...]]:
+    """The handle of an array's buffer, 0 without one, and its strides."""
+    return 0 if array.base_data is None else array.base_data.int_ptr, array.strides
 
 
 def at(operand: Any, numbers: Sequence[int]) -> Any:
@@ -320,37 +308,24 @@ def at(operand: Any, numbers: Sequence[int]) -> Any:
         return _whole(operand)
     if isinstance(operand, ArraySequence):
         return MatrixSequence.of([operand[number] for number in numbers])
-    places = operand.offset + operand.strides[0] * np.array(numbers, np.int64)
-    return MatrixSequence(operand[0], places, [operand.events])
+    byte_offsets = operand.offset + operand.strides[0] * np.array(numbers, np.int64)
+    return MatrixSequence(operand[0], byte_offsets, [operand.events])
 
 
 def _whole(operand: Any) -> Any:
     return MatrixSequence.of(operand) if isinstance(operand, ArraySequence) else operand
 
 
-def _buffer(array: Any) -> int:
-    return 0 if array.base_data is None else array.base_data.int_ptr
-
-
 # --------------------------------------------------------------------------------------
-# Stacks of matrices as operands of a batch: three-dimensional arrays, and what stands for them.
+# Stacks of matrices as operands of a batch: three-dimensional arrays, and sequences.
 # --------------------------------------------------------------------------------------
 
 
 def stack_of(name: str, array: Any) -> tuple[Matrix, int]:
     """Describe a three-dimensional array, or a matrix that all products share.
 
-    Returns
-    -------
-    matrix : Matrix
-        The first matrix, and how far the next one is.
-    count : int
-        How many there are.
-
-    Raises
-    ------
-    DtypeError, ShapeError
-        As `matrix_of`.
+    The answer is the first matrix, with the distance to the next one, and how many there are.
+    Raises as `matrix_of`.
     """
     if len(array.shape) == 2:
         return matrix_of(name, array), 1
@@ -359,7 +334,7 @@ def stack_of(name: str, array: Any) -> tuple[Matrix, int]:
             f"{name} is {len(array.shape)}-D with shape {array.shape}; a batch of matrices (3-D) "
             "or a matrix (2-D) is wanted"
         )
-    matrix = matrix_of(name, _FirstMatrix(array))
+    matrix = matrix_of(name, View.of_first(array))
     count, size = int(array.shape[0]), array.dtype.itemsize
     if array.strides[0] % size:
         raise ShapeError(
@@ -367,21 +342,13 @@ def stack_of(name: str, array: Any) -> tuple[Matrix, int]:
             f"size, {size}"
         )
     if getattr(array, "scattered", False):
-        if array.alignment % min(size, 256):
+        if array.alignment % min(size, _ALIGNED_BYTES):
             raise ShapeError(
-                f"{name} has matrices at places that are no multiples of its element size, {size}"
+                f"{name} has matrices at offsets that are no multiples of its element size, {size}"
             )
         return replace(matrix, offset=array.alignment // size, scattered=True), count
     step = int(array.strides[0]) // size if count > 1 else 0
     return replace(matrix, batch_stride=step), count
-
-
-class _FirstMatrix:
-    """The first matrix of a stack, as far as its place in memory goes."""
-
-    def __init__(self, stack: Any) -> None:
-        self.shape, self.strides = stack.shape[1:], stack.strides[1:]
-        self.dtype, self.offset = stack.dtype, getattr(stack, "offset", 0)
 
 
 def check_stack_writable(stack: Any) -> None:
@@ -389,10 +356,9 @@ def check_stack_writable(stack: Any) -> None:
     count = stack.shape[0]
     if count < 2 or 0 in stack.shape or getattr(stack, "scattered", False):
         return
-    first = _FirstMatrix(stack)
-    others = _FirstMatrix(stack)
-    others.shape, others.strides = (count - 1, *first.shape), stack.strides
-    others.offset = first.offset + stack.strides[0]
+    first = View.of_first(stack)
+    offset = first.offset + stack.strides[0]
+    others = replace(first, shape=(count - 1, *first.shape), strides=stack.strides, offset=offset)
     # Only how far two matrices are apart matters, so the first stands for all.
     if entries_overlap(first, others):
         raise ShapeError(

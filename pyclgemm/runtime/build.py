@@ -30,12 +30,10 @@ from .queue_state import PreparedCalls
 # Compiled kernels on disk, for runtimes that keep none themselves.
 #
 # Intel's runtime for CPUs takes two seconds for a kernel that loads from its binary in 20 ms.
-# pyopencl has a cache for that, which this one stands in for: there, a process that is killed at
-# the
+# pyopencl has a cache for that, which this one replaces: there, a process that is killed at the
 # wrong moment leaves a lock for which every later build waits a minute, and what is read is
-# unpickled. Here files are written whole, carry a checksum, and need no lock; one that is damaged
-# is
-# made anew.
+# unpickled. Here files are written whole, carry a checksum, and need no lock; a damaged one is made
+# anew.
 # --------------------------------------------------------------------------------------
 
 #: Part of each name: raised when the form of the files changes.
@@ -58,10 +56,7 @@ def compiled_program(
 ) -> cl.Program:
     """Compile OpenCL C for a device, or load what an earlier process compiled.
 
-    Raises
-    ------
-    pyopencl.Error
-        If the compiler refuses it.
+    Raises `pyopencl.Error` if the compiler refuses it.
     """
     with warnings.catch_warnings():
         # Several compilers write a log even where nothing is wrong.
@@ -70,10 +65,9 @@ def compiled_program(
             return _compiled(context, device, text, options)
         path = kernel_folder() / f"{_key(device, text, options)}.bin"
         if (binary := _read(path)) is not None:
-            try:
-                return cl.Program(context, [device], [binary]).build(options, devices=[device])
-            except cl.Error:
-                pass  # made by a runtime or for a processor of the same name: compiled again
+            # It may have been made by a runtime or for a processor of the same name.
+            with contextlib.suppress(cl.Error):
+                return _loaded(context, device, binary, options)
         program = _compiled(context, device, text, options)
     (binary,) = program.get_info(cl.program_info.BINARIES)
     try:
@@ -85,6 +79,10 @@ def compiled_program(
 
 def _compiled(context: cl.Context, device: cl.Device, text: str, options: str) -> cl.Program:
     return cl.Program(context, text).build(options, devices=[device], cache_dir=False)
+
+
+def _loaded(context: cl.Context, device: cl.Device, binary: bytes, options: str = "") -> cl.Program:
+    return cl.Program(context, [device], [binary]).build(options, devices=[device])
 
 
 def _read(path: Path) -> bytes | None:
@@ -127,7 +125,7 @@ _MOST_PROGRAMS, _MOST_CONTEXTS = 2048, 8
 
 @dataclass(frozen=True)
 class _Programs:
-    """Of one context: what was built, and binaries of other processes until they are first used."""
+    """The programs of a context, and binaries of other processes until their first use."""
 
     built: PreparedCalls[cl.Program]
     adopted: PreparedCalls[bytes]
@@ -154,7 +152,10 @@ def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -
     with InRuntime():
         program = programs.built.get(key)
         if program is None:
-            program = _program(context, device, source, programs.adopted.take(key))
+            if (binary := programs.adopted.take(key)) is not None:
+                with contextlib.suppress(cl.Error):
+                    program = _loaded(context, device, binary)
+            program = program or compile_program(context, device, source)
             programs.built.keep(key, program)
         try:
             return new_kernel(program, source.name)
@@ -165,37 +166,21 @@ def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -
 def adopt_binary(
     context: cl.Context, device: cl.Device, source: KernelSource, binary: bytes
 ) -> None:
-    """Have the next `build_kernel` of a source take what another process compiled.
+    """Have the next `build_kernel` of a source take the binary that another process compiled.
 
-    Parameters
-    ----------
-    context : pyopencl.Context
-        Where the kernel is to run.
-    device : pyopencl.Device
-        The device for which the binary was made.
-    source : KernelSource
-        What it was made from.
-    binary : bytes
-        As OpenCL gives it out. One that the driver refuses is passed over: the source is
-        compiled then.
+    Where the driver refuses the binary, the source is compiled after all.
     """
     _programs_of(context).adopted.keep((device, source), binary)
 
 
 def compile_program(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Program:
-    """Compile a source, whatever was compiled before.
-
-    Raises
-    ------
-    KernelBuildError
-        As `build_kernel`.
-    """
+    """Compile a source, whatever was compiled before; raise `KernelBuildError` if that fails."""
     try:
         program = compiled_program(context, device, source.text, source.options)
         if not source.target:
             return program
         (binary,) = program.get_info(cl.program_info.BINARIES)
-        return cl.Program(context, [device], [lift(binary, source.target)]).build(devices=[device])
+        return _loaded(context, device, lift(binary, source.target))
     except (cl.Error, PtxStepError) as error:
         raise _refused(device, source, error) from error
 
@@ -206,17 +191,6 @@ def _refused(device: cl.Device, source: KernelSource, error: Exception) -> Kerne
         log=str(error),
         source=source.text,
     )
-
-
-def _program(
-    context: cl.Context, device: cl.Device, source: KernelSource, binary: bytes | None
-) -> cl.Program:
-    if binary is not None:
-        try:
-            return cl.Program(context, [device], [binary]).build(devices=[device])
-        except cl.Error:
-            pass  # compiled again
-    return compile_program(context, device, source)
 
 
 # --------------------------------------------------------------------------------------
@@ -236,11 +210,6 @@ _context: cl.Context | None = None
 class CompilePool:
     """Processes that compile for one device.
 
-    Parameters
-    ----------
-    device : pyopencl.Device
-        The device; workers find it by its place among the platforms' devices.
-
     Examples
     --------
     >>> with CompilePool(queue.device) as pool:
@@ -249,7 +218,7 @@ class CompilePool:
     """
 
     def __init__(self, device: cl.Device) -> None:
-        self._place = _place_of(device)
+        self._number = _number_of(device)
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> CompilePool:
@@ -272,7 +241,7 @@ class CompilePool:
                 # A forked process cannot use the driver of its parent.
                 multiprocessing.get_context("spawn"),
                 _open,
-                (self._place,),
+                (self._number,),
             )
         found: dict[KernelSource, bytes] = {}
         try:
@@ -290,19 +259,19 @@ class CompilePool:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _place_of(device: cl.Device) -> tuple[int, int]:
-    """The number of a device's platform, and its own within it."""
+def _number_of(device: cl.Device) -> tuple[int, int]:
+    """The number of a device's platform, and its own among the platform's devices."""
     for platform_number, platform in enumerate(cl.get_platforms()):
         with contextlib.suppress(cl.Error, ValueError):
             return platform_number, platform.get_devices().index(device)
     raise ValueError(f"{device.name!r} is no device of any platform")
 
 
-def _open(place: tuple[int, int]) -> None:
+def _open(number: tuple[int, int]) -> None:
     """Begin a worker: open the device, and end with the parent, however that ends."""
     global _device, _context
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _device = cl.get_platforms()[place[0]].get_devices()[place[1]]
+    _device = cl.get_platforms()[number[0]].get_devices()[number[1]]
     _context = cl.Context([_device])
 
 

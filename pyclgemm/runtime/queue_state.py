@@ -19,20 +19,13 @@ from ..host.process import before_exit, is_exiting
 from .memory import WorkspacePool
 from .transfer import check_queue
 
-# --------------------------------------------------------------------------------------
-# What calls prepared, kept for later calls of the same kind.
-# --------------------------------------------------------------------------------------
-
 Prepared = TypeVar("Prepared")
 
 
 class PreparedCalls(Generic[Prepared]):
-    """Prepared calls by all that they depend on, the oldest dropped first. Threads may share it.
+    """At most `most` prepared calls by all that they depend on, the oldest dropped first.
 
-    Parameters
-    ----------
-    most : int
-        How many are kept.
+    Threads may share it.
     """
 
     def __init__(self, most: int) -> None:
@@ -58,8 +51,6 @@ class PreparedCalls(Generic[Prepared]):
             self._calls.pop(next(iter(list(self._calls)), None), None)
 
 
-# --------------------------------------------------------------------------------------
-
 #: The attribute of a queue object that holds its state.
 _ATTRIBUTE = "_pyclgemm_state"
 
@@ -68,30 +59,16 @@ _MOST_PREPARED = 1024
 
 
 class QueueState:
-    """Prepared calls and idle workspaces of one queue.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        The caller's. It holds this state, so the state must not hold it.
-
-    Attributes
-    ----------
-    queue : pyopencl.CommandQueue
-        Another object for the same OpenCL queue.
-    in_order : bool
-        Whether the queue runs its commands one after the other.
-    prepared : PreparedCalls
-        What calls prepared, for later calls of the same kind.
-    workspaces : WorkspacePool
-        Scratch memory that waits for a call.
-    """
+    """Prepared calls and idle workspaces of one queue."""
 
     def __init__(self, queue: cl.CommandQueue) -> None:
+        #: Another object for the same OpenCL queue: the caller's holds this state, so the state
+        #: must not hold it.
         self.queue = cl.CommandQueue.from_int_ptr(queue.int_ptr, retain=True)
         #: Held, because on Intel's CPU runtime a queue does not keep its context alive.
         self.context = queue.context
         mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+        #: Whether the queue runs its commands one after the other.
         self.in_order = not queue.properties & mode
         self.prepared = PreparedCalls[Any](_MOST_PREPARED)
         self.workspaces = WorkspacePool(self.context)
@@ -100,13 +77,7 @@ class QueueState:
 
 
 def queue_state(queue: cl.CommandQueue) -> QueueState:
-    """The state of a queue, made at first use.
-
-    Raises
-    ------
-    DtypeError
-        If `queue` is no queue.
-    """
+    """The state of a queue, made at first use; raise `DtypeError` if it is no queue."""
     state: QueueState | None = getattr(queue, _ATTRIBUTE, None)
     if state is None:
         check_queue(queue)

@@ -1,14 +1,15 @@
-"""NumPy arrays on their way to the device and back."""
+"""NumPy arrays on their way to the device and back: nothing else copies them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, DtypeError
 from ..host.process import InRuntime
 from ..problem.matrix import check_dtype
 from .arrays import ArraySequence, MatrixSequence, PackedMatrix
@@ -18,17 +19,19 @@ _ON_DEVICE = (cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence)
 
 
 def is_on_device(array: Any) -> bool:
-    """Whether an operand, an addend, a destination or a bias needs no transfer."""
+    """Whether an argument needs no transfer; None needs none."""
     return array is None or isinstance(array, _ON_DEVICE)
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
-    """Copy a NumPy array to the device; what is there already passes through.
+    """Copy a NumPy array to the device; what is there already, and None, pass through.
 
     Raises
     ------
     DtypeError
-        If `array` is neither, or its element type is not taken.
+        If `array` is no array, or its element type is not taken.
+    AllocationError
+        If the device has no memory for it.
     """
     if is_on_device(array):
         return array
@@ -46,7 +49,7 @@ def host_copy(queue: cl.CommandQueue, array: Any) -> np.ndarray[Any, Any]:
 
 
 def check_array(name: str, array: Any) -> None:
-    """Raise `DtypeError` unless `array` is one, on the device or the host."""
+    """Raise `DtypeError` unless `array` is one, on the device or the host, or None."""
     if not is_on_device(array) and not isinstance(array, np.ndarray):
         raise DtypeError(
             f"{name} is a {type(array).__name__}; a pyopencl.array.Array or a numpy.ndarray "
@@ -62,9 +65,45 @@ def check_queue(queue: Any) -> None:
         )
 
 
-def check_host_destination(out: np.ndarray[Any, Any], shape: tuple[int, ...]) -> None:
-    """Raise unless a NumPy `out` can take a result of this shape."""
-    if out.shape != shape:
-        raise ShapeError(f"out is {out.shape}; the product of a and b is {shape}")
-    if not out.flags.writeable:
+def through_device(
+    queue: cl.CommandQueue,
+    operands: Mapping[str, Any],
+    out: Any,
+    run: Callable[..., tuple[Any, cl.Event | None]],
+    *,
+    makes_host_array: bool,
+) -> tuple[Any, cl.Event | None]:
+    """Run on copies of NumPy arrays, and bring the result back.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where the copies are made.
+    operands : mapping of str to array
+        Arrays on the host or the device, or None, by the names that messages give them.
+    out : array or None
+        The caller's destination.
+    run : callable
+        Takes the operands by name, on the device, and returns a result there and its event. Where
+        `out` is on the device, that is the result.
+    makes_host_array : bool
+        Whether a result without `out` comes back as a NumPy array.
+
+    Raises
+    ------
+    ArgumentError
+        If `out` is a NumPy array that cannot be written.
+    DtypeError, AllocationError
+        As `to_device`.
+    """
+    to_host = isinstance(out, np.ndarray)
+    if to_host and not out.flags.writeable:
         raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
+    copies = {name: to_device(queue, name, array) for name, array in operands.items()}
+    result, event = run(**copies)
+    if to_host:
+        out[...] = host_copy(queue, result)
+        return out, event
+    if out is None and makes_host_array:
+        return host_copy(queue, result), event
+    return result, event

@@ -21,6 +21,7 @@ from ..problem.bounds import (
     is_integer,
     wanted,
 )
+from ..problem.matrix import MAX_ALIGNMENT
 from ..problem.shape import LAYOUTS, GemmShape
 
 #: From the most to the least specific.
@@ -31,7 +32,7 @@ LEVELS = ("device", "architecture", "vendor", "generic")
 Kind = Literal["single", "batch", "small"]
 
 #: Alignment of rows, in elements, that suits every vector of OpenCL C.
-ALIGNED = 16
+ALIGNED = MAX_ALIGNMENT
 
 
 @dataclass(frozen=True)

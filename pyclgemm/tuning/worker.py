@@ -25,6 +25,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from ..api.arguments import Call
 from ..api.plan import GemmPlan
 from ..api.prepare import check_supported, describe_product
 from ..codegen.config import Config
@@ -154,11 +155,11 @@ class TrialBench:
         a, b, out = operands.sets[0]
         trans_a, trans_b = operands.trans
         try:
-            described = describe_product(
-                a, b, None, out, trans_a=trans_a, trans_b=trans_b, epilogue=None,
-                precision=self._precision.name, reads_product=True, batched=len(out.shape) == 3,
+            call = Call(
+                a, b, out=out, trans_a=trans_a, trans_b=trans_b, precision=self._precision.name,
+                batched=len(out.shape) == 3,
             )  # fmt: skip
-            return kernel_sources(described, config, self._traits)
+            return kernel_sources(describe_product(call), config, self._traits)
         except PyclgemmError:
             return []
 

@@ -1,9 +1,6 @@
 """What is said of matrix units and of packing, for products and devices that are described."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -43,9 +40,7 @@ CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
         ("complex128", None, MATRIX, H100, ["m16n8k4", "16 x 8 x 4 of float64"]),
     ],
 )
-def test_the_unit_or_the_reason(
-    dtype: str, precision: Any, config: Any, traits: Any, said: list[str]
-) -> None:
+def test_the_unit_or_the_reason(dtype, precision, config, traits, said):
     problem = GemmShape(64, 64, 64).problem(dtype, precision)
     text = describe_unit(problem, config, traits)
     for part in said:
@@ -67,10 +62,8 @@ def test_the_unit_or_the_reason(
         ("64x64x64", "float32", CPU, "panels of both"),
     ],
 )
-def test_what_is_packed_and_why(shape: str, dtype: str, config: Any, said: str) -> None:
-    parsed = GemmShape.parse(shape)
-    assert parsed is not None
-    product = parsed.product(dtype)
+def test_what_is_packed_and_why(shape, dtype, config, said):
+    product = GemmShape.parse(shape).product(dtype)
     kernels = [kernel.name for kernel in kernel_sources(product, config, H100)]
     text = describe_packing(product.problem, config, kernels)
     assert text.startswith(said)
@@ -79,14 +72,14 @@ def test_what_is_packed_and_why(shape: str, dtype: str, config: Any, said: str) 
         assert (f"pack_{name}" in kernels) == (f"{name} (" in text)
 
 
-def test_strided_operands_are_told_apart() -> None:
+def test_strided_operands_are_told_apart():
     problem = replace(GemmShape(64, 64, 64).problem(), a=MatrixLayout("strided"))
     for config in (MATRIX, INDIRECT):
         text = describe_packing(problem, config, ["pack_a", "gemm"])
         assert text == "a (neither its rows nor its columns are contiguous)"
 
 
-def test_explain_shows_both() -> None:
+def test_explain_shows_both():
     arguments = ["explain", "64x64x64", "--dtype", "float16", "--architecture", "sm_70"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -99,7 +92,7 @@ def test_explain_shows_both() -> None:
     assert "the result of float16 operands is float16 or float32" in wrong.output
 
 
-def test_a_refusal_of_the_warpgroup_units_is_told_beside_what_takes_their_place() -> None:
+def test_a_refusal_of_the_warpgroup_units_is_told_beside_what_takes_their_place():
     refused = replace(H100, wgmma=False, wgmma_refusal="the driver said no")
     problem = GemmShape(64, 64, 64).problem("float16")
     told = describe_unit(problem, MATRIX, refused)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
@@ -31,83 +29,63 @@ PLAIN_LAYOUTS = st.builds(
     flip_rows=st.just(False),
 )
 
+#: Element types and options of `check_gemm`.
+PRODUCTS = [
+    *(
+        ("float32", {"a": a, "b": b, "out": out})
+        for a, b, out in (
+            (STRIDED, ROW, ROW),
+            (ROW, STRIDED, ROW),
+            (ROW, ROW, STRIDED),
+            (STRIDED, STRIDED, STRIDED),
+            (BACKWARDS, ROW, ROW),
+            (ROW, BACKWARDS, ROW),
+            (ROW, ROW, BACKWARDS),
+            (MIRRORED, MIRRORED, MIRRORED),
+            (COLUMN, MIRRORED, COLUMN),
+            (REPEATED, ROW, ROW),
+            (ROW, REPEATED, ROW),
+            *((Layout(alignment=alignment),) * 3 for alignment in (1, 2, 4, 8, 16)),
+        )
+    ),
+    *(
+        (dtype, {"a": STRIDED, "b": MIRRORED, "out": STRIDED, "in_place": True, "alpha": 0.5,
+                 "beta": 2.0})
+        for dtype in ("float16", "float64", "complex64")
+    ),
+    ("float32", {"c": MIRRORED, "out": STRIDED, "alpha": -1.0, "beta": 0.5}),
+    ("float32", {"in_place": True, "out": STRIDED, "alpha": -1.0, "beta": 0.5}),
+    ("float32", {"c": REPEATED, "beta": 1.0}),
+]  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("a", "b", "out"),
-    [
-        (STRIDED, ROW, ROW),
-        (ROW, STRIDED, ROW),
-        (ROW, ROW, STRIDED),
-        (STRIDED, STRIDED, STRIDED),
-        (BACKWARDS, ROW, ROW),
-        (ROW, BACKWARDS, ROW),
-        (ROW, ROW, BACKWARDS),
-        (MIRRORED, MIRRORED, MIRRORED),
-        (COLUMN, MIRRORED, COLUMN),
-        (REPEATED, ROW, ROW),
-        (ROW, REPEATED, ROW),
-    ],
-    ids=lambda layout: f"{layout.order}{'-' * (layout.flip_rows + layout.flip_columns)}",
-)
-def test_strided_matrices(queue: Any, a: Layout, b: Layout, out: Layout) -> None:
-    check_gemm(queue, SIZES, a=a, b=b, out=out)
 
-
-@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64"])
-def test_strided_matrices_of_other_types(queue: Any, require: Any, dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "options"), PRODUCTS)
+def test_strided_matrices(queue, require, dtype, options):
     require(dtype)
-    check_gemm(
-        queue, SIZES, dtype, a=STRIDED, b=MIRRORED, out=STRIDED, in_place=True, alpha=0.5, beta=2.0
-    )
-
-
-@pytest.mark.parametrize("in_place", [False, True], ids=["own out", "in place"])
-def test_strided_addend(queue: Any, in_place: bool) -> None:
-    check_gemm(
-        queue,
-        SIZES,
-        c=None if in_place else MIRRORED,
-        out=STRIDED,
-        in_place=in_place,
-        alpha=-1.0,
-        beta=0.5,
-    )
-
-
-def test_repeated_rows_as_addend(queue: Any) -> None:
-    check_gemm(queue, SIZES, c=REPEATED, beta=1.0)
-
-
-@pytest.mark.parametrize("alignment", [1, 2, 4, 8, 16])
-def test_every_alignment(queue: Any, alignment: int) -> None:
-    layout = Layout(alignment=alignment)
-    check_gemm(queue, SIZES, a=layout, b=layout, out=layout)
+    check_gemm(queue, SIZES, dtype, **options)
 
 
 @given(
     sizes=st.tuples(*[st.integers(1, 70)] * 3),
-    a=PLAIN_LAYOUTS,
-    b=PLAIN_LAYOUTS,
-    out=PLAIN_LAYOUTS,
+    layouts=st.tuples(*[PLAIN_LAYOUTS] * 3),
     backwards=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_any_leading_dimension(
-    queue: Any, sizes: Any, a: Layout, b: Layout, out: Layout, backwards: bool, seed: int
-) -> None:
-    def turned(layout: Layout) -> Layout:
+def test_any_leading_dimension(queue, sizes, layouts, backwards, seed):
+    def turned(layout):
         leading = {"row": "flip_rows", "column": "flip_columns"}[layout.order]
         return Layout(layout.order, layout.gap, **{leading: backwards})
 
-    check_gemm(queue, sizes, a=turned(a), b=turned(b), out=turned(out), seed=seed)
+    a, b, out = map(turned, layouts)
+    check_gemm(queue, sizes, a=a, b=b, out=out, seed=seed)
 
 
 @given(data=st.data(), sizes=st.tuples(*[st.integers(2, 50)] * 3), seed=st.integers(0, 2**32 - 1))
-def test_any_strides(queue: Any, data: Any, sizes: Any, seed: int) -> None:
+def test_any_strides(queue, data, sizes, seed):
     m, n, k = sizes
     rng = np.random.default_rng(seed)
 
-    def draw(rows: int, columns: int, name: str) -> GuardedArray:
+    def draw(rows, columns, name):
         column_stride = data.draw(st.integers(2, 5), label=f"{name}'s column stride")
         gap = data.draw(st.integers(0, 7), label=f"{name}'s gap")
         signs = data.draw(st.tuples(*[st.sampled_from([1, -1])] * 2), label=f"{name}'s signs")
@@ -121,25 +99,24 @@ def test_any_strides(queue: Any, data: Any, sizes: Any, seed: int) -> None:
     assert_close(out.get(), expected_gemm(a.initial, b.initial, c.initial, beta=0.5))
 
 
-@pytest.mark.parametrize(
-    "view",
-    [
-        lambda x: x.T,
-        lambda x: x[3:, 5:],
-        lambda x: x[::2, ::2],
-        lambda x: x[::-1],
-        lambda x: x[:, ::-1].T,
-    ],
-    ids=["T", "slice", "steps", "rows reversed", "columns reversed, T"],
-)
-def test_views_that_pyopencl_makes(queue: Any, rng: Any, view: Any) -> None:
+VIEWS = {
+    "T": lambda x: x.T,
+    "slice": lambda x: x[3:, 5:],
+    "steps": lambda x: x[::2, ::2],
+    "rows reversed": lambda x: x[::-1],
+    "columns reversed, T": lambda x: x[:, ::-1].T,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_views_that_pyopencl_makes(queue, rng, view):
     host = random_array(rng, (40, 40), "float32")
     base = cl_array.to_device(queue, host)
-    a, b = view(base), view(base).T
-    assert_close(pyclgemm.gemm(queue, a, b).get(), expected_gemm(view(host), view(host).T))
+    got = pyclgemm.gemm(queue, view(base), view(base).T)
+    assert_close(got.get(), expected_gemm(view(host), view(host).T))
 
 
-def test_view_as_destination_through_its_parent(queue: Any, rng: Any) -> None:
+def test_view_as_destination_through_its_parent(queue, rng):
     host = random_array(rng, (30, 30), "float32")
     parent = cl_array.to_device(queue, np.zeros((50, 50), np.float32))
     operand = cl_array.to_device(queue, host)
@@ -150,45 +127,40 @@ def test_view_as_destination_through_its_parent(queue: Any, rng: Any) -> None:
     assert not after.any()
 
 
-@pytest.mark.parametrize("which", ["row vector", "column vector"])
-def test_strides_that_no_second_entry_uses(queue: Any, rng: Any, which: str) -> None:
+@pytest.mark.parametrize("is_row", [True, False], ids=["row vector", "column vector"])
+@pytest.mark.parametrize("unused", [0, 1, 7, -3, 1000])
+def test_strides_that_no_second_entry_uses(queue, rng, is_row, unused):
     # The stride of an index of extent 1 may be anything, also zero or one that would overlap.
-    values = random_array(rng, (1, 33) if which == "row vector" else (33, 1), "float32")
-    for unused in (0, 1, 7, -3, 1000):
-        strides = (unused, 1) if which == "row vector" else (1, unused)
-        view = GuardedArray(queue, values.shape, "float32", strides, values=values)
-        out = GuardedArray(queue, (1, 1), "float32", (unused, unused))
-        options = {"trans_b": True} if which == "row vector" else {"trans_a": True}
-        pyclgemm.gemm(queue, view.array, view.array, out=out.array, **options)
-        assert_close(out.get(), expected_gemm(values, values, **options))
+    values = random_array(rng, (1, 33) if is_row else (33, 1), "float32")
+    strides = (unused, 1) if is_row else (1, unused)
+    view = GuardedArray(queue, values.shape, "float32", strides, values=values)
+    out = GuardedArray(queue, (1, 1), "float32", (unused, unused))
+    options = {"trans_b": True} if is_row else {"trans_a": True}
+    pyclgemm.gemm(queue, view.array, view.array, out=out.array, **options)
+    assert_close(out.get(), expected_gemm(values, values, **options))
 
 
 # Operands that share a buffer
 
 
-def _interleaved(queue: Any, rng: Any) -> tuple[np.ndarray, Any]:
+def test_interleaved_columns_of_one_buffer(queue, rng):
     host = random_array(rng, (24, 72), "float32")
-    return host, cl_array.to_device(queue, host)
-
-
-def test_interleaved_columns_of_one_buffer(queue: Any, rng: Any) -> None:
-    host, base = _interleaved(queue, rng)
-    expected = expected_gemm(host[:, 0::3], host[:, 1::3])
-    before = host.copy()
+    base = cl_array.to_device(queue, host)
     pyclgemm.gemm(queue, base[:, 0::3], base[:, 1::3], out=base[:, 2::3])
     after = base.get()
-    assert_close(after[:, 2::3], expected)
-    np.testing.assert_array_equal(after[:, 0::3], before[:, 0::3])
-    np.testing.assert_array_equal(after[:, 1::3], before[:, 1::3])
+    assert_close(after[:, 2::3], expected_gemm(host[:, 0::3], host[:, 1::3]))
+    np.testing.assert_array_equal(after[:, 0::3], host[:, 0::3])
+    np.testing.assert_array_equal(after[:, 1::3], host[:, 1::3])
 
 
-def test_neighbouring_blocks_of_one_buffer(queue: Any, rng: Any) -> None:
-    host, base = _interleaved(queue, rng)
+def test_neighbouring_blocks_of_one_buffer(queue, rng):
+    host = random_array(rng, (24, 72), "float32")
+    base = cl_array.to_device(queue, host)
     pyclgemm.gemm(queue, base[:, :24], base[:, 24:48], out=base[:, 48:])
     assert_close(base.get()[:, 48:], expected_gemm(host[:, :24], host[:, 24:48]))
 
 
-def test_one_array_as_both_operands_and_addend(queue: Any, rng: Any) -> None:
+def test_one_array_as_both_operands_and_addend(queue, rng):
     host = random_array(rng, (25, 25), "float32")
     x = cl_array.to_device(queue, host)
     got = pyclgemm.gemm(queue, x, x, x, beta=1, trans_b=True)
@@ -196,25 +168,24 @@ def test_one_array_as_both_operands_and_addend(queue: Any, rng: Any) -> None:
 
 
 @pytest.mark.parametrize("operand", ["a", "b"])
-@pytest.mark.parametrize(
-    "shift", [(slice(0, 8), slice(0, 8)), (slice(7, 15), slice(7, 15))], ids=["same", "corner"]
-)
-def test_destination_over_an_operand_is_refused(queue: Any, operand: str, shift: Any) -> None:
+@pytest.mark.parametrize("first", [0, 7], ids=["same", "corner"])
+def test_destination_over_an_operand_is_refused(queue, operand, first):
     base = cl_array.zeros(queue, (16, 16), np.float32)
     other = cl_array.zeros(queue, (8, 8), np.float32)
     arrays = {"a": other, "b": other, operand: base[:8, :8]}
+    out = base[first : first + 8, first : first + 8]
     with pytest.raises(pyclgemm.ArgumentError, match=rf"(?s)out.*\b{operand}\b|\b{operand}\b.*out"):
-        pyclgemm.gemm(queue, arrays["a"], arrays["b"], out=base[shift])
+        pyclgemm.gemm(queue, **arrays, out=out)
 
 
-def test_addend_that_half_overlaps_the_destination_is_refused(queue: Any) -> None:
+def test_addend_that_half_overlaps_the_destination_is_refused(queue):
     base = cl_array.zeros(queue, (16, 16), np.float32)
     other = cl_array.zeros(queue, (8, 8), np.float32)
     with pytest.raises(pyclgemm.ArgumentError, match=r"\bc\b"):
         pyclgemm.gemm(queue, other, other, base[:8, :8], beta=1, out=base[1:9, :8])
 
 
-def test_destination_whose_entries_coincide_is_refused(queue: Any) -> None:
+def test_destination_whose_entries_coincide_is_refused(queue):
     out = GuardedArray(queue, (8, 8), "float32", (0, 1))
     other = cl_array.zeros(queue, (8, 8), np.float32)
     with pytest.raises(pyclgemm.ArgumentError, match=r"out.*share"):

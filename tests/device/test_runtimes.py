@@ -43,17 +43,22 @@ def fresh(monkeypatch):
     runtimes.register_runtimes.cache_clear()
 
 
-def test_a_hidden_library_is_registered(wheel, registry):
-    assert runtimes.runtime_to_register({}, [registry]) == wheel
-
-
-@pytest.mark.parametrize("variable", runtimes.LOADER_VARIABLES)
-def test_a_users_choice_of_runtimes_stands(wheel, registry, variable):
-    assert runtimes.runtime_to_register({variable: "/somewhere"}, [registry]) is None
-
-
-def test_an_empty_variable_is_no_choice(wheel, registry):
-    assert runtimes.runtime_to_register({"OCL_ICD_VENDORS": ""}, [registry]) == wheel
+@pytest.mark.parametrize(
+    ("environment", "entry", "is_shown"),
+    [
+        ({}, None, True),
+        ({"OCL_ICD_VENDORS": ""}, None, True),  # an empty variable is no choice
+        *(({name: "/somewhere"}, None, False) for name in runtimes.LOADER_VARIABLES),
+        ({}, "{wheel}", False),  # the system registers it
+        ({}, f"/gone/{runtimes.INTEL_LIBRARY}", True),
+    ],
+)
+def test_the_library_is_shown_where_the_loader_misses_it(
+    wheel, registry, environment, entry, is_shown
+):
+    if entry is not None:
+        (registry / "intel.icd").write_text(entry.format(wheel=wheel) + "\n")
+    assert runtimes.runtime_to_register(environment, [registry]) == (wheel if is_shown else None)
 
 
 def test_nothing_to_do_off_linux(wheel, registry, monkeypatch):
@@ -68,16 +73,6 @@ def test_nothing_to_do_without_the_wheel(registry, monkeypatch):
     monkeypatch.setattr("importlib.metadata.files", missing)
     assert runtimes.installed_intel_library() is None
     assert runtimes.runtime_to_register({}, [registry]) is None
-
-
-def test_a_runtime_that_the_system_registers_is_not_registered_twice(wheel, registry):
-    (registry / "intel.icd").write_text(f"{wheel}\n")
-    assert runtimes.runtime_to_register({}, [registry]) is None
-
-
-def test_an_entry_for_a_library_that_is_gone_does_not_count(wheel, registry):
-    (registry / "intel.icd").write_text(f"/gone/{runtimes.INTEL_LIBRARY}\n")
-    assert runtimes.runtime_to_register({}, [registry]) == wheel
 
 
 def test_first_call_sees_the_systems_entries_and_the_wheels(fresh, wheel, registry, monkeypatch):

@@ -45,82 +45,52 @@ def stand_in(name="Some CPU", kind=KINDS.CPU, units=4, width=8, extensions="", p
     )
 
 
-# --------------------------------------------------------------------------------------
-# Names
-# --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "vendor"),
-    [
-        ("NVIDIA Corporation", "nvidia"),
-        ("Advanced Micro Devices, Inc.", "amd"),
-        ("AuthenticAMD", "amd"),
-        ("AMD", "amd"),
-        ("AMD EPYC 9V45 Intel(R) Corporation", "amd"),
-        ("Intel(R) Corporation", "intel"),
-        ("GenuineIntel", "intel"),
-        ("Apple", "apple"),
-        ("QUALCOMM", "qualcomm"),
-        ("ARM", "arm"),
-        ("Mesa/X.org", "mesa"),
-        ("Charm Systems", "charm"),
-        ("", ""),
-    ],
-)
-def test_vendor(text, vendor):
-    assert normalized_vendor(text) == vendor
-
-
-@pytest.mark.parametrize(
-    ("name", "architecture"),
-    [
-        ("gfx1012", "gfx1012"),
-        ("gfx90a:sramecc+:xnack-", "gfx90a"),
-        ("gfx1012:xnack-", "gfx1012"),
-        ("AMD Radeon RX 5500 XT (navi14, LLVM 15.0.6, DRM 3.49, 6.1.0)", "gfx1012"),
-        ("AMD Radeon Graphics (radeonsi, raphael_mendocino, LLVM 17.0.6, DRM 3.57)", "gfx1036"),
-        ("AMD Radeon 780M (radeonsi, phoenix, ACO, DRM 3.57)", "gfx1103"),
-        ("AMD Radeon Graphics", ""),
-    ],
-)
-def test_amd_architecture(name, architecture):
-    assert amd_architecture(name) == architecture
-
-
-def test_software_devices_are_known():
-    assert is_software("llvmpipe (LLVM 15.0.6, 256 bits)")
-    assert is_software("Oclgrind Simulator")
-    assert not is_software("NVIDIA H100 80GB HBM3")
-
-
-# --------------------------------------------------------------------------------------
-# The host's processor
-# --------------------------------------------------------------------------------------
-
 _V3 = {"sse4_2", "avx2", "fma", "bmi2"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+_X86_MACROS = {"__x86_64__"}
+_V3_MACROS = {"__x86_64__", "__SSE4_2__", "__AVX2__", "__FMA__", "__BMI2__"}
+_NAVI14 = "AMD Radeon RX 5500 XT (navi14, LLVM 15.0.6, DRM 3.49, 6.1.0)"
+_RAPHAEL = "AMD Radeon Graphics (radeonsi, raphael_mendocino, LLVM 17.0.6, DRM 3.57)"
 
 
 @pytest.mark.parametrize(
-    ("flags", "level"),
+    ("reads", "text", "wanted"),
     [
-        (_V4, "x86-64-v4"),
-        (_V4 - {"avx512dq"}, "x86-64-v3"),
-        (_V3, "x86-64-v3"),
-        (_V3 - {"fma"}, "x86-64-v2"),
-        ({"sse2"}, "x86-64"),
+        (normalized_vendor, "NVIDIA Corporation", "nvidia"),
+        (normalized_vendor, "Advanced Micro Devices, Inc.", "amd"),
+        (normalized_vendor, "AuthenticAMD", "amd"),
+        (normalized_vendor, "AMD", "amd"),
+        (normalized_vendor, "AMD EPYC 9V45 Intel(R) Corporation", "amd"),
+        (normalized_vendor, "Intel(R) Corporation", "intel"),
+        (normalized_vendor, "GenuineIntel", "intel"),
+        (normalized_vendor, "Apple", "apple"),
+        (normalized_vendor, "QUALCOMM", "qualcomm"),
+        (normalized_vendor, "ARM", "arm"),
+        (normalized_vendor, "Mesa/X.org", "mesa"),
+        (normalized_vendor, "Charm Systems", "charm"),
+        (normalized_vendor, "", ""),
+        (amd_architecture, "gfx1012", "gfx1012"),
+        (amd_architecture, "gfx90a:sramecc+:xnack-", "gfx90a"),
+        (amd_architecture, "gfx1012:xnack-", "gfx1012"),
+        (amd_architecture, _NAVI14, "gfx1012"),
+        (amd_architecture, _RAPHAEL, "gfx1036"),
+        (amd_architecture, "AMD Radeon 780M (radeonsi, phoenix, ACO, DRM 3.57)", "gfx1103"),
+        (amd_architecture, "AMD Radeon Graphics", ""),
+        (is_software, "llvmpipe (LLVM 15.0.6, 256 bits)", True),
+        (is_software, "Oclgrind Simulator", True),
+        (is_software, "NVIDIA H100 80GB HBM3", False),
+        (level_of_flags, _V4, "x86-64-v4"),
+        (level_of_flags, _V4 - {"avx512dq"}, "x86-64-v3"),
+        (level_of_flags, _V3, "x86-64-v3"),
+        (level_of_flags, _V3 - {"fma"}, "x86-64-v2"),
+        (level_of_flags, {"sse2"}, "x86-64"),
+        (level_of_macros, _V3_MACROS, "x86-64-v3"),
+        (level_of_macros, _V3_MACROS | {"__AVX512F__"}, "x86-64-v3"),
+        (level_of_macros, _X86_MACROS, "x86-64"),
     ],
 )
-def test_level_of_flags(flags, level):
-    assert level_of_flags(flags) == level
-
-
-def test_level_of_macros():
-    v3 = {"__SSE4_2__", "__AVX2__", "__FMA__", "__BMI2__"}
-    assert level_of_macros({"__x86_64__", *v3}) == "x86-64-v3"
-    assert level_of_macros({"__x86_64__", *v3, "__AVX512F__"}) == "x86-64-v3"
-    assert level_of_macros({"__x86_64__"}) == "x86-64"
+def test_what_is_read_from_names_flags_and_macros(reads, text, wanted):
+    assert reads(text) == wanted
 
 
 def test_cpuinfo_of_another_system_tells_nothing():
@@ -144,9 +114,7 @@ def test_intels_runtime_is_believed_about_its_target(target, level):
     assert intel_architecture({"CL_CONFIG_CPU_TARGET_ARCH": target}, host) == level
 
 
-# --------------------------------------------------------------------------------------
 # Ranking
-# --------------------------------------------------------------------------------------
 
 
 def test_preference_puts_gpus_first_and_imitations_last():
@@ -158,12 +126,11 @@ def test_preference_puts_gpus_first_and_imitations_last():
     assert ranked == [gpu, accelerator, cpu, software]
 
 
-def test_preference_among_equals():
-    small, large = stand_in(units=4), stand_in(units=8)
-    assert discovery.preference(large) > discovery.preference(small)
-    assert discovery.preference(stand_in(width=16)) > discovery.preference(small)
-    offers_more = stand_in(extensions="cl_khr_fp64 cl_khr_fp16")
-    assert discovery.preference(offers_more) > discovery.preference(small)
+@pytest.mark.parametrize(
+    "more", [{"units": 8}, {"width": 16}, {"extensions": "cl_khr_fp64 cl_khr_fp16"}]
+)
+def test_preference_among_devices_of_a_kind(more):
+    assert discovery.preference(stand_in(**more)) > discovery.preference(stand_in())
 
 
 def test_a_device_that_claims_every_type_is_a_gpu():
@@ -251,9 +218,7 @@ def test_a_device_is_chosen_by_rank_or_by_part_of_a_name(machine):
             discovery.choose_device(wrong)
 
 
-# --------------------------------------------------------------------------------------
 # Real devices
-# --------------------------------------------------------------------------------------
 
 
 def test_traits_are_found_once_and_make_sense(device):
@@ -278,26 +243,40 @@ def test_traits_that_were_json_are_equal_and_can_be_hashed(device):
     assert hash(again) == hash(traits)
 
 
-def test_an_exchange_between_the_wrong_work_items_is_no_shuffle(device, monkeypatch):
+@pytest.fixture
+def compiles_as(monkeypatch):
+    """A function after which the device's compiler takes one text for another."""
+
+    def install(text, taken_for):
+        real = cl.Program
+        monkeypatch.setattr(
+            probe.cl,
+            "Program",
+            lambda context, source: real(context, source.replace(text, taken_for)),
+        )
+
+    return install
+
+
+def test_an_exchange_between_the_wrong_work_items_is_no_shuffle(device, compiles_as):
     if not traits_of(device).shuffle:
         pytest.skip("this device has no shuffles")
     assert probe.probe_device(device).shuffle
-    wrong = probe._SHUFFLE_SOURCE.replace("item % {size}", "(item + 1) % {size}")
-    monkeypatch.setattr(probe, "_SHUFFLE_SOURCE", wrong)
+    compiles_as("- item %", "- (item + 1) %")
     found = probe.probe_device(device)
     assert (found.shuffle, found.sub_group_sizes) == ("", ())
 
 
 @pytest.mark.filterwarnings("ignore::pyopencl.CompilerWarning")
 def test_float64_is_said_where_a_kernel_with_double_runs(device):
+    if not traits_of(device).float64:
+        pytest.skip("this device has no double arithmetic")
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
     source = "__kernel void f(__global double *x) { x[0] = x[0] / 3; }"
     values = np.ones(1)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     buffer = cl.Buffer(context, flags, hostbuf=values)
-    if not traits_of(device).float64:
-        pytest.skip("this device has no double arithmetic")
     cl.Kernel(cl.Program(context, source).build(), "f")(queue, (1,), None, buffer)
     cl.enqueue_copy(queue, values, buffer)
     assert values[0] == 1 / 3
@@ -307,15 +286,16 @@ def test_every_working_device_is_found(device):
     assert device in [one.device for one in discovery.working_devices()]
 
 
-def test_a_device_that_computes_wrongly_is_refused(device, monkeypatch):
-    monkeypatch.setattr(probe, "_BASE_SOURCE", probe._BASE_SOURCE.replace("x[2]", "x[1]"))
-    with pytest.raises(UnsupportedError, match="computes wrongly: .* gave 20"):
-        probe.probe_device(device)
-
-
-def test_a_device_that_builds_nothing_is_refused(device, monkeypatch):
-    monkeypatch.setattr(probe, "_BASE_SOURCE", "#error no kernel builds here\n")
-    with pytest.raises(UnsupportedError, match="cannot build and run a kernel"):
+@pytest.mark.parametrize(
+    ("text", "taken_for", "message"),
+    [
+        ("x[2]", "x[1]", "computes wrongly: .* gave 20"),
+        ("__kernel", "#error no kernel builds here\n", "cannot build and run a kernel"),
+    ],
+)
+def test_a_device_that_fails_its_probe_is_refused(device, compiles_as, text, taken_for, message):
+    compiles_as(text, taken_for)
+    with pytest.raises(UnsupportedError, match=message):
         probe.probe_device(device)
 
 

@@ -1,7 +1,5 @@
 """The bounds of parameters: kept by all that ships and is searched, and stated in the schema."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import MISSING, fields, replace
@@ -22,7 +20,7 @@ from pyclgemm.families.registry import (
     violations,
 )
 from pyclgemm.families.tiled.config import XgemmConfig
-from pyclgemm.mra.tensors import (
+from pyclgemm.mra.fused import (
     FUSED_BOUNDS,
     UNIT_BOUNDS,
     FusedConfig,

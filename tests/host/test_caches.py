@@ -23,6 +23,7 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build as kernel_cache
 from pyclgemm.runtime.build import compile_program
 from pyclgemm.tuning.process import Logged, Outcome, TuningLog
+from tests.support.disks import mounted_disk
 from tests.support.processes import tree_first
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Linux's folders")
@@ -30,7 +31,6 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Li
 #: Multiplies on every device; prints which ones, and the warnings about caches.
 _MULTIPLY = """
 import json, warnings
-{before}
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     import numpy as np, pyopencl as cl, pyclgemm
@@ -47,7 +47,7 @@ print(json.dumps([names, [str(one.message) for one in told if one.category is Ca
 """
 
 
-def multiply(home, before=""):
+def multiply(home):
     """Names of the devices that multiplied right in a new process, and its warnings."""
     environment = {
         name: value
@@ -55,7 +55,7 @@ def multiply(home, before=""):
         if name not in ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "PYOPENCL_NO_CACHE")
     }
     process = subprocess.run(
-        [sys.executable, "-c", _MULTIPLY.format(before=before)],
+        [sys.executable, "-c", _MULTIPLY],
         capture_output=True, text=True, timeout=120, env=environment | {"HOME": str(home)},
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
@@ -71,30 +71,22 @@ def devices_here():
 @pytest.fixture
 def mounted(tmp_path):
     """A function that mounts a small disk, and mounts it again with other options."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
+    with mounted_disk(tmp_path / "disk") as mount:
+        yield mount
 
-    def mount(options):
-        try:
-            done = subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True
-            )
-        except OSError:
-            pytest.skip("the system has no mount command")
-        if done.returncode:
-            pytest.skip("mounting is not permitted here")
-        return folder
 
-    yield mount
-    while subprocess.run(["umount", str(folder)], capture_output=True).returncode == 0:
-        pass
+def assert_works_with_a_warning(home, *words):
+    """Every device multiplies right, and one warning has these words."""
+    names, told = multiply(home)
+    assert names == devices_here()
+    assert len(told) == 1
+    for word in words:
+        assert word in told[0]
 
 
 @linux
 def test_a_home_that_cannot_be_written_to(mounted):
-    names, told = multiply(mounted("ro,size=64k"))
-    assert names == devices_here()
-    assert len(told) == 1 and "Read-only file system" in told[0] and "/disk/" in told[0]
+    assert_works_with_a_warning(mounted("ro,size=64k"), "Read-only file system", "/disk/")
 
 
 @linux
@@ -102,18 +94,14 @@ def test_a_home_that_cannot_be_written_to(mounted):
 def test_a_home_that_is_full(mounted, free):
     home = mounted("size=128k")
     (home / "fill").write_bytes(bytes(131_072 - 4096 - free // 4096 * 4096))
-    names, told = multiply(home)
-    assert names == devices_here()
-    assert len(told) == 1 and "No space left" in told[0]
+    assert_works_with_a_warning(home, "No space left")
     assert not list(home.rglob("*.part"))
 
 
 @linux
 def test_a_file_in_the_place_of_home(tmp_path):
     (tmp_path / "home").write_text("")
-    names, told = multiply(tmp_path / "home")
-    assert names == devices_here()
-    assert len(told) == 1 and str(tmp_path / "home") in told[0]
+    assert_works_with_a_warning(tmp_path / "home", str(tmp_path / "home"))
 
 
 @pytest.fixture(scope="module")
@@ -137,43 +125,46 @@ def database(used_home):
     found[0].write_bytes(content)
 
 
-@linux
-@pytest.mark.parametrize("part", [0.001, 0.2, 0.6, 0.99])
-def test_a_database_of_pyopencls_that_was_cut_short(used_home, database, part):
-    content = database.read_bytes()
-    database.write_bytes(content[: int(len(content) * part)])
-    names, told = multiply(used_home)
-    assert names == devices_here()
-    assert len(told) == 1 and str(database.parent) in told[0]
+def cut(part):
+    def damage(path):
+        content = path.read_bytes()
+        path.write_bytes(content[: int(len(content) * part)])
+
+    return damage
 
 
-@linux
-def test_a_database_of_pyopencls_with_other_contents(used_home, database):
-    content = bytearray(database.read_bytes())
+def overwrite(path):
+    content = bytearray(path.read_bytes())
     generator = random.Random(3)
-    for place in range(100, len(content)):
-        content[place] = generator.randrange(256)
-    database.write_bytes(content)
-    names, told = multiply(used_home)
-    assert names == devices_here() and len(told) == 1
+    for index in range(100, len(content)):
+        content[index] = generator.randrange(256)
+    path.write_bytes(content)
 
 
-@linux
-def test_records_of_pyopencls_that_cannot_be_read(used_home, database):
-    with sqlite3.connect(database) as connection:
+def shorten_records(path):
+    with sqlite3.connect(path) as connection:
         connection.execute("UPDATE dict SET key_value = substr(key_value, 1, 40)")
     connection.close()
-    names, told = multiply(used_home)
-    assert names == devices_here() and len(told) == 1
+
+
+def replace_by_a_folder(path):
+    path.unlink()
+    path.mkdir()
 
 
 @linux
-def test_a_folder_in_the_place_of_the_database(used_home, database):
-    database.unlink()
-    database.mkdir()
-    names, told = multiply(used_home)
-    assert names == devices_here()
-    assert len(told) == 1 and "unable to open" in told[0]
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        *((cut(part), ()) for part in (0.001, 0.2, 0.6, 0.99)),
+        (overwrite, ()),
+        (shorten_records, ()),
+        (replace_by_a_folder, ("unable to open",)),
+    ],
+)
+def test_pyopencls_database_is_damaged(used_home, database, damage, words):
+    damage(database)
+    assert_works_with_a_warning(used_home, str(database.parent), *words)
 
 
 @linux
@@ -181,11 +172,9 @@ def test_another_process_holds_the_database(used_home, database):
     holder = sqlite3.connect(database, isolation_level=None)
     try:
         holder.execute("BEGIN EXCLUSIVE")
-        names, told = multiply(used_home)
+        assert_works_with_a_warning(used_home, "locked")
     finally:
         holder.close()
-    assert names == devices_here()
-    assert len(told) == 1 and "locked" in told[0]
 
 
 def test_a_warning_that_is_an_error_stops_nothing(tmp_path):
@@ -197,7 +186,7 @@ def test_a_warning_that_is_an_error_stops_nothing(tmp_path):
     assert process.returncode == 0
 
 
-# ------------------------------------------------------------------------ compiled kernels
+# Compiled kernels
 
 _ANSWER = "__kernel void answer(__global int *out) { out[0] = 42; }"
 
@@ -226,7 +215,7 @@ def kept(monkeypatch, tmp_path, device):
 
 
 def test_a_kept_kernel_is_used(kept, monkeypatch):
-    answer, path = kept
+    answer, _ = kept
     monkeypatch.setattr(kernel_cache, "_compiled", None)
     assert answer() == 42
 
@@ -235,12 +224,12 @@ def test_a_damaged_kernel_is_made_anew(kept):
     answer, path = kept
     content = path.read_bytes()
     generator = random.Random(5)
-    places = [*range(3), 31, 32, 33, len(content) - 1]
-    places += [generator.randrange(len(content)) for _ in range(8)]
-    for place in places:
+    indices = [*range(3), 31, 32, 33, len(content) - 1]
+    indices += [generator.randrange(len(content)) for _ in range(8)]
+    for index in indices:
         flipped = bytearray(content)
-        flipped[place] ^= 0x10
-        for damaged in (content[:place], bytes(flipped)):
+        flipped[index] ^= 0x10
+        for damaged in (content[:index], bytes(flipped)):
             path.write_bytes(damaged)
             assert answer() == 42
             assert path.read_bytes() != damaged
@@ -252,7 +241,7 @@ def test_a_kernel_that_the_runtime_refuses_is_made_anew(kept):
     assert answer() == 42
 
 
-# ------------------------------------------------------------------------ ceilings and logs
+# Ceilings and logs
 
 
 def test_ceilings_that_were_cut_short_are_measured_anew(tmp_path, monkeypatch, queue):

@@ -9,7 +9,6 @@ import pickle
 import stat
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 from pyclgemm import FileError
 from pyclgemm.host.files import Purpose, append_line, check_writable, locked, write_whole
+from tests.support.disks import mounted_disk
 from tests.support.processes import tree_first
 
 PURPOSE = Purpose("the list of fish", "name another pond")
@@ -25,18 +25,17 @@ WRITERS = [write_whole, append_line]
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX file system")
 
 
-def full_after(monkeypatch, call, number, code=errno.ENOSPC):
-    """Have the `number`-th call of a function of `os` fail; returns a list of the calls."""
-    real, calls = getattr(os, call), []
+def only_check(path, content, purpose):
+    """`check_writable` as if it wrote."""
+    check_writable(path, purpose)
 
-    def limited(*arguments, **options):
-        calls.append(arguments)
-        if len(calls) == number:
-            raise OSError(code, os.strerror(code))
-        return real(*arguments, **options)
 
-    monkeypatch.setattr(os, call, limited)
-    return calls
+def refused(number, writer, path, content="x"):
+    """Assert that a writer raises `FileError` with an errno of `number`; return the error."""
+    with pytest.raises(FileError) as caught:
+        writer(path, content, PURPOSE)
+    assert caught.value.errno in (number if isinstance(number, tuple) else (number,))
+    return caught.value
 
 
 def test_a_file_is_made_with_its_folder_and_replaced(tmp_path):
@@ -48,8 +47,8 @@ def test_a_file_is_made_with_its_folder_and_replaced(tmp_path):
 
 
 @posix
-def test_what_stands_there_keeps_its_nature(tmp_path):
-    real, link, pipe = tmp_path / "real", tmp_path / "link", tmp_path / "pipe"
+def test_a_link_and_permissions_stay(tmp_path):
+    real, link = tmp_path / "real", tmp_path / "link"
     real.write_text("old")
     real.chmod(0o640)
     link.symlink_to(real)
@@ -57,13 +56,19 @@ def test_what_stands_there_keeps_its_nature(tmp_path):
     assert link.is_symlink() and real.read_text() == "new"
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
 
+
+@posix
+def test_a_pipe_is_written_to(tmp_path):
+    pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    read = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
-    reader.start()
-    write_whole(pipe, "through", PURPOSE)
-    reader.join(10)
-    assert read == ["through"] and stat.S_ISFIFO(pipe.stat().st_mode)
+    refused(errno.ENXIO, write_whole, pipe)  # nobody reads
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, "through", PURPOSE)
+        assert os.read(reader, 100) == b"through"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 @posix
@@ -81,57 +86,47 @@ def test_a_new_file_is_as_open_as_the_user_wants(tmp_path):
 def test_a_failure_at_any_call_leaves_the_old_file(tmp_path, monkeypatch, call, code):
     path = tmp_path / "fish.txt"
     path.write_text("old")
+
+    def failing(*arguments, **options):
+        patched.undo()  # the second call works
+        raise OSError(code, os.strerror(code))
+
     with monkeypatch.context() as patched:
-        full_after(patched, call, 1, code)
-        with pytest.raises(FileError) as caught:
-            write_whole(path, "new" * 10_000, PURPOSE)
+        patched.setattr(os, call, failing)
+        error = refused(code, write_whole, path, "new" * 10_000)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-    assert (caught.value.errno, caught.value.filename) == (code, str(path))
+    assert error.filename == str(path)
     for part in ("the list of fish", str(path), os.strerror(code), "name another pond"):
-        assert part in str(caught.value)
+        assert part in str(error)
 
 
 @posix
-@pytest.mark.parametrize(
-    "writer", [*WRITERS, lambda path, text, purpose: check_writable(path, purpose)]
-)
+@pytest.mark.parametrize("writer", [*WRITERS, only_check])
 def test_a_file_where_a_folder_is_wanted(tmp_path, writer):
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileError) as caught:
-        writer(tmp_path / "file" / "fish.txt", "x", PURPOSE)
-    assert caught.value.errno in (errno.ENOTDIR, errno.EEXIST)
-    with pytest.raises(FileError) as caught:
-        writer(tmp_path, "x", PURPOSE)
-    assert caught.value.errno == errno.EISDIR
+    refused((errno.ENOTDIR, errno.EEXIST), writer, tmp_path / "file" / "fish.txt")
+    refused(errno.EISDIR, writer, tmp_path)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_full_device(writer):
-    with pytest.raises(FileError) as caught:
-        writer(Path("/dev/full"), "x", PURPOSE)
-    assert caught.value.errno == errno.ENOSPC and "free some space" in str(caught.value)
+    assert "free some space" in str(refused(errno.ENOSPC, writer, Path("/dev/full")))
     assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder on a disk of 64 KiB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)]
-    try:
-        if subprocess.run(mount, capture_output=True).returncode:
-            pytest.skip("mounting is not permitted here")
-    except OSError:
-        pytest.skip("the system has no mount command")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    """A function that mounts a disk of 64 KiB, and mounts it again with other options."""
+    with mounted_disk(tmp_path / "disk") as mount:
+        mount("size=64k")
+        yield mount
 
 
 def test_a_disk_that_fills_up(small_disk):
-    log, whole = small_disk / "log", small_disk / "whole"
+    folder = small_disk.folder
+    log, whole = folder / "log", folder / "whole"
     write_whole(whole, "old", PURPOSE)
     lines = 0
     with pytest.raises(FileError) as caught:
@@ -141,28 +136,21 @@ def test_a_disk_that_fills_up(small_disk):
     assert caught.value.errno == errno.ENOSPC
     assert len(log.read_text().splitlines()) == lines > 10
     assert log.read_text().endswith("x\n")
-    for writer in (write_whole, append_line):
-        with pytest.raises(FileError):
-            writer(whole, "n" * 70_000, PURPOSE)
+    for writer in WRITERS:
+        refused(errno.ENOSPC, writer, whole, "n" * 70_000)
         assert whole.read_text() == "old"
-    with pytest.raises(FileError):
-        check_writable(small_disk / "another", PURPOSE)
-    assert sorted(small_disk.iterdir()) == [log, whole]
+    refused(errno.ENOSPC, only_check, folder / "another")
+    assert sorted(folder.iterdir()) == [log, whole]
 
 
 def test_a_disk_that_cannot_be_written_to(small_disk):
-    (small_disk / "old").write_text("old")
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    folder = small_disk.folder
+    (folder / "old").write_text("old")
+    small_disk("remount,ro")
     for name in ("old", "new"):
-        for write in (
-            lambda path: write_whole(path, "x", PURPOSE),
-            lambda path: append_line(path, "x", PURPOSE),
-            lambda path: check_writable(path, PURPOSE),
-        ):
-            with pytest.raises(FileError) as caught:
-                write(small_disk / name)
-            assert caught.value.errno == errno.EROFS
-    with pytest.raises(FileError), locked(small_disk / "old", PURPOSE):
+        for writer in (*WRITERS, only_check):
+            refused(errno.EROFS, writer, folder / name)
+    with pytest.raises(FileError), locked(folder / "old", PURPOSE):
         raise AssertionError("locked without a lock")
 
 
@@ -184,12 +172,11 @@ def test_a_line_that_was_cut_short_is_ended(tmp_path):
 def test_the_error_travels_between_processes():
     error = FileError("no room", errno=errno.ENOSPC, filename="x")
     again = pickle.loads(pickle.dumps(error))
-    assert (type(again), str(again), again.errno, again.filename) == (
-        FileError, "no room", errno.ENOSPC, "x"
-    )  # fmt: skip
+    assert type(again) is FileError and str(again) == "no room"
+    assert (again.errno, again.filename) == (errno.ENOSPC, "x")
 
 
-# --------------------------------------------------------------------- several processes
+# Several processes
 
 
 def _count_up(path, rounds):

@@ -14,12 +14,12 @@ import pytest
 from pyclgemm.codegen.matrix_units import nvidia_double_unit
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.mra import codegen as transform3d_codegen
-from pyclgemm.mra import codegen as transform3d_schedule
+from pyclgemm.mra import codegen
 from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
-from pyclgemm.mra.codegen import make_schedule
-from pyclgemm.mra.tensors import FusedUnitConfig, contiguous_stack
-from pyclgemm.mra.transform import describe_transform
+from pyclgemm.mra.fused import FusedUnitConfig
+from pyclgemm.mra.schedule import make_schedule
+from pyclgemm.mra.tensors import contiguous_stack
+from pyclgemm.mra.transform import OPERANDS, describe_transform
 from pyclgemm.runtime.launcher import LaunchSequence
 from pyclgemm.runtime.queue_state import queue_state
 from tests.support import nvidia_compile
@@ -27,12 +27,12 @@ from tests.support.buffers import GuardedArray
 from tests.support.emulation.matrix import skip_without_emulation, without_units
 from tests.support.tensor_reference import assert_transformed
 
-#: Calls of the kernels, whose definition the emulation has changed.
-CALL = re.compile(r"multiply_accumulate\((?=y\d|sums\[|z,|&?c,)")
+#: Calls of the function whose definition the emulation changes.
+CALL = re.compile(r"(?<!void )multiply_accumulate\(")
 
 
 def emulated(source: KernelSource, choice: TransformChoice) -> KernelSource:
-    """A kernel for a matrix unit in plain C; its group is one sub-group, whose barrier is all's."""
+    """A kernel for a matrix unit in plain C; its work-group must be one sub-group."""
     assert choice.unit and source.local_size[0] == choice.unit.lanes
     named = re.sub(r"\bK\b", "EXTENT", source.text)  # the emulation has a K of its own
     plain = without_units(replace(source, text=named), choice.unit)
@@ -58,17 +58,14 @@ def check(
     if config is not None:
         unit = nvidia_double_unit(config.UNIT_M, config.UNIT_K)
         choice = TransformChoice("L5", "fused unit", "", config, unit)
-    for name in ("generate_fused", "generate_contraction"):
-        generate = getattr(transform3d_codegen, name)
-        monkeypatch.setattr(
-            transform3d_schedule, name,
-            lambda *arguments, generate=generate: emulated(generate(*arguments), choice),
-        )  # fmt: skip
-    for module in (transform3d_codegen, transform3d_schedule):
-        monkeypatch.setattr(module, "UNIT_SUB_GROUPS", 1)
+    monkeypatch.setattr(codegen, "UNIT_SUB_GROUPS", 1)
     schedule = make_schedule(transform, choice, typical_traits(architecture))
-    sequence = LaunchSequence(queue_state(queue), None, schedule)
-    sequence.enqueue(tensors, matrix, out.array, None, None, 1.0, 0.0, None)
+    launches = tuple(
+        replace(launch, source=emulated(launch.source, choice)) for launch in schedule.launches
+    )
+    schedule = replace(schedule, launches=launches)
+    sequence = LaunchSequence(queue_state(queue), schedule, OPERANDS)
+    sequence.enqueue((tensors, matrix, out.array))
     assert_transformed(out.get(), *host)
 
 
@@ -114,7 +111,7 @@ def test_nvidias_assembler_spills_nothing(k: int, dtype: str, tmp_path: Path) ->
     traits = typical_traits("sm_90")
     layout = contiguous_stack(2048, k).layout
     problem = TransformProblem(2048, k, dtype, layout, layout)
-    source = transform3d_codegen.generate_fused(problem, choose_transform(problem, traits), traits)
+    source = codegen.generate_fused(problem, choose_transform(problem, traits), traits)
     assembled = nvidia_compile.assemble(source, tmp_path)
     assert assembled.spilled == 0
     # Two groups at least run side by side.

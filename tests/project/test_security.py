@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import json
+import operator
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -79,34 +81,34 @@ DOCUMENT = {
 }  # fmt: skip
 
 
-def places(document: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where the leaves of a document are."""
+def leaves(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of keys to each leaf of a document."""
     if isinstance(document, (dict, list)):
         items = document.items() if isinstance(document, dict) else enumerate(document)
         for key, value in items:
-            yield from places(value, (*place, key))
+            yield from leaves(value, (*path, key))
     else:
-        yield place
+        yield path
 
 
-def with_leaf(place: tuple[Any, ...], text: str) -> Any:
+def copy_and_container(document: Any, path: tuple[Any, ...]) -> tuple[Any, Any]:
+    """A copy of a document, and in it the list or object that holds the leaf."""
+    changed = copy.deepcopy(document)
+    return changed, functools.reduce(operator.getitem, path[:-1], changed)
+
+
+def with_leaf(path: tuple[Any, ...], text: str) -> Any:
     """The document with `text` as the leaf."""
-    changed = copy.deepcopy(DOCUMENT)
-    inner: Any = changed
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = text
+    changed, container = copy_and_container(DOCUMENT, path)
+    container[path[-1]] = text
     return changed
 
 
-def with_key(place: tuple[Any, ...], text: str) -> Any:
+def with_key(path: tuple[Any, ...], text: str) -> Any:
     """The document with `text` as the name of the leaf."""
-    changed = copy.deepcopy(DOCUMENT)
-    inner: Any = changed
-    for key in place[:-1]:
-        inner = inner[key]
-    if isinstance(inner, dict):
-        inner[text] = inner.pop(place[-1])
+    changed, container = copy_and_container(DOCUMENT, path)
+    if isinstance(container, dict):
+        container[text] = container.pop(path[-1])
     return changed
 
 
@@ -149,9 +151,9 @@ def test_no_string_of_a_database_reaches_source_text(
     folder: Path, monkeypatch: Any, evil: str, changed: Any, recwarn: Any
 ) -> None:
     plain = sources()
-    for place in places(DOCUMENT):
+    for path in leaves(DOCUMENT):
         file = folder / "database.json"
-        file.write_text(json.dumps(changed(place, evil)))
+        file.write_text(json.dumps(changed(path, evil)))
         monkeypatch.setenv("PYCLGEMM_DATABASES", str(file))
         load_database.cache_clear()
         try:
@@ -252,9 +254,9 @@ def test_templates_come_from_the_package_alone(folder: Path, monkeypatch: Any) -
     templates = folder / "kernels_cl"
     templates.mkdir()
     for name in ("cpu/gemm.cl.mako", "common/prelude.mako"):
-        for place in (folder, templates):
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_text("<% open('evil', 'w') %>")
+        for parent in (folder, templates):
+            (parent / name).parent.mkdir(parents=True, exist_ok=True)
+            (parent / name).write_text("<% open('evil', 'w') %>")
     monkeypatch.syspath_prepend(str(folder))
     with patch.object(
         pyclgemm.codegen.source, "_templates", pyclgemm.codegen.source._templates.__wrapped__
@@ -282,13 +284,10 @@ def test_a_cache_is_read_as_numbers(folder: Path, queue: Any) -> None:
         assert ceilings_of(queue, folder=kept) == ceilings
         (file,) = kept.iterdir()
         document = json.loads(file.read_text())
-        for place in places(document["ceilings"]):
-            changed = copy.deepcopy(document)
-            inner: Any = changed["ceilings"]
-            for key in place[:-1]:
-                inner = inner[key]
-            inner[place[-1]] = "${evil}"
+        for path in leaves(document["ceilings"], ("ceilings",)):
+            changed, container = copy_and_container(document, path)
+            container[path[-1]] = "${evil}"
             file.write_text(json.dumps(changed))
             found = ceilings_of(queue, folder=kept)
-            assert replace(found, date="") == replace(ceilings, date=""), place
+            assert replace(found, date="") == replace(ceilings, date=""), path
         assert [path.name for path in kept.iterdir()] == [file.name]

@@ -108,7 +108,7 @@ def test_a_device_of_no_platform():
         CompilePool(Stranger())
 
 
-def test_the_device_is_found_by_its_place(device):
+def test_the_device_is_found_by_its_number(device):
     platforms = cl.get_platforms()
-    platform, number = CompilePool(device)._place
+    platform, number = CompilePool(device)._number
     assert platforms[platform].get_devices()[number] == device

@@ -1,7 +1,5 @@
 """How near a record is: sizes, then layouts and alignment, and what each family feels of them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -194,14 +192,20 @@ def test_older_records_stand_for_contiguous_matrices():
 
 
 def test_a_cpu_feels_no_alignment():
-    for record in (Record(GemmShape(*SIZES), TILE), Record(GemmShape(*SIZES), TILE, alignment=1)):
+    for record in (
+        Record(GemmShape(*SIZES), TILE),
+        Record(GemmShape(*SIZES), TILE, alignment=1),
+    ):
         for alignment in (1, 2, ALIGNED):
             wanted = Features(SIZES, alignment=alignment)
             assert distance(wanted, features_of_record(record), TILE) == 0.0
 
 
 def test_of_two_records_for_one_shape_the_alignment_decides():
-    wide, narrow = Record(GemmShape(*SIZES), DIRECT), Record(GemmShape(*SIZES), SCALAR, alignment=1)
+    wide, narrow = (
+        Record(GemmShape(*SIZES), DIRECT),
+        Record(GemmShape(*SIZES), SCALAR, alignment=1),
+    )
     for records in ([wide, narrow], [narrow, wide]):
         assert by_distance(records, Features(SIZES))[0] is wide
         assert by_distance(records, Features(SIZES, alignment=1))[0] is narrow

@@ -21,7 +21,7 @@ import pyclgemm
 from pyclgemm.device import traits as device
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import TransformChoice
-from pyclgemm.mra.tensors import FusedConfig
+from pyclgemm.mra.fused import FusedConfig
 from pyclgemm.mra.transform import build_transform, describe_transform
 from pyclgemm.problem.problem import PackedLayout
 from tests.support.checks import packed
@@ -164,7 +164,7 @@ def transform(queue: cl.CommandQueue, level: str, k: int) -> None:
     if level == "parts":
         described = describe_transform(*arrays)
         sequence = build_transform(queue, described, TransformChoice("L5", "fused", "", PARTS))
-        sequence.enqueue(*arrays, None, None, 1.0, 0.0, None)
+        sequence.enqueue(arrays)
     else:
         pyclgemm.transform3d(queue, *arrays[:2], out=arrays[2], level=level)
     assert_transformed(arrays[2].get(), tensors, matrix)

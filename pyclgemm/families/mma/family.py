@@ -23,6 +23,7 @@ from ...codegen.source import KernelSource
 from ...codegen.stream_k import Share, launch_tiles
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
+from ...problem.matrix import MAX_ALIGNMENT
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem
 from ...problem.product import Product
@@ -140,9 +141,6 @@ def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | N
     _, part = _staged_bytes(dtype, traits)
     return config.STAGES * max(config.MWG, config.NWG) * config.KWG * part
 
-
-#: Elements of the widest vector of OpenCL C.
-_WIDEST = 16
 
 #: Elements to which rows of operands are padded as they are packed: whole vectors of any type.
 _PACKED_WIDTH = 16
@@ -296,7 +294,7 @@ class MatrixFamily(Family[MatrixConfig]):
 
     def vector_width(self, config: MatrixConfig) -> int:
         """The widest: rows that do not lie in 16-byte vectors are packed."""
-        return _WIDEST
+        return MAX_ALIGNMENT
 
     def adapts_vectors(self, config: MatrixConfig) -> bool:
         """With UNALIGNED, which is for what would else be packed."""

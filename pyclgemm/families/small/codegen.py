@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from ...codegen.config import Config
+from ...codegen.config import COPY_BYTES, Config
 from ...codegen.element import ElementType
 from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts
@@ -66,9 +66,6 @@ class SmallCpuConfig(Config):
 
 
 # --------------------------------------------------------------------------------------
-
-#: Bytes of the widest access to local and global memory.
-_WIDEST_BYTES = 16
 
 #: Bytes of an operand that a work-item holds in registers at most while it copies: NVIDIA's
 #: compiler needs minutes for an array of 768 registers.
@@ -193,7 +190,7 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
         max(1, math.ceil(extent / tile))
         for extent, tile in ((problem.m, config.MWI), (problem.n, config.NWI))
     )
-    widest = max(1, _WIDEST_BYTES // element.bytes)
+    widest = max(1, COPY_BYTES // element.bytes)
     step = math.gcd(widest, problem.k) or 1
     return SmallTiling(
         items_m,

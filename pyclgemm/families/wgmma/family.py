@@ -19,11 +19,11 @@ from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.matrix_unit import fills_fragments
 from ...codegen.matrix_units import matrix_unit
 from ...codegen.pack import PackedForm, pack_operands, why_units_pack
-from ...codegen.source import KernelSource
+from ...codegen.source import MOST_POSITIONS, KernelSource
 from ...codegen.stream_k import Share, divide, tile_count
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
-from ...problem.matrix import Matrix
+from ...problem.matrix import MAX_ALIGNMENT, Matrix
 from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
 from ...problem.product import Product
@@ -73,12 +73,6 @@ _ROW_ELEMENTS = 16
 
 #: Bytes of a sum.
 _SUM_BYTES = 4
-
-#: Elements of the widest vector of OpenCL C.
-_WIDEST = 16
-
-#: The largest coordinate of a tensor map's boxes, which has 32 bits.
-_MOST_COORDINATE = 2**31 - 2**16
 
 
 class WgmmaFamily(Family[WgmmaConfig]):
@@ -164,7 +158,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
 
     def vector_width(self, config: WgmmaConfig) -> int:
         """The widest: rows that no tensor map describes are packed."""
-        return _WIDEST
+        return MAX_ALIGNMENT
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         """Where a warpgroup unit multiplies real elements."""
@@ -175,8 +169,8 @@ class WgmmaFamily(Family[WgmmaConfig]):
         """The device's lack of a unit, and sizes beyond tensor maps."""
         if wgmma_unit(problem.precision, traits) is None:
             return f"no warpgroup unit for {problem.precision.name}"
-        if max(problem.m, problem.n, problem.k) > _MOST_COORDINATE:
-            return f"tensor maps reach to {_MOST_COORDINATE} rows and columns"
+        if max(problem.m, problem.n, problem.k) > MOST_POSITIONS:
+            return f"tensor maps reach to {MOST_POSITIONS} rows and columns"
         return ""
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:

@@ -1,0 +1,372 @@
+"""Configurations of fused transforms (L5): how they use local memory, and which one is taken.
+
+A fused kernel keeps a tensor in local memory between the contractions. A tensor that is too large
+for that, or for two work-groups side by side, is split among PARTS work-groups. Each of them reads
+the whole tensor and holds a part of the entries of the second dimension, which it contracts first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ..codegen.config import COPY_BYTES
+from ..codegen.matrix_units import sub_group_lanes
+from ..device.traits import DeviceTraits
+from ..errors import ConfigError
+from ..problem.bounds import VECTOR_WIDTHS, Allowed, out_of_bounds, up_to
+
+#: Bytes that local memory reads or writes at a time: 32 banks of 4.
+_BANKS_BYTES = 128
+
+#: Work-items of a sub-group of NVIDIA's GPUs, for which `FusedUnitConfig` is.
+NVIDIA_LANES = 32
+
+#: With matrix units: about how many elements (32 KB) and how many tensors a work-group takes.
+_GROUP_ELEMENTS = 4096
+_MOST_TENSORS = 8
+#: Sub-groups of a work-group.
+_SUB_GROUPS = range(8, 3, -1)
+
+#: From this K on CPUs take their widest vectors. Below, vectors of 32 bytes were as fast: the last
+#: vector of a row overlaps the one before by less.
+_WIDE_FROM = 24
+
+#: Work-items of a work-group on GPUs.
+_MOST_ITEMS = 256
+
+
+@dataclass(frozen=True)
+class FusedConfig:
+    """A fused transform without matrix units."""
+
+    VW: int  # elements of a vector
+    TENSORS: int  # tensors of a work-group
+    PARTS: int  # work-groups that split a tensor; above 1 only if TENSORS is 1
+    ITEMS: int  # work-items of a work-group
+    ROWS: int  # rows that a work-item contracts at a time, with one read of the matrix
+
+
+@dataclass(frozen=True)
+class FusedUnitConfig:
+    """A fused transform with NVIDIA's matrix units for float64."""
+
+    UNIT_M: int  # rows of an instruction: 8 or 16
+    UNIT_K: int  # depth of an instruction: 4; with 16 rows also 8 or 16
+    TENSORS: int  # tensors of a work-group
+    PARTS: int  # work-groups that split a tensor; above 1 only if TENSORS is 1
+    SUBGROUPS: int  # sub-groups of a work-group
+    SLICES: int  # slices of a tensor that a sub-group loads before it multiplies
+    STAGES: int = 1  # 2: the next slices are loaded before the current ones are multiplied
+
+
+#: The values of each parameter.
+FUSED_BOUNDS: dict[str, Allowed] = {
+    "VW": VECTOR_WIDTHS,
+    "TENSORS": up_to(1024),
+    "PARTS": up_to(1024),
+    "ITEMS": up_to(2**14),
+    "ROWS": up_to(32),
+}
+UNIT_BOUNDS: dict[str, Allowed] = {
+    "UNIT_M": (8, 16),
+    "UNIT_K": (4, 8, 16),
+    "TENSORS": up_to(1024),
+    "PARTS": up_to(1024),
+    "SUBGROUPS": up_to(64),
+    "SLICES": up_to(16),
+    "STAGES": (1, 2),
+}
+
+AnyFused = FusedConfig | FusedUnitConfig
+_Fused = TypeVar("_Fused", FusedConfig, FusedUnitConfig)
+
+#: The fastest on an H100 for 2048 tensors (``benchmarks/transform3d.py``), by K.
+_MEASURED_FLOAT32 = {
+    8: FusedConfig(4, TENSORS=4, PARTS=1, ITEMS=64, ROWS=4),
+    10: FusedConfig(2, TENSORS=2, PARTS=1, ITEMS=128, ROWS=2),
+    16: FusedConfig(4, TENSORS=1, PARTS=1, ITEMS=64, ROWS=4),
+    20: FusedConfig(4, TENSORS=1, PARTS=1, ITEMS=64, ROWS=4),
+}
+_MEASURED_FLOAT64 = {
+    6: FusedUnitConfig(16, 4, TENSORS=9, PARTS=1, SUBGROUPS=16, SLICES=1),
+    8: FusedUnitConfig(8, 4, TENSORS=4, PARTS=1, SUBGROUPS=16, SLICES=1),
+    10: FusedUnitConfig(16, 4, TENSORS=2, PARTS=1, SUBGROUPS=4, SLICES=1),
+    12: FusedUnitConfig(16, 4, TENSORS=2, PARTS=1, SUBGROUPS=8, SLICES=1),
+    16: FusedUnitConfig(8, 4, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=1, STAGES=2),
+    20: FusedUnitConfig(16, 4, TENSORS=1, PARTS=1, SUBGROUPS=4, SLICES=1),
+}
+
+
+@dataclass(frozen=True)
+class HeldTensor:
+    """How a tensor, or a part of it, lies in local memory; in elements."""
+
+    rows: int  # entries of the second dimension that are held
+    row: int  # from an entry of the second dimension to the next
+    slice: int  # from an entry of the first dimension to the next
+    size: int
+
+
+def held_tensor(extent: int, element_bytes: int, config: FusedConfig) -> HeldTensor:
+    """Lay a tensor out so that the vectors of neighbouring work-items are in different banks.
+
+    A row takes an odd number of vectors: work-items that read one row each then read all banks. A
+    slice is padded so that the vectors of its first row continue where those of the row before
+    ended.
+
+    Examples
+    --------
+    >>> held_tensor(16, 8, FusedConfig(VW=2, TENSORS=1, PARTS=1, ITEMS=128, ROWS=2))
+    HeldTensor(rows=16, row=18, slice=288, size=4608)
+    """
+    width = config.VW
+    vectors = math.ceil(extent / width)
+    rows = math.ceil(extent / config.PARTS)
+    if config.ITEMS == 1:  # a CPU has no banks; there the last two vectors of a row may overlap
+        return HeldTensor(rows, extent, rows * extent, extent * rows * extent)
+    row = width * (vectors | 1)
+    banks = max(1, _BANKS_BYTES // (width * element_bytes))
+    slice_vectors = rows * row // width
+    if vectors % banks:
+        slice_vectors += (vectors - slice_vectors) % banks
+    return HeldTensor(rows, row, width * slice_vectors, extent * width * slice_vectors)
+
+
+def matrix_row(extent: int, element_bytes: int, config: FusedConfig) -> int:
+    """Elements from a row of the matrix to the next in local memory: whole 16-byte vectors."""
+    width = max(config.VW, COPY_BYTES // element_bytes)
+    columns = config.PARTS * math.ceil(extent / config.PARTS)
+    return math.ceil(columns / width) * width
+
+
+@dataclass(frozen=True)
+class UnitTiles:
+    """How many fragments a K x K matrix has, and how a tensor lies in local memory."""
+
+    depths: int  # steps of depth 4
+    row_tiles: int  # tiles of 8 rows, as the instruction counts them, that a work-group holds
+    column_tiles: int  # tiles of 8 columns
+    rows: int  # entries of the second dimension that are held
+    slice: int  # elements from an entry of the first dimension to the next
+
+
+def unit_tiles(extent: int, config: FusedUnitConfig) -> UnitTiles:
+    """Count the fragments of a configuration.
+
+    A slice takes 4 or 12 elements more than a multiple of 16. The lanes of a fragment read 4
+    neighbours of 4 slices at a time, which then are in different banks.
+
+    Examples
+    --------
+    >>> unit_tiles(10, FusedUnitConfig(16, 4, TENSORS=4, PARTS=1, SUBGROUPS=8, SLICES=2))
+    UnitTiles(depths=3, row_tiles=2, column_tiles=2, rows=10, slice=100)
+    """
+    steps = config.UNIT_K // 4
+    depths = math.ceil(math.ceil(extent / 4) / steps) * steps
+    tile = config.UNIT_M // 8
+    row_tiles = math.ceil(math.ceil(extent / 8) / tile / config.PARTS) * tile
+    rows = extent if config.PARTS == 1 else 8 * row_tiles
+    size = rows * extent
+    size += min((wanted - size) % 16 for wanted in (4, 12))
+    column_tiles = math.ceil(max(extent / 8, depths / 2))
+    return UnitTiles(depths, row_tiles, column_tiles, rows, size)
+
+
+def local_bytes(extent: int, element_bytes: int, config: AnyFused) -> int:
+    """Bytes of local memory that a work-group takes."""
+    if isinstance(config, FusedUnitConfig):
+        return element_bytes * config.TENSORS * extent * unit_tiles(extent, config).slice
+    held = config.TENSORS * held_tensor(extent, element_bytes, config).size
+    return (held + extent * matrix_row(extent, element_bytes, config)) * element_bytes
+
+
+def fused_violations(
+    extent: int, element_bytes: int, config: AnyFused, traits: DeviceTraits
+) -> list[str]:
+    """Every constraint that a configuration breaks, with the values on both sides.
+
+    If a parameter is out of bounds, only the bounds are checked.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> config = FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=64, ROWS=2)
+    >>> fused_violations(16, 4, config, typical_traits("sm_80"))
+    []
+    >>> fused_violations(32, 4, config, typical_traits("sm_80"))
+    ['a work-group takes 151552 bytes of local memory, and the device has 49152']
+    """
+    is_unit = isinstance(config, FusedUnitConfig)
+    if wild := out_of_bounds(vars(config), UNIT_BOUNDS if is_unit else FUSED_BOUNDS):
+        return wild
+    broken = []
+    if config.TENSORS > 1 and config.PARTS > 1:
+        broken.append(
+            f"TENSORS is {config.TENSORS} and PARTS is {config.PARTS}: one of them must be 1"
+        )
+    items = config.ITEMS if isinstance(config, FusedConfig) else NVIDIA_LANES * config.SUBGROUPS
+    if items > traits.max_work_group_size:
+        broken.append(
+            f"a work-group has {items} work-items, and the device allows "
+            f"{traits.max_work_group_size}"
+        )
+    if isinstance(config, FusedConfig):
+        broken += _vector_violations(extent, element_bytes, config)
+    if not broken:
+        used = local_bytes(extent, element_bytes, config)
+        if used > traits.local_memory_bytes:
+            broken.append(
+                f"a work-group takes {used} bytes of local memory, and the device has "
+                f"{traits.local_memory_bytes}"
+            )
+    return broken
+
+
+def _vector_violations(extent: int, element_bytes: int, config: FusedConfig) -> list[str]:
+    width, rows = config.VW, math.ceil(extent / config.PARTS)
+    vector_bytes = width * element_bytes
+    broken = []
+    if width > extent:
+        broken.append(f"VW is {width}, more than K = {extent}")
+    # On CPUs, where a work-group is one work-item, vectors may have any address and overlap.
+    if config.ITEMS > 1 and extent % width:
+        broken.append(f"VW must divide K: VW is {width}, K is {extent}")
+    if config.ITEMS > 1 and vector_bytes > COPY_BYTES:
+        broken.append(f"a vector has {vector_bytes} bytes, more than {COPY_BYTES}")
+    if extent * rows % config.ROWS:
+        broken.append(
+            f"ROWS must divide K * {rows}, the rows of a tensor that a work-group has: "
+            f"ROWS is {config.ROWS}, K is {extent}"
+        )
+    return broken
+
+
+def check_fused(extent: int, element_bytes: int, config: AnyFused, traits: DeviceTraits) -> None:
+    """Raise `ConfigError`, with every broken constraint, unless a configuration can run."""
+    if broken := fused_violations(extent, element_bytes, config, traits):
+        raise ConfigError(f"{config}, for K = {extent}: " + "; ".join(broken))
+
+
+def fused_config(
+    extent: int, count: int, element_bytes: int, traits: DeviceTraits
+) -> FusedConfig | None:
+    """The configuration for `count` tensors; None if local memory does not hold the smallest part.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> fused_config(16, 2048, 4, typical_traits("gfx1100"))
+    FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=64, ROWS=2)
+    >>> fused_config(10, 2048, 8, typical_traits("x86-64-v4"))
+    FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
+    """
+    if traits.type == "cpu":
+        vector_bytes = min(traits.vector_bytes, 32 if extent < _WIDE_FROM else 64)
+        width = min(vector_bytes // element_bytes, 1 << (extent.bit_length() - 1))
+        return _split(FusedConfig(width, 1, 1, 1, 1), extent, element_bytes, traits)
+    most_tensors = _tensors_of_group(count, traits)
+    if traits.architecture == "sm_90" and element_bytes == 4 and extent in _MEASURED_FLOAT32:
+        measured = _MEASURED_FLOAT32[extent]
+        tensors = min(measured.TENSORS, most_tensors)
+        return _split(replace(measured, TENSORS=tensors), extent, element_bytes, traits)
+    width = math.gcd(extent, COPY_BYTES // element_bytes)
+    vectors = extent * math.ceil(extent / width)  # of a slice; a work-item takes one
+    most_items = min(_MOST_ITEMS, traits.max_work_group_size)
+    lanes = sub_group_lanes(traits)
+
+    def config(tensors: int) -> FusedConfig:
+        items = min(most_items, math.ceil(tensors * vectors / lanes) * lanes)
+        return FusedConfig(width, tensors, 1, items, 2 if extent % 2 == 0 else 1)
+
+    def fits(tensors: int) -> bool:
+        used = local_bytes(extent, element_bytes, config(tensors))
+        return tensors * vectors <= most_items and 4 * used <= traits.local_memory_bytes
+
+    def idle(tensors: int) -> float:
+        items = config(tensors).ITEMS
+        return math.ceil(tensors * vectors / items) * items / (tensors * vectors)
+
+    fitting = [1, *filter(fits, range(2, most_tensors + 1))]
+    enough = [tensors for tensors in fitting if tensors * vectors >= most_items // 2]
+    return _split(config(min(enough or fitting[-1:], key=idle)), extent, element_bytes, traits)
+
+
+def fused_unit_config(extent: int, count: int, traits: DeviceTraits) -> FusedUnitConfig | None:
+    """The configuration for `count` tensors of float64; None if local memory is too small.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> fused_unit_config(16, 2048, typical_traits("sm_90"))
+    FusedUnitConfig(UNIT_M=8, UNIT_K=4, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=1, STAGES=2)
+    """
+    depths, tiles = math.ceil(extent / 4), math.ceil(extent / 8)
+    has_large = int(traits.architecture.removeprefix("sm_")) >= 90
+    unit_m = 16 if has_large and tiles % 2 == 0 else 8
+    unit_k = 4 * math.gcd(depths, 4) if unit_m == 16 else 4
+    slices = max(1, min(4, 16 // (depths * tiles)))
+    wanted = max(1, min(_MOST_TENSORS, round(_GROUP_ELEMENTS / extent**3)))
+    base = FusedUnitConfig(unit_m, unit_k, wanted, 1, _sub_groups(wanted * extent), slices)
+    measured = _MEASURED_FLOAT64.get(extent, base)
+    measured_bytes = local_bytes(extent, 8, replace(measured, TENSORS=1))
+    if has_large and measured_bytes <= traits.local_memory_bytes:
+        base = measured
+
+    tensors = min(base.TENSORS, _tensors_of_group(count, traits))
+    half = traits.local_memory_bytes // 2
+    while tensors > 1 and local_bytes(extent, 8, replace(base, TENSORS=tensors)) > half:
+        tensors -= 1
+    most_parts = 8 * tiles // base.UNIT_M if tensors == 1 else 1
+    configs = [replace(base, TENSORS=tensors, PARTS=parts + 1) for parts in range(most_parts)]
+    return _fewest_parts(configs, extent, 8, traits)
+
+
+def _tensors_of_group(count: int, traits: DeviceTraits) -> int:
+    """Tensors that a work-group may take while every compute unit has work."""
+    return max(1, count // traits.compute_units)
+
+
+def _sub_groups(slices: int) -> int:
+    """The number of sub-groups of which the fewest idle while the last slices are multiplied.
+
+    Examples
+    --------
+    >>> [_sub_groups(slices) for slices in (16, 20, 25)]
+    [8, 5, 5]
+    """
+    return min(_SUB_GROUPS, key=lambda groups: math.ceil(slices / groups) * groups)
+
+
+def _split(
+    config: FusedConfig, extent: int, element_bytes: int, traits: DeviceTraits
+) -> FusedConfig | None:
+    """The configuration with parts that local memory holds; None if the smallest is too large."""
+    most_parts = extent if config.TENSORS == 1 else 1
+    configs = [replace(config, PARTS=parts + 1) for parts in range(most_parts)]
+    valid = [one for one in configs if math.ceil(extent / one.PARTS) % config.ROWS == 0]
+    return _fewest_parts(valid, extent, element_bytes, traits)
+
+
+def _fewest_parts(
+    configs: Sequence[_Fused], extent: int, element_bytes: int, traits: DeviceTraits
+) -> _Fused | None:
+    """The first configuration, by rising PARTS, that fits in local memory.
+
+    On a GPU two work-groups that run side by side hide each other's waits. So two parts that each
+    fit in half of the memory come before a whole that fits alone. Three do not: each part reads
+    the whole tensor.
+    """
+    groups = 1 if traits.type == "cpu" else 2
+    used = [local_bytes(extent, element_bytes, config) for config in configs]
+    for config, size in zip(configs, used, strict=True):
+        if groups >= config.PARTS and groups * size <= traits.local_memory_bytes:
+            return config
+    fitting = (
+        config
+        for config, size in zip(configs, used, strict=True)
+        if size <= traits.local_memory_bytes
+    )
+    return next(fitting, None)

@@ -1,0 +1,43 @@
+"""Small disks in memory, to fill them up or to make them read-only."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+class Disk:
+    """A folder on which file systems in memory are mounted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.is_mounted = False
+
+    def __call__(self, options: str) -> Path:
+        """Mount with options such as "size=64k" or "remount,ro"; skip the test if that fails."""
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(self.folder)]
+        try:
+            done = subprocess.run(command, capture_output=True)
+        except OSError:
+            pytest.skip("the system has no mount command")
+        if done.returncode:
+            pytest.skip("mounting is not permitted here")
+        self.is_mounted = True
+        return self.folder
+
+
+@contextmanager
+def mounted_disk(folder: Path) -> Iterator[Disk]:
+    """A new folder for disks, which are unmounted at the end."""
+    folder.mkdir()
+    disk = Disk(folder)
+    try:
+        yield disk
+    finally:
+        while disk.is_mounted:
+            done = subprocess.run(["umount", str(folder)], capture_output=True)
+            disk.is_mounted = done.returncode == 0
