@@ -1,7 +1,5 @@
 """One suite for every OpenCL device: the device is a fixture, parametrised over all that work."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator
