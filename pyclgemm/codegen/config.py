@@ -48,13 +48,7 @@ COPIED_BYTES = (4, 8, 16)
 
 
 def is_staged_as_stored(dtype: str) -> bool:
-    """Whether a copy from memory to local memory may leave elements as they are.
-
-    Examples
-    --------
-    >>> is_staged_as_stored("float32"), is_staged_as_stored("bfloat16")
-    (True, False)
-    """
+    """Whether a copy from memory to local memory may leave elements as they are."""
     return STAGED_BYTES[dtype] == stored_bytes(dtype)
 
 

@@ -135,15 +135,7 @@ class ElementType:
         return f"convert_{self.real}{lanes}({stored})"
 
     def at(self, array: str, index: str) -> str:
-        """Expression for the element at an index of an `array` of stored elements.
-
-        Examples
-        --------
-        >>> ElementType("complex64", "float32").at("a", "i + 1")
-        'a[i + 1]'
-        >>> ElementType("float16", "float32").at("a", "i + 1")
-        'vload_half(0, a + i + 1)'
-        """
+        """Expression for the element at an index of an `array` of stored elements."""
         if self.converts:
             return self.load(moved(array, index), 1)
         return f"*{array}" if index == "0" else f"{array}[{index}]"
@@ -155,13 +147,7 @@ class ElementType:
         return f"{self.at(array, index)} = {value};"
 
     def entry(self, array: str, index: str) -> str:
-        """Expression for the element at an `index` of a global `array`.
-
-        Examples
-        --------
-        >>> [ElementType(name, "float32").entry("c", "i") for name in ("float32", "float16")]
-        ['c[i]', 'vload_half(i, c)']
-        """
+        """Expression for the element at an `index` of a global `array`."""
         if self.stored_real == "half" and self.converts:
             return f"vload_half({index}, {array})"
         stored = f"{array}[{index}]"

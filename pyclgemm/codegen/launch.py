@@ -76,16 +76,7 @@ class Launch:
     def of(
         cls, source: KernelSource, groups: tuple[int, ...], by_name: Mapping[str, Any]
     ) -> Launch:
-        """The launch of a kernel whose arguments are found by their names.
-
-        Parameters
-        ----------
-        source, groups
-            As for the class.
-        by_name : mapping of str to LaunchArgument or number
-            A number is `Known`. A pointer that has no entry is the workspace of its own name;
-            entries that the kernel does not take are left out.
-        """
+        """The launch of a kernel whose arguments are found by their names."""
         arguments = []
         for argument in source.arguments:
             name = argument.name
@@ -138,21 +129,7 @@ def gemm_launch(
     values: Mapping[str, int],
     moved: Mapping[str, str],
 ) -> Launch:
-    """The launch that computes a product.
-
-    Parameters
-    ----------
-    product : Product
-        The product.
-    source : KernelSource
-        The kernel.
-    groups : tuple of int
-        Work-groups along each dimension.
-    values : mapping of str to int
-        Arguments that the kernel's family adds, or that differ from those of the product.
-    moved : mapping of str to str
-        Roles that were packed, and the workspaces that hold them.
-    """
+    """The launch that computes a product."""
     problem = product.problem
     by_name: dict[str, Any] = {
         "m": problem.m,

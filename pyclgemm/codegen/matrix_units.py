@@ -112,16 +112,7 @@ _WITHOUT_BUILTINS = ("rusticl", "clover")
 
 
 def amd_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of an AMD device that multiplies and sums in given types; None if there is none.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> amd_unit("float64", "float64", typical_traits("gfx90a")).lanes
-    64
-    >>> amd_unit("float64", "float64", typical_traits("gfx1100")) is None
-    True
-    """
+    """The unit of an AMD device that multiplies and sums in given types; None if there is none."""
     if traits.platform.lower() in _WITHOUT_BUILTINS:
         return None
     for architecture, units in _AMD_UNITS:
@@ -177,14 +168,7 @@ _UNITS: dict[tuple[str, str], MatrixUnit] = {
 
 
 def nvidia_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of an NVIDIA device that multiplies and sums in given types; None if there is none.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> nvidia_unit("int8", "int32", typical_traits("sm_90")).instruction
-    'mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32'
-    """
+    """The unit of an NVIDIA device that multiplies and sums in given types; None if there is none."""
     if not has_async_copy(traits):
         return None  # both came with compute capability 8.0
     if multiplied == "float64" and int(traits.architecture[3:]) >= 90:
@@ -193,18 +177,7 @@ def nvidia_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit 
 
 
 def nvidia_double_unit(m: int, k: int) -> MatrixUnit:
-    """The unit for float64 of so many rows and depths, which lanes hold as those of any other.
-
-    Parameters
-    ----------
-    m, k : int
-        8 and 4 from compute capability 8.0 on; 16 and 4, 8 or 16 from 9.0 on.
-
-    Examples
-    --------
-    >>> nvidia_double_unit(8, 4).instruction
-    'mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64'
-    """
+    """The unit for float64 of so many rows and depths, which lanes hold as those of any other."""
     return _mma("f64.f64.f64.f64", "float64", m=m, k=k, word=1, sums="float64")
 
 
@@ -215,13 +188,6 @@ _VENDORS = {"nvidia": nvidia_unit, "amd": amd_unit}
 
 def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
     """The unit of a device that computes in a precision; None if there is none.
-
-    Parameters
-    ----------
-    precision : Precision
-        The arithmetic.
-    traits : DeviceTraits
-        The device.
 
     Examples
     --------
@@ -262,14 +228,7 @@ def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> Matr
 
 
 def elements_wanted(dtype: str, precision: Precision) -> str:
-    """What `element_unit` is asked for, in words.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> elements_wanted("complex128", resolve_precision("F64_F64_F64", "float64"))
-    'F64_F64_F64 of complex elements'
-    """
+    """What `element_unit` is asked for, in words."""
     return f"{precision.name} of complex elements" if is_complex(dtype) else precision.name
 
 

@@ -45,13 +45,7 @@ class PackedForm:
     parts: int = 1  # how many split terms
 
     def layout(self, name: Literal["a", "b"]) -> MatrixLayout:
-        """The layout of operand `name` in this form.
-
-        Examples
-        --------
-        >>> PackedForm(along_k=True).layout("b").order
-        'column'
-        """
+        """The layout of operand `name` in this form."""
         if self.along_k:
             return DEEP_A if name == "a" else DEEP_B
         return PACKED_A if name == "a" else PACKED_B
@@ -67,32 +61,7 @@ def generate_pack(
     *,
     batched: bool = False,
 ) -> tuple[KernelSource, int]:
-    """Write the kernel that packs an operand for a GPU.
-
-    Parameters
-    ----------
-    layout : MatrixLayout
-        How the operand lies in memory.
-    name : "a" or "b"
-        Which operand: its positions are the rows of A, or the columns of B.
-    dtype : str
-        NumPy name of its element type.
-    sizes : tuple of int
-        Padded positions and padded depth, in elements.
-    traits : DeviceTraits
-        The device.
-    form : PackedForm
-        How it lies once it is packed.
-    batched : bool
-        Whether one launch packs the matrices of a batch.
-
-    Returns
-    -------
-    source : KernelSource
-        The kernel; its first dimension runs along the destination's rows.
-    tile : int
-        Elements along both indices that a work-group packs.
-    """
+    """Write the kernel that packs an operand for a GPU."""
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
     offset, contiguous = _source_offset(layout, name)
@@ -186,27 +155,7 @@ def pack_launch(
     padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
-    """The launch that packs `matrix`, in the role of `name`.
-
-    Parameters
-    ----------
-    role, destination : str
-        Roles of the buffers that are read and written.
-    matrix : Matrix
-        The operand.
-    name : "a" or "b"
-        Whether its rows (a) or its columns (b) are the positions along the tile.
-    dtype : str
-        NumPy name of its element type.
-    padded : tuple of int
-        Positions and depth after padding, in elements.
-    traits : DeviceTraits
-        The device.
-    form : PackedForm
-        How it lies then.
-    batch : tuple of int, optional
-        Matrices of a batch, and elements from one that is packed to the next.
-    """
+    """The launch that packs `matrix`, in the role of `name`."""
     positions, depth = (
         (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
     )

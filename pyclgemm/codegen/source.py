@@ -66,24 +66,12 @@ def format_source(text: str) -> str:
 
 
 def multiple(count: int, unit: str) -> str:
-    """A multiple in C, with constants folded.
-
-    Examples
-    --------
-    >>> [multiple(count, "KC") for count in range(3)]
-    ['0', 'KC', '2 * KC']
-    """
+    """A multiple in C, with constants folded."""
     return {0: "0", 1: unit}.get(count, f"{count} * {unit}")
 
 
 def moved(base: str, offset: str) -> str:
-    """A sum in C, without terms of zero.
-
-    Examples
-    --------
-    >>> moved("row", "0"), moved("0", "j"), moved("row", "2 * KC")
-    ('row', 'j', 'row + 2 * KC')
-    """
+    """A sum in C, without terms of zero."""
     return " + ".join(term for term in (base, offset) if term != "0") or "0"
 
 
@@ -195,13 +183,7 @@ def matrix_arguments(
 
 
 def moved_matrices(arguments: Iterable[Argument]) -> list[tuple[str, bool]]:
-    """The matrices that differ from product to product of a batch, and which are scattered.
-
-    Examples
-    --------
-    >>> moved_matrices([Argument("a_batch_stride", "long"), Argument("b_offsets", "input", "long")])
-    [('a', False), ('b', True)]
-    """
+    """The matrices that differ from product to product of a batch, and which are scattered."""
     ends = {"_batch_stride": False, "_offsets": True}
     return [
         (argument.name.removesuffix(end), scattered)

@@ -112,13 +112,7 @@ class PartialSums:
 
 
 def sharing(slabs: int, groups: int, sums: int) -> Sharing:
-    """The constants of a kernel in which `groups` work-groups divide tiles of `slabs` slabs.
-
-    Examples
-    --------
-    >>> sharing(slabs=64, groups=132, sums=32)
-    Sharing(counts='uint', unrolling=4, fan_in=12)
-    """
+    """The constants of a kernel in which `groups` work-groups divide tiles of `slabs` slabs."""
     most = 2 * groups * slabs * (groups + 1)  # fewer than two rounds of tiles are divided
     return Sharing("uint" if most < 2**32 else "ulong", min(FAN_IN, max(1, _JOINED_SUMS // sums)))
 

@@ -112,21 +112,6 @@ def collected_results(
     They are where NVIDIA's units leave a lane less than `COPY_BYTES` of a row, the result lies in
     such vectors, and a slab's local memory has room for it. Sums of slices are in local memory
     anyway: `joined_results`.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.families.mma.slab import matrix_slabs
-    >>> from pyclgemm.codegen.matrix_units import nvidia_unit
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> unit = nvidia_unit("float16", "float32", typical_traits("sm_90"))
-    >>> config = MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
-    >>> problem = GemmShape(4096, 4096, 4096).problem("float16")
-    >>> slabs = matrix_slabs(problem, (), config, unit)
-    >>> half = ElementType("float16", "float32")
-    >>> collected = collected_results(problem, half, config, unit, slabs)
-    >>> collected.slab, collected.width, collected.edges
-    ('b', 8, 'vectors')
     """
     size = result.stored_bytes
     if unit.spelling != "ptx" or unit.result.width * size >= COPY_BYTES or config.SLICES > 1:
@@ -392,17 +377,7 @@ class FragmentLoad:
 
 
 def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
-    """Choose how fragments are loaded.
-
-    Examples
-    --------
-    >>> from pyclgemm.codegen.matrix_units import amd_unit
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> unit = amd_unit("float16", "float32", typical_traits("gfx90a"))
-    >>> config = MatrixConfig(64, 64, 32, 1, 1, STAGES=2)
-    >>> fragment_load(unit, config)
-    FragmentLoad(way='vectors', steps=2, vector='uint4', vectors=1)
-    """
+    """Choose how fragments are loaded."""
     if unit.spelling == "ptx":
         return FragmentLoad(unit, "ldmatrix")
     run_bytes = unit.places.run * unit.operand_bytes

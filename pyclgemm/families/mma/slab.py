@@ -237,20 +237,7 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
 
 
 def split_type(precision: Precision, unit: MatrixUnit) -> PartType | None:
-    """What elements are split into as they are packed; None where they are copied as they lie.
-
-    Examples
-    --------
-    >>> from pyclgemm.codegen.matrix_units import matrix_unit
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> for name in ("TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32"):
-    ...     precision = resolve_precision(name, "float32")
-    ...     print(split_type(precision, matrix_unit(precision, typical_traits("sm_80"))))
-    None
-    PartType(name='tf32', kept=11, stored='float')
-    PartType(name='bfloat16', kept=8, stored='ushort')
-    """
+    """What elements are split into as they are packed; None where they are copied as they lie."""
     if precision.operand != "float32" or _rounds_loaded(precision, unit):
         return None
     return PART_TYPES[unit.operand]
