@@ -1,9 +1,6 @@
 """What is said of matrix units and of packing, for products and devices that are described."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -42,9 +39,7 @@ CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
         ("complex128", None, MATRIX, H100, ["m16n8k4", "16 x 8 x 4 of float64"]),
     ],
 )
-def test_the_unit_or_the_reason(
-    dtype: str, precision: Any, config: Any, traits: Any, said: list[str]
-) -> None:
+def test_the_unit_or_the_reason(dtype, precision, config, traits, said):
     problem = product_of(Inquiry(64, 64, 64, dtype, precision=precision)).problem
     text = describe_unit(problem, config, traits)
     for part in said:
@@ -66,7 +61,7 @@ def test_the_unit_or_the_reason(
         (Inquiry(64, 64, 64), CPU, "panels of both"),
     ],
 )
-def test_what_is_packed_and_why(inquiry: Inquiry, config: Any, said: str) -> None:
+def test_what_is_packed_and_why(inquiry, config, said):
     product = product_of(inquiry)
     kernels = [kernel.name for kernel in kernel_sources(product, config, H100)]
     text = describe_packing(product.problem, config, kernels)
@@ -76,14 +71,14 @@ def test_what_is_packed_and_why(inquiry: Inquiry, config: Any, said: str) -> Non
         assert (f"pack_{name}" in kernels) == (f"{name} (" in text)
 
 
-def test_strided_operands_are_told_apart() -> None:
+def test_strided_operands_are_told_apart():
     problem = replace(product_of(Inquiry(64, 64, 64)).problem, a=MatrixLayout("strided"))
     for config in (MATRIX, INDIRECT):
         text = describe_packing(problem, config, ["pack_a", "gemm"])
         assert text == "a (neither its rows nor its columns are contiguous)"
 
 
-def test_explain_shows_both() -> None:
+def test_explain_shows_both():
     arguments = ["explain", "64x64x64", "--dtype", "float16", "--architecture", "sm_70"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -96,7 +91,7 @@ def test_explain_shows_both() -> None:
     assert "the result of float16 operands is float16 or float32" in wrong.output
 
 
-def test_a_refusal_of_the_warpgroup_units_is_told_beside_what_takes_their_place() -> None:
+def test_a_refusal_of_the_warpgroup_units_is_told_beside_what_takes_their_place():
     refused = replace(H100, wgmma=False, wgmma_refusal="the driver said no")
     problem = product_of(Inquiry(64, 64, 64, "float16")).problem
     told = describe_unit(problem, MATRIX, refused)

@@ -1,7 +1,5 @@
 """What drivers tell of a compiled kernel: samples of what they write, and real kernels."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -11,9 +11,16 @@ import pytest
 
 import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
-from tests.support.batch_checks import STEPS, check_batch
 from tests.support.buffers import Layout
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
+from tests.support.checks import (
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STEPS,
+    STRIDED,
+    check_batch,
+)
 from tests.support.configs import BATCH_CONFIGS, INDIRECT
 from tests.support.reference import DTYPES, assert_close, expected_gemm, random_array
 

@@ -1,7 +1,5 @@
 """The text of kernels, without a device: laid out like C written by hand, and nothing in vain."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -54,7 +52,7 @@ def _code(text: str) -> str:
 
 
 @EVERY_CONFIG
-def test_indented_by_its_braces(config: Any) -> None:
+def test_indented_by_its_braces(config):
     for text in texts_of(config):
         depth = 0
         continued = False
@@ -71,7 +69,7 @@ def test_indented_by_its_braces(config: Any) -> None:
 
 
 @EVERY_CONFIG
-def test_without_traces_of_the_template(config: Any) -> None:
+def test_without_traces_of_the_template(config):
     for text in texts_of(config):
         assert not re.search(r"\$\{|<%|</%|\bNone\b|\bTrue\b|\bFalse\b|UNDEFINED", text)
         assert not re.search(r"^\s*(%|##)", text, re.MULTILINE)
@@ -81,7 +79,7 @@ def test_without_traces_of_the_template(config: Any) -> None:
 
 
 @EVERY_CONFIG
-def test_every_name_is_used(config: Any) -> None:
+def test_every_name_is_used(config):
     declared = r"^\s*(?:const )?(?:int|extent|long|bool|uint) (\w+) = "
     for text in texts_of(config):
         code = _code(text)
@@ -93,7 +91,7 @@ def test_every_name_is_used(config: Any) -> None:
 
 
 @EVERY_CONFIG
-def test_no_condition_is_decided_beforehand(config: Any) -> None:
+def test_no_condition_is_decided_beforehand(config):
     for text in texts_of(config):
         code = _code(text)
         assert not re.search(r"\bif \((?:true|false|[01])\)|\belse \{\s*\}", code)
@@ -102,14 +100,14 @@ def test_no_condition_is_decided_beforehand(config: Any) -> None:
 
 
 @EVERY_CONFIG
-def test_the_head_names_formula_and_configuration(config: Any) -> None:
+def test_the_head_names_formula_and_configuration(config):
     for text in texts_of(config):
         formula, parameters = text.splitlines()[:2]
         if formula.startswith("// out = "):  # and no packing
             assert parameters == f"// {config.family}: {config}"
 
 
-def test_a_local_name_is_not_declared_twice_in_a_block() -> None:
+def test_a_local_name_is_not_declared_twice_in_a_block():
     # C would accept a shadow in an inner block; a reader would not.
     for configs in (INDIRECT_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS):
         for config in configs.values():

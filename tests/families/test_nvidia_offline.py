@@ -1,9 +1,6 @@
 """What NVIDIA's assembler makes of kernels with inline PTX, without a device."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,7 +129,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_register_is_spilled_and_no_instruction_waits(case: str, tmp_path: Path) -> None:
+def test_no_register_is_spilled_and_no_instruction_waits(case, tmp_path):
     if missing := nvidia_compile.missing():
         pytest.skip(missing)
     config, options = CASES[case]

@@ -1,7 +1,5 @@
 """The bounds of parameters: kept by all that ships and is searched, and stated in the schema."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import MISSING, fields, replace

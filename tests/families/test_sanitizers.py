@@ -5,9 +5,6 @@ type asks, and an index that overflows end the program. Left out are the kernels
 `tests.support.emulation.wgmma` runs them on the host, and checks what they copy.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -128,8 +125,9 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_products(case: Case) -> None:
+def test_products(case):
     check(case)
 
 
@@ -215,7 +213,7 @@ def in_host_code(schedule: Schedule, product: Any, traits: Any) -> Schedule:
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_transforms(level: str, count: int, k: int, dtype: str) -> None:
+def test_transforms(level, count, k, dtype):
     """L4 has the units of `test_transform3d_units`; L6 is a product, with a kernel before it."""
     rng = np.random.default_rng(0)
     tensors, matrix = (random_array(rng, shape, dtype) for shape in ((count, k, k, k), (k, k)))
@@ -256,9 +254,7 @@ def misaligned(source: KernelSource) -> KernelSource:
     [(beyond, "heap-buffer-overflow"), (misaligned, "misaligned address")],
 )
 @pytest.mark.parametrize("config", [CPU_PLAIN, DIRECT, INDIRECT], ids=["cpu", "direct", "indirect"])
-def test_faults_are_found(
-    config: Any, fault: Callable[[KernelSource], KernelSource], said: str
-) -> None:
+def test_faults_are_found(config, fault, said):
     traits = CPU if config is CPU_PLAIN else GPU
     schedule = make_schedule(product_of(Inquiry(8, 8, 8)), config, traits)
     *before, last = schedule.launches

@@ -10,14 +10,13 @@ from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.profile import profile
 from pyclgemm.errors import ConfigError
 from pyclgemm.families.registry import FAMILIES, register
-from pyclgemm.selection.database import Database
 from pyclgemm.selection.overrides import Inquiry
-from pyclgemm.selection.records import Match, Record
+from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import families_for, search_space, suits
 from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
+from tests.support.databases import a_database, made_file
 from tests.support.facts import cpu, problem
-from tests.support.selection import file
 from tests.support.toy_family import ToyConfig, ToyFamily, registered
 
 
@@ -59,7 +58,7 @@ def test_explain_names_it(queue):
 
 def test_a_record_makes_selection_take_it():
     record = Record((64, 64, 64), ToyConfig(8), 9.0)
-    database = Database(((file(Match("generic", "cpu"), [record]),),))
+    database = a_database(made_file([record], "cpu"))
     choice = select(problem(60, 60, 60), cpu(), database)
     assert choice.config == ToyConfig(8)
 

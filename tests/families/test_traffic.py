@@ -1,7 +1,5 @@
 """How tiles fill a device, the bytes that they move, and what follows: all by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

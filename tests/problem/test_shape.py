@@ -1,7 +1,5 @@
 """Shapes with layouts: as text, as stored matrices, and as problems."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

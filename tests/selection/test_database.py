@@ -1,7 +1,5 @@
 """Databases: the built-in files, the schema's messages, ranks, nearest shapes, saving."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -27,6 +25,7 @@ from pyclgemm.selection.database import (
     save_file,
 )
 from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from tests.support.databases import FLOAT32, a_database, file_of
 from tests.support.facts import cpu, gpu, smallest_gpu
 from tests.support.families import UNIT_FAMILIES
 from tests.support.reference import DTYPES
@@ -358,7 +357,7 @@ def found(database, traits, precision="F32_F32_F32"):
 
 
 def test_levels_from_the_most_to_the_least_specific():
-    database = Database(((GENERIC, VENDOR, *OTHERS, ARCHITECTURE, DEVICE),))
+    database = a_database(GENERIC, VENDOR, *OTHERS, ARCHITECTURE, DEVICE)
     assert found(database, gpu()) == ["device", "architecture", "vendor", "generic"]
     assert found(database, gpu(name="H200")) == ["architecture", "vendor", "generic"]
     assert found(database, gpu(name="A10", architecture="sm_86")) == ["vendor", "generic"]
@@ -464,12 +463,7 @@ def test_save_and_read_give_the_same_file(tmp_path):
 def test_a_record_keeps_its_layout_alignment_and_batch_and_plain_ones_do_not_mention_them(tmp_path):
     plain = Record((64, 64, 64), TILE, 2.0)
     laid_out = Record((64, 64, 64), TILE, 1.0, "NT", 2, batch=100)
-    file = DatabaseFile.make(
-        tmp_path / "mine.json",
-        Match("generic", "cpu"),
-        Source("measured", "measured on a test"),
-        [Entry("float32", "F32_F32_F32", (plain, laid_out))],
-    )
+    file = file_of([Entry(*FLOAT32, (plain, laid_out))], "cpu", name=tmp_path / "mine.json")
     save_file(file)
     (entry,) = read_file(file.path).entries
     assert entry.records == (plain, laid_out)

@@ -1,10 +1,7 @@
 """Entries that are like another of their file: what they borrow, what is refused, what is saved."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,31 +9,26 @@ from pyclgemm.errors import DatabaseError
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.small.codegen import SmallConfig
-from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.candidates import path_order
-from pyclgemm.selection.database import Database, DatabaseFile, load_database, read_file, save_file
+from pyclgemm.selection.database import Database, load_database, read_file, save_file
 from pyclgemm.selection.overrides import choose
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.records import Entry, Record, Threshold
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.results import make_file, save_result
 from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
+from tests.support.databases import DIRECT, SM_90, a_database, file_of
 from tests.support.facts import gpu
 
 HALF, BRAIN = ("float16", "F16_F16_F32"), ("bfloat16", "BF16_BF16_F32")
 H100 = gpu(fence_options="-cl-std=CL3.0", local_memory_bytes=229440, wgmma=True)
-SM_90 = Match("architecture", "gpu", "nvidia", "sm_90")
-MEASURED = Source("measured", "measured on a test")
 
 WGMMA = WgmmaConfig(128, 256, STAGES=3)
 MATRIX = MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
 GEMV = GemvConfig(MR=1, WGS=64, LANES_N=8, VW=4)
-DIRECT = XgemmDirectConfig(
-    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
-)
 LARGE, MIDDLE, LITTLE = (4096,) * 3, (512,) * 3, (32,) * 3
 LENT = (Record(LARGE, WGMMA, 7e5), Record(LARGE, MATRIX, 3e5), Record(LITTLE, DIRECT, 20.0))
 LENDER = Entry(*HALF, LENT)
@@ -51,7 +43,7 @@ def without_speed(*records):
 
 
 def a_file(path, *entries):
-    return DatabaseFile.make(Path(path), SM_90, MEASURED, entries)
+    return file_of(list(entries), SM_90, name=path, kind="measured")
 
 
 def entry_of(file, name):
@@ -155,7 +147,7 @@ def test_a_threshold_is_not_borrowed():
 
 def test_what_is_borrowed_is_chosen_ranked_and_asked_for_by_path():
     file = a_file("mine", borrower(Record(MIDDLE, GEMV, 5.0)), LENDER)
-    database = Database(((file,),))
+    database = a_database(file)
     problem = GemmShape(*LITTLE).problem(*BRAIN)
     choice = select(problem, H100, database)
     assert choice.config == DIRECT
@@ -255,7 +247,7 @@ def test_the_tuner_writes_what_it_measured_and_leaves_like_as_it_is(tmp_path):
     older = Record(MIDDLE, DIRECT, 5.0), Record((64, 512, 512), DIRECT, 6.0)
     save_file(a_file(path, LENDER, borrower(*older)))
     faster = replace(DIRECT, GROUP_M=4)
-    database = Database(((read_file(path),),))
+    database = a_database(read_file(path))
     assert save_result(found(BRAIN, LITTLE, faster), database, path) == path
     entry = entry_of(read_file(path), BRAIN)
     assert entry.like == entry_of(read_file(path), HALF) == LENDER
@@ -265,7 +257,7 @@ def test_the_tuner_writes_what_it_measured_and_leaves_like_as_it_is(tmp_path):
     made = json.loads(path.read_text())["entries"]
     assert [len(one["records"]) for one in made] == [3, 3]
     # What was found anew supersedes own records nearby.
-    save_result(found(BRAIN, (520, 512, 512), DIRECT), Database(((read_file(path),),)), path)
+    save_result(found(BRAIN, (520, 512, 512), DIRECT), a_database(read_file(path)), path)
     assert [record.shape for record in entry_of(read_file(path), BRAIN).own] == [
         LITTLE, (64, 512, 512), (520, 512, 512)
     ]  # fmt: skip
@@ -275,7 +267,7 @@ def test_the_tuner_keeps_what_is_borrowed_behind_the_same_record_of_its_own(tmp_
     """Measured for this type, it has a speed, and stays whatever the other entry becomes."""
     path = tmp_path / "sm_90.json"
     save_file(a_file(path, LENDER, borrower()))
-    save_result(found(BRAIN, LARGE, WGMMA), Database(((read_file(path),),)), path)
+    save_result(found(BRAIN, LARGE, WGMMA), a_database(read_file(path)), path)
     entry = entry_of(read_file(path), BRAIN)
     assert entry.own == (Record(LARGE, WGMMA, 137400.0),)
     assert entry.records == (*entry.own, *without_speed(*LENT[1:]))
@@ -286,7 +278,7 @@ def test_batches_that_the_tuner_found_leave_like_as_it_is(tmp_path):
     single = Record(MIDDLE, DIRECT, 5.0)
     save_file(a_file(path, LENDER, borrower(single)))
     batch = GemmShape(*MIDDLE, batch=64)
-    save_result(found(BRAIN, batch, DIRECT), Database(((read_file(path),),)), path)
+    save_result(found(BRAIN, batch, DIRECT), a_database(read_file(path)), path)
     entry = entry_of(read_file(path), BRAIN)
     assert entry.like == LENDER
     assert entry.own == (single, Record(MIDDLE, DIRECT, 17180.0, batch=64))
@@ -296,7 +288,7 @@ def test_what_the_tuner_finds_for_an_entry_counts_for_those_that_are_like_it(tmp
     path = tmp_path / "sm_90.json"
     save_file(a_file(path, LENDER, borrower()))
     newer = replace(WGMMA, GROUP_M=4)
-    save_result(found(HALF, LARGE, newer), Database(((read_file(path),),)), path)
+    save_result(found(HALF, LARGE, newer), a_database(read_file(path)), path)
     read = read_file(path)
     assert entry_of(read, HALF).own == (
         Record(LITTLE, DIRECT, 20.0), Record(LARGE, newer, 137400.0), Record(LARGE, MATRIX, 3e5)

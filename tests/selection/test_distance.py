@@ -1,7 +1,5 @@
 """How near a record is: sizes, then layouts and alignment, and what each family feels of them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

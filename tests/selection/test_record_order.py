@@ -1,9 +1,6 @@
 """Whose record is taken where several files know of a product: the user's, and those that ship."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,27 +8,24 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.candidates import groups_of, in_order
-from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.database import Database
 from pyclgemm.selection.features import ProductTraits
 from pyclgemm.selection.overrides import choose
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.records import Record, Threshold
 from pyclgemm.selection.select import packed_layout, select
+from tests.support.databases import DIRECT, made_file
 from tests.support.facts import cpu, gpu, problem
 
-DIRECT = XgemmDirectConfig(
-    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
-)
 MINE, SHIPPED = DIRECT, replace(DIRECT, KWID=4)
 GEMV, FEW = GemvConfig(MR=1, WGS=64, LANES_N=8, VW=1), GemvConfig(MR=1, WGS=128, LANES_N=8, VW=1)
 
 
 def file(name, records, kind="measured", type_="gpu", precision="F32_F32_F32", threshold=None):
-    entry = Entry("float32", precision, tuple(records), threshold)
-    return DatabaseFile.make(Path(name), Match("generic", type_), Source(kind, name), [entry])
+    types = ("float32", precision)
+    return made_file(records, type_, threshold, name=name, kind=kind, types=types)
 
 
 def taken(text, *groups, traits=None):

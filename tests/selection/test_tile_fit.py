@@ -1,7 +1,5 @@
 """Edges and idle compute units, against counting them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A tuner whose files cannot be written: said before it measures, and nothing lost after."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

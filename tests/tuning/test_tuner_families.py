@@ -1,7 +1,5 @@
 """The tuner where several families compete: on a GPU, and for batches of small products."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -17,6 +15,7 @@ from pyclgemm.tuning import tuner as tuning_stages
 from pyclgemm.tuning.results import make_file
 from pyclgemm.tuning.session import Standing, nearest
 from pyclgemm.tuning.tuner import tune
+from tests.support.databases import a_database, made_file
 from tests.support.facts import cpu, gpu
 from tests.support.tuner_fakes import (
     CPU_DATABASE,
@@ -24,7 +23,6 @@ from tests.support.tuner_fakes import (
     SHAPES,
     Pretender,
     cpu_seconds,
-    file,
     pretended_run,
 )
 
@@ -109,7 +107,7 @@ def test_kernels_for_small_products_are_searched_for_batches_alone(run, tmp_path
     shapes = [(64, 64, 64), BATCH, GemmShape(16, 16, 16, batch=10_000)]
     large = GemmShape(128, 128, 128, batch=64)
     known = [*CPU_DATABASE.groups[0][0].entries[0].records, Record((32, 32, 32), SMALL_KNOWN)]
-    database = Database(((file("cpu", known),),))
+    database = a_database(made_file(known, "cpu"))
     process = Pretender(cpu(), batch_seconds)
     found = run(process, [*shapes, large], database, budget=100.0)
     for trial in process.trials:

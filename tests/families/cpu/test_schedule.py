@@ -1,7 +1,5 @@
 """How a CPU's cores share a product."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
