@@ -112,7 +112,7 @@ _WITHOUT_BUILTINS = ("rusticl", "clover")
 
 
 def amd_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of an AMD device that multiplies and sums in given types; None if there is none."""
+    """The unit of an AMD device that multiplies and sums in given types, if there is one."""
     if traits.platform.lower() in _WITHOUT_BUILTINS:
         return None
     for architecture, units in _AMD_UNITS:
@@ -168,7 +168,7 @@ _UNITS: dict[tuple[str, str], MatrixUnit] = {
 
 
 def nvidia_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of an NVIDIA device that multiplies and sums in given types; None if there is none."""
+    """The unit of an NVIDIA device that multiplies and sums in given types, if there is one."""
     if not has_async_copy(traits):
         return None  # both came with compute capability 8.0
     if multiplied == "float64" and int(traits.architecture[3:]) >= 90:

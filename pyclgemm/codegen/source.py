@@ -65,16 +65,6 @@ def format_source(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def multiple(count: int, unit: str) -> str:
-    """A multiple in C, with constants folded."""
-    return {0: "0", 1: unit}.get(count, f"{count} * {unit}")
-
-
-def moved(base: str, offset: str) -> str:
-    """A sum in C, without terms of zero."""
-    return " + ".join(term for term in (base, offset) if term != "0") or "0"
-
-
 # --------------------------------------------------------------------------------------
 
 #: The largest size with 32-bit positions: rounded up to tiles it must not reach 2^31.
@@ -154,7 +144,7 @@ def stride_arguments(name: str, layout: MatrixLayout) -> list[Argument]:
     return [Argument(f"{name}_{stride}", "long") for stride in names]
 
 
-def share_arguments(sums: str) -> tuple[Argument, ...]:
+def stream_k_arguments(sums: str) -> tuple[Argument, ...]:
     """The arguments of Stream-K, whose partial sums have C type `sums`."""
     return (
         Argument("rounds", "int"),

@@ -17,7 +17,7 @@ from ..codegen.config import Config, Constraint
 from ..codegen.element import stored_bytes
 from ..codegen.launch import Schedule
 from ..codegen.source import KernelSource
-from ..codegen.stream_k import Share
+from ..codegen.stream_k import Division
 from ..device.traits import DeviceTraits
 from ..problem.bounds import Allowed
 from ..problem.precision import Precision
@@ -238,12 +238,12 @@ class Family(ABC, Generic[C]):
         problem: GemmProblem,
         config: C,
         sub_group: int,
-        share: Share | None,
+        division: Division | None,
         packed: Collection[str],
     ) -> Traffic:
         """Bytes that a product moves at each level of memory.
 
-        `sub_group` work-items read local memory together, `share` says how work-groups split
+        `sub_group` work-items read local memory together, `division` says how work-groups split
         k loops, and `packed` which operands are packed first.
         """
         return Traffic(least_traffic(problem), 0, None, None, None)

@@ -12,8 +12,8 @@ from ...codegen.expression import modulo, plus, times
 from ...codegen.kernel import GemmParts, approximation, gemm_parts
 from ...codegen.matrix_unit import MatrixUnit
 from ...codegen.matrix_units import required_unit
-from ...codegen.source import KernelSource, share_arguments
-from ...codegen.stream_k import PartialSums, Sharing, sharing, slab_count
+from ...codegen.source import KernelSource, stream_k_arguments
+from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem
@@ -408,7 +408,7 @@ def generate_matrix(
     if form.parts > 1:
         parts = parts.reading_whole()
     if config.FILL:
-        parts = parts.adding(*share_arguments(unit.result_register))
+        parts = parts.adding(*stream_k_arguments(unit.result_register))
     products = element_products(problem)
     collected = collected_results(problem, parts.wide, config, unit, slabs)
     joined = joined_results(problem, parts.wide, config, slabs)
@@ -438,7 +438,11 @@ def generate_matrix(
         first_depth="first_depth" if config.FILL else "0",
         last_depth="last_depth" if config.FILL else "k",
         approximation=_approximation(parts, unit),
-        sharing=_sharing(problem, config, unit, traits) if config.FILL else None,
+        split_k=stream_k(
+            slab_count(problem.k, config.KWG),
+            config.FILL * traits.compute_units,
+            config.MWG * config.NWG // work_items(config, unit.lanes),
+        ),
     )
 
 
@@ -462,14 +466,6 @@ def _partial_sums(products: ElementProducts, unit: MatrixUnit) -> PartialSums:
         type=unit.result_register,
         add="added" if unit.packed_sums else "",
     )
-
-
-def _sharing(
-    problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit, traits: DeviceTraits
-) -> Sharing:
-    slabs = slab_count(problem.k, config.KWG)
-    sums = config.MWG * config.NWG // work_items(config, unit.lanes)
-    return sharing(slabs, config.FILL * traits.compute_units, sums)
 
 
 def _approximation(parts: GemmParts, unit: MatrixUnit) -> tuple[float, ...]:

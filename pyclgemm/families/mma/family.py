@@ -20,7 +20,7 @@ from ...codegen.matrix_units import (
 )
 from ...codegen.pack import pack_operands, why_units_pack
 from ...codegen.source import KernelSource
-from ...codegen.stream_k import Share, launch_tiles
+from ...codegen.stream_k import Division, launch_tiles
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT
@@ -359,7 +359,7 @@ class MatrixFamily(Family[MatrixConfig]):
         problem: GemmProblem,
         config: MatrixConfig,
         sub_group: int,
-        share: Share | None,
+        division: Division | None,
         packed: Collection[str],
     ) -> Traffic:
         """Sub-groups read their rows and columns of a slab, each element by one work-item."""
@@ -374,7 +374,7 @@ class MatrixFamily(Family[MatrixConfig]):
             reads.depths * (config.MWG + config.NWG) * size,
             local,
             local,
-            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, reads.slabs, share),
+            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, reads.slabs, division),
         )
 
     def load_bytes(

@@ -354,7 +354,7 @@ class FragmentReader:
 
 
 def part_width(fragment: int, width: int, sharers: int) -> int | None:
-    """Elements read at once where `sharers` work-items load a fragment; None if they do not divide."""
+    """Elements read at once where `sharers` work-items load a fragment, if they divide it."""
     part, tail = divmod(fragment, sharers)
     if tail or (part % width and width % part):
         return None

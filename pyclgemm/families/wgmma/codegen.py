@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ...codegen.kernel import approximation, gemm_parts
-from ...codegen.source import Argument, KernelSource, share_arguments
-from ...codegen.stream_k import PartialSums, Sharing, sharing
+from ...codegen.source import Argument, KernelSource, stream_k_arguments
+from ...codegen.stream_k import PartialSums, stream_k
 from ...device.ptx import MARK
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS
@@ -71,7 +71,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     if config.TMA:
         parts = parts.adding(Argument("maps", "output", "ulong"))
     if config.FILL:
-        parts = parts.adding(*share_arguments(parts.element.vector(1)))
+        parts = parts.adding(*stream_k_arguments(parts.element.vector(1)))
     held = "totals" if config.PROMOTE else "accumulators"
     return parts.source(
         "gemm_wgmma",
@@ -106,7 +106,11 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         map_count=batch_maps(config) if parts.batched else _MAPS,
         map_words=WORDS,
         mark=MARK,
-        sharing=_sharing(problem, config, unit, traits) if config.FILL else None,
+        split_k=stream_k(
+            slab_count(problem, unit),
+            config.FILL * traits.compute_units,
+            config.MWG // config.CONSUMERS * config.NWG // WARPGROUP,
+        ),
     )
 
 
@@ -114,20 +118,13 @@ def _partial_sums(config: WgmmaConfig, held: str) -> PartialSums:
     """How the sums of the warpgroups that multiply are added up."""
     items = WARPGROUP * config.CONSUMERS
     return PartialSums(
-        "sharer",
+        "sum_item",
         f"(f * {config.NWG // 2} + i) * {items}",
         f"{held}[f][i]",
-        first="sharer == 0",
+        first="sum_item == 0",
         wait=f'asm volatile("bar.sync {config.CONSUMERS + 1}, {items};" : : : "memory");',
         end="",
     )
-
-
-def _sharing(
-    problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit, traits: DeviceTraits
-) -> Sharing:
-    sums = config.MWG // config.CONSUMERS * config.NWG // WARPGROUP
-    return sharing(slab_count(problem, unit), config.FILL * traits.compute_units, sums)
 
 
 def batch_maps(config: WgmmaConfig) -> int:

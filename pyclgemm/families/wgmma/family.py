@@ -20,7 +20,7 @@ from ...codegen.matrix_unit import fills_fragments
 from ...codegen.matrix_units import matrix_unit
 from ...codegen.pack import PackedForm, pack_operands, why_units_pack
 from ...codegen.source import MOST_POSITIONS, KernelSource
-from ...codegen.stream_k import Share, divide, tile_count
+from ...codegen.stream_k import Division, divide, tile_count
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT, Matrix
@@ -207,11 +207,11 @@ class WgmmaFamily(Family[WgmmaConfig]):
         values = dict(packed.strides)
         workspaces = dict(packed.workspaces)
         if config.FILL:
-            share = divide(tiles, slab_count(problem, unit), config.FILL * traits.compute_units)
-            groups = share.groups
-            values["rounds"] = share.rounds
-            workspaces["partial_sums"] = share.slots * config.MWG * config.NWG * _SUM_BYTES
-            workspaces["counters"] = 4 * share.counters
+            division = divide(tiles, slab_count(problem, unit), config.FILL * traits.compute_units)
+            groups = division.groups
+            values["rounds"] = division.rounds
+            workspaces["partial_sums"] = division.slots * config.MWG * config.NWG * _SUM_BYTES
+            workspaces["counters"] = 4 * division.counters
         if config.TMA:
             workspaces["maps"] = map_bytes(groups, config, batched=problem.batch is not None)
         source = self.source(problem, config, traits)
@@ -229,7 +229,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         problem: GemmProblem,
         config: WgmmaConfig,
         sub_group: int,
-        share: Share | None,
+        division: Division | None,
         packed: Collection[str],
     ) -> Traffic:
         """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
@@ -247,7 +247,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             reads.depths * (config.MWG + config.NWG) * stored,
             local,
             local,
-            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, slabs, share),
+            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, slabs, division),
         )
 
     def load_bytes(
