@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..device.traits import DeviceTraits
-from ..problem.matrix import Matrix
+from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import PartType, real_part_name
 from ..problem.problem import GemmProblem, MatrixLayout
 from ..problem.product import Product
-from .config import COPY_BYTES
+from .config import VECTOR_BYTES
 from .element import ElementType, stored_bytes
 from .expression import plus, times
 from .launch import Buffer, Launch, arguments_of_matrix
@@ -27,12 +27,12 @@ from .source import (
 )
 
 #: Layouts after packing for a GPU: positions contiguous, rows padded to the widest vector.
-PACKED_A = MatrixLayout("column", 16)
-PACKED_B = MatrixLayout("row", 16)
+PACKED_A = MatrixLayout("column", MAX_ALIGNMENT)
+PACKED_B = MatrixLayout("row", MAX_ALIGNMENT)
 
 #: Layouts after packing with k contiguous.
-DEEP_A = MatrixLayout("row", 16)
-DEEP_B = MatrixLayout("column", 16)
+DEEP_A = MatrixLayout("row", MAX_ALIGNMENT)
+DEEP_B = MatrixLayout("column", MAX_ALIGNMENT)
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class PackedForm:
         if self.along_k:
             return DEEP_A if name == "a" else DEEP_B
         return PACKED_A if name == "a" else PACKED_B
+
+
+def padded_row(elements: int) -> int:
+    """Elements of a packed row: whole vectors of any type."""
+    return math.ceil(max(1, elements) / MAX_ALIGNMENT) * MAX_ALIGNMENT
 
 
 def generate_pack(
@@ -229,10 +234,10 @@ def why_units_pack(name: Literal["a", "b"], problem: GemmProblem, *, in_place: b
     """
     layout = problem.a if name == "a" else problem.b
     size = stored_bytes(problem.dtype)
-    if layout.alignment * size % COPY_BYTES and not in_place:
+    if layout.alignment * size % VECTOR_BYTES and not in_place:
         return (
             f"its {layout.order}s are multiples of {layout.alignment * size} bytes apart; "
-            f"{COPY_BYTES} are wanted"
+            f"{VECTOR_BYTES} are wanted"
         )
     if problem.precision.terms > 1:
         return f"its elements are split into parts of {problem.precision.multiplied}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..codegen.config import COPY_BYTES
+from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import operand_type
 from ..codegen.stream_k import Division, tile_count
 from ..problem.problem import GemmProblem
@@ -95,8 +95,8 @@ def slab_load_bytes(problem: GemmProblem, packed: Collection[str]) -> dict[str, 
     """Bytes of the loads of matrix units' slabs: whole vectors, or what the alignment allows."""
     stored = stored_size(problem)
     return {
-        f"{name.upper()} from global memory": COPY_BYTES
+        f"{name.upper()} from global memory": VECTOR_BYTES
         if name in packed
-        else min(COPY_BYTES, layout.alignment * stored)
+        else min(VECTOR_BYTES, layout.alignment * stored)
         for name, layout in (("a", problem.a), ("b", problem.b))
     }

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...codegen.config import COPY_BYTES
+from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import WORDS, ElementType
 from ...codegen.expression import modulo, plus, times
 from ...codegen.kernel import GemmParts, approximation, gemm_parts
@@ -109,21 +109,21 @@ def collected_results(
 ) -> CollectedResults | None:
     """Choose whether results are collected before they are stored; None where they are not.
 
-    They are where NVIDIA's units leave a lane less than `COPY_BYTES` of a row, the result lies in
+    They are where NVIDIA's units leave a lane less than `VECTOR_BYTES` of a row, the result lies in
     such vectors, and a slab's local memory has room for it. Sums of slices are in local memory
     anyway: `joined_results`.
     """
     size = result.stored_bytes
-    if unit.spelling != "ptx" or unit.result.width * size >= COPY_BYTES or config.SLICES > 1:
+    if unit.spelling != "ptx" or unit.result.width * size >= VECTOR_BYTES or config.SLICES > 1:
         return None
-    if problem.out.order != "row" or not problem.out.in_pieces(COPY_BYTES, size):
+    if problem.out.order != "row" or not problem.out.in_pieces(VECTOR_BYTES, size):
         return None
     columns = config.NWG + config.SUBGROUPS_N * _PADDING
     needed = config.SUBGROUPS_M * unit.m * columns * size
     larger = max(slabs, key=lambda slab: slab.bytes)
     if needed > config.STAGES * larger.bytes:
         return None
-    width = COPY_BYTES // size
+    width = VECTOR_BYTES // size
     c = problem.c
     return CollectedResults(
         slab=larger.name,
@@ -131,7 +131,7 @@ def collected_results(
         width=width,
         padding=_PADDING,
         edges="elements" if problem.n % width else "vectors",
-        c_in_vectors=c is not None and c.order == "row" and c.in_pieces(COPY_BYTES, size),
+        c_in_vectors=c is not None and c.order == "row" and c.in_pieces(VECTOR_BYTES, size),
     )
 
 
@@ -161,12 +161,12 @@ def joined_results(
         return None
     own = max(1, config.MWG * config.NWG // slabs[0].items)
     own = 1 << (own.bit_length() - 1)
-    width = min(COPY_BYTES // result.stored_bytes, problem.out.alignment, own)
+    width = min(VECTOR_BYTES // result.stored_bytes, problem.out.alignment, own)
     return JoinedResults(
         slab=max(slabs, key=lambda slab: slab.bytes).name,
         pitch=joined_pitch(config),
         width=width if problem.out.order == "row" else 1,
-        vector=COPY_BYTES // result.bytes,
+        vector=VECTOR_BYTES // result.bytes,
     )
 
 
@@ -381,8 +381,8 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     if unit.spelling == "ptx":
         return FragmentLoad(unit, "ldmatrix")
     run_bytes = unit.places.run * unit.operand_bytes
-    steps = math.gcd(max(1, COPY_BYTES // run_bytes), config.slice_depth // unit.k)
-    loaded = min(COPY_BYTES, steps * run_bytes)
+    steps = math.gcd(max(1, VECTOR_BYTES // run_bytes), config.slice_depth // unit.k)
+    loaded = min(VECTOR_BYTES, steps * run_bytes)
     vector = (_DOUBLES if unit.register == "double" else WORDS)[loaded]
     return FragmentLoad(unit, "vectors", steps, vector, steps * run_bytes // loaded)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import Literal
 
-from ...codegen.config import COPY_BYTES, FENCED_FILL, Constraint, at_most, within_work_group
+from ...codegen.config import FENCED_FILL, VECTOR_BYTES, Constraint, at_most, within_work_group
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.matrix_unit import fills_fragments
@@ -18,7 +17,7 @@ from ...codegen.matrix_units import (
     sub_group_lanes,
     unit_multiplying,
 )
-from ...codegen.pack import pack_operands, why_units_pack
+from ...codegen.pack import pack_operands, padded_row, why_units_pack
 from ...codegen.source import KernelSource
 from ...codegen.stream_k import Division, launch_tiles
 from ...device.traits import DeviceTraits
@@ -95,7 +94,7 @@ def _items(config: MatrixConfig, traits: DeviceTraits | None) -> int:
 
 
 def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
-    copied = COPY_BYTES * _items(config, traits)
+    copied = VECTOR_BYTES * _items(config, traits)
     _, part = _staged_bytes(dtype, traits)
     return all(extent * config.KWG * part % copied == 0 for extent in (config.MWG, config.NWG))
 
@@ -118,7 +117,7 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
     _, part = _staged_bytes(dtype, traits)
     through = traits is None or copies_through_registers(config, traits)
     sides = () if through else (config.MWG, config.NWG)
-    rows = {extent * part // COPY_BYTES for extent in (config.KWG, *sides)}
+    rows = {extent * part // VECTOR_BYTES for extent in (config.KWG, *sides)}
     return all(pieces and max(items, pieces) % min(items, pieces) == 0 for pieces in rows)
 
 
@@ -142,17 +141,12 @@ def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | N
     return config.STAGES * max(config.MWG, config.NWG) * config.KWG * part
 
 
-#: Elements to which rows of operands are padded as they are packed: whole vectors of any type.
-_PACKED_WIDTH = 16
-
-
 class MatrixFamily(Family[MatrixConfig]):
     """Sub-groups multiply fragments out of slabs in local memory."""
 
     name = MatrixConfig.family
     config_class = MatrixConfig
     role = Role.UNITS
-    uses_units = True
     unit_ceiling = "matrix"
     packs = True
     bounds = {
@@ -202,15 +196,15 @@ class MatrixFamily(Family[MatrixConfig]):
             ),
         ),
         Constraint(
-            f"slabs must divide among the work-items in pieces of {COPY_BYTES} bytes",
+            f"slabs must divide among the work-items in pieces of {VECTOR_BYTES} bytes",
             lambda c, dtype, traits: dtype not in _DTYPES or _is_shared(c, dtype, traits),
             lambda c, dtype, traits: (
                 f"{c.MWG} x {c.KWG} and {c.KWG} x {c.NWG} {dtype}, {_items(c, traits)} work-items"
             ),
         ),
         Constraint(
-            f"of the work-items and the pieces of {COPY_BYTES} bytes in a row of a slab, one must "
-            "be a multiple of the other",
+            f"of the work-items and the pieces of {VECTOR_BYTES} bytes in a row of a slab, one "
+            "must be a multiple of the other",
             lambda c, dtype, traits: dtype not in _DTYPES or _rows_are_shared(c, dtype, traits),
             lambda c, dtype, traits: (
                 f"rows of {c.MWG}, {c.NWG} or {c.KWG} {dtype}, {_items(c, traits)} work-items"
@@ -229,9 +223,9 @@ class MatrixFamily(Family[MatrixConfig]):
             lambda c, dtype, traits: f"FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
         ),
         Constraint(
-            f"UNALIGNED is for elements smaller than the pieces of {COPY_BYTES} bytes",
+            f"UNALIGNED is for elements smaller than the pieces of {VECTOR_BYTES} bytes",
             lambda c, dtype, traits: (
-                not c.UNALIGNED or ElementType(dtype, dtype).stored_bytes < COPY_BYTES
+                not c.UNALIGNED or ElementType(dtype, dtype).stored_bytes < VECTOR_BYTES
             ),
             lambda c, dtype, traits: f"they are {dtype}",
         ),
@@ -334,9 +328,9 @@ class MatrixFamily(Family[MatrixConfig]):
 
         sizes = {
             name: (
-                (extent, _padded(problem.k))
+                (extent, padded_row(problem.k))
                 if form.along_k
-                else (_padded(extent), max(1, problem.k))
+                else (padded_row(extent), max(1, problem.k))
             )
             for name, extent in zip(OPERANDS, (problem.m, problem.n), strict=True)
             if name in packed_operands(problem, config, unit)
@@ -401,7 +395,7 @@ class MatrixFamily(Family[MatrixConfig]):
         through_registers = traits.vendor == "amd"
         unit = matrix_unit(precision, traits) if precision else None
         packs_all = precision and unit and split_type(precision, unit)
-        in_vectors = stored_bytes(dtype) == COPY_BYTES
+        in_vectors = stored_bytes(dtype) == VECTOR_BYTES
         return {
             "MWG": (16, 32, 64, 128, 256),
             "NWG": (16, 32, 64, 128, 256),
@@ -420,8 +414,3 @@ class MatrixFamily(Family[MatrixConfig]):
         """None where the sums of a slice do not fit registers."""
         items = sub_group_lanes(traits) * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
         return dict(point) if point["MWG"] * point["NWG"] <= most_sums(dtype) * items else None
-
-
-def _padded(extent: int) -> int:
-    """Elements of a packed row."""
-    return math.ceil(max(1, extent) / _PACKED_WIDTH) * _PACKED_WIDTH

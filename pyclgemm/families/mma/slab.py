@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...codegen.config import COPY_BYTES
+from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.matrix_unit import MatrixUnit
@@ -16,7 +16,7 @@ from .config import MatrixConfig
 
 #: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that
 #: NVIDIA's units load element by element: the lanes that read at once then read different banks.
-#: Elsewhere it is `COPY_BYTES`.
+#: Elsewhere it is `VECTOR_BYTES`.
 _PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, True): 4}
 
 #: Of ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in a part of the
@@ -80,7 +80,7 @@ class MatrixSlab:
     @property
     def width(self) -> int:
         """Elements of a 16-byte vector."""
-        return COPY_BYTES // self.element.stored_bytes
+        return VECTOR_BYTES // self.element.stored_bytes
 
     @property
     def chunks(self) -> int:
@@ -273,7 +273,7 @@ def is_copied(
     layout = problem.a if name == "a" else problem.b
     form = packed_form(problem, unit)
     size = stored_bytes(problem.dtype)
-    if form.split or not layout.in_pieces(size if unaligned else COPY_BYTES, size):
+    if form.split or not layout.in_pieces(size if unaligned else VECTOR_BYTES, size):
         return False
     return not form.along_k or layout.order == form.layout(name).order
 
@@ -301,13 +301,13 @@ def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
     """Elements between the rows of a slab in local memory."""
     if unit.loads_elements(along_k):
         return _PADDING[stored_bytes, along_k]
-    return COPY_BYTES // stored_bytes
+    return VECTOR_BYTES // stored_bytes
 
 
 def most_padding(stored_bytes: int) -> int:
     """The most of any unit for elements of at least so many bytes."""
     loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
-    return max(*loaded, COPY_BYTES // stored_bytes)
+    return max(*loaded, VECTOR_BYTES // stored_bytes)
 
 
 def matrix_slabs(
@@ -321,7 +321,7 @@ def matrix_slabs(
     element = ElementType(stored, problem.precision.arithmetic)
     size = element.stored_bytes
     items = unit.lanes * config.subgroups
-    width = COPY_BYTES // size
+    width = VECTOR_BYTES // size
 
     def slab(name: Literal["a", "b"], layout: MatrixLayout, tile: int, fragment: int) -> MatrixSlab:
         along_k = layout.order == {"a": "row", "b": "column"}[name]
@@ -338,7 +338,7 @@ def matrix_slabs(
             length,
             pitch=length + padding_elements(unit, size, along_k),
             items=items,
-            copies=rows * length * size // (COPY_BYTES * items),
+            copies=rows * length * size // (VECTOR_BYTES * items),
             extent=fragment,
             vector=vector,
             edges="vectors" if whole else "elements",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
@@ -18,7 +17,7 @@ from ...codegen.config import (
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.matrix_unit import fills_fragments
 from ...codegen.matrix_units import matrix_unit
-from ...codegen.pack import PackedForm, pack_operands, why_units_pack
+from ...codegen.pack import PackedForm, pack_operands, padded_row, why_units_pack
 from ...codegen.source import MOST_POSITIONS, KernelSource
 from ...codegen.stream_k import Division, divide, tile_count
 from ...device.traits import DeviceTraits
@@ -68,9 +67,6 @@ def even_share(config: WgmmaConfig) -> int:
     return ALL_REGISTERS // work_items(config)
 
 
-#: Elements of which packed rows are multiples: 16 bytes of any type.
-_ROW_ELEMENTS = 16
-
 #: Bytes of a sum.
 _SUM_BYTES = 4
 
@@ -81,7 +77,6 @@ class WgmmaFamily(Family[WgmmaConfig]):
     name = WgmmaConfig.family
     config_class = WgmmaConfig
     role = Role.UNITS
-    uses_units = True
     unit_ceiling = "wgmma"
     may_be_refused = True
     packs = True
@@ -194,7 +189,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             config = replace(config, FILL=0)  # there is nothing to share
         unit = required_wgmma_unit(problem.precision, traits)
         forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
-        padded_k = math.ceil(max(1, problem.k) / _ROW_ELEMENTS) * _ROW_ELEMENTS
+        padded_k = padded_row(problem.k)
         positions = {"a": problem.m, "b": problem.n}
         packed = pack_operands(
             product,
@@ -307,16 +302,12 @@ def _describable(matrix: Matrix) -> tuple[Matrix, MatrixLayout]:
     layout = matrix.layout
     if layout.order == "row":
         rows, distance = matrix.rows, matrix.row_stride
-        single = replace(matrix, row_stride=_whole_rows(matrix.columns))
+        single = replace(matrix, row_stride=padded_row(matrix.columns))
     elif layout.order == "column":
         rows, distance = matrix.columns, matrix.column_stride
-        single = replace(matrix, column_stride=_whole_rows(matrix.rows))
+        single = replace(matrix, column_stride=padded_row(matrix.rows))
     else:
         return matrix, layout
     if rows <= 1:
         return single, layout
     return matrix, layout if distance > 0 else replace(layout, alignment=1)
-
-
-def _whole_rows(elements: int) -> int:
-    return math.ceil(max(1, elements) / _ROW_ELEMENTS) * _ROW_ELEMENTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...codegen.config import COPY_BYTES
+from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, parts_of
@@ -131,12 +131,12 @@ class BoxPieces:
     @property
     def across(self) -> int:
         """Pieces of a row; a power of two."""
-        return self.box.row_bytes // COPY_BYTES
+        return self.box.row_bytes // VECTOR_BYTES
 
     @property
     def width(self) -> int:
         """Elements of a piece."""
-        return COPY_BYTES // self.box.element_bytes
+        return VECTOR_BYTES // self.box.element_bytes
 
     @property
     def rows(self) -> int:
@@ -151,11 +151,11 @@ class BoxPieces:
     @property
     def step(self) -> int:
         """Bytes in local memory from one of them to the next; places change within less."""
-        return WARPGROUP * COPY_BYTES
+        return WARPGROUP * VECTOR_BYTES
 
     def place(self, lane: str) -> str:
         """Where a lane's first piece lies, in C: pieces of a row change places every 128 bytes."""
-        return f"{COPY_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
+        return f"{VECTOR_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
 
 
 @dataclass(frozen=True)
@@ -195,5 +195,5 @@ def lane_copies(
 ) -> LaneCopies:
     """How lanes copy an operand; one that was packed is padded with zeros to whole pieces."""
     end = problem.k if operand.along_k else {"a": problem.m, "b": problem.n}[operand.name]
-    whole = operand.name in packed or end * unit.element_bytes % COPY_BYTES == 0
+    whole = operand.name in packed or end * unit.element_bytes % VECTOR_BYTES == 0
     return LaneCopies(operand, unit.stored, edges="vectors" if whole else "elements")
