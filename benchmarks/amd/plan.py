@@ -57,14 +57,14 @@ def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) ->
     items = work_items(config, unit.lanes)
     words = 2 if unit.register == "double" else 1
     sums = config.MWG * config.NWG * config.SLICES // items * words
-    fragments = load.steps * words * slabs[0].parts * (
+    fragments = load.steps * words * slabs[0].terms * (
         config.MWG // config.SUBGROUPS_M // unit.m * unit.a_registers
         + config.NWG // config.SUBGROUPS_N // unit.n * unit.b_registers
     )  # fmt: skip
-    fetched = VECTOR_BYTES // 4 * sum(slab.parts * slab.copies for slab in slabs)
+    fetched = VECTOR_BYTES // 4 * sum(slab.terms * slab.copies for slab in slabs)
     registers = min(_MOST_REGISTERS[unit.lanes], sums + fragments + fetched + _SPARE)
     local_bytes = config.STAGES * sum(
-        slab.parts * slab.rows * slab.pitch * slab.element.stored_bytes for slab in slabs
+        slab.terms * slab.rows * slab.pitch * slab.element.stored_bytes for slab in slabs
     )
     resident = estimate_occupancy(traits, items, local_bytes, registers)
     return Plan(registers, local_bytes, (resident.sub_groups or 0) // _SIMDS)

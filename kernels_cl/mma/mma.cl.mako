@@ -54,9 +54,9 @@ ${stream_k.defines(tile_sums, "registers")}
 
 // ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, as in memory.
 #define ${one.name.upper()}_PITCH ${one.pitch}  // elements from one ${one.index if one.along_k else "k"} to the next
-% if one.parts > 1:
-#define ${one.name.upper()}_PART ${one.rows * one.pitch}  // elements from one split term to the next
-#define ${one.name.upper()}_SLAB (${one.parts} * ${one.name.upper()}_PART)
+% if one.terms > 1:
+#define ${one.name.upper()}_TERM ${one.rows * one.pitch}  // elements from one split term to the next
+#define ${one.name.upper()}_SLAB (${one.terms} * ${one.name.upper()}_TERM)
 % else:
 #define ${one.name.upper()}_SLAB ${one.rows * one.pitch}  // elements of a slab
 % endif

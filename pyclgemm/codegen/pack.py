@@ -42,7 +42,7 @@ class PackedForm:
     along_k: bool = False  # whether k is contiguous; else rows of A, or columns of B, are
     padding: int = 0  # elements from the end of a contiguous row to the next; not written
     split: PartType | None = None  # the type of split terms, each a whole matrix after the other
-    parts: int = 1  # how many split terms
+    terms: int = 1  # how many split terms
 
     def layout(self, name: Literal["a", "b"]) -> MatrixLayout:
         """The layout of operand `name` in this form."""
@@ -110,33 +110,33 @@ def generate_pack(
         text = render(
             "pack/quads.cl.mako", blocks=tile, aligned=layout.alignment >= 4, offset=offset,
             block_columns=f"({padded} + 4 * BLOCKS - 1) / (4 * BLOCKS)",
-            quad=lambda part: ", ".join(f"lines[{line}].s{part}" for line in range(4)),
+            quad=lambda lane: ", ".join(f"lines[{line}].s{lane}" for line in range(4)),
             inner_end=extents[inner], outer_end=extents[outer], **common,
         )  # fmt: skip
         return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), 4 * tile
     text = render(
         "pack/pack.cl.mako",
-        tile=tile, turned=turned, read=read, split=form.split, parts=form.parts,
-        block_columns=f"({padded} + TILE - 1) / TILE", left=_left, part_entry=_part_entry,
+        tile=tile, turned=turned, read=read, split=form.split, terms=form.terms,
+        block_columns=f"({padded} + TILE - 1) / TILE", left=_left, term_entry=_term_entry,
         split_bits=functools.partial(_split_bits, form.split), **common,
     )  # fmt: skip
     return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), tile
 
 
-def _left(part: int) -> str:
-    """What is left of an element when `part` terms were taken from it."""
-    return f"tail{part - 1}" if part else "value"
+def _left(term: int) -> str:
+    """What is left of an element when `term` terms were taken from it."""
+    return f"tail{term - 1}" if term else "value"
 
 
-def _part_entry(part: int) -> str:
-    """The index at which term `part` of an element is stored."""
-    return plus(times(part, "part_size"), "entry")
+def _term_entry(term: int) -> str:
+    """The index at which term `term` of an element is stored."""
+    return plus(times(term, "term_size"), "entry")
 
 
-def _split_bits(split: PartType | None, part: int) -> str:
-    """What is stored of term `part`."""
+def _split_bits(split: PartType | None, term: int) -> str:
+    """What is stored of term `term`."""
     upper_half = split is not None and split.stored == "ushort"
-    return f"as_uint(lead{part}) >> 16" if upper_half else f"lead{part}"
+    return f"as_uint(lead{term}) >> 16" if upper_half else f"lead{term}"
 
 
 def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:
@@ -211,7 +211,7 @@ def pack_operands(
         matrix = getattr(product, name)
         inner, outer = reversed(padded) if form.along_k else padded
         leading_dimension = inner + form.padding
-        elements = form.parts * leading_dimension * outer
+        elements = form.terms * leading_dimension * outer
         batch = None
         if matrix.scattered or matrix.batch_stride:  # else all products share the packed one
             batch = (problem.products, elements)

@@ -39,7 +39,7 @@ from .codegen import generate_matrix, joined_pitch, work_items
 from .config import MatrixConfig
 from .slab import most_padding, packed_form, packed_operands, split_type
 
-#: The element types that some unit multiplies, as they are or in parts.
+#: The element types that some unit multiplies, as they are or split into terms.
 _DTYPES = ("int8", "float16", "bfloat16", "float32", "float64", "complex128")
 
 #: Those of the units for float64.
@@ -48,10 +48,10 @@ _OF_DOUBLES = ("float64", "complex128")
 #: Rows, columns and depths of the largest fragments, or of the pairs that are loaded at once.
 _FRAGMENT = 16
 
-#: Bytes of an element of float32 that is split into parts before: three of bfloat16 or two of
-#: tf32, and the smallest part.
-_PARTS_BYTES = {"bfloat16": 6, "tf32": 8}
-_PART_BYTES = 2
+#: Bytes of a float32 that is split into terms: three of bfloat16 or two of tf32; and of the
+#: smallest term.
+_SPLIT_BYTES = {"bfloat16": 6, "tf32": 8}
+_TERM_BYTES = 2
 
 #: Depth of NVIDIA's units for float64.
 _DOUBLES_DEPTH = 4
@@ -69,18 +69,18 @@ def copies_through_registers(config: MatrixConfig, traits: DeviceTraits | None) 
 
 
 def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
-    """Bytes of an element in local memory with all its parts, and of its smallest part."""
+    """Bytes of an element in local memory with all its terms, and of its smallest term."""
     size = ElementType(dtype, dtype).stored_bytes
     if dtype == "float32" and traits:
-        multiplied = [name for name in _PARTS_BYTES if unit_multiplying(name, "float32", traits)]
-        return max((_PARTS_BYTES[name] for name in multiplied), default=size), _PART_BYTES
+        multiplied = [name for name in _SPLIT_BYTES if unit_multiplying(name, "float32", traits)]
+        return max((_SPLIT_BYTES[name] for name in multiplied), default=size), _TERM_BYTES
     return size, size
 
 
 def local_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None = None) -> int:
-    """Bytes of local memory of a work-group, with the most padding and parts of any precision."""
-    size, part = _staged_bytes(dtype, traits)
-    padding = most_padding(part)
+    """Bytes of local memory of a work-group, in the precision that takes the most."""
+    size, term = _staged_bytes(dtype, traits)
+    padding = most_padding(term)
     slabs = sum(
         max(extent * (config.KWG + padding), config.KWG * (extent + padding))
         for extent in (config.MWG, config.NWG)
@@ -95,8 +95,8 @@ def _items(config: MatrixConfig, traits: DeviceTraits | None) -> int:
 
 def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
     copied = VECTOR_BYTES * _items(config, traits)
-    _, part = _staged_bytes(dtype, traits)
-    return all(extent * config.KWG * part % copied == 0 for extent in (config.MWG, config.NWG))
+    _, term = _staged_bytes(dtype, traits)
+    return all(extent * config.KWG * term % copied == 0 for extent in (config.MWG, config.NWG))
 
 
 def _least_depth(dtype: str) -> int:
@@ -114,15 +114,15 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
     Rows lie along k where slabs pass through registers, else along k or a side of the tile.
     """
     items = _items(config, traits)
-    _, part = _staged_bytes(dtype, traits)
+    _, term = _staged_bytes(dtype, traits)
     through = traits is None or copies_through_registers(config, traits)
     sides = () if through else (config.MWG, config.NWG)
-    rows = {extent * part // VECTOR_BYTES for extent in (config.KWG, *sides)}
+    rows = {extent * term // VECTOR_BYTES for extent in (config.KWG, *sides)}
     return all(pieces and max(items, pieces) % min(items, pieces) == 0 for pieces in rows)
 
 
 def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
-    """Of what a slice's part of a slab is a multiple."""
+    """What the depth of a slice is a multiple of."""
     return _depths_in_turn(dtype) if config.FRAGMENTS == 2 else _least_depth(dtype)
 
 
@@ -131,14 +131,14 @@ def _sum_bytes(dtype: str) -> int:
 
 
 def _joined_bytes(config: MatrixConfig, dtype: str) -> int:
-    """Bytes of local memory in which the sums of slices meet."""
+    """Bytes of local memory for the sums of all slices."""
     return config.SLICES * config.MWG * joined_pitch(config) * _sum_bytes(dtype)
 
 
 def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> int:
     """Bytes of the slabs of one operand, the larger one's, without padding."""
-    _, part = _staged_bytes(dtype, traits)
-    return config.STAGES * max(config.MWG, config.NWG) * config.KWG * part
+    _, term = _staged_bytes(dtype, traits)
+    return config.STAGES * max(config.MWG, config.NWG) * config.KWG * term
 
 
 class MatrixFamily(Family[MatrixConfig]):

@@ -19,8 +19,8 @@ from .config import MatrixConfig
 #: Elsewhere it is `VECTOR_BYTES`.
 _PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, True): 4}
 
-#: Of ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in a part of the
-#: slab of 16 positions and 32 bytes of depths, by operand and by whether k is contiguous.
+#: For ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in 16 positions and
+#: 32 bytes of depths of the slab, by operand and by whether k is contiguous.
 _ROW_OF_LANE = {
     ("a", True): ("lane % 16", "lane / 16 * {0}"),
     ("a", False): ("lane / 8 % 2 * {0}", "lane / 16 * 8 + lane % 8"),
@@ -35,7 +35,7 @@ class MatrixSlab:
 
     name: Literal["a", "b"]
     element: ElementType  # its elements, or the type in which their split terms lie
-    parts: int  # split terms of an element, each a matrix in memory and a slab in local memory
+    terms: int  # split terms of an element, each a matrix in memory and a slab in local memory
     along_k: bool  # whether k is contiguous; else the position along the tile is
     rows: int  # rows of contiguous elements, of one split term
     length: int  # elements of a row
@@ -95,7 +95,7 @@ class MatrixSlab:
     @property
     def bytes(self) -> int:
         """Bytes of all split terms."""
-        return self.parts * self.rows * self.pitch * self.element.stored_bytes
+        return self.terms * self.rows * self.pitch * self.element.stored_bytes
 
     @property
     def i(self) -> str:
@@ -164,14 +164,14 @@ class MatrixSlab:
         return self.element.lane(index, self.width)
 
     @property
-    def part_type(self) -> str:
+    def load_type(self) -> str:
         """C type of what is loaded at once where a vector takes several loads."""
         return f"{self.bits}{self.vector if self.vector > 1 else ''}"
 
     @property
-    def parts_of_vector(self) -> str:
-        """What they load."""
-        return ", ".join(f"parts[{one}]" for one in range(self.loads_of_vector))
+    def loaded_vector(self) -> str:
+        """The vector that they make, element by element."""
+        return ", ".join(f"loads[{one}]" for one in range(self.loads_of_vector))
 
     @property
     def local_elements(self) -> str:
@@ -189,9 +189,9 @@ class MatrixSlab:
         depth = f"{self.name.upper()}_INDEX(0, slice * SLICE_DEPTH)" if self.sliced else 0
         return plus(self.in_stage("stage"), depth)
 
-    def fetch_arguments(self, own: str, part: str) -> str:
+    def fetch_arguments(self, own: str, term: str) -> str:
         """What `fetch_slab` is given before the region: of a split term, behind the first one."""
-        return f"{self.name}_fetched{own}, {self.name}{part}, {self.stride}, item"
+        return f"{self.name}_fetched{own}, {self.name}{term}, {self.stride}, item"
 
     def region(self, depth: str, last_depth: str) -> str:
         """The slab at `depth` in the matrix: its first row, the last's end, columns likewise."""
@@ -211,15 +211,15 @@ class MatrixSlab:
         """Elements from one slab to the next in memory."""
         return "KWG" if self.along_k else f"KWG * {self.stride}"
 
-    def lane_row(self, part: int, depth: str) -> str:
-        """Of ldmatrix: the row of 16 bytes in split term `part` that a lane points to."""
+    def lane_row(self, term: int, depth: str) -> str:
+        """For ldmatrix: the row of 16 bytes in split term `term` that a lane points to."""
         across, along = (one.format(self.width) for one in _ROW_OF_LANE[self.name, self.along_k])
-        return self.entry(part, plus("16 * i", across), plus(depth, along))
+        return self.entry(term, plus("16 * i", across), plus(depth, along))
 
-    def entry(self, part: int, position: str, depth: str) -> str:
-        """Where an element of split term `part` lies, at a position in the sub-group's tile."""
+    def entry(self, term: int, position: str, depth: str) -> str:
+        """Where an element of split term `term` lies, at a position in the sub-group's tile."""
         index = f"{self.name.upper()}_INDEX({plus(f'{self.name}_first', position)}, {depth})"
-        return plus(self.pointer, times(part, f"{self.name.upper()}_PART"), index)
+        return plus(self.pointer, times(term, f"{self.name.upper()}_TERM"), index)
 
 
 def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
@@ -233,7 +233,7 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
     """
     split = split_type(problem.precision, unit)
     along_k = unit.reads_along_k or split is not None
-    return PackedForm(along_k, split=split, parts=parts_of(problem.precision.terms))
+    return PackedForm(along_k, split=split, terms=parts_of(problem.precision.terms))
 
 
 def split_type(precision: Precision, unit: MatrixUnit) -> PartType | None:
@@ -332,7 +332,7 @@ def matrix_slabs(
         return MatrixSlab(
             name,
             element,
-            form.parts,
+            form.terms,
             along_k,
             rows,
             length,

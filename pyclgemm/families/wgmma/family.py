@@ -62,7 +62,7 @@ def most_sums(config: WgmmaConfig) -> int:
     return multiplying - _OTHER_REGISTERS
 
 
-def even_share(config: WgmmaConfig) -> int:
+def initial_registers(config: WgmmaConfig) -> int:
     """Registers of a work-item before those that copy give theirs to those that multiply."""
     return ALL_REGISTERS // work_items(config)
 
@@ -117,9 +117,10 @@ class WgmmaFamily(Family[WgmmaConfig]):
         ),
         Constraint(
             "the sums of an instruction must fit the registers that ptxas gives to every work-item",
-            lambda c, dtype, traits: even_share(c) >= c.NWG // 2 + _REGISTERS_OF_INSTRUCTION,
+            lambda c, dtype, traits: initial_registers(c) >= c.NWG // 2 + _REGISTERS_OF_INSTRUCTION,
             lambda c, dtype, traits: (
-                f"{c.NWG // 2} sums and {_REGISTERS_OF_INSTRUCTION} more, room for {even_share(c)}"
+                f"{c.NWG // 2} sums and {_REGISTERS_OF_INSTRUCTION} more, "
+                f"room for {initial_registers(c)}"
             ),
         ),
         within_work_group(lambda c, traits: work_items(c)),
@@ -186,7 +187,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         product = with_describable_rows(product)
         problem = product.problem
         if problem.k == 0:
-            config = replace(config, FILL=0)  # there is nothing to share
+            config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
         forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
         padded_k = padded_row(problem.k)

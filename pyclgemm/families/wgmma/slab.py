@@ -67,7 +67,7 @@ def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -
     if as_it_is and layout.in_pieces(ALIGNMENT, stored) and reads_it:
         return None
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
-    return PackedForm(along_k=True, split=split, parts=parts_of(terms))
+    return PackedForm(along_k=True, split=split, terms=parts_of(terms))
 
 
 def as_boxes(problem: GemmProblem, unit: WgmmaUnit) -> GemmProblem:
