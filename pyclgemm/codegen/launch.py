@@ -76,7 +76,23 @@ class Launch:
     def of(
         cls, source: KernelSource, groups: tuple[int, ...], by_name: Mapping[str, Any]
     ) -> Launch:
-        """The launch of a kernel whose arguments are found by their names."""
+        """The launch of a kernel whose arguments are found by their names.
+
+        Parameters
+        ----------
+        source, groups
+            As for the class.
+        by_name : mapping of str to LaunchArgument or number
+            A number is `Known`. A pointer that has no entry is the workspace of its own name;
+            entries that the kernel does not take are left out.
+
+        Examples
+        --------
+        >>> from pyclgemm.codegen.source import Argument
+        >>> arguments = Argument("m", "int"), Argument("counters", "output", "int")
+        >>> Launch.of(KernelSource("f", "", arguments, (64,)), (2,), {"m": 8, "n": 9}).arguments
+        (Known(value=8), Buffer(role='counters'))
+        """
         arguments = []
         for argument in source.arguments:
             name = argument.name
