@@ -72,7 +72,7 @@ static inline void arrive_when_copied(const uint barrier)
 ## What of a piece from element `from` on lies before the end of its row. Sizes that are 0 or all are
 ## cheap: ptxas makes a predicate of them, and four instructions more of others.
 <%def name="inside(copies, slab, end, from_)" filter="trim">
-                    % if copies.edges == "pieces":
+                    % if copies.edges == "vectors":
                     const bool ${slab.name}_inside = ${from_} < ${end};
                     % else:
                     const int ${slab.name}_inside = clamp(${end} - (${from_}), (extent)0, (extent)${copies.pieces.width}) * ${slab.map.element_bytes};
@@ -80,5 +80,5 @@ static inline void arrive_when_copied(const uint barrier)
 </%def>
 
 <%def name="bytes_inside(copies, slab)" filter="trim">
-row < ${slab.name}_rows ${f'&& {slab.name}_inside ? 16' if copies.edges == 'pieces' else f'? {slab.name}_inside'} : 0
+row < ${slab.name}_rows ${f'&& {slab.name}_inside ? 16' if copies.edges == 'vectors' else f'? {slab.name}_inside'} : 0
 </%def>

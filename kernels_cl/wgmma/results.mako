@@ -162,7 +162,7 @@ ${boxes} + within * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ ${eighth}
                     ${fetch_piece()}
                     #pragma unroll
                     for (int j = 0; j < 4; ++j) {
-                        % if results.needs_column:
+                        % if results.is_placed:
                         const extent column = b_tile + 32 * piece + 8 * j + lane % 4 * 2;
                         % endif
                         % if problem.bias == "column" and wide.stored_bytes == 2:
@@ -172,7 +172,7 @@ ${boxes} + within * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ ${eighth}
                         % endif
                         #pragma unroll
                         for (int lower = 0; lower < 2; ++lower) {
-                            % if results.needs_row:
+                            % if results.is_placed:
                             const extent row = first_row + thread / 32 * 16 + 8 * lower + lane / 4;
                             % endif
                             ${finish_pair()}

@@ -51,8 +51,8 @@ static inline uint nearest_tf32(const float x)
                     // Small products come first: they would be lost in a large sum.
                     const extent pair = slab / slabs_k;
                     const int depth = (slab - pair * slabs_k) * KWG;
-                    const extent a_from = a_tile + (${f"{a_parts:#x}"}ul >> 4 * pair & 15) * m;
-                    const extent b_from = b_tile + (${f"{b_parts:#x}"}ul >> 4 * pair & 15) * n;
+                    const extent a_from = a_tile + (${f"{a_terms:#x}"}ul >> 4 * pair & 15) * m;
+                    const extent b_from = b_tile + (${f"{b_terms:#x}"}ul >> 4 * pair & 15) * n;
                     % else:
                     const int depth = slab * KWG;
                     const extent a_from = a_tile;

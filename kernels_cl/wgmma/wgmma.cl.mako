@@ -11,7 +11,7 @@
 ## another product begin. Copies read a map while they run, so there is one map more than stages for each
 ## operand: the oldest was last read for a slab that has been multiplied.
 <%namespace name="prelude" file="/common/prelude.mako"/>
-<%namespace name="share" file="/common/stream_k.mako"/>
+<%namespace name="stream_k" file="/common/stream_k.mako"/>
 <%namespace name="lane_copies" file="/wgmma/lanes.mako"/>
 <%namespace name="slabs" file="/wgmma/slab.mako"/>
 <%namespace name="tensor_copy" file="/common/tensor_copy.mako"/>
@@ -66,9 +66,9 @@ ${lane_copies.functions()}
 % endif
 % if tiles.FILL:
 
-${share.defines()}
+${stream_k.defines()}
 
-${share.functions()}
+${stream_k.functions()}
 % endif
 
 ${warpgroup_unit.functions(accumulators, a_in_registers)}
@@ -83,7 +83,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 {
     __local uchar memory[STAGES * (A_BYTES + B_BYTES)${f" + {staging.bytes}" if staging else ""}] __attribute__((aligned(1024)));
     % if tiles.FILL:
-    ${share.locals()}
+    ${stream_k.locals()}
     % endif
     __local ulong barriers[2 * STAGES] __attribute__((aligned(8)));
     ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if terms > 1 else ()))}
@@ -160,7 +160,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 <%def name="begin_tile()" filter="trim">
 <% count = f"{terms} * slabs_k" if terms > 1 else "(k + KWG - 1) / KWG" %>
 % if tiles.FILL:
-        ${share.begin(count, depths=False)}
+        ${stream_k.begin(count, depths=False)}
 % else:
         const extent last = ${count};
         % if moved:
@@ -169,7 +169,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         for (extent tile = get_group_id(0); tile < tiles_m * tiles_n${" * batch" if moved else ""}; tile += get_num_groups(0)) {
             const extent first = 0;
             % if moved:
-            ${share.next_product()}
+            ${stream_k.next_product()}
             % endif
 % endif
 </%def>
@@ -235,7 +235,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         const int thread = item % ${warpgroup};
         const int lane = item % 32;
         % if tiles.FILL:
-        const int sharer = item - ${warpgroup};
+        const int sum_item = item - ${warpgroup};
         % endif
         uint parity = 0;
         % if out_mapped and moved:
@@ -274,7 +274,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             ${slabs.multiply_slabs("first", "last")}
             % endif
             % if tiles.FILL:
-            ${share.join(each_sum)}
+            ${stream_k.join(each_sum)}
             % endif
             % if out_mapped and moved:
             if (thread == 0 && product != mapped) {

@@ -84,21 +84,7 @@ class GemmParts:
         target: str = "",
         **context: Any,
     ) -> KernelSource:
-        """Fill a template.
-
-        Parameters
-        ----------
-        name : str
-            The kernel's name.
-        template : str
-            A file of ``kernels_cl/``.
-        work_items : int
-            Work-items of a work-group.
-        options, target : str
-            As for `KernelSource`.
-        **context
-            What only this template sees.
-        """
+        """Fill a template."""
         problem = self.problem
         arithmetic = problem.precision.arithmetic
         text = render(
@@ -255,13 +241,7 @@ _TANH_FACTOR = 2 * math.sqrt(2 / math.pi) * _LOG2_E
 
 
 def approximation(activation: str | None, result_bytes: int) -> tuple[float, ...]:
-    """The numbers of an activation for results of so many bytes; empty if it has none.
-
-    Examples
-    --------
-    >>> approximation("silu", 2)
-    (-1.44269504,)
-    """
+    """The numbers of an activation for results of so many bytes; empty if it has none."""
     numbers = {
         "gelu": _GELU.get(result_bytes, ()),
         "gelu_tanh": (-_TANH_FACTOR, -0.044715 * _TANH_FACTOR),

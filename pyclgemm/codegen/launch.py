@@ -145,21 +145,7 @@ def gemm_launch(
     values: Mapping[str, int],
     moved: Mapping[str, str],
 ) -> Launch:
-    """The launch that computes a product.
-
-    Parameters
-    ----------
-    product : Product
-        The product.
-    source : KernelSource
-        The kernel.
-    groups : tuple of int
-        Work-groups along each dimension.
-    values : mapping of str to int
-        Arguments that the kernel's family adds, or that differ from those of the product.
-    moved : mapping of str to str
-        Roles that were packed, and the workspaces that hold them.
-    """
+    """The launch that computes a product."""
     problem = product.problem
     by_name: dict[str, Any] = {
         "m": problem.m,

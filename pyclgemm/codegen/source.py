@@ -65,28 +65,6 @@ def format_source(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def multiple(count: int, unit: str) -> str:
-    """A multiple in C, with constants folded.
-
-    Examples
-    --------
-    >>> [multiple(count, "KC") for count in range(3)]
-    ['0', 'KC', '2 * KC']
-    """
-    return {0: "0", 1: unit}.get(count, f"{count} * {unit}")
-
-
-def moved(base: str, offset: str) -> str:
-    """A sum in C, without terms of zero.
-
-    Examples
-    --------
-    >>> moved("row", "0"), moved("0", "j"), moved("row", "2 * KC")
-    ('row', 'j', 'row + 2 * KC')
-    """
-    return " + ".join(term for term in (base, offset) if term != "0") or "0"
-
-
 # --------------------------------------------------------------------------------------
 
 #: The largest size with 32-bit positions: rounded up to tiles it must not reach 2^31.
@@ -166,7 +144,7 @@ def stride_arguments(name: str, layout: MatrixLayout) -> list[Argument]:
     return [Argument(f"{name}_{stride}", "long") for stride in names]
 
 
-def share_arguments(sums: str) -> tuple[Argument, ...]:
+def stream_k_arguments(sums: str) -> tuple[Argument, ...]:
     """The arguments of Stream-K, whose partial sums have C type `sums`."""
     return (
         Argument("rounds", "int"),
@@ -195,13 +173,7 @@ def matrix_arguments(
 
 
 def moved_matrices(arguments: Iterable[Argument]) -> list[tuple[str, bool]]:
-    """The matrices that differ from product to product of a batch, and which are scattered.
-
-    Examples
-    --------
-    >>> moved_matrices([Argument("a_batch_stride", "long"), Argument("b_offsets", "input", "long")])
-    [('a', False), ('b', True)]
-    """
+    """The matrices that differ from product to product of a batch, and which are scattered."""
     ends = {"_batch_stride": False, "_offsets": True}
     return [
         (argument.name.removesuffix(end), scattered)

@@ -7,14 +7,13 @@ from typing import ClassVar, Literal
 
 from ...codegen.config import Config
 from ...codegen.element import ElementType, operand_type
+from ...codegen.expression import plus, times
 from ...codegen.kernel import GemmParts
 from ...codegen.source import (
     Argument,
     KernelSource,
     extent_type,
     matrix_arguments,
-    moved,
-    multiple,
     render,
 )
 from ...problem.problem import GemmProblem, MatrixLayout
@@ -94,7 +93,7 @@ class CpuOperand:
     def converted(self, array: str, index: str) -> str:
         """An element of an array of stored ones, as it is packed."""
         sign = self.element.conjugation(1) if self.layout.conjugate else ""
-        return self.element.at(array, index) + sign
+        return self.element.entry(array, index) + sign
 
     def entry(self, row: str, column: str) -> str:
         """An entry of the matrix as it is packed."""
@@ -107,7 +106,7 @@ class CpuOperand:
     def columns(self) -> list[tuple[str, str]]:
         """The columns of a square: vectors, and pointers to them."""
         offsets = ["0", *(f"B_AT(0, {i})" for i in range(1, self.config.VW))]
-        return [(f"x0_{i}", moved("square", offset)) for i, offset in enumerate(offsets)]
+        return [(f"x0_{i}", plus("square", offset)) for i, offset in enumerate(offsets)]
 
     @property
     def merges(self) -> list[tuple[str, str, str]]:
@@ -125,7 +124,7 @@ class CpuOperand:
     def rows(self) -> list[tuple[str, str]]:
         """The rows of a square: vectors, and their offsets in the panel."""
         names = [f"x{self._rounds}_{i}" for i in range(self.config.VW)]
-        return [(name, multiple(i, "VECTORS")) for i, name in enumerate(names)]
+        return [(name, times(i, "VECTORS")) for i, name in enumerate(names)]
 
     @property
     def _rounds(self) -> int:
@@ -147,19 +146,19 @@ class CpuDots:
     @property
     def b_columns(self) -> list[str]:
         """The columns of B."""
-        return [moved("first_column", self._column(j)) for j in range(self.columns)]
+        return [plus("first_column", self._column(j)) for j in range(self.columns)]
 
     @property
     def a_vectors(self) -> list[str]:
         """Pointers to the vectors of each row of A."""
-        rows = [moved("a_tile", multiple(r, "KC")) for r in range(self.config.MR)]
+        rows = [plus("a_tile", times(r, "KC")) for r in range(self.config.MR)]
         return [f"{row} + p" for row in rows]
 
     @property
     def results(self) -> list[tuple[str, str]]:
         """The sums, and where each goes."""
         return [
-            (f"dot{r}_{j}", f"dots[{moved(multiple(r, 'NR'), self._column(j))}]")
+            (f"dot{r}_{j}", f"dots[{plus(times(r, 'NR'), self._column(j))}]")
             for r in range(self.config.MR)
             for j in range(self.columns)
         ]
@@ -168,10 +167,10 @@ class CpuDots:
     def tails(self) -> list[str]:
         """Where the sums of row `r` go."""
         row = "r * NR" if self.config.MR > 1 else "0"
-        return [f"dots[{moved(row, self._column(j))}]" for j in range(self.columns)]
+        return [f"dots[{plus(row, self._column(j))}]" for j in range(self.columns)]
 
     def _column(self, j: int) -> str:
-        return moved("j", str(j)) if self.loops else str(j)
+        return plus("j", str(j)) if self.loops else str(j)
 
 
 @dataclass(frozen=True)
@@ -280,13 +279,13 @@ class CpuKernel:
         """The vectors of a row of B, as expressions."""
         if not self.in_place:
             return [f"b_row[{j}]" for j in range(self.vectors)]
-        offsets = [multiple(j, "VW") for j in range(self.vectors)]
-        return [f"load_vector({moved('b_row', offset)})" for offset in offsets]
+        offsets = [times(j, "VW") for j in range(self.vectors)]
+        return [f"load_vector({plus('b_row', offset)})" for offset in offsets]
 
     @property
     def prefetched_columns(self) -> list[str]:
         """The first columns of the vectors of the next panel of B."""
-        return [moved("first_column + NR", multiple(j, "VW")) for j in range(self.vectors)]
+        return [plus("first_column + NR", times(j, "VW")) for j in range(self.vectors)]
 
     @property
     def dot_vectors(self) -> list[str]:
@@ -303,14 +302,14 @@ class CpuKernel:
         parts = self.element.parts
         if self.a_by_column:
             return str(parts * row + part)
-        offset = multiple(parts * row, "KC")
-        return moved(offset, str(part)) if row else str(part)
+        offset = times(parts * row, "KC")
+        return plus(offset, str(part)) if row else str(part)
 
     @property
     def a_step(self) -> str:
         """Real numbers from one depth to the next in the packed tile of A."""
         parts = self.element.parts
-        return multiple(parts, "MR") if self.a_by_column else str(parts)
+        return times(parts, "MR") if self.a_by_column else str(parts)
 
     # ----------------------------------------------------------------------------------
     # The way to the result
@@ -436,9 +435,9 @@ class CpuKernel:
 
     def _in_tile(self, name: str, r: str, j: str) -> str:
         """Pointer to vector `j` of row `r` of a tile of a matrix."""
-        column = multiple(int(j), "VW") if j.isdigit() else f"{j} * VW"
+        column = times(int(j), "VW") if j.isdigit() else f"{j} * VW"
         offset = "0" if r == column == "0" else f"{name.upper()}_AT({r}, {column})"
-        return moved(f"{name}_tile", offset)
+        return plus(f"{name}_tile", offset)
 
     def _finish_call(self, vector: str, r: str, j: str, count: str, last: str) -> str:
         arguments = [argument for _, argument in self._finish(vector, r, j, count, last)]

@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from ...codegen.config import COPY_BYTES, Config
+from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
 from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts
-from ...codegen.source import KernelSource, moved, multiple, without_unrolling
+from ...codegen.source import KernelSource, without_unrolling
 from ...problem.problem import GemmProblem, MatrixLayout
 
 # --------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
         max(1, math.ceil(extent / tile))
         for extent, tile in ((problem.m, config.MWI), (problem.n, config.NWI))
     )
-    widest = max(1, COPY_BYTES // element.bytes)
+    widest = max(1, VECTOR_BYTES // element.bytes)
     step = math.gcd(widest, problem.k) or 1
     return SmallTiling(
         items_m,
@@ -357,7 +357,7 @@ class SmallTile:
         """The rows of a tile in C: those of a single one are constants."""
         if self.count == 1:
             return [str(self.first + r) for r in range(self.height)]
-        return [moved("row", str(r)) for r in range(self.height)]
+        return [plus("row", str(r)) for r in range(self.height)]
 
 
 def small_tiles(rows: int, most: int) -> list[SmallTile]:
@@ -411,7 +411,7 @@ class SmallCpuKernel:
 
     def a_element(self, row: str) -> str:
         """An element of a row of A."""
-        return self.element.at("a", f"A_AT({row}, {self.depth})")
+        return self.element.entry("a", f"A_AT({row}, {self.depth})")
 
     def b_vector(self, vector: SmallVector) -> str:
         """A vector of a row of B."""
@@ -427,7 +427,7 @@ class SmallCpuKernel:
 
     def strided(self, name: str, lane: int) -> str:
         """The element of a lane, where neighbours are a step apart."""
-        return self.wide.at(name, multiple(lane, f"{name}_step"))
+        return self.wide.entry(name, times(lane, f"{name}_step"))
 
     def store(self, width: int) -> str:
         """Statement that stores `value` at `out`."""
@@ -439,7 +439,7 @@ class SmallCpuKernel:
 
     def store_lane(self, lane: str, number: int) -> str:
         """Statement that stores a lane of `value`."""
-        return self.wide.store_at(lane, "out", multiple(number, "out_step"))
+        return self.wide.assign(lane, "out", times(number, "out_step"))
 
     def finish_parameters(self, width: int) -> list[str]:
         """The parameters of the function that takes a vector to the result."""
@@ -463,8 +463,8 @@ class SmallCpuKernel:
                 pairs.append(("const long c_step", "c_column_stride"))
         if problem.bias:
             index = row if problem.bias == "row" else column
-            offset = multiple(int(index), "bias_stride") if index.isdigit() else ""
-            pointer = moved("bias", offset or f"({index}) * bias_stride")
+            offset = times(int(index), "bias_stride") if index.isdigit() else ""
+            pointer = plus("bias", offset or f"({index}) * bias_stride")
             pairs.append((f"const __global {stored} *bias", pointer))
         if problem.bias == "column":
             pairs.append(("const long bias_step", "bias_stride"))
@@ -477,10 +477,10 @@ class SmallCpuKernel:
 def _vector_at(element: ElementType, array: str, index: str, width: int) -> str:
     """Expression for a vector at an index of an array."""
     if width == 1:
-        return element.at(array, index)
+        return element.entry(array, index)
     if element.converts:
-        return element.load(moved(array, index), width, aligned=False)
-    return f"vload{width}(0, {moved(array, index)})"
+        return element.load(plus(array, index), width, aligned=False)
+    return f"vload{width}(0, {plus(array, index)})"
 
 
 def generate_small_cpu(parts: GemmParts, config: SmallCpuConfig) -> KernelSource:

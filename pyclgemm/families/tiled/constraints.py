@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from ...codegen.config import (
     ALL_REGISTERS,
-    COPIED_BYTES,
     FENCED_FILL,
+    LOAD_BYTES,
     STAGED_BYTES,
     Constraint,
     at_most,
@@ -92,7 +92,7 @@ _FIRST: tuple[Constraint, ...] = (
             or (
                 c.STAGES >= 2
                 and is_staged_as_stored(dtype)
-                and all(STAGED_BYTES[dtype] * width in COPIED_BYTES for width in (c.VWM, c.VWN))
+                and all(STAGED_BYTES[dtype] * width in LOAD_BYTES for width in (c.VWM, c.VWN))
             )
         ),
         lambda c, dtype, traits: (

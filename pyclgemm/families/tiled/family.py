@@ -12,7 +12,7 @@ from ...codegen.element import operand_type, stored_bytes
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.pack import PACKED_A, PACKED_B, PackedForm, pack_operands
 from ...codegen.source import KernelSource
-from ...codegen.stream_k import Share, launch_tiles, slab_count
+from ...codegen.stream_k import Division, launch_tiles, slab_count
 from ...device.traits import DeviceTraits, has_async_copy
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
 from ...problem.precision import Precision
@@ -94,7 +94,7 @@ class _TiledFamily(Family[Tiled]):
         problem: GemmProblem,
         config: Tiled,
         sub_group: int,
-        share: Share | None,
+        division: Division | None,
         packed: Collection[str],
     ) -> Traffic:
         """Work-items read fragments of slabs in local memory."""
@@ -107,7 +107,7 @@ class _TiledFamily(Family[Tiled]):
             reads.depths * (tiles.MWG + tiles.NWG) * stored_size(problem),
             reads.depths * local or None,
             reads.depths * by_items or None,
-            joining_bytes(problem, tiles.MWG * tiles.NWG, reads.tiles, reads.slabs, share),
+            joining_bytes(problem, tiles.MWG * tiles.NWG, reads.tiles, reads.slabs, division),
         )
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...codegen.config import COPY_BYTES
+from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, parts_of
@@ -19,29 +19,15 @@ _SWIZZLES = {64: 2, 128: 1}
 
 @dataclass(frozen=True)
 class WgmmaOperand:
-    """A slab of A or B in local memory: boxes as they are copied.
-
-    Attributes
-    ----------
-    name : "a" or "b"
-        The operand.
-    along_k : bool
-        Whether k is contiguous; else the position along the tile is.
-    map : TensorMap
-        Its boxes.
-    boxes : int
-        How many are in a slab.
-    inner, outer, pitch : str
-        Extents of the matrix from which they are copied, and elements between its rows, in C.
-    """
+    """A slab of A or B in local memory: boxes as they are copied."""
 
     name: Literal["a", "b"]
-    along_k: bool
+    along_k: bool  # whether k is contiguous; else the index along the tile is
     map: TensorMap
-    boxes: int
-    inner: str
+    boxes: int  # in a slab
+    inner: str  # in C: the matrix's extent along contiguous elements, and across them
     outer: str
-    pitch: str
+    pitch: str  # in C: elements between its rows
 
     @property
     def descriptor(self) -> int:
@@ -61,19 +47,6 @@ def descriptor(beside: int = 1, row_bytes: int = ROW_BYTES) -> int:
     """How slabs lie, without an address (PTX ISA, "Matrix Descriptor Format").
 
     Bits 32-45: distance of groups of 8 rows, in units of 16 bytes. Bits 62-63: the swizzle.
-
-    Parameters
-    ----------
-    beside : int
-        Bits 16-29: distance of boxes side by side along the tile, in units of 16 bytes; where k
-        is contiguous there are none.
-    row_bytes : int
-        Of a row of a box, 64 or 128: the span of the swizzle.
-
-    Examples
-    --------
-    >>> hex(descriptor()), hex(descriptor(beside=256, row_bytes=64))
-    ('0x4000004000010000', '0x8000002001000000')
     """
     return _SWIZZLES[row_bytes] << 62 | 8 * row_bytes // 16 << 32 | beside << 16
 
@@ -94,7 +67,7 @@ def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -
     if as_it_is and layout.in_pieces(ALIGNMENT, stored) and reads_it:
         return None
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
-    return PackedForm(along_k=True, split=split, parts=parts_of(terms))
+    return PackedForm(along_k=True, split=split, terms=parts_of(terms))
 
 
 def as_boxes(problem: GemmProblem, unit: WgmmaUnit) -> GemmProblem:
@@ -144,11 +117,6 @@ def _operand(
 class BoxPieces:
     """The pieces of 16 bytes of a box in local memory, dealt out to the lanes of a warpgroup.
 
-    Attributes
-    ----------
-    box : TensorMap
-        Rows that lie one behind the other.
-
     Examples
     --------
     >>> pieces = BoxPieces(TensorMap(element_bytes=2, rows=64))
@@ -158,17 +126,17 @@ class BoxPieces:
     '16 * (item ^ (item / 8 & 7))'
     """
 
-    box: TensorMap
+    box: TensorMap  # its rows lie one behind the other
 
     @property
     def across(self) -> int:
         """Pieces of a row; a power of two."""
-        return self.box.row_bytes // COPY_BYTES
+        return self.box.row_bytes // VECTOR_BYTES
 
     @property
     def width(self) -> int:
         """Elements of a piece."""
-        return COPY_BYTES // self.box.element_bytes
+        return VECTOR_BYTES // self.box.element_bytes
 
     @property
     def rows(self) -> int:
@@ -183,41 +151,22 @@ class BoxPieces:
     @property
     def step(self) -> int:
         """Bytes in local memory from one of them to the next; places change within less."""
-        return WARPGROUP * COPY_BYTES
+        return WARPGROUP * VECTOR_BYTES
 
     def place(self, lane: str) -> str:
         """Where a lane's first piece lies, in C: pieces of a row change places every 128 bytes."""
-        return f"{COPY_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
+        return f"{VECTOR_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
 
 
 @dataclass(frozen=True)
 class LaneCopies:
-    """The copies of each lane of a warpgroup that make up a slab, a piece of a row in each.
-
-    Attributes
-    ----------
-    operand : WgmmaOperand
-        Of which slabs.
-    stored : str
-        C type of an element in memory.
-    edges : "pieces" or "elements"
-        Where rows of the matrix may end: between two pieces, or within one.
-
-    Examples
-    --------
-    A tile of 128 columns of B, which are contiguous: two boxes of 64 depths, each copied in four
-    steps of 16 rows.
-
-    >>> box = TensorMap(element_bytes=2, rows=64)
-    >>> operand = WgmmaOperand("b", False, box, 2, "n", "k", "b_row_stride")
-    >>> copies = LaneCopies(operand, "half", "pieces")
-    >>> copies.pieces.per_box, copies.count
-    (4, 8)
-    """
+    """The copies of each lane of a warpgroup that make up a slab, a piece of a row in each."""
 
     operand: WgmmaOperand
-    stored: str
-    edges: Literal["pieces", "elements"]
+    stored: str  # C type of an element in memory
+    edges: Literal[
+        "vectors", "elements"
+    ]  # rows of the matrix end between two vectors, or within one
 
     @property
     def pieces(self) -> BoxPieces:
@@ -244,19 +193,7 @@ class LaneCopies:
 def lane_copies(
     operand: WgmmaOperand, problem: GemmProblem, unit: WgmmaUnit, packed: tuple[str, ...]
 ) -> LaneCopies:
-    """How lanes copy an operand; one that was packed is padded with zeros to whole pieces.
-
-    Parameters
-    ----------
-    operand : WgmmaOperand
-        Of which slabs.
-    problem : GemmProblem
-        The product, `as_boxes`.
-    unit : WgmmaUnit
-        What multiplies.
-    packed : tuple of str
-        The operands that were packed.
-    """
+    """How lanes copy an operand; one that was packed is padded with zeros to whole pieces."""
     end = problem.k if operand.along_k else {"a": problem.m, "b": problem.n}[operand.name]
-    whole = operand.name in packed or end * unit.element_bytes % COPY_BYTES == 0
-    return LaneCopies(operand, unit.stored, edges="pieces" if whole else "elements")
+    whole = operand.name in packed or end * unit.element_bytes % VECTOR_BYTES == 0
+    return LaneCopies(operand, unit.stored, edges="vectors" if whole else "elements")
