@@ -19,7 +19,8 @@ from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
 from ..family import Advice, Axes, Family, Point, Tile, is_small_batch
 from ..traffic import Traffic, least_traffic, stored_size
-from .codegen import CpuConfig, generate_cpu, reads_b_in_place
+from .codegen import generate_cpu
+from .config import CpuConfig, reads_b_in_place
 
 #: Alignment of each work-item's workspace in bytes: the widest vector of OpenCL C.
 _ALIGNMENT = 128
