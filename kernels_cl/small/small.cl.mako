@@ -46,7 +46,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     barrier(CLK_LOCAL_MEM_FENCE);
 
     // The work-item's tile, of one of the products.
-    const int own = ${tiling.own_product};
+    const int own = ${tiling.own};
     const int item_m = ${tiling.item_m};
     const int item_n = item % ITEMS_N;
     const long product = first_product + own;
@@ -88,9 +88,9 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     #pragma unroll ${unrolling}
     for (int i = 0; i < ${tiling.copies(one)}; ++i) {
         const int number = i * ITEMS + item;
-        const int copied = ${one.product_of_number};  // the product
-        const int line = ${one.line_of_number};
-        const int position = ${one.position_of_number};
+        const int copied = ${one.copied};  // the product
+        const int line = ${one.line};
+        const int position = ${one.first};
         if (${tiling.guard(one)}first_product + copied < batch) {
             ${statement}
         }
@@ -115,19 +115,24 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % endif
 </%def>
 
+## Where the work-item's own product begins in local memory.
+<%def name="own(one)" filter="trim">
+${one.name}_local + own * ${one.size}
+</%def>
+
 ## The values of a step of k at a work-item's rows or columns.
 <%def name="load(one, extent, position)" filter="trim">
 % if one.along_k:
     #pragma unroll
     for (int i = 0; i < ${extent}; ++i) {
         % if tiling.step > 1:
-        const __local element *values = ${one.own} + ${position}(i) * ${one.pitch} + p;
+        const __local element *values = ${own(one)} + ${position}(i) * ${one.pitch} + p;
         const ${element.vector(tiling.step)} v = *(const __local ${element.vector(tiling.step)} *)values;
         % for lane in range(tiling.step):
         ${one.name}_values[${lane}][i] = v${element.lane(lane, tiling.step)};
         % endfor
         % else:
-        ${one.name}_values[0][i] = *(${one.own} + ${position}(i) * ${one.pitch} + p);
+        ${one.name}_values[0][i] = *(${own(one)} + ${position}(i) * ${one.pitch} + p);
         % endif
     }
 % else:
@@ -136,7 +141,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         #pragma unroll
         % if one.group > 1:
         for (int i = 0; i < ${extent}; i += ${one.group}) {
-            const __local element *row = ${one.own} + (p + q) * ${one.pitch};
+            const __local element *row = ${own(one)} + (p + q) * ${one.pitch};
             const ${element.vector(one.group)} v = *(const __local ${element.vector(one.group)} *)(row + ${position}(i));
             % for lane in range(one.group):
             ${one.name}_values[q][i${f" + {lane}" if lane else ""}] = v${element.lane(lane, one.group)};
@@ -144,7 +149,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         }
         % else:
         for (int i = 0; i < ${extent}; ++i) {
-            ${one.name}_values[q][i] = *(${one.own} + (p + q) * ${one.pitch} + ${position}(i));
+            ${one.name}_values[q][i] = *(${own(one)} + (p + q) * ${one.pitch} + ${position}(i));
         }
         % endif
     }
