@@ -1,7 +1,5 @@
 """One suite for every OpenCL device: the device is a fixture, parametrised over all that work."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator
@@ -306,3 +304,12 @@ def fresh_queue(context: Any) -> Iterator[Any]:
     queue = cl.CommandQueue(context)
     yield queue
     queue.finish()
+
+
+@pytest.fixture
+def out_of_order_queue(context: Any, device: Any) -> Any:
+    """A queue of the test's own that may run its commands in any order."""
+    mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    if not device.queue_properties & mode:
+        pytest.skip(f"{device.name.strip()} has no out-of-order queues")
+    return cl.CommandQueue(context, properties=mode)

@@ -33,8 +33,7 @@ from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, read_file
-from pyclgemm.selection.overrides import Inquiry, product_of
-from pyclgemm.selection.records import Entry, Record
+from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
 from pyclgemm.tuning import report as tuning_report
 from pyclgemm.tuning.process import Outcome, Trial
@@ -46,6 +45,7 @@ from tests.support.checks import check_gemm
 from tests.support.console import text_of
 from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.facts import recorded
 from tests.support.families import load_bytes, traffic_of
 from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm
 
@@ -61,7 +61,7 @@ CEILINGS = Ceilings(
 
 def database() -> Database:
     """A record of matrix units in each precision, and of nothing else."""
-    record = (Record((64, 64, 64), CONFIG),)
+    record = (recorded("64x64x64", CONFIG),)
     entries = [Entry(*types, record) for types in (HALF, FAST)]
     return a_database(file_of(entries, NVIDIA, kind="measured"))
 
@@ -92,8 +92,8 @@ def units(queue):
 
 
 def test_a_profile_is_related_to_the_units_ceiling(units, queue):
-    inquiry = Inquiry(64, 48, 60, *HALF[:1])
-    found = profile(queue, inquiry, path="matrix", ceilings=CEILINGS, rounds=1)
+    product = GemmShape(64, 48, 60).product(HALF[0])
+    found = profile(queue, product, path="matrix", ceilings=CEILINGS, rounds=1)
     analysis = found.analysis
     assert analysis.choice.path == "matrix"
     assert analysis.kernels == ("pack_a", "gemm_matrix")
@@ -110,7 +110,7 @@ def test_a_profile_is_related_to_the_units_ceiling(units, queue):
 
 
 def test_traffic_counts_each_sub_groups_part():
-    problem = product_of(Inquiry(64, 64, 64, "float16")).problem
+    problem = GemmShape(64, 64, 64).problem("float16")
     found = traffic_of(problem, replace(CONFIG, MWG=64), 32)
     tiles, depth = 2, 64
     assert found.tiles == tiles * depth * (64 + 32) * 2
@@ -119,7 +119,7 @@ def test_traffic_counts_each_sub_groups_part():
     assert found.packing == 0
     assert traffic_of(problem, CONFIG, 32, packed=("b",)).packing == 2 * 2 * 64 * 64
     assert load_bytes(problem, CONFIG) == {"A from global memory": 16, "B from global memory": 16}
-    odd, in_place = product_of(Inquiry(64, 63, 62, "float16")).problem, replace(CONFIG, UNALIGNED=1)
+    odd, in_place = GemmShape(64, 63, 62).problem("float16"), replace(CONFIG, UNALIGNED=1)
     assert load_bytes(odd, CONFIG, packed="ab") == {
         "A from global memory": 16, "B from global memory": 16,
     }  # fmt: skip
@@ -128,11 +128,11 @@ def test_traffic_counts_each_sub_groups_part():
 
 def test_traffic_of_warpgroups_counts_parts():
     config = WgmmaConfig(MWG=128, NWG=64)
-    half = traffic_of(product_of(Inquiry(128, 64, 100, "float16")).problem, config, 32)
+    half = traffic_of(GemmShape(128, 64, 100).problem("float16"), config, 32)
     assert half.tiles == 128 * (128 + 64) * 2
     # Two fragments of 64 rows read B, and each its own rows.
     assert half.local == 128 * (128 + 2 * 64) * 2
-    split = product_of(Inquiry(128, 64, 128, precision="BF16_BF16_F32_X6")).problem
+    split = GemmShape(128, 64, 128).problem(precision="BF16_BF16_F32_X6")
     found = traffic_of(split, config, 32, packed=("a", "b"))
     assert found.tiles == 3 * half.tiles
     assert found.local == 6 * half.local
@@ -140,7 +140,7 @@ def test_traffic_of_warpgroups_counts_parts():
 
 
 def test_advice_names_parameters_of_the_family():
-    problem = product_of(Inquiry(64, 64, 64, "float16")).problem
+    problem = GemmShape(64, 64, 64).problem("float16")
     use = utilise(problem, CONFIG, 4, 4, 1)
     traffic = traffic_of(problem, CONFIG, 32)
     some = Occupancy(2, 32, 64, "registers")

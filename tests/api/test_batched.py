@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -29,13 +28,13 @@ SIZES = (37, 41, 45)
 
 @pytest.mark.any_runtime
 @pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
-def test_every_family(queue: Any, config: Any) -> None:
+def test_every_family(queue, config):
     check_batch(queue, 5, SIZES, config=config, beta=0.5, c=STRIDED, bias=True)
 
 
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
-def test_steps_of_every_family(queue: Any, config: Any) -> None:
+def test_steps_of_every_family(queue, config):
     steps = "backwards shared interleaved matrix"
     check_batch(queue, 4, SIZES, config=config, a=COLUMN, beta=-1.5, c=ROW, steps=steps)
 
@@ -43,7 +42,7 @@ def test_steps_of_every_family(queue: Any, config: Any) -> None:
 @pytest.mark.any_runtime
 @pytest.mark.parametrize("config", [BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]])
 @pytest.mark.parametrize("trans_a", [False, True])
-def test_narrow_results_which_a_cpu_transposes(queue: Any, config: Any, trans_a: bool) -> None:
+def test_narrow_results_which_a_cpu_transposes(queue, config, trans_a):
     check_batch(
         queue, 4, (130, 3, 70), config=config, trans_a=trans_a, beta=0.5, c=STRIDED, bias=True,
         activation="silu", steps="backwards shared interleaved apart",
@@ -60,27 +59,27 @@ def test_narrow_results_which_a_cpu_transposes(queue: Any, config: Any, trans_a:
         "shared shared",
     ],
 )
-def test_how_matrices_follow_one_another(queue: Any, steps: str) -> None:
+def test_how_matrices_follow_one_another(queue, steps):
     check_batch(queue, 3, (9, 12, 10), steps=f"{steps} apart apart")
 
 
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("trans_b", ["N", "T"])
 @pytest.mark.parametrize("trans_a", ["N", "T", "C"])
-def test_transposed_complex_stacks(queue: Any, trans_a: str, trans_b: str) -> None:
+def test_transposed_complex_stacks(queue, trans_a, trans_b):
     check_batch(queue, 3, (9, 6, 11), "complex64", trans_a=trans_a, trans_b=trans_b, beta=2j,
                 c=COLUMN, steps="apart apart apart one")  # fmt: skip
 
 
 @pytest.mark.any_runtime
 @pytest.mark.parametrize("out", [COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True)])
-def test_destinations(queue: Any, out: Layout) -> None:
+def test_destinations(queue, out):
     check_batch(queue, 3, (9, 16, 11), out=out, in_place=True, beta=0.5, bias=True)
 
 
 @pytest.mark.any_runtime
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_type(queue: Any, require: Any, dtype: str) -> None:
+def test_every_type(queue, require, dtype):
     require(dtype)
     check_batch(queue, 3, (7, 5, 600), dtype)
     if dtype == "float16":  # its sums wait in memory of their own between blocks of k
@@ -89,7 +88,7 @@ def test_every_type(queue: Any, require: Any, dtype: str) -> None:
 
 @pytest.mark.any_runtime
 @pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3), (4, 5, 0)], ids=str)
-def test_zero_sizes(queue: Any, sizes: Any) -> None:
+def test_zero_sizes(queue, sizes):
     check_batch(queue, 3, sizes, beta=0.5, c=ROW)
     check_batch(queue, 3, sizes, config=INDIRECT)
 
@@ -97,12 +96,12 @@ def test_zero_sizes(queue: Any, sizes: Any) -> None:
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3)], ids=str)
 @pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
-def test_results_without_elements_in_every_family(queue: Any, config: Any, sizes: Any) -> None:
+def test_results_without_elements_in_every_family(queue, config, sizes):
     check_batch(queue, 3, sizes, config=config)
 
 
 @pytest.mark.parametrize("b", [(0, 4, 5), (1, 4, 5), (4, 5)], ids=str)
-def test_batch_of_none(queue: Any, b: Any) -> None:
+def test_batch_of_none(queue, b):
     out, event = pyclgemm.gemm_batched(
         queue, np.ones((0, 3, 4), np.float32), np.ones(b, np.float32), return_event=True
     )
@@ -110,12 +109,12 @@ def test_batch_of_none(queue: Any, b: Any) -> None:
     event.wait()
 
 
-def test_alpha_of_zero_reads_no_operand(queue: Any) -> None:
+def test_alpha_of_zero_reads_no_operand(queue):
     check_batch(queue, 3, (6, 7, 8), alpha=0, beta=2.0, c=ROW)
 
 
 @pytest.mark.any_runtime
-def test_shared_b_is_one_product(queue: Any, rng: Any) -> None:
+def test_shared_b_is_one_product(queue, rng):
     a, b = random_array(rng, (6, 8, 10), "float32"), random_array(rng, (10, 12), "float32")
     assert "48" not in str(pyclgemm.explain(queue, a, b).reason)  # it names the record's sizes
     out = pyclgemm.gemm_batched(queue, a, b)
@@ -131,7 +130,7 @@ SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("b", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
 @pytest.mark.parametrize("a", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
-def test_layouts_of_small_products(queue: Any, a: Layout, b: Layout) -> None:
+def test_layouts_of_small_products(queue, a, b):
     # More products than the work-groups take without a rest; sums over vectors and over elements.
     sizes = (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8)
     check_batch(queue, 21, sizes, a=a, b=b, out=ROW_ALIGNED, config=SMALL)
@@ -142,14 +141,14 @@ def test_layouts_of_small_products(queue: Any, a: Layout, b: Layout) -> None:
     "sizes", [(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)], ids=str
 )
 @pytest.mark.parametrize("config", [SMALL, SmallCpuConfig(MR=6, NR=32, VW=16)], ids=["gpu", "cpu"])
-def test_sizes_of_small_products(queue: Any, config: Any, sizes: Any) -> None:
+def test_sizes_of_small_products(queue, config, sizes):
     check_batch(queue, 5, sizes, config=config, alpha=-0.5, beta=2.0, c=COLUMN, bias=True,
                 activation="relu")  # fmt: skip
 
 
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("dtype", [*DTYPES, "float16 by half"])
-def test_types_of_small_products(queue: Any, require: Any, dtype: str) -> None:
+def test_types_of_small_products(queue, require, dtype):
     dtype, _, by = dtype.partition(" ")
     precision = "F16_F16_F16" if by else None
     require(dtype, precision)
@@ -159,7 +158,7 @@ def test_types_of_small_products(queue: Any, require: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
-def test_many_small_products_take_kernels_of_their_own(queue: Any, traits: Any, dtype: str) -> None:
+def test_many_small_products_take_kernels_of_their_own(queue, traits, dtype):
     many, few = np.ones((64, 8, 8), dtype), np.ones((8, 8, 8), dtype)
     small = "small_cpu" if traits.type == "cpu" else "small"
     choice = pyclgemm.explain(queue, many, many)
@@ -178,9 +177,7 @@ def test_many_small_products_take_kernels_of_their_own(queue: Any, traits: Any, 
         (3, (64, 64, 64), SmallConfig(1, 1, 64), "4096 work-items, and a group has"),
     ],
 )
-def test_what_small_kernels_cannot(
-    queue: Any, traits: Any, count: int, sizes: Any, config: Any, message: str
-) -> None:
+def test_what_small_kernels_cannot(queue, traits, count, sizes, config, message):
     if "work-items" in message and traits.max_work_group_size >= 4096:
         pytest.skip("the device's groups are as large")
     m, n, k = sizes
@@ -192,7 +189,7 @@ def test_what_small_kernels_cannot(
 # Other forms of operands
 
 
-def test_numpy_in_numpy_out(queue: Any, rng: Any) -> None:
+def test_numpy_in_numpy_out(queue, rng):
     a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (3, 5, 6), "float32")
     c = random_array(rng, (4, 6), "float32")
     out = np.empty((3, 4, 6), np.float32)
@@ -202,7 +199,7 @@ def test_numpy_in_numpy_out(queue: Any, rng: Any) -> None:
 
 
 @pytest.mark.any_runtime
-def test_packed_b(queue: Any, rng: Any) -> None:
+def test_packed_b(queue, rng):
     a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (5, 6), "float32")
     packed = pyclgemm.pack(queue, b)
     apart = cl_array.to_device(queue, np.repeat(a, 2, axis=0))[::2]
@@ -212,7 +209,7 @@ def test_packed_b(queue: Any, rng: Any) -> None:
             assert_close(out[number], expected_gemm(a[number], b))
 
 
-def test_plan_and_explain_take_stacks(queue: Any, rng: Any) -> None:
+def test_plan_and_explain_take_stacks(queue, rng):
     a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (3, 5, 6), "float32")
     device_a, device_b = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
     plan = pyclgemm.plan(queue, device_a, device_b)
@@ -243,12 +240,12 @@ ONES = np.ones((3, 4, 4), np.float32)
         (([ONES], ONES), {}, "a[0] is (3, 4, 4)"),
     ],
 )  # fmt: skip
-def test_shapes_that_do_not_fit(queue: Any, arguments: Any, options: Any, message: str) -> None:
+def test_shapes_that_do_not_fit(queue, arguments, options, message):
     with pytest.raises(pyclgemm.ShapeError, match=re.escape(message)):
         pyclgemm.gemm_batched(queue, *arguments, **options)
 
 
-def test_types_that_do_not_fit(queue: Any) -> None:
+def test_types_that_do_not_fit(queue):
     with pytest.raises(pyclgemm.DtypeError, match=r"a\[1\] is a list"):
         pyclgemm.gemm_batched(queue, [ONES[0], [1.0]], ONES[0])
     with pytest.raises(pyclgemm.DtypeError, match=r"a\[1\] is a ndarray of float64 and a\[0\]"):
@@ -257,7 +254,7 @@ def test_types_that_do_not_fit(queue: Any) -> None:
         pyclgemm.gemm_batched(queue, ONES, ONES, beta=1.0)
 
 
-def test_destination_that_overlaps(queue: Any) -> None:
+def test_destination_that_overlaps(queue):
     whole = cl_array.zeros(queue, (6, 4, 4), np.float32)
     a, out = whole[:3], whole[2:5]
     with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with a"):

@@ -13,7 +13,7 @@ from pyclgemm.codegen.element import ElementType
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.precision import resolve_precision
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.configs import BASES
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -41,7 +41,7 @@ def test_bfloat16_has_nothing_to_split(suffix):
 @pytest.fixture(scope="session")
 def conversions(context):
     """A program with a kernel for each kind of load and of store."""
-    product = product_of(Inquiry(8, 8, 8, "bfloat16"))
+    product = GemmShape(8, 8, 8).product("bfloat16")
     gemm = generate_gemm(product.problem, BASES["direct"], typical_traits("sm_90")).text
     function = gemm[gemm.index("static inline ushort bfloat16_of") :]
     kernels = [function[: function.index("\n}\n") + 3]]

@@ -8,8 +8,9 @@ import pytest
 from pyclgemm.codegen.stream_k import Share, divide
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.facts import gpu
+from tests.support.products import product_of
 
 INDIRECT = XgemmConfig(
     MWG=32, NWG=16, KWG=8, MDIMC=8, NDIMC=8, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2, FILL=2
@@ -24,7 +25,7 @@ DIRECT = XgemmDirectConfig(
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float16", 4), ("complex128", 16)])
 def test_the_launch_gets_its_groups_rounds_and_workspaces(config, dtype, size):
     traits = gpu(compute_units=5, fence_options="-cl-std=CL3.0")
-    product = product_of(Inquiry(100, 50, 80, dtype))
+    product = GemmShape(100, 50, 80).product(dtype)
     schedule = make_schedule(product, config, traits)
     share = divide(tiles=4 * 4, slabs=10, groups=10)
     assert share == Share(10, 0)
@@ -38,14 +39,14 @@ def test_the_launch_gets_its_groups_rounds_and_workspaces(config, dtype, size):
 
 @pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=lambda config: config.family)
 def test_without_products_a_tile_has_one_slab_of_nothing(config):
-    schedule = make_schedule(product_of(Inquiry(100, 50, 0)), config, gpu(compute_units=5))
+    schedule = make_schedule(product_of(100, 50, 0), config, gpu(compute_units=5))
     assert schedule.launches[-1].groups == (10,)
     assert divide(tiles=16, slabs=1, groups=10) == Share(10, 0)
 
 
 def test_a_problem_of_no_fill_has_no_workspaces():
     schedule = make_schedule(
-        product_of(Inquiry(100, 50, 80)), replace(DIRECT, FILL=0), gpu(compute_units=5)
+        GemmShape(100, 50, 80).product(), replace(DIRECT, FILL=0), gpu(compute_units=5)
     )
     assert schedule.workspaces == {}
     assert schedule.launches[0].groups == (16,)
@@ -75,5 +76,5 @@ def test_sums_are_in_memory_before_the_arrival_and_read_after_it(config):
 @functools.cache
 def _text(config):
     traits = gpu(compute_units=5, fence_options="")
-    schedule = make_schedule(product_of(Inquiry(100, 50, 80)), config, traits)
+    schedule = make_schedule(GemmShape(100, 50, 80).product(), config, traits)
     return schedule.launches[-1].source.text

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from pyclgemm.families.registry import make_schedule, oriented, violations
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.facts import gpu
+from tests.support.products import product_of
 
 GPU = gpu(
     fence_options="-cl-std=CL3.0",
@@ -24,24 +25,23 @@ EVERY_CONFIG = pytest.mark.parametrize(
         for name, config in configs.items()
     ],
 )
-INQUIRIES = [
-    Inquiry(33, 31, 9),
-    Inquiry(64, 64, 64, trans_a="T", trans_b="T"),
-    Inquiry(64, 30, 0, reads_c=True),
-    Inquiry(5, 36, 20, reads_c=True, bias=True, activation="gelu"),
-    Inquiry(130, 3, 20, reads_c=True, bias=True, activation="relu"),
-    Inquiry(33, 32, 10, "float16", bias=True),
-    Inquiry(33, 32, 10, "complex64", trans_a="C", trans_b="C", reads_c=True),
+PRODUCTS = [
+    GemmShape(33, 31, 9).product(),
+    GemmShape(64, 64, 64, "TT").product(),
+    product_of(64, 30, 0, reads_c=True),
+    GemmShape(5, 36, 20).product(reads_c=True, bias=True, activation="gelu"),
+    GemmShape(130, 3, 20).product(reads_c=True, bias=True, activation="relu"),
+    GemmShape(33, 32, 10).product("float16", bias=True),
+    GemmShape(33, 32, 10, "TT").product("complex64", conjugate="ab", reads_c=True),
 ]
 
 
 def texts_of(config: Any) -> list[str]:
     """All kernels of a configuration, as far as it is valid for the type."""
     texts = []
-    for inquiry in INQUIRIES:
-        if not violations(config, inquiry.dtype, GPU):
-            product = oriented(product_of(inquiry), config, GPU)
-            launches = make_schedule(product, config, GPU).launches
+    for product in PRODUCTS:
+        if not violations(config, product.problem.dtype, GPU):
+            launches = make_schedule(oriented(product, config, GPU), config, GPU).launches
             texts += [launch.source.text for launch in launches]
     assert texts
     return texts

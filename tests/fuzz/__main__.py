@@ -1,7 +1,5 @@
 """The command line of the fuzzer."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

@@ -1,7 +1,5 @@
 """What every campaign of the fuzzer offers: cases by seed, a run, and smaller cases."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator

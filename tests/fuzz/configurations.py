@@ -1,7 +1,5 @@
 """Configurations by chance: legal ones from the tuner's space, and others by mutation."""
 
-from __future__ import annotations
-
 import functools
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The devices that cases name, by a text that is the same in every process of a machine."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Sequence

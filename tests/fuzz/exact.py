@@ -1,7 +1,5 @@
 """Calls of every entry point on small integers, whose results are exact: NumPy's in int64."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

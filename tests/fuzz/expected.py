@@ -25,8 +25,6 @@ This module adds what other inputs need:
    most once to the type of the result.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ operands are as they were; what the failed call left does not write later; the n
 the numbers of before and with others, are right; nothing waits for a lock.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -6,8 +6,6 @@ else is raised, nothing takes longer than 2 s, no code of a file runs, and nothi
 outside the user's folders.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -38,17 +36,13 @@ from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
 from pyclgemm.cli.main import main
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.small.codegen import SmallCpuConfig
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import DatabaseFile, load_database
-from pyclgemm.selection.overrides import (
-    Inquiry,
-    parse_assignments,
-    parse_change,
-    parse_config,
-    product_of,
-)
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.overrides import parse_assignments, parse_change, parse_config
+from pyclgemm.selection.records import Entry, Match, Source
 from pyclgemm.tuning.process import TuningLog
 from tests.support.configs import CPU, DIRECT
+from tests.support.facts import recorded
 
 from .campaign import Case, Failure, simpler_in
 from .devices import context_of, device_of, device_texts, new_queue
@@ -223,11 +217,11 @@ def _bounded(use: _Use) -> Iterator[None]:
 
 def _database_document(rng: random.Random) -> Any:
     records = (
-        Record((64, 64, 64), _CPU, 12.5),
-        Record((13, 21, 17), replace(_CPU, MR=6), 3.0, "NT", 1),
-        Record((1000, 1000, 1000), _DIRECT, 8.0),
-        Record((8, 8, 8), SmallCpuConfig(MR=4, NR=8, VW=8), 2.0),
-        Record((128, 128, 128), _CPU, 40.0, batch=16),
+        recorded("64x64x64", _CPU, 12.5),
+        recorded("13x21x17:NT", replace(_CPU, MR=6), 3.0, alignment=1),
+        recorded("1000x1000x1000", _DIRECT, 8.0),
+        recorded("8x8x8", SmallCpuConfig(MR=4, NR=8, VW=8), 2.0),
+        recorded("128x128x128*16", _CPU, 40.0),
     )
     own = Entry("float32", "F32_F32_F32", records[: rng.randrange(1, 6)])
     entries = [own, Entry("float64", "F64_F64_F64", records[:1], like=own)]
@@ -271,7 +265,7 @@ def _use_config_file(use: _Use) -> None:
     load_database.cache_clear()
     asked = parse_config(str(path))
     traits = traits_of(device_of(use.case["device"]))
-    choice = asked.choose(product_of(Inquiry(64, 64, 64)).problem, traits, load_database())
+    choice = asked.choose(GemmShape(64, 64, 64).problem(), traits, load_database())
     use.multiply(choice.config)
 
 

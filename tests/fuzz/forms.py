@@ -5,8 +5,6 @@ problems: device, configuration, types, layouts, what is read and the epilogue. 
 scalars and data differ from problem to problem. A case has both, and stands for itself.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run has done, as JSON lines: enough to go on after it was ended."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tuners that are killed at random moments: no record that was saved and no trial is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ a little above that of the second tenth: the first tenth fills what is kept on p
 calls, compiled programs, workspaces).
 """
 
-from __future__ import annotations
-
 import gc
 import random
 from collections.abc import Callable, Iterator

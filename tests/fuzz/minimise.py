@@ -1,7 +1,5 @@
 """Make a failing case smaller while it fails in the same way."""
 
-from __future__ import annotations
-
 import time
 
 from .campaign import Campaign, Case

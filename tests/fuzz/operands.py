@@ -1,7 +1,5 @@
 """The arrays of a case: their elements, and the guarded buffers that they lie in."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The parent's side: worker processes, each watched for crashes and hangs."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import multiprocessing.connection

@@ -1,7 +1,5 @@
 """Two campaigns of products: by legal configurations, and by some that no tuner would write."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Run one product as a case describes it, and hold all that it promises against the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """How much memory this process holds, and whether that stays level."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

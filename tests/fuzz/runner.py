@@ -1,7 +1,5 @@
 """Run campaigns within a budget of seconds or cases, and report what failed."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

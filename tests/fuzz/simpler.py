@@ -1,7 +1,5 @@
 """Simpler cases of products: smaller sizes, plain layouts, numbers and types."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

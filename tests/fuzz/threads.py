@@ -5,8 +5,6 @@ they switch after every few instructions. A kernel object holds its arguments, a
 belongs to one launch at a time: a race shows as a wrong result.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools

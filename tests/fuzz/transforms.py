@@ -1,7 +1,5 @@
 """Transforms of tensors as cases."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A process that runs cases and reports each before and after, so that its death has a cause."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal

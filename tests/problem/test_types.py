@@ -19,7 +19,7 @@ from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.matrix import check_dtype, check_scalar, result_dtype
 from pyclgemm.problem.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.buffers import poisoning_allocator
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import BASES, DIRECT_CONFIGS, EVERY_FAMILY
@@ -95,7 +95,7 @@ def test_the_type_of_the_result_is_part_of_the_problem():
 
 def test_generated_sources_name_both_types():
     traits = typical_traits("gfx1030")
-    product = product_of(Inquiry(8, 8, 8, "float16", result_dtype="float32"))
+    product = GemmShape(8, 8, 8).product("float16", result_dtype="float32")
     text = generate_gemm(product.problem, BASES["direct"], traits).text
     assert "float16 -> float32, F16_F16_F32" in text.splitlines()[0]
     assert "const __global half *restrict a" in text
@@ -105,7 +105,7 @@ def test_generated_sources_name_both_types():
 def test_nvidia_reads_halves_that_it_computes_with_as_any_memory():
     """Its compiler has no read-only load of four halves."""
     for precision, wanted in (("F16_F16_F16", "half *a"), ("F16_F16_F32", "half *restrict a")):
-        product = product_of(Inquiry(8, 8, 8, "float16", precision=precision))
+        product = GemmShape(8, 8, 8).product("float16", precision)
         text = generate_gemm(product.problem, BASES["direct"], typical_traits("sm_75")).text
         assert f"const __global {wanted}" in text
 

@@ -24,9 +24,9 @@ from pyclgemm.selection.database import (
     reload_database,
     save_file,
 )
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.records import Entry, Match, Source, Threshold
 from tests.support.databases import FLOAT32, a_database, file_of
-from tests.support.facts import cpu, gpu, smallest_gpu
+from tests.support.facts import cpu, gpu, recorded, smallest_gpu
 from tests.support.families import UNIT_FAMILIES
 from tests.support.reference import DTYPES
 
@@ -104,8 +104,9 @@ def test_what_a_driver_may_refuse_comes_before_what_stands_in_for_it(path):
     for entry in read_file(path).entries:
         seen = set()
         for record in entry.own:
-            assert record.config.family != "wgmma" or record.place not in seen, record
-            seen.add(record.place)
+            key = record.shape, record.alignment
+            assert record.config.family != "wgmma" or key not in seen, record
+            seen.add(key)
 
 
 @pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
@@ -275,7 +276,7 @@ def test_a_record_that_cannot_be_used_is_left_out_alone(user_folders, tmp_path, 
             hit for hit in load_database().lookup(cpu(), "float32", "F32_F32_F32")
             if hit[0].path == path
         ]  # fmt: skip
-    assert [record.shape for record in entry.records] == [(1024, 1024, 1024)]
+    assert [str(record.shape) for record in entry.records] == ["1024x1024x1024"]
     stated = [str(one.message) for one in warned]
     assert len(stated) == len(BAD)
     assert all(str(path) in one for one in stated)
@@ -444,7 +445,7 @@ def a_file(path, **parameters):
         "KWI": 2, "VWM": 4, "VWN": 4,
     } | parameters))  # fmt: skip
     entries = [
-        Entry("float32", "F32_F32_F32", (Record((64, 64, 64), indirect, 3.5),), Threshold(mnk=9)),
+        Entry("float32", "F32_F32_F32", (recorded("64x64x64", indirect, 3.5),), Threshold(mnk=9)),
         Entry("complex64", "F32_F32_F32", ()),
     ]
     match = Match("device", "gpu", device='Größe "1"')
@@ -461,8 +462,8 @@ def test_save_and_read_give_the_same_file(tmp_path):
 
 
 def test_a_record_keeps_its_layout_alignment_and_batch_and_plain_ones_do_not_mention_them(tmp_path):
-    plain = Record((64, 64, 64), TILE, 2.0)
-    laid_out = Record((64, 64, 64), TILE, 1.0, "NT", 2, batch=100)
+    plain = recorded("64x64x64", TILE, 2.0)
+    laid_out = recorded("64x64x64:NT*100", TILE, 1.0, alignment=2)
     file = file_of([Entry(*FLOAT32, (plain, laid_out))], "cpu", name=tmp_path / "mine.json")
     save_file(file)
     (entry,) = read_file(file.path).entries

@@ -11,7 +11,7 @@ from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, load_database
-from pyclgemm.selection.records import Record, Threshold
+from pyclgemm.selection.records import Threshold
 from pyclgemm.selection.select import select
 from tests.support.databases import (
     CPU_FILE,
@@ -31,7 +31,7 @@ from tests.support.databases import (
     measured,
     sizes,
 )
-from tests.support.facts import cpu, gpu, problem
+from tests.support.facts import cpu, gpu, problem, recorded
 from tests.support.reference import DTYPES
 
 # -------------------------------------------------------------------------- path
@@ -92,7 +92,7 @@ def test_nothing_to_multiply_takes_the_smallest_direct_tile(sizes):
 
 
 def test_without_a_threshold_the_direct_path_is_taken():
-    silent = made_file([Record((64, 64, 64), DIRECT)])
+    silent = made_file([recorded("64x64x64", DIRECT)])
     choice = select(problem(10**4, 10**4, 10**4), gpu(), a_database(silent))
     assert choice.path == "direct"
     assert "no threshold of the indirect path is known" in choice.reason
@@ -100,10 +100,10 @@ def test_without_a_threshold_the_direct_path_is_taken():
 
 TUNED = measured(
     [
-        Record((64, 64, 64), DIRECT),
-        Record((512, 512, 512), INDIRECT),
-        Record((4096, 4096, 4096), SMALL),
-        Record((64, 64, 65536), LARGE),
+        recorded("64x64x64", DIRECT),
+        recorded("512x512x512", INDIRECT),
+        recorded("4096x4096x4096", SMALL),
+        recorded("64x64x65536", LARGE),
     ]
 )
 
@@ -138,10 +138,10 @@ def test_the_nearest_record_decides_where_the_paths_were_compared(sizes, config,
 def test_the_record_of_the_same_layout_and_alignment_is_the_nearest(text, config, record):
     tuned = measured(
         [
-            Record((82, 6626, 1085), INDIRECT, alignment=16),
-            Record((82, 6626, 1085), SMALL, layout="NT"),
-            Record((82, 6626, 1085), DIRECT),
-            Record((6626, 82, 1085), LARGE, layout="TT"),
+            recorded("82x6626x1085", INDIRECT, alignment=16),
+            recorded("82x6626x1085:NT", SMALL),
+            recorded("82x6626x1085", DIRECT),
+            recorded("6626x82x1085:TT", LARGE),
         ]
     )
     wanted = GemmShape.parse(text).problem("float32")
@@ -151,7 +151,7 @@ def test_the_record_of_the_same_layout_and_alignment_is_the_nearest(text, config
 
 
 def test_a_threshold_in_the_file_itself_still_decides():
-    own = measured([Record((64, 64, 64), DIRECT), Record((65, 65, 65), LARGE)], Threshold(mnk=1))
+    own = measured([recorded("64x64x64", DIRECT), recorded("65x65x65", LARGE)], Threshold(mnk=1))
     choice = select(problem(64, 64, 64), gpu(), a_database(own, GENERIC))
     assert (choice.path, choice.reason.split(",")[0]) == (
         "indirect",
@@ -161,7 +161,7 @@ def test_a_threshold_in_the_file_itself_still_decides():
 
 def test_what_was_compared_but_does_not_fit_leaves_it_to_the_threshold_below():
     traits = gpu(local_memory_bytes=5000)
-    own = measured([Record((4096, 4096, 4096), LARGE)])
+    own = measured([recorded("4096x4096x4096", LARGE)])
     choice = select(problem(4096, 4096, 4096), traits, a_database(own, GENERIC))
     assert (choice.config, choice.level) == (DIRECT, "generic")
     assert "m*n*k = 6.9e10 is at least 1.0e6" in choice.reason
@@ -169,7 +169,7 @@ def test_what_was_compared_but_does_not_fit_leaves_it_to_the_threshold_below():
 
 
 def test_a_measured_file_for_a_cpu_changes_no_path():
-    records = [Record((9, 9, 9), DIRECT), Record((1, 1, 1), NARROW)]
+    records = [recorded("9x9x9", DIRECT), recorded("1x1x1", NARROW)]
     own = measured(records, traits=cpu())
     choice = select(problem(9, 9, 9), cpu(), a_database(own, CPU_FILE))
     assert (choice.path, choice.config) == ("cpu", NARROW)
@@ -184,7 +184,7 @@ def test_nothing_to_multiply_takes_the_smallest_direct_tile_in_a_compared_file_t
 
 
 def test_a_level_without_a_record_of_the_path_leaves_it_to_the_next():
-    vendor = made_file([Record((1, 1, 1), DIRECT)], NVIDIA)
+    vendor = made_file([recorded("1x1x1", DIRECT)], NVIDIA)
     database = a_database(vendor, GENERIC)
     large, small = problem(4000, 4000, 4000), problem(20, 20, 20)
     assert select(large, gpu(), database).level == "generic"
@@ -211,7 +211,7 @@ def test_what_the_device_cannot_run_is_passed_over_for_the_next_nearest():
 
 def test_then_for_the_next_level():
     vendor = made_file(
-        [Record((1, 1, 1), replace(LARGE, MDIMC=32, NDIMC=32))],
+        [recorded("1x1x1", replace(LARGE, MDIMC=32, NDIMC=32))],
         NVIDIA,
         Threshold(mnk=1),
     )

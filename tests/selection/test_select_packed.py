@@ -13,7 +13,6 @@ from pyclgemm.families.registry import violations
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.selection.database import Database, load_database
-from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import packed_layout, select
 from tests.support.databases import (
     CPU_FILE,
@@ -28,7 +27,7 @@ from tests.support.databases import (
     made_file,
     sizes,
 )
-from tests.support.facts import cpu, gpu, problem
+from tests.support.facts import cpu, gpu, problem, recorded
 from tests.support.reference import DTYPES
 
 
@@ -96,7 +95,7 @@ def test_the_layout_leaves_out_what_the_device_cannot_run():
 def test_tiles_that_are_no_powers_of_two():
     tile = replace(INDIRECT, NWG=96, NDIMB=8, KWG=24, MDIMA=8)
     assert violations(tile, "float32") == []
-    odd = made_file([Record((64, 64, 64), tile)])
+    odd = made_file([recorded("64x64x64", tile)])
     assert layout(4096, 4096, gpu(), a_database(odd)) == packed("padded", 24, 96)
 
 

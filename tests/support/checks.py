@@ -1,7 +1,5 @@
 """Run one product, or a batch, on guarded arrays and hold it against the reference."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """Configurations, database files and databases for tests that need no device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.selection.database import Database, DatabaseFile
 from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
-from tests.support.facts import cpu, gpu
+from tests.support.facts import cpu, gpu, recorded
 from tests.support.typical_configs import CPU as SQUARE
 from tests.support.typical_configs import INDIRECT
 
@@ -68,18 +66,18 @@ def measured(
 
 GENERIC = made_file(
     [
-        Record((64, 64, 64), INDIRECT),
-        Record((4096, 4096, 4096), LARGE),
-        Record((512, 512, 512), DIRECT),
-        Record((16, 16, 16), SMALL),
+        recorded("64x64x64", INDIRECT),
+        recorded("4096x4096x4096", LARGE),
+        recorded("512x512x512", DIRECT),
+        recorded("16x16x16", SMALL),
     ],
     threshold=Threshold(mnk=10**6),
 )
 CPU_FILE = made_file(
     [
-        Record((1, 1024, 1024), ROWS),
-        Record((1024, 1024, 1024), SQUARE),
-        Record((1024, 32, 1024), NARROW),
+        recorded("1x1024x1024", ROWS),
+        recorded("1024x1024x1024", SQUARE),
+        recorded("1024x32x1024", NARROW),
     ],
     "cpu",
 )

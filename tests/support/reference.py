@@ -34,8 +34,6 @@ the unit roundoff of the arithmetic and eps = 2 u; |X| takes absolute values per
 8. Integers are exact: sums are those of int32, modulo 2^32.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,17 +1,15 @@
 """A tuner whose measuring process pretends: times are computed, and so is the clock."""
 
-from __future__ import annotations
-
 import math
 
 from pyclgemm import CpuConfig
 from pyclgemm.families.registry import violations
-from pyclgemm.selection.records import Record, Threshold
+from pyclgemm.selection.records import Threshold
 from pyclgemm.tuning import tuner
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.tuner import tune
 from tests.support.databases import DIRECT, INDIRECT, a_database, made_file
-from tests.support.facts import cpu
+from tests.support.facts import cpu, recorded
 
 KNOWN = CpuConfig(MR=4, NR=32, KC=256, VW=16)
 OTHER = CpuConfig(MR=2, NR=32, KC=256, VW=16)
@@ -20,11 +18,11 @@ SHAPES = [(256, 256, 256), (64, 64, 64), (1024, 1024, 1024)]
 
 
 CPU_DATABASE = a_database(
-    made_file([Record((256, 256, 256), KNOWN), Record((16, 16, 16), OTHER)], "cpu")
+    made_file([recorded("256x256x256", KNOWN), recorded("16x16x16", OTHER)], "cpu")
 )
 GPU_DATABASE = a_database(
     made_file(
-        [Record((256, 256, 256), INDIRECT), Record((64, 64, 64), DIRECT)],
+        [recorded("256x256x256", INDIRECT), recorded("64x64x64", DIRECT)],
         threshold=Threshold(mnk=10**6),
     )
 )

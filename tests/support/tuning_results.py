@@ -1,21 +1,18 @@
 """What a tuner found, and databases that it may be added to."""
 
-from __future__ import annotations
-
 from pyclgemm import CpuConfig
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.records import Record
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
 from tests.support.databases import NARROW as BEST
 from tests.support.databases import SQUARE as LARGE
 from tests.support.databases import a_database, made_file
-from tests.support.facts import cpu
+from tests.support.facts import cpu, recorded
 
 SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)
 SHIPPED = a_database(
-    made_file([Record((1, 64, 1024), SMALL, 9.0), Record((512, 512, 512), LARGE, 99.0)], "cpu")
+    made_file([recorded("1x64x1024", SMALL, 9.0), recorded("512x512x512", LARGE, 99.0)], "cpu")
 )
 
 

@@ -27,7 +27,7 @@ from tests.support.databases import (
     file_of,
     made_file,
 )
-from tests.support.facts import cpu, gpu, problem
+from tests.support.facts import cpu, gpu, problem, recorded
 from tests.support.tuning_results import (
     BEST,
     LARGE,
@@ -40,12 +40,12 @@ from tests.support.tuning_results import (
 
 def records(file, dtype="float32"):
     (entry,) = [entry for entry in file.entries if entry.dtype == dtype]
-    return {record.shape: record for record in entry.records}
+    return {record.shape.sizes: record for record in entry.records}
 
 
 def test_a_record_for_each_shape_with_its_speed(tmp_path):
     made = make_file(result(), tmp_path / "mine.json", SHIPPED)
-    assert records(made)[512, 512, 512] == Record((512, 512, 512), BEST, 268.4)
+    assert records(made)[512, 512, 512] == recorded("512x512x512", BEST, 268.4)
     assert made.match == Match("device", "cpu", "amd", device="AMD EPYC")
     assert made.source.kind == "measured"
     assert made.source.text.startswith("tuned on AMD EPYC, Portable Computing Language 580.0, 20")
@@ -58,7 +58,7 @@ def test_the_slowest_product_has_a_speed_that_can_be_saved(tmp_path):
 
 def test_what_was_not_tuned_is_carried_over_without_its_speed(tmp_path):
     made = make_file(result(), tmp_path / "mine.json", SHIPPED)
-    assert records(made)[1, 64, 1024] == Record((1, 64, 1024), SMALL)
+    assert records(made)[1, 64, 1024] == recorded("1x64x1024", SMALL)
     assert len(records(made)) == 2
     assert "records without a speed are older ones" in made.source.text
     choice = select(problem(2, 64, 1000), cpu(), a_database(made, *SHIPPED.groups[0]))
@@ -67,7 +67,7 @@ def test_what_was_not_tuned_is_carried_over_without_its_speed(tmp_path):
 
 def test_what_ships_and_was_measured_is_not_copied_to_the_users_file(tmp_path):
     match = Match("architecture", "cpu", architecture="x86-64-v4")
-    record = Record((1, 64, 1024), SMALL, 9.0)
+    record = recorded("1x64x1024", SMALL, 9.0)
     made = made_file([record], match, name="cpu_x86-64-v4.json", kind="measured")
     shipped = replace(made, built_in=True)
     path = tmp_path / "mine.json"
@@ -86,7 +86,7 @@ def test_only_what_the_library_uses_is_carried_over(tmp_path):
         (4096,) * 3: INDIRECT,
         (2048, 64, 2048): DIRECT,
     }
-    records_of_both = [Record(shape, config) for shape, config in shapes.items()]
+    records_of_both = [Record(GemmShape(*shape), config) for shape, config in shapes.items()]
     shipped = a_database(made_file(records_of_both, threshold=Threshold(mnk=10**7)))
     made = make_file(result(INDIRECT, traits=gpu()), tmp_path / "mine.json", shipped)
     assert {shape: record.config for shape, record in records(made).items()} == {
@@ -104,7 +104,7 @@ def test_a_near_shape_is_superseded(tmp_path):
 def places(file):
     """Shape, layout and alignment of all records."""
     (entry,) = file.entries
-    return [(record.shape, record.layout, record.alignment) for record in entry.records]
+    return [(record.shape.sizes, record.shape.layout, record.alignment) for record in entry.records]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_another_layout_or_alignment_supersedes_nothing(tmp_path):
     for text in ("512x512x512:NT", "512x512x512+7", "512x512x512+2", "500x530x510:NT"):
         save_file(make_file(laid_out(text), path, SHIPPED))
     kept = [record for record in read_file(path).entries[0].records if record.gflops]
-    assert [(record.shape, record.layout, record.alignment) for record in kept] == [
+    assert [(record.shape.sizes, record.shape.layout, record.alignment) for record in kept] == [
         ((500, 530, 510), "NT", None),
         ((512, 512, 512), "NN", 1),
         ((512, 512, 512), "NN", 2),
@@ -148,7 +148,7 @@ def test_another_layout_or_alignment_supersedes_nothing(tmp_path):
 def test_an_older_record_without_alignment_is_that_of_contiguous_matrices(tmp_path):
     path = tmp_path / "mine.json"
     match = Match("device", "cpu", device="AMD EPYC")
-    save_file(made_file([Record((511, 511, 511), LARGE, 9.0)], match, name=path))
+    save_file(made_file([recorded("511x511x511", LARGE, 9.0)], match, name=path))
     save_file(make_file(laid_out("511x511x511"), path, Database(())))
     assert places(read_file(path)) == [((511, 511, 511), "NN", None)]
     assert read_file(path).entries[0].records[0].config == BEST
@@ -167,7 +167,7 @@ def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(tmp_path):
     hopper, square = typical_traits("sm_90"), (4096, 4096, 4096)
     older, stand_in = WgmmaConfig(128, 256, STAGES=3), MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
     path = tmp_path / "sm_90.json"
-    known = [Record(square, stand_in), Record(square, older, 7e5)]
+    known = [Record(GemmShape(*square), stand_in), Record(GemmShape(*square), older, 7e5)]
     save_file(made_file(known, SM_90, name=path, types=FLOAT16))
 
     def made(best):
@@ -192,12 +192,12 @@ def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(tmp_path):
 
 def test_other_entries_of_the_file_stay(tmp_path):
     path = tmp_path / "mine.json"
-    double = Entry("float64", "F64_F64_F64", (Record((8, 8, 8), SMALL, 5.0),))
-    known = (Record((2048, 2048, 2048), LARGE, 333.0), Record((512, 512, 512), LARGE, 99.0))
+    double = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),))
+    known = (recorded("2048x2048x2048", LARGE, 333.0), recorded("512x512x512", LARGE, 99.0))
     match = Match("device", "cpu", device="AMD EPYC")
     save_file(file_of([double, Entry(*FLOAT32, known)], match, name=path, kind="measured"))
     made = make_file(result(), path, Database(((read_file(path),), SHIPPED.groups[0])))
-    assert records(made, "float64") == {(8, 8, 8): Record((8, 8, 8), SMALL, 5.0)}
+    assert records(made, "float64") == {(8, 8, 8): recorded("8x8x8", SMALL, 5.0)}
     assert records(made)[2048, 2048, 2048].gflops == 333.0
     assert records(made)[512, 512, 512].config == BEST
 
@@ -222,19 +222,19 @@ def test_a_second_contribution_extends_the_first(tmp_path):
     save_result(result(), SHIPPED, path)
     save_result(result(LARGE, shape=(8, 1024, 1024)), SHIPPED, path)
     found = records(read_file(path))
-    assert found[512, 512, 512] == Record((512, 512, 512), BEST, 268.4)
+    assert found[512, 512, 512] == recorded("512x512x512", BEST, 268.4)
     assert found[8, 1024, 1024].config == LARGE
 
 
 def test_a_file_with_a_threshold_is_brought_to_records_by_shape(tmp_path):
     path = tmp_path / "contributed.json"
-    both = [Record(shape, config) for shape in ((1024, 1024, 1024), (32, 32, 32))
+    both = [Record(GemmShape(*shape), config) for shape in ((1024, 1024, 1024), (32, 32, 32))
             for config in (DIRECT, INDIRECT)]  # fmt: skip
     save_file(made_file(both, SM_90, Threshold(mnk=10**6), name=path))
     save_result(result(INDIRECT, traits=gpu(), shape=(8, 8, 8192)), Database(()), path)
     (entry,) = read_file(path).entries
     assert entry.indirect_from is None
-    assert {record.shape: record.config.family for record in entry.records} == {
+    assert {record.shape.sizes: record.config.family for record in entry.records} == {
         (1024, 1024, 1024): "indirect",
         (32, 32, 32): "direct",
         (8, 8, 8192): "indirect",

@@ -8,14 +8,14 @@ import pytest
 from pyclgemm.errors import ArgumentError, DtypeError
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database
-from pyclgemm.selection.records import Entry, Record
+from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.results import make_file
 from pyclgemm.tuning.session import Standing, nearest
 from pyclgemm.tuning.tuner import tune
 from tests.support.databases import FLOAT32, a_database, file_of
-from tests.support.facts import cpu, problem
+from tests.support.facts import cpu, problem, recorded
 from tests.support.tuner_fakes import (
     CPU_DATABASE,
     GOAL,
@@ -83,9 +83,9 @@ def test_what_is_known_comes_first(run):
 @pytest.mark.parametrize("kind", ["measured", "default"])
 def test_what_was_measured_with_other_types_is_tried(run, kind):
     """Adapted to the type: float64 has vectors of half as many elements."""
-    wide = Entry(*FLOAT32, (Record((16, 16, 16), OTHER),))
+    wide = Entry(*FLOAT32, (recorded("16x16x16", OTHER),))
     narrow = replace(GOAL, VW=8, NR=24)
-    half = Entry("float64", "F64_F64_F64", (Record((256, 256, 256), replace(narrow, VW=2, NR=6)),))
+    half = Entry("float64", "F64_F64_F64", (recorded("256x256x256", replace(narrow, VW=2, NR=6)),))
     process = on_cpu()
     run(process, database=a_database(file_of([wide, half], "cpu", kind=kind)))
     tried = [trial.config for trial in process.trials[:4]]

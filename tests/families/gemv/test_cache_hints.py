@@ -8,7 +8,7 @@ import pytest
 
 from pyclgemm.device.traits import has_cache_hints
 from pyclgemm.families.registry import make_schedule
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN_ALIGNED, ROW_ALIGNED, check_gemm
 from tests.support.configs import GEMV
@@ -67,7 +67,7 @@ def test_conjugates(queue):
 
 def _text(dtype: str, config: Any) -> str:
     traits = gpu(architecture="sm_90")
-    schedule = make_schedule(product_of(Inquiry(1, 64, 64, dtype)), config, traits)
+    schedule = make_schedule(GemmShape(1, 64, 64).product(dtype), config, traits)
     return schedule.launches[-1].source.text
 
 

@@ -17,7 +17,6 @@ from pyclgemm.families.registry import generate_gemm, make_schedule, violations
 from pyclgemm.problem.precision import PRECISIONS
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
-from pyclgemm.selection.overrides import Inquiry, product_of
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import search_space
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
@@ -186,16 +185,8 @@ def test_the_text_has_the_builtin_and_no_ptx(architecture, dtype, precision):
 )
 def test_what_does_not_lie_along_k_is_packed(dtype, layout, packed):
     precision = {"float16": "F16_F16_F32", "float32": "BF16_BF16_F32"}[dtype]
-    inquiry: Any = Inquiry(
-        64,
-        64,
-        64,
-        dtype=dtype,
-        precision=precision,
-        trans_a=layout[0],
-        trans_b=layout[1],  # type: ignore[arg-type]
-    )
-    schedule = make_schedule(product_of(inquiry), CONFIG, typical_traits("gfx1100"))
+    product = GemmShape(64, 64, 64, layout).product(dtype, precision)
+    schedule = make_schedule(product, CONFIG, typical_traits("gfx1100"))
     assert list(schedule.workspaces) == packed
 
 

@@ -18,7 +18,7 @@ from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.problem.precision import parts_of, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.overrides import kernel_sources
 from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
 from tests.support.buffers import Layout
@@ -33,6 +33,7 @@ from tests.support.checks import (
 )
 from tests.support.databases import NVIDIA, a_database, made_file
 from tests.support.families import refusal
+from tests.support.products import product_of
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.unit_configs import ALIGNED
 from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
@@ -210,14 +211,13 @@ def test_a_complex_product_is_four_real_ones_and_an_element_one_load():
     ],
 )
 def test_only_rows_of_16_bytes_are_copied_where_they_lie(precision, dtype, sizes, layout, packed):
-    inquiry = Inquiry(
-        *sizes, dtype=dtype, precision=precision, trans_a=layout[0], trans_b=layout[1]
-    )
-    assert list(make_schedule(product_of(inquiry), CONFIG, H100).workspaces) == packed
+    trans_a, trans_b = layout
+    product = product_of(*sizes, dtype, precision=precision, trans_a=trans_a, trans_b=trans_b)
+    assert list(make_schedule(product, CONFIG, H100).workspaces) == packed
 
 
 @pytest.mark.parametrize(
-    ("inquiry", "pieces_of"),
+    ("options", "pieces_of"),
     [
         ({"dtype": "float16"}, ("out",)),
         ({"dtype": "float16", "reads_c": True}, ("c", "out")),
@@ -227,10 +227,10 @@ def test_only_rows_of_16_bytes_are_copied_where_they_lie(precision, dtype, sizes
         ({"dtype": "float64"}, ()),  # two neighbours are 16 bytes
     ],
 )
-def test_results_leave_in_pieces_of_16_bytes(inquiry, pieces_of):
-    inquiry = {"m": 64, "n": 64, "k": 64, **inquiry}
+def test_results_leave_in_pieces_of_16_bytes(options, pieces_of):
+    product = product_of(**{"m": 64, "n": 64, "k": 64, **options})
     config = replace(CONFIG, KWG=32, STAGES=4)
-    *_, source = kernel_sources(product_of(Inquiry(**inquiry)), config, H100)
+    *_, source = kernel_sources(product, config, H100)
     there = tuple(re.findall(r"\*there = \(.*global \w+ \*\)(\w+) \+", source.text))
     assert there == pieces_of
 
@@ -247,7 +247,7 @@ def test_results_that_slabs_leave_no_room_for_are_stored_directly():
 
 def database_of(*configs: Any, dtype: str = "float32", precision: str = "TF32_TF32_F32") -> Any:
     """A database with a record for each configuration, at growing sizes."""
-    records = [Record((64 << i, 64, 64), config) for i, config in enumerate(configs)]
+    records = [Record(GemmShape(64 << i, 64, 64), config) for i, config in enumerate(configs)]
     return a_database(made_file(records, NVIDIA, kind="measured", types=(dtype, precision)))
 
 

@@ -10,8 +10,8 @@ import pyclgemm
 from pyclgemm.codegen.stream_k import Share
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.distance import tiles_of
-from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_batch, check_gemm
 from tests.support.facts import gpu
 from tests.support.families import traffic_of
@@ -75,9 +75,8 @@ def test_infinities_in_shared_tiles(units, queue, rng):
 def test_work_groups_and_their_sums(dtype, precision, sum_bytes):
     """16 tiles of 64 slabs among 132 units: 8 groups for each, none left over to a ninth."""
     traits = gpu(fence_options="", compute_units=132)
-    inquiry = Inquiry(128, 128, 1024, dtype, precision=precision)
+    product = GemmShape(128, 128, 1024).product(dtype, precision)
     config = replace(SHARED, FILL=1)
-    product = product_of(inquiry)
     schedule = make_schedule(product, config, traits)
     assert schedule.launches[-1].groups == (128,)
     assert schedule.workspaces["partial_sums"] == 2 * 128 * 32 * 32 * sum_bytes
@@ -89,6 +88,6 @@ def test_work_groups_and_their_sums(dtype, precision, sum_bytes):
 def test_partial_sums_of_warpgroup_units_are_counted():
     """One tile of 16 slabs, of which 8 work-groups have two each."""
     config = WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, FILL=1)
-    problem = product_of(Inquiry(64, 64, 1024, "float16")).problem
+    problem = GemmShape(64, 64, 1024).problem("float16")
     assert traffic_of(problem, config, 32, Share(8, 0)).joining == 2 * 8 * 64 * 64 * 4
     assert traffic_of(problem, config, 32).joining == 0

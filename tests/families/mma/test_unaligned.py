@@ -7,8 +7,9 @@ import pytest
 from pyclgemm.analysis.explain import describe_packing
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.overrides import kernel_sources
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import search_space
 from tests.support.buffers import Layout
@@ -67,7 +68,7 @@ def test_what_is_strided_is_packed(units, queue):
     ("architecture", "packed"), [("sm_90", "nothing"), ("gfx1100", "b (k is not contiguous in it)")]
 )
 def test_what_lies_as_units_read_it_is_not_packed(architecture, packed):
-    product = product_of(Inquiry(63, 61, 65, "float16"))
+    product = GemmShape(63, 61, 65).product("float16")
     sources = kernel_sources(product, IN_PLACE, typical_traits(architecture))
     names = [source.name for source in sources]
     assert describe_packing(product.problem, IN_PLACE, names) == packed
@@ -79,7 +80,7 @@ def test_what_lies_as_units_read_it_is_not_packed(architecture, packed):
 )
 def test_what_is_split_as_it_is_packed_is_not_read_where_it_lies(precision, is_split):
     h100 = typical_traits("sm_90")
-    problem = product_of(Inquiry(63, 61, 65, precision=precision)).problem
+    problem = GemmShape(63, 61, 65).problem(precision=precision)
     assert bool(refusal(IN_PLACE, problem, h100)) == is_split
     if is_split:
         with pytest.raises(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pyclgemm.device.traits import has_async_copy
 from pyclgemm.families.registry import make_schedule, violations
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.buffers import Layout
 from tests.support.checks import (
     COLUMN,
@@ -31,6 +31,7 @@ from tests.support.emulation.async_copy import (
     in_plain_c,
 )
 from tests.support.facts import gpu
+from tests.support.products import product_of
 
 pytestmark = pytest.mark.any_runtime
 
@@ -117,7 +118,7 @@ def test_zero_sizes(queue):
 
 def _text(config: Any, *sizes: int, dtype: str = "float32", **options: Any) -> str:
     assert violations(config, dtype, H100) == []
-    schedule = make_schedule(product_of(Inquiry(*sizes, dtype, **options)), config, H100)
+    schedule = make_schedule(product_of(*sizes, dtype, **options), config, H100)
     return schedule.launches[-1].source.text
 
 
@@ -156,7 +157,7 @@ def test_the_direct_family_checks_each_copy_unless_sizes_divide(sizes, trans_a, 
 
 def test_of_a_vector_that_the_edge_cuts_the_part_inside_is_copied():
     # Rows of 35 elements that start 36 apart: the last vector of two goes over the edge.
-    product = product_of(Inquiry(64, 35, 64, trans_a="T"))
+    product = GemmShape(64, 35, 64, "TN").product()
     padded = replace(product.problem.b, alignment=4)
     product = replace(product, problem=replace(product.problem, b=padded))
     text = make_schedule(product, PLAIN, H100).launches[-1].source.text

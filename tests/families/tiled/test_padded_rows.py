@@ -8,7 +8,6 @@ import pytest
 from pyclgemm.codegen.launch import Schedule
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.problem import PackedLayout
-from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import (
     COLUMN_ALIGNED,
     ROW,
@@ -19,6 +18,7 @@ from tests.support.checks import (
 )
 from tests.support.configs import INDIRECT, TELLING_SIZES
 from tests.support.facts import gpu
+from tests.support.products import product_of
 
 pytestmark = pytest.mark.any_runtime
 
@@ -76,7 +76,7 @@ def test_an_operand_that_was_packed_ahead_keeps_its_layout(queue, sizes):
 
 
 def _schedule(config: Any, sizes: tuple[int, int, int] = (37, 41, 19), **options: Any) -> Schedule:
-    return make_schedule(product_of(Inquiry(*sizes, **options)), config, gpu())
+    return make_schedule(product_of(*sizes, **options), config, gpu())
 
 
 def test_leading_dimensions_and_workspaces():

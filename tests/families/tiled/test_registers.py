@@ -9,7 +9,7 @@ import pyclgemm
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import has_register_caps
 from pyclgemm.families.registry import make_schedule, violations
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.checks import check_gemm, skip_if_refused
 from tests.support.configs import DIRECT, INDIRECT
 from tests.support.facts import gpu
@@ -21,7 +21,7 @@ BOTH = pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=lambda config: 
 
 def _gemm(config: Any, traits: Any) -> KernelSource:
     assert violations(config, "float32", traits) == []
-    return make_schedule(product_of(Inquiry(33, 31, 9)), config, traits).launches[-1].source
+    return make_schedule(GemmShape(33, 31, 9).product(), config, traits).launches[-1].source
 
 
 def _body(source: KernelSource) -> str:

@@ -13,7 +13,6 @@ from pyclgemm.device.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
 from pyclgemm.device.traits import has_async_copy
 from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.families.tiled.slab import part_start, part_width
-from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 from tests.support.emulation.async_copy import emulated_async_copies
@@ -25,6 +24,7 @@ from tests.support.emulation.shuffle import (
     through_local_memory,
 )
 from tests.support.facts import gpu
+from tests.support.products import product_of
 
 pytestmark = pytest.mark.any_runtime
 
@@ -167,7 +167,7 @@ def test_parts_that_do_not_divide():
 
 def _source(config: Any, traits: Any = H100, **options: Any) -> Any:
     assert violations(config, options.get("dtype", "float32"), traits) == []
-    product = product_of(Inquiry(67, 41, 19, **options))
+    product = product_of(67, 41, 19, **options)
     return make_schedule(product, config, traits).launches[-1].source
 
 

@@ -16,8 +16,9 @@ from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.families.wgmma.results import PIECE_COLUMNS, staging_of
 from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.overrides import kernel_sources
 from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
 from tests.support.checks import (
@@ -154,7 +155,7 @@ def test_lanes_read_nothing_outside(warpgroups, queue, rng, trans_a, trans_b):
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_k_contiguous_operands_are_copied_as_they_lie(warpgroups, queue, dtype):
-    product = product_of(Inquiry(64, 64, 64, dtype, trans_b="T", precision=PRECISIONS[dtype][0]))
+    product = GemmShape(64, 64, 64, "NT").product(dtype, PRECISIONS[dtype][0])
     (launch,) = make_schedule(product, CONFIG, typical_traits("sm_90")).launches
     assert launch.source.target == "sm_90a"
     for config in (CONFIG, NARROW):
@@ -171,9 +172,8 @@ def test_k_contiguous_operands_are_copied_as_they_lie(warpgroups, queue, dtype):
     ],
 )
 def test_float32_along_the_tile_goes_through_registers(warpgroups, queue, a, b, packed):
-    trans = {"trans_a": "T" if a is COLUMN_ALIGNED else "N"}
-    trans["trans_b"] = "T" if b is COLUMN_ALIGNED else "N"
-    product = product_of(Inquiry(64, 64, 64, "float32", precision="TF32_TF32_F32", **trans))
+    layout = "".join("T" if one is COLUMN_ALIGNED else "N" for one in (a, b))
+    product = GemmShape(64, 64, 64, layout).product("float32", "TF32_TF32_F32")
     names = [source.name for source in kernel_sources(product, CONFIG, typical_traits("sm_90"))]
     assert names == [*packed, "gemm_wgmma"]
     two_fragments = WgmmaConfig(MWG=128, NWG=128, CONSUMERS=1, STAGES=2, PROMOTE=0)
@@ -245,7 +245,7 @@ def test_other_devices_refuse_the_family():
         assert any(reason in broken for broken in violations(CONFIG, "float16", device))
     assert not violations(CONFIG, "float16", traits)
     with pytest.raises(ConfigError, match="no warpgroup unit for F16_F16_F16"):
-        half = product_of(Inquiry(64, 64, 64, "float16", precision="F16_F16_F16")).problem
+        half = GemmShape(64, 64, 64).problem("float16", "F16_F16_F16")
         select(half, traits, Database([]), CONFIG)
 
 
@@ -262,9 +262,9 @@ def test_local_memory_has_room_for_results_in_any_order(columns):
 def test_a_driver_that_refuses_leaves_the_product_to_mma_sync():
     mma = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
     configs = {1024: CONFIG, 2048: replace(CONFIG, STAGES=3), 512: mma}
-    records = [Record((size, size, size), config) for size, config in configs.items()]
+    records = [Record(GemmShape(size, size, size), config) for size, config in configs.items()]
     file = made_file(records, SM_90, kind="measured", types=FLOAT16)
-    problem = product_of(Inquiry(1024, 1024, 1024, "float16")).problem
+    problem = GemmShape(1024, 1024, 1024).problem("float16")
     traits = typical_traits("sm_90")
     assert select(problem, traits, a_database(file)).config == CONFIG
     refused = replace(traits, wgmma=False, wgmma_refusal="the driver said no")
@@ -304,7 +304,7 @@ def test_batch_of_split_terms(warpgroups, queue):
 
 @pytest.mark.parametrize("batch", [None, 3])
 def test_lanes_need_no_map(batch):
-    product = product_of(Inquiry(128, 1024, 1024, "float16", reads_c=True, batch=batch))
+    product = GemmShape(128, 1024, 1024, batch=batch).product("float16", reads_c=True)
     for config, maps in ((CONFIG, True), (LANES, False)):
         schedule = make_schedule(product, config, typical_traits("sm_90"))
         (launch,) = schedule.launches
@@ -315,6 +315,6 @@ def test_lanes_need_no_map(batch):
 
 
 def test_lanes_load_16_bytes():
-    problem = product_of(Inquiry(128, 128, 128, "float16")).problem
+    problem = GemmShape(128, 128, 128).problem("float16")
     assert load_bytes(problem, CONFIG) == {}
     assert load_bytes(problem, LANES) == {"A from global memory": 16, "B from global memory": 16}

@@ -6,8 +6,6 @@ exact size, so that an access beyond it meets what AddressSanitizer keeps around
 thread for each work-item of a group, one group after the other.
 """
 
-from __future__ import annotations
-
 import atexit
 import platform
 import re
