@@ -25,11 +25,17 @@
 <%def name="join(step, first, last, rows, columns)" filter="trim">
 <%
     holders = step.givers + step.takers
+    add = "add" if step.takers > 1 else "adds"
     row = f"(giver * {rows} + r)" if step.fan_in > 1 else "r"
 %>
-    // ${holders} work-items along k have sums; ${step.takers} ${"take" if step.takers > 1 else "takes"} those of the others.
-    if (lane_k >= ${step.takers}${f" && lane_k < {holders}" if not first else ""}) {
-        __local element *given = sums + ${step.giver} * ${rows} * ${columns} * ${step.distance} + ${step.taker};
+    // ${holders} work-items along k have sums: ${step.takers} of them ${add} those of the others.
+    % if first:
+    if (lane_k >= ${step.takers}) {
+    % else:
+    if (lane_k >= ${step.takers} && lane_k < ${holders}) {
+    % endif
+        __local element *given =
+            sums + ${step.giver} * ${rows} * ${columns} * ${step.distance} + ${step.taker};
         #pragma unroll
         for (int r = 0; r < ${rows}; ++r) {
             #pragma unroll

@@ -83,7 +83,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${store()}
 }
 
-## A work-item's vectors of an operand of all products, neighbours beside neighbours: a statement for each.
+## A statement for each vector of an operand that a work-item copies; neighbours copy neighbours.
 <%def name="each_vector(one, unrolling, statement)" filter="trim">
     #pragma unroll ${unrolling}
     for (int i = 0; i < ${tiling.copies(one)}; ++i) {
@@ -97,8 +97,8 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     }
 </%def>
 
-## Into registers, so that all loads are on their way at once; more than fit there go straight to
-## local memory, and the loop is not unrolled.
+## Fetches an operand into registers, so that all loads are under way at once; if it does not fit
+## there, copies it straight to local memory, in a loop that is not unrolled whole.
 <%def name="fetch(one)" filter="trim">
 % if tiling.fits_registers(one, element):
     ${element.vector(one.width)} ${one.name}_fetched[${tiling.copies(one)}];
@@ -108,7 +108,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % endif
 </%def>
 
-## From there to local memory.
+## Stores what was fetched in local memory.
 <%def name="stage(one)" filter="trim">
 % if tiling.fits_registers(one, element):
     ${each_vector(one, "", f"{in_local(one)} = {one.name}_fetched[i];")}
@@ -141,8 +141,8 @@ ${one.name}_local + own * ${one.size}
         #pragma unroll
         % if one.group > 1:
         for (int i = 0; i < ${extent}; i += ${one.group}) {
-            const __local element *row = ${own(one)} + (p + q) * ${one.pitch};
-            const ${element.vector(one.group)} v = *(const __local ${element.vector(one.group)} *)(row + ${position}(i));
+            const __local element *values = ${own(one)} + (p + q) * ${one.pitch} + ${position}(i);
+            const ${element.vector(one.group)} v = *(const __local ${element.vector(one.group)} *)values;
             % for lane in range(one.group):
             ${one.name}_values[q][i${f" + {lane}" if lane else ""}] = v${element.lane(lane, one.group)};
             % endfor
