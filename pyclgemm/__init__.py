@@ -27,7 +27,7 @@ from .errors import (  # noqa: E402
     ShapeError,
     UnsupportedError,
 )
-from .families.cpu.codegen import CpuConfig  # noqa: E402
+from .families.cpu.config import CpuConfig  # noqa: E402
 from .families.gemv.codegen import GemvConfig, GemvUnitConfig  # noqa: E402
 from .families.mma.config import MatrixConfig  # noqa: E402
 from .families.small.codegen import SmallConfig, SmallCpuConfig  # noqa: E402

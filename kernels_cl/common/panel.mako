@@ -39,28 +39,18 @@ static inline vector ${operand.loader}(const __global ${element.stored} *p)
 
 ## The functions that `pack` calls, beside those that load.
 <%def name="functions(operand)" filter="trim">
-% if operand.layout.order == "column" and operand.loads_vectors:
-<%
-    half, parts = cpu.VW // 2, range(element.parts)
-    # Component by component: Oclgrind stops at a vector made of pairs.
-    merged = {
-        name: [
-            f"{operand}.s{(first + i) * element.parts + part:x}"
-            for i in range(half) for operand in "xy" for part in parts
-        ]
-        for name, first in (("lower", 0), ("upper", half))
-    }
-%>
-% for name, lanes in merged.items():
-// The elements of the ${name} halves of two vectors in turn.
-static inline vector merge_${name}(const vector x, const vector y)
+% if operand.transposes:
+// The elements of the lower halves of two vectors in turn.
+static inline vector merge_lower(const vector x, const vector y)
 {
-    return (vector)(${", ".join(lanes)});
+    return (vector)(${operand.merged(0)});
 }
-% if not loop.last:
 
-% endif
-% endfor
+// The elements of the upper halves of two vectors in turn.
+static inline vector merge_upper(const vector x, const vector y)
+{
+    return (vector)(${operand.merged(cpu.VW // 2)});
+}
 % endif
 </%def>
 
@@ -107,21 +97,33 @@ for (int p = 0; p < depth; ++p) {
 
 ## VW columns: `begin` and `end` in the panel, `first` in B, `offset` in row p of the panel.
 <%def name="pack_columns(operand, begin, first, end, offset)" filter="trim">
-// Transpose squares of VW x VW elements in log2(VW) rounds: merging the vectors i and i + VW / 2
-// moves a bit of an element's column into its row.
+// Transpose squares of VW x VW elements in log2(VW) rounds: merging the vectors i and
+// i + VW / 2 moves a bit of an element's column into its row. Unrolled, x and y are registers.
 int p = 0;
 for (; ${end} <= columns && p + VW <= depth; p += VW) {
     const __global ${element.stored} *square = b + B_AT(first_depth + p, ${first});
-    % for x, pointer in operand.columns:
-    const vector ${x} = ${operand.loader}(${pointer});
-    % endfor
-    % for lower, upper, pair in operand.merges:
-    const vector ${lower} = merge_lower(${pair}), ${upper} = merge_upper(${pair});
-    % endfor
+    vector x[VW], y[VW];
+    #pragma unroll
+    for (int i = 0; i < VW; ++i) {
+        x[i] = ${operand.loader}(square + B_AT(0, i));
+    }
+    #pragma unroll
+    for (int merged = 1; merged < VW; merged *= 2) {  // columns that each vector has elements of
+        #pragma unroll
+        for (int i = 0; i < VW / 2; ++i) {
+            y[2 * i] = merge_lower(x[i], x[i + VW / 2]);
+            y[2 * i + 1] = merge_upper(x[i], x[i + VW / 2]);
+        }
+        #pragma unroll
+        for (int i = 0; i < VW; ++i) {
+            x[i] = y[i];
+        }
+    }
     __global vector *panel_rows = (__global vector *)(panel + ${offset});
-    % for x, row in operand.rows:
-    panel_rows[${row}] = ${x};
-    % endfor
+    #pragma unroll
+    for (int i = 0; i < VW; ++i) {
+        panel_rows[i * VECTORS] = x[i];
+    }
 }
 for (int i = ${begin}; i < ${end}; ++i) {
     for (int q = p; q < depth; ++q) {

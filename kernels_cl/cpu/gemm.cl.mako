@@ -94,7 +94,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
         do {
             const int depth = min(k - first_depth, (extent)KC);
             const bool first = first_depth == 0;
-            % if kernel.ends_differently:
+            % if kernel.result.ends_differently:
             const bool last = first_depth + KC >= k;
             % endif
 

@@ -1,31 +1,36 @@
 ## The way from the sums of a tile of the CPU family to the result.
 ##
-## Context: kernel, element, wide, cpu, problem, activation_of. The text sees the tile's position
-## (`tile_row`, `first_column`), its bounds (`row_end`, `column_end`), `first` and `last` (whether
-## the block of k is the first and the last one), and the sums `sum<row>_<vector>`.
+## Context: kernel (its `result`, a CpuResult), element, wide, cpu, problem, activation_of. The text
+## sees the tile's position (`tile_row`, `first_column`), its bounds (`row_end`, `column_end`),
+## `first` and `last` (whether the block of k is the first and the last one), and the sums
+## `sum<row>_<vector>`.
 <%namespace name="cpu_loop" file="/cpu/loop.mako"/>
 
 <%def name="types()" filter="trim">
-% if kernel.result_vector != "vector":
-typedef ${wide.vector(cpu.VW)} wide_vector;  // VW elements of C and of the result
+<% vector = kernel.result.vector %>
+% if vector != "vector":
+typedef ${wide.vector(cpu.VW)} ${vector};  // VW elements of C and of the result
 % endif
-% if cpu.VW > 1 and (kernel.result_vector != "vector" or element.converts):
-typedef ${kernel.result_vector} __attribute__((aligned(${wide.real_bytes}))) unaligned_${kernel.result_vector};
+% if cpu.VW > 1 and (vector != "vector" or element.converts):
+typedef ${vector} __attribute__((aligned(${wide.real_bytes}))) unaligned_${vector};
 % endif
 </%def>
 
 <%def name="functions()" filter="trim">
-<% vector = kernel.result_vector %>
-% if kernel.loads_result:
-${load_function("result", wide, kernel.load_has_step)}
+<%
+    result = kernel.result
+    vector = result.vector
+%>
+% if result.is_loaded:
+${load_function("result", wide, result.load_has_step)}
 
 % endif
-${store_function("result", wide, kernel.store_has_step)}
+${store_function("result", wide, result.store_has_step)}
 
 % if wide.converts:
-${load_function("partial", kernel.partial, False)}
+${load_function("partial", result.partial, False)}
 
-${store_function("partial", kernel.partial, False)}
+${store_function("partial", result.partial, False)}
 
 % endif
 % if problem.complex:
@@ -53,13 +58,15 @@ static inline ${vector} activate(const ${vector} x)
     return ${activation_of(wide.vector(cpu.VW))};
 }
 % endif
+% for function in result.functions:
 
-${finish_function()}
+${finish_function(function)}
+% endfor
 </%def>
 
 <%def name="load_function(kind, memory, has_step)" filter="trim">
 <%
-    vector = kernel.result_vector
+    vector = kernel.result.vector
     step = "const long step, " if has_step else ""
     contiguous = "step == 1 && count >= VW" if has_step else "count >= VW"
     index = "i * step" if has_step else "i"
@@ -92,7 +99,7 @@ static inline ${vector} load_${kind}(const __global ${memory.stored} *p, ${step}
 
 <%def name="store_function(kind, memory, has_step)" filter="trim">
 <%
-    vector = kernel.result_vector
+    vector = kernel.result.vector
     step = "const long step, " if has_step else ""
     contiguous = "step == 1 && count >= VW" if has_step else "count >= VW"
     index = "i * step" if has_step else "i"
@@ -124,71 +131,88 @@ static inline void store_${kind}(const ${vector} x, __global ${memory.stored} *p
 % endif
 </%def>
 
-## One vector of a tile, from the sums of a block of k.
-<%def name="finish_function()" filter="trim">
-% if cpu.VW > 1:
+<%def name="finish_function(function)" filter="trim">
+<%
+    result, vectors = kernel.result, function.vectors
+    vector = result.vector
+%>
+% if function.count > 1:
+// Takes the sums of a block of k${", not of the last," if function.is_never_last else ""} to a row of a whole tile.
+% elif cpu.VW > 1:
 // Takes the sums of a block of k to VW columns of the result, of which `count` exist.
 % else:
 // Takes the sum of a block of k to the result.
 % endif
-static inline void finish(
-% for parameter in kernel.finish_parameters:
-    ${parameter}${"," if not loop.last else ")"}
-% endfor
+static inline void ${function.signature}
 {
-% if wide.real != element.real:
-    ${kernel.result_vector} value = scale(alpha, convert_${wide.vector(cpu.VW)}(sum));
-% else:
-    ${kernel.result_vector} value = scale(alpha, sum);
-% endif
+% for v in vectors:
+    ${vector} ${v.value} = ${result.scaled(v.sum)};
+% endfor
 % if problem.c:
     if (first) {
-        value += scale(beta, ${kernel.load_c});
+        % for v in vectors:
+        ${v.value} += scale(beta, ${v.c});
+        % endfor
     } else {
-        value += ${kernel.load_partial};
-    }
 % else:
     if (!first) {
-        value += ${kernel.load_partial};
-    }
 % endif
-% if wide.converts:
+        % for v in vectors:
+        ${v.value} += ${v.partial};
+        % endfor
+    }
+% if wide.converts and function.asks_last:
     if (!last) {
-        ${kernel.store_partial}
+        ${store_partial(vectors)}
         return;
     }
-% endif
-% if kernel.has_epilogue and wide.converts:
-    ${epilogue()}
-% elif kernel.has_epilogue:
+    % if kernel.result.has_epilogue:
+    ${epilogue(vectors)}
+    % endif
+% elif function.asks_last:
     if (last) {
-        ${epilogue()}
+        ${epilogue(vectors)}
     }
 % endif
-    ${kernel.store}
+% if wide.converts and function.is_never_last:
+    ${store_partial(vectors)}
+% else:
+    % for v in vectors:
+    ${v.store}
+    % endfor
+% endif
 }
 </%def>
 
-<%def name="epilogue()" filter="trim">
+<%def name="store_partial(vectors)" filter="trim">
+% for v in vectors:
+${v.store_partial}
+% endfor
+</%def>
+
+<%def name="epilogue(vectors)" filter="trim">
+% for v in vectors:
 % if problem.bias == "column":
-value += bias;
+${v.value} += ${v.bias};
 % elif problem.bias == "row":
-value += (${wide.load("bias", 1)})${kernel.broadcast};
+${v.value} += (${wide.load("bias", 1)})${kernel.result.broadcast};
 % endif
 % if problem.activation:
-value = activate(value);
+${v.value} = activate(${v.value});
 % endif
+% endfor
 </%def>
 
 <%def name="load_bias()" filter="trim">
-${kernel.result_vector} biases[VECTORS];
-% if kernel.vectors > 1:
+<% result = kernel.result %>
+${result.vector} biases[VECTORS];
+% if cpu.vectors > 1:
 for (int j = 0; j < VECTORS; ++j) {
     const extent column = first_column + j * VW;
-    biases[j] = ${kernel.load_bias("column")};
+    biases[j] = ${result.load_bias("column")};
 }
 % else:
-biases[0] = ${kernel.load_bias("first_column")};
+biases[0] = ${result.load_bias("first_column")};
 % endif
 </%def>
 
@@ -206,7 +230,7 @@ const __global ${wide.stored} *c_tile = c + C_AT(tile_row, first_column);
 <%def name="prefetch()" filter="trim">
 // Prefetch the result while its sums are formed.
 <%cpu_loop:repeat variable="r" condition="r < MR" turns="${cpu.MR}">
-% for vector in kernel.prefetched:
+% for vector in kernel.result.prefetched:
 __builtin_prefetch(${vector}, 1, 3);
 % endfor
 </%cpu_loop:repeat>
@@ -222,11 +246,11 @@ if (tile_rows == MR && tile_columns == NR && !last) {
 // A whole tile stays in registers.
 if (tile_rows == MR && tile_columns == NR) {
 % endif
-    % for call in kernel.whole_tile:
+    % for call in kernel.result.whole_rows:
     ${call}
     % endfor
 } else {
-    % if cpu.MR * kernel.vectors > 1:
+    % if cpu.MR * cpu.vectors > 1:
     const vector sums[MR][VECTORS] = {
         % for names in kernel.sum_names:
         {${", ".join(names)}},
@@ -234,8 +258,8 @@ if (tile_rows == MR && tile_columns == NR) {
     };
     % endif
     <%cpu_loop:repeat variable="r" condition="r < tile_rows" turns="${cpu.MR}">
-    <%cpu_loop:repeat variable="j" condition="j * VW < tile_columns" turns="${kernel.vectors}">
-    ${kernel.edge}
+    <%cpu_loop:repeat variable="j" condition="j * VW < tile_columns" turns="${cpu.vectors}">
+    ${kernel.result.edge}
     </%cpu_loop:repeat>
     </%cpu_loop:repeat>
 }

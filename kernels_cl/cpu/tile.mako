@@ -12,14 +12,13 @@ for (int p = tile * fetched; p < min(depth, (tile + 1) * fetched); ++p) {
     % endfor
 }
 % endif
-// ${cpu.MR} x ${kernel.vectors} vectors${kernel.twice} in registers.
+// ${cpu.MR} x ${cpu.vectors} vectors${kernel.twice} in registers.
 % for names in kernel.sum_names:
 % for part in kernel.sums:
 vector ${", ".join(f"{part}{name} = 0" for name in names)};
 % endfor
 % endfor
-const __global ${element.real} *a_tile =
-    (const __global ${element.real} *)(a_block + (tile_row - row_begin) * KC);
+const __global ${element.real} *a_tile = (const __global ${element.real} *)(a_block + (tile_row - row_begin) * KC);
 % if kernel.in_place:
 const __global ${element.stored} *b_row =
     whole ? b + B_AT(first_depth, first_column) : (const __global ${element.stored} *)panel;

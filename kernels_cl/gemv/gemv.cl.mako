@@ -1,10 +1,9 @@
-## Few rows: B, which is by far the largest, is read once and where it lies. A work-group takes
-## MR rows of A and some columns of B; its work-items divide k, and add their sums in local
-## memory at the end.
+## Few rows: B, by far the largest matrix, is read once, where it lies. A work-group takes MR rows of
+## A and some columns of B; its work-items divide k, and add their sums in local memory at the end.
 ##
-## Context: gemv (a GemvConfig), b_along_k (which way B's vectors lie, and so which work-items are neighbours
-## in memory), a_in_vectors and b_in_vectors (whether a work-item reads VW neighbours at once), a_sign and
-## b_sign (by what elements are multiplied to conjugate them, by the width of a vector).
+## Context: gemv (a GemvConfig), b_along_k (whether B's vectors lie along k: work-items that read
+## neighbouring vectors are neighbours), a_in_vectors and b_in_vectors (whether a work-item reads VW
+## elements at once), a_sign and b_sign (the factor that conjugates a vector, by its width).
 <%namespace name="join" file="/gemv/join.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="streaming" file="/common/cache_hints.mako"/>
@@ -121,7 +120,7 @@ ${streaming.function(gemv.VW * element.stored_bytes)}
         ${multiply("VW")}
     }
     % if gemv.VW > 1:
-    // What is left of k is less than a vector, and belongs to one work-item.
+    // The tail of k is less than a vector, and belongs to one work-item.
     for (; depth < k; ++depth) {
         element a_values[MR];
         element b_values[VW];

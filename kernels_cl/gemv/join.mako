@@ -1,7 +1,6 @@
 ## The sums of the work-items that divide k, joined in local memory until the first have all.
-##
 ## A work-item has accumulators[`rows`][`columns`]; its numbers are `lane_n`, of LANES_N, and `lane_k`
-## along k. Of the templates of few rows.
+## along k.
 
 <%def name="join_all(steps, rows, columns)" filter="trim">
     % for step in steps:
@@ -11,10 +10,10 @@
 </%def>
 
 ## For each of the work-items whose sums one takes.
-<%def name="each_share(step)" filter="trim">
-% if step.shares > 1:
+<%def name="each_giver(step)" filter="trim">
+% if step.fan_in > 1:
     #pragma unroll
-    for (int share = 0; share < ${step.shares}; ++share) {
+    for (int giver = 0; giver < ${step.fan_in}; ++giver) {
         ${capture(caller.body) | trim}
     }
 % else:
@@ -24,13 +23,19 @@
 
 ## Some work-items along k give their sums to the others.
 <%def name="join(step, first, last, rows, columns)" filter="trim">
-    % if step.takers > 1:
-    // Of the sums of ${step.givers + step.takers} work-items along k, those of ${step.takers} are left.
+<%
+    holders = step.givers + step.takers
+    add = "add" if step.takers > 1 else "adds"
+    row = f"(giver * {rows} + r)" if step.fan_in > 1 else "r"
+%>
+    // ${holders} work-items along k have sums: ${step.takers} of them ${add} those of the others.
+    % if first:
+    if (lane_k >= ${step.takers}) {
     % else:
-    // Of the sums of ${step.givers + step.takers} work-items along k, that of one is left.
+    if (lane_k >= ${step.takers} && lane_k < ${holders}) {
     % endif
-    if (lane_k >= ${step.takers}${f" && lane_k < {step.givers + step.takers}" if not first else ""}) {
-        __local element *given = sums + (${step.given(rows, columns)});
+        __local element *given =
+            sums + ${step.giver} * ${rows} * ${columns} * ${step.distance} + ${step.taker};
         #pragma unroll
         for (int r = 0; r < ${rows}; ++r) {
             #pragma unroll
@@ -41,13 +46,13 @@
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (lane_k < ${step.takers}) {
-        const __local element *given = sums + (${step.taker});
-        <%call expr="each_share(step)">
+        const __local element *given = sums + ${step.taker};
+        <%call expr="each_giver(step)">
             #pragma unroll
             for (int r = 0; r < ${rows}; ++r) {
                 #pragma unroll
                 for (int j = 0; j < ${columns}; ++j) {
-                    accumulators[r][j] += given[${step.taken(rows, columns)} * ${step.distance}];
+                    accumulators[r][j] += given[(${row} * ${columns} + j) * ${step.distance}];
                 }
             }
         </%call>

@@ -1,9 +1,9 @@
-## Few rows by NVIDIA's matrix units. B, which is by far the largest and read once, goes from memory to
-## the registers of the lanes that multiply it: no local memory, no barrier until sums are joined.
+## Few rows by NVIDIA's matrix units. B, by far the largest matrix, is read once, and goes from memory
+## to the registers of the lanes that multiply it: no local memory, no barrier until sums are joined.
 ##
-## The unit is given the product turned around, 16 columns of B by 8 rows of A. Which depths stand where
-## in a fragment does not matter, so long as both operands agree (all are summed): a lane takes RUN
-## neighbours, of which four at a time are its elements of a fragment.
+## The unit computes the transposed product: 16 columns of B by 8 rows of A. All depths of a fragment
+## are summed, so their order does not matter as long as both operands have the same: a lane takes RUN
+## neighbouring depths, four of them for each fragment.
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%namespace name="join" file="/gemv/join.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
@@ -19,7 +19,7 @@ ${prelude.types()}
 #define ITEMS (SUBGROUPS * LANES_N)
 #define DEPTH (4 * RUN)  // depths of a sub-group at a time
 #define A_FRAGMENTS (MR / 8)
-#define B_FRAGMENTS (VW / 2)  // of 16 columns, two of each lane
+#define B_FRAGMENTS (VW / 2)  // of 16 columns, two for each lane
 #define FRAGMENTS (A_FRAGMENTS * B_FRAGMENTS)
 
 ${prelude.address("a", problem.a)}
@@ -55,8 +55,8 @@ static inline uint pair(const ushort first, const ushort second)
     % endfor
 </%def>
 
-## What a lane loads of A: RUN depths of a row, of all fragments. Rows beyond the matrix repeat the last
-## one, and are not stored.
+## A lane loads RUN depths of a row of each fragment of A. Rows beyond the matrix repeat the last one,
+## and are not stored.
 <%def name="load_a(whole)" filter="trim">
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
@@ -79,7 +79,7 @@ static inline uint pair(const ushort first, const ushort second)
 ${f"a[A_AT(row, {depth})]" if whole else f"({depth} < k ? a[A_AT(row, {depth})] : 0)"}
 </%def>
 
-## What a lane loads of B: RUN depths of VW columns, in pairs along k where that is how they lie, else of
+## A lane loads RUN depths of VW columns of B: pairs along k where B is column-major, else pairs of
 ## neighbouring columns.
 <%def name="load_b(whole)" filter="trim">
 % if along_k:
@@ -122,7 +122,7 @@ ${f"b[B_AT({depth}, {column})]" if whole else f"({depth} < k && {column} < n ? b
     for (int p = 0; p < RUN; p += 4) {
         #pragma unroll
         for (int j = 0; j < B_FRAGMENTS; ++j) {
-            // Two columns, each with two pairs of depths.
+            // Two columns of two pairs of depths.
             % if along_k:
             const uint b_fragment[4] = {
                 b_words[2 * j][p / 2], b_words[2 * j + 1][p / 2],
@@ -174,12 +174,12 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         const extent depth = first_depth + lane_n % 4 * RUN;
         uint a_words[A_FRAGMENTS][RUN / 2];
         uint b_words${"[VW][RUN / 2]" if along_k else "[RUN][VW / 2]"};
-        // All lanes of a sub-group go the same way, for all must multiply.
+        // All lanes of a sub-group take the same branch: all must multiply.
         if (first_depth + DEPTH <= k && first_column + COLUMNS <= n) {
             ${load_b(True)}
             ${load_a(True)}
         } else {
-            // What lies outside the matrices is zero, and adds nothing.
+            // Elements outside the matrices are zero.
             ${load_b(False)}
             ${load_a(False)}
         }

@@ -8,7 +8,7 @@ ${panel.types()}
 % endif
 
 ${panel.defines()}
-% if operand.merges:
+% if operand.transposes:
 ${panel.vectors()}
 % endif
 ${prelude.address("b", layout)}

@@ -46,7 +46,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     barrier(CLK_LOCAL_MEM_FENCE);
 
     // The work-item's tile, of one of the products.
-    const int own = ${tiling.own_product};
+    const int own = ${tiling.own};
     const int item_m = ${tiling.item_m};
     const int item_n = item % ITEMS_N;
     const long product = first_product + own;
@@ -83,22 +83,22 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${store()}
 }
 
-## A work-item's vectors of an operand of all products, neighbours beside neighbours: a statement for each.
+## A statement for each vector of an operand that a work-item copies; neighbours copy neighbours.
 <%def name="each_vector(one, unrolling, statement)" filter="trim">
     #pragma unroll ${unrolling}
     for (int i = 0; i < ${tiling.copies(one)}; ++i) {
         const int number = i * ITEMS + item;
-        const int copied = ${one.product_of_number};  // the product
-        const int line = ${one.line_of_number};
-        const int position = ${one.position_of_number};
+        const int copied = ${one.copied};  // the product
+        const int line = ${one.line};
+        const int position = ${one.first};
         if (${tiling.guard(one)}first_product + copied < batch) {
             ${statement}
         }
     }
 </%def>
 
-## Into registers, so that all loads are on their way at once; more than fit there go straight to
-## local memory, and the loop is not unrolled.
+## Fetches an operand into registers, so that all loads are under way at once; if it does not fit
+## there, copies it straight to local memory, in a loop that is not unrolled whole.
 <%def name="fetch(one)" filter="trim">
 % if tiling.fits_registers(one, element):
     ${element.vector(one.width)} ${one.name}_fetched[${tiling.copies(one)}];
@@ -108,11 +108,16 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % endif
 </%def>
 
-## From there to local memory.
+## Stores what was fetched in local memory.
 <%def name="stage(one)" filter="trim">
 % if tiling.fits_registers(one, element):
     ${each_vector(one, "", f"{in_local(one)} = {one.name}_fetched[i];")}
 % endif
+</%def>
+
+## Where the work-item's own product begins in local memory.
+<%def name="own(one)" filter="trim">
+${one.name}_local + own * ${one.size}
 </%def>
 
 ## The values of a step of k at a work-item's rows or columns.
@@ -121,13 +126,13 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     #pragma unroll
     for (int i = 0; i < ${extent}; ++i) {
         % if tiling.step > 1:
-        const __local element *values = ${one.own} + ${position}(i) * ${one.pitch} + p;
+        const __local element *values = ${own(one)} + ${position}(i) * ${one.pitch} + p;
         const ${element.vector(tiling.step)} v = *(const __local ${element.vector(tiling.step)} *)values;
         % for lane in range(tiling.step):
         ${one.name}_values[${lane}][i] = v${element.lane(lane, tiling.step)};
         % endfor
         % else:
-        ${one.name}_values[0][i] = *(${one.own} + ${position}(i) * ${one.pitch} + p);
+        ${one.name}_values[0][i] = *(${own(one)} + ${position}(i) * ${one.pitch} + p);
         % endif
     }
 % else:
@@ -136,15 +141,15 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         #pragma unroll
         % if one.group > 1:
         for (int i = 0; i < ${extent}; i += ${one.group}) {
-            const __local element *row = ${one.own} + (p + q) * ${one.pitch};
-            const ${element.vector(one.group)} v = *(const __local ${element.vector(one.group)} *)(row + ${position}(i));
+            const __local element *values = ${own(one)} + (p + q) * ${one.pitch} + ${position}(i);
+            const ${element.vector(one.group)} v = *(const __local ${element.vector(one.group)} *)values;
             % for lane in range(one.group):
             ${one.name}_values[q][i${f" + {lane}" if lane else ""}] = v${element.lane(lane, one.group)};
             % endfor
         }
         % else:
         for (int i = 0; i < ${extent}; ++i) {
-            ${one.name}_values[q][i] = *(${one.own} + (p + q) * ${one.pitch} + ${position}(i));
+            ${one.name}_values[q][i] = *(${own(one)} + (p + q) * ${one.pitch} + ${position}(i));
         }
         % endif
     }

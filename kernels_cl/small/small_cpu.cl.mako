@@ -44,7 +44,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
         % for tile in kernel.tiles:
 
         // Rows ${tile.first} to ${tile.end - 1}, columns ${block[0].column} to ${block[-1].end - 1}.
-        % if tile.count > 1:
+        % if tile.tiles > 1:
         for (int row = ${tile.first}; row < ${tile.end}; row += ${tile.height}) {
         % else:
         {
@@ -63,7 +63,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
 
 <%def name="multiply(block, tile)" filter="trim">
 % for vector in block:
-${vector.type} ${", ".join(f"sum{r}_{vector.number} = 0" for r in range(tile.height))};
+${element.vector(vector.width)} ${", ".join(f"sum{r}_{vector.number} = 0" for r in range(tile.height))};
 % endfor
 % if problem.k > 1:
 for (int p = 0; p < ${problem.k}; ++p) {
@@ -76,12 +76,13 @@ ${add_products(block, tile)}
 
 <%def name="add_products(block, tile)" filter="trim">
 % for vector in block:
-const ${vector.type} b${vector.number} = ${kernel.b_vector(vector)};
+const ${element.vector(vector.width)} b${vector.number} = ${kernel.b_vector(vector)};
 % endfor
 % for r, row in enumerate(tile.rows):
 const element a${r} = ${kernel.a_element(row)};
 % for vector in block:
-sum${r}_${vector.number} = ${multiply_add_of(f"({vector.type})(a{r})", f"b{vector.number}", f"sum{r}_{vector.number}")};
+<% sums = f"sum{r}_{vector.number}" %>\
+${sums} = ${multiply_add_of(f"({element.vector(vector.width)})(a{r})", f"b{vector.number}", sums)};
 % endfor
 % endfor
 </%def>

@@ -11,7 +11,8 @@ import pyopencl as cl
 from ..codegen.launch import Launch, Schedule, arguments_of_matrix
 from ..codegen.pack import PackedForm, pack_launch
 from ..device.traits import traits_of
-from ..families.cpu.codegen import CpuConfig, generate_pack_panels
+from ..families.cpu.config import CpuConfig
+from ..families.cpu.panels import generate_pack_panels
 from ..problem.matrix import Matrix, matrix_of, parse_transposition
 from ..problem.precision import Precision, is_complex, resolve_precision
 from ..problem.problem import GemmProblem, MatrixLayout, PackedLayout

@@ -25,6 +25,7 @@ from tests.support.checks import (
 )
 from tests.support.configs import (
     BASES,
+    BASES_AND_MORE,
     CPU,
     DIRECT,
     DIRECT_CONFIGS,
@@ -71,14 +72,6 @@ def test_aligned_operands(queue, config, operands):
         check_gemm(queue, sizes, config=config, a=operands, b=operands, out=ROW_ALIGNED)
 
 
-@EVERY_FAMILY
-@pytest.mark.parametrize("out", [ROW, COLUMN], ids=["row", "column"])
-@pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
-@pytest.mark.parametrize("trans_a", [False, True], ids=["N", "T"])
-def test_every_transposition(queue, config, trans_a, trans_b, out):
-    check_gemm(queue, (37, 41, 19), config=config, trans_a=trans_a, trans_b=trans_b, out=out)
-
-
 @EVERY_FAMILY_AND_MORE
 @pytest.mark.parametrize("dtype", ["float16", "float64", "complex64", "complex128"])
 def test_every_type(queue, require, config, dtype):
@@ -98,45 +91,33 @@ def test_half_arithmetic(queue, traits, require, config):
     check_gemm(queue, (37, 41, 19), "float16", config=config, precision="F16_F16_F16")
 
 
-@EVERY_FAMILY_AND_MORE
+TRANSPOSED = {
+    f"{a}{b}, {out.order}": {"trans_a": a == "T", "trans_b": b == "T", "out": out}
+    for a in "NT" for b in "NT" for out in (ROW, COLUMN)
+}  # fmt: skip
+WHOLE = {"alpha": 0.5, "beta": -2.0, "bias": True}
+DEEP = WHOLE | {"sizes": (37, 41, 70), "c": ROW}  # several slabs of k
+OPTIONS = {
+    "a strided": {"a": STRIDED},
+    "b strided": {"b": STRIDED},
+    "out strided": {"out": STRIDED},
+    "whole epilogue in place": WHOLE | {"in_place": True, "activation": "tanh"},
+    "the same by columns": WHOLE | {"in_place": True, "activation": "tanh", "out": COLUMN},
+}
+FOR_EACH_FAMILY = TRANSPOSED | {"deep": DEEP, "deep, relu": DEEP | {"activation": "relu"}}
+
+
 @pytest.mark.parametrize(
-    ("a", "b", "out"),
-    [(STRIDED, ROW, ROW), (ROW, STRIDED, ROW), (ROW, ROW, STRIDED)],
-    ids=["a", "b", "out"],
+    ("config", "options"),
+    [
+        pytest.param(config, options, id=f"{family}-{name}")
+        for configs, table in ((BASES, FOR_EACH_FAMILY), (BASES_AND_MORE, OPTIONS))
+        for family, config in configs.items()
+        for name, options in table.items()
+    ],
 )
-def test_strided_matrices(queue, config, a, b, out):
-    check_gemm(queue, (37, 41, 19), config=config, a=a, b=b, out=out)
-
-
-@EVERY_FAMILY_AND_MORE
-@pytest.mark.parametrize("out", [ROW, COLUMN], ids=["row", "column"])
-def test_whole_epilogue_in_place(queue, config, out):
-    check_gemm(
-        queue,
-        (37, 41, 19),
-        config=config,
-        out=out,
-        in_place=True,
-        alpha=0.5,
-        beta=-2.0,
-        bias=True,
-        activation="tanh",
-    )
-
-
-@EVERY_FAMILY
-@pytest.mark.parametrize("activation", [None, "relu"])
-def test_epilogue_after_several_slabs_of_k(queue, config, activation):
-    check_gemm(
-        queue,
-        (37, 41, 70),
-        config=config,
-        c=ROW,
-        alpha=0.5,
-        beta=-2.0,
-        bias=True,
-        activation=activation,
-    )
+def test_layouts_and_epilogues(queue, config, options):
+    check_gemm(queue, **{"sizes": (37, 41, 19), "config": config} | options)
 
 
 @EVERY_FAMILY_AND_MORE

@@ -19,7 +19,8 @@ from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
 from ..family import Advice, Axes, Family, Point, Tile, is_small_batch
 from ..traffic import Traffic, least_traffic, stored_size
-from .codegen import CpuConfig, generate_cpu, reads_b_in_place
+from .codegen import generate_cpu
+from .config import CpuConfig, reads_b_in_place
 
 #: Alignment of each work-item's workspace in bytes: the widest vector of OpenCL C.
 _ALIGNMENT = 128
@@ -47,19 +48,14 @@ class CpuGrid:
 def cpu_grid(
     m: int, n: int, units: int, config: CpuConfig, per_core: int = _BLOCKS_PER_CORE
 ) -> CpuGrid:
-    """Divide an m x n result among the `units` cores of a device, at most `per_core` blocks each.
-
-    How long a product takes is decided by the core that gets most: how many of the largest
-    blocks, with their multiply-adds and the packing of the rows of A and the columns of B
-    that each needs.
+    """Divide an m x n result among `units` cores, so that the core that gets most gets least.
 
     Examples
     --------
     >>> cpu_grid(1024, 1024, 2, CpuConfig(MR=6, NR=64, KC=128, VW=16))
     CpuGrid(groups=4, rows_per_group=516, columns_per_group=512)
 
-    Six panels are two equal shares, but four unequal ones:
-
+    >>> # Six panels are two equal parts, but four unequal ones.
     >>> cpu_grid(1, 768, 2, CpuConfig(MR=1, NR=128, KC=32, VW=16))
     CpuGrid(groups=2, rows_per_group=1, columns_per_group=384)
     """
@@ -71,6 +67,7 @@ def cpu_grid(
         return CpuGrid(math.ceil(m / rows) * math.ceil(n / columns), rows, columns)
 
     def cost(grid: CpuGrid) -> float:
+        # Multiply-adds of a block, and the packing of its rows of A and columns of B.
         rows, columns = grid.rows_per_group, grid.columns_per_group
         block = rows * columns + _PACKING_COST * (rows + columns)
         return (math.ceil(grid.groups / units) + _LATE_BLOCKS) * block
@@ -85,23 +82,6 @@ def cpu_grid(
         key=cost,
     )
 
-
-def _whole_product(problem: GemmProblem, config: CpuConfig) -> CpuGrid:
-    """A product that one work-item computes."""
-    rows, columns = (
-        math.ceil(extent / tile) * tile
-        for extent, tile in ((problem.m, config.MR), (problem.n, config.NR))
-    )
-    return CpuGrid(1, rows, columns)
-
-
-# --------------------------------------------------------------------------------------
-# Which way round a CPU computes a product
-#
-# Tiles are a few rows high and whole vectors wide: a result of few columns leaves most of each
-# vector empty. Its transpose, C^T = B^T A^T, has few rows, and A is read once, where it lies.
-# Database records, too, are for what is computed.
-# --------------------------------------------------------------------------------------
 
 #: Bytes of a row up to which a result is narrow. With vectors of 64 bytes (float32, m = 2000,
 #: k = 500) results of 16 columns ran 2.2 to 3.9 times as fast transposed, of 32 columns 1.4 to
@@ -119,14 +99,10 @@ _COLUMNS_PER_DEPTH = 3
 
 
 def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
-    """Whether a device exchanges rows and columns of a product before it chooses a kernel.
+    """Whether a CPU exchanges rows and columns of a product before a kernel is chosen.
 
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product; with a packed B it is left as it is.
-    traits : DeviceTraits
-        The device: no GPU does.
+    Tiles are a few rows high and whole vectors wide: a result of few columns leaves most of each
+    vector empty. Its transpose, C^T = B^T A^T, has few rows, and A is read once, where it lies.
 
     Examples
     --------
@@ -146,8 +122,6 @@ def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
     narrow = _NARROW_BYTES if any_order else traits.vector_bytes
     return n * stored_bytes(problem.dtype) <= narrow
 
-
-# --------------------------------------------------------------------------------------
 
 #: Vectors of sums of a register tile, which are written out one by one; and elements of a
 #: packed block of A, of which each core has one.
@@ -254,11 +228,10 @@ class CpuFamily(Family[CpuConfig]):
         units = math.ceil(traits.compute_units / sets)
         # Where B's rows are read in place, the longer the runs the better: one block a core.
         runs = problem.b.order == "row" and reads_b_in_place(problem, config)
-        grid = (
-            cpu_grid(problem.m, problem.n, units, config, 1 if runs else _BLOCKS_PER_CORE)
-            if problem.batch is None or sets < traits.compute_units
-            else _whole_product(problem, config)
-        )
+        per_core = 1 if runs else _BLOCKS_PER_CORE
+        if problem.batch is not None and sets >= traits.compute_units:
+            units = per_core = 1
+        grid = cpu_grid(problem.m, problem.n, units, config, per_core)
         groups = sets * grid.groups
         # A tall A goes through the workspace block by block; B is then packed once a block.
         blocks = max(1, round(grid.rows_per_group / config.MC))

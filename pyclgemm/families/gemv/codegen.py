@@ -1,4 +1,4 @@
-"""The configurations of the kernels for few rows or columns."""
+"""The kernels for few rows or columns: configurations, the join of sums, OpenCL C. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...codegen.config import (
-    Config,
-)
+from ...codegen.config import Config
 from ...codegen.element import WORDS
 from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts, gemm_parts
@@ -106,10 +104,6 @@ class GemvUnitConfig(Config):
         return 4 * self.run * self.SUBGROUPS
 
 
-# --------------------------------------------------------------------------------------
-# How the work-items that divide k in the kernels for few rows add their sums. Pure.
-# --------------------------------------------------------------------------------------
-
 #: Work-items whose sums one of them adds in a step, as a power of two, at most: with fewer there
 #: are more steps, each with two barriers.
 _MOST_BITS = 3
@@ -126,7 +120,7 @@ class JoinStep:
     takers: int  # those that have all sums after it; `givers` is a multiple
 
     @property
-    def shares(self) -> int:
+    def fan_in(self) -> int:
         """Work-items whose sums one takes."""
         return self.givers // self.takers
 
@@ -140,15 +134,10 @@ class JoinStep:
         """Where the sums for a work-item begin."""
         return plus(times(modulo("lane_k", self.takers), "LANES_N"), "lane_n")
 
-    def given(self, rows: str, columns: str) -> str:
-        """Where those that it gives away begin."""
-        share = f"({divided('lane_k', self.takers)} - 1)"
-        return plus(times(share, rows, columns, self.distance), self.taker)
-
-    def taken(self, rows: str, columns: str) -> str:
-        """The number of sum (r, j) of a share."""
-        row = f"(share * {rows} + r)" if self.shares > 1 else "r"
-        return f"({row} * {columns} + j)"
+    @property
+    def giver(self) -> str:
+        """A work-item's number among those whose sums one takes."""
+        return f"({divided('lane_k', self.takers)} - 1)"
 
 
 @dataclass(frozen=True)
@@ -182,10 +171,6 @@ def join_of(holders: int, elements: int, element_bytes: int) -> Join:
     return Join(tuple(steps), steps[0].givers * elements if steps else 0)
 
 
-# --------------------------------------------------------------------------------------
-# The kernel for few rows by matrix units: from a problem and a configuration to OpenCL C. Pure.
-# --------------------------------------------------------------------------------------
-
 #: Elements that a lane loads at once, at most.
 WIDEST = 8
 
@@ -197,9 +182,7 @@ SUM_BYTES = 4
 
 
 def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit whose fragments lanes load from memory themselves; None if there is none.
-
-    NVIDIA's of `OPERANDS`.
+    """NVIDIA's unit of `OPERANDS`, whose fragments lanes load themselves; None if there is none.
 
     Examples
     --------
@@ -238,6 +221,7 @@ def generate_gemv_unit(
     parts = gemm_parts(problem, config, traits).reading("ushort")
     along_k = problem.b.order == "column"
     join = sums_join(config)
+    sums = "accumulators[i * B_FRAGMENTS + j / 2][j % 2 * 2 + r]"
     return parts.source(
         "gemv_unit",
         "gemv/unit.cl.mako",
@@ -245,9 +229,7 @@ def generate_gemv_unit(
         gemv=config,
         unit=unit,
         along_k=along_k,
-        result=parts.result_at(
-            "accumulators[i * B_FRAGMENTS + j / 2][j % 2 * 2 + r]", "row", "column + j"
-        ),
+        result=parts.result_at(sums, "row", "column + j"),
         a_vector=_vector(problem.a, config.run) if problem.a.order == "row" else 0,
         b_vector=_vector(problem.b, config.run if along_k else config.VW),
         words=WORDS,
@@ -260,16 +242,6 @@ def _vector(layout: MatrixLayout, run: int) -> int:
     """Neighbours that are loaded at once out of `run`; 0 where they go one by one."""
     wanted = min(run, WIDEST)
     return wanted if layout.order != "strided" and layout.alignment >= wanted else 0
-
-
-# --------------------------------------------------------------------------------------
-# What makes a configuration for few rows valid: its part of the one list.
-# --------------------------------------------------------------------------------------
-
-
-# --------------------------------------------------------------------------------------
-# The kernel for few rows: from a problem and a configuration to OpenCL C. Pure.
-# --------------------------------------------------------------------------------------
 
 
 def generate_gemv(parts: GemmParts, config: GemvConfig) -> KernelSource:

@@ -17,10 +17,6 @@ from ...codegen.kernel import GemmParts
 from ...codegen.source import KernelSource, without_unrolling
 from ...problem.problem import GemmProblem, MatrixLayout
 
-# --------------------------------------------------------------------------------------
-# The configurations of the kernels for batches of small products.
-# --------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class SmallConfig(Config):
@@ -65,8 +61,6 @@ class SmallCpuConfig(Config):
     family: ClassVar[str] = "small_cpu"
 
 
-# --------------------------------------------------------------------------------------
-
 #: Bytes of an operand that a work-item holds in registers at most while it copies: NVIDIA's
 #: compiler needs minutes for an array of 768 registers.
 _FETCHED_BYTES = 512
@@ -91,28 +85,19 @@ class SmallOperand:
         return self.lines * self.length // self.width
 
     @property
-    def _line_vectors(self) -> int:
-        return self.length // self.width
-
-    @property
-    def product_of_number(self) -> str:
+    def copied(self) -> str:
         """The product to which vector `number` of the group's belongs."""
         return divided("number", self.vectors)
 
     @property
-    def line_of_number(self) -> str:
+    def line(self) -> str:
         """Its line."""
-        return divided(modulo("number", self.vectors), self._line_vectors)
+        return divided(modulo("number", self.vectors), self.length // self.width)
 
     @property
-    def position_of_number(self) -> str:
+    def first(self) -> str:
         """Its first element in the line."""
-        return times(modulo("number", self._line_vectors), self.width)
-
-    @property
-    def own(self) -> str:
-        """Where the work-item's own product begins in local memory."""
-        return f"{self.name}_local + own * {self.size}"
+        return times(modulo("number", self.length // self.width), self.width)
 
     def at(self, line: str, position: str) -> str:
         """The entry at a position in a line, as (row, column) of the operand."""
@@ -137,29 +122,24 @@ class SmallTiling:
     b: SmallOperand
 
     @property
-    def own_product(self) -> str:
+    def work_items(self) -> int:
+        """Work-items of a group."""
+        return self.products * self.items_m * self.items_n
+
+    @property
+    def own(self) -> str:
         """Which of the group's products a work-item computes a tile of, in C."""
-        return divided("item", self.items_of_product)
+        return divided("item", self.items_m * self.items_n)
 
     @property
     def item_m(self) -> str:
         """A work-item's number along the rows of its product."""
-        return divided(modulo("item", self.items_of_product), self.items_n)
+        return divided(modulo("item", self.items_m * self.items_n), self.items_n)
 
     def guard(self, operand: SmallOperand) -> str:
         """What a work-item asks before it copies a vector, if they do not divide evenly."""
         even = self.products * operand.vectors % self.work_items == 0
         return "" if even else "copied < PRODUCTS && "
-
-    @property
-    def items_of_product(self) -> int:
-        """Work-items of a product."""
-        return self.items_m * self.items_n
-
-    @property
-    def work_items(self) -> int:
-        """Work-items of a group."""
-        return self.products * self.items_of_product
 
     def copies(self, operand: SmallOperand) -> int:
         """Vectors of an operand that a work-item copies."""
@@ -186,43 +166,30 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
     (8, 128, 4)
     """
     # A result without elements has a work-item, so that a group has a size.
-    items_m, items_n = (
-        max(1, math.ceil(extent / tile))
-        for extent, tile in ((problem.m, config.MWI), (problem.n, config.NWI))
-    )
+    items_m = max(1, math.ceil(problem.m / config.MWI))
+    items_n = max(1, math.ceil(problem.n / config.NWI))
     widest = max(1, VECTOR_BYTES // element.bytes)
     step = math.gcd(widest, problem.k) or 1
-    return SmallTiling(
-        items_m,
-        items_n,
-        max(1, config.WGS // (items_m * items_n)),
-        step,
-        _operand("a", problem.a, problem.m, items_m * config.MWI, config.MWI, problem.k, step,
-                 widest),
-        _operand("b", problem.b, problem.n, items_n * config.NWI, config.NWI, problem.k, step,
-                 widest),
-    )  # fmt: skip
 
+    def operand(name: Literal["a", "b"], layout: MatrixLayout, tile: int) -> SmallOperand:
+        extent, items = (problem.m, items_m) if name == "a" else (problem.n, items_n)
+        along_k = layout.order != ("column" if name == "a" else "row")
+        lines, length = (extent, problem.k) if along_k else (problem.k, extent)
+        aligned = 1 if layout.order == "strided" else min(layout.alignment, widest)
+        # Vectors stay aligned; lines along k, and products, are an odd number of vectors apart,
+        # so that neighbouring work-items read different banks.
+        vector = step if along_k else widest
+        in_line, in_product = (problem.k, items * tile) if along_k else (items * tile, problem.k)
+        vectors = math.ceil(in_line / vector)
+        pitch = (vectors | 1 if along_k else vectors) * vector
+        size = (in_product * pitch // vector | 1) * vector
+        group = 1 if along_k else math.gcd(tile, widest)
+        width = math.gcd(aligned, length)
+        return SmallOperand(name, along_k, lines, length, width, pitch, size, group)
 
-def _operand(
-    name: Literal["a", "b"], layout: MatrixLayout, extent: int, padded: int, tile: int, depth: int,
-    step: int, widest: int,
-) -> SmallOperand:  # fmt: skip
-    along_k = layout.order != ("column" if name == "a" else "row")
-    lines, length = (extent, depth) if along_k else (depth, extent)
-    aligned = 1 if layout.order == "strided" else min(layout.alignment, widest)
-    width = math.gcd(aligned, length)
-    group = 1 if along_k else math.gcd(tile, widest)
-    # Vectors stay aligned; lines, and products, are an odd number of vectors apart, so that
-    # neighbouring work-items read different banks.
-    vector = step if along_k else widest
-    pitch = math.ceil((depth if along_k else padded) / vector) * vector
-    if along_k and pitch // vector % 2 == 0:
-        pitch += vector
-    size = (padded if along_k else depth) * pitch
-    if size // vector % 2 == 0:
-        size += vector
-    return SmallOperand(name, along_k, lines, length, width, pitch, max(size, vector), group)
+    products = max(1, config.WGS // (items_m * items_n))
+    a, b = operand("a", problem.a, config.MWI), operand("b", problem.b, config.NWI)
+    return SmallTiling(items_m, items_n, products, step, a, b)
 
 
 @dataclass(frozen=True)
@@ -306,32 +273,12 @@ def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
     return without_unrolling(source) if parts.traits.type == "cpu" else source
 
 
-def vector_widths(columns: int, widest: int, most: int) -> list[list[int]]:
-    """Divide columns into blocks of at most `most`, and these into vectors of powers of two.
-
-    Examples
-    --------
-    >>> vector_widths(44, widest=16, most=32)
-    [[16, 16], [8, 4]]
-    """
-    blocks: list[list[int]] = []
-    left = columns
-    while left:
-        width = min(widest, 1 << left.bit_length() - 1)
-        if not blocks or sum(blocks[-1]) + width > most:
-            blocks.append([])
-        blocks[-1].append(width)
-        left -= width
-    return blocks
-
-
 class SmallVector(NamedTuple):
-    """A vector of a tile: its number, first column, width and C type."""
+    """A vector of a block of columns: its number there, and its first column and width."""
 
     number: int
     column: int
     width: int
-    type: str
 
     @property
     def end(self) -> int:
@@ -339,25 +286,43 @@ class SmallVector(NamedTuple):
         return self.column + self.width
 
 
-@dataclass(frozen=True)
-class SmallTile:
-    """Tiles of `height` rows from row `first` on, `count` of them."""
+def column_blocks(columns: int, widest: int, most: int) -> list[list[SmallVector]]:
+    """Divide columns into blocks of at most `most`, and these into vectors of powers of two.
+
+    Examples
+    --------
+    >>> [[vector.width for vector in block] for block in column_blocks(44, widest=16, most=32)]
+    [[16, 16], [8, 4]]
+    """
+    blocks: list[list[SmallVector]] = []
+    column = 0
+    while column < columns:
+        width = min(widest, 1 << (columns - column).bit_length() - 1)
+        if not blocks or column + width - blocks[-1][0].column > most:
+            blocks.append([])
+        blocks[-1].append(SmallVector(len(blocks[-1]), column, width))
+        column += width
+    return blocks
+
+
+class SmallTile(NamedTuple):
+    """Tiles of `height` rows from row `first` on, `tiles` of them."""
 
     first: int
     height: int
-    count: int
+    tiles: int
 
     @property
     def end(self) -> int:
         """The row after the last."""
-        return self.first + self.height * self.count
+        return self.first + self.height * self.tiles
 
     @property
     def rows(self) -> list[str]:
         """The rows of a tile in C: those of a single one are constants."""
-        if self.count == 1:
+        if self.tiles == 1:
             return [str(self.first + r) for r in range(self.height)]
-        return [plus("row", str(r)) for r in range(self.height)]
+        return [plus("row", r) for r in range(self.height)]
 
 
 def small_tiles(rows: int, most: int) -> list[SmallTile]:
@@ -372,27 +337,10 @@ class SmallCpuKernel:
     """What the template for CPUs asks about a kernel; `wide` as in `GemmParts`."""
 
     problem: GemmProblem
-    config: SmallCpuConfig
     element: ElementType
     wide: ElementType
-
-    @property
-    def tiles(self) -> list[SmallTile]:
-        """The tiles of rows."""
-        return small_tiles(self.problem.m, self.config.MR)
-
-    @property
-    def blocks(self) -> list[list[SmallVector]]:
-        """The vectors of each block of columns."""
-        column = 0
-        blocks: list[list[SmallVector]] = []
-        for widths in vector_widths(self.problem.n, self.config.VW, self.config.NR):
-            blocks.append([])
-            for number, width in enumerate(widths):
-                vector = SmallVector(number, column, width, self.element.vector(width))
-                blocks[-1].append(vector)
-                column += width
-        return blocks
+    tiles: list[SmallTile]  # of rows
+    blocks: list[list[SmallVector]]  # of columns
 
     @property
     def widths(self) -> list[int]:
@@ -462,10 +410,8 @@ class SmallCpuKernel:
             if problem.c.order != "row":
                 pairs.append(("const long c_step", "c_column_stride"))
         if problem.bias:
-            index = row if problem.bias == "row" else column
-            offset = times(int(index), "bias_stride") if index.isdigit() else ""
-            pointer = plus("bias", offset or f"({index}) * bias_stride")
-            pairs.append((f"const __global {stored} *bias", pointer))
+            offset = times(row if problem.bias == "row" else column, "bias_stride")
+            pairs.append((f"const __global {stored} *bias", plus("bias", offset)))
         if problem.bias == "column":
             pairs.append(("const long bias_step", "bias_stride"))
         pairs.append((f"__global {stored} *out", f"out + OUT_AT({row}, {column})"))
@@ -485,10 +431,8 @@ def _vector_at(element: ElementType, array: str, index: str, width: int) -> str:
 
 def generate_small_cpu(parts: GemmParts, config: SmallCpuConfig) -> KernelSource:
     """Write the kernel that computes a batch of small products on a CPU."""
-    kernel = SmallCpuKernel(parts.problem, config, parts.element, parts.wide)
+    problem = parts.problem
+    blocks = column_blocks(problem.n, config.VW, config.NR)
+    tiles = small_tiles(problem.m, config.MR)
+    kernel = SmallCpuKernel(problem, parts.element, parts.wide, tiles, blocks)
     return parts.source("gemm_small_cpu", "small/small_cpu.cl.mako", 1, kernel=kernel)
-
-
-# --------------------------------------------------------------------------------------
-# What makes a configuration for batches of small products valid: its part of the one list.
-# --------------------------------------------------------------------------------------

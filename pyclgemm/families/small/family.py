@@ -28,7 +28,7 @@ _MOST_VECTORS = 32
 #: columns is written out.
 _MOST_WRITTEN = 1024
 
-#: Work-items for each core of a CPU: a core that is late costs a part of its share.
+#: Work-items for each core of a CPU: the others take over some of a late core's.
 _ITEMS_PER_CORE = 4
 
 
@@ -79,7 +79,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         return Tile(config.MWI, config.NWI)
 
     def refusal(self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        """Also what exceeds a work-group or local memory with these sizes."""
+        """Also sizes that exceed a work-group or local memory."""
         if stated := super().refusal(config, problem, traits):
             return stated
         element = operand_type(problem.dtype, problem.precision.arithmetic)

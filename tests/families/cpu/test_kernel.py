@@ -1,13 +1,12 @@
 """What only the CPU family does: B read where it lies, by rows or by dot products along k, or
-turned in registers as it is packed."""
+transposed in registers as it is packed."""
 
 from dataclasses import replace
 
 import pytest
 
 from pyclgemm import CpuConfig
-from tests.support.buffers import Layout
-from tests.support.checks import COLUMN, ROW, check_gemm, spoil_workspace
+from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm, spoil_workspace
 
 IN_PLACE = CpuConfig(MR=2, NR=16, KC=32, VW=8, PACKB=0)
 BY_ROWS_AND_BY_COLUMNS = pytest.mark.parametrize("b", [ROW, COLUMN], ids=["row", "column"])
@@ -48,28 +47,31 @@ def test_shapes_of_tiles(queue, changes, b):
         check_gemm(queue, sizes, b=b, config=config)
 
 
-@pytest.mark.parametrize("a", [ROW, COLUMN, Layout("strided")], ids=["row", "column", "strided"])
-def test_any_layout_of_a_meets_dot_products(queue, a):
-    check_gemm(queue, ODD, a=a, b=COLUMN, config=IN_PLACE)
-
-
-@pytest.mark.parametrize(("trans_a", "trans_b"), [("C", "T"), ("N", "C")])
-def test_conjugated_operands(queue, trans_a, trans_b):
-    check_gemm(queue, ODD, "complex64", config=IN_PLACE, trans_a=trans_a, trans_b=trans_b)
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
 @pytest.mark.parametrize("width", [2, 16])
-def test_squares_of_b_are_turned(queue, require, dtype, width):
+def test_squares_of_b_are_transposed(queue, require, dtype, width):
     require(dtype)
     width = min(width, 8) if dtype == "complex64" else width
     config = replace(IN_PLACE, PACKB=1, VW=width, NR=2 * width)
     check_gemm(queue, (5, 3 * width + 1, 83), dtype, b=COLUMN, config=config)
 
 
-def test_a_packed_operand_is_turned_too(queue):
-    check_gemm(queue, ODD, b=COLUMN, pack=True)
+WHOLE = {"c": STRIDED, "alpha": 0.5, "beta": -2.0, "bias": True, "activation": "tanh"}
+OPTIONS = {
+    **{f"dot products, A {a.order}": {"a": a, "b": COLUMN} for a in (ROW, COLUMN, STRIDED)},
+    "conjugated A": {"dtype": "complex64", "trans_a": "C", "trans_b": "T"},
+    "conjugated B": {"dtype": "complex64", "trans_b": "C"},
+    "a packed operand is transposed": {"b": COLUMN, "pack": True, "config": None},
+    "activation after dot products": {
+        "b": COLUMN, "bias": True, "activation": "tanh", "out": COLUMN,
+    },
+    "rows of whole tiles": WHOLE | {"out": ROW},
+    "rows of whole tiles that are strided": WHOLE | {"out": COLUMN},
+    "rows of whole tiles of scalars": WHOLE
+    | {"out": STRIDED, "config": replace(IN_PLACE, VW=1, NR=3)},
+}  # fmt: skip
 
 
-def test_activation_after_dot_products(queue):
-    check_gemm(queue, ODD, b=COLUMN, config=IN_PLACE, bias=True, activation="tanh", out=COLUMN)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_layouts_and_epilogues(queue, options):
+    check_gemm(queue, ODD, **{"config": IN_PLACE} | options)

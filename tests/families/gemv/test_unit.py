@@ -45,29 +45,25 @@ def test_layouts(units, queue, dtype, a, b):
     check_gemm(queue, (7, 37, 75), dtype, a=a, b=b, out=ROW, config=CONFIG)
 
 
-@TYPES
-@pytest.mark.parametrize("out", [ROW_ALIGNED, STRIDED, COLUMN], ids=["row", "strided", "column"])
-def test_epilogue(units, queue, dtype, out):
-    check_gemm(
-        queue, (9, 37, 75), dtype, out=out, c=ROW, bias=True, activation="gelu", alpha=0.5,
-        beta=-1.5, config=CONFIG,
-    )  # fmt: skip
-    check_gemm(queue, (9, 37, 75), dtype, out=out, in_place=True, beta=2.0, config=CONFIG)
+WHOLE = {"c": ROW, "bias": True, "activation": "gelu", "alpha": 0.5, "beta": -1.5}
+PACKED = [PackedLayout("padded", 16, 32), PackedLayout("padded", 16, 1, along_k=True)]
+EPILOGUES = [
+    ((9, 37, 75), dtype, options | {"out": out})
+    for dtype in ("float16", "bfloat16")
+    for out in (ROW_ALIGNED, STRIDED, COLUMN)
+    for options in (WHOLE, {"in_place": True, "beta": 2.0})
+]
+OTHERS = [
+    *((sizes, "float16", {"c": ROW, "beta": 1.0, "bias": True})
+      for sizes in [(1, 1, 1), (37, 3, 75), (300, 1, 20), (5, 7, 0)]),
+    ((5, 37, 75), "float16", {"result": "float32", "alpha": 1 / 3}),
+    *(((5, 37, 75), "float16", {"pack": packed}) for packed in PACKED),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (37, 3, 75), (300, 1, 20), (5, 7, 0)], ids=str)
-def test_few_columns_and_the_smallest_sizes(units, queue, sizes):
-    check_gemm(queue, sizes, "float16", config=CONFIG, c=ROW, beta=1.0, bias=True)
-
-
-def test_a_float32_result(units, queue):
-    check_gemm(queue, (5, 37, 75), "float16", result="float32", config=CONFIG, alpha=1 / 3)
-
-
-@pytest.mark.parametrize("along_k", [False, True])
-def test_a_constant_operand(units, queue, along_k):
-    packed = PackedLayout("padded", 16, 1 if along_k else 32, along_k=along_k)
-    check_gemm(queue, (5, 37, 75), "float16", config=CONFIG, pack=packed)
+@pytest.mark.parametrize(("sizes", "dtype", "options"), EPILOGUES + OTHERS)
+def test_epilogues_and_sizes_and_packed_operands(units, queue, sizes, dtype, options):
+    check_gemm(queue, sizes, dtype, config=CONFIG, **options)
 
 
 def test_a_batch(units, queue):
