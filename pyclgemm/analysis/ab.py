@@ -294,7 +294,7 @@ class Comparison:
         traits, database, problem = self._traits, load_database(), product.problem
         try:
             before = base.choose(problem, traits, database)
-            if change.path is not None or not change.parameters:
+            if change.family is not None or not change.parameters:
                 after = change.choose(problem, traits, database)
             else:
                 after = select(problem, traits, database, apply_change(before, change))

@@ -23,31 +23,29 @@ from ..host.json_text import read_json
 from ..resources import resource_folder
 from .records import LEVELS, Entry, Match, Source, Threshold, read_record, record_document
 
-# --------------------------------------------------------------------------------------
-# A database file: its JSON document, and what that says.
-# --------------------------------------------------------------------------------------
-
-#: Records of a file that are told one by one if they cannot be used.
+#: Records of a file that cannot be used: warnings that name one each, at most.
 _MOST_TOLD = 10
+
+SCHEMA_FILE = "schema.json"
+
+#: Characters of what a message cites from jsonschema's, which may repeat a whole file.
+_MOST_SHOWN = 400
+
+#: What errors of writing say of a database.
+DATABASE = Purpose(
+    "the database",
+    "name another file with --contribute, or have XDG_DATA_HOME name another folder for the "
+    "user's data",
+)
 
 
 @dataclass(frozen=True)
 class DatabaseFile:
-    """One file; `entries` are made from its JSON document when they are first asked for.
+    """One file; `entries` are made from its JSON document when they are first asked for."""
 
-    Attributes
-    ----------
-    path : pathlib.Path
-        Where it was read from, or is to be written.
-    document : dict
-        Its content, in the form that ``databases/schema.json`` describes.
-    built_in : bool
-        Whether it ships with the library.
-    """
-
-    path: Path
-    document: dict[str, Any] = field(repr=False, hash=False)
-    built_in: bool = False
+    path: Path  # where it was read from, or is to be written
+    document: dict[str, Any] = field(repr=False, hash=False)  # as ``databases/schema.json`` says
+    built_in: bool = False  # it ships with the library
 
     @classmethod
     def make(
@@ -74,9 +72,7 @@ class DatabaseFile:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """Its entries, without the records that cannot be used.
-
-        Each of these is told by a `DatabaseWarning`, up to a number.
+        """Its entries, without the records that cannot be used: warnings name these.
 
         Raises
         ------
@@ -96,7 +92,7 @@ class DatabaseFile:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """The records that cannot be used: for each the file, its place, its values, the reason."""
+        """The records that cannot be used: for each the file, where in it, its values, why."""
         return self._parsed[1]
 
     @cached_property
@@ -117,7 +113,7 @@ class DatabaseFile:
         return borrowing, tuple(refused)
 
     def _lender(self, borrower: int) -> int:
-        """Which entry the one of this index is like."""
+        """The index of the entry that the one of index `borrower` is like."""
         documents = self.document["entries"]
         names = [(document["dtype"], document["precision"]) for document in documents]
         like = documents[borrower]["like"]
@@ -141,18 +137,18 @@ class DatabaseFile:
         )
 
     def __str__(self) -> str:
-        place = "" if self.built_in else f" in {self.path}"
-        return printable(f"{self.match}{place} ({self.source.text})")
+        location = "" if self.built_in else f" in {self.path}"
+        return printable(f"{self.match}{location} ({self.source.text})")
 
 
-def _make_entry(document: dict[str, Any], place: str, refused: list[str]) -> Entry:
-    """An entry of the records that can be used; of the others it is told why not."""
+def _make_entry(document: dict[str, Any], where: str, refused: list[str]) -> Entry:
+    """An entry of the records that can be used; `refused` gets the reasons of the others."""
     dtype = document["dtype"]
     threshold = document.get("indirect_from")
     records = []
     for index, record in enumerate(document["records"]):
         try:
-            records.append(read_record(record, dtype, f"{place}.records[{index}]"))
+            records.append(read_record(record, dtype, f"{where}.records[{index}]"))
         except DatabaseError as error:
             refused.append(str(error))
     return Entry(
@@ -168,50 +164,23 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _entry_document(entry: Entry) -> dict[str, Any]:
-    threshold = entry.indirect_from
-    return _without_none(
-        {
-            "dtype": entry.dtype,
-            "precision": entry.precision,
-            "indirect_from": None if threshold is None else _without_none(vars(threshold)),
-            "like": None
-            if entry.like is None
-            else {
-                "dtype": entry.like.dtype,
-                "precision": entry.like.precision,
-            },
-            "records": [record_document(record) for record in entry.own],
-        }
-    )
-
-
-# --------------------------------------------------------------------------------------
-
-SCHEMA_FILE = "schema.json"
-
-#: Characters of what a message cites from jsonschema's, which may repeat a whole file.
-_MOST_SHOWN = 400
-
-#: What a database is to errors of writing.
-DATABASE = Purpose(
-    "the database",
-    "name another file with --contribute, or have XDG_DATA_HOME name another folder for the "
-    "user's data",
-)
+    threshold, like = entry.indirect_from, entry.like
+    document = {
+        "dtype": entry.dtype,
+        "precision": entry.precision,
+        "indirect_from": _without_none(vars(threshold)) if threshold else None,
+        "like": {"dtype": like.dtype, "precision": like.precision} if like else None,
+        "records": [record_document(record) for record in entry.own],
+    }
+    return _without_none(document)
 
 
 @dataclass(frozen=True)
 class Database:
-    """Every loaded file, in groups of falling rank.
-
-    Attributes
-    ----------
-    groups : tuple of tuple of DatabaseFile
-        All levels of a group stand before the next group.
+    """Every loaded file, in groups: all levels of a group stand before the next group.
 
     Examples
     --------
-    >>> from pyclgemm.selection.database import load_database
     >>> sorted({file.match.level for file in load_database().groups[-1]})
     ['architecture', 'device', 'generic', 'vendor']
     """
@@ -221,19 +190,10 @@ class Database:
     def lookup(
         self, traits: DeviceTraits, dtype: str, precision: str
     ) -> list[tuple[DatabaseFile, Entry]]:
-        """Find all that is known for a device, the first being the best.
+        """All that is known for a device, an element type and an arithmetic, the best first.
 
-        Parameters
-        ----------
-        traits : DeviceTraits
-            The device.
-        dtype, precision : str
-            Element type by NumPy's name, arithmetic by JAX's.
-
-        Returns
-        -------
-        list of (DatabaseFile, Entry)
-            Group by group, from the most specific level to the least.
+        The entries come group by group, from the most specific level to the least, each with its
+        file. Types have NumPy's names, arithmetics JAX's.
         """
         return [
             (file, entry)

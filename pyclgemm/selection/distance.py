@@ -48,32 +48,18 @@ _MANY = 64
 
 @dataclass(frozen=True)
 class Features:
-    """The features of a product that selection compares with those of a record.
+    """The features of a product that selection compares with those of a record."""
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        m, n, k.
-    order_a, order_b : Order or None
-        The unit-stride index of each operand; None for a vector, which has no other.
-    alignment : int
-        The least alignment of rows of a, b and out, in elements; `ALIGNED` from `widest` on.
-    widest : int
-        Elements of the widest access.
-    products : int or None
-        Products that are computed at once, 1 for a single one; None where a record
-        stands for batches of any number.
-    operand_alignment : int
-        As `alignment`, of a and b alone.
-    """
-
-    sizes: tuple[int, int, int]
+    sizes: tuple[int, int, int]  # m, n, k
+    # The unit-stride index of each operand; None for a vector, which has no other.
     order_a: Order | None = "row"
     order_b: Order | None = "row"
+    # The least alignment of rows of a, b and out, in elements; `ALIGNED` from `widest` on.
     alignment: int = ALIGNED
-    widest: int = ALIGNED
+    widest: int = ALIGNED  # elements of the widest access
+    # Computed at once, 1 for a single product; None where a record is for batches of any number.
     products: int | None = field(default=1, repr=False)
-    operand_alignment: int = field(default=ALIGNED, repr=False)
+    operand_alignment: int = field(default=ALIGNED, repr=False)  # that of a and b alone
 
     @property
     def is_batch(self) -> bool:
@@ -83,19 +69,19 @@ class Features:
     @functools.cached_property
     def octaves(self) -> tuple[float, ...]:
         """The sizes in log2; a size of 0 counts as 1."""
-        return _octaves(self.sizes)
+        return tuple(math.log2(max(size, 1)) for size in self.sizes)
 
     @functools.cached_property
     def filling_octaves(self) -> tuple[float, ...]:
         """`filling_sizes` in log2."""
-        return _octaves(self.filling_sizes)
+        return tuple(math.log2(max(size, 1)) for size in self.filling_sizes)
 
     @property
     def filling_sizes(self) -> tuple[float, float, float]:
         """The sizes of a single product that fills a device as the batch does.
 
-        A batch has as many tiles as a single product with more rows and columns and the same
-        depth; a size below `_MANY` is not raised. What is fast for that is nearly so for the batch.
+        It has the batch's depth and as many tiles, in more rows and columns; a size below `_MANY`
+        is not raised. What is fast for it is nearly so for the batch.
 
         Examples
         --------
@@ -106,10 +92,6 @@ class Features:
         many = [size >= _MANY for size in (m, n)]
         factor = (self.products or 1) ** (1 / max(1, sum(many)))
         return m * factor if many[0] else m, n * factor if many[1] else n, k
-
-
-def _octaves(sizes: tuple[float, float, float]) -> tuple[float, ...]:
-    return tuple(math.log2(max(size, 1)) for size in sizes)
 
 
 def features_of(problem: GemmProblem) -> Features:
@@ -211,23 +193,9 @@ def excess_octaves(
 ) -> float:
     """Time that is lost to edges and idle compute units, in octaves.
 
-    Parameters
-    ----------
-    config : Config
-        Of any family. CPU families, whose tiles are small and many, lose nothing, nor do those
-        for small products.
-    sizes : tuple of int
-        m, n, k of a product; a size of 0 counts as 1.
-    units : int
-        Compute units of the device.
-    products : int
-        Products that are computed at once.
-
-    Returns
-    -------
-    float
-        log2 of the multiply-adds that all units could do while the busiest one works, over
-        those that are needed.
+    It is log2 of the multiply-adds that all `units` could do while the busiest one works, over
+    those that `products` of `sizes` m, n, k need; a size of 0 counts as 1. CPU families, whose
+    tiles are small and many, lose nothing, nor do those for small products.
 
     Examples
     --------
@@ -402,18 +370,11 @@ def _filling(products: int, full: float) -> float:
 
 
 def octaves_to(records: Iterable[Record], wanted: Features, units: int = 0) -> list[float]:
-    """How far each record is from a product.
+    """How far each record is from a product, in octaves.
 
-    Parameters
-    ----------
-    records : iterable of Record
-        What was measured.
-    wanted : Features
-        Of the product that is to be computed.
-    units : int
-        Compute units of the device: a configuration whose tiles fit the product worse than
-        its record's counts as farther, and batches that fill the device are near each other. 0
-        leaves that out.
+    With the number of compute units, a configuration whose tiles fit the product worse than its
+    record's counts as farther, and batches that fill the device are near each other. 0 leaves
+    that out.
 
     Examples
     --------
@@ -454,22 +415,11 @@ def in_order(
     units: int = 0,
     reach: float = math.inf,
 ) -> list[tuple[DatabaseFile, Record]]:
-    """The records of a group, the best for a product first, each with its file.
+    """The records of a group that `is_wanted` accepts, the best for a product first.
 
-    Records of a file at the same distance keep their order.
-
-    Parameters
-    ----------
-    group : list of (DatabaseFile, Entry)
-        The most specific first.
-    is_wanted : callable
-        Whether a record is asked for.
-    wanted : Features
-        Of the product.
-    units : int
-        As for `octaves_to`.
-    reach : float
-        Records this many octaves away, or more, are left out, however specific their file is.
+    Each comes with its file. Records of a file at the same distance keep their order; those
+    `reach` octaves away, or more, are left out, however specific their file is. `units` are those
+    of `octaves_to`.
     """
     found = []
     for rank, (file, entry) in enumerate(group):

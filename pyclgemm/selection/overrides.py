@@ -1,4 +1,7 @@
-"""Which kernels would run, for sizes and types alone: no arrays, and no device needed."""
+"""Choices that a caller steers: a kernel family, parameters, or a configuration as text.
+
+No arrays and no device are needed: sizes and types are enough.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ def choose(
     problem: GemmProblem,
     traits: DeviceTraits,
     database: Database,
-    path: str | None = None,
+    family: str | None = None,
     parameters: Mapping[str, int] | None = None,
 ) -> Choice:
-    """Choose as `pyclgemm.gemm` would, or a path and parameters that were asked for.
+    """Choose as `pyclgemm.gemm` would, or a family and parameters that were asked for.
 
     Parameters
     ----------
@@ -47,7 +50,7 @@ def choose(
         The device.
     database : Database
         What is known.
-    path : str, optional
+    family : str, optional
         The kernel family, even where it would not be chosen.
     parameters : mapping, optional
         Replace those of the configuration that the database gives.
@@ -55,27 +58,27 @@ def choose(
     Raises
     ------
     ArgumentError
-        If `path` is asked for, the database knows no configuration of it, and `parameters` do not
-        suffice for one.
+        If `family` is asked for, the database knows no configuration of it, and `parameters` do
+        not suffice for one.
     ConfigError
         If the resulting configuration is not valid.
     UnsupportedError
         If nothing in the database fits the device.
     """
-    if path is None:
+    if family is None:
         choice = select(problem, traits, database)
         if not parameters:
             return choice
-        path, base = choice.path, choice.config
+        family, base = choice.path, choice.config
     else:
         try:
-            base = _nearest(problem, traits, database, path)
+            base = _nearest(problem, traits, database, family)
         except ArgumentError:
-            if (whole := _whole(path, parameters or {})) is None:
+            if (whole := _whole(family, parameters or {})) is None:
                 raise
             return select(problem, traits, database, whole)
     # Rebuilt by name: what a configuration derives from others stays as it was found.
-    asked = config_from_dict(path, {**base.as_dict(), **(parameters or {})})
+    asked = config_from_dict(family, {**base.as_dict(), **(parameters or {})})
     return select(problem, traits, database, asked)
 
 
@@ -85,12 +88,12 @@ def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> li
     return [launch.source for launch in schedule.launches]
 
 
-def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, path: str) -> Config:
+def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, family: str) -> Config:
     problem = problem_on(problem, traits)
 
     def is_asked_for(record: Record) -> bool:
         return (
-            record.config.family == path
+            record.config.family == family
             and (record.kind != "batch" or problem.products > 1)
             and not violations(record.config, problem.dtype, traits)
         )
@@ -100,13 +103,21 @@ def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, pat
         for _, record in in_order(group, is_asked_for, wanted, traits.compute_units):
             return record.config
     raise ArgumentError(
-        f"path is {path!r}, of which no database has a configuration for {problem.dtype} on "
+        f"path is {family!r}, of which no database has a configuration for {problem.dtype} on "
         f"{traits.name!r}"
     )
 
 
+def _whole(family: str, parameters: Mapping[str, int]) -> Config | None:
+    """The configuration, if the parameters that were given suffice."""
+    try:
+        return config_from_dict(family, parameters)
+    except ConfigError:
+        return None
+
+
 # --------------------------------------------------------------------------------------
-# Configurations given as text: "database", a path with parameters, or a JSON file.
+# Configurations given as text: "database", a family with parameters, or a JSON file
 # --------------------------------------------------------------------------------------
 
 #: What asks for the choice that `pyclgemm.gemm` makes.
@@ -120,17 +131,10 @@ _MOST_DIGITS = 18
 
 @dataclass(frozen=True)
 class AskedConfig:
-    """A configuration that was asked for, to be completed for each product.
+    """A configuration that was asked for, to be completed for each product."""
 
-    Attributes
-    ----------
-    path : str or None
-        The kernel family; None leaves it to the database.
-    parameters : mapping of str to int
-        Those that were given; the others come from the database's nearest record.
-    """
-
-    path: str | None = None
+    family: str | None = None  # None leaves it to the database
+    # Those that were given; the others come from the database's nearest record.
     parameters: Mapping[str, int] = field(default_factory=dict)
 
     def choose(self, problem: GemmProblem, traits: DeviceTraits, database: Database) -> Choice:
@@ -139,15 +143,15 @@ class AskedConfig:
         Raises
         ------
         ArgumentError
-            If parameters lack and the database knows no configuration of the path.
+            If parameters lack and the database knows no configuration of the family.
         ConfigError
             If a parameter is unknown, or the configuration is not valid here.
         UnsupportedError
             If the database has nothing for the device.
         """
-        if self.path is not None and (whole := _whole(self.path, self.parameters)) is not None:
+        if self.family is not None and (whole := _whole(self.family, self.parameters)) is not None:
             return select(problem, traits, database, whole)
-        return choose(problem, traits, database, self.path, self.parameters)
+        return choose(problem, traits, database, self.family, self.parameters)
 
 
 def parse_config(text: str) -> AskedConfig:
@@ -156,8 +160,9 @@ def parse_config(text: str) -> AskedConfig:
     Parameters
     ----------
     text : str
-        "database"; or a path, with parameters if any, such as ``indirect:MWG=128,KWG=32``;
-        or a JSON file of one object with "path" and parameters by name.
+        "database"; or a kernel family, with parameters if any, such as
+        ``indirect:MWG=128,KWG=32``; or a JSON file of one object with "path", the family, and
+        parameters by name.
 
     Raises
     ------
@@ -167,14 +172,14 @@ def parse_config(text: str) -> AskedConfig:
     Examples
     --------
     >>> parse_config("indirect:MWG=128,NWG=64")
-    AskedConfig(path='indirect', parameters={'MWG': 128, 'NWG': 64})
+    AskedConfig(family='indirect', parameters={'MWG': 128, 'NWG': 64})
     """
     text = text.strip()
     if text == DATABASE:
         return AskedConfig()
-    path, _, rest = text.partition(":")
-    if path in FAMILIES:
-        return AskedConfig(path, parse_assignments(rest) if rest else {})
+    family, _, assignments = text.partition(":")
+    if family in FAMILIES:
+        return AskedConfig(family, parse_assignments(assignments) if assignments else {})
     if names_file(text):
         return _from_file(Path(text))
     raise ArgumentError(
@@ -248,30 +253,22 @@ def apply_change(base: Choice, change: AskedConfig) -> Config:
     return config_from_dict(base.path, {**base.config.as_dict(), **change.parameters})
 
 
-def _whole(path: str, parameters: Mapping[str, int]) -> Config | None:
-    """The configuration, if the parameters that were given suffice."""
+def _from_file(file: Path) -> AskedConfig:
+    named = f"config file {str(file)!r}"
     try:
-        return config_from_dict(path, parameters)
-    except ConfigError:
-        return None
-
-
-def _from_file(path: Path) -> AskedConfig:
-    try:
-        content = read_json(path)
+        content = read_json(file)
     except (OSError, ValueError) as error:
-        raise ArgumentError(f"config file {str(path)!r} cannot be read: {error}") from error
+        raise ArgumentError(f"{named} cannot be read: {error}") from error
     family = content.get("path") if isinstance(content, dict) else None
     if not isinstance(family, str) or family not in FAMILIES:
         raise ArgumentError(
-            f"config file {str(path)!r} must hold one object with 'path', one of "
-            f"{', '.join(FAMILIES)}, and parameters by name"
+            f"{named} must hold one object with 'path', one of {', '.join(FAMILIES)}, and "
+            "parameters by name"
         )
     parameters = {name: value for name, value in content.items() if name != "path"}
     for name, value in parameters.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise ArgumentError(
-                f"config file {str(path)!r}: {printable(name[:60])} is {shown(value)}; "
-                "an integer is wanted"
+                f"{named}: {printable(name[:60])} is {shown(value)}; an integer is wanted"
             )
     return AskedConfig(family, parameters)

@@ -37,20 +37,11 @@ ALIGNED = MAX_ALIGNMENT
 
 @dataclass(frozen=True)
 class Match:
-    """The devices that a file is for; a name that is None matches every device.
+    """The devices that a file is for; a name that is None matches every device."""
 
-    Attributes
-    ----------
-    level : str
-        How specific the file is: one of `LEVELS`.
-    type : str
-        "gpu" or "cpu"; an accelerator counts as a gpu.
-    vendor, architecture, device : str or None
-        As in `DeviceTraits` (there `device` is called `name`).
-    """
-
-    level: Literal["device", "architecture", "vendor", "generic"]
-    type: Literal["gpu", "cpu"]
+    level: Literal["device", "architecture", "vendor", "generic"]  # how specific the file is
+    type: Literal["gpu", "cpu"]  # an accelerator counts as a gpu
+    # As in `DeviceTraits`, where `device` is called `name`.
     vendor: str | None = None
     architecture: str | None = None
     device: str | None = None
@@ -82,18 +73,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The sizes from which the indirect path is faster; either condition is enough.
+    """The sizes from which the indirect path is faster; either condition is enough."""
 
-    Attributes
-    ----------
-    mnk : int or None
-        Least m * n * k.
-    m_or_n : int or None
-        Least value of the larger of m and n.
-    """
-
-    mnk: int | None = None
-    m_or_n: int | None = None
+    mnk: int | None = None  # least m * n * k
+    m_or_n: int | None = None  # least value of the larger of m and n
 
     def reached(self, m: int, n: int, k: int) -> bool:
         """Whether the indirect path is taken for these sizes."""
@@ -222,14 +205,7 @@ _OPTIONAL = ("layout", "alignment", "batch", "gflops")
 def read_record(document: Any, dtype: str, where: str) -> Record:
     """Read a record of a file.
 
-    Parameters
-    ----------
-    document : object
-        The JSON value.
-    dtype : str
-        NumPy name of the element type, for which its configuration must be valid.
-    where : str
-        The file, and where in it, for the message.
+    Its configuration must be valid for elements of `dtype`; messages say `where` it stands.
 
     Raises
     ------

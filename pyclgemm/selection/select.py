@@ -1,9 +1,9 @@
-"""Choose the path and the configuration of a product, and say why. Pure: needs no device."""
+"""Choose the kernel family and the configuration of a product, and say why. Needs no device."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..codegen.config import Config
@@ -68,14 +68,12 @@ def select(
     devices entries that were measured and have no threshold tell the fastest path shape by
     shape: the record for the nearest product is taken, whatever its path. Otherwise few rows or
     columns take the kernels for them, the indirect path is taken from the database's threshold
-    on, and else the direct one. Of that path's records the one for the nearest product is taken
-    that the device can run; if none fits, the next level's, and last the other path's. How near a
-    record is, `pyclgemm.selection.distance` says: layout, alignment and how the tiles fit count
-    beside
-    the sizes; and `pyclgemm.selection.candidates`, how a user's own records stand beside those
-    that ship.
-    Batches take records of batches before all others, where one is near, and single products never
-    do.
+    on, and the direct one below. Of that path's records, the one for the nearest product is taken
+    that the device can run; if none fits, the next level's, and last the other path's.
+    Batches take records of batches before all others, where one is near; single products never do.
+
+    `pyclgemm.selection.candidates` says which records are asked, and how a user's own stand beside
+    those that ship; `pyclgemm.selection.distance`, how near a record is.
 
     Parameters
     ----------
@@ -88,11 +86,6 @@ def select(
     config : Config or mapping, optional
         Taken as it is instead: a configuration of any family, or its parameters by name
         together with "path", the family.
-
-    Returns
-    -------
-    Choice
-        The path, the configuration, and why.
 
     Raises
     ------
@@ -108,17 +101,16 @@ def select(
     precision = problem.precision.name
     hits = database.lookup(traits, problem.dtype, precision)
     rank = "smallest" if 0 in (problem.m, problem.n, problem.k) else "nearest"
-    passed_over = _PassedOver()
-    attempts = attempts_for(problem, traits, hits)
-    for attempt in attempts:
+    passed_over: dict[tuple[str, str], list[str]] = {}
+    for attempt in attempts_for(problem, traits, hits):
         for group in attempt.groups:
             for file, record, candidate in _candidates(group, attempt, problem, traits):
-                path = candidate.family
                 broken = violations(candidate, problem.dtype, traits)
                 if stated := family_of(candidate).refusal(candidate, problem, traits):
                     broken.append(stated)
                 if broken:
-                    passed_over.add(f"{file.match}'s {path}", str(record), "; ".join(broken))
+                    key = f"{file.match}'s {candidate.family}", "; ".join(broken)
+                    passed_over.setdefault(key, []).append(str(record))
                     continue
                 reasons = [attempt.reason]
                 if problem is not given:
@@ -128,31 +120,27 @@ def select(
                     reasons.append("a single product")
                 if attempt.instead_of:
                     reasons.append(f"no configuration of the {attempt.instead_of} path fits")
-                if passed_over.reasons:
-                    reasons.append(f"passed over: {passed_over}")
-                return Choice(path, candidate, file.match.level, str(file), ", ".join(reasons))
+                if passed_over:
+                    reasons.append(f"passed over: {_describe_passed_over(passed_over)}")
+                reason, level = ", ".join(reasons), file.match.level
+                return Choice(candidate.family, candidate, level, str(file), reason)
     raise UnsupportedError(
         f"no configuration for {problem.dtype} by {precision} fits {traits.name!r}; tried: "
-        + (str(passed_over) or f"no database has an entry for this type ({traits.type})")
+        + (
+            _describe_passed_over(passed_over)
+            or f"no database has an entry for this type ({traits.type})"
+        )
     )
 
 
-@dataclass
-class _PassedOver:
+def _describe_passed_over(passed_over: dict[tuple[str, str], list[str]]) -> str:
     """Records that do not fit, by whose they are and why: a reason is stated once."""
-
-    reasons: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-
-    def add(self, whose: str, record: str, reason: str) -> None:
-        self.reasons.setdefault((whose, reason), []).append(record)
-
-    def __str__(self) -> str:
-        return "; ".join(
-            f"{whose} for {records[0]}"
-            + (f" and {len(records) - 1} more" if len(records) > 1 else "")
-            + f" ({reason})"
-            for (whose, reason), records in self.reasons.items()
-        )
+    return "; ".join(
+        f"{whose} for {records[0]}"
+        + (f" and {len(records) - 1} more" if len(records) > 1 else "")
+        + f" ({reason})"
+        for (whose, reason), records in passed_over.items()
+    )
 
 
 def _candidates(
@@ -226,10 +214,10 @@ def _describe(packed: PackedLayout | None) -> str:
 
 
 # --------------------------------------------------------------------------------------
-# Choose how a constant operand is laid out ahead of its products. Pure: needs no device.
+# How a constant operand is laid out ahead of its products
 # --------------------------------------------------------------------------------------
 
-#: Rows of the products that are asked for: many, so that the layout suits large tiles.
+#: Rows of the products whose records are asked: many, so that the layout suits large tiles.
 _MANY_ROWS = 4096
 
 
@@ -306,13 +294,11 @@ def packing_families(traits: DeviceTraits) -> tuple[str, ...]:
 
 
 def _along_k(precision: Precision, traits: DeviceTraits) -> bool:
-    """Whether matrix units will read the matrix, and want k contiguous in it.
-
-    Those of float64 are left out: other paths compete with them, and pack k-major.
-    """
+    """Whether matrix units will read the matrix, and want k contiguous in it."""
     unit = matrix_unit(precision, traits)
     if unit is None or precision.multiplied_by_units_alone:
         return precision.needs_matrix_unit
+    # Other paths compete with the units of float64, and pack k-major.
     return unit.operand != "float64" and unit.reads_along_k
 
 

@@ -21,23 +21,12 @@ from .search import families_for, search_space, suits
 from .session import Progress
 from .tuner import LAST_AT_LEAST, TuningResult, start_part
 
-# --------------------------------------------------------------------------------------
-# How far a tuning run is: a bar on a terminal, now and then a line anywhere else.
-# --------------------------------------------------------------------------------------
-
 #: Seconds between lines where there is no terminal.
 _QUIET_SECONDS = 10.0
 
 
 class ShownProgress:
-    """Shows the progress of `pyclgemm.tuning.tuner.tune` on a console.
-
-    Parameters
-    ----------
-    console : rich.console.Console
-        Where to.
-    budget : float
-        Seconds of the run.
+    """Shows the progress of a run of `budget` seconds: a bar on a terminal, lines anywhere else.
 
     Examples
     --------
@@ -109,9 +98,6 @@ def speed_text(gflops: float | None) -> str:
     if gflops is None:
         return "none yet"
     return f"{gflops / 1000:.3g} TFLOPS" if gflops >= 1000 else f"{gflops:.3g} GFLOPS"
-
-
-# --------------------------------------------------------------------------------------
 
 
 def result_table(result: TuningResult) -> Table:

@@ -1,9 +1,8 @@
 """From what the tuner found to a database file: records by shape, and what must not be lost.
 
-Single products, batches, and batches of small products, which have kernels of their own, are
-looked up by themselves (`pyclgemm.selection.candidates`): what was tuned of one kind leaves the
-others as
-they are.
+Records of single products, of batches, and of batches of small products are three kinds, each
+looked up by itself (`pyclgemm.selection.candidates`): tuning one kind leaves the others as they
+are.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ from ..selection.select import select
 from .process import device_slug
 from .tuner import TuningResult
 
-#: A known record this close, in octaves, to a product that was tuned is superseded: only one of
-#: the same layout and alignment is.
+#: A known record this close, in octaves, to a product that was tuned is superseded: the layout and
+#: the alignment must be the same, for another one is farther.
 _SAME_CLASS = 0.5
 #: Products of a batch for which a record for batches of any number is looked up.
 _MANY = 10_000
@@ -61,10 +60,10 @@ def tuned_records(result: TuningResult) -> list[Record]:
     for standing in result.standings:
         if standing.best is None or standing.gflops is None:
             continue
-        traits = features_of(standing.problem)
-        known = found.get(traits)
+        features = features_of(standing.problem)
+        known = found.get(features)
         if known is None or standing.gflops > (known.gflops or 0.0):
-            found[traits] = record_for(traits, standing.best, _rounded(standing.gflops))
+            found[features] = record_for(features, standing.best, _rounded(standing.gflops))
     return list(found.values())
 
 
@@ -77,61 +76,47 @@ def kept_records(
 ) -> list[Record]:
     """Records for shapes that were not tuned: of the file itself, and what the library uses today.
 
-    A file of the device's own hides the starting points below it, so what these say about other
-    shapes is carried over, without its speed, which was measured elsewhere; of the kinds alone that
-    were tuned, for each is looked up by itself. What ships for the device and was measured is asked
-    beside it (`pyclgemm.selection.candidates`), and carried over to no file but one of the same
-    devices: it
-    may be better in the next release.
+    A file of the device's own hides the starting points below it. So what these say about other
+    shapes is carried over, without its speed, which was measured elsewhere; only of the kinds that
+    were tuned, for each is looked up by itself. Measured records that ship for the device are asked
+    beside the file (`pyclgemm.selection.candidates`). They are carried over only to a file for the
+    same devices, for the next release may have better ones.
 
-    Parameters
-    ----------
-    result : TuningResult
-        What was found.
-    database : Database
-        What the library uses today.
-    match : Match
-        The devices that the file is for.
-    own : sequence of Record
-        What stands in the file that is to be written.
-    borrowed : sequence of Record
-        What its entry has from another one of the file: that counts there without being written.
+    `match` says which devices the file is for; `own` are its records so far, and `borrowed` those
+    that its entry has from another one of the file, which count without being written.
     """
     tuned: dict[Kind, list[tuple[Record, Features]]] = {}
     for record in tuned_records(result):
-        tuned.setdefault(record.kind, []).append((record, _traits_of(record, result)))
+        tuned.setdefault(record.kind, []).append((record, _features_of(record, result)))
 
     def superseded(record: Record) -> bool:
-        wanted = _traits_of(record, result)
+        wanted = _features_of(record, result)
         return any(
-            distance(wanted, traits) <= _SAME_CLASS
-            for known, traits in tuned.get(record.kind, ())
+            distance(wanted, features) <= _SAME_CLASS
+            for known, features in tuned.get(record.kind, ())
             if _may_be_refused(record) or not _may_be_refused(known)
         )
 
-    kept = {_place(record): record for record in own if not superseded(record)}
-    counted = {_place(record) for record in borrowed}
+    kept = {_sort_key(record): record for record in own if not superseded(record)}
+    counted = {_sort_key(record) for record in borrowed}
     for file, entry in database.lookup(result.traits, result.dtype, result.precision):
         if file.built_in and file.match != match and compares_families(file, entry):
             continue
         for record in entry.records:
-            place = _place(record)
-            if place in kept or place in counted or superseded(record):
+            key = _sort_key(record)
+            if key in kept or key in counted or superseded(record):
                 continue
             if record.kind not in tuned:
-                continue  # found where it stands
+                continue  # it is found in its own file
             if violations(record.config, result.dtype, result.traits):
                 continue
             try:
-                used = (
-                    select(_problem_of(record, result), result.traits, database).config
-                    == record.config
-                )
+                choice = select(_problem_of(record, result), result.traits, database)
             except UnsupportedError:
                 continue
-            if used:
+            if choice.config == record.config:
                 here = file.match.device == result.traits.name
-                kept[place] = record if here else replace(record, gflops=None)
+                kept[key] = record if here else replace(record, gflops=None)
     return list(kept.values())
 
 
@@ -150,10 +135,10 @@ def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
     return replace(problem, a=a, b=b, out=out)
 
 
-def _traits_of(record: Record, result: TuningResult) -> Features:
-    """What decides how near a record is to others of its kind."""
-    traits = features_of(_problem_of(record, result))
-    return replace(traits, products=features_of_record(record).products)
+def _features_of(record: Record, result: TuningResult) -> Features:
+    """The features by which a record is compared with others of its kind."""
+    features = features_of(_problem_of(record, result))
+    return replace(features, products=features_of_record(record).products)
 
 
 def _rounded(gflops: float) -> float:
@@ -166,8 +151,8 @@ def _may_be_refused(record: Record) -> bool:
     return family_of(record.config).may_be_refused
 
 
-def _place(record: Record) -> tuple[int, tuple[int, int, int], str, int, int, bool]:
-    """What tells records apart, and their order in a file: what stands in for another is second."""
+def _sort_key(record: Record) -> tuple[int, tuple[int, int, int], str, int, int, bool]:
+    """What tells records apart, and their order in a file: a stand-in follows what it replaces."""
     shape, alignment = record.shape, features_of_record(record).alignment
     kind = _KINDS.index(record.kind)
     return kind, shape.sizes, shape.layout, alignment, shape.batch or 0, not _may_be_refused(record)
@@ -184,16 +169,8 @@ def make_file(
     An entry that is like another one stays so, unless a threshold goes, and only its own records
     are written; those that are like the one that was tuned borrow what it has now.
 
-    Parameters
-    ----------
-    result : TuningResult
-        What was found.
-    path : pathlib.Path
-        Where it is to be written; a file that is there is extended.
-    database : Database
-        What the library uses today.
-    level : "device" or "architecture"
-        Whom it is for. A device without a known architecture gets its own.
+    A file that is at `path` is extended; `database` is what the library uses today. A file for the
+    architecture of a device that has none known is for the device.
 
     Raises
     ------
@@ -207,9 +184,9 @@ def make_file(
         raise ArgumentError("nothing was measured: there is nothing to save")
     traits = result.traits
     match = _match(traits, level)
-    standing = read_file(path).entries if path.exists() else ()
+    present = read_file(path).entries if path.exists() else ()
     name = result.dtype, result.precision
-    here = [entry for entry in standing if entry.name == name]
+    here = [entry for entry in present if entry.name == name]
     batches_alone = all(record.kind != "single" for record in records)
     if not batches_alone:
         here = [_without_threshold(entry) for entry in here]
@@ -223,12 +200,12 @@ def make_file(
         kept = [*singles, *(record for record in kept if record.kind != "single")]
     threshold = next((entry.indirect_from for entry in here if entry.indirect_from), None)
     like = next((entry.like for entry in here if entry.like), None)
-    records = sorted([*records, *kept], key=_place)
+    records = sorted([*records, *kept], key=_sort_key)
     text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
         text += "; records without a speed are older ones"
     entries = [Entry(*name, tuple(records), threshold, like)]
-    entries += [entry for entry in standing if entry.name != name]
+    entries += [entry for entry in present if entry.name != name]
     return DatabaseFile.make(path, match, Source("measured", text), entries)
 
 
@@ -282,7 +259,7 @@ def unsaved_text(result: TuningResult) -> str:
     name = result.dtype, result.precision
     match = _match(result.traits, "device")
     source = Source("measured", f"tuned on {result.traits.name}, {date.today()}")
-    entry = Entry(*name, tuple(sorted(tuned_records(result), key=_place)))
+    entry = Entry(*name, tuple(sorted(tuned_records(result), key=_sort_key)))
     file = DatabaseFile.make(Path("unsaved.json"), match, source, [entry])
     return json.dumps(file.document)
 

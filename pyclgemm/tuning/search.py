@@ -29,43 +29,21 @@ _SIDEWAYS = 0.1
 
 @dataclass(frozen=True)
 class Count:
-    """How large a space is.
+    """How large a space is."""
 
-    Attributes
-    ----------
-    points : int
-        Before constraints.
-    valid : int
-        After them.
-    exact : bool
-        Whether all points were tried; else `valid` is estimated from a random sample.
-    """
-
-    points: int
-    valid: int
-    exact: bool
+    points: int  # before constraints
+    valid: int  # after them
+    exact: bool  # all points were tried; else `valid` is estimated from a random sample
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The configurations of one family for an element type on a device.
-
-    Attributes
-    ----------
-    family : str
-        A key of `pyclgemm.families.registry.FAMILIES`.
-    dtype : str
-        NumPy name of the element type.
-    traits : DeviceTraits
-        The device.
-    axes : mapping of str to tuple of int
-        The values of each coordinate, ascending.
-    """
+    """The configurations of one family for an element type on a device."""
 
     family: str
     dtype: str
     traits: DeviceTraits
-    axes: Mapping[str, tuple[int, ...]]
+    axes: Mapping[str, tuple[int, ...]]  # the values of each coordinate, ascending
 
     @property
     def points(self) -> int:
@@ -100,15 +78,10 @@ class SearchSpace:
     def repaired(
         self, point: Point, rng: random.Random, tries: int = 2000
     ) -> dict[str, int] | None:
-        """A valid point near another one.
+        """A valid point near another one, or that point itself; None if none was found.
 
-        One coordinate after the other is changed at random, and the change kept if fewer
+        One coordinate after the other is changed at random. The change is kept if fewer
         constraints are broken than before, or now and then if as many are.
-
-        Returns
-        -------
-        dict of str to int or None
-            The point itself if it is valid; None if none was found.
         """
         current = dict(point)
         _, broken = self._examined(current)
@@ -237,18 +210,7 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
 def search_space(
     family: str, dtype: str, traits: DeviceTraits, precision: Precision | None = None
 ) -> SearchSpace:
-    """Lay out the space of a family.
-
-    Parameters
-    ----------
-    family : str
-        A key of `pyclgemm.families.registry.FAMILIES`.
-    dtype : str
-        NumPy name of the element type.
-    traits : DeviceTraits
-        The device.
-    precision : Precision, optional
-        The arithmetic; None for that of elements as they are stored.
+    """Lay out the space of a family; `precision` None is that of elements as they are stored.
 
     Raises
     ------
@@ -308,7 +270,7 @@ def _log(value: int) -> float:
 
 #: Configurations that are drawn at random before the sampler has anything to go by.
 _STARTUP = 8
-#: Points that the sampler may propose in vain (known ones, or far from all valid ones).
+#: Points that the sampler may propose in vain: known ones, or ones far from all valid points.
 _TRIES = 20
 
 
@@ -346,7 +308,7 @@ class Search:
         self._worst = -math.inf
         self._create_trial = optuna.trial.create_trial
         self._failed = optuna.trial.TrialState.FAIL
-        # A coordinate's values are ordered, so the sampler sees their places.
+        # A coordinate's values are ordered, so the sampler sees their indices.
         self._distributions = {
             name: optuna.distributions.IntDistribution(0, len(values) - 1)
             for name, values in space.axes.items()
@@ -367,9 +329,9 @@ class Search:
         else:
             return
         point = self._space.nearest_point(config)
-        places = {name: self._space.axes[name].index(point[name]) for name in self._distributions}
+        indices = {name: self._space.axes[name].index(point[name]) for name in self._distributions}
         self._study.add_trial(
-            self._create_trial(params=places, distributions=self._distributions, value=value)
+            self._create_trial(params=indices, distributions=self._distributions, value=value)
         )
 
     def ask(self) -> Config | None:
@@ -387,7 +349,7 @@ class Search:
         trial = self._study.ask(self._distributions)
         # What is measured is told as a trial of its own: the point may yet be repaired.
         self._study.tell(trial, state=self._failed)
-        return {name: self._space.axes[name][place] for name, place in trial.params.items()}
+        return {name: self._space.axes[name][index] for name, index in trial.params.items()}
 
 
 def _optuna() -> Any:

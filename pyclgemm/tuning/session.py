@@ -17,47 +17,24 @@ from ..selection.distance import distance, features_of
 from .process import FINE, Logged, Outcome, Trial, TrialProcess, TuningLog
 from .search import Search, search_space, suits
 
-# --------------------------------------------------------------------------------------
-# What is known about each shape while the tuner runs, and which trial comes next.
-# --------------------------------------------------------------------------------------
-
 #: A candidate this much faster than the best takes its place; less is noise.
 _BETTER = 0.985
 
 
 @dataclass
 class Standing:
-    """A shape: what was tried on it, and what is best.
-
-    Attributes
-    ----------
-    shape : GemmShape
-        Sizes, and how the matrices are stored.
-    problem : GemmProblem
-        The product in canonical form.
-    baseline : Config or None
-        What the library takes without the tuner; it is measured first.
-    best : Config or None
-        The fastest so far.
-    scores : dict of Config to float or None
-        Seconds of each configuration as if all had been measured at the same time: each time
-        is scaled by how fast the best was in the same turn. None where it cannot be used.
-    seconds : dict of Config to float
-        As measured last.
-    spent : float
-        Seconds of the budget that went into this shape.
-    gain : float or None
-        How many times faster than the baseline the best was when they were timed in turn at
-        the end.
-    """
+    """A shape: what was tried on it, and what is best."""
 
     shape: GemmShape
     problem: GemmProblem
-    baseline: Config | None = None
-    best: Config | None = None
+    baseline: Config | None = None  # what the library takes without the tuner, measured first
+    best: Config | None = None  # the fastest so far
+    # Seconds of each configuration as if all had been measured at the same time: each time is
+    # scaled by how fast the best was in the same turn. None where it cannot be used.
     scores: dict[Config, float | None] = field(default_factory=dict)
-    seconds: dict[Config, float] = field(default_factory=dict)
-    spent: float = 0.0
+    seconds: dict[Config, float] = field(default_factory=dict)  # as measured last
+    spent: float = 0.0  # seconds of the budget that went into this shape
+    # How many times faster than the baseline the best was, timed in turn with it at the end.
     gain: float | None = None
 
     @property
@@ -107,32 +84,21 @@ class Standing:
             return True
         return False
 
-    def best_score(self, family: str | None = None) -> float | None:
-        """The least score, of one family or of all."""
-        scores = [
-            score
-            for config, score in self.scores.items()
-            if score is not None and family in (None, config.family)
-        ]
-        return min(scores, default=None)
-
-    def best_of(self, family: str) -> Config | None:
-        """The configuration of a family with the least score."""
+    def ranked(self, family: str | None = None) -> list[tuple[float, Config]]:
+        """The configurations of one family, or of all, by their score, the least first."""
         usable = [
             (score, config)
             for config, score in self.scores.items()
-            if score is not None and config.family == family
+            if score is not None and family in (None, config.family)
         ]
-        return min(usable, key=lambda pair: pair[0])[1] if usable else None
+        return sorted(usable, key=lambda pair: pair[0])
+
+    def best_score(self, family: str | None = None) -> float | None:
+        """The least score, of one family or of all."""
+        return min((score for score, _ in self.ranked(family)), default=None)
 
     def next_family(self, families: Sequence[str]) -> str:
-        """The family to try next: a slow one is tried less often, by the square of its ratio.
-
-        Parameters
-        ----------
-        families : sequence of str
-            Those with configurations left.
-        """
+        """Which of `families` to try next: a slow one less often, by the square of its ratio."""
         best = self.best_score()
 
         def weight(family: str) -> float:
@@ -158,8 +124,6 @@ def nearest(standing: Standing, others: Iterable[Standing]) -> list[Standing]:
     return sorted((other for other in others if other is not standing), key=far)
 
 
-# --------------------------------------------------------------------------------------
-
 #: Seconds that a trial may take, building included, before its process is killed: a part of the
 #: budget within limits, and more where operands and their product must be made first.
 _TRIAL_PART = 1 / 20
@@ -173,31 +137,15 @@ _MOST_RESUMED = 3
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a tuning run stands, told after each trial.
+    """Where a tuning run stands, told after each trial."""
 
-    Attributes
-    ----------
-    stage : str
-        "start", "search", "cross" or "confirm".
-    elapsed, budget : float
-        Seconds.
-    trials : int
-        Configurations measured so far, in this run.
-    shape : GemmShape
-        What the last one was measured on.
-    gflops : float or None
-        The best so far on that shape.
-    improved : bool
-        Whether the last trial was a new best.
-    """
-
-    stage: str
-    elapsed: float
-    budget: float
-    trials: int
-    shape: GemmShape
-    gflops: float | None
-    improved: bool
+    stage: str  # "start", "search", "cross" or "confirm"
+    elapsed: float  # seconds
+    budget: float  # seconds
+    trials: int  # configurations measured so far, in this run
+    shape: GemmShape  # on which the last one was measured
+    gflops: float | None  # the best so far on that shape
+    improved: bool  # the last trial was a new best
 
 
 class BudgetSpentError(Exception):
@@ -223,23 +171,6 @@ class TuningSession:
         Of the searches.
     progress : callable
         Told after each trial.
-
-    Attributes
-    ----------
-    stage : str
-        What the run is at, for `progress`.
-    deadline : float
-        When the budget ends.
-    outcomes, examples, remarks
-        As in `pyclgemm.tuning.tuner.TuningResult`.
-    comparisons : list of float
-        What trials took that were timed in all rounds, in seconds.
-    spaces : dict of str to SearchSpace
-        Of each family.
-    searches : dict of (shape, family) to Search
-        Of the families that suit the shape.
-    left_out : set of GemmShape
-        Shapes that are too large for the budget.
     """
 
     def __init__(
@@ -259,12 +190,13 @@ class TuningSession:
         self.start = start
         self.budget = budget
         self.deadline = start + budget
-        self.stage = "start"
+        self.stage = "start"  # for `progress`
+        # These three as in `pyclgemm.tuning.tuner.TuningResult`.
         self.outcomes: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.remarks: list[str] = []
-        self.comparisons: list[float] = []
-        self.left_out: set[GemmShape] = set()
+        self.comparisons: list[float] = []  # seconds of trials that were timed in all rounds
+        self.left_out: set[GemmShape] = set()  # shapes that are too large for the budget
         self._log = log
         self._logs = True
         self._progress = progress
@@ -296,16 +228,8 @@ class TuningSession:
     ) -> Outcome:
         """Measure a configuration in turn with the best so far, and take in what comes out.
 
-        Parameters
-        ----------
-        standing : Standing
-            The shape.
-        config : Config
-            The candidate.
-        until : float
-            The trial does not start after this time.
-        rival : Config, optional
-            Timed in turn with it instead of the best; then nothing is taken in.
+        The trial does not start after `until`. A `rival` is timed in turn with the candidate
+        instead of the best; then nothing is taken in.
 
         Raises
         ------
@@ -382,9 +306,7 @@ class TuningSession:
         for standing in self.standings:
             for config, score in standing.scores.items():
                 self._tell(standing, config, score)
-            usable = [(score, config) for config, score in standing.scores.items() if score]
-            usable.sort(key=lambda pair: pair[0])
-            best[standing.shape] = [config for _, config in usable[:_MOST_RESUMED]]
+            best[standing.shape] = [config for _, config in standing.ranked()[:_MOST_RESUMED]]
         if resumed:
             self.remarks.append(f"resumed with {resumed} trials of earlier runs: {self._log.path}")
         return best

@@ -1,6 +1,6 @@
 """Find the fastest configurations for a device: ``pyclgemm.tuning.tuner.tune``.
 
-Four stages share the budget, each given what the ones before left:
+A run has four stages. Each gets what the ones before it left of the budget:
 
 1. *start*: on every shape, what the library takes today, then what else its databases know, so
    that a short budget never ends worse than it began;
@@ -42,10 +42,6 @@ from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
 from .session import BudgetSpentError, Progress, Standing, TuningSession, nearest
 
-# --------------------------------------------------------------------------------------
-# The stages of a tuning run: which configuration is tried next, on which shape.
-# --------------------------------------------------------------------------------------
-
 #: Parts of the budget: until when starting points are tried, where each shape has time for a
 #: search of its own and where it has not, and at most and at least kept for the last two stages.
 START_UNTIL = 0.35
@@ -77,15 +73,7 @@ def start_part(budget: float, shapes: int) -> float:
 
 
 class TuningStages:
-    """Runs the stages that `pyclgemm.tuning.tuner` describes.
-
-    Parameters
-    ----------
-    session : TuningSession
-        The shapes, and the process that measures.
-    database : Database
-        What is known.
-    """
+    """Runs the stages: which configuration is tried next, on which shape."""
 
     def __init__(self, session: TuningSession, database: Database) -> None:
         self._session = session
@@ -164,8 +152,8 @@ class TuningStages:
     def _from_database(self, problem: GemmProblem) -> list[Config]:
         """The configurations that the databases have for the device, the nearest shapes first.
 
-        What was measured with other types is among them, as near to it as a search could come: what
-        suits a shape often does so whatever is multiplied.
+        Those for other types are among them, adapted to this one: what suits a shape often does so
+        whatever is multiplied.
         """
         traits = self._session.process.traits
         families = {name for name in self._session.spaces if suits(name, problem, traits)}
@@ -209,15 +197,19 @@ class TuningStages:
                 if standing.shape not in session.left_out and session.may_run(standing, config):
                     outcome = session.trial(standing, config, until)
                     self._promote(standing, config, outcome, 1.0)
-            open_shapes = [
-                (standing, families)
+            open_families = {
+                standing.shape: [
+                    family
+                    for family in session.families
+                    if (standing.shape, family) in session.searches.keys() - exhausted
+                ]
                 for standing in session.active
-                if (families := self._open_families(standing, exhausted))
-            ]
-            if not open_shapes:
+            }
+            shapes = [one for one in session.active if open_families[one.shape]]
+            if not shapes:
                 return
-            standing, families = min(open_shapes, key=lambda pair: pair[0].spent)
-            family = standing.next_family(families)
+            standing = min(shapes, key=lambda one: one.spent)
+            family = standing.next_family(open_families[standing.shape])
             search = session.searches[standing.shape, family]
             asked = [search.ask() for _ in range(self._at_once)]
             proposed = [config for config in asked if config is not None]
@@ -228,13 +220,6 @@ class TuningStages:
             for config in proposed:
                 outcome = session.trial(standing, config, until)
                 self._promote(standing, config, outcome, _PROMISING)
-
-    def _open_families(
-        self, standing: Standing, exhausted: set[tuple[GemmShape, str]]
-    ) -> list[str]:
-        session = self._session
-        keys = [(standing.shape, family) for family in session.families]
-        return [key[1] for key in keys if key in session.searches and key not in exhausted]
 
     def _remark_unless_tried(self, standing: Standing, family: str) -> None:
         remark = f"{standing.shape}: no configuration of the {family} family fits the device"
@@ -262,9 +247,7 @@ class TuningStages:
     def _confirming(self) -> float:
         """Seconds to keep for confirming: a comparison or two for each shape."""
         session = self._session
-        one = (
-            statistics.fmean(session.comparisons) if session.comparisons else session.trial_seconds
-        )
+        one = statistics.fmean(session.comparisons or [session.trial_seconds])
         return min(1.5 * len(session.active) * one, _LAST_AT_MOST * session.budget / 2)
 
     def _cross(self) -> None:
@@ -305,50 +288,30 @@ class TuningStages:
         """The best of every other family, where it comes close."""
         session = self._session
         for family in session.families:
-            challenger, score = standing.best_of(family), standing.best_score(family)
-            if challenger is None or score is None or standing.best is None:
+            ranked = standing.ranked(family)
+            if not ranked or standing.best is None:
                 continue
+            score, challenger = ranked[0]
             best = standing.scores[standing.best]
             if family != standing.best.family and best and score < _CLOSE * best:
                 yield challenger
 
 
-# --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TuningResult:
-    """What a run found, also if it was interrupted.
-
-    Attributes
-    ----------
-    traits : DeviceTraits
-        The device.
-    dtype, precision : str
-        Element type by NumPy's name, arithmetic by JAX's.
-    standings : tuple of Standing
-        A shape each, in the order in which they were asked for.
-    outcomes : dict of str to int
-        Trials of this run by how they came out; see `pyclgemm.tuning.process.OUTCOMES`.
-    examples : dict of str to str
-        For each way to fail, the reason of the first trial that failed so.
-    remarks : tuple of str
-        What was left out, and why.
-    seconds : float
-        That the run took.
-    interrupted : bool
-        Whether Ctrl-C or, in a command, another signal ended it.
-    """
+    """What a run found, also if it was interrupted."""
 
     traits: DeviceTraits
-    dtype: str
-    precision: str
-    standings: tuple[Standing, ...]
+    dtype: str  # by NumPy's name
+    precision: str  # by JAX's name
+    standings: tuple[Standing, ...]  # a shape each, in the order in which they were asked for
+    # Trials of this run by how they came out; see `pyclgemm.tuning.process.OUTCOMES`.
     outcomes: dict[str, int] = field(default_factory=dict)
+    # For each way to fail, the reason of the first trial that failed so.
     examples: dict[str, str] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
-    seconds: float = 0.0
-    interrupted: bool = False
+    remarks: tuple[str, ...] = ()  # what was left out, and why
+    seconds: float = 0.0  # that the run took
+    interrupted: bool = False  # by Ctrl-C or, in a command, by another signal
 
 
 def tune(

@@ -147,4 +147,4 @@ def test_a_path_that_is_asked_for_by_name():
     database = Database(((own,), (shipped,)))
     for size, config in ((64, MINE), (2048, SHIPPED)):
         wanted = problem(size, size, size)
-        assert choose(wanted, gpu(), database, path="direct").config == config
+        assert choose(wanted, gpu(), database, "direct").config == config
