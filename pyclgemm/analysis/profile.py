@@ -26,10 +26,9 @@ from ..problem.shape import GemmShape
 from ..selection.database import load_database
 from ..selection.overrides import choose
 from ..selection.select import Choice
-from .bottleneck import Bound, Verdict, bounds_of, judge
+from .bottleneck import Bound, Utilisation, Verdict, bounds_of, judge, utilise
 from .ceilings import Ceilings, ceilings_of
 from .occupancy import KernelResources, Occupancy, estimate_occupancy, limits_of, resources_of
-from .utilisation import Utilisation, utilise
 
 #: Work-items that read local memory together where no architecture tells.
 _SUB_GROUP = 32
