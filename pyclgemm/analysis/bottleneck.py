@@ -1,4 +1,7 @@
-"""What limits a product: the time that each ceiling alone would take, and what to try. Pure."""
+"""What limits a product: how it fills a device, the time that each ceiling alone would take.
+
+It says what to try, too. All of it is pure.
+"""
 
 from __future__ import annotations
 
@@ -24,57 +27,25 @@ _FEW_SUB_GROUPS = 0.2
 
 @dataclass(frozen=True)
 class Utilisation:
-    """Tiles, work-groups and compute units of a product.
+    """How well the tiles of a product fill the device, and what edges cost."""
 
-    Attributes
-    ----------
-    tiles : int or None
-        Tiles of the result; None for a family without tiles.
-    groups : int
-        Work-groups of the launch.
-    units : int
-        Compute units.
-    waves : float
-        Work-groups over those that are resident at a time (one a compute unit, where
-        occupancy is not known).
-    tail : float
-        Part of the resident places that are taken, on average over the waves: 1 if the last
-        wave is full.
-    balance : float
-        Work-groups over the places of the fullest compute unit on all of them: at most this
-        part of the device's arithmetic is used. 132 work-groups on 132 units: 1; 133: 0.504.
-    useful : float or None
-        Multiply-adds that the product needs over those that its tiles do, edges included.
-    """
-
-    tiles: int | None
-    groups: int
-    units: int
-    waves: float
-    tail: float
+    tiles: int | None  # of the result; None for a family without tiles
+    groups: int  # work-groups of the launch
+    units: int  # compute units
+    waves: float  # work-groups over those resident at a time (one a unit if that is not known)
+    tail: float  # mean part of the resident work-groups over the waves: 1 if the last is full
+    # Mean work-groups of a compute unit over those of the fullest: at most this part of the
+    # device's arithmetic is used. 132 work-groups on 132 units: 1; 133: 0.504.
     balance: float
-    useful: float | None
+    useful: float | None  # multiply-adds of the product over those of its tiles, edges included
 
 
 def utilise(
-    problem: GemmProblem,
-    config: Config,
-    groups: int,
-    units: int,
-    resident_groups: int | None,
+    problem: GemmProblem, config: Config, groups: int, units: int, resident_groups: int | None
 ) -> Utilisation:
-    """Relate a launch to the device.
+    """Relate the work-groups of a launch to compute units; no size of the product is zero.
 
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product; no size is zero.
-    config : Config
-        Of any family.
-    groups, units : int
-        Work-groups of the launch, and compute units.
-    resident_groups : int or None
-        Work-groups resident on a compute unit, if known.
+    `resident_groups` are those of one compute unit, if known.
 
     Examples
     --------
@@ -99,41 +70,21 @@ def utilise(
 
 @dataclass(frozen=True)
 class Bound:
-    """The least time that one resource allows.
+    """The least time that one resource allows."""
 
-    Attributes
-    ----------
-    name : str
-        "arithmetic", "global memory", "cache", "local memory" or "launches".
-    seconds : float
-        What the product would take if nothing else mattered.
-    share : float
-        That, over the time that it took.
-    """
-
-    name: str
-    seconds: float
-    share: float
+    name: str  # "arithmetic", "global memory", "cache", "local memory" or "launches"
+    seconds: float  # what the product would take if nothing else mattered
+    share: float  # that, over the time that it took
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits a product.
+    """What limits a product."""
 
-    Attributes
-    ----------
-    limit : str
-        The name of the largest bound, or "latency" where none explains the time.
-    kind : str
-        "compute-bound", "memory-bound" or "latency-bound".
-    reason, advice : str
-        Why, and what to try, a sentence each.
-    """
-
-    limit: str
-    kind: str
-    reason: str
-    advice: str
+    limit: str  # the name of the largest bound, or "latency" where none explains the time
+    kind: str  # "compute-bound", "memory-bound" or "latency-bound"
+    reason: str  # why, a sentence
+    advice: str  # what to try, a sentence
 
 
 def bounds_of(
@@ -185,17 +136,7 @@ def judge(
     traffic: Traffic,
     config: Config,
 ) -> Verdict:
-    """Say what limits a product.
-
-    Parameters
-    ----------
-    bounds : sequence of Bound
-        Of `bounds_of`.
-    utilisation, occupancy, traffic : Utilisation, Occupancy, Traffic
-        Of the product.
-    config : Config
-        Of the kernel: the advice names its parameters.
-    """
+    """Say what limits a product by its bounds, as `bounds_of` gives them, and what to try."""
     first = bounds[0]
     share = f"{first.share:.0%} of the time"
     if first.share < _EXPLAINS:
@@ -207,17 +148,15 @@ def judge(
         return Verdict("latency", "latency-bound", reason, advice)
     if first.name == "arithmetic":
         reason = f"its multiply-adds alone take {share} at the measured peak{_waste(utilisation)}"
-        return Verdict(
-            "arithmetic", "compute-bound", reason, _arithmetic_advice(utilisation, config)
-        )
+        advice = _arithmetic_advice(utilisation, config)
+        return Verdict("arithmetic", "compute-bound", reason, advice)
     if first.name == "launches":
-        return Verdict(
-            "launches",
-            "latency-bound",
-            f"launching kernels alone takes {share}",
+        reason = f"launching kernels alone takes {share}"
+        advice = (
             "one launch instead of several (the direct path, operands packed ahead), or "
-            "several products in one",
+            "several products in one"
         )
+        return Verdict("launches", "latency-bound", reason, advice)
     reason = f"moving its bytes through {first.name} alone takes {share}"
     return Verdict(first.name, "memory-bound", reason, _memory_advice(first.name, traffic, config))
 

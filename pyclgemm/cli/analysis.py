@@ -128,7 +128,8 @@ def ab(
     rejected if it loses more than that; what is less, or within the measurement's own
     spread, is noise. Nothing else should run on the device meanwhile.
     """
-    from ..analysis.ab_record import LOG, append_record, default_log, markdown_table, read_records
+    from ..analysis.ab import LOG, Comparison, append_record, default_log, read_records
+    from ..analysis.report import markdown_table, record_table
 
     if table is not None:
         if changes:
@@ -140,9 +141,6 @@ def ab(
     if technique is not None and len(changes) > 1:
         raise click.UsageError("--technique names one change; give one --change with it")
     _check_texts(base, changes)
-
-    from ..analysis.ab import Comparison
-    from ..analysis.ab_record import record_table
 
     console = open_console()
     path = log or default_log()
