@@ -1,18 +1,19 @@
 """Compare a change of configuration with a baseline, in turn, on a suite of shapes.
 
 Each side is checked against float64 before a time of it counts; the two are timed A B B A,
-burst by burst, on the same operands. One `Comparison` serves many changes: operands, references
-and kernels are kept.
+burst by burst, on the same operands. A log keeps the results, one JSON object a line.
 """
 
 from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,7 +22,9 @@ import pyopencl as cl
 from ..api.plan import GemmPlan
 from ..codegen.config import Config
 from ..device.traits import traits_of
-from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError
+from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError, shown
+from ..host.files import Purpose, append_line
+from ..host.json_text import JsonError, parse_json, read_lines
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
 from ..measure.operands import Operands, OperandStore, check_room, plan_contender
@@ -30,14 +33,8 @@ from ..problem.precision import resolve_precision
 from ..problem.product import Product
 from ..problem.shape import GemmShape, shape_text
 from ..selection.database import load_database
-from ..selection.overrides import (
-    AskedConfig,
-    apply_change,
-    parse_change,
-    parse_config,
-)
+from ..selection.overrides import AskedConfig, apply_change, parse_change, parse_config
 from ..selection.select import Choice, select
-from .ab_record import Record, ShapeResult, Side
 from .ceilings import ceilings_of
 from .profile import analyse, assess
 
@@ -50,18 +47,10 @@ _DEVIATION, _MEDIAN_ERROR = 1.4826, 1.2533
 
 
 def speedup(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """How much faster a change made a product, from bursts taken in turn.
+    """Speed after a change over the speed before: the median over bursts taken in turn.
 
-    Parameters
-    ----------
-    before, after : sequence of float
-        Seconds; burst i of one was taken beside burst i of the other.
-
-    Returns
-    -------
-    ratio, error : float
-        Median of before over after; and the standard error of its logarithm, which for
-        small values is that of the ratio.
+    Beside it stands the standard error of its logarithm, which for small values is that of the
+    ratio. `before` and `after` are seconds; burst i of one was taken beside burst i of the other.
 
     Examples
     --------
@@ -89,20 +78,10 @@ def combine(ratios: Sequence[float], errors: Sequence[float]) -> tuple[float, fl
 
 
 def decide(ratio: float, spread: float) -> str:
-    """Decide on a change.
+    """Decide on a change by its geometric mean of speedups and the spread of that.
 
-    Parameters
-    ----------
-    ratio : float
-        Geometric mean of the speed after over the speed before.
-    spread : float
-        Of that ratio, by the measurement itself.
-
-    Returns
-    -------
-    str
-        "kept" if it gains more than `THRESHOLD`, "rejected" if it loses more than that, and
-        "noise" if it does neither, or not by more than the spread.
+    "kept" if it gains more than `THRESHOLD`, "rejected" if it loses more than that, and "noise" if
+    it does neither, or not by more than the spread.
 
     Examples
     --------
@@ -114,6 +93,64 @@ def decide(ratio: float, spread: float) -> str:
     return "kept" if ratio > 1 else "rejected"
 
 
+#: What a log is to errors of writing.
+LOG = Purpose("the log of comparisons", "name another file with --log")
+
+#: The form of a record.
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison on one shape."""
+
+    config: Mapping[str, Any]  # parameters by name, and "path"
+    gflops: float  # 1e9 useful operations a second
+    # Figures of `pyclgemm.analysis.profile`: "limit", "share" of the time that it explains,
+    # "occupancy", "registers", "spill_bytes", "local_bytes"; None is what is unknown. Empty
+    # where none were asked for.
+    bottleneck: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ShapeResult:
+    """A comparison on one shape: m, n, k as text, both sides, speed after over before."""
+
+    shape: str
+    before: Side
+    after: Side
+    ratio: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """A change against a baseline, and what became of it."""
+
+    technique: str  # what the change stands for, in words
+    base: str  # as it was asked for, like the change
+    change: str
+    dtype: str
+    device: str
+    platform: str
+    driver: str
+    version: str  # of the library
+    date: str  # ISO 8601, UTC
+    command: str  # what was called
+    rounds: int  # bursts of each side
+    verdict: str  # of `decide`, or "failed" where nothing could be compared or a result was wrong
+    ratio: float | None  # geometric mean over the shapes of speed after over before
+    spread: float | None  # twice its standard error; None, like the ratio, if nothing was measured
+    results: tuple[ShapeResult, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)  # shapes that were not, and why
+    precision: str = ""  # JAX's name; empty in old records, which are of the type's default
+
+    @property
+    def types(self) -> str:
+        """The element type and the arithmetic, where it is known."""
+        return ", ".join(filter(None, (self.dtype, self.precision)))
+
+
 class _UncomparedError(Exception):
     """A shape on which the two sides cannot be compared; `wrong` if a result was not right."""
 
@@ -122,17 +159,10 @@ class _UncomparedError(Exception):
         self.wrong = wrong
 
 
-@dataclass
-class _Tally:
-    """What has been found of a comparison so far."""
-
-    results: list[ShapeResult] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
-    wrong: bool = False
-
-
 class Comparison:
     """Compares changes on a suite of shapes on one device.
+
+    Operands, references and the kernels of baselines are kept from one change to the next.
 
     Parameters
     ----------
@@ -140,10 +170,8 @@ class Comparison:
         In-order, without profiling, on a device that does nothing else.
     shapes : sequence of tuple of int
         m, n, k of each product.
-    dtype : str
-        NumPy name of the element type.
-    precision : str, optional
-        JAX's name of the arithmetic; None for the default of the type.
+    dtype, precision : str
+        NumPy name of the element type, and JAX's of the arithmetic.
     figures : bool
         Whether to find the bottleneck of each side too: it compiles each kernel once more
         on NVIDIA's devices, and measures the device's ceilings if nobody has yet.
@@ -195,13 +223,14 @@ class Comparison:
     ) -> Record:
         """Compare one change with a baseline.
 
+        Shapes on which the change is not possible are skipped, with the reason; a wrong result
+        fails the change.
+
         Parameters
         ----------
-        base : str
-            As `pyclgemm.selection.overrides.parse_config` reads it.
-        change : str
-            As `pyclgemm.selection.overrides.parse_change` reads it; its parameters replace those
-            of the baseline, shape by shape.
+        base, change : str
+            As `parse_config` and `parse_change` of `pyclgemm.selection.overrides` read them; the
+            parameters of the change replace those of the baseline, shape by shape.
         technique : str, optional
             What the change stands for; by default the change itself.
         rounds : int
@@ -211,12 +240,6 @@ class Comparison:
         report : callable, optional
             Told each shape when it is done.
 
-        Returns
-        -------
-        Record
-            With a verdict. Shapes on which the change is not possible are skipped, with
-            the reason; a wrong result fails the change.
-
         Raises
         ------
         ArgumentError
@@ -225,21 +248,21 @@ class Comparison:
         if rounds < 3:
             raise ArgumentError(f"rounds is {rounds}; a spread needs at least 3")
         asked_base, asked_change = parse_config(base), parse_change(change)
-        tally = _Tally()
+        results: list[ShapeResult] = []
+        skipped: dict[str, str] = {}
+        wrong = False
         for shape in self._shapes:
             try:
-                tally.results.append(self._compare_on(shape, asked_base, asked_change, rounds))
+                results.append(self._compare_on(shape, asked_base, asked_change, rounds))
             except _UncomparedError as error:
-                tally.skipped[shape_text(shape)] = str(error)
-                tally.wrong = tally.wrong or error.wrong
+                skipped[shape_text(shape)] = str(error)
+                wrong = wrong or error.wrong
             report(shape)
         ratio = spread = None
         verdict = "failed"
-        if tally.results:
-            ratio, spread = combine(
-                [one.ratio for one in tally.results], [one.error for one in tally.results]
-            )
-            if not tally.wrong:
+        if results:
+            ratio, spread = combine([one.ratio for one in results], [one.error for one in results])
+            if not wrong:
                 verdict = decide(ratio, spread)
         return Record(
             technique=technique or change,
@@ -257,40 +280,38 @@ class Comparison:
             verdict=verdict,
             ratio=ratio,
             spread=spread,
-            results=tuple(tally.results),
-            skipped=tally.skipped,
+            results=tuple(results),
+            skipped=skipped,
         )
 
     def _compare_on(
         self, shape: Shape, base: AskedConfig, change: AskedConfig, rounds: int
     ) -> ShapeResult:
         product = GemmShape(*shape).product(self._dtype, self._precision.name)
-        choices = self._choices(product, base, change)
-        if choices["before"].config == choices["after"].config:
+        before, after = self._choices(product, base, change)
+        if before.config == after.config:
             raise _UncomparedError("the change changes nothing")
         operands = self._store.get(GemmShape(*shape), self._dtype)
         baselines = self._baselines.setdefault(operands, {})
-        before = choices["before"]
         if before.config not in baselines:
             baselines[before.config] = self._checked(operands, before)
-        plans = {
-            "before": baselines[before.config],
-            "after": self._checked(operands, choices["after"]),
-        }
+        plans = {"before": baselines[before.config], "after": self._checked(operands, after)}
         bench = Bench(pace_for("analysis", self._traits.type))
         for name, ready in plans.items():
             bench.add(plan_contender(name, operands, ready, self._blocker))
         timings = bench.run(rounds)
         ratio, error = speedup(timings["before"].samples, timings["after"].samples)
-        sides = {
-            name: self._describe(product, choice, timings[name].median)
-            for name, choice in choices.items()
-        }
-        return ShapeResult(shape_text(shape), **sides, ratio=ratio, error=error)
+        return ShapeResult(
+            shape_text(shape),
+            self._describe(product, before, timings["before"].median),
+            self._describe(product, after, timings["after"].median),
+            ratio,
+            error,
+        )
 
     def _choices(
         self, product: Product, base: AskedConfig, change: AskedConfig
-    ) -> dict[str, Choice]:
+    ) -> tuple[Choice, Choice]:
         traits, database, problem = self._traits, load_database(), product.problem
         try:
             before = base.choose(problem, traits, database)
@@ -300,7 +321,7 @@ class Comparison:
                 after = select(problem, traits, database, apply_change(before, change))
         except (ArgumentError, ConfigError, UnsupportedError) as error:
             raise _UncomparedError(str(error)) from error
-        return {"before": before, "after": after}
+        return before, after
 
     def _checked(self, operands: Operands, choice: Choice) -> GemmPlan:
         """Build a configuration and check its result."""
@@ -338,3 +359,87 @@ def _version() -> str:
         return importlib.metadata.version("pyclgemm")
     except importlib.metadata.PackageNotFoundError:
         return "source tree"
+
+
+def default_log() -> Path:
+    """The log in the user's folder; it need not exist."""
+    from platformdirs import user_data_path
+
+    return user_data_path("pyclgemm") / "ab.jsonl"
+
+
+def append_record(path: Path, record: Record) -> None:
+    """Append a record to a log, as one line in one write; `FileError` if that fails."""
+    append_line(path, json.dumps({"record": _VERSION, **asdict(record)}), LOG)
+
+
+def read_records(path: Path) -> list[Record]:
+    """Read all records of a log; `ArgumentError` if it cannot be read, or a line is none."""
+    try:
+        lines = read_lines(path)
+    except (OSError, JsonError) as error:
+        raise ArgumentError(f"log is {str(path)!r}, which cannot be read: {error}") from error
+    records = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            records.append(_record_from(parse_json(line)))
+        except (ValueError, TypeError) as error:
+            raise ArgumentError(
+                f"log {str(path)!r}, line {number}, is no record of a comparison: {error}"
+            ) from error
+    return records
+
+
+def _record_from(content: Any) -> Record:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    if error := best_match(Draft202012Validator(_SCHEMA).iter_errors(content)):
+        raise ValueError(
+            f"{error.json_path} is {shown(error.instance)}: {shown(error.message, 200)}"
+        )
+    del content["record"]
+    results = [
+        ShapeResult(**{**one, "before": Side(**one["before"]), "after": Side(**one["after"])})
+        for one in content.pop("results")
+    ]
+    return Record(**content, results=tuple(results))
+
+
+_TEXT, _NUMBER, _POSITIVE = {"type": "string"}, {"type": "number"}, {"exclusiveMinimum": 0}
+_SIDE = {
+    "type": "object",
+    "required": ["config", "gflops", "bottleneck"],
+    "properties": {
+        "config": {"type": "object"},
+        "gflops": _NUMBER | _POSITIVE,
+        "bottleneck": {"type": "object"},
+    },
+}
+
+#: What a line holds; the rest is told by the dataclasses.
+_SCHEMA = {
+    "type": "object",
+    "required": ["record", "results"],
+    "properties": {
+        "record": {"const": _VERSION},
+        "rounds": {"type": "integer"},
+        "ratio": {"type": ["number", "null"]},
+        "spread": {"type": ["number", "null"]},
+        "skipped": {"type": "object", "additionalProperties": _TEXT},
+        "results": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["before", "after"],
+                "properties": {
+                    "shape": _TEXT, "before": _SIDE, "after": _SIDE, "ratio": _NUMBER,
+                    "error": _NUMBER,
+                },
+            },
+        },
+    },
+    "additionalProperties": _TEXT,
+}  # fmt: skip

@@ -1,16 +1,22 @@
-"""What limits a product: the time that each ceiling alone would take, and what to try. Pure."""
+"""What limits a product: how it fills a device, the time that each ceiling alone would take.
+
+It says what to try, too. All of it is pure.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..codegen.config import Config
+from ..codegen.stream_k import tile_count
+from ..families.family import Role
 from ..families.registry import family_of
 from ..families.traffic import Traffic
+from ..problem.problem import GemmProblem
 from .ceilings import Ceilings
 from .occupancy import Occupancy
-from .utilisation import Utilisation
 
 #: Below this part of the time, the largest bound does not explain it.
 _EXPLAINS = 0.5
@@ -20,42 +26,65 @@ _FEW_SUB_GROUPS = 0.2
 
 
 @dataclass(frozen=True)
-class Bound:
-    """The least time that one resource allows.
+class Utilisation:
+    """How well the tiles of a product fill the device, and what edges cost."""
 
-    Attributes
-    ----------
-    name : str
-        "arithmetic", "global memory", "cache", "local memory" or "launches".
-    seconds : float
-        What the product would take if nothing else mattered.
-    share : float
-        That, over the time that it took.
+    tiles: int | None  # of the result; None for a family without tiles
+    groups: int  # work-groups of the launch
+    units: int  # compute units
+    waves: float  # work-groups over those resident at a time (one a unit if that is not known)
+    tail: float  # mean part of the resident work-groups over the waves: 1 if the last is full
+    # Mean work-groups of a compute unit over those of the fullest: at most this part of the
+    # device's arithmetic is used. 132 work-groups on 132 units: 1; 133: 0.504.
+    balance: float
+    useful: float | None  # multiply-adds of the product over those of its tiles, edges included
+
+
+def utilise(
+    problem: GemmProblem, config: Config, groups: int, units: int, resident_groups: int | None
+) -> Utilisation:
+    """Relate the work-groups of a launch to compute units; no size of the product is zero.
+
+    `resident_groups` are those of one compute unit, if known.
+
+    Examples
+    --------
+    >>> from pyclgemm import CpuConfig
+    >>> from pyclgemm.problem.shape import GemmShape
+    >>> config = CpuConfig(MR=6, NR=64, KC=512, VW=16)
+    >>> utilise(GemmShape(9, 96, 8).problem(), config, 3, 2, None)
+    Utilisation(tiles=4, groups=3, units=2, waves=1.5, tail=0.75, balance=0.75, useful=0.5625)
     """
+    waves = groups / (units * max(resident_groups or 1, 1))
+    balance = groups / (units * math.ceil(groups / units))
+    tail = waves / math.ceil(waves)
+    family = family_of(config)
+    if family.role is Role.SMALL_BATCH:
+        return Utilisation(None, groups, units, waves, tail, balance, None)
+    tile = family.tile(config)
+    tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns)
+    done = tiles * tile.rows * tile.columns * math.ceil(problem.k / tile.depth) * tile.depth
+    useful = problem.m * problem.n * problem.k / done
+    return Utilisation(tiles, groups, units, waves, tail, balance, useful)
 
-    name: str
-    seconds: float
-    share: float
+
+@dataclass(frozen=True)
+class Bound:
+    """The least time that one resource allows."""
+
+    name: str  # "arithmetic", "global memory", "cache", "local memory" or "launches"
+    seconds: float  # what the product would take if nothing else mattered
+    share: float  # that, over the time that it took
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits a product.
+    """What limits a product."""
 
-    Attributes
-    ----------
-    limit : str
-        The name of the largest bound, or "latency" where none explains the time.
-    kind : str
-        "compute-bound", "memory-bound" or "latency-bound".
-    reason, advice : str
-        Why, and what to try, a sentence each.
-    """
-
-    limit: str
-    kind: str
-    reason: str
-    advice: str
+    limit: str  # the name of the largest bound, or "latency" where none explains the time
+    kind: str  # "compute-bound", "memory-bound" or "latency-bound"
+    reason: str  # why, a sentence
+    advice: str  # what to try, a sentence
 
 
 def bounds_of(
@@ -107,17 +136,7 @@ def judge(
     traffic: Traffic,
     config: Config,
 ) -> Verdict:
-    """Say what limits a product.
-
-    Parameters
-    ----------
-    bounds : sequence of Bound
-        Of `bounds_of`.
-    utilisation, occupancy, traffic : Utilisation, Occupancy, Traffic
-        Of the product.
-    config : Config
-        Of the kernel: the advice names its parameters.
-    """
+    """Say what limits a product by its bounds, as `bounds_of` gives them, and what to try."""
     first = bounds[0]
     share = f"{first.share:.0%} of the time"
     if first.share < _EXPLAINS:
@@ -129,17 +148,15 @@ def judge(
         return Verdict("latency", "latency-bound", reason, advice)
     if first.name == "arithmetic":
         reason = f"its multiply-adds alone take {share} at the measured peak{_waste(utilisation)}"
-        return Verdict(
-            "arithmetic", "compute-bound", reason, _arithmetic_advice(utilisation, config)
-        )
+        advice = _arithmetic_advice(utilisation, config)
+        return Verdict("arithmetic", "compute-bound", reason, advice)
     if first.name == "launches":
-        return Verdict(
-            "launches",
-            "latency-bound",
-            f"launching kernels alone takes {share}",
+        reason = f"launching kernels alone takes {share}"
+        advice = (
             "one launch instead of several (the direct path, operands packed ahead), or "
-            "several products in one",
+            "several products in one"
         )
+        return Verdict("launches", "latency-bound", reason, advice)
     reason = f"moving its bytes through {first.name} alone takes {share}"
     return Verdict(first.name, "memory-bound", reason, _memory_advice(first.name, traffic, config))
 

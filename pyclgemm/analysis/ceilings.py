@@ -1,22 +1,21 @@
 """What a device can do at most, measured: arithmetic, global and local memory, launches.
 
-Data sheets give clocks that a device does not hold, and say nothing of CPUs. So small
-kernels (``kernels_cl/ceilings_*``) measure the roofs of the roofline model (S. Williams,
-A. Waterman and D. Patterson, "Roofline: An Insightful Visual Performance Model for
-Multicore Architectures", Communications of the ACM 52(4), 2009). The best burst counts:
-a ceiling is what was reached at least once.
+Data sheets give clocks that a device does not hold, and say nothing of CPUs. So small kernels
+(`ceilings_kernels`) measure the roofs of the roofline model (S. Williams, A. Waterman and
+D. Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures",
+Communications of the ACM 52(4), 2009). The best burst counts: a ceiling is what was reached at
+least once. The user's folder keeps the ceilings, in one file for each device and driver.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
 import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
 
@@ -65,50 +64,30 @@ _UNIT_PRECISIONS = (
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device reached in kernels that do one thing only.
+    """What a device reached in kernels that do one thing only; GB/s are 1e9 bytes a second."""
 
-    Attributes
-    ----------
-    arithmetic : mapping of str to float
-        GFLOPS of multiply-adds in registers (each counted as 2), by NumPy name of the real
-        type; only types that the device has.
-    global_memory : float
-        GB/s (1e9 bytes a second) of reading a buffer once, of 1 GiB (512 MiB on CPUs), where
-        the device has the memory.
-    cache : float or None
-        GB/s of reading 2 MiB over and over by all work-groups, which the second-level cache
-        serves; None on CPUs.
-    local_memory : float or None
-        GB/s of reading local memory, all compute units together; None on CPUs, where it is
-        ordinary memory.
-    launch_seconds : float
-        From one empty launch to the next, in a stream of launches; on devices other than
-        CPUs, in a queue that is filled faster than it runs.
-    date : str
-        Of the measurement, ISO 8601.
-    units : mapping of str to float
-        GFLOPS of matrix units, by unit and what they multiply (`unit_name`); parts of
-        a split element count as elements. Only units that the device has: "matrix" from
-        registers, "wgmma" out of local memory, as its kernels use it.
-    """
-
+    # GFLOPS of multiply-adds in registers (each counted as 2), by NumPy name of the real type;
+    # only types that the device has.
     arithmetic: Mapping[str, float]
+    # GB/s of reading once a buffer of 1 GiB (512 MiB on CPUs), where the device has the memory.
     global_memory: float
+    # GB/s of reading 2 MiB over and over by all work-groups, which the second-level cache
+    # serves; None on CPUs.
     cache: float | None
+    # GB/s of reading local memory, all compute units together; None on CPUs, where it is
+    # ordinary memory.
     local_memory: float | None
+    # From one empty launch to the next, in a stream of launches; on devices other than CPUs, in
+    # a queue that is filled faster than it runs.
     launch_seconds: float
-    date: str
+    date: str  # of the measurement, ISO 8601
+    # GFLOPS of matrix units, by unit and what they multiply (`unit_name`); terms of a split
+    # element count as elements. Only units that the device has: "matrix" from registers,
+    # "wgmma" out of local memory, as its kernels use it.
     units: Mapping[str, float] = field(default_factory=dict)
 
     def peak(self, family: str, precision: Precision) -> Peak | None:
-        """The ceiling of the arithmetic of a kernel; None if it was not measured.
-
-        Parameters
-        ----------
-        family : str
-            Of the kernel.
-        precision : Precision
-            The arithmetic.
+        """The ceiling of the arithmetic of a family's kernel; None if it was not measured.
 
         Examples
         --------
@@ -132,18 +111,10 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Peak:
-    """The ceiling of a kernel's arithmetic.
+    """The ceiling of a kernel's arithmetic."""
 
-    Attributes
-    ----------
-    gflops : float
-        Useful operations: of a product that is made up of several, one.
-    name : str
-        What multiplies.
-    """
-
-    gflops: float
-    name: str
+    gflops: float  # useful operations: of a product that is made up of several, one
+    name: str  # what multiplies
 
 
 def unit_name(unit: str, multiplied: str) -> str:
@@ -154,19 +125,10 @@ def unit_name(unit: str, multiplied: str) -> str:
 def measure_ceilings(
     queue: cl.CommandQueue, report: Callable[[str], None] = lambda what: None
 ) -> Ceilings:
-    """Measure the ceilings of a device; it takes some seconds.
+    """Measure the ceilings of a device, which does nothing else; it takes some seconds.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        An in-order queue without profiling, on a device that does nothing else.
-    report : callable, optional
-        Told what is measured next.
-
-    Raises
-    ------
-    KernelBuildError
-        If the compiler refuses one of the kernels.
+    The queue is in-order and without profiling; `report` is told what is measured next.
+    `KernelBuildError` says that the compiler refuses one of the kernels.
 
     Examples
     --------
@@ -181,15 +143,15 @@ def measure_ceilings(
     arithmetic = {}
     for name in types:
         report(f"arithmetic in {name}")
-        arithmetic[name] = _arithmetic(queue, traits, name)
+        arithmetic[name] = _rate(*arithmetic_work(queue, traits, name))
     units = {}
     for unit in _units_of(traits):
         report(f"matrix units, {unit.operand}")
-        units[unit_name("matrix", unit.operand)] = _unit(unit_work(queue, traits, unit))
+        units[unit_name("matrix", unit.operand)] = _rate(*unit_work(queue, traits, unit))
     for warpgroup in _warpgroup_units_of(traits):
         report(f"warpgroup units, {warpgroup.operand}")
         work = warpgroup_work(queue, traits, warpgroup)
-        units[unit_name("wgmma", warpgroup.operand)] = _unit(work)
+        units[unit_name("wgmma", warpgroup.operand)] = _rate(*work)
     report("global memory")
     size = _buffer_bytes(queue.device, traits)
     global_memory = _global_memory(queue, traits, pass_over(traits, size))
@@ -199,10 +161,10 @@ def measure_ceilings(
         cached = passes_of_groups(traits, min(_CACHED_BUFFER, size))
         cache = _global_memory(queue, traits, cached)
         report("local memory")
-        local_memory = _local_memory(queue, traits)
+        local_memory = _rate(*local_work(queue, traits))
     report("launches")
-    today = datetime.date.today().isoformat()
     launch = _launch(queue, traits)
+    today = date.today().isoformat()
     return Ceilings(arithmetic, global_memory, cache, local_memory, launch, today, units)
 
 
@@ -220,9 +182,9 @@ def _best_rate(work: Work) -> float:
     return 1 / min(_time(work).samples)
 
 
-def _arithmetic(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) -> float:
-    work, flops = arithmetic_work(queue, traits, dtype)
-    return flops * _best_rate(work) / 1e9
+def _rate(work: Work, each: int) -> float:
+    """1e9 operations or bytes a second, where a round has `each`."""
+    return each * _best_rate(work) / 1e9
 
 
 def _units_of(traits: DeviceTraits) -> list[MatrixUnit]:
@@ -235,11 +197,6 @@ def _warpgroup_units_of(traits: DeviceTraits) -> list[WgmmaUnit]:
     """The warpgroup units of a device, each once."""
     found = (wgmma_unit(resolve_precision(*names), traits) for names in _UNIT_PRECISIONS)
     return [unit for unit in found if unit is not None]
-
-
-def _unit(counted: tuple[Work, int]) -> float:
-    work, flops = counted
-    return flops * _best_rate(work) / 1e9
 
 
 def _buffer_bytes(device: cl.Device, traits: DeviceTraits) -> int:
@@ -256,15 +213,9 @@ def _global_memory(queue: cl.CommandQueue, traits: DeviceTraits, walk: Walk) -> 
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
     pattern = np.random.default_rng(0).random(16, np.float32)
     cl.enqueue_fill_buffer(queue, buffer, pattern, 0, size)
-    work = global_work(queue, traits, buffer, walk)
-    passes = _best_rate(work)
+    rate = _rate(global_work(queue, traits, buffer, walk), walk.bytes)
     buffer.release()
-    return walk.bytes * passes / 1e9
-
-
-def _local_memory(queue: cl.CommandQueue, traits: DeviceTraits) -> float:
-    work, bytes_per_round = local_work(queue, traits)
-    return bytes_per_round * _best_rate(work) / 1e9
+    return rate
 
 
 def _launch(queue: cl.CommandQueue, traits: DeviceTraits) -> float:
@@ -277,11 +228,8 @@ def _launch(queue: cl.CommandQueue, traits: DeviceTraits) -> float:
     return _time(empty).median
 
 
-# --------------------------------------------------------------------------------------
-# Measured ceilings, kept in the user's folder: one file a device and driver.
-# --------------------------------------------------------------------------------------
-
-#: Raised when a kernel or the meaning of a figure changes: older files are measured anew.
+#: Of the files; raised when a kernel or the meaning of a figure changes: older ones are measured
+#: anew.
 _VERSION = 3
 
 _CEILINGS = Purpose("the measured ceilings", "name another folder")
@@ -310,8 +258,8 @@ def ceilings_of(
     remeasure : bool
         Whether to measure even if a file has them.
     folder : pathlib.Path, optional
-        Where files lie; by default `ceilings_folder`. One that cannot be written to is no
-        error: then nothing is kept.
+        Where files lie; by default `ceilings_folder`. If nothing can be written there, nothing
+        is kept.
     report : callable, optional
         Told what is measured next.
 
@@ -358,7 +306,7 @@ def _write(path: Path, traits: DeviceTraits, ceilings: Ceilings) -> None:
     content = {
         "version": _VERSION,
         "device": {name: getattr(traits, name) for name in ("name", "platform", "driver")},
-        "ceilings": {field.name: asdict(ceilings)[field.name] for field in fields(ceilings)},
+        "ceilings": asdict(ceilings),
     }
     with contextlib.suppress(FileError):
         write_whole(path, json.dumps(content, indent=1), _CEILINGS)

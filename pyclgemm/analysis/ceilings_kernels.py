@@ -51,8 +51,7 @@ _MOST_ITEMS = 256
 class Work(Contender):
     """A ceiling's kernel with its arguments: the rounds of its loop come first, `out` last.
 
-    What the bench counts as calls are rounds of one launch; or, with `rounds`, launches of so
-    many rounds each.
+    What the bench counts as calls are rounds of one launch, or launches of `rounds` rounds each.
     """
 
     name = "ceiling"
@@ -77,7 +76,7 @@ class Work(Contender):
             self._kernel.set_arg(number, argument)
 
     def enqueue(self, calls: int) -> None:
-        """Start so many rounds, or launches."""
+        """Start as many rounds, or launches."""
         rounds, launches = (calls, 1) if self._rounds is None else (self._rounds, calls)
         self._kernel.set_arg(0, np.int32(rounds))
         for _ in range(launches):
@@ -118,7 +117,7 @@ def unit_work(queue: cl.CommandQueue, traits: DeviceTraits, unit: MatrixUnit) ->
 
 
 def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
-    """The kernel of `unit_work`, for work-groups of so many work-items."""
+    """The kernel of `unit_work`, for work-groups of `items` work-items."""
     return _kernel(
         "ceiling_matrix",
         items,
@@ -137,7 +136,7 @@ def warpgroup_work(
     queue: cl.CommandQueue, traits: DeviceTraits, unit: WgmmaUnit
 ) -> tuple[Work, int]:
     """Multiply-accumulates of NVIDIA's warpgroup units, and the operations of a round."""
-    _, groups = items_and_groups(traits)
+    groups = items_and_groups(traits)[1]
     work = Work(queue, warpgroup_source(unit), groups)
     each = 2 * FRAGMENT_ROWS * WGMMA_COLUMNS * unit.k
     return work, each * UNIT_STEPS * WARPGROUPS * groups
@@ -168,26 +167,13 @@ class Walk:
 
     Read j of item i, which is in group g, is of vector
     ``(i * item_step + j * (step + g * group_step)) % vectors``.
-
-    Attributes
-    ----------
-    width : int
-        Elements of 4 bytes in a vector.
-    vectors : int
-        Of the buffer, a power of two.
-    items, groups : int
-        Work-items of a group, and groups.
-    rounds : int
-        Of `GLOBAL_LOADS` reads each.
-    item_step, step, group_step : int
-        In vectors.
     """
 
-    width: int
-    vectors: int
-    items: int
+    width: int  # elements of 4 bytes in a vector
+    vectors: int  # of the buffer, a power of two
+    items: int  # of a group
     groups: int
-    rounds: int
+    rounds: int  # of `GLOBAL_LOADS` reads each
     item_step: int
     step: int
     group_step: int
@@ -199,7 +185,7 @@ class Walk:
 
 
 def pass_over(traits: DeviceTraits, size: int) -> Walk:
-    """Read a buffer of so many bytes, a power of two: each once in a launch.
+    """Read a buffer of `size` bytes, a power of two: each once in a launch.
 
     Once only, since not all work-groups run at the same time: if a group came back to its
     part of the buffer, it would find it in a cache that does not hold the whole.
@@ -222,7 +208,7 @@ def pass_over(traits: DeviceTraits, size: int) -> Walk:
 
 
 def passes_of_groups(traits: DeviceTraits, size: int) -> Walk:
-    """Read a buffer of so many bytes, a power of two: all of it once by each work-group.
+    """Read a buffer of `size` bytes, a power of two: all of it once by each work-group.
 
     Groups go on by odd numbers of their width, so that each gets everywhere, and by
     different ones: if two went alike, the second would find all in the first-level cache
@@ -240,15 +226,8 @@ def global_work(
 ) -> Work:
     """Reads of a buffer, of which only launches are repeated, never rounds: see `pass_over`.
 
-    Parameters
-    ----------
-    queue, traits
-        The device.
-    buffer : pyopencl.Buffer
-        Of ``walk.vectors`` vectors.
-    walk : Walk
-        Which are read. In a walk whose groups all read the same, reads of NVIDIA's devices
-        pass by the first-level cache, which is large there.
+    In a walk whose groups all read the same, reads of NVIDIA's devices pass by the first-level
+    cache, which is large there.
     """
     element = ElementType("float32", "float32")
     source = _kernel(

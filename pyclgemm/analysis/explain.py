@@ -15,16 +15,7 @@ _Name = Literal["a", "b"]
 
 
 def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) -> str:
-    """Say which matrix unit computes a product, or why none does.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product.
-    config : Config
-        What was chosen for it.
-    traits : DeviceTraits
-        The device.
+    """Say which matrix unit computes a product with a configuration, or why none does.
 
     Examples
     --------
@@ -57,14 +48,7 @@ def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
 def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str]) -> str:
     """Say which operands are packed before the product, and why.
 
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product.
-    config : Config
-        What was chosen for it.
-    kernels : sequence of str
-        Names of its kernels, in the order of their launches.
+    `kernels` are the names of its kernels, in the order of their launches.
 
     Examples
     --------

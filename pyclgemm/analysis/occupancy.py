@@ -1,9 +1,13 @@
 """How many work-groups a compute unit holds at a time, estimated from what limits them.
 
-NVIDIA: CUDA C++ Programming Guide, "Compute Capabilities", table of technical specifications
-per compute capability, and the allocation units of the CUDA Occupancy Calculator. AMD: LLVM,
-"User Guide for AMDGPU Backend", and the ISA documents of RDNA and CDNA; compute units are
-counted as AMD's OpenCL does, on RDNA as work-group processors.
+What a kernel takes of registers and local memory comes from the driver, where it tells.
+
+NVIDIA: CUDA C++ Programming Guide, "Compute Capabilities", table of technical specifications per
+compute capability, and the allocation units of the CUDA Occupancy Calculator; NVIDIA OpenCL Best
+Practices Guide, on ``-cl-nv-verbose``, with which the build log has registers. AMD: LLVM, "User
+Guide for AMDGPU Backend" (registers are in "Code Object V3 and Above Metadata"), and the ISA
+documents of RDNA and CDNA; compute units are counted as AMD's OpenCL does, on RDNA as work-group
+processors.
 """
 
 from __future__ import annotations
@@ -25,36 +29,17 @@ from ..runtime.build import build_kernel
 
 @dataclass(frozen=True)
 class UnitLimits:
-    """What a compute unit holds.
+    """What a compute unit holds."""
 
-    Attributes
-    ----------
-    sub_group : int
-        Work-items of a sub-group (warp, wave).
-    schedulers : int
-        Parts of the compute unit that each keep sub-groups and registers of their own.
-    sub_groups : int
-        Sub-groups resident at most on the compute unit.
-    groups : int
-        Work-groups resident at most.
-    registers : int
-        32-bit registers of one lane, of one scheduler, over all its sub-groups.
-    register_step : int
-        Registers of a work-item are allocated in multiples of it.
-    local_bytes, local_step, local_reserved : int
-        Bytes of local memory, the multiples in which they are allocated, and what the
-        system takes for each work-group.
-    """
-
-    sub_group: int
-    schedulers: int
-    sub_groups: int
-    groups: int
-    registers: int
-    register_step: int
-    local_bytes: int
-    local_step: int
-    local_reserved: int
+    sub_group: int  # work-items of a sub-group (warp, wave)
+    schedulers: int  # parts of the unit that keep sub-groups and registers of their own
+    sub_groups: int  # resident at most
+    groups: int  # resident at most
+    registers: int  # 32-bit registers of one lane of one scheduler, over all its sub-groups
+    register_step: int  # registers of a work-item are allocated in multiples of it
+    local_bytes: int  # of local memory
+    local_step: int  # local memory is allocated in multiples of it
+    local_reserved: int  # what the system takes for each work-group
 
 
 def _nvidia(sub_groups: int, groups: int, local_kib: int, reserved: int = 1024) -> UnitLimits:
@@ -116,22 +101,12 @@ def _amd(architecture: str) -> UnitLimits | None:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What is resident on a compute unit.
+    """What is resident on a compute unit; None is what is not known."""
 
-    Attributes
-    ----------
-    groups : int or None
-        Work-groups; None where it is not known. 0 means that none fits.
-    sub_groups, most_sub_groups : int or None
-        Sub-groups that are resident with them, and that could be at most.
-    limit : str
-        What allows no more, or why nothing is known.
-    """
-
-    groups: int | None
-    sub_groups: int | None
-    most_sub_groups: int | None
-    limit: str
+    groups: int | None  # work-groups; 0 means that none fits
+    sub_groups: int | None  # of these work-groups
+    most_sub_groups: int | None  # that could be resident
+    limit: str  # what allows no more, or why nothing is known
 
     @property
     def share(self) -> float | None:
@@ -150,10 +125,8 @@ def estimate_occupancy(
     ----------
     traits : DeviceTraits
         The device.
-    work_items : int
-        Of a work-group.
-    local_bytes : int
-        Bytes of local memory of a work-group.
+    work_items, local_bytes : int
+        Size of a work-group, and bytes of its local memory.
     registers : int or None
         32-bit registers of a work-item; without them the estimate is an upper bound, and
         says so.
@@ -193,39 +166,15 @@ def _round_up(value: int, step: int) -> int:
     return math.ceil(value / step) * step
 
 
-# --------------------------------------------------------------------------------------
-# What a compiled kernel takes: registers, spills and local memory, where a driver tells.
-#
-# NVIDIA's compiler writes them into the build log on ``-cl-nv-verbose`` ("NVIDIA OpenCL Best
-# Practices Guide", section on occupancy); AMD's into the metadata of the binary (LLVM, "User
-# Guide for AMDGPU Backend", "Code Object V3 and Above Metadata"). Others tell little.
-# --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class KernelResources:
-    """What a kernel takes; None is what nobody tells.
+    """What a kernel takes; None is what nobody tells."""
 
-    Attributes
-    ----------
-    registers : int or None
-        32-bit registers of a work-item.
-    spill_bytes : int or None
-        Bytes of a work-item that registers had no room for; the larger of what is stored
-        and what is loaded.
-    private_bytes : int or None
-        Bytes of private memory of a work-item, spills included.
-    local_bytes : int
-        Bytes of local memory of a work-group.
-    source : str
-        Who told, or why nobody did.
-    """
-
-    registers: int | None
-    spill_bytes: int | None
-    private_bytes: int | None
-    local_bytes: int
-    source: str
+    registers: int | None  # 32-bit registers of a work-item
+    spill_bytes: int | None  # of a work-item: the larger of what is stored and what is loaded
+    private_bytes: int | None  # of private memory of a work-item, spills included
+    local_bytes: int  # of local memory of a work-group
+    source: str  # who told, or why nobody did
 
 
 #: What a kernel's part of ptxas's log may say, by the name given to it here.
@@ -240,21 +189,10 @@ _PTXAS_KERNEL = re.compile(r"(?:Compiling entry function|Function properties for
 
 
 def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
-    r"""Read what NVIDIA's assembler says of a kernel.
+    r"""Read what NVIDIA's assembler says of a kernel in the log of a build with ``-cl-nv-verbose``.
 
-    Parameters
-    ----------
-    log : str
-        Build log of a program that was built with ``-cl-nv-verbose``; other lines may stand
-        between.
-    kernel : str
-        Name of the kernel.
-
-    Returns
-    -------
-    dict of str to int
-        "registers", and "stack", "stores", "loads" (spills) and "local" in bytes; only what
-        the log says of this kernel, so nothing if it says nothing.
+    "registers", and "stack", "stores", "loads" (spills) and "local" in bytes; only what the log
+    says of this kernel, so nothing if it says nothing.
 
     Examples
     --------
@@ -275,21 +213,11 @@ def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
 
 
 def parse_amd_binary(binary: bytes) -> dict[str, int]:
-    r"""Read what AMD's compiler says of the kernel of a program.
+    r"""Read what AMD's compiler says of the one kernel of a code object.
 
-    The metadata are a MessagePack map in a note of the ELF file. Its keys are unique words,
-    so each is looked for, and the integer that follows it is read.
-
-    Parameters
-    ----------
-    binary : bytes
-        A code object with one kernel.
-
-    Returns
-    -------
-    dict of str to int
-        "registers" (vector registers), "spills" (in registers), "private" and "local" in
-        bytes; only what is there.
+    "registers" (vector registers), "spills" (in registers), "private" and "local" in bytes; only
+    what is there. The metadata are a MessagePack map in a note of the ELF file. Its keys are unique
+    words, so each is looked for, and the integer that follows it is read.
 
     Examples
     --------
@@ -325,17 +253,7 @@ def _message_pack_integer(data: bytes) -> int | None:
 def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -> KernelResources:
     """Find out what a kernel takes; on NVIDIA's devices it is compiled once more.
 
-    Parameters
-    ----------
-    context, device : pyopencl.Context, pyopencl.Device
-        Where it runs.
-    source : KernelSource
-        The kernel.
-
-    Raises
-    ------
-    KernelBuildError
-        If the compiler refuses it.
+    `KernelBuildError` says that the compiler refuses it.
     """
     traits = traits_of(device)
     kernel = build_kernel(context, device, source)
@@ -349,9 +267,8 @@ def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -
         return _from_nvidia(context, device, source, private, local)
     if traits.vendor == "amd":
         return _from_amd(kernel, device, private, local)
-    return KernelResources(
-        None, None, private, local, "OpenCL's queries; the driver tells no registers"
-    )
+    told = "OpenCL's queries; the driver tells no registers"
+    return KernelResources(None, None, private, local, told)
 
 
 def _from_nvidia(

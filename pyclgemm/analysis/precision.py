@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -177,33 +176,28 @@ def write_csv(report: Report, path: Path) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    writer.writerows(_csv_rows(report))
-    write_whole(path, text.getvalue(), TABLE)
-
-
-def _csv_rows(report: Report) -> Iterator[list[Any]]:
     for row in report.rows:
         algorithm, error = row.algorithm, row.error
-        figures = (
-            [None] * 3 if error is None else [error.largest, error.root_mean_square, error.bound]
-        )
-        yield [
+        figures = (error.largest, error.root_mean_square, error.bound) if error else [None] * 3
+        writer.writerow([
             report.device, *report.sizes, report.data,
             algorithm.operand, algorithm.result, algorithm.precision, row.path, row.config,
             row.seconds, row.speed(report.sizes), report.relative(row), *figures,
             row.verdict, row.reason,
-        ]  # fmt: skip
+        ])  # fmt: skip
+    write_whole(path, text.getvalue(), TABLE)
 
 
 def plot_report(report: Report, path: Path) -> None:
     """Draw speed against the largest error, a point for each algorithm that was timed.
 
-    Errors are those of `pyclgemm.analysis.report.plot_roofline`.
+    Errors are those of `new_figure` and `save_figure`.
     """
     figure = new_figure()
     axes = figure.subplots()
     drawn = [(row, speed) for row in report.rows if (speed := row.speed(report.sizes)) is not None]
-    floor = _least_error([row for row, _ in drawn])
+    errors = [row.error.largest for row, _ in drawn if row.error and row.error.largest > 0]
+    floor = min(errors, default=1e-16) / 2  # where none is drawn: the axis is logarithmic
     for row, speed in drawn:
         assert row.error is not None  # what is timed has been checked
         x = max(row.error.largest, floor)
@@ -219,12 +213,6 @@ def plot_report(report: Report, path: Path) -> None:
     axes.margins(x=0.2, y=0.1)
     axes.grid(which="both", alpha=0.2)
     save_figure(figure, path)
-
-
-def _least_error(rows: Sequence[Row]) -> float:
-    """Where an error of zero is drawn, for a logarithmic axis."""
-    errors = [row.error.largest for row in rows if row.error and row.error.largest > 0]
-    return min(errors, default=1e-16) / 2
 
 
 class PrecisionBench:
@@ -245,7 +233,6 @@ class PrecisionBench:
 
     Examples
     --------
-    >>> from pyclgemm.analysis.precision import BASELINE
     >>> bench = PrecisionBench(queue, (32, 32, 32), algorithms=[BASELINE])
     >>> bench.check()
     >>> bench.time(rounds=1)
@@ -273,13 +260,7 @@ class PrecisionBench:
         self._bench = Bench(pace_for("analysis", self._traits.type))
 
     def check(self, report: Callable[[str], None] = lambda what: None) -> None:
-        """Run each algorithm once and measure its error.
-
-        Parameters
-        ----------
-        report : callable, optional
-            Told the name of each algorithm when it is done.
-        """
+        """Run each algorithm once and measure its error; `report` is told each name at its end."""
         for algorithm in self._rows:
             try:
                 self._rows[algorithm] = self._checked(algorithm)
@@ -291,15 +272,7 @@ class PrecisionBench:
             report(algorithm.precision)
 
     def time(self, rounds: int = 5, report: Callable[[], None] = lambda: None) -> None:
-        """Time in turn the algorithms whose results are right.
-
-        Parameters
-        ----------
-        rounds : int
-            Bursts of each.
-        report : callable, optional
-            Called after each round.
-        """
+        """Time in turn the algorithms whose results are right; `report` is called every round."""
         for _ in range(rounds):
             self._bench.run(1)
             report()
@@ -307,12 +280,10 @@ class PrecisionBench:
     def report(self) -> Report:
         """What is known so far."""
         timings = self._bench.timings()
-        rows = [
-            replace(row, seconds=timings[algorithm.name].median)
-            if algorithm.name in timings
-            else row
-            for algorithm, row in self._rows.items()
-        ]
+        rows = list(self._rows.values())
+        for index, row in enumerate(rows):
+            if timing := timings.get(row.algorithm.name):
+                rows[index] = replace(row, seconds=timing.median)
         return Report(self._traits.name, self._shape.sizes, self._data, tuple(rows))
 
     def _checked(self, algorithm: Algorithm) -> Row:

@@ -11,7 +11,6 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..codegen.launch import Launch, Schedule
 from ..codegen.stream_k import Division
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
@@ -20,16 +19,15 @@ from ..families.traffic import Traffic
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
 from ..measure.operands import Operands, make_operands, plan_contender, uniform
-from ..problem.problem import Epilogue
+from ..problem.problem import OPERANDS, Epilogue
 from ..problem.product import Product
 from ..problem.shape import GemmShape
 from ..selection.database import load_database
 from ..selection.overrides import choose
 from ..selection.select import Choice
-from .bottleneck import Bound, Verdict, bounds_of, judge
+from .bottleneck import Bound, Utilisation, Verdict, bounds_of, judge, utilise
 from .ceilings import Ceilings, ceilings_of
 from .occupancy import KernelResources, Occupancy, estimate_occupancy, limits_of, resources_of
-from .utilisation import Utilisation, utilise
 
 #: Work-items that read local memory together where no architecture tells.
 _SUB_GROUP = 32
@@ -93,7 +91,9 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     occupancy = estimate_occupancy(traits, work_items, held, resources.registers)
     limits = limits_of(traits)
     sub_group = limits.sub_group if limits else _SUB_GROUP
-    packed = _packed(schedule)
+    packed = tuple(name for name in OPERANDS if f"packed_{name}" in schedule.workspaces)
+    rounds = main.values.get("rounds")  # of Stream-K
+    share = None if rounds is None else Division(main.groups[0], rounds)
     return Analysis(
         product=product,
         traits=traits,
@@ -105,20 +105,9 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
         utilisation=utilise(
             problem, config, math.prod(main.groups), traits.compute_units, occupancy.groups
         ),
-        traffic=family.traffic(problem, config, sub_group, _share_of(main), packed),
+        traffic=family.traffic(problem, config, sub_group, share, packed),
         loads=family.load_bytes(problem, config, packed),
     )
-
-
-def _packed(schedule: Schedule) -> tuple[str, ...]:
-    """The operands that are packed before the product."""
-    return tuple(name for name in ("a", "b") if f"packed_{name}" in schedule.workspaces)
-
-
-def _share_of(launch: Launch) -> Division | None:
-    """How the work-groups of a launch share tiles, if they do."""
-    rounds = launch.values.get("rounds")
-    return None if rounds is None else Division(launch.groups[0], rounds)
 
 
 def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:
@@ -153,10 +142,9 @@ def profile(
         In-order, without profiling, on a device that does nothing else.
     product : Product
         As `GemmShape.product` describes it; its matrices are contiguous and row-major.
-    path : str, optional
-        The kernel family, even where it would not be chosen.
-    parameters : mapping, optional
-        Replace those of the configuration that the database gives.
+    path, parameters : optional
+        The kernel family, even where it would not be chosen, and what replaces parameters of the
+        configuration that the database gives.
     ceilings : Ceilings, optional
         Of the device; by default those kept in the user's folder, or measured now.
     rounds : int

@@ -1,17 +1,19 @@
-"""What the command line shows of a profile: a table, and a sentence on the bottleneck."""
+"""What the command line shows of profiles and comparisons: tables, and a plot of the roofline."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import ArgumentError, PyclgemmError
+from ..errors import ArgumentError, PyclgemmError, printable
 from ..host.files import Purpose, write_whole
+from .ab import Record, Side
 from .explain import describe_packing, describe_unit
 from .profile import Analysis, Profile
 
@@ -178,13 +180,7 @@ PLOT = Purpose("the plot", "name another file with --plot")
 
 
 def new_figure() -> Any:
-    """An empty figure that needs no display.
-
-    Raises
-    ------
-    PyclgemmError
-        If Matplotlib is missing.
-    """
+    """An empty figure that needs no display; `PyclgemmError` if Matplotlib is missing."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -198,12 +194,7 @@ def new_figure() -> Any:
 def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
     """Write a figure to a file whose suffix names one of Matplotlib's formats.
 
-    Raises
-    ------
-    ArgumentError
-        If the suffix names no format.
-    FileError
-        If the file cannot be written.
+    `ArgumentError` says that the suffix names none, `FileError` that the file cannot be written.
     """
     image = io.BytesIO()
     try:
@@ -222,30 +213,10 @@ def plot_roofline(profile: Profile, path: Path) -> None:
 
     Slopes are bandwidths, the level line is arithmetic; the product stands at its intensity
     in global memory (every byte moved once, packing and partial sums included), and at those
-    of the cache and of local memory.
-
-    Parameters
-    ----------
-    profile : Profile
-        What is drawn.
-    path : pathlib.Path
-        A file whose suffix names a format of Matplotlib's, such as ``.png``.
-
-    Raises
-    ------
-    PyclgemmError
-        If Matplotlib is missing.
-    ArgumentError
-        If the suffix names no format.
-    FileError
-        If the file cannot be written.
+    of the cache and of local memory. Errors are those of `new_figure` and `save_figure`.
     """
     figure = new_figure()
-    _draw(figure.subplots(), profile)
-    save_figure(figure, path)
-
-
-def _draw(axes: Any, profile: Profile) -> None:
+    axes = figure.subplots()
     problem = profile.analysis.product.problem
     ceilings, traffic = profile.ceilings, profile.analysis.traffic
     found = ceilings.peak(profile.analysis.choice.path, problem.precision)
@@ -279,3 +250,76 @@ def _draw(axes: Any, profile: Profile) -> None:
     )  # fmt: skip
     axes.grid(which="both", alpha=0.2)
     axes.legend(loc="lower right")
+    save_figure(figure, path)
+
+
+_COLUMNS = ("technique", "change", "device", "shapes", "GFLOPS before", "after", "ratio", "verdict")
+
+
+def markdown_table(records: Sequence[Record]) -> str:
+    """Tabulate records in Markdown, GFLOPS as geometric means over the shapes."""
+    on_the_right = ("GFLOPS before", "after", "ratio")
+    rows = [_COLUMNS, tuple("---:" if name in on_the_right else "---" for name in _COLUMNS)]
+    rows += [_row(record) for record in records]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def _row(record: Record) -> tuple[str, ...]:
+    shapes = ", ".join(result.shape for result in record.results)
+    if record.skipped:
+        shapes += f"{', ' if shapes else ''}without {', '.join(record.skipped)}"
+    if record.ratio is None or record.spread is None:
+        reasons = "; ".join(dict.fromkeys(record.skipped.values()))
+        measured = ("-", "-", "-", f"{record.verdict}: {reasons}")
+    else:
+        measured = (
+            _mean([result.before.gflops for result in record.results]),
+            _mean([result.after.gflops for result in record.results]),
+            f"{record.ratio:.3f} ± {record.spread:.3f}",
+            record.verdict,
+        )
+    change = record.change if record.base == "database" else f"{record.base} -> {record.change}"
+    cells = (record.technique, f"`{change}`", f"{record.device}, {record.types}", shapes, *measured)
+    return tuple(printable(cell.replace("|", "\\|").replace("\n", " ")) for cell in cells)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return number_text(statistics.geometric_mean(values))
+
+
+_STYLES = {"kept": "bold green", "rejected": "bold red", "failed": "bold red"}
+
+
+def record_table(record: Record) -> Table:
+    """Tabulate a comparison, shape by shape, with the verdict below."""
+    table = Table(
+        title=f"{record.technique}: {record.base} -> {record.change}, {record.types}, "
+        f"on {record.device}",
+        title_justify="left",
+        show_footer=True,
+    )
+    verdict = Text(record.verdict, style=_STYLES.get(record.verdict, "bold"))
+    total = "" if record.ratio is None else f"{record.ratio:.3f} ± {record.spread:.3f}"
+    table.add_column("shape", footer=verdict, no_wrap=True)
+    table.add_column("GFLOPS before", justify="right")
+    table.add_column("after", justify="right")
+    table.add_column("ratio", justify="right", footer=total, no_wrap=True)
+    table.add_column("limited by", ratio=1, overflow="fold")
+    for result in record.results:
+        limits = dict.fromkeys(filter(None, map(_limit, (result.before, result.after))))
+        table.add_row(
+            result.shape,
+            number_text(result.before.gflops),
+            number_text(result.after.gflops),
+            f"{result.ratio:.3f}",
+            " -> ".join(limits),
+        )
+    for shape, reason in record.skipped.items():
+        table.add_row(shape, "-", "-", "-", Text(reason), style="dim")
+    return table
+
+
+def _limit(side: Side) -> str:
+    if not side.bottleneck:
+        return ""
+    return f"{side.bottleneck['limit']} ({side.bottleneck['share']:.0%})"

@@ -9,27 +9,34 @@ import shlex
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from ..analysis.precision import (
     ALGORITHMS,
     TABLE,
-    Report,
+    PrecisionBench,
     plot_report,
     reasons,
     report_table,
     write_csv,
 )
 from ..analysis.report import PLOT
+from ..device.traits import type_of
 from ..host.files import check_writable
 from ..measure.operands import DISTRIBUTIONS
 from ..measure.suites import Shape, parse_suite
-from ..problem.precision import DTYPES
 from ..problem.product import Product
 from ..problem.shape import shape_text
 from ..selection.overrides import parse_change, parse_config
-from .console import open_console, open_progress, open_queue, parsed
-from .product import device_option, parse_shape, product_options
+from .console import (
+    device_option,
+    dtype_option,
+    file_option,
+    open_console,
+    open_progress,
+    open_queue,
+    parsed,
+)
+from .product import parse_shape, product_options
 
 _rounds_option = click.option(
     "--rounds",
@@ -80,7 +87,7 @@ def parse_shapes(text: str) -> list[Shape]:
     metavar="square|dense|skinny|FILE|MxNxK,...",
     help="The products on which the change is judged.",
 )
-@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
+@dtype_option
 @click.option("--precision", help="JAX's name of the arithmetic, such as TF32_TF32_F32.")
 @click.option(
     "--rounds",
@@ -89,21 +96,18 @@ def parse_shapes(text: str) -> list[Shape]:
     show_default=True,
     help="Bursts of about 10 ms of each side.",
 )
-@click.option(
+@file_option(
     "--log",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Append records to this file, one JSON object a line; by default ab.jsonl in the "
-    "user's data folder.",
+    "Append records to this file, one JSON object a line; by default ab.jsonl in the user's "
+    "data folder.",
 )
 @click.option(
     "--no-figures", is_flag=True, help="Leave the bottlenecks of both sides out of the record."
 )
-@click.option(
+@file_option(
     "--table",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Print the records of a log as a table in Markdown, and measure nothing.",
+    "Print the records of a log as a table in Markdown, and measure nothing.",
+    exists=True,
 )
 @device_option
 @click.pass_context
@@ -128,7 +132,8 @@ def ab(
     rejected if it loses more than that; what is less, or within the measurement's own
     spread, is noise. Nothing else should run on the device meanwhile.
     """
-    from ..analysis.ab_record import LOG, append_record, default_log, markdown_table, read_records
+    from ..analysis.ab import LOG, Comparison, append_record, default_log, read_records
+    from ..analysis.report import markdown_table, record_table
 
     if table is not None:
         if changes:
@@ -139,10 +144,10 @@ def ab(
         raise click.UsageError("give a --change KEY=VALUE, or --table FILE")
     if technique is not None and len(changes) > 1:
         raise click.UsageError("--technique names one change; give one --change with it")
-    _check_texts(base, changes)
-
-    from ..analysis.ab import Comparison
-    from ..analysis.ab_record import record_table
+    # Texts that cannot be read are refused before anything is measured.
+    parsed(parse_config, base, "--base")
+    for change in changes:
+        parsed(parse_change, change, "--change")
 
     console = open_console()
     path = log or default_log()
@@ -165,13 +170,6 @@ def ab(
     console.print(f"log: {path}")
 
 
-def _check_texts(base: str, changes: tuple[str, ...]) -> None:
-    """Refuse texts that cannot be read, before anything is measured."""
-    parsed(parse_config, base, "--base")
-    for change in changes:
-        parsed(parse_change, change, "--change")
-
-
 def _arguments_of(context: click.Context) -> list[str]:
     """The options that were given, as they would be typed."""
     given: list[str] = []
@@ -191,9 +189,6 @@ def _arguments_of(context: click.Context) -> list[str]:
                 given += [option, str(one)]
     return given
 
-
-#: Columns of the table of algorithms in a file or a pipe.
-_PRECISION_FILE_WIDTH = 160
 
 #: The default size m = n = k.
 _GPU_SIZE, _CPU_SIZE = 2048, 512
@@ -216,17 +211,9 @@ Examples:
     show_default=True,
     help="The random numbers that are multiplied.",
 )
-@click.option(
-    "--csv",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the table to this file too, a line for each algorithm.",
-)
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Draw speed against error to this file; its suffix, such as .png, is the format.",
+@file_option("--csv", "Write the table to this file too, a line for each algorithm.")
+@file_option(
+    "--plot", "Draw speed against error to this file; its suffix, such as .png, is the format."
 )
 @_rounds_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random numbers.")
@@ -248,13 +235,10 @@ def precision(
     Mary, 2019); a result beyond it is not timed, and the exit code is then 1. All are timed in
     turn. Nothing else should run on the device meanwhile. Ctrl-C shows what was measured.
     """
-    from ..analysis.precision import PrecisionBench
-    from ..device.traits import type_of
-
     for path, purpose in ((csv, TABLE), (plot, PLOT)):
         if path is not None:
             check_writable(path, purpose)
-    console = open_console(_PRECISION_FILE_WIDTH)
+    console = open_console(file_width=160)
     _context, queue = open_queue(device)
     size = _CPU_SIZE if type_of(queue.device) == "cpu" else _GPU_SIZE
     bench = PrecisionBench(queue, shape or (size, size, size), data, ALGORITHMS, seed)
@@ -268,7 +252,11 @@ def precision(
         except KeyboardInterrupt:
             interrupted = True
     report = bench.report()
-    _show(console, report)
+    console.print(report_table(report))
+    if left_out := reasons(report):
+        console.print("\nnot on this device:")
+        for line in left_out:
+            console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     if interrupted:
         console.print("Interrupted: this is what was measured so far.", style="yellow")
     if csv is not None:
@@ -281,15 +269,6 @@ def precision(
         raise click.ClickException("an error exceeds its bound: see above")
 
 
-def _show(console: Console, report: Report) -> None:
-    console.print(report_table(report))
-    left_out = reasons(report)
-    if left_out:
-        console.print("\nnot on this device:")
-    for line in left_out:
-        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-
-
 _PROFILE_EXAMPLES = """\b
 Examples:
   python -m pyclgemm profile 1024x1024x1024
@@ -300,12 +279,7 @@ Examples:
 
 @click.command(epilog=_PROFILE_EXAMPLES)
 @product_options
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Draw the roofline to this file; its suffix, such as .png, is the format.",
-)
+@file_option("--plot", "Draw the roofline to this file; its suffix, such as .png, is the format.")
 @click.option("--remeasure", is_flag=True, help="Measure the device's ceilings again.")
 @_rounds_option
 def profile(

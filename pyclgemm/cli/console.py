@@ -1,9 +1,10 @@
-"""What the commands share: the console, progress bars, the queue, and errors of arguments."""
+"""What the commands share: the console, progress bars, the queue, options, errors of arguments."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -13,15 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..device.discovery import choose_device
 from ..errors import ArgumentError
-
-#: Columns of tables that go to a file or a pipe, where no terminal is too narrow.
-FILE_WIDTH = 120
+from ..problem.precision import DTYPES
 
 Parsed = TypeVar("Parsed")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def open_console(file_width: int = FILE_WIDTH, **options: Any) -> Console:
-    """A console as wide as the terminal, or `file_width` columns in a file or a pipe.
+def open_console(file_width: int = 120, **options: Any) -> Console:
+    """A console as wide as the terminal, or of `file_width` columns in a file or a pipe.
 
     Text is printed as it is: square brackets in names of devices are no markup.
     """
@@ -57,3 +57,24 @@ def parsed(parse: Callable[[str], Parsed], text: str, option: str | None = None)
         return parse(text)
     except ArgumentError as error:
         raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def file_option(
+    name: str, text: str, *, metavar: str = "FILE", exists: bool = False
+) -> Callable[[Command], Command]:
+    """An option that names a file; `text` is its help."""
+    kind = click.Path(exists=exists, dir_okay=False, path_type=Path)
+    return click.option(name, type=kind, metavar=metavar, help=text)
+
+
+device_option = click.option(
+    "--device",
+    metavar="RANK|NAME",
+    help="A rank from `devices`, or a part of the name of a device or platform.",
+)
+dtype_option = click.option(
+    "--dtype", type=click.Choice(DTYPES), default="float32", show_default=True
+)
+precision_option = click.option(
+    "--precision", help="JAX's name of the arithmetic, such as F32_F32_F32."
+)

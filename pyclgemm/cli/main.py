@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -14,8 +15,8 @@ from ..device.discovery import FoundDevice, choose_device, find_devices, working
 from ..errors import PyclgemmError, printable
 from ..host.process import ended_as_by_hand
 from .analysis import ab, precision, profile
-from .console import open_console
-from .product import device_option, explain, source
+from .console import device_option, open_console
+from .product import explain, source
 from .tune import tune
 
 
@@ -86,6 +87,14 @@ def main() -> None:
     """Matrix products on OpenCL devices."""
 
 
+def _show_devices() -> Console:
+    console = open_console()
+    with console.status("building a kernel on every device"):
+        found = find_devices()
+    console.print(device_table(found))
+    return console
+
+
 @main.command(epilog="\b\nExample:\n  python -m pyclgemm devices")
 def devices() -> None:
     """List every OpenCL device, what it can do, or why it is skipped.
@@ -93,10 +102,7 @@ def devices() -> None:
     A device is used only if it builds and runs a kernel here. The rank is what `--device`
     of other subcommands takes; rank 0 is used where no device is named.
     """
-    console = open_console()
-    with console.status("building a kernel on every device"):
-        found = find_devices()
-    console.print(device_table(found))
+    _show_devices()
     if not working_devices():
         choose_device(None)  # its error says how to install a runtime
 
@@ -119,10 +125,7 @@ def demo(device: str | None) -> None:
     """
     from .demo import run_demo
 
-    console = open_console()
-    with console.status("building a kernel on every device"):
-        found = find_devices()
-    console.print(device_table(found))
+    console = _show_devices()
     chosen = choose_device(device)
     console.print(f"Used here: {chosen.name} ({chosen.platform}); --device takes another.\n")
     if not run_demo(console, chosen):

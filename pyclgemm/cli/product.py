@@ -16,14 +16,14 @@ from ..device.discovery import choose_device
 from ..device.traits import DeviceTraits, typical_traits
 from ..errors import shown
 from ..families.registry import FAMILIES
-from ..problem.precision import DTYPES, result_dtypes
+from ..problem.precision import result_dtypes
 from ..problem.problem import ACTIVATIONS
 from ..problem.product import Product
 from ..problem.shape import GemmShape, Layout
 from ..selection.database import load_database
 from ..selection.overrides import choose, kernel_sources, parse_assignment
 from ..selection.select import Choice
-from .console import open_console, parsed
+from .console import device_option, dtype_option, open_console, parsed, precision_option
 
 
 def parse_shape(text: str) -> tuple[int, int, int]:
@@ -55,12 +55,6 @@ def parse_parameter(text: str) -> tuple[str, int]:
     return parsed(parse_assignment, text)
 
 
-device_option = click.option(
-    "--device",
-    metavar="RANK|NAME",
-    help="A rank from `devices`, or a part of the name of a device or platform.",
-)
-
 parameters_option = click.option(
     "--config",
     "parameters",
@@ -71,7 +65,7 @@ parameters_option = click.option(
 )
 
 _OPTIONS = (
-    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True),
+    dtype_option,
     click.option("--trans-a", is_flag=True, help="A is stored (k, m)."),
     click.option("--trans-b", is_flag=True, help="B is stored (n, k)."),
     click.option("--conjugate-a", is_flag=True, help="Conjugate transpose of A, stored (k, m)."),
@@ -79,7 +73,7 @@ _OPTIONS = (
     click.option("--with-c", is_flag=True, help="Add beta C."),
     click.option("--bias", is_flag=True, help="Add a bias of n entries to every row."),
     click.option("--activation", type=click.Choice(tuple(ACTIVATIONS))),
-    click.option("--precision", help="JAX's name of the arithmetic, such as F32_F32_F32."),
+    precision_option,
     click.option(
         "--result-dtype",
         help="Element type of result, C and bias, where operands have a choice: float16 and "

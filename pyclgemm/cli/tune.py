@@ -8,10 +8,15 @@ import click
 
 from ..host.process import postponed
 from ..measure.suites import SUITES, parse_products
-from ..problem.precision import DTYPES
 from ..problem.shape import GemmShape
-from .console import open_console, parsed
-from .product import device_option
+from .console import (
+    device_option,
+    dtype_option,
+    file_option,
+    open_console,
+    parsed,
+    precision_option,
+)
 
 _EXAMPLES = """\b
 Examples:
@@ -31,8 +36,8 @@ def parse_shapes(text: str) -> list[GemmShape]:
 
 @click.command(epilog=_EXAMPLES)
 @device_option
-@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
-@click.option("--precision", help="JAX's name of the arithmetic, such as F32_F32_F32.")
+@dtype_option
+@precision_option
 @click.option(
     "--shapes",
     type=parse_shapes,
@@ -50,11 +55,8 @@ def parse_shapes(text: str) -> list[GemmShape]:
     metavar="SECONDS",
     help="For all of it, compiling included.",
 )
-@click.option(
-    "--contribute",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="PATH",
-    help="Write a file for databases/ instead of your own database.",
+@file_option(
+    "--contribute", "Write a file for databases/ instead of your own database.", metavar="PATH"
 )
 @click.option("--dry-run", is_flag=True, help="Count the space, show the plan, measure nothing.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the search.")

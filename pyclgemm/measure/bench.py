@@ -52,7 +52,7 @@ _SHORTEST = 1e-3
 #: The part of a burst that a number of calls must take before the number is final.
 _NEARLY = 0.8
 
-#: The number of calls of a burst grows by at most this factor at a time, up to so many calls.
+#: The number of calls of a burst grows by at most this factor at a time, up to a limit.
 _GROWTH = 16.0
 _MOST_CALLS = 2**20
 
@@ -115,7 +115,7 @@ PACES: dict[str, tuple[Pace, Pace]] = {
 
 
 def pace_for(user: str, device_type: str) -> Pace:
-    """The pace of one of `PACES` on a device of a type ("cpu", "gpu" or "accelerator").
+    """The pace of a user on a device of a type ("cpu", "gpu" or "accelerator").
 
     Examples
     --------
@@ -129,14 +129,8 @@ def pace_for(user: str, device_type: str) -> Pace:
 class Calls(Contender):
     """A contender whose calls go through the sets of operands in turn.
 
-    Parameters
-    ----------
-    name, blocker, launches, unrest
-        As for `Contender`.
-    calls : sequence of callable
-        One for each set of operands; each starts the work on its set.
-    finish : callable, optional
-        Waits for all calls; by default a call returns when it is done.
+    Each of `calls` starts the work on one set; `finish` waits for all (by default a call returns
+    when it is done). The rest is as for `Contender`.
     """
 
     def __init__(
@@ -163,7 +157,7 @@ class Calls(Contender):
         self._turn = itertools.cycle(self._calls)
 
     def enqueue(self, calls: int) -> None:
-        """Start so many calls."""
+        """Start calls, the next sets in turn."""
         for call in itertools.islice(self._turn, calls):
             call()
 
@@ -174,9 +168,9 @@ class Calls(Contender):
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call of one contender, a sample for each burst of so many calls."""
+    """Seconds per call of one contender, a sample for each burst."""
 
-    calls: int
+    calls: int  # of a burst
     samples: tuple[float, ...]
     clock_name: str = "host"  # or "queue filled": without the host's time
 
@@ -274,7 +268,10 @@ class Bench:
         """
         rounds = rounds or self._pace.rounds
         self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._entries)))
-        self._lay_out()
+        new = [entry for entry in self._entries if entry.burst is None]
+        self._clock.sleep(max((entry.contender.unrest for entry in new), default=0.0))
+        for entry in new:
+            entry.burst = self._burst(entry)
         begin = self._clock.now()
         for done in range(1, rounds + 1):
             for entry in self._order():
@@ -294,7 +291,6 @@ class Bench:
         }
 
     def _order(self) -> list[_Entry]:
-        """The contenders in the order of the next round."""
         order = list(self._entries)
         if self._rng is not None:
             order = [order[index] for index in self._rng.permutation(len(order))]
@@ -302,13 +298,6 @@ class Bench:
             order.reverse()
         self._rounds += 1
         return order
-
-    def _lay_out(self) -> None:
-        """Find what a burst is, of contenders for which that is not yet known."""
-        new = [entry for entry in self._entries if entry.burst is None]
-        self._clock.sleep(max((entry.contender.unrest for entry in new), default=0.0))
-        for entry in new:
-            entry.burst = self._burst(entry)
 
     def _burst(self, entry: _Entry) -> HostBurst | FilledBurst:
         pace, clock, contender = self._pace, self._clock, entry.contender
@@ -337,7 +326,7 @@ class Bench:
 
 
 def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, float]:
-    """How many calls of a contender, a multiple of its step, make up a burst, and its seconds."""
+    """The calls of a contender, a multiple of its step, that make up a burst; its seconds."""
     step = contender.step
     calls, elapsed = step, _burst_seconds(contender, step, pace, clock)
     # The wait at the end weighs in short bursts, and so does the first call, where threads wake

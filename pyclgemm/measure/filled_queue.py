@@ -33,32 +33,23 @@ __kernel void hold(__global float *state, const int steps)
     state[0] = value;
 }
 """
-#: The speed is read from a launch that takes at least so many seconds, and so many times as long
-#: as one of a single step, which also waits where other processes use the device.
-_MEASURED = 0.004
-_TIMES_A_WAIT = 4
-#: No wait makes that launch longer than so many seconds, or steps.
-_LONGEST_MEASURED = 0.1
-_MOST_STEPS = 2**30
-#: Launches of a kind, of which the fastest counts.
-_LAUNCHES = 3
+#: The speed is read from a launch of at least `_MEASURED` seconds that takes `_TIMES_A_WAIT` times
+#: as long as one of a single step, which also waits where other processes use the device. No wait
+#: makes it longer than `_LONGEST_MEASURED`, or `_MOST_STEPS`. Of `_LAUNCHES` the fastest counts.
+_MEASURED, _LONGEST_MEASURED, _MOST_STEPS = 0.004, 0.1, 2**30
+_TIMES_A_WAIT, _LAUNCHES = 4, 3
 
 #: Products longer than this, in seconds, hide the host's time by themselves.
 LONGEST_PRODUCT = 200e-6
 
 #: Calls and launches on their way at a time: drivers make the host wait from 1000 launches on.
-_MOST_CALLS = 200
-_MOST_LAUNCHES = 500
-_LEAST_CALLS = 8
+_LEAST_CALLS, _MOST_CALLS, _MOST_LAUNCHES = 8, 200, 500
 
 #: Seconds for which the queue is held: at first for each call and beyond, and at most.
-_HOLD_CALL = 14e-6
-_SPARE_HOLD = 0.3e-3
-_LONGEST_HOLD = 0.04
+_HOLD_CALL, _SPARE_HOLD, _LONGEST_HOLD = 14e-6, 0.3e-3, 0.04
 
 #: Measurements that are tried for a sample, and numbers of calls for a burst.
-_TRIES = 12
-_LAYOUTS = 8
+_TRIES, _LAYOUTS = 12, 8
 
 #: Times of the blocker alone whose median counts, at least and at most: one that the machine held
 #: up would make the calls seem faster than they are.
@@ -77,7 +68,7 @@ class Blocker(Protocol):
     """What holds a queue."""
 
     def hold(self, seconds: float) -> Callable[[], bool]:
-        """Start to hold the queue for about so long; the result says if it still does."""
+        """Start to hold the queue for about `seconds`; the result says if it still does."""
 
 
 class Contender:
@@ -90,7 +81,7 @@ class Contender:
     unrest: float = 0.0  # seconds for which its idle threads still keep cores busy after a call
 
     def enqueue(self, calls: int) -> None:
-        """Start so many calls, without waiting where the library allows."""
+        """Start calls, without waiting where the library allows."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -137,12 +128,11 @@ class QueueBlocker:
         wait = max(self._seconds(1) for _ in range(_LAUNCHES))
         wanted = max(_MEASURED, min(_LONGEST_MEASURED, _TIMES_A_WAIT * wait))
         steps = 1024
-        while (elapsed := self._fastest(steps)) < wanted and steps < _MOST_STEPS:
+        while True:
+            elapsed = min(self._seconds(steps) for _ in range(_LAUNCHES))
+            if elapsed >= wanted or steps >= _MOST_STEPS:
+                return steps / elapsed
             steps *= 2
-        return steps / elapsed
-
-    def _fastest(self, steps: int) -> float:
-        return min(self._seconds(steps) for _ in range(_LAUNCHES))
 
     def _seconds(self, steps: int) -> float:
         start = time.perf_counter()
@@ -155,7 +145,7 @@ class QueueBlocker:
         return cl.enqueue_nd_range_kernel(self._queue, self._kernel, (1,), (1,))
 
     def hold(self, seconds: float) -> Callable[[], bool]:
-        """Start to hold the queue for about so long; the result says if it still does."""
+        """Start to hold the queue for about `seconds`; the result says if it still does."""
         event = self._launch(min(_MOST_STEPS, max(1, round(seconds * self._steps_per_second))))
         self._queue.flush()
         complete = cl.command_execution_status.COMPLETE

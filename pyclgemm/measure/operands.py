@@ -27,7 +27,7 @@ from .bench import Calls
 from .filled_queue import Blocker
 from .verify import MeasuredError, Part, fault_of, measure_error, reference, rounding_of
 
-#: Rotated sets together exceed so many bytes: the largest cache of a GPU, and more. A CPU may
+#: Rotated sets together exceed these bytes: the largest cache of a GPU, and more. A CPU may
 #: have one that is larger yet, but seldom to itself.
 _LEAST_BYTES = 128 << 20
 _MOST_SETS = 64
@@ -49,7 +49,6 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
 
     Examples
     --------
-    >>> import numpy as np
     >>> uniform(np.random.default_rng(0), (2, 3), "complex64").dtype
     dtype('complex64')
     """
@@ -75,7 +74,6 @@ def random_operands(
 
     Examples
     --------
-    >>> import numpy as np
     >>> a, b = random_operands(np.random.default_rng(0), 2, 3, 4, "int8", "normal")
     >>> a.dtype.name, int(np.abs(b).max())
     ('int8', 127)
@@ -101,7 +99,7 @@ def random_operands(
 
 
 def rotated_sets(set_bytes: int, device: cl.Device) -> int:
-    """How many sets of operands, of so many bytes each, to rotate among on a device.
+    """How many sets of operands, each of `set_bytes`, to rotate among on a device.
 
     A program whose operands come from elsewhere finds them in memory, not in the cache.
 
@@ -144,12 +142,7 @@ class Operands:
     def fault(self, product: GemmPlan, precision: Precision) -> str | None:
         """Run the product of the first set; say what is wrong with the result, None if nothing.
 
-        Parameters
-        ----------
-        product : callable
-            As `plan` makes it, of A and B alone.
-        precision : Precision
-            Whose errors are allowed.
+        The plan is of A and B alone; `precision` says which errors are allowed.
         """
         whole = self._run(product)
         columns = self.shape.n
@@ -208,10 +201,9 @@ def make_operands(
         In order, without profiling.
     shape : GemmShape
         Sizes, and how the matrices are stored.
-    dtype : str
-        NumPy name of the element type of A and B.
-    result_dtype : str, optional
-        That of the result; by default the one that `dtype` gives by itself.
+    dtype, result_dtype : str
+        NumPy names of the element types of A and B, and of the result, by default the one that
+        `dtype` gives by itself.
     trans : tuple of str, optional
         "N", "T" or "C" of A and of B; by default as the layout of the shape says.
     host : tuple of numpy.ndarray, optional
@@ -236,11 +228,10 @@ def make_operands(
     check_room(queue.device, shape, dtype, result.name)
     rng = np.random.default_rng(shape.m * shape.n + shape.k)
     stack = () if shape.batch is None else (shape.batch,)
-    if host is None:
-        host = (
-            uniform(rng, (*stack, *shape.stored_a), dtype),
-            uniform(rng, (*stack, *shape.stored_b), dtype),
-        )
+    host = host or (
+        uniform(rng, (*stack, *shape.stored_a), dtype),
+        uniform(rng, (*stack, *shape.stored_b), dtype),
+    )
     first = [_with_padding(matrix, shape.padding) for matrix in host]
     out_shape = (*stack, shape.m, shape.n + shape.padding)
     set_bytes = sum(one.nbytes for one in first) + math.prod(out_shape) * result.itemsize
@@ -293,24 +284,12 @@ def operated(matrix: NDArray[Any], transposition: str) -> NDArray[Any]:
 
 
 def plan_contender(
-    name: str,
-    operands: Operands,
-    product: GemmPlan,
-    blocker: Blocker | None = None,
-    c: Any = None,
+    name: str, operands: Operands, product: GemmPlan, blocker: Blocker | None = None, c: Any = None
 ) -> Calls:
     """Call a plan on the sets of operands in turn, without events, as a stream of products does.
 
-    Parameters
-    ----------
-    name, blocker
-        As for `pyclgemm.measure.bench.Calls`.
-    operands : Operands
-        What the calls work on.
-    product : GemmPlan
-        As `Operands.plan` makes it.
-    c : pyopencl.array.Array, optional
-        The addend.
+    `product` is as `Operands.plan` makes it, with `c` if it has an addend; `name` and `blocker` are
+    as for `pyclgemm.measure.bench.Calls`.
     """
     calls = []
     for a, b, out in operands.sets:

@@ -92,13 +92,10 @@ SUITES: dict[str, tuple[GemmShape, ...]] = {
 def parse_products(text: str) -> list[GemmShape]:
     """Read a suite of products.
 
-    Parameters
-    ----------
-    text : str
-        Separated by commas: names of `SUITES`, shapes in the form MxNxK with a layout (:NT),
-        padding (+7) and a batch (*100) as `GemmShape.parse` takes them, and files. A file has
-        names and shapes separated by white space or commas, and comments after ``#``. A shape
-        that occurs twice is taken once, at its first place.
+    `text` has, separated by commas, names of `SUITES`, shapes in the form MxNxK with a layout
+    (:NT), padding (+7) and a batch (*100) as `GemmShape.parse` takes them, and files. A file has
+    names and shapes separated by white space or commas, and comments after ``#``. A shape that
+    occurs twice is taken once, at its first place.
 
     Raises
     ------
@@ -134,10 +131,7 @@ def parse_products(text: str) -> list[GemmShape]:
 def parse_suite(text: str) -> list[Shape]:
     """Read m, n, k of contiguous matrices that are not transposed, as `parse_products` does.
 
-    Raises
-    ------
-    ArgumentError
-        As `parse_products`, and if a product has transposed operands or padding, or is a batch.
+    `ArgumentError` is raised for transposed operands, padding and batches, too.
 
     Examples
     --------

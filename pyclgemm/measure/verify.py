@@ -121,7 +121,6 @@ def reference(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from pyclgemm.problem.precision import resolve_precision
     >>> one = np.eye(2, dtype=np.float32)
     >>> parts = reference(one, one, np.random.default_rng(0))
@@ -143,10 +142,7 @@ def reference(
     rows, columns = _sample(m, rng, most_work // (n * k)), _sample(n, rng)
     turned = _rows(b.swapaxes(-1, -2), a.swapaxes(-1, -2), stack, columns)
     value, magnitude = (x.swapaxes(-1, -2) for x in (turned.value, turned.magnitude))
-    return (
-        _rows(a, b, stack, rows),
-        Part((*stack, np.arange(m), columns), value, magnitude),
-    )
+    return _rows(a, b, stack, rows), Part((*stack, np.arange(m), columns), value, magnitude)
 
 
 def _rows(
@@ -211,7 +207,6 @@ def measure_error(result: NDArray[Any], parts: Sequence[Part], rounding: Roundin
 
     Examples
     --------
-    >>> import numpy as np
     >>> one = np.eye(2)
     >>> parts = reference(one, one, np.random.default_rng(0))
     >>> measure_error(one, parts, Rounding(0.0, 0.0, 0.0))

@@ -7,18 +7,21 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from pyclgemm.analysis import ab, ab_record
+from pyclgemm.analysis import ab
 from pyclgemm.analysis import ceilings as ceilings_cache
-from pyclgemm.analysis.ab import Comparison, combine, decide, speedup
-from pyclgemm.analysis.ab_record import (
+from pyclgemm.analysis.ab import (
+    Comparison,
     Record,
     ShapeResult,
     Side,
     append_record,
-    markdown_table,
+    combine,
+    decide,
     read_records,
+    speedup,
 )
 from pyclgemm.analysis.ceilings import Ceilings
+from pyclgemm.analysis.report import markdown_table
 from pyclgemm.cli.main import main
 from pyclgemm.errors import ArgumentError, FileError, UnsupportedError
 from pyclgemm.families.cpu.codegen import CpuConfig
@@ -306,7 +309,7 @@ def test_the_table_in_markdown():
 @pytest.fixture
 def user_folders(monkeypatch, tmp_path):
     monkeypatch.setattr(ceilings_cache, "ceilings_folder", lambda: tmp_path / "ceilings")
-    monkeypatch.setattr(ab_record, "default_log", lambda: tmp_path / "user" / "ab.jsonl")
+    monkeypatch.setattr(ab, "default_log", lambda: tmp_path / "user" / "ab.jsonl")
     return tmp_path
 
 

@@ -15,13 +15,12 @@ import pytest
 
 import pyclgemm
 from pyclgemm.analysis import ceilings_kernels
-from pyclgemm.analysis.bottleneck import Bound, judge
+from pyclgemm.analysis.bottleneck import Bound, judge, utilise
 from pyclgemm.analysis.ceilings import Ceilings, _units_of, _warpgroup_units_of
 from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
 from pyclgemm.analysis.profile import profile
 from pyclgemm.analysis.report import profile_table
-from pyclgemm.analysis.utilisation import utilise
 from pyclgemm.api import prepare
 from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.ptx import MARK

@@ -5,10 +5,9 @@ import dataclasses
 import pytest
 
 from pyclgemm import SmallConfig
-from pyclgemm.analysis.bottleneck import bounds_of, judge
+from pyclgemm.analysis.bottleneck import Utilisation, bounds_of, judge, utilise
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.occupancy import Occupancy
-from pyclgemm.analysis.utilisation import Utilisation, utilise
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig

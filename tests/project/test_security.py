@@ -19,8 +19,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import pyclgemm.codegen.source
-from pyclgemm.analysis.ab_record import Record, markdown_table
+from pyclgemm.analysis.ab import Record
 from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
+from pyclgemm.analysis.report import markdown_table
 from pyclgemm.cli.main import device_table, main
 from pyclgemm.device.discovery import FoundDevice
 from pyclgemm.device.names import intel_architecture
