@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import ArgumentError, printable, shown
-from ..host.files import Purpose, append_line
-from ..host.json_text import JsonError, parse_json, read_lines
+from ..host.files import JsonError, Purpose, append_line, parse_json, read_lines
 from .report import number_text
 
 #: What a log is to errors of writing.

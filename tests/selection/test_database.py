@@ -11,7 +11,7 @@ from pyclgemm.errors import DatabaseError, DatabaseWarning
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.registry import violations
 from pyclgemm.families.tiled.config import XgemmConfig
-from pyclgemm.host.json_text import MOST_BYTES
+from pyclgemm.host.files import MOST_BYTES
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.resources import resource_folder
 from pyclgemm.selection.database import (
