@@ -12,7 +12,7 @@ from dataclasses import replace
 from benchmarks.steps.gpu import first_steps
 from benchmarks.steps.step import Step
 from pyclgemm.device.traits import DeviceTraits
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 
 #: Blocks that no cache close to a core holds.
 _DEEP, _LONG = 1024, 4096

@@ -6,7 +6,7 @@ from benchmarks.steps.cpu import cpu_steps
 from benchmarks.steps.gpu import gpu_steps
 from benchmarks.steps.step import Step
 from pyclgemm.device.traits import DeviceTraits
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.overrides import choose

@@ -29,8 +29,7 @@ from ..device.traits import DeviceTraits, traits_of
 from ..errors import FileError
 from ..families.registry import FAMILIES
 from ..families.wgmma.unit import WgmmaUnit, wgmma_unit
-from ..host.files import Purpose, write_whole
-from ..host.json_text import read_json
+from ..host.files import Purpose, read_json, write_whole
 from ..measure.bench import Bench, Calls, Timing, pace_for
 from ..measure.filled_queue import Contender, QueueBlocker
 from ..problem.precision import Precision, resolve_precision

@@ -13,12 +13,7 @@ from .names import is_software
 from .probe import summary
 from .traits import DeviceTraits, name_of, platform_name, traits_of, type_of
 
-FUNCTIONAL_ONLY = "functional only: an imitation in software"
 NO_DEVICE = "the platform offers no device"
-_HOW_TO_INSTALL = (
-    "install a GPU's driver with its OpenCL runtime, or a runtime for the CPU: "
-    'pip install "pyclgemm[cpu]"'
-)
 
 
 @dataclass(frozen=True)
@@ -36,11 +31,8 @@ class FoundDevice:
 def find_devices() -> tuple[FoundDevice, ...]:
     """Probe every device of every platform.
 
-    Returns
-    -------
-    tuple of FoundDevice
-        Those that work first, best first (see `preference`); then those that do not, and
-        platforms without a device.
+    Those that work come first, best first (see `preference`); then those that do not, and platforms
+    without a device.
     """
     devices, empty = _list_devices()
     found = [_examine(device) for device in devices]
@@ -64,8 +56,6 @@ def default_device() -> cl.Device:
 
     Examples
     --------
-    >>> queue.device in [one.device for one in working_devices()]
-    True
     >>> default_device() == working_devices()[0].device
     True
     """
@@ -79,11 +69,8 @@ def default_device() -> cl.Device:
 def choose_device(selector: str | None) -> FoundDevice:
     """Find the device that a user names.
 
-    Parameters
-    ----------
-    selector : str or None
-        A rank, counted from 0, or a part of the device's or its platform's name, in upper or lower
-        case. If several devices match, the best is taken. None means the best of all.
+    The selector is a rank, counted from 0, or a part of the device's or its platform's name, in
+    upper or lower case. If several devices match, the best is taken. None means the best of all.
 
     Raises
     ------
@@ -119,9 +106,8 @@ def preference(device: cl.Device) -> tuple[int, int, int]:
     devices of a kind, compute units times vector width counts, then arithmetic in float16 and
     float64.
     """
-    kind = (
-        0 if is_software(device.name) else {"cpu": 1, "accelerator": 2, "gpu": 3}[type_of(device)]
-    )
+    kinds = ("imitation", "cpu", "accelerator", "gpu")
+    kind = kinds.index("imitation" if is_software(device.name) else type_of(device))
     width = max(1, device.native_vector_width_float)
     extensions = device.extensions.split()
     offers = sum(name in extensions for name in ("cl_khr_fp16", "cl_khr_fp64"))
@@ -137,19 +123,21 @@ def _list_devices() -> tuple[list[cl.Device], list[FoundDevice]]:
     except cl.Error:  # a loader without platforms raises this
         platforms = []
     for platform in platforms:
+        offered, reason = [], NO_DEVICE
         try:
             offered = platform.get_devices()
         except cl.Error as error:
-            empty.append(FoundDevice(platform_name(platform), "", None, None, summary(error)))
-            continue
+            reason = summary(error)
         if not offered:
-            empty.append(FoundDevice(platform_name(platform), "", None, None, NO_DEVICE))
+            empty.append(FoundDevice(platform_name(platform), "", None, None, reason))
         devices += offered
     return sorted(devices, key=preference, reverse=True), empty
 
 
 def _examine(device: cl.Device) -> FoundDevice:
-    traits, reason = None, FUNCTIONAL_ONLY if is_software(device.name) else ""
+    traits, reason = None, ""
+    if is_software(device.name):
+        reason = "functional only: an imitation in software"
     try:
         traits = traits_of(device)
     except UnsupportedError as error:
@@ -165,4 +153,7 @@ def _names(one: FoundDevice) -> str:
 
 def _nothing_works(found: Sequence[FoundDevice]) -> str:
     seen = "; ".join(f"{one.name or one.platform}: {one.reason}" for one in found)
-    return f"no OpenCL device works ({seen or 'none was found'}): {_HOW_TO_INSTALL}"
+    return (
+        f"no OpenCL device works ({seen or 'none was found'}): install a GPU's driver with its "
+        'OpenCL runtime, or a runtime for the CPU: pip install "pyclgemm[cpu]"'
+    )

@@ -64,7 +64,6 @@ __kernel void probe(__global const int *x, __global int *y)
     y[1] = y[0];
 }
 """
-_FENCE_OPTIONS = ("", "-cl-std=CL2.0", "-cl-std=CL3.0")
 
 # Two sub-groups; in each the first work-item exchanges its number with the last, the second with
 # the last but one, ... The answer is right only if neighbours in the work-group are neighbours in
@@ -79,9 +78,6 @@ __kernel {attribute} void probe(__global const int *x, __global int *y)
     y[item] = x[0] * other;
 }}
 """
-_WARP_SIZE = 32
-_SUB_GROUP_SIZES = (8, 16, 32)
-_ASK_FOR_SIZE = "__attribute__((intel_reqd_sub_group_size({size})))"
 
 # The smallest product of a warpgroup unit: 64 rows, 8 columns, k = 16. All elements are 1, so every
 # sum is 16, and the order of elements in local memory does not matter.
@@ -111,8 +107,6 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void probe(__global fl
     sums[4 * item + 3] = c3;
 }
 """.replace("MARK ", MARK)
-_WGMMA_ITEMS = 128
-_WGMMA_SUMS = 64 * 8
 
 
 @dataclass(frozen=True)
@@ -128,16 +122,9 @@ class Probe:
 
 
 def probe_device(device: cl.Device) -> Probe:
-    """Build and run tiny kernels on a device.
-
-    Raises
-    ------
-    UnsupportedError
-        If the device cannot build and run even a kernel of one line.
-    """
+    """Build and run tiny kernels; raise `UnsupportedError` if not even one of one line works."""
     try:
-        context = cl.Context([device])
-        queue = cl.CommandQueue(context)
+        queue = cl.CommandQueue(cl.Context([device]))
         macros = _run_base(queue)
     except UnsupportedError:
         raise
@@ -158,11 +145,10 @@ def probe_device(device: cl.Device) -> Probe:
 
 def wgmma_refusal(device: cl.Device) -> str:
     """Why a device of compute capability 9.0 does not run ``wgmma``; empty if it does."""
-    sums = np.zeros(_WGMMA_SUMS, np.float32)
+    sums = np.zeros(64 * 8, np.float32)
     try:
-        context = cl.Context([device])
-        queue = cl.CommandQueue(context)
-        _run(queue, _WGMMA_SOURCE, None, sums, items=_WGMMA_ITEMS, target="sm_90a")
+        queue = cl.CommandQueue(cl.Context([device]))
+        _run(queue, _WGMMA_SOURCE, None, sums, items=128, target="sm_90a")
     except REFUSALS as error:
         return f"the driver does not take its instructions: {summary(error)}"
     if not (sums == 16).all():
@@ -212,7 +198,7 @@ def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: 
 
 
 def _fence_options(queue: cl.CommandQueue) -> str | None:
-    for options in _FENCE_OPTIONS:
+    for options in ("", "-cl-std=CL2.0", "-cl-std=CL3.0"):
         y = np.zeros(2, np.int32)
         ran = _runs(queue, _FENCE_SOURCE, np.array([6], np.int32), y, options=options)
         if ran and y.tolist() == [7, 7]:
@@ -236,13 +222,14 @@ def _shuffles_of(device: cl.Device) -> list[tuple[str, str, str, tuple[int, ...]
             f'asm volatile("{SHFL}.idx.b32 %0, %1, %2, 31, -1;" '
             ': "=r"(other) : "r"(item), "r"(lane));'
         )
-        return [(SHFL, statement, "", (_WARP_SIZE,))]
+        return [(SHFL, statement, "", (32,))]
     extensions = device.extensions.split()
     # If a kernel cannot ask for a size, each kernel may get another one.
     if "cl_intel_required_subgroup_size" not in extensions:
         return []
+    ask_for_size = "__attribute__((intel_reqd_sub_group_size({size})))"
     return [
-        (name, f"other = {name}(item, lane);", _ASK_FOR_SIZE, _SUB_GROUP_SIZES)
+        (name, f"other = {name}(item, lane);", ask_for_size, (8, 16, 32))
         for name, extension in (
             (KHR_SHUFFLE, "cl_khr_subgroup_shuffle"),
             (INTEL_SHUFFLE, "cl_intel_subgroups"),
@@ -264,7 +251,6 @@ def _exchanges(queue: cl.CommandQueue, statement: str, attribute: str, size: int
 
 
 def _runs(queue: cl.CommandQueue, source: str, x: Any, *results: Any, **options: Any) -> bool:
-    """Whether the device takes a kernel."""
     try:
         _run(queue, source, x, *results, **options)
     except REFUSALS:

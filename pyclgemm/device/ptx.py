@@ -23,19 +23,7 @@ class PtxStepError(ValueError):
 
 
 def lift(binary: bytes, target: str) -> bytes:
-    r"""Turn marked comments into instructions, for another target.
-
-    Parameters
-    ----------
-    binary : bytes
-        A program's binary as OpenCL returns it: PTX text.
-    target : str
-        The architecture that has the instructions, such as "sm_90a".
-
-    Returns
-    -------
-    bytes
-        PTX text for `target`.
+    r"""Turn the marked comments of a PTX text into instructions, for a target that has them.
 
     Raises
     ------

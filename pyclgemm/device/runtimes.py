@@ -23,17 +23,12 @@ from pathlib import Path
 
 import pyopencl as cl
 
-_LOGGER = logging.getLogger(__name__)
-
-#: The distribution on PyPI, and the file name under which its library is loaded.
-INTEL_DISTRIBUTION = "intel-opencl-rt"
+#: The file name under which Intel's library is loaded.
 INTEL_LIBRARY = "libintelocl.so"
 
 #: Variables by which a user chooses runtimes. ocl-icd reads the first two, the Khronos loader the
 #: first and the last.
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")
-
-_SYSTEM_REGISTRY = Path("/etc/OpenCL/vendors")
 
 
 @functools.cache
@@ -42,17 +37,8 @@ def register_runtimes() -> Path | None:
 
     This works once in a process, before its first OpenCL call. Nothing changes without the wheel,
     off Linux, or where the user chose runtimes by one of `LOADER_VARIABLES`. It never raises: a
-    failure is logged at level debug, and the runtime stays hidden.
-
-    Returns
-    -------
-    pathlib.Path or None
-        The library that was shown to the loader.
-
-    Examples
-    --------
-    >>> register_runtimes() == register_runtimes()
-    True
+    failure is logged at level debug, and the runtime stays hidden. The answer is the library that
+    was shown to the loader.
     """
     try:
         library = runtime_to_register(os.environ, system_registries())
@@ -61,7 +47,7 @@ def register_runtimes() -> Path | None:
                 cl.get_platforms()
         return library
     except Exception:  # whatever is odd about a machine, importing the library must not fail
-        _LOGGER.debug("no OpenCL runtime was registered", exc_info=True)
+        logging.getLogger(__name__).debug("no OpenCL runtime was registered", exc_info=True)
         return None
 
 
@@ -84,7 +70,7 @@ def runtime_to_register(environment: Mapping[str, str], registries: list[Path]) 
 def installed_intel_library() -> Path | None:
     """Find the library of Intel's wheel by the wheel's own list of files."""
     try:
-        files = importlib.metadata.files(INTEL_DISTRIBUTION) or []
+        files = importlib.metadata.files("intel-opencl-rt") or []
     except importlib.metadata.PackageNotFoundError:
         return None
     for file in files:
@@ -96,7 +82,7 @@ def installed_intel_library() -> Path | None:
 
 def system_registries() -> list[Path]:
     """The folders of ``.icd`` files that the loader reads when no variable is set."""
-    registries = [_SYSTEM_REGISTRY]
+    registries = [Path("/etc/OpenCL/vendors")]
     if Path(sys.prefix, "conda-meta").is_dir():  # a conda environment has its own loader
         registries.append(Path(sys.prefix, "etc", "OpenCL", "vendors"))
     return [folder for folder in registries if folder.is_dir()]

@@ -35,9 +35,7 @@ _CPU_VECTOR_BYTES = {
     "x86-64-v4": 64,
     "aarch64": 16,
 }
-#: The least that a CPU has, even under a runtime that reports scalars.
-_LEAST_CPU_VECTOR_BYTES = 16
-#: Bytes of a vector register of a GPU, whose work-items compute scalars.
+#: "Vector" of a GPU, whose work-items compute scalars.
 _GPU_VECTOR_BYTES = 4
 
 #: Compute units that the largest board of an architecture reports. From gfx10 on AMD's drivers
@@ -104,15 +102,11 @@ class DeviceTraits:
 def traits_of(device: cl.Device) -> DeviceTraits:
     """Find out what a device is and can do; the first call builds and runs tiny kernels.
 
-    Raises
-    ------
-    UnsupportedError
-        If the device cannot build and run even a kernel of one line.
+    `UnsupportedError` is raised if not even a kernel of one line works.
 
     Examples
     --------
-    >>> traits = traits_of(queue.device)
-    >>> traits.type in ("gpu", "cpu", "accelerator")
+    >>> traits_of(queue.device).type in ("gpu", "cpu", "accelerator")
     True
     """
     kind = type_of(device)
@@ -240,7 +234,7 @@ def _vector_bytes(device: cl.Device, kind: str, architecture: str) -> int:
     if architecture.startswith("x86-64"):
         return _CPU_VECTOR_BYTES[architecture]
     reported: int = 4 * device.native_vector_width_float
-    return max(_LEAST_CPU_VECTOR_BYTES, reported)
+    return max(16, reported)  # every CPU has 16, even under a runtime that reports scalars
 
 
 def _fast_fma(device: cl.Device, kind: str, probe: Probe, architecture: str) -> tuple[bool, bool]:
@@ -266,23 +260,14 @@ def _optional(device: cl.Device, attribute: str) -> Any:
 def typical_traits(architecture: str) -> DeviceTraits:
     """The traits of a typical device of an architecture, to look at its kernels without one.
 
-    Parameters
-    ----------
-    architecture : str
-        "sm_90", "gfx1012" and their like, "x86-64" to "x86-64-v4", "aarch64"; or "intel_gpu",
-        "apple_gpu", "qualcomm_gpu", "arm_gpu", whose drivers do not tell the architecture.
-
-    Raises
-    ------
-    ArgumentError
-        If the name is of no known form.
+    Architectures are "sm_90", "gfx1012" and their like, "x86-64" to "x86-64-v4", "aarch64"; or
+    "intel_gpu", "apple_gpu", "qualcomm_gpu", "arm_gpu", whose drivers do not tell the architecture.
+    `ArgumentError` is raised for others.
 
     Examples
     --------
     >>> typical_traits("gfx1012").vendor
     'amd'
-    >>> typical_traits("apple_gpu").local_memory_bytes
-    32768
     """
     kind = "gpu"
     if architecture in _CPU_VECTOR_BYTES:

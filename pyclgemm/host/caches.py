@@ -24,10 +24,6 @@ import pyopencl as cl
 
 from .files import write_trial
 
-#: Seconds to wait for another process that holds pyopencl's database; it needs milliseconds.
-_BUSY_SECONDS = 2.0
-#: Bytes that a small database takes.
-_DATABASE_BYTES = 2**14
 #: Bytes that must be free for pocl, which ends the process when its disk is full.
 _POCL_BYTES = 2**24
 
@@ -56,13 +52,7 @@ def warn_uncached(folder: Path, error: BaseException | None) -> None:
 
 
 def new_kernel(program: cl.Program, name: str) -> cl.Kernel:
-    """Make a kernel object, without pyopencl's database where that cannot be used.
-
-    Raises
-    ------
-    pyopencl.Error
-        If the runtime refuses it.
-    """
+    """Make a kernel object, without pyopencl's database where that cannot be used."""
     _check_pyopencl()
     try:
         return cl.Kernel(program, name)
@@ -87,12 +77,10 @@ def make_room_for_pocl() -> None:
     if folder is None or (fault := _folder_fault(folder, _POCL_BYTES)) is None:
         return
     warn_uncached(folder, fault)
-    try:
+    with contextlib.suppress(OSError):  # pocl offers no device then, and other runtimes work
         temporary = tempfile.mkdtemp(prefix="pyclgemm-pocl-")
-    except OSError:
-        return  # pocl offers no device then, and other runtimes work
-    atexit.register(_remove, temporary, os.getpid())
-    os.environ["POCL_CACHE_DIR"] = temporary
+        atexit.register(_remove, temporary, os.getpid())
+        os.environ["POCL_CACHE_DIR"] = temporary
 
 
 def _remove(folder: str, process: int) -> None:
@@ -112,7 +100,7 @@ def _folder_fault(folder: Path, free_bytes: int = 0) -> OSError | None:
     while not os.path.lexists(existing) and existing != existing.parent:
         existing = existing.parent
     try:
-        write_trial(existing, _DATABASE_BYTES)
+        write_trial(existing, 2**14)  # bytes that a small database takes
         if free_bytes and shutil.disk_usage(existing).free < free_bytes:
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
@@ -124,7 +112,8 @@ def _folder_fault(folder: Path, free_bytes: int = 0) -> OSError | None:
 def _check_pyopencl() -> None:
     """Disable pyopencl's database if it is damaged, full, or held by another process.
 
-    pyopencl itself would wait for the other process without end.
+    pyopencl itself would wait for the other process without end. Here two seconds are enough: the
+    other one needs milliseconds.
     """
     if getattr(cl, "_PYOPENCL_NO_CACHE", True):
         return
@@ -148,7 +137,7 @@ def _pyopencl_folder() -> Path:
 
 def _database_fault(path: Path) -> Exception | None:
     try:
-        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(path, timeout=2.0, isolation_level=None)
         try:
             (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if answer != "ok":

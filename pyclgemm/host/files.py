@@ -1,4 +1,4 @@
-"""Write files: each one whole or not at all, each log line whole, each error with advice.
+"""Write files whole or not at all, and read JSON that others wrote.
 
 Every write of the library goes through this module, which guarantees four things:
 
@@ -8,12 +8,16 @@ Every write of the library goes through this module, which guarantees four thing
   not mix.
 - No lost updates: a file that is read, changed and written is locked in between.
 - One error: an `OSError` becomes a `FileError` that says what was to be written and what to do.
+
+Whatever is wrong with a text that is read, the error is a `JsonError`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
+import math
 import os
 import secrets
 import stat
@@ -21,15 +25,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NoReturn
 
 from ..errors import FileError
 
 #: Seconds to wait for the lock of another process. A change takes milliseconds.
 LOCK_SECONDS = 30.0
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-#: Bytes that `check_writable` writes to find out whether the disk takes them.
-_TRIAL_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,8 @@ def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
     """Replace a file atomically, or make it with its folder; after an exception the old one stands.
 
     The content goes to a temporary file beside the old one, to the disk (``fsync``), and then to
-    the old one's name. Permissions stay. Of a symbolic link the target is replaced. What is no
-    regular file, such as ``/dev/stdout``, is written to directly. Text is encoded in UTF-8.
-
-    Raises
-    ------
-    FileError
-        If it cannot be written.
+    the old one's name. Permissions stay. A symbolic link stays, and its target is replaced. What is
+    no regular file, such as ``/dev/stdout``, is written to directly. Text is encoded in UTF-8.
     """
     data = content.encode() if isinstance(content, str) else content
     with _file_errors(path, purpose):
@@ -74,11 +70,6 @@ def append_line(path: Path, line: str, purpose: Purpose) -> None:
     It is one write to the system, so several processes may append at once. If the disk fills up
     in the middle of the line, that part of it is removed. If the file ends in the middle of a line,
     that line is ended first.
-
-    Raises
-    ------
-    FileError
-        If it cannot be written.
     """
     data = line.encode() + b"\n"
     with _file_errors(path, purpose):
@@ -105,12 +96,7 @@ def locked(path: Path, purpose: Purpose, seconds: float = LOCK_SECONDS) -> Itera
     """Hold the lock of a file, which need not exist; other processes that ask for it wait.
 
     The lock is on a second file beside it. The system frees it when the process ends, however that
-    happens.
-
-    Raises
-    ------
-    FileError
-        If another process holds the lock for more than `seconds`, or the lock file cannot be made.
+    happens. `FileError` is raised if another process holds it for more than `seconds`.
     """
     from filelock import FileLock, Timeout
 
@@ -128,15 +114,7 @@ def locked(path: Path, purpose: Purpose, seconds: float = LOCK_SECONDS) -> Itera
 
 
 def check_writable(path: Path, purpose: Purpose) -> None:
-    """Refuse a file that cannot be written, before its content is measured.
-
-    The folder is made if it is missing; the file is neither made nor changed.
-
-    Raises
-    ------
-    FileError
-        As `write_whole`.
-    """
+    """Raise `FileError` if a file cannot be written; make its folder, but not the file."""
     with _file_errors(path, purpose):
         target = _target_of(path)
         mode = _mode_of(target)
@@ -145,11 +123,11 @@ def check_writable(path: Path, purpose: Purpose) -> None:
                 os.close(_open_special(target))
                 return
             os.close(os.open(target, os.O_WRONLY | os.O_APPEND))
-        write_trial(target.parent, _TRIAL_BYTES)
+        write_trial(target.parent, size=4096)
 
 
 def write_trial(folder: Path, size: int) -> None:
-    """Write `size` bytes into a new file of a folder and remove it; an `OSError` says why not."""
+    """Write `size` bytes into a new file of a folder, and remove it; else raise `OSError`."""
     trial = folder / f".{secrets.token_hex(4)}.part"
     try:
         _write_and_close(_open_new(trial), bytes(size))
@@ -177,10 +155,9 @@ def _remove(path: Path) -> None:
 
 def _mode_of(path: Path) -> int | None:
     """Type and permissions of the file; None if there is none."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return path.stat().st_mode
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def _open_new(path: Path) -> int:
@@ -217,9 +194,135 @@ def _file_errors(path: Path, purpose: Purpose) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise FileError(
             f"{purpose.what} cannot be written to {str(path)!r}: {error.strerror or error}; "
-            f"{'free some space there, or ' if error.errno in _NO_SPACE else ''}{purpose.instead}",
+            f"{'free some space there, or ' if is_full else ''}{purpose.instead}",
             errno=error.errno,
             filename=str(path),
         ) from error
+
+
+#: Deepest nesting of objects and lists: more than any format of the library has, and far less than
+#: Python's stack holds.
+MOST_DEPTH = 32
+#: Most bytes of a JSON file. The largest database that ships has 0.4 MB.
+MOST_BYTES = 4 << 20
+#: Most bytes of a log: some 200,000 trials.
+MOST_LOG_BYTES = 64 << 20
+
+_TOO_DEEP = f"objects and lists are nested more than {MOST_DEPTH} deep"
+
+
+class JsonError(ValueError):
+    """The text is no JSON that the library reads."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Read a text of JSON; bytes are UTF-8.
+
+    Raises
+    ------
+    JsonError
+        If it is not JSON in UTF-8, nests deeper than `MOST_DEPTH`, names a key of an object twice,
+        or has a number that is not finite or too long to read.
+
+    Examples
+    --------
+    >>> parse_json("[NaN]")
+    Traceback (most recent call last):
+        ...
+    pyclgemm.host.files.JsonError: NaN is no number of JSON
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        content = _DECODER.decode(text)
+        if "\\u" in text:
+            # JSON can hold half of a surrogate pair, which can be neither printed nor saved.
+            json.dumps(content, ensure_ascii=False).encode()
+    except JsonError:
+        raise
+    except RecursionError:
+        raise JsonError(_TOO_DEEP) from None
+    except ValueError as error:
+        # `from None`: a UnicodeDecodeError holds the whole text, and would be printed.
+        raise JsonError(str(error)) from None
+    if not _is_flat(text):
+        _check_depth(content)
+    return content
+
+
+def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
+    """Read a JSON file; raise `OSError`, or `JsonError` as `parse_json` and `read_bytes` do."""
+    return parse_json(read_bytes(path, most_bytes))
+
+
+def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of a file; raise `JsonError` if it is larger, or not a regular file."""
+    # Opening a pipe would wait for a writer.
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise JsonError("it is not a regular file")
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise JsonError(f"it has more than {most_bytes} bytes")
+    return content
+
+
+def read_lines(path: Path, most_bytes: int = MOST_LOG_BYTES) -> list[str]:
+    """The lines of a log; bytes that are no UTF-8 are replaced."""
+    return read_bytes(path, most_bytes).decode("utf-8", "replace").splitlines()
+
+
+def _is_flat(text: str) -> bool:
+    """A quick test that nesting is shallow. Brackets in strings may only make it answer no."""
+    no_brackets = bytes(set(range(256)) - set(b"[]{}"))
+    brackets = text.encode(errors="replace").translate(None, no_brackets)
+    for _ in range(MOST_DEPTH // 2):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    return not brackets
+
+
+def _check_depth(content: Any) -> None:
+    """Raise `JsonError` if nesting is too deep; level by level, without recursion."""
+    level = [content] if isinstance(content, (dict, list)) else []
+    depth = 0
+    while level:
+        depth += 1
+        if depth > MOST_DEPTH:
+            raise JsonError(_TOO_DEEP)
+        level = [
+            value
+            for container in level
+            for value in (container.values() if isinstance(container, dict) else container)
+            if isinstance(value, (dict, list))
+        ]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise JsonError(f"an object has the key {name[:60]!r} twice")
+            seen.add(name)
+    return content
+
+
+def _not_finite(text: str) -> NoReturn:
+    raise JsonError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise JsonError(f"{text[:60]} is too large a number")
+    return value
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_not_finite, parse_float=_finite
+)

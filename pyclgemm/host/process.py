@@ -99,11 +99,6 @@ def ended_as_by_hand() -> Iterator[None]:
     as after Ctrl-C; its exit status is 128 plus the signal's number. Later signals are ignored, for
     they would interrupt the saving. Ctrl-C itself is unchanged. Outside the main thread, which
     alone may handle signals, nothing changes. An ignored signal, as under ``nohup``, stays ignored.
-
-    Raises
-    ------
-    SystemExit
-        When a command that received a signal has ended.
     """
     received: list[int] = []
 

@@ -28,23 +28,15 @@ BATCHES = up_to(10**9, least=2)
 
 #: Elements at multiples of which rows start.
 ALIGNMENTS = VECTOR_WIDTHS
-
-#: Least m * n * k, and least m or n, from which on a path is taken.
-VOLUMES = up_to(10**30, 0)
-EXTENTS = up_to(10**10, 0)
+#: Elements between rows.
+PADDINGS = up_to(10**10, 0)
 
 #: Speeds in GFLOPS: from one multiply-add in half an hour to a thousand of the fastest devices.
 SLOWEST, FASTEST = 1e-12, 1e9
 
 
 def is_integer(value: object, allowed: Allowed) -> bool:
-    """Whether a value is one of the integers that are allowed; True and 1.0 are none.
-
-    Examples
-    --------
-    >>> [is_integer(value, (1, 2, 4)) for value in (4, 3, True, 4.0)]
-    [True, False, False, False]
-    """
+    """Whether a value is one of the integers that are allowed; True and 1.0 are none."""
     return type(value) is int and value in allowed
 
 

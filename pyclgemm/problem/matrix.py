@@ -1,8 +1,4 @@
-"""From arrays to matrices: the validation of operands, and the row-major swap.
-
-Everything here is about geometry. Buffers and events stay with the arrays, so all of it
-runs, and is tested, without a device.
-"""
+"""From arrays to matrices: the validation of operands, without their buffers and events."""
 
 from __future__ import annotations
 
@@ -26,56 +22,28 @@ _RESULT_DTYPES = tuple(dict.fromkeys(result for dtype in DTYPES for result in re
 _OF_THE_RESULT = ("out", "c", "bias")
 
 Transposition = Literal["N", "T", "C"]
-_TRANSPOSITIONS: dict[Any, Transposition] = {
-    False: "N",
-    True: "T",
-    "N": "N",
-    "T": "T",
-    "C": "C",
-}
 
 
 def parse_transposition(name: str, value: Any) -> Transposition:
-    """Turn a caller's ``trans_a`` or ``trans_b`` into "N", "T" or "C".
-
-    Raises
-    ------
-    ArgumentError
-        If `value` is neither a bool nor one of the letters.
-    """
-    if isinstance(value, (bool, str, np.bool_)) and value in _TRANSPOSITIONS:
-        return _TRANSPOSITIONS[value]
+    """Turn a caller's ``trans_a`` or ``trans_b``, a bool or a letter, into the letter."""
+    letters: dict[Any, Transposition] = {False: "N", True: "T", "N": "N", "T": "T", "C": "C"}
+    if isinstance(value, (bool, str, np.bool_)) and value in letters:
+        return letters[value]
     raise ArgumentError(f'{name} is {value!r}; it must be a bool, "N", "T" or "C"')
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix inside a buffer. Strides and offset are in elements and may be negative.
-
-    Attributes
-    ----------
-    rows, columns : int
-        Shape.
-    row_stride, column_stride : int
-        Elements from an entry to the one below it, and to the one right of it.
-    offset : int
-        Elements from the start of the buffer to entry (0, 0).
-    conjugate : bool
-        Whether entries are conjugated as they are read.
-    batch_stride : int
-        Elements from a matrix of a batch to the next; 0 where all products read the same.
-    scattered : bool
-        Whether the matrices of a batch lie anywhere. `offset` then is one whose alignment they
-        all have.
-    """
+    """A matrix inside a buffer. Strides and offset are in elements and may be negative."""
 
     rows: int
     columns: int
-    row_stride: int
-    column_stride: int
-    offset: int
-    conjugate: bool = False
-    batch_stride: int = 0
+    row_stride: int  # from an entry to the one below it
+    column_stride: int  # from an entry to the one right of it
+    offset: int  # from the start of the buffer to entry (0, 0)
+    conjugate: bool = False  # entries are conjugated as they are read
+    batch_stride: int = 0  # from a matrix of a batch to the next; 0 if all products read the same
+    #: Whether the matrices of a batch lie anywhere. Then they all have the alignment of `offset`.
     scattered: bool = False
 
     @property
@@ -106,8 +74,8 @@ class Matrix:
     def layout(self) -> MatrixLayout:
         """What a kernel's text depends on.
 
-        A stride that no second entry uses may be taken for whatever suits: a single row
-        is in row order at any row stride, a single column in column order.
+        A stride that no second entry uses does not count: a single row is in row order at any row
+        stride, a single column in column order.
         """
         column_vector = self.columns <= 1 and self.row_stride == 1
         order: Order
@@ -125,33 +93,17 @@ class Matrix:
             lead = self.row_stride if self.rows > 1 else 0
         else:
             lead = self.column_stride if self.columns > 1 else 0
-        alignment = _alignment(self.offset, lead, self.batch_stride)
+        alignment = math.gcd(MAX_ALIGNMENT, self.offset, lead, self.batch_stride)
         return MatrixLayout(order, alignment, self.conjugate, self.scattered)
 
 
-def _alignment(*counts: int) -> int:
-    """Largest power of two, up to 16, that divides all `counts`."""
-    alignment = MAX_ALIGNMENT
-    for count in counts:
-        while count % alignment:
-            alignment //= 2
-    return alignment
-
-
 def matrix_of(name: str, array: Any) -> Matrix:
-    """Describe a two-dimensional array.
-
-    Parameters
-    ----------
-    name : str
-        The argument's name, for messages.
-    array : pyopencl.array.Array
-        Any shape, strides and offset.
+    """Describe an array, which messages call `name`.
 
     Raises
     ------
     DtypeError
-        If `array` is no array, or its elements are of a type that is not multiplied.
+        If its elements are of a type that is not multiplied.
     ShapeError
         If it is not two-dimensional or its strides are no multiple of its elements.
     """
@@ -187,20 +139,10 @@ def check_dtype(name: str, dtype: Any) -> None:
 
 
 def result_dtype(dtype: str, **given: Any) -> str:
-    """The element type of a result: that of `out`, `c` and `bias`, which must agree.
+    """The element type of a result of operands of `dtype`.
 
-    Parameters
-    ----------
-    dtype : str
-        NumPy name of the element type of the operands.
-    **given : array or None
-        `out`, `c` and `bias`; where none is given, the result has the type that `dtype` gives by
-        itself.
-
-    Raises
-    ------
-    DtypeError
-        If operands of `dtype` have no result of such a type, or two arrays differ.
+    It is that of the arrays that are `given`: `out`, `c` and `bias`, or None for each. They must
+    agree, else `DtypeError` is raised. Without any it is the default of `dtype`.
 
     Examples
     --------
@@ -210,8 +152,7 @@ def result_dtype(dtype: str, **given: Any) -> str:
     'float32'
     """
     allowed = result_dtypes(dtype)
-    first = ""
-    found = allowed[0]
+    first, found = "", allowed[0]
     for name, array in given.items():
         if array is None:
             continue
@@ -266,7 +207,8 @@ def entries_overlap(first: Any, second: Any) -> bool:
 
     Exact, by solving for a common address: interleaved views that share nothing pass.
     """
-    return np.shares_memory(_address_view(first), _address_view(second))
+    views = (np.asarray(_AddressView(array)) for array in (first, second))
+    return np.shares_memory(*views)
 
 
 class _AddressView:
@@ -283,10 +225,6 @@ class _AddressView:
         }
 
 
-def _address_view(array: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(_AddressView(array))
-
-
 def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
     """Return alpha or beta as a Python number that operands of `dtype` are multiplied by.
 
@@ -295,6 +233,8 @@ def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
     DtypeError
         If it is no number, complex where the elements are real, or no integer of 32 bits where
         they are integers. (1.0 is one.)
+    ArgumentError
+        If float64 cannot hold it.
     """
     if isinstance(value, (bool, str, bytes)) or not np.isscalar(value):
         raise DtypeError(f"{name} is {value!r}; a number is wanted")

@@ -15,28 +15,16 @@ from ..errors import ArgumentError, DtypeError
 
 @dataclass(frozen=True)
 class Precision:
-    """One algorithm for the multiply-adds of a product.
+    """One algorithm for the multiply-adds of a product."""
 
-    Attributes
-    ----------
-    name : str
-        JAX's name, such as ``"F32_F32_F32"``.
-    operand : str
-        NumPy name of the real type in which operands are stored.
-    arithmetic : str
-        NumPy name of the real type in which products are formed and summed.
-    multiplied : str or None
-        What a matrix unit would multiply: "float16", "float64", "tf32", "bfloat16" or "int8";
-        None where no unit computes in this way.
-    terms : int
-        Products of parts by which a product of two elements is made up. With more than one,
-        elements are split into parts of the type `multiplied`.
-    """
-
-    name: str
-    operand: str
-    arithmetic: str
+    name: str  # JAX's, such as "F32_F32_F32"
+    operand: str  # NumPy name of the real type in which operands are stored
+    arithmetic: str  # NumPy name of the real type in which products are formed and summed
+    #: What a matrix unit would multiply: "float16", "float64", "tf32", "bfloat16" or "int8"; None
+    #: where no unit computes in this way.
     multiplied: str | None = None
+    #: Products of parts that add up to a product of two elements. With more than one, elements are
+    #: split into parts of the type `multiplied`.
     terms: int = 1
 
     @property
@@ -50,16 +38,12 @@ class Precision:
         4 u + 4 u^2: the larger is stated for TF32_TF32_F32, which either kernel may compute.
         Two rounded parts leave u^2 of each, and the product of the second parts is left out:
         3 u^2, and smaller terms. Three parts of bfloat16 hold all 24 bits; of their products, X6
-        leaves out those below 2 u^3 + u^4, X9 none. (The splitting is that of G. Henry, P. Tang,
-        A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
-        Higher-Precision Computations", ARITH 2019.)
+        leaves out those below 2 u^3 + u^4, X9 none. (For the splitting see `PartType`.)
 
         Examples
         --------
-        >>> resolve_precision("BF16_BF16_F32", "float32").product_error
-        0.0078277587890625
-        >>> resolve_precision("BF16_BF16_F32", "bfloat16").product_error
-        0.0
+        >>> [resolve_precision("BF16_BF16_F32", x).product_error for x in ("float32", "bfloat16")]
+        [0.0078277587890625, 0.0]
         """
         if self.multiplied not in ("tf32", "bfloat16") or self.operand == self.multiplied:
             return 0.0
@@ -85,13 +69,6 @@ class Precision:
         Elements that are multiplied as they are stored have exact products in the type of the
         sums, so that any kernel that sums in it computes the same. Others are rounded or split
         first, which is written for units.
-
-        Examples
-        --------
-        >>> resolve_precision("BF16_BF16_F32", "float32").multiplied_by_units_alone
-        True
-        >>> resolve_precision("BF16_BF16_F32", "bfloat16").multiplied_by_units_alone
-        False
         """
         return self.multiplied is not None and self.multiplied != self.operand
 
@@ -115,7 +92,6 @@ _PRECISIONS = {
     )
 }
 
-#: All of them.
 PRECISIONS = tuple(_PRECISIONS.values())
 
 _DEFAULTS = {
@@ -155,9 +131,7 @@ def is_complex(dtype: str) -> bool:
 
 
 def result_dtypes(dtype: str) -> tuple[str, ...]:
-    """NumPy names of the types that the result of operands of `dtype` may have.
-
-    The first is taken where the caller asks for none.
+    """NumPy names of the types that the result of operands of `dtype` may have, the default first.
 
     Examples
     --------
@@ -170,13 +144,7 @@ def result_dtypes(dtype: str) -> tuple[str, ...]:
 def resolve_precision(name: str | None, dtype: str) -> Precision:
     """Find the algorithm that `name` asks for on operands of `dtype`.
 
-    Parameters
-    ----------
-    name : str or None
-        One of JAX's names; None takes the default of `dtype`, which is never less
-        exact than the type itself.
-    dtype : str
-        NumPy name of the operands' element type.
+    None takes the default of `dtype`, which is never less exact than the type itself.
 
     Raises
     ------
@@ -189,8 +157,6 @@ def resolve_precision(name: str | None, dtype: str) -> Precision:
     --------
     >>> resolve_precision(None, "complex64").name
     'F32_F32_F32'
-    >>> resolve_precision("F16_F16_F16", "float16").arithmetic
-    'float16'
     """
     operand = real_part_name(dtype)
     name = _DEFAULTS[dtype] if name is None else name
@@ -205,19 +171,14 @@ def resolve_precision(name: str | None, dtype: str) -> Precision:
     )
 
 
-# --------------------------------------------------------------------------------------
-# Elements as sums of narrower parts: what matrix units multiply in the place of float32.
-#
-# A float32 is split into its leading bits, the leading bits of what is left, and so on; products of
-# parts, small ones first, add up to the product of the elements (G. Henry, P. Tang, A. Heinecke,
-# "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations",
-# ARITH 2019).
-# --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PartType:
-    """The type of a part.
+    """The type of a part of a float32, which matrix units multiply in its place.
+
+    A float32 is split into its leading bits, the leading bits of what is left, and so on; products
+    of parts, small ones first, add up to the product of the elements (G. Henry, P. Tang,
+    A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+    Computations", ARITH 2019).
 
     Examples
     --------
@@ -250,7 +211,6 @@ class PartType:
         return f"{2 ** (self.dropped - 1) - 1:#x}"
 
 
-#: By name.
 PART_TYPES = {
     part.name: part for part in (PartType("tf32", 11, "float"), PartType("bfloat16", 8, "ushort"))
 }
@@ -269,7 +229,7 @@ PRODUCTS = {
 
 
 def parts_of(terms: int) -> int:
-    """Parts into which an element is split, where its products have so many terms.
+    """Parts into which an element is split where `terms` products of parts are summed.
 
     Examples
     --------

@@ -28,26 +28,14 @@ OPERANDS: tuple[Literal["a", "b"], ...] = ("a", "b")
 
 @dataclass(frozen=True)
 class MatrixLayout:
-    """How a kernel finds the elements of one matrix, without the numbers it gets as arguments.
-
-    Attributes
-    ----------
-    order : Order
-        The index with unit stride.
-    alignment : int
-        A power of two: first element and leading dimension are multiples of so many
-        elements. Vectors up to this width may be read by an aligned access.
-    conjugate : bool
-        Whether elements are conjugated as they are read.
-    scattered : bool
-        Whether the matrices of a batch are found by offsets in a buffer; else they are equally
-        far apart.
-    """
+    """How a kernel finds the elements of one matrix, without the numbers it gets as arguments."""
 
     order: Order
+    #: Elements, a power of two: offset and leading dimension are multiples of it, so vectors up to
+    #: this width may be read by an aligned access.
     alignment: int = 1
-    conjugate: bool = False
-    scattered: bool = False
+    conjugate: bool = False  # elements are conjugated as they are read
+    scattered: bool = False  # a batch has an array of offsets; else its matrices have one stride
 
     @property
     def transposed(self) -> MatrixLayout:
@@ -55,37 +43,19 @@ class MatrixLayout:
         return replace(self, order=_OTHER_ORDER[self.order])
 
     def in_pieces(self, piece_bytes: int, stored_bytes: int) -> bool:
-        """Whether whole pieces of so many bytes can be copied as they are, along either index.
-
-        Examples
-        --------
-        >>> MatrixLayout("row", alignment=8).in_pieces(16, stored_bytes=2)
-        True
-        """
+        """Whether vectors of `piece_bytes` can be copied as they are, along either index."""
         pieces = self.alignment * stored_bytes % piece_bytes == 0
         return pieces and self.order != "strided" and not self.conjugate
 
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """A constant B that was laid out ahead of the product by `pyclgemm.pack`.
+    """A constant B that was laid out ahead of the product by `pyclgemm.pack`."""
 
-    Attributes
-    ----------
-    form : "padded" or "panels"
-        Row-major and padded, as kernels of GPUs read it, or in panels, as those of CPUs do.
-    depth_block : int
-        Rows (of k) in a block; the last block is padded with zeros on the GPU.
-    width : int
-        Columns (of n) in a panel, padded with zeros.
-    along_k : bool
-        Whether k is contiguous, as matrix units like it best; else the columns are.
-    """
-
-    form: Literal["padded", "panels"]
-    depth_block: int
-    width: int
-    along_k: bool = False
+    form: Literal["padded", "panels"]  # for kernels of GPUs, and for those of CPUs
+    depth_block: int  # rows (of k) in a block; on the GPU zeros fill the last one
+    width: int  # columns (of n) in a panel; zeros fill the last one
+    along_k: bool = False  # k is contiguous, as matrix units like it best; else the columns are
 
 
 @dataclass(frozen=True)
@@ -93,48 +63,25 @@ class GemmProblem:
     """``out = activation(alpha A B + beta C + bias)`` with out in row-major order.
 
     A is (m, k), B is (k, n), C and out are (m, n), all after transposition and after the
-    row-major swap (see `pyclgemm.problem.matrix`).
-
-    Attributes
-    ----------
-    m, n, k : int
-        Sizes in elements; any may be zero.
-    dtype : str
-        NumPy name of the element type of A and B.
-    precision : Precision
-        The arithmetic.
-    a, b, out : MatrixLayout
-        Where the elements lie.
-    c : MatrixLayout or None
-        None where C is not read (no C, or beta is zero).
-    bias : "row", "column" or None
-        Whether the bias has an entry per row or per column of `out`. Without the swap
-        it is "column".
-    activation : str or None
-        One of `pyclgemm.problem.problem.ACTIVATIONS`.
-    packed : PackedLayout or None
-        Set where B was packed ahead; `b` then describes the packed matrix.
-    result_dtype : str
-        NumPy name of the element type of C, the bias and the result; the one that `dtype` gives
-        by itself, if it is left out.
-    batch : int or None
-        Products of one kind that one launch computes; None for a single one, whose kernels know
-        of no batch. As of the sizes, kernels depend on it as little as they can.
+    row-major swap (see `pyclgemm.problem.product`). Any size may be zero.
     """
 
     m: int
     n: int
     k: int
-    dtype: str
+    dtype: str  # NumPy name of the element type of A and B
     precision: Precision
     a: MatrixLayout
     b: MatrixLayout
     out: MatrixLayout
-    c: MatrixLayout | None = None
+    c: MatrixLayout | None = None  # None if C is not read (no C, or beta is zero)
+    #: Whether the bias has an entry per row or per column of `out`: "column" without the swap.
     bias: Literal["row", "column"] | None = None
-    activation: str | None = None
-    packed: PackedLayout | None = None
+    activation: str | None = None  # one of `ACTIVATIONS`
+    packed: PackedLayout | None = None  # if B was packed ahead; `b` describes the packed matrix
+    #: NumPy name of the element type of C, bias and result; the default of `dtype` if left out.
     result_dtype: str = ""
+    #: Products that one launch computes; None for a single one, whose kernels know of no batch.
     batch: int | None = None
 
     def __post_init__(self) -> None:
@@ -165,14 +112,7 @@ class GemmProblem:
 
     @property
     def types(self) -> str:
-        """The element types, for people: one name, or that of the operands and of the result.
-
-        Examples
-        --------
-        >>> from pyclgemm.problem.shape import GemmShape
-        >>> GemmShape(8, 8, 8).problem("float32").types, GemmShape(8, 8, 8).problem("int8").types
-        ('float32', 'int8 -> int32')
-        """
+        """The element types, for people, such as "float32" or "int8 -> int32"."""
         if self.result_dtype == self.dtype:
             return self.dtype
         return f"{self.dtype} -> {self.result_dtype}"
@@ -192,10 +132,6 @@ class GemmProblem:
         """Useful floating-point operations: 2 m n k a product, four times that if complex."""
         return (8 if self.complex else 2) * self.m * self.n * self.k * self.products
 
-
-# --------------------------------------------------------------------------------------
-# What happens to a product on its way to memory: bias and activation, fused into the store.
-# --------------------------------------------------------------------------------------
 
 #: Below, x times a weight is 0 in any type; at minus infinity the product would be NaN.
 _OR_ZERO = "x < ({real})(-1000) ? ({real})(0) : "

@@ -18,29 +18,15 @@ from .problem import GemmProblem, PackedLayout
 
 @dataclass(frozen=True)
 class Product:
-    """A problem together with the matrices that its kernels will see.
-
-    Attributes
-    ----------
-    problem : GemmProblem
-        What the choice of the kernel depends on.
-    a, b, out : Matrix
-        In the kernel's roles, after the swap.
-    c : Matrix or None
-        The addend, where it is read.
-    bias_stride : int
-        Elements between entries of the bias.
-    swapped : bool
-        Whether the kernel's `a` is the caller's b, and the other way round.
-    """
+    """A problem together with the matrices that its kernels will see."""
 
     problem: GemmProblem
-    a: Matrix
+    a: Matrix  # in the kernel's roles, after the swap, as are all matrices
     b: Matrix
     out: Matrix
-    c: Matrix | None
+    c: Matrix | None  # the addend, where it is read
     bias_stride: int
-    swapped: bool
+    swapped: bool  # the kernel's `a` is the caller's b, and the other way round
 
     @property
     def transposed(self) -> Product:
@@ -72,28 +58,8 @@ def make_product(
 ) -> Product:
     """Bring ``out = activation(alpha A B + beta C + bias)`` into canonical form.
 
-    Parameters
-    ----------
-    a, b : Matrix
-        (m, k) and (k, n), transpositions applied.
-    out, c : Matrix
-        (m, n); `c` is None where it is not read.
-    dtype : str
-        NumPy name of the element type of `a` and `b`.
-    precision : Precision
-        The arithmetic.
-    bias_stride : int, optional
-        Elements between entries of the bias; None without one.
-    activation : str, optional
-        Its name.
-    packed : PackedLayout, optional
-        Set where `b` was packed ahead. Then nothing is swapped, for a packed matrix can
-        only stand on the right.
-    result_dtype : str, optional
-        NumPy name of the element type of `out`, `c` and the bias, where it is another than
-        `dtype` gives by itself.
-    batch : int, optional
-        How many such products there are, if it is a batch.
+    Transpositions are applied already. `c` is None where it is not read, `bias_stride` without a
+    bias. If `b` was packed ahead, nothing is swapped: a packed matrix only stands on the right.
     """
     problem = GemmProblem(
         m=a.rows,
@@ -115,23 +81,10 @@ def make_product(
     return product.transposed if packed is None and out.layout.order == "column" else product
 
 
-# --------------------------------------------------------------------------------------
-# How the operands of a batch go together, and which batches are a single product in truth.
-# --------------------------------------------------------------------------------------
-
-
 def common_count(counts: Mapping[str, int]) -> int:
-    """How many products there are: as many as there are matrices of each operand, or one.
+    """How many products a batch has, by the number of matrices of each operand.
 
-    Parameters
-    ----------
-    counts : mapping of str to int
-        For each operand how many matrices it has; one serves all products.
-
-    Raises
-    ------
-    ShapeError
-        If two operands have different numbers of them, and neither has one.
+    A single matrix serves all products; other numbers must be equal, else `ShapeError` is raised.
 
     Examples
     --------
@@ -148,10 +101,10 @@ def common_count(counts: Mapping[str, int]) -> int:
 def folded(
     a: Matrix, b: Matrix, out: Matrix, c: Matrix | None, count: int
 ) -> tuple[Matrix, Matrix, Matrix, Matrix | None] | None:
-    """The matrices of the one product that a batch is where all its products share B.
+    """The matrices a, b, out and c of the single product to which a batch amounts, or None.
 
-    The rows of A, of C and of the result must follow one another through the whole batch, at one
-    distance. Such a product has larger tiles, and reads B less often.
+    All products must share B, and the rows of A, of C and of the result must follow one another
+    through the whole batch, at one distance. One product has larger tiles, and reads B less often.
 
     Examples
     --------

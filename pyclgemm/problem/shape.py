@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from ..errors import ArgumentError, shown
-from .bounds import BATCHES, EXTENTS, SIZES, is_integer, wanted
+from .bounds import BATCHES, PADDINGS, SIZES, is_integer, wanted
 from .matrix import Matrix, Transposition
 from .precision import is_complex, resolve_precision
 from .problem import Epilogue, GemmProblem
@@ -32,18 +32,6 @@ _TEXT = re.compile(rf"{_SIZE}x{_SIZE}x{_SIZE}(?::([NT]{{2}}))?(?:\+([0-9]{{1,9}}
 class GemmShape:
     """A product ``out = op(a) op(b)`` of row-major matrices, out (m, n), or a batch of them.
 
-    Attributes
-    ----------
-    m, n, k : int
-        Sizes in elements, at least 1.
-    layout : str
-        How a and b are stored, a letter each: "N" as (m, k) and (k, n), "T" transposed.
-    padding : int
-        Elements between the end of a row and the start of the next, in all three matrices.
-    batch : int or None
-        So many products are computed at once, of matrices one behind the other; None for a
-        single product.
-
     Raises
     ------
     ArgumentError
@@ -54,18 +42,16 @@ class GemmShape:
     --------
     >>> GemmShape(64, 3072, 768, "NT").stored_b
     (3072, 768)
-    >>> str(GemmShape(1000, 1000, 1000, "TN", padding=7))
-    '1000x1000x1000:TN+7'
-    >>> str(GemmShape(8, 8, 8, batch=10000))
-    '8x8x8*10000'
+    >>> str(GemmShape(1000, 1000, 1000, "TN", padding=7, batch=5))
+    '1000x1000x1000:TN+7*5'
     """
 
     m: int
     n: int
     k: int
-    layout: Layout = "NN"
-    padding: int = 0
-    batch: int | None = None
+    layout: Layout = "NN"  # a letter each for a and b: "N" as (m, k) and (k, n), "T" transposed
+    padding: int = 0  # elements from the end of a row to the next, in all three matrices
+    batch: int | None = None  # products of matrices one behind the other; None for a single one
 
     def __post_init__(self) -> None:
         for name, size in zip("mnk", self.sizes, strict=True):
@@ -74,9 +60,9 @@ class GemmShape:
         if self.layout not in LAYOUTS:
             listed = ", ".join(LAYOUTS)
             raise ArgumentError(f"layout is {shown(self.layout)}; one of {listed} is wanted")
-        if not is_integer(self.padding, EXTENTS):
+        if not is_integer(self.padding, PADDINGS):
             raise ArgumentError(
-                f"padding is {shown(self.padding)}; {wanted(EXTENTS)} is wanted, in elements"
+                f"padding is {shown(self.padding)}; {wanted(PADDINGS)} is wanted, in elements"
             )
         if self.batch is not None and not is_integer(self.batch, BATCHES):
             raise ArgumentError(
@@ -104,13 +90,7 @@ class GemmShape:
 
     @classmethod
     def of(cls, shape: Any) -> GemmShape:
-        """Take a shape as it is, and (m, n, k) for contiguous matrices that are not transposed.
-
-        Raises
-        ------
-        ArgumentError
-            If it is neither.
-        """
+        """Take a shape as it is, and (m, n, k) for contiguous matrices that are not transposed."""
         if isinstance(shape, cls):
             return shape
         if isinstance(shape, (tuple, list)) and len(shape) == 3:
@@ -150,26 +130,12 @@ class GemmShape:
     ) -> Product:
         """Describe the product, or the batch, as the functions that take arrays would.
 
-        Parameters
-        ----------
-        dtype : str
-            NumPy name of the element type of a and b.
-        precision : str, optional
-            JAX's name of the arithmetic; None for the default of the type.
-        conjugate : str
-            "a", "b" or "ab": the operands that are stored transposed and read conjugated.
-        reads_c : bool
-            Whether an addend takes part, beta not being zero.
-        bias : bool
-            Whether a bias is added to every row.
-        activation : str, optional
-            One of `pyclgemm.problem.problem.ACTIVATIONS`.
-        result_dtype : str, optional
-            NumPy name of the element type of c, bias and result; None for the default of `dtype`.
+        `conjugate` names the operands, "a", "b" or "ab", that are stored transposed and read
+        conjugated. `reads_c` is whether C is added, beta not being zero.
 
         Raises
         ------
-        DtypeError, UnsupportedError, ArgumentError
+        DtypeError, ArgumentError
             If the activation or the precision is unknown, or does not suit the type, or an
             operand that is not stored transposed is to be conjugated.
 
@@ -180,12 +146,10 @@ class GemmShape:
         >>> GemmShape(8, 4, 2, batch=100).product().b.batch_stride
         8
         """
-        a = self._operand("a", self.stored_a, dtype, conjugate)
-        b = self._operand("b", self.stored_b, dtype, conjugate)
         out = self._stored((self.m, self.n))
         return make_product(
-            a,
-            b,
+            self._operand("a", self.stored_a, dtype, conjugate),
+            self._operand("b", self.stored_b, dtype, conjugate),
             out,
             out if reads_c else None,
             dtype=dtype,
@@ -205,8 +169,6 @@ class GemmShape:
         --------
         >>> GemmShape(8, 5, 2, "TN").problem("float32").a.order
         'column'
-        >>> GemmShape(8, 8, 8, padding=2).problem("float32").out.alignment
-        2
         """
         return self.product(dtype, precision, **options).problem
 
@@ -224,8 +186,8 @@ class GemmShape:
     def _stored(self, shape: tuple[int, int]) -> Matrix:
         rows, columns = shape
         row_stride = columns + self.padding
-        matrix = Matrix(rows, columns, row_stride=row_stride, column_stride=1, offset=0)
-        return replace(matrix, batch_stride=rows * row_stride if self.batch else 0)
+        batch_stride = rows * row_stride if self.batch else 0
+        return Matrix(rows, columns, row_stride, 1, offset=0, batch_stride=batch_stride)
 
     def __str__(self) -> str:
         padding = f"+{self.padding}" if self.padding else ""
@@ -234,12 +196,6 @@ class GemmShape:
 
 
 def shape_text(sizes: tuple[int, int, int], layout: str = "NN") -> str:
-    """Sizes and a layout as text.
-
-    Examples
-    --------
-    >>> shape_text((64, 3072, 768)), shape_text((64, 3072, 768), "TN")
-    ('64x3072x768', '64x3072x768:TN')
-    """
+    """Sizes and a layout as text, such as "64x3072x768:TN"; "NN" is left out."""
     suffix = "" if layout == "NN" else f":{layout}"
     return "x".join(map(str, sizes)) + suffix

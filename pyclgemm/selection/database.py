@@ -18,8 +18,7 @@ from typing import Any
 
 from ..device.traits import DeviceTraits
 from ..errors import DatabaseError, DatabaseWarning, printable, shown
-from ..host.files import Purpose, write_whole
-from ..host.json_text import read_json
+from ..host.files import Purpose, read_json, write_whole
 from ..resources import resource_folder
 from .records import LEVELS, Entry, Match, Source, Threshold, read_record, record_document
 

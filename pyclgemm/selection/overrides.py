@@ -22,7 +22,7 @@ from ..families.registry import (
     problem_on,
     violations,
 )
-from ..host.json_text import read_json
+from ..host.files import read_json
 from ..problem.problem import GemmProblem
 from ..problem.product import Product
 from ..resources import names_file

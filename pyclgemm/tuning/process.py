@@ -22,8 +22,7 @@ from ..codegen.config import Config
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, PyclgemmError, UnsupportedError, shown
 from ..families.registry import as_config
-from ..host.files import Purpose, append_line, check_writable
-from ..host.json_text import JsonError, parse_json, read_lines
+from ..host.files import JsonError, Purpose, append_line, check_writable, parse_json, read_lines
 from ..problem.shape import GemmShape
 from ..resources import resource_folder
 

@@ -24,7 +24,7 @@ from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.report import markdown_table
 from pyclgemm.cli.main import main
 from pyclgemm.errors import ArgumentError, FileError, UnsupportedError
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.measure.bench import Timing
 from pyclgemm.selection.overrides import AskedConfig, parse_assignments, parse_change, parse_config
 from tests.support.console import rank_of

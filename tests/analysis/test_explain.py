@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from pyclgemm.analysis.explain import describe_packing, describe_unit
 from pyclgemm.cli.main import main
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.tiled.config import XgemmConfig

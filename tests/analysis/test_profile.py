@@ -18,7 +18,7 @@ from pyclgemm.analysis.report import profile_table
 from pyclgemm.cli.main import main
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.measure import operands as operand_pool
 from pyclgemm.problem.shape import GemmShape

@@ -20,7 +20,7 @@ from benchmarks.steps.rivals import unit_precision
 from benchmarks.steps.step import changed_parameters
 from benchmarks.steps.steps import choice_of, ladder_steps
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources

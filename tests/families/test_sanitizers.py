@@ -15,7 +15,7 @@ from pyclgemm.codegen.launch import Schedule
 from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import make_schedule, oriented
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform

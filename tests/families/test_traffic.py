@@ -9,7 +9,7 @@ from pyclgemm.analysis.bottleneck import Utilisation, bounds_of, judge, utilise
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.codegen.stream_k import Division
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.families.traffic import Traffic

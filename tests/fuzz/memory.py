@@ -18,7 +18,7 @@ import pyclgemm
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 
 from .campaign import Case, Failure, simpler_in
 from .devices import context_of, device_of, device_texts, new_queue

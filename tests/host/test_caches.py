@@ -18,7 +18,7 @@ import pytest
 from pyclgemm.analysis import ceilings as ceilings_cache
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.codegen.source import KernelSource
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build as kernel_cache
 from pyclgemm.runtime.build import compile_program

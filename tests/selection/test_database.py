@@ -8,10 +8,10 @@ import pytest
 
 import pyclgemm.selection.database
 from pyclgemm.errors import DatabaseError, DatabaseWarning
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import violations
 from pyclgemm.families.tiled.config import XgemmConfig
-from pyclgemm.host.json_text import MOST_BYTES
+from pyclgemm.host.files import MOST_BYTES
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.resources import resource_folder
 from pyclgemm.selection.database import (

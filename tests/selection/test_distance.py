@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.small.codegen import SmallConfig

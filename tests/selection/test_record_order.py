@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.problem.precision import resolve_precision

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import PackedLayout

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig, GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig

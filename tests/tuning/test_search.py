@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.tuning.search import Search, search_space
 from tests.support.facts import cpu
 

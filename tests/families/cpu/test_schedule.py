@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.shape import GemmShape
 from tests.support.facts import cpu
