@@ -153,6 +153,7 @@ def replace_by_a_folder(path):
     path.mkdir()
 
 
+@pytest.mark.one_in(3)
 @linux
 @pytest.mark.parametrize(
     ("damage", "words"),
