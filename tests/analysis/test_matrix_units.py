@@ -1,11 +1,9 @@
 """The tools around matrix units: profile, tune, ab, precision; the instructions are emulated."""
 
-from __future__ import annotations
-
 import re
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -250,17 +248,9 @@ def test_a_layer_by_name_packs_for_the_units(units, queue, rng):
 # ------------------------------------------------------------------------------ tune and ab
 
 
-class _Process:
+def asked_process(traits):
     """What a dry run asks of the measuring process: the device's traits."""
-
-    def __init__(self, traits: Any) -> None:
-        self.traits = traits
-
-    def __enter__(self) -> _Process:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
+    return lambda *asked: nullcontext(SimpleNamespace(traits=traits))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +260,7 @@ class _Process:
 )  # fmt: skip
 def test_a_dry_run_counts_the_space_of_units(monkeypatch, architecture, dtype, precision):
     traits = typical_traits(architecture)
-    monkeypatch.setattr(tuning_report, "TrialProcess", lambda *asked: _Process(traits))
+    monkeypatch.setattr(tuning_report, "TrialProcess", asked_process(traits))
     shapes = [GemmShape(64, 64, 64)]
     spaces, plan = tuning_report.dry_run_tables(None, dtype, precision, shapes, 60.0)
     text = text_of(spaces)
@@ -281,7 +271,7 @@ def test_a_dry_run_counts_the_space_of_units(monkeypatch, architecture, dtype, p
 
 def test_a_dry_run_without_any_kernel_is_an_error(monkeypatch):
     traits = typical_traits("gfx1100")
-    monkeypatch.setattr(tuning_report, "TrialProcess", lambda *asked: _Process(traits))
+    monkeypatch.setattr(tuning_report, "TrialProcess", asked_process(traits))
     with pytest.raises(UnsupportedError, match="TF32_TF32_F32"):
         tuning_report.dry_run_tables(None, *FAST, [GemmShape(64, 64, 64)], 60.0)
 

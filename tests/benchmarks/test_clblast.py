@@ -25,6 +25,7 @@ def library() -> clblast.CLBlast:
 
 # Each type has a routine of its own, each transposition a kernel: neither depends on the other
 # here, and CLBlast takes long to build them.
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("dtype", "trans_a", "trans_b"),
     [

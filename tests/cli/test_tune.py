@@ -160,6 +160,7 @@ def test_a_contribution_leaves_the_users_database_alone(home, few_trials, tmp_pa
     assert not list(home.rglob("databases/*.json"))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_that_ends_the_run_saves(home, name, status):

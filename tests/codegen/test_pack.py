@@ -70,6 +70,7 @@ def test_k_is_contiguous_and_padded_with_zeros(queue, name, order):
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 @pytest.mark.parametrize(("order", "along_k"), [("row", False), ("column", True)])
 @pytest.mark.parametrize("aligned", [False, True])

@@ -69,6 +69,7 @@ def test_few_and_many_groups(queue, config, fill):
         assert not _workspace(queue, "counters").any()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.any_runtime
 @EVERY_FAMILY
 @pytest.mark.parametrize("fill", [1, 7, 40])

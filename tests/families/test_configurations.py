@@ -42,6 +42,7 @@ from tests.support.configs import (
 pytestmark = pytest.mark.any_runtime
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("config", EVERY_CONFIG)
 def test_every_configuration(queue, config):
     spoil_workspace(queue, config=config)

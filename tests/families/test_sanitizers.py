@@ -126,7 +126,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_products(case):
     check(case)
@@ -200,6 +200,7 @@ def in_host_code(schedule: Schedule, product: Any, traits: Any) -> Schedule:
     return replace(schedule, launches=tuple(launches))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("level", "count", "k"),
     [

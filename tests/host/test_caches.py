@@ -89,6 +89,7 @@ def test_a_home_that_cannot_be_written_to(mounted):
     assert_works_with_a_warning(mounted("ro,size=64k"), "Read-only file system", "/disk/")
 
 
+@pytest.mark.one_in(3)
 @linux
 @pytest.mark.parametrize("free", [0, 4096, 20_000, 32_768, 49_152, 65_536])
 def test_a_home_that_is_full(mounted, free):
@@ -152,6 +153,7 @@ def replace_by_a_folder(path):
     path.mkdir()
 
 
+@pytest.mark.one_in(3)
 @linux
 @pytest.mark.parametrize(
     ("damage", "words"),

@@ -51,6 +51,7 @@ def test_faults(state: str, fault: str, raised: str) -> None:
     _run(Faults(), case)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("call", ["gemm_c", "batched_scattered", "plan", "packed", "transform3d"])
 def test_every_line_of_a_call(call: str) -> None:
     case = {
@@ -61,12 +62,14 @@ def test_every_line_of_a_call(call: str) -> None:
     _run(Faults(), case)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(4))
 def test_threads(number: int) -> None:
     case = next(itertools.islice(Threads().cases(random.Random(SEED)), number, None))
     _run(Threads(), case | {"rounds": 10, "calls": case["calls"][:2]})
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("kind", "number"), [("calls", 2500), ("queues", 120)])
 def test_memory(kind: str, number: int) -> None:
     case = {

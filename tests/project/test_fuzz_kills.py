@@ -20,6 +20,7 @@ def tuner(shape, name, after, delay=0.0, group=False):
     return {"shape": shape, "signal": name, "after": after, "delay": delay, "group": group}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "tuners",
     [

@@ -146,6 +146,7 @@ def run(*arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("changed", [with_leaf, with_key])
 @EVERY
 def test_no_string_of_a_database_reaches_source_text(
@@ -203,6 +204,7 @@ def test_configurations_and_products_by_text_are_numbers_and_known_words(evil: s
             assert_harmless(run("source", "64x64x64", option, evil))
 
 
+@pytest.mark.one_in(4)
 @EVERY
 @pytest.mark.parametrize("architecture", ["x86-64-v3", "sm_90", "gfx1012"])
 def test_names_of_a_device_reach_neither_source_text_nor_paths(

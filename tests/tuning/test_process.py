@@ -60,6 +60,7 @@ _LOST = "from pyclgemm.tuning.worker import DeviceLostError; raise DeviceLostErr
 _NOISE = "os.write(1, b'{\"status\": \"nonsense\"}\\nwarning: spills\\n'); print('x')"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("accident", "status", "reason"),
     [

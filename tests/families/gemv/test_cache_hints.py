@@ -29,6 +29,7 @@ def streams(traits):
             yield
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.usefixtures("streams")
 @pytest.mark.parametrize("b", [ROW_ALIGNED, COLUMN_ALIGNED, Layout(alignment=1)], ids=str)
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tests.support.unit_configs import MATRIX as CONFIG
 SHARED = replace(CONFIG, FILL=3, STAGES=3)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("dtype", "precision", "changes"),
     [

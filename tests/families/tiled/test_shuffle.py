@@ -70,6 +70,7 @@ def shuffling(context, traits):
             yield queue
 
 
+@pytest.mark.one_in(3)
 @EVERY_CONFIG
 def test_every_configuration(shuffling, config):
     # More than a tile, less than one, and several slabs, all cut by edges.
