@@ -35,8 +35,8 @@ class MatrixLayout:
     order : Order
         The index with unit stride.
     alignment : int
-        A power of two: first element and leading dimension are multiples of so many
-        elements. Vectors up to this width may be read by an aligned access.
+        A power of two, in elements: first element and leading dimension are multiples of it.
+        Vectors up to this width may be read by an aligned access.
     conjugate : bool
         Whether elements are conjugated as they are read.
     scattered : bool
