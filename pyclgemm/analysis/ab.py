@@ -23,8 +23,7 @@ from ..api.plan import GemmPlan
 from ..codegen.config import Config
 from ..device.traits import traits_of
 from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError, shown
-from ..host.files import Purpose, append_line
-from ..host.files import JsonError, parse_json, read_lines
+from ..host.files import JsonError, Purpose, append_line, parse_json, read_lines
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
 from ..measure.operands import Operands, OperandStore, check_room, plan_contender

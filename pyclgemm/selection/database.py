@@ -291,7 +291,7 @@ def read_file(path: Path) -> DatabaseFile:
     Raises
     ------
     DatabaseError
-        As `open_file`, or if a record cannot be used. The message names the file, the place in
+        As `open_file`, or if a record cannot be used. The message names the file, where in
         it, what stands there and what was wanted.
     """
     return _checked(open_file(path))

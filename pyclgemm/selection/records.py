@@ -99,8 +99,8 @@ class Record:
     gflops : float or None
         The speed that was measured at that shape.
     alignment : int or None
-        A power of two: rows of the operands and of the result started at multiples of so many
-        elements. None where the matrices were contiguous, so that the sizes tell.
+        A power of two, in elements: rows of the operands and of the result started at multiples
+        of it. None where the matrices were contiguous, so that the sizes tell.
 
     Examples
     --------

@@ -243,7 +243,7 @@ def _log(value: int) -> float:
 # and with the strategies of Kernel Tuner 1.5 (B. van Werkhoven, FGCS 90, 2019) on tables of
 # measurements: 297 configurations of the cpu family at 384^3 and 255 of the indirect family at
 # 256^3, both on a 2-core Xeon with Intel's runtime, float32, 2026-11-21. The time of the best
-# found, over that of the best in the table, after so many measurements (mean of 25 seeds; 200
+# found, over that of the best in the table, after this many measurements (mean of 25 seeds; 200
 # for random search); of the eleven strategies of Kernel Tuner that ran, the best four are
 # shown, by their names there:
 #

@@ -58,7 +58,7 @@ _OTHER_TYPE = 1.0
 _CLOSE = 1.10
 #: Candidates that are built side by side, on devices that do not time them on the same cores.
 _BATCH = 16
-#: A candidate this close to the best of its shape is tried on so many others, the nearest.
+#: A candidate this close to the best of its shape is tried on the nearest others, this many.
 _PROMISING = 1.10
 _PROMOTED_TO = 2
 #: Products that a shape's part of the budget must hold, for it to be tuned at all.
@@ -187,7 +187,7 @@ class TuningStages:
         return found
 
     def _search(self, kept: Callable[[], float]) -> None:
-        """Search until only so many seconds are left as `kept` says."""
+        """Search until no more seconds are left than `kept` says."""
         session = self._session
         exhausted: set[tuple[GemmShape, str]] = set()
         while True:

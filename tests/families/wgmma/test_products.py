@@ -309,7 +309,7 @@ def test_lanes_need_no_map(batch):
         schedule = make_schedule(product, config, typical_traits("sm_90"))
         (launch,) = schedule.launches
         assert ("maps" in schedule.workspaces) == maps
-        assert ("maps" in launch.buffers) == maps
+        assert ("maps" in launch.by_name) == maps
         assert ("tensor" in launch.source.text) == maps
         assert ("cp.async.cg" in launch.source.text) != maps
 
