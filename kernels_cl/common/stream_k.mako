@@ -115,7 +115,8 @@ ${next_product()}
         __global int *level = counters;
         #pragma unroll 1
         for (int distance = 1; distance < contributors && rank >= 0; distance *= neighbours) {
-            __global ${partial.type} *sums = partial_sums + slot_of(lowest + rank, rank == 0) * TILE_SUMS + ${partial.own};
+            const long own_slot = slot_of(lowest + rank, rank == 0);
+            __global ${partial.type} *sums = partial_sums + own_slot * TILE_SUMS + ${partial.own};
             <%call expr="if_has_sums(partial.sliced)">
             <%call expr="each_sum()">
                 sums[${partial.index}] = ${partial.sum};

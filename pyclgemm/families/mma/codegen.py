@@ -223,9 +223,9 @@ class ResultText:
         """C type of the sums of a slice that a work-item reads at once."""
         return f"{self.parts.wide.real}{self.joined.read}" if self.joined else ""
 
-    def read_from(self, element: int) -> str:
-        """Where they are, from element `element` of a run on."""
-        return plus("from", element)
+    def read_sums(self, element: int) -> str:
+        """The sums of a slice, from `element` of a run on."""
+        return f"*(const __local {self.read_vector} *)({plus('from', element)})"
 
     @property
     def collected_addends(self) -> str:

@@ -137,6 +137,6 @@ def map_bytes(groups: int, config: WgmmaConfig, *, batched: bool) -> int:
     return groups * (batch_maps(config) if batched else _MAPS) * WORDS * 8
 
 
-def _encoded(terms: Iterable[int]) -> int:
-    """Numbers of split terms, 4 bits each, the first in the lowest."""
-    return sum(term << 4 * number for number, term in enumerate(terms))
+def _encoded(terms: Iterable[int]) -> str:
+    """Numbers of split terms in C, 4 bits each, the first in the lowest."""
+    return f"{sum(term << 4 * number for number, term in enumerate(terms)):#x}"
