@@ -1,8 +1,8 @@
 """What a matrix unit is: what one instruction multiplies, and which lane holds what. Pure data.
 
 A sub-group multiplies an m x k fragment of A by a k x n fragment of B and adds to an m x n
-fragment of the result, each spread over the registers of its lanes. The vendors' tables are
-`pyclgemm.codegen.matrix_units` and `pyclgemm.codegen.matrix_units`.
+fragment of the result, each spread over the registers of its lanes. The vendors' tables are in
+`pyclgemm.codegen.matrix_units`.
 """
 
 from __future__ import annotations

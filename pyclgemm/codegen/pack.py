@@ -51,6 +51,9 @@ class PackedForm:
         return PACKED_A if name == "a" else PACKED_B
 
 
+_PLAIN = PackedForm()
+
+
 def padded_row(elements: int) -> int:
     """Elements of a packed row: whole vectors of any type."""
     return math.ceil(max(1, elements) / MAX_ALIGNMENT) * MAX_ALIGNMENT
@@ -62,11 +65,30 @@ def generate_pack(
     dtype: str,
     sizes: tuple[int, int],
     traits: DeviceTraits,
-    form: PackedForm = PackedForm(),  # noqa: B008 - frozen
+    form: PackedForm = _PLAIN,
     *,
     batched: bool = False,
 ) -> tuple[KernelSource, int]:
-    """Write the kernel that packs an operand for a GPU."""
+    """Write the kernel that packs an operand for a GPU.
+
+    Parameters
+    ----------
+    layout, name, dtype
+        How the operand lies in memory, whether it is A or B, and its NumPy type.
+    sizes : tuple of int
+        Positions along the tile (rows of A, columns of B) and depths after padding.
+    form : PackedForm
+        How it lies once it is packed.
+    batched : bool
+        Whether one launch packs the matrices of a batch.
+
+    Returns
+    -------
+    source : KernelSource
+        The kernel; its first dimension runs along the destination's rows.
+    tile : int
+        Elements along both indices that a work-group packs.
+    """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
     offset, contiguous = _source_offset(layout, name)
@@ -148,19 +170,22 @@ def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, 
     return f"(long){lead} * source_{layout.order}_stride + {contiguous}", contiguous
 
 
-# --------------------------------------------------------------------------------------
-# The launches that pack operands ahead of a product, and how its kernel finds what they wrote.
-# --------------------------------------------------------------------------------------
-
-_PLAIN = PackedForm()
-
-
 def pack_launch(
     role: str, destination: str, matrix: Matrix, name: Literal["a", "b"], dtype: str,
     padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
-    """The launch that packs `matrix`, in the role of `name`."""
+    """The launch that packs `matrix`, in the role of `name`.
+
+    Parameters
+    ----------
+    role, destination : str
+        Roles of the buffers that are read and written.
+    name, dtype, padded, form
+        As `generate_pack` takes them; `padded` are its sizes.
+    batch : tuple of int, optional
+        Matrices of a batch, and elements from one that is packed to the next.
+    """
     positions, depth = (
         (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
     )
