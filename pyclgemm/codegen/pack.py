@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..device.traits import DeviceTraits
@@ -252,11 +253,15 @@ def pack_operands(
     return PackedOperands(tuple(launches), workspaces, moved, strides)
 
 
-def why_units_pack(name: Literal["a", "b"], problem: GemmProblem, *, in_place: bool) -> str:
-    """Why a kernel of matrix units cannot read an operand, which is not strided, where it lies.
+def with_packed(problem: GemmProblem, forms: Mapping[Literal["a", "b"], PackedForm]) -> GemmProblem:
+    """The product with the operands in `forms` as they lie once they are packed."""
+    a = forms["a"].layout("a") if "a" in forms else problem.a
+    b = forms["b"].layout("b") if "b" in forms else problem.b
+    return replace(problem, a=a, b=b)
 
-    `in_place`: it reads rows of any alignment.
-    """
+
+def why_units_pack(name: Literal["a", "b"], problem: GemmProblem, *, in_place: bool) -> str:
+    """Why a kernel of matrix units packs an operand; `in_place` ones read rows of any alignment."""
     layout = problem.a if name == "a" else problem.b
     size = stored_bytes(problem.dtype)
     if layout.alignment * size % VECTOR_BYTES and not in_place:

@@ -6,15 +6,16 @@ import math
 from collections.abc import Iterable
 
 from ...codegen.kernel import approximation, gemm_parts
+from ...codegen.pack import with_packed
 from ...codegen.source import Argument, KernelSource, stream_k_arguments
 from ...codegen.stream_k import PartialSums, stream_k
 from ...device.ptx import MARK
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS
-from ...problem.problem import OPERANDS, GemmProblem
+from ...problem.problem import GemmProblem
 from .config import WgmmaConfig
 from .results import staging_of, wgmma_results
-from .slab import as_boxes, boxed_form, lane_copies, slab_depth, wgmma_operands
+from .slab import boxed_forms, lane_copies, slab_depth, wgmma_operands
 from .unit import ROW_BYTES, WARPGROUP, WORDS, WgmmaUnit, required_wgmma_unit
 
 #: The architecture that has the instructions.
@@ -61,8 +62,8 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     unit = required_wgmma_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
     terms = problem.precision.terms
-    packed = tuple(name for name in OPERANDS if boxed_form(name, problem, unit))
-    problem = as_boxes(problem, unit)
+    packed = boxed_forms(problem, unit)
+    problem = with_packed(problem, packed)
     parts = gemm_parts(problem, config, traits, whole).reading(unit.stored)
     results = wgmma_results(problem, parts.wide, config)
     operands = wgmma_operands(problem, config, unit)

@@ -24,13 +24,13 @@ from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT, Matrix
 from ...problem.precision import Precision, is_complex, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
+from ...problem.problem import GemmProblem, MatrixLayout
 from ...problem.product import Product
 from ..family import Advice, Axes, Family, Role, Tile
 from ..traffic import Traffic, joining_bytes, least_traffic, slab_load_bytes, tile_reads
 from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
 from .config import WgmmaConfig
-from .slab import boxed_form
+from .slab import boxed_forms
 from .unit import FRAGMENT_ROWS, ROW_BYTES, UNITS, required_wgmma_unit, wgmma_unit
 
 _DTYPES = ("float16", "bfloat16", "float32", "int8")
@@ -189,14 +189,14 @@ class WgmmaFamily(Family[WgmmaConfig]):
         if problem.k == 0:
             config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
-        forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
+        forms = boxed_forms(problem, unit)
         padded_k = padded_row(problem.k)
         positions = {"a": problem.m, "b": problem.n}
         packed = pack_operands(
             product,
-            {name: (positions[name], padded_k) for name in OPERANDS if forms[name]},
+            {name: (positions[name], padded_k) for name in forms},
             traits,
-            forms["a"] or forms["b"] or PackedForm(),
+            next(iter(forms.values()), PackedForm()),
         )
         tiles = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products
         groups = min(tiles, traits.compute_units)

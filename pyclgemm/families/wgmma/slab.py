@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Literal
 
 from ...codegen.config import VECTOR_BYTES
@@ -70,20 +71,16 @@ def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -
     return PackedForm(along_k=True, split=split, terms=parts_of(terms))
 
 
-def as_boxes(problem: GemmProblem, unit: WgmmaUnit) -> GemmProblem:
-    """The product with its operands as they are when slabs are copied."""
-    form_a, form_b = (boxed_form(name, problem, unit) for name in OPERANDS)
-    return replace(
-        problem,
-        a=form_a.layout("a") if form_a else problem.a,
-        b=form_b.layout("b") if form_b else problem.b,
-    )
+def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[Literal["a", "b"], PackedForm]:
+    """The operands that are packed first, and how they lie then."""
+    forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
+    return {name: form for name, form in forms.items() if form}
 
 
 def wgmma_operands(
     problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit
 ) -> tuple[WgmmaOperand, WgmmaOperand]:
-    """The slabs of A and B of a product, `as_boxes`."""
+    """The slabs of A and B of a product whose operands are packed."""
     terms = problem.precision.terms
     return (
         _operand("a", problem.a.order == "row", config.MWG, unit, terms),
@@ -228,7 +225,7 @@ class LaneCopies:
 
 
 def lane_copies(
-    operand: WgmmaOperand, problem: GemmProblem, unit: WgmmaUnit, packed: tuple[str, ...]
+    operand: WgmmaOperand, problem: GemmProblem, unit: WgmmaUnit, packed: Collection[str]
 ) -> LaneCopies:
     """How lanes copy an operand; one that was packed is padded with zeros to whole vectors."""
     end = problem.k if operand.along_k else {"a": problem.m, "b": problem.n}[operand.name]
