@@ -3,7 +3,7 @@
 ##
 ## Context: words, the C types of 4, 8 and 16 bytes.
 
-## `load_streamed`, of 4, 8 or 16 bytes at an address of which they are a divisor.
+## `load_streamed`, of 4, 8 or 16 bytes at an address that is a multiple of them.
 <%def name="function(count)" filter="trim">
 <%
     number = count // 4

@@ -110,7 +110,7 @@ ${next_product()}
         const int lowest = group_of(beginning, divided, groups);
         const int contributors = group_of(beginning + slabs - 1, divided, groups) - lowest + 1;
         int rank = group - lowest;
-        // A tree of one level or two: of `neighbours` work-groups the last to arrive adds up their sums and goes on.
+        // A tree of one level or two: the last of `neighbours` work-groups to arrive adds up their sums and goes on.
         const int neighbours = max(FAN_IN, (int)ceil(sqrt((float)contributors)));
         __global int *level = counters;
         #pragma unroll 1

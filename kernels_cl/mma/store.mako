@@ -17,7 +17,7 @@
 % endif
 </%def>
 
-## For each row of fragment row i of which a lane has results.
+## For each row of fragment row i in which a lane has results.
 <%def name="each_group(statements)" filter="trim">
 % if unit.result.groups > 1:
         #pragma unroll

@@ -82,7 +82,8 @@ static inline void arrive_when_copied(const uint barrier)
                     const bool ${copies.name}_inside = ${first} < ${end};
                     % else:
                     const extent ${copies.name}_left = ${end} - (${first});
-                    const extent ${copies.name}_elements = clamp(${copies.name}_left, (extent)0, (extent)${copies.vectors.width});
+                    const extent ${copies.name}_elements = clamp(
+                        ${copies.name}_left, (extent)0, (extent)${copies.vectors.width});
                     const int ${copies.name}_inside = ${copies.name}_elements * ${copies.operand.map.element_bytes};
                     % endif
 </%def>

@@ -1,5 +1,5 @@
 ## The instruction of NVIDIA's warpgroup units (PTX ISA, "wgmma"). It stands behind ${mark}, a comment to
-## the compiler (pyclgemm/ptx_step.py).
+## the compiler (pyclgemm/device/ptx.py).
 ##
 ## Context: instruction, modifiers, constraint (of a register of the sums), mark.
 

@@ -1,7 +1,7 @@
 ## NVIDIA's warpgroup units (sm_90): persistent work-groups, each with one warpgroup that copies slabs
 ## (by TMA, or each lane by cp.async) and others that multiply them (wgmma). A slab is 128 bytes deep, the
 ## widest span of a swizzle.
-## Instructions behind ${mark} are comments to the compiler (pyclgemm/ptx_step.py).
+## Instructions behind ${mark} are comments to the compiler (pyclgemm/device/ptx.py).
 ##
 ## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), lanes (LaneCopies of both), results
 ## (a WgmmaResults), staging (its own, or None), terms (products of split terms that make up a product), whole
@@ -197,7 +197,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 <%def name="produce()" filter="trim">
             % if moved:
             __global ulong *a_map, *b_map;
-            long mapped = -1;  // the product of which they tell
+            long mapped = -1;  // the product whose matrices the maps describe
             int slot = 0;
             % else:
             read_map_anew(a_map);
@@ -249,7 +249,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         uint parity = 0;
         % if out_mapped and moved:
         __global ulong *out_map = own_maps + (2 * (STAGES + 1) + consumer) * ${map_words};
-        long mapped = -1;  // the product of which it tells
+        long mapped = -1;  // the product whose result it describes
         % elif out_mapped:
         if (thread == 0) {
             read_map_anew(out_map);

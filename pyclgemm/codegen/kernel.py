@@ -135,8 +135,8 @@ def gemm_parts(
 def _operand_kind(element: ElementType, traits: DeviceTraits) -> str:
     """How A and B are declared.
 
-    What is const and restrict NVIDIA's compiler reads by ld.global.nc, of which it has none for
-    four halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
+    NVIDIA's compiler reads what is const and restrict by ld.global.nc, which it lacks for four
+    halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
     """
     read_as_half = element.stored == "half" and not element.converts
     return "unrestricted input" if read_as_half and traits.vendor == "nvidia" else "input"
@@ -240,7 +240,7 @@ _TANH_FACTOR = 2 * math.sqrt(2 / math.pi) * _LOG2_E
 
 
 def approximation(activation: str | None, result_bytes: int) -> tuple[float, ...]:
-    """The numbers of an activation's formula for results of so many bytes; empty if it has none."""
+    """The numbers of an activation's formula by the bytes of a result; empty if it has none."""
     numbers = {
         "gelu": _GELU.get(result_bytes, ()),
         "gelu_tanh": (-_TANH_FACTOR, -0.044715 * _TANH_FACTOR),

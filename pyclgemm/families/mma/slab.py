@@ -89,7 +89,7 @@ class MatrixSlab:
 
     @property
     def loads_of_vector(self) -> int:
-        """Loads of which a vector is made where the alignment is less than its size."""
+        """Loads that make up a vector whose alignment is less than its size."""
         return self.width // self.vector
 
     @property
@@ -300,7 +300,7 @@ def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
 
 
 def most_padding(stored_bytes: int) -> int:
-    """The most of any unit for elements of at least so many bytes."""
+    """The most padding of any unit, for elements of `stored_bytes` or more."""
     loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
     return max(*loaded, VECTOR_BYTES // stored_bytes)
 

@@ -51,14 +51,14 @@ class XgemmConfig(Config):
         Tile rows that are walked together, column by column, so that groups which run
         at the same time share operands in the L2 cache.
     FILL : int
-        0 gives every tile a work-group. Otherwise so many work-groups per compute unit
+        0 gives every tile a work-group. Otherwise `FILL` work-groups per compute unit
         divide the slabs of all tiles evenly, and a tile's partial sums are added up in the
         same launch: split-K where tiles are few, Stream-K where they are many (M. Osama
         et al., "Stream-K: Work-Centric Parallel Decomposition for Dense Matrix-Matrix
         Multiplication on the GPU", PPoPP 2023).
     SWIZZLE : int
-        Vectors of a staged row change places by exclusive or with the depth modulo
-        `SWIZZLE`: another way round bank conflicts than padding; 1 leaves them.
+        The number of a vector in a staged row is xored with the depth modulo `SWIZZLE`:
+        another way round bank conflicts than padding; 1 leaves them.
     FRAGMENTS : int
         2 loads a work-item's fragments of the next row of a slab from local memory while it
         multiplies one, across the end of a slab too.
@@ -83,7 +83,7 @@ class XgemmConfig(Config):
         Volta GPU Architecture via Microbenchmarking", 2018).
     PADLD : int
         Elements added to the leading dimension of an operand as it is packed, lest rows that
-        are a power of two apart meet in the same sets of a cache (M. Lam, E. Rothberg and
+        are a power of two apart share the same sets of a cache (M. Lam, E. Rothberg and
         M. Wolf, "The Cache Performance and Optimizations of Blocked Algorithms", ASPLOS
         1991). An operand that is read where it lies, or was packed ahead, keeps its own.
     """
@@ -182,7 +182,7 @@ class XgemmDirectConfig(Config):
     RUN_K : int
         Elements that neighbouring work-items read side by side where k is the unit-stride
         index, if the slab divides so. Long runs use whole cache lines, short ones leave
-        work-items side by side in other rows, which meet fewer bank conflicts as they
+        work-items side by side in other rows, which have fewer bank conflicts as they
         write the slab k-major.
     """
 

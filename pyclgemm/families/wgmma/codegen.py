@@ -34,7 +34,7 @@ _MAPS = 4
 
 
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
-    """Bytes of local memory of a work-group, with results of so many bytes staged."""
+    """Bytes of local memory of a work-group that collects results of `result_bytes` each."""
     staged = staging_of(config, result_bytes).bytes
     slabs = config.STAGES * (config.MWG + config.NWG) * ROW_BYTES
     barriers = 2 * 8 * config.STAGES
@@ -134,7 +134,7 @@ def batch_maps(config: WgmmaConfig) -> int:
 
 
 def map_bytes(groups: int, config: WgmmaConfig, *, batched: bool) -> int:
-    """Bytes of the maps of so many work-groups."""
+    """Bytes of the maps of all work-groups."""
     return groups * (batch_maps(config) if batched else _MAPS) * WORDS * 8
 
 

@@ -46,7 +46,7 @@ _MOST_ROWS = 256
 _OTHER_REGISTERS = 32
 
 #: ptxas first gives all work-items as many registers (C7602 "register allocation ... needs 154"),
-#: of which an instruction takes its sums and so many more.
+#: and an instruction takes this many beside its sums.
 _REGISTERS_OF_INSTRUCTION = 26
 
 
@@ -289,7 +289,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
 def with_describable_rows(product: Product) -> Product:
     """State rows that run backwards or coincide as unaligned: no tensor map describes them.
 
-    The distance of rows of which there is one may be anything; it is made one that a map takes.
+    A single row may have any distance to the next; it is made one that a map takes.
     """
     (a, of_a), (b, of_b), (out, of_out) = (
         _describable(matrix) for matrix in (product.a, product.b, product.out)

@@ -29,8 +29,8 @@ _PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
 class Staging:
     """How results are collected in local memory before they are copied out."""
 
-    #: Of 64 rows; where columns are contiguous, of 64 columns, or 32 where those do not divide the
-    #: tile's.
+    #: Boxes have 64 rows; where columns are contiguous, 64 columns, or 32 where 64 do not divide
+    #: the tile's.
     map: TensorMap
     boxes: int  # boxes that a warpgroup collects at a time
     chunks: int  # how often it does so for a fragment of 64 rows
@@ -114,7 +114,7 @@ def _c_in_pairs(problem: GemmProblem) -> bool:
 
 
 def staging_of(config: WgmmaConfig, result_bytes: int, order: Order = "row") -> Staging:
-    """How results of so many bytes, in an order, are collected where they can be copied out."""
+    """How results of `result_bytes` each are collected where they can be copied out."""
     if order == "column":
         box = TensorMap(result_bytes, rows=math.gcd(config.NWG, FRAGMENT_ROWS))
         boxes = FRAGMENT_ROWS // box.elements

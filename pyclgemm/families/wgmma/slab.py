@@ -14,7 +14,7 @@ from ...problem.problem import OPERANDS, GemmProblem
 from .config import WgmmaConfig
 from .unit import MAP_ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, boxes_across
 
-#: What a descriptor calls the swizzle of a map's rows of so many bytes.
+#: What a descriptor calls the swizzle, by the bytes of a map's rows.
 _SWIZZLES = {64: 2, 128: 1}
 
 

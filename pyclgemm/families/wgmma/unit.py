@@ -138,7 +138,7 @@ ROW_BYTES = 128
 #: number of the 128 bytes in which they lie.
 _SWIZZLES = {64: 2, 128: 3}
 
-#: Bytes of which the first element's address and the distance of rows must be multiples.
+#: The first element's address and the distance of rows must be multiples of these bytes.
 MAP_ALIGNMENT = 16
 
 #: The format by the bytes of an element. Copies move bits: 2 bytes travel as float16, 4 as float32.
@@ -201,6 +201,6 @@ class TensorMap:
 
 
 def boxes_across(element_bytes: int, extent: int, rows: int) -> TensorMap:
-    """The widest boxes of which whole ones lie side by side in so many contiguous elements."""
+    """The widest boxes that divide `extent` contiguous elements."""
     row_bytes = max(span for span in _SWIZZLES if extent * element_bytes % span == 0)
     return TensorMap(element_bytes, rows, row_bytes)
