@@ -137,7 +137,7 @@ ${kind} void ${name}(
 % endfor
 </%def>
 
-## The number of this work-group among those of its product, of which there are `count`.
+## The number of this work-group among the `count` of its product.
 <%def name="own_group(number, count)" filter="trim">
 % if moved:
     // Work-groups are numbered through all products of the batch.

@@ -1,10 +1,10 @@
 ## Activations of results by NVIDIA's approximate instructions: inline PTX (PTX ISA, "ex2", "rcp", "tanh",
-## "max"; from compute capability 8.0 on). How far off they may be: tests/reference.py, 5.
+## "max"; from compute capability 8.0 on). Their errors: tests/support/reference.py, 5.
 ##
 ## silu, gelu and gelu_tanh are x W(x) with a weight W(x) = 1 - W(-x), thus max(x, 0) - |x| W(-|x|):
 ## nothing cancels, and nothing overflows.
 ##
-## Context: problem, wide, approximation (pyclgemm/approximation.py).
+## Context: problem, wide, approximation (pyclgemm/codegen/kernel.py).
 
 ## `activate` for a `wide2` if `pairs`, else for one result, as code of its own: in line, it would be there
 ## for each of a work-item's results.

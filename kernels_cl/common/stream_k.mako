@@ -110,12 +110,13 @@ ${next_product()}
         const int lowest = group_of(beginning, divided, groups);
         const int contributors = group_of(beginning + slabs - 1, divided, groups) - lowest + 1;
         int rank = group - lowest;
-        // A tree of one level or two: of `neighbours` work-groups the last to arrive adds up their sums and goes on.
+        // A tree of one level or two: the last of `neighbours` work-groups to arrive adds up their sums and goes on.
         const int neighbours = max(FAN_IN, (int)ceil(sqrt((float)contributors)));
         __global int *level = counters;
         #pragma unroll 1
         for (int distance = 1; distance < contributors && rank >= 0; distance *= neighbours) {
-            __global ${partial.type} *sums = partial_sums + slot_of(lowest + rank, rank == 0) * TILE_SUMS + ${partial.own};
+            const long own_slot = slot_of(lowest + rank, rank == 0);
+            __global ${partial.type} *sums = partial_sums + own_slot * TILE_SUMS + ${partial.own};
             <%call expr="if_has_sums(partial.sliced)">
             <%call expr="each_sum()">
                 sums[${partial.index}] = ${partial.sum};

@@ -37,7 +37,7 @@
 #define B_INDEX(depth, position) ${local_index("B_PITCH", "VWN")}
 % endif
 
-// Of a work-item's tile: the first row, and rows from a vector to the next; columns likewise.
+// The first row of a work-item's tile, and rows from a vector to the next; columns likewise.
 % if tiles.STRM:
 #define FIRST_ROW (item_m * VWM)
 #define ROW_STEP (MDIMC * VWM)

@@ -113,8 +113,8 @@ static inline void store_slab${slab.suffix}(__local stored *slab, const vector *
 </%def>
 
 <%def name="copy_function(slab)" filter="trim">
-// Starts the copies of this work-item's vectors of a slab, of which the first is at (row, column) and comes
-// from `next`. What lies outside the matrix is not read, but zero, and adds nothing.
+// Starts the copies of this work-item's vectors of a slab. The first one comes from `next` and goes to
+// (row, column). What lies outside the matrix is not read, but zero, and adds nothing.
 static inline void copy_slab${slab.suffix}(
     __local stored *slab, const __global ${slab.element.stored} *next, const long stride,
     const int row, const int column,

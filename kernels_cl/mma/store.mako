@@ -17,7 +17,7 @@
 % endif
 </%def>
 
-## For each row of fragment row i of which a lane has results.
+## For each row of fragment row i in which a lane has results.
 <%def name="each_group(statements)" filter="trim">
 % if unit.result.groups > 1:
         #pragma unroll
@@ -79,7 +79,7 @@
             % for first in range(0, joined.width, joined.read):
             % if joined.read > 1:
             {
-                const ${results.read_vector} read = *(const __local ${results.read_vector} *)(${results.read_from(first)});
+                const ${results.read_vector} read = ${results.read_sums(first)};
                 % for lane in range(joined.read):
                 sums[${first + lane}] += read.s${lane};
                 % endfor

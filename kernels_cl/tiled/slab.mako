@@ -4,7 +4,7 @@
 ## `store_a` writes it to local memory; apart, so that the next slab can be on its way while this one is
 ## multiplied. `copy_a` does both at once, past the registers. Likewise of B.
 ##
-## A slab is described by a SlabReader (pyclgemm/slab_reader.py). Context: also first_depth and last_depth (in
+## A slab is described by a SlabReader (pyclgemm/families/tiled/slab.py). Context: also first_depth and last_depth (in
 ## C: the depths that a work-group multiplies).
 <%namespace name="async_copy" file="/common/async_copy.mako"/>
 <%namespace name="fragment" file="/common/fragment.mako"/>
@@ -113,8 +113,8 @@ static inline void copy_${slab.name}(
 
 ## Which of a slab's vectors a work-item copies.
 <%def name="declare(slab)" filter="trim">
-    // Of a slab of ${slab.upper} a work-item copies vectors of ${slab.copy.width} along ${slab.unit_index}; work-items
-    // that copy neighbours: ${slab.copy.unit_items}.
+    // A work-item copies vectors of ${slab.copy.width} along ${slab.unit_index} of a slab of ${slab.upper};
+    // ${slab.copy.unit_items} neighbouring work-items copy a row together.
     const int ${slab.name}_unit = ${slab.first_unit};
     const int ${slab.name}_other = ${slab.first_other};
     % if not slab.past_registers:

@@ -1,10 +1,10 @@
 ## NVIDIA's warpgroup units (sm_90): persistent work-groups, each with one warpgroup that copies slabs
 ## (by TMA, or each lane by cp.async) and others that multiply them (wgmma). A slab is 128 bytes deep, the
 ## widest span of a swizzle.
-## Instructions behind ${mark} are comments to the compiler (pyclgemm/ptx_step.py).
+## Instructions behind ${mark} are comments to the compiler (pyclgemm/device/ptx.py).
 ##
 ## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), lanes (LaneCopies of both), results
-## (a WgmmaResults), staging (its own, or None), terms (products of parts that make up a product), whole
+## (a WgmmaResults), staging (its own, or None), terms (products of split terms that make up a product), whole
 ## (layouts of the elements before they were split), and what all gemm templates see.
 ##
 ## In a batch the tiles of all products are numbered through, and a map is told where the matrices of
@@ -30,6 +30,7 @@
         across, down, pitch = ("m", "n", "c_column_stride") if staging.turned else ("n", "m", "c_row_stride")
         maps_of.append((staging.map, "c", across, down, pitch))
     own_tile = "own_tile" if moved else "tile"
+    memory_bytes = "STAGES * (A_BYTES + B_BYTES)" + (f" + {staging.bytes}" if staging else "")
 %>
 ${prelude.types()}
 
@@ -81,7 +82,7 @@ ${formed.functions()}
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
-    __local uchar memory[STAGES * (A_BYTES + B_BYTES)${f" + {staging.bytes}" if staging else ""}] __attribute__((aligned(1024)));
+    __local uchar memory[${memory_bytes}] __attribute__((aligned(1024)));
     % if tiles.FILL:
     ${stream_k.locals()}
     % endif
@@ -152,13 +153,21 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 </%def>
 
 <%def name="each_map()" filter="trim">
-    for (int number = item / 32; number < 2 * (STAGES + 1)${f" + {tiles.CONSUMERS}" if staging else ""}; number += ${work_items // 32}) {
-        const int which = ${"number >= 2 * (STAGES + 1) ? 2 : " if staging else ""}number % 2;
+<% count = f"2 * (STAGES + 1) + {tiles.CONSUMERS}" if staging else "2 * (STAGES + 1)" %>
+    for (int number = item / 32; number < ${count}; number += ${work_items // 32}) {
+        % if staging:
+        const int which = number >= 2 * (STAGES + 1) ? 2 : number % 2;
+        % else:
+        const int which = number % 2;
+        % endif
 </%def>
 
 ## The loop over tiles, or parts of tiles, of this work-group: slabs `first` to `last` of `tile`.
 <%def name="begin_tile()" filter="trim">
-<% count = f"{terms} * slabs_k" if terms > 1 else "(k + KWG - 1) / KWG" %>
+<%
+    count = f"{terms} * slabs_k" if terms > 1 else "(k + KWG - 1) / KWG"
+    all_tiles = "tiles_m * tiles_n * batch" if moved else "tiles_m * tiles_n"
+%>
 % if tiles.FILL:
         ${stream_k.begin(count, depths=False)}
 % else:
@@ -166,7 +175,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         % if moved:
         long product = 0;
         % endif
-        for (extent tile = get_group_id(0); tile < tiles_m * tiles_n${" * batch" if moved else ""}; tile += get_num_groups(0)) {
+        for (extent tile = get_group_id(0); tile < ${all_tiles}; tile += get_num_groups(0)) {
             const extent first = 0;
             % if moved:
             ${stream_k.next_product()}
@@ -188,7 +197,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 <%def name="produce()" filter="trim">
             % if moved:
             __global ulong *a_map, *b_map;
-            long mapped = -1;  // the product of which they tell
+            long mapped = -1;  // the product whose matrices the maps describe
             int slot = 0;
             % else:
             read_map_anew(a_map);
@@ -222,7 +231,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 
 <%def name="produce_by_lanes()" filter="trim">
         uint parity = 1;  // all stages are empty
-        ${lane_copies.own_pieces()}
+        ${lane_copies.first_vectors()}
         ${begin_tile()}
             ${tile.first_entry(own_tile)}
             ${lane_copies.copy_slabs()}
@@ -240,7 +249,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         uint parity = 0;
         % if out_mapped and moved:
         __global ulong *out_map = own_maps + (2 * (STAGES + 1) + consumer) * ${map_words};
-        long mapped = -1;  // the product of which it tells
+        long mapped = -1;  // the product whose result it describes
         % elif out_mapped:
         if (thread == 0) {
             read_map_anew(out_map);

@@ -107,14 +107,14 @@ def within_local_memory(what: str, local_bytes: Callable[[Any, str], int]) -> Co
     )
 
 
-#: Of families whose kernels split a tile's k loop among work-groups.
+#: For families whose kernels split a tile's k loop among work-groups.
 FENCED_FILL = Constraint(
     "dividing a tile's slabs among work-groups needs a memory fence between them",
     lambda c, dtype, traits: not c.FILL or traits is None or traits.fence_options is not None,
     lambda c, dtype, traits: f"FILL is {c.FILL}, the compiler has no such fence",
 )
 
-#: Of families whose vectors hold whole complex elements in `VW`.
+#: For families whose vectors hold whole complex elements in `VW`.
 COMPLEX_VECTORS = Constraint(
     "a vector of a complex type must fit OpenCL's 16 components",
     lambda c, dtype, traits: not is_complex(dtype) or c.VW <= 8,

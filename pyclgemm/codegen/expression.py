@@ -59,7 +59,7 @@ def divided(dividend: str | int, divisor: int) -> str:
 
 
 def modulo(dividend: str | int, divisor: int) -> str:
-    """The rest of their division.
+    """The remainder of their division.
 
     Examples
     --------

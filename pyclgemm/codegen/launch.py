@@ -145,7 +145,15 @@ def gemm_launch(
     values: Mapping[str, int],
     moved: Mapping[str, str],
 ) -> Launch:
-    """The launch that computes a product."""
+    """The launch that computes a product.
+
+    Parameters
+    ----------
+    values : mapping of str to int
+        Arguments that the kernel's family adds, or that differ from those of the product.
+    moved : mapping of str to str
+        Roles that were packed, and the workspaces that hold them.
+    """
     problem = product.problem
     by_name: dict[str, Any] = {
         "m": problem.m,

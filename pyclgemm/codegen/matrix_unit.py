@@ -1,8 +1,8 @@
 """What a matrix unit is: what one instruction multiplies, and which lane holds what. Pure data.
 
 A sub-group multiplies an m x k fragment of A by a k x n fragment of B and adds to an m x n
-fragment of the result, each spread over the registers of its lanes. The vendors' tables are
-`pyclgemm.codegen.matrix_units` and `pyclgemm.codegen.matrix_units`.
+fragment of the result, each spread over the registers of its lanes. The vendors' tables are in
+`pyclgemm.codegen.matrix_units`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 from ..problem.problem import GemmProblem
 
-#: What a unit multiplies; "tf32" is a float32 of which it reads the leading bits.
+#: What a unit multiplies; it reads the leading bits of a float32 as "tf32".
 Multiplied = Literal["int8", "float16", "bfloat16", "tf32", "float64"]
 
 #: What a unit sums in.
@@ -30,7 +30,7 @@ _OPERAND_BYTES: dict[Multiplied, int] = {
 
 @dataclass(frozen=True)
 class OperandLanes:
-    """Which elements of a fragment of A or B a lane holds: of both alike, by rows and columns.
+    """Which elements of a fragment of A or B a lane holds: rows of A as columns of B.
 
     The lanes cover `positions` rows of A (columns of B) and `depths` depths of k; with larger
     fragments they do so again, group by group. Register ``r`` of position group ``p`` and depth
@@ -83,8 +83,7 @@ class MatrixUnit:
 
     #: Whether `instruction` is written as inline PTX, or is a function of the compiler
     spelling: Literal["ptx", "builtin"]
-    #: Its name in PTX; or the call of the builtin, with ``{a}``, ``{b}`` and ``{c}`` in the places
-    #: of its operands
+    #: Its name in PTX; or the call of the builtin, whose operands are ``{a}``, ``{b}`` and ``{c}``
     instruction: str
     operand: Multiplied  # what it multiplies
     m: int  # sizes of the fragments
@@ -95,8 +94,8 @@ class MatrixUnit:
     result: ResultLanes  # which lane holds what of the result
     vector: str = ""  # of a builtin: the C type of a lane's elements of A, and of B
     sums: Summed = "float32"  # what it sums in
-    #: Of a builtin whose fragments of A and B are alike: it is given B's in the place of A's, so
-    #: that it forms the transposed product. `result` then says where that lies.
+    #: Whether a builtin, whose fragments of A and B are alike, takes B's for A's and so forms the
+    #: transposed product; `result` then says which lane holds what of that.
     exchanged: bool = False
 
     @property
@@ -180,7 +179,7 @@ class MatrixUnit:
 
     @property
     def constraints(self) -> tuple[str, str]:
-        """Of inline PTX: the kinds of registers of the result, and of A and B."""
+        """The kinds of registers of the result, and of A and B, in inline PTX."""
         if self.packed_sums:
             return "r", "r"
         return {"float64": ("d", "d"), "int8": ("r", "r")}.get(self.operand, ("f", "r"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..device.traits import DeviceTraits
@@ -51,6 +52,9 @@ class PackedForm:
         return PACKED_A if name == "a" else PACKED_B
 
 
+_PLAIN = PackedForm()
+
+
 def padded_row(elements: int) -> int:
     """Elements of a packed row: whole vectors of any type."""
     return math.ceil(max(1, elements) / MAX_ALIGNMENT) * MAX_ALIGNMENT
@@ -62,11 +66,30 @@ def generate_pack(
     dtype: str,
     sizes: tuple[int, int],
     traits: DeviceTraits,
-    form: PackedForm = PackedForm(),  # noqa: B008 - frozen
+    form: PackedForm = _PLAIN,
     *,
     batched: bool = False,
 ) -> tuple[KernelSource, int]:
-    """Write the kernel that packs an operand for a GPU."""
+    """Write the kernel that packs an operand for a GPU.
+
+    Parameters
+    ----------
+    layout, name, dtype
+        How the operand lies in memory, whether it is A or B, and its NumPy type.
+    sizes : tuple of int
+        Positions along the tile (rows of A, columns of B) and depths after padding.
+    form : PackedForm
+        How it lies once it is packed.
+    batched : bool
+        Whether one launch packs the matrices of a batch.
+
+    Returns
+    -------
+    source : KernelSource
+        The kernel; its first dimension runs along the destination's rows.
+    tile : int
+        Elements along both indices that a work-group packs.
+    """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
     offset, contiguous = _source_offset(layout, name)
@@ -148,19 +171,22 @@ def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, 
     return f"(long){lead} * source_{layout.order}_stride + {contiguous}", contiguous
 
 
-# --------------------------------------------------------------------------------------
-# The launches that pack operands ahead of a product, and how its kernel finds what they wrote.
-# --------------------------------------------------------------------------------------
-
-_PLAIN = PackedForm()
-
-
 def pack_launch(
     role: str, destination: str, matrix: Matrix, name: Literal["a", "b"], dtype: str,
     padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
-    """The launch that packs `matrix`, in the role of `name`."""
+    """The launch that packs `matrix`, in the role of `name`.
+
+    Parameters
+    ----------
+    role, destination : str
+        Roles of the buffers that are read and written.
+    name, dtype, padded, form
+        As `generate_pack` takes them; `padded` are its sizes.
+    batch : tuple of int, optional
+        Matrices of a batch, and elements from one that is packed to the next.
+    """
     positions, depth = (
         (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
     )
@@ -227,11 +253,15 @@ def pack_operands(
     return PackedOperands(tuple(launches), workspaces, moved, strides)
 
 
-def why_units_pack(name: Literal["a", "b"], problem: GemmProblem, *, in_place: bool) -> str:
-    """Why a kernel of matrix units cannot read an operand, which is not strided, where it lies.
+def with_packed(problem: GemmProblem, forms: Mapping[Literal["a", "b"], PackedForm]) -> GemmProblem:
+    """The product with the operands in `forms` as they lie once they are packed."""
+    a = forms["a"].layout("a") if "a" in forms else problem.a
+    b = forms["b"].layout("b") if "b" in forms else problem.b
+    return replace(problem, a=a, b=b)
 
-    `in_place`: it reads rows of any alignment.
-    """
+
+def why_units_pack(name: Literal["a", "b"], problem: GemmProblem, *, in_place: bool) -> str:
+    """Why a kernel of matrix units packs an operand; `in_place` ones read rows of any alignment."""
     layout = problem.a if name == "a" else problem.b
     size = stored_bytes(problem.dtype)
     if layout.alignment * size % VECTOR_BYTES and not in_place:

@@ -13,12 +13,6 @@ from mako.lookup import TemplateLookup
 from ..problem.problem import MatrixLayout
 from ..resources import resource_folder
 
-# --------------------------------------------------------------------------------------
-# Layout of generated OpenCL C: indentation by braces, single blank lines.
-#
-# Templates nest freely and need not count columns; what a reader sees is laid out here.
-# --------------------------------------------------------------------------------------
-
 _INDENT = "    "
 
 #: A literal, in which braces and slashes are text: inline assembly has both.
@@ -28,7 +22,8 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 def format_source(text: str) -> str:
     r"""Indent C source by its braces and squeeze runs of blank lines.
 
-    Preprocessor definitions stay at the left; pragmas follow the code that they govern.
+    Templates nest freely and need not count columns. Preprocessor definitions stay at the left;
+    pragmas follow the code that they govern.
 
     Examples
     --------
@@ -64,8 +59,6 @@ def format_source(text: str) -> str:
         lines.pop()
     return "\n".join(lines) + "\n"
 
-
-# --------------------------------------------------------------------------------------
 
 #: The largest size with 32-bit positions: rounded up to tiles it must not reach 2^31.
 MOST_POSITIONS = 2**31 - 2**16
@@ -136,12 +129,8 @@ def extent_type(*sizes: int) -> str:
 
 def stride_arguments(name: str, layout: MatrixLayout) -> list[Argument]:
     """The strides by which a kernel finds the entries of a matrix."""
-    names = {
-        "row": ("row_stride",),
-        "column": ("column_stride",),
-        "strided": ("row_stride", "column_stride"),
-    }[layout.order]
-    return [Argument(f"{name}_{stride}", "long") for stride in names]
+    indices = ("row", "column") if layout.order == "strided" else (layout.order,)
+    return [Argument(f"{name}_{index}_stride", "long") for index in indices]
 
 
 def stream_k_arguments(sums: str) -> tuple[Argument, ...]:

@@ -217,7 +217,7 @@ class Family(ABC, Generic[C]):
 
     @abstractmethod
     def schedule(self, product: Product, config: C, traits: DeviceTraits) -> Schedule:
-        """The launches of an oriented product, of which neither m nor n is zero."""
+        """The launches of an oriented product whose m and n are not zero."""
 
     @abstractmethod
     def source(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> KernelSource:

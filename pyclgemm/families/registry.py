@@ -174,7 +174,7 @@ def oriented(product: Product, config: Config, traits: DeviceTraits) -> Product:
 
 
 def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Schedule:
-    """Lay out the launches of an oriented product, of which neither m nor n is zero."""
+    """Lay out the launches of an oriented product whose m and n are not zero."""
     return family_of(config).schedule(product, config, traits)
 
 

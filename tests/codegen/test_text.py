@@ -55,15 +55,16 @@ def _code(text: str) -> str:
 def test_indented_by_its_braces(config):
     for text in texts_of(config):
         depth = 0
+        parentheses = 0
         continued = False
         for line in text.splitlines():
-            code = _code(line).strip()
+            code = re.sub(r'"(?:[^"\\]|\\.)*"', '""', _code(line)).strip()
             if code and not line.startswith("#") and not continued:
                 closing = len(code) - len(code.lstrip("}"))
                 indent = len(line) - len(line.lstrip())
-                in_signature = depth == 0 and indent == 4
-                assert indent == 4 * (depth - closing) or in_signature, line
+                assert indent == 4 * (depth - closing + (parentheses > 0)), line
             depth += code.count("{") - code.count("}")
+            parentheses += code.count("(") - code.count(")")
             continued = line.endswith("\\")
         assert depth == 0
 

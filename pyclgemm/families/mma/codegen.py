@@ -200,13 +200,13 @@ class ResultText:
 
     @property
     def stored(self) -> int:
-        """Of these, how many are stored at once."""
+        """Results of a run that are stored at once."""
         out = self.parts.problem.out
         return min(self.run, out.alignment) if out.order == "row" else 1
 
     @property
     def joined_at_once(self) -> int:
-        """Of a lane's own, how many go to the sums of its slice at once."""
+        """Results of a lane that go to the sums of its slice at once."""
         return min(self.unit.result.width, self.joined.vector) if self.joined else 1
 
     @property
@@ -223,9 +223,9 @@ class ResultText:
         """C type of the sums of a slice that a work-item reads at once."""
         return f"{self.parts.wide.real}{self.joined.read}" if self.joined else ""
 
-    def read_from(self, element: int) -> str:
-        """Where they are, from element `element` of a run on."""
-        return plus("from", element)
+    def read_sums(self, element: int) -> str:
+        """The sums of a slice, from `element` of a run on."""
+        return f"*(const __local {self.read_vector} *)({plus('from', element)})"
 
     @property
     def collected_addends(self) -> str:
@@ -293,7 +293,7 @@ class FragmentLoad:
 
     unit: MatrixUnit = field(repr=False)
     #: By NVIDIA's instruction, which spreads rows of 16 bytes over lanes, where it can load the
-    #: slab (`MatrixSlab.by_elements`); or by vectors along k, of which the lane keeps all.
+    #: slab (`MatrixSlab.by_elements`); or by vectors along k, which the lane keeps whole.
     way: Literal["ldmatrix", "vectors"]
     steps: int = 1  # instructions whose elements are loaded at once: a run may be short
     vector: str = ""  # of vectors: the C type
@@ -378,7 +378,7 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
 
 
 def work_items(config: MatrixConfig, lanes: int) -> int:
-    """Work-items of a group, in sub-groups of so many lanes."""
+    """Work-items of a group whose sub-groups have `lanes` lanes."""
     return lanes * config.subgroups
 
 

@@ -19,21 +19,21 @@ class MatrixConfig(Config):
     SUBGROUPS_M, SUBGROUPS_N : int
         Sub-groups along the rows and the columns of the tile.
     STAGES : int
-        Slabs of each operand in local memory, of which all but one are on their way.
+        Slabs of each operand in local memory; all but one are on their way.
     GROUP_M : int
         Tile rows that are walked together, column by column, for the cache.
     FRAGMENTS : int
         2 loads the fragments of the next depth while those of one are multiplied, across the
         end of a slab too.
     SLICES : int
-        As for `XgemmConfig`: so many times the sub-groups of a tile, each of whose slices
-        multiplies its own part of every slab's depth; their sums are added in local memory.
+        As for `XgemmConfig`: copies of a tile's sub-groups. Each slice multiplies its own part of
+        every slab's depth, and their sums are added in local memory.
     UNALIGNED : int
-        1 reads operands whose rows do not lie in pieces of 16 bytes where they are, through
+        1 reads operands whose rows do not lie in 16-byte vectors where they are, through
         registers, by vectors as wide as they allow or element by element; 0 has them packed first.
-        What is split into parts, or rounded to bfloat16, is packed in any case.
+        What is split into terms, or rounded to bfloat16, is packed in any case.
     FILL : int
-        As for `XgemmConfig`: 0 gives every tile to one work-group, else so many work-groups per
+        As for `XgemmConfig`: 0 gives every tile to one work-group, else `FILL` work-groups per
         compute unit divide the slabs of all tiles.
     """
 

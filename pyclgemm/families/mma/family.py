@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from ...codegen.config import FENCED_FILL, VECTOR_BYTES, Constraint, at_most, within_work_group
-from ...codegen.element import ElementType, stored_bytes
+from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.matrix_unit import fills_fragments
 from ...codegen.matrix_units import (
@@ -64,13 +64,13 @@ _MOST_SUMS = 256 * 32
 
 
 def copies_through_registers(config: MatrixConfig, traits: DeviceTraits | None) -> bool:
-    """Whether slabs pass through registers on their way to local memory; see `matrix_slab`."""
+    """Whether slabs pass through registers on their way to local memory."""
     return bool(config.UNALIGNED) or (traits is not None and traits.vendor == "amd")
 
 
 def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
     """Bytes of an element in local memory with all its terms, and of its smallest term."""
-    size = ElementType(dtype, dtype).stored_bytes
+    size = stored_bytes(dtype)
     if dtype == "float32" and traits:
         multiplied = [name for name in _SPLIT_BYTES if unit_multiplying(name, "float32", traits)]
         return max((_SPLIT_BYTES[name] for name in multiplied), default=size), _TERM_BYTES
@@ -100,7 +100,7 @@ def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) ->
 
 
 def _least_depth(dtype: str) -> int:
-    return max(_FRAGMENT, _FRAGMENT_BYTES // ElementType(dtype, dtype).stored_bytes)
+    return max(_FRAGMENT, _FRAGMENT_BYTES // stored_bytes(dtype))
 
 
 def _depths_in_turn(dtype: str) -> int:
@@ -118,7 +118,7 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
     through = traits is None or copies_through_registers(config, traits)
     sides = () if through else (config.MWG, config.NWG)
     rows = {extent * term // VECTOR_BYTES for extent in (config.KWG, *sides)}
-    return all(pieces and max(items, pieces) % min(items, pieces) == 0 for pieces in rows)
+    return all(vectors and max(items, vectors) % min(items, vectors) == 0 for vectors in rows)
 
 
 def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
@@ -127,7 +127,7 @@ def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
 
 
 def _sum_bytes(dtype: str) -> int:
-    return ElementType(dtype, dtype).stored_bytes if dtype in _OF_DOUBLES else 4
+    return stored_bytes(dtype) if dtype in _OF_DOUBLES else 4
 
 
 def _joined_bytes(config: MatrixConfig, dtype: str) -> int:
@@ -224,9 +224,7 @@ class MatrixFamily(Family[MatrixConfig]):
         ),
         Constraint(
             f"UNALIGNED is for elements smaller than the pieces of {VECTOR_BYTES} bytes",
-            lambda c, dtype, traits: (
-                not c.UNALIGNED or ElementType(dtype, dtype).stored_bytes < VECTOR_BYTES
-            ),
+            lambda c, dtype, traits: not c.UNALIGNED or stored_bytes(dtype) < VECTOR_BYTES,
             lambda c, dtype, traits: f"they are {dtype}",
         ),
         Constraint(

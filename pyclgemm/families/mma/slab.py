@@ -9,7 +9,7 @@ from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.matrix_unit import MatrixUnit
-from ...codegen.pack import PackedForm
+from ...codegen.pack import PackedForm, with_packed
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
 from .config import MatrixConfig
@@ -89,7 +89,7 @@ class MatrixSlab:
 
     @property
     def loads_of_vector(self) -> int:
-        """Loads of which a vector is made where the alignment is less than its size."""
+        """Loads that make up a vector whose alignment is less than its size."""
         return self.width // self.vector
 
     @property
@@ -289,12 +289,7 @@ def packed_operands(
 def as_copied(problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit) -> GemmProblem:
     """The product with its operands as they are when the kernel copies them."""
     form = packed_form(problem, unit)
-    packed = packed_operands(problem, config, unit)
-    return replace(
-        problem,
-        a=form.layout("a") if "a" in packed else problem.a,
-        b=form.layout("b") if "b" in packed else problem.b,
-    )
+    return with_packed(problem, dict.fromkeys(packed_operands(problem, config, unit), form))
 
 
 def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
@@ -305,7 +300,7 @@ def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
 
 
 def most_padding(stored_bytes: int) -> int:
-    """The most of any unit for elements of at least so many bytes."""
+    """The most padding of any unit, for elements of `stored_bytes` or more."""
     loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
     return max(*loaded, VECTOR_BYTES // stored_bytes)
 

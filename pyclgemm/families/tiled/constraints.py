@@ -232,7 +232,6 @@ _LAST: tuple[Constraint, ...] = (
         lambda c, dtype, traits: c.STAGES == 1 or (c.SA == 1 and c.SB == 1),
         lambda c, dtype, traits: f"STAGES is {c.STAGES}, SA is {c.SA}, SB is {c.SB}",
     ),
-    # Rows of the packed A are KC apart, and the panel of B follows them: both are read by vectors.
     Constraint(
         # A CPU runs these only where a caller asks for them.
         "the runtime must compile the family rightly; pocl 5.0 does not compile this one so",

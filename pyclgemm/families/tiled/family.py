@@ -21,7 +21,7 @@ from ...problem.product import Product
 from ..family import Advice, Axes, Family, Point, Role, Tile, least_work_items, most_sums
 from ..traffic import Traffic, joining_bytes, least_traffic, stored_size, tile_reads
 from .codegen import generate_xgemm
-from .config import XgemmConfig, XgemmDirectConfig
+from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
 from .slab import slab_copy, slab_reader
 
@@ -44,12 +44,6 @@ _BOUNDS: dict[str, Allowed] = {
     "SHUFFLE": FLAG,
     "SERPENTINE": FLAG,
 }
-
-#: Names of the tiling's parameters in the direct family, where they differ.
-_DIRECT_NAMES = {
-    "MWG": "WGD", "NWG": "NWGD", "KWG": "KWGD", "MDIMC": "MDIMCD", "NDIMC": "NDIMCD",
-    "MDIMA": "MDIMAD", "NDIMB": "NDIMBD", "KWI": "KWID", "VWM": "VWMD", "VWN": "VWND",
-}  # fmt: skip
 
 #: Coordinates that are a parameter of the same name.
 _PLAIN = (
@@ -352,7 +346,7 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
             return None
         if tiling["NWG"] == tiling["MWG"]:
             tiling["NWG"] = 0  # how a square tile is written
-        named = {_DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
+        named = {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
         return _plain(point) | named
 
 

@@ -11,10 +11,6 @@ from ...errors import ConfigError
 from ...problem.problem import GemmProblem, MatrixLayout
 from .config import XgemmConfig
 
-# --------------------------------------------------------------------------------------
-# How the copying of a slab into local memory is divided among the work-items of a group.
-# --------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class SlabCopy:
@@ -51,9 +47,6 @@ def slab_copy(
             continue
         return SlabCopy(w, count, items // count, unit // (w * count), other // (items // count))
     return None
-
-
-# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -306,11 +299,6 @@ def slab_reader(
     elif (size if along_tile else problem.k) % copy.width == 0:
         edges = "vectors"
     return SlabReader(name, layout, element, copy, unit, bool(tiles.ASYNC), edges, tiles.STAGES)
-
-
-# --------------------------------------------------------------------------------------
-# How a work-item gets its rows, or columns, of one depth of a slab: alone or with others.
-# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,16 @@ import math
 from collections.abc import Iterable
 
 from ...codegen.kernel import approximation, gemm_parts
+from ...codegen.pack import with_packed
 from ...codegen.source import Argument, KernelSource, stream_k_arguments
 from ...codegen.stream_k import PartialSums, stream_k
 from ...device.ptx import MARK
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS
-from ...problem.problem import OPERANDS, GemmProblem
+from ...problem.problem import GemmProblem
 from .config import WgmmaConfig
 from .results import staging_of, wgmma_results
-from .slab import as_boxes, boxed_form, lane_copies, slab_depth, wgmma_operands
+from .slab import boxed_forms, lane_copies, slab_depth, wgmma_operands
 from .unit import ROW_BYTES, WARPGROUP, WORDS, WgmmaUnit, required_wgmma_unit
 
 #: The architecture that has the instructions.
@@ -33,7 +34,7 @@ _MAPS = 4
 
 
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
-    """Bytes of local memory of a work-group, with results of so many bytes staged."""
+    """Bytes of local memory of a work-group that collects results of `result_bytes` each."""
     staged = staging_of(config, result_bytes).bytes
     slabs = config.STAGES * (config.MWG + config.NWG) * ROW_BYTES
     barriers = 2 * 8 * config.STAGES
@@ -61,8 +62,8 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     unit = required_wgmma_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
     terms = problem.precision.terms
-    packed = tuple(name for name in OPERANDS if boxed_form(name, problem, unit))
-    problem = as_boxes(problem, unit)
+    packed = boxed_forms(problem, unit)
+    problem = with_packed(problem, packed)
     parts = gemm_parts(problem, config, traits, whole).reading(unit.stored)
     results = wgmma_results(problem, parts.wide, config)
     operands = wgmma_operands(problem, config, unit)
@@ -133,10 +134,10 @@ def batch_maps(config: WgmmaConfig) -> int:
 
 
 def map_bytes(groups: int, config: WgmmaConfig, *, batched: bool) -> int:
-    """Bytes of the maps of so many work-groups."""
+    """Bytes of the maps of all work-groups."""
     return groups * (batch_maps(config) if batched else _MAPS) * WORDS * 8
 
 
-def _encoded(terms: Iterable[int]) -> int:
-    """Numbers of split terms, 4 bits each, the first in the lowest."""
-    return sum(term << 4 * number for number, term in enumerate(terms))
+def _encoded(terms: Iterable[int]) -> str:
+    """Numbers of split terms in C, 4 bits each, the first in the lowest."""
+    return f"{sum(term << 4 * number for number, term in enumerate(terms)):#x}"

@@ -24,13 +24,13 @@ from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT, Matrix
 from ...problem.precision import Precision, is_complex, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
+from ...problem.problem import GemmProblem, MatrixLayout
 from ...problem.product import Product
 from ..family import Advice, Axes, Family, Role, Tile
 from ..traffic import Traffic, joining_bytes, least_traffic, slab_load_bytes, tile_reads
 from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
 from .config import WgmmaConfig
-from .slab import boxed_form
+from .slab import boxed_forms
 from .unit import FRAGMENT_ROWS, ROW_BYTES, UNITS, required_wgmma_unit, wgmma_unit
 
 _DTYPES = ("float16", "bfloat16", "float32", "int8")
@@ -46,7 +46,7 @@ _MOST_ROWS = 256
 _OTHER_REGISTERS = 32
 
 #: ptxas first gives all work-items as many registers (C7602 "register allocation ... needs 154"),
-#: of which an instruction takes its sums and so many more.
+#: and an instruction takes this many beside its sums.
 _REGISTERS_OF_INSTRUCTION = 26
 
 
@@ -189,14 +189,14 @@ class WgmmaFamily(Family[WgmmaConfig]):
         if problem.k == 0:
             config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
-        forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
+        forms = boxed_forms(problem, unit)
         padded_k = padded_row(problem.k)
         positions = {"a": problem.m, "b": problem.n}
         packed = pack_operands(
             product,
-            {name: (positions[name], padded_k) for name in OPERANDS if forms[name]},
+            {name: (positions[name], padded_k) for name in forms},
             traits,
-            forms["a"] or forms["b"] or PackedForm(),
+            next(iter(forms.values()), PackedForm()),
         )
         tiles = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products
         groups = min(tiles, traits.compute_units)
@@ -289,7 +289,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
 def with_describable_rows(product: Product) -> Product:
     """State rows that run backwards or coincide as unaligned: no tensor map describes them.
 
-    The distance of rows of which there is one may be anything; it is made one that a map takes.
+    A single row may have any distance to the next; it is made one that a map takes.
     """
     (a, of_a), (b, of_b), (out, of_out) = (
         _describable(matrix) for matrix in (product.a, product.b, product.out)

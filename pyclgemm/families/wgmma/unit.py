@@ -1,7 +1,7 @@
 """What one ``wgmma`` multiplies (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 
-Four sub-groups of 32 work-items, a warpgroup, multiply a 64 x k piece of A by a k x n piece of B,
-both in local memory, and add to a 64 x n fragment of sums in their registers. Element
+Four sub-groups of 32 work-items, a warpgroup, multiply a 64 x k fragment of A by a k x n fragment
+of B, both in local memory, and add to a 64 x n fragment of sums in their registers. Element
 ``4 j + 2 h + i`` of a work-item is row ``16 (item div 32) + 8 h + (item mod 32) div 4``, column
 ``8 j + 2 (item mod 4) + i``.
 """
@@ -121,16 +121,12 @@ def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit
     return unit
 
 
-# --------------------------------------------------------------------------------------
-# Descriptors of matrices for NVIDIA's bulk copies of tiles (TMA), written without a driver's help.
-#
-# A tensor map is 128 bytes that ``cuTensorMapEncodeTiled`` fills (CUDA Driver API, "Tensor Map
-# Object
-# Management"); OpenCL has no such function. What stands where was read off maps that it made, for
-# matrices of two dimensions, 128-byte swizzle, zeros outside; where the swizzle stands, off what
-# ptxas makes of ``tensormap.replace.tile.swizzle_mode``. Kernels write their own maps, since only
-# they know where their buffers are: here are the words that do not depend on it.
-# --------------------------------------------------------------------------------------
+# Descriptors of matrices for NVIDIA's bulk copies of tiles (TMA). A tensor map is 128 bytes that
+# ``cuTensorMapEncodeTiled`` fills (CUDA Driver API, "Tensor Map Object Management"); OpenCL has no
+# such function, so kernels write their own maps, and here are the words that do not depend on where
+# their buffers are. The bits were read off maps that the driver made, for matrices of two
+# dimensions, 128-byte swizzle, zeros outside; those of the swizzle off what ptxas makes of
+# ``tensormap.replace.tile.swizzle_mode``.
 
 #: Words of 8 bytes in a map.
 WORDS = 16
@@ -138,12 +134,12 @@ WORDS = 16
 #: Bytes of a row of a box at most: the widest span of a swizzle.
 ROW_BYTES = 128
 
-#: The swizzle by its span, which a row of a box fills: its pieces of 16 bytes change places, by the
+#: The swizzle by its span, which a row of a box fills: its 16-byte vectors change places, by the
 #: number of the 128 bytes in which they lie.
 _SWIZZLES = {64: 2, 128: 3}
 
-#: Bytes of which the first element's address and the distance of rows must be multiples.
-ALIGNMENT = 16
+#: The first element's address and the distance of rows must be multiples of these bytes.
+MAP_ALIGNMENT = 16
 
 #: The format by the bytes of an element. Copies move bits: 2 bytes travel as float16, 4 as float32.
 _FORMATS = {1: 0, 2: 6, 4: 7}
@@ -197,7 +193,7 @@ class TensorMap:
         """The whole map."""
         words = [0] * WORDS
         words[0] = address
-        words[1] = self.format_word | (row_bytes // ALIGNMENT) << 32
+        words[1] = self.format_word | (row_bytes // MAP_ALIGNMENT) << 32
         words[4] = (extents[0] - 1) | (extents[1] - 1) << 32
         words[6] = self.box_word
         words[7] = self.rows_word
@@ -205,6 +201,6 @@ class TensorMap:
 
 
 def boxes_across(element_bytes: int, extent: int, rows: int) -> TensorMap:
-    """The widest boxes of which whole ones lie side by side in so many contiguous elements."""
+    """The widest boxes that divide `extent` contiguous elements."""
     row_bytes = max(span for span in _SWIZZLES if extent * element_bytes % span == 0)
     return TensorMap(element_bytes, rows, row_bytes)
