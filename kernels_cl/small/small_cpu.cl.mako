@@ -101,7 +101,11 @@ static inline ${vector} activate${width}(const ${vector} x)
 }
 
 % endif
+% if width > 1:
 // Takes the sums of ${width} neighbouring columns to the result.
+% else:
+// Takes the sums of a column to the result.
+% endif
 static inline void finish${width}(
 % for parameter in kernel.finish_parameters(width):
     ${parameter}${"," if not loop.last else ")"}
