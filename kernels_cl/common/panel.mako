@@ -26,7 +26,7 @@ typedef vector __attribute__((aligned(${element.real_bytes}))) unaligned_vector;
 static inline vector ${operand.loader}(const __global ${element.stored} *p)
 {
 % if cpu.VW == 1:
-    return ${element.at("p", "0")};
+    return ${element.entry("p", "0")};
 % elif element.converts:
     return ${element.load("p", cpu.VW, aligned=False)};
 % elif conjugate:

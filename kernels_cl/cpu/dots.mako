@@ -80,7 +80,7 @@ ${result} = total(${name});
 % if cpu.VW > 1:
 for (; p < depth; ++p) {
     % for j in range(dots.columns):
-    const element y${j} = ${element.at(f"b{j}", "p")};
+    const element y${j} = ${element.entry(f"b{j}", "p")};
     % endfor
     <%cpu_loop:repeat variable="r" condition="r < MR" turns="${cpu.MR}">
     const element x = a_tile[${"r * KC + p" if cpu.MR > 1 else "p"}];

@@ -75,7 +75,7 @@ ${finish_function(function)}
 % if cpu.VW == 1:
 static inline ${vector} load_${kind}(const __global ${memory.stored} *p)
 {
-    return ${memory.at("p", "0")};
+    return ${memory.entry("p", "0")};
 }
 % else:
 // The first `count` of VW elements${", `step` elements apart" if has_step else ""}; the others are zero.
@@ -90,7 +90,7 @@ static inline ${vector} load_${kind}(const __global ${memory.stored} *p, ${step}
     }
     wide lanes[VW];
     for (int i = 0; i < VW; ++i) {
-        lanes[i] = i < count ? ${memory.at("p", index)} : (wide)(0);
+        lanes[i] = i < count ? ${memory.entry("p", index)} : (wide)(0);
     }
     return vload${cpu.VW * wide.parts}(0, ${lanes});
 }
@@ -108,7 +108,7 @@ static inline ${vector} load_${kind}(const __global ${memory.stored} *p, ${step}
 % if cpu.VW == 1:
 static inline void store_${kind}(const ${vector} x, __global ${memory.stored} *p)
 {
-    ${memory.store_at("x", "p", "0")}
+    ${memory.assign("x", "p", "0")}
 }
 % else:
 // Stores the first `count` of VW elements${", `step` elements apart" if has_step else ""}.
@@ -125,7 +125,7 @@ static inline void store_${kind}(const ${vector} x, __global ${memory.stored} *p
     wide lanes[VW];
     vstore${cpu.VW * wide.parts}(x, 0, ${lanes});
     for (int i = 0; i < VW && i < count; ++i) {
-        ${memory.store_at("lanes[i]", "p", index)}
+        ${memory.assign("lanes[i]", "p", index)}
     }
 }
 % endif

@@ -36,7 +36,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
         element b_rows[${problem.k}][${problem.n}];
         for (int column = 0; column < ${problem.n}; ++column) {
             for (int p = 0; p < ${problem.k}; ++p) {
-                b_rows[p][column] = ${element.at("b", "B_AT(p, column)")};
+                b_rows[p][column] = ${element.entry("b", "B_AT(p, column)")};
             }
         }
         % endif

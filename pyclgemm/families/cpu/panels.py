@@ -34,7 +34,7 @@ class CpuOperand:
     def converted(self, array: str, index: str) -> str:
         """An element of an array of stored ones, as it is packed."""
         sign = self.element.conjugation(1) if self.layout.conjugate else ""
-        return self.element.at(array, index) + sign
+        return self.element.entry(array, index) + sign
 
     def entry(self, row: str, column: str) -> str:
         """An entry of the matrix as it is packed."""

@@ -358,7 +358,7 @@ class _SmallCpuKernel:
         return "p" if self.problem.k > 1 else "0"
 
     def a_element(self, row: str) -> str:
-        return self.element.at("a", f"A_AT({row}, {self.depth})")
+        return self.element.entry("a", f"A_AT({row}, {self.depth})")
 
     def b_vector(self, vector: _SmallVector) -> str:
         column, width = str(vector.column), vector.width
@@ -373,7 +373,7 @@ class _SmallCpuKernel:
 
     def strided(self, name: str, lane: int) -> str:
         """The element of a lane, where neighbours are a step apart."""
-        return self.wide.at(name, times(lane, f"{name}_step"))
+        return self.wide.entry(name, times(lane, f"{name}_step"))
 
     def store(self, width: int) -> str:
         """Statement that stores `value` at `out`."""
@@ -385,7 +385,7 @@ class _SmallCpuKernel:
 
     def store_lane(self, lane: str, number: int) -> str:
         """Statement that stores a lane of `value`."""
-        return self.wide.store_at(lane, "out", times(number, "out_step"))
+        return self.wide.assign(lane, "out", times(number, "out_step"))
 
     def finish_parameters(self, width: int) -> list[str]:
         """The parameters of the function that takes a vector to the result."""
@@ -421,7 +421,7 @@ class _SmallCpuKernel:
 def _vector_at(element: ElementType, array: str, index: str, width: int) -> str:
     """Expression for a vector at an index of an array."""
     if width == 1:
-        return element.at(array, index)
+        return element.entry(array, index)
     if element.converts:
         return element.load(plus(array, index), width, aligned=False)
     return f"vload{width}(0, {plus(array, index)})"
