@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyclgemm.analysis.occupancy import estimate_occupancy
-from pyclgemm.codegen.config import COPY_BYTES
+from pyclgemm.codegen.config import VECTOR_BYTES
 from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.families.mma.codegen import fragment_load, work_items
@@ -57,14 +57,14 @@ def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) ->
     items = work_items(config, unit.lanes)
     words = 2 if unit.register == "double" else 1
     sums = config.MWG * config.NWG * config.SLICES // items * words
-    fragments = load.steps * words * slabs[0].parts * (
+    fragments = load.steps * words * slabs[0].terms * (
         config.MWG // config.SUBGROUPS_M // unit.m * unit.a_registers
         + config.NWG // config.SUBGROUPS_N // unit.n * unit.b_registers
     )  # fmt: skip
-    fetched = COPY_BYTES // 4 * sum(slab.parts * slab.copies for slab in slabs)
+    fetched = VECTOR_BYTES // 4 * sum(slab.terms * slab.copies for slab in slabs)
     registers = min(_MOST_REGISTERS[unit.lanes], sums + fragments + fetched + _SPARE)
     local_bytes = config.STAGES * sum(
-        slab.parts * slab.rows * slab.pitch * slab.element.stored_bytes for slab in slabs
+        slab.terms * slab.rows * slab.pitch * slab.element.stored_bytes for slab in slabs
     )
     resident = estimate_occupancy(traits, items, local_bytes, registers)
     return Plan(registers, local_bytes, (resident.sub_groups or 0) // _SIMDS)

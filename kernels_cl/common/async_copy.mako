@@ -4,7 +4,8 @@
 ## `count` bytes, 4, 8 or 16, of which those from `valid` on are written as zeros.
 <%def name="copy(to, source, count, valid)" filter="trim">
 <% cache = "cg" if count == 16 else "ca" %>
-asm volatile("cp.async.${cache}.shared.global [%0], [%1], ${count}, %2;" : : "r"((uint)(size_t)(${to})), "l"(${source}), "r"(${valid}) : "memory");
+asm volatile("cp.async.${cache}.shared.global [%0], [%1], ${count}, %2;"
+    : : "r"((uint)(size_t)(${to})), "l"(${source}), "r"(${valid}) : "memory");
 </%def>
 
 ## The copies since the last group form a group.

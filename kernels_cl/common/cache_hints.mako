@@ -8,14 +8,14 @@
 <%
     number = count // 4
     suffix = f".v{number}.u32" if number > 1 else ".u32"
-    places = f"{{{', '.join(f'%{i}' for i in range(number))}}}" if number > 1 else "%0"
+    registers = f"{{{', '.join(f'%{i}' for i in range(number))}}}" if number > 1 else "%0"
     results = ", ".join(f'"=r"(x.s{i})' for i in range(number)) if number > 1 else '"=r"(x)'
 %>
 // Read once, and so not kept in the first-level cache; whole lines are fetched from memory.
 static inline ${words[count]} load_streamed(const __global void *from)
 {
     ${words[count]} x;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B${suffix} ${places}, [%${number}];" : ${results} : "l"(from));
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B${suffix} ${registers}, [%${number}];" : ${results} : "l"(from));
     return x;
 }
 </%def>
@@ -23,5 +23,6 @@ static inline ${words[count]} load_streamed(const __global void *from)
 ## Elements at an address, in `v`, by way of their bits.
 <%def name="load(element, width, at, signs)" filter="trim">
         const ${words[width * element.stored_bytes]} bits = load_streamed(${at});
-        const ${element.vector(width)} v = ${element.load(f"(const __private {element.stored} *)&bits", width, space="__private")}${signs};
+<% loaded = element.load(f"(const __private {element.stored} *)&bits", width, space="__private") %>
+        const ${element.vector(width)} v = ${loaded}${signs};
 </%def>

@@ -113,8 +113,8 @@ ${load_vectors(slab, buffer, p)}
 <%def name="load_matrices(slab, buffer, p)" filter="trim">
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_LOADS; ++i) {
-        % for part in range(slab.parts):
-        load_${slab.name}(${products.array(slab.name, buffer, part)} + 4 * i, ${slab.lane_row(part, p)});
+        % for term in range(slab.terms):
+        load_${slab.name}(${products.array(slab.name, buffer, term)} + 4 * i, ${slab.lane_row(term, p)});
         % endfor
     }
 </%def>
@@ -122,9 +122,9 @@ ${load_vectors(slab, buffer, p)}
 <%def name="load_vectors(slab, buffer, p)" filter="trim">
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
-        % for part in range(slab.parts):
+        % for term in range(slab.terms):
         load_fragment(
-            ${products.array(slab.name, buffer, part)} + ${fragments.registers} * i, ${fragments.first(slab, part, p)});
+            ${products.array(slab.name, buffer, term)} + ${fragments.registers} * i, ${fragments.first(slab, term, p)});
         % endfor
     }
 </%def>

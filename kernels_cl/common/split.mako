@@ -1,16 +1,16 @@
-## A float32 split into terms that matrix units multiply. Context: none; `part` is a PartType.
+## A float32 split into terms that matrix units multiply. Context: none; `term` is a PartType.
 
 ## Functions that split an element.
-<%def name="functions(part, several)" filter="trim">
-// The leading ${part.kept} bits of x, rounded to nearest, but never to infinity.
+<%def name="functions(term, several)" filter="trim">
+// The leading ${term.kept} bits of x, rounded to nearest, but never to infinity.
 static inline float leading(const float x)
 {
     const uint bits = as_uint(x);
-    const float rounded = as_float((bits + ${part.rounding} + (bits >> ${part.dropped} & 1)) & ${part.mask});
+    const float rounded = as_float((bits + ${term.rounding} + (bits >> ${term.dropped} & 1)) & ${term.mask});
     if (!(fabs(x) < INFINITY)) {
         return isnan(x) ? NAN : x;
     }
-    return fabs(rounded) < INFINITY ? rounded : as_float(bits & ${part.mask});
+    return fabs(rounded) < INFINITY ? rounded : as_float(bits & ${term.mask});
 }
 % if several:
 

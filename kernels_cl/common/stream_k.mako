@@ -8,7 +8,7 @@
 ## Each work-group computes `rounds` tiles whole; the slabs of the other tiles are divided. In a batch the
 ## tiles of all products are numbered through.
 ##
-## Context: tiles, sharing (a Sharing, or None) and partial (PartialSums).
+## Context: tiles, split_k (a StreamK, or None) and partial (PartialSums).
 
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%def name="if_has_sums(sliced)" filter="trim">
@@ -23,8 +23,8 @@
 
 ## `sums`: of a tile, and what they are.
 <%def name="defines(sums='MWG * NWG', of='elements')" filter="trim">
-typedef ${sharing.counts} slab_count;  // slabs of all divided tiles, times work-groups
-#define FAN_IN ${sharing.fan_in}  // most partial sums that are added up in one step, not two
+typedef ${split_k.counts} slab_count;  // slabs of all divided tiles, times work-groups
+#define FAN_IN ${split_k.fan_in}  // most partial sums that are added up in one step, not two
 #define TILE_SUMS (${sums})  // ${of} of a tile's partial sums
 </%def>
 
@@ -108,21 +108,22 @@ ${next_product()}
         // The work-groups that have sums of this tile, and this one's number among them.
         const slab_count beginning = (slab_count)(tile - whole_tiles) * slabs;
         const int lowest = group_of(beginning, divided, groups);
-        const int sharers = group_of(beginning + slabs - 1, divided, groups) - lowest + 1;
+        const int contributors = group_of(beginning + slabs - 1, divided, groups) - lowest + 1;
         int rank = group - lowest;
         // A tree of one level or two: of `neighbours` work-groups the last to arrive adds up their sums and goes on.
-        const int neighbours = max(FAN_IN, (int)ceil(sqrt((float)sharers)));
+        const int neighbours = max(FAN_IN, (int)ceil(sqrt((float)contributors)));
         __global int *level = counters;
         #pragma unroll 1
-        for (int distance = 1; distance < sharers && rank >= 0; distance *= neighbours) {
-            __global ${partial.type} *sums = partial_sums + slot_of(lowest + rank, rank == 0) * TILE_SUMS + ${partial.own};
+        for (int distance = 1; distance < contributors && rank >= 0; distance *= neighbours) {
+            const long own_slot = slot_of(lowest + rank, rank == 0);
+            __global ${partial.type} *sums = partial_sums + own_slot * TILE_SUMS + ${partial.own};
             <%call expr="if_has_sums(partial.sliced)">
             <%call expr="each_sum()">
                 sums[${partial.index}] = ${partial.sum};
             </%call>
             </%call>
             const int leader = rank / (distance * neighbours) * (distance * neighbours);
-            const int members = min(neighbours, (sharers - leader + distance - 1) / distance);
+            const int members = min(neighbours, (contributors - leader + distance - 1) / distance);
             __global int *counter = level + slot_of(lowest + leader, leader == 0);
             // All sums of the work-group are in memory before its arrival is.
             device_fence();
@@ -141,7 +142,7 @@ ${next_product()}
                 <%call expr="each_sum()">
                     ${partial.sum} = (${partial.type})(0);
                 </%call>
-                #pragma unroll ${sharing.unrolling}
+                #pragma unroll ${split_k.unrolling}
                 for (int member = 0; member < members; ++member) {
                     const int from = leader + member * distance;
                     const long slot = slot_of(lowest + from, from == 0);

@@ -42,9 +42,11 @@ static inline void await(const uint barrier, const uint parity)
 ## Copies of boxes, and their maps. `stores`: whether boxes are written to a matrix, too.
 <%def name="copies(stores)" filter="trim">
 // Copies the box at (inner, outer) of a matrix to local memory; what lies outside is zero.
-static inline void load_box(const uint to, const __global ulong *map, const int inner, const int outer, const uint barrier)
+static inline void load_box(
+    const uint to, const __global ulong *map, const int inner, const int outer, const uint barrier)
 {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3}], [%4];"
         : : "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(barrier) : "memory");
 }
 % if stores:
@@ -59,7 +61,9 @@ static inline void store_box(const uint from, const __global ulong *map, const i
 
 // Word `i` of what cuTensorMapEncodeTiled would write: `extents` less one, the inner one in the
 // lower half; `row_bytes` from one row of the matrix to the next.
-static inline ulong map_word(const int i, const ulong address, const ulong format, const ulong row_bytes, const ulong extents, const ulong box, const ulong rows)
+static inline ulong map_word(
+    const int i, const ulong address, const ulong format, const ulong row_bytes,
+    const ulong extents, const ulong box, const ulong rows)
 {
     const ulong low = i == 0 ? address : format | row_bytes >> 4 << 32;
     const ulong high = i == 4 ? extents : i == 6 ? box : i == 7 ? rows : 0;
@@ -71,7 +75,8 @@ static inline ulong map_word(const int i, const ulong address, const ulong forma
 static inline void write_map(__global ulong *map, const __local ulong *words)
 {
     asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");
-    asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;"
+    asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
+        "[%0], [%1], 128;"
         : : "l"(map), "r"(address_of(words)) : "memory");
     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }

@@ -4,7 +4,7 @@
 <%namespace name="half" file="/common/ptx_half.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="ptx_activation" file="/common/ptx_activation.mako"/>
-<%namespace name="share" file="/common/stream_k.mako"/>
+<%namespace name="stream_k" file="/common/stream_k.mako"/>
 <%namespace name="slab" file="/mma/slab.mako"/>
 <%namespace name="store" file="/mma/store.mako"/>
 <%namespace name="tile" file="/common/tile.mako"/>
@@ -48,15 +48,15 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's elements of a
 #define ROW_VECTORS (NWG / ${joined.width})  // of ${joined.width} results in a row of the tile
 % endif
 % if tiles.FILL:
-${share.defines(tile_sums, "registers")}
+${stream_k.defines(tile_sums, "registers")}
 % endif
 % for one in slabs:
 
 // ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, as in memory.
 #define ${one.name.upper()}_PITCH ${one.pitch}  // elements from one ${one.index if one.along_k else "k"} to the next
-% if one.parts > 1:
-#define ${one.name.upper()}_PART ${one.rows * one.pitch}  // elements from one split term to the next
-#define ${one.name.upper()}_SLAB (${one.parts} * ${one.name.upper()}_PART)
+% if one.terms > 1:
+#define ${one.name.upper()}_TERM ${one.rows * one.pitch}  // elements from one split term to the next
+#define ${one.name.upper()}_SLAB (${one.terms} * ${one.name.upper()}_TERM)
 % else:
 #define ${one.name.upper()}_SLAB ${one.rows * one.pitch}  // elements of a slab
 % endif
@@ -95,7 +95,7 @@ ${half.unpacked("float2")}
 % endif
 % if tiles.FILL:
 
-${share.functions()}
+${stream_k.functions()}
 % if unit.packed_sums:
 
 ${half.added()}
@@ -208,7 +208,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     __local stored ${one.name}_local[${one.local_elements}] __attribute__((aligned(16)));
 % endfor
 % if tiles.FILL:
-    ${share.locals()}
+    ${stream_k.locals()}
 % endif
     ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if whole else ()))}
 
@@ -217,7 +217,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % endif
     const extent tiles_n = (n + NWG - 1) / NWG;
 % if tiles.FILL:
-    ${share.begin()}
+    ${stream_k.begin()}
 % else:
     ${prelude.own_group("tile", "tiles_m * tiles_n")}
 % endif
@@ -244,10 +244,10 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % endif
 
 % if tiles.FILL:
-    ${share.join(each_sum)}
+    ${stream_k.join(each_sum)}
 % endif
     ${store.store_results()}
 % if tiles.FILL:
-    ${share.end()}
+    ${stream_k.end()}
 % endif
 }

@@ -58,8 +58,8 @@ static inline vector load_elements(const __global ${slab.element.stored} *from, 
 // A vector whose address is a multiple of less than its size.
 static inline vector load_vector${slab.suffix}(const __global ${slab.element.stored} *from)
 {
-    const __global ${slab.part_type} *parts = (const __global ${slab.part_type} *)from;
-    return (vector)(${slab.parts_of_vector});
+    const __global ${slab.load_type} *loads = (const __global ${slab.load_type} *)from;
+    return (vector)(${slab.loaded_vector});
 }
 
 % endif
@@ -148,19 +148,19 @@ static inline void copy_slab${slab.suffix}(
 ## Elements from a split term of an operand to the next.
 <%def name="part_sizes()" filter="trim">
     % for slab in slabs:
-    % if slab.parts > 1:
-    const long ${slab.name}_part = ${slab.index} * ${slab.stride};  // elements from a split term to the next
+    % if slab.terms > 1:
+    const long ${slab.name}_term = ${slab.index} * ${slab.stride};  // elements from a split term to the next
     % endif
     % endfor
 </%def>
 
 ## A statement for each split term of a slab; it is told how far that is from the first one in memory and in
 ## local memory, and which of the fetched arrays is its own.
-<%def name="each_part(slab, statement)" filter="trim">
-% if slab.parts > 1:
+<%def name="each_term(slab, statement)" filter="trim">
+% if slab.terms > 1:
     #pragma unroll
-    for (int part = 0; part < ${slab.parts}; ++part) {
-        ${statement(slab, f" + part * {slab.name}_part", f" + part * {slab.name.upper()}_PART", "[part]")}
+    for (int term = 0; term < ${slab.terms}; ++term) {
+        ${statement(slab, f" + term * {slab.name}_term", f" + term * {slab.name.upper()}_TERM", "[term]")}
     }
 % else:
     ${statement(slab, "", "", "")}
@@ -174,7 +174,7 @@ static inline void copy_slab${slab.suffix}(
         ${slab.name}_row, ${slab.name}_column, ${slab.region("depth", last_depth)});
 </%def>
     % for slab in slabs:
-    ${each_part(slab, statement)}
+    ${each_term(slab, statement)}
     ${slab.name}_next += ${slab.advance};
     % endfor
 </%def>
@@ -185,7 +185,7 @@ static inline void copy_slab${slab.suffix}(
     fetch_slab${slab.suffix}(${slab.fetch_arguments(own, in_matrix)}, ${slab.region(depth, last_depth)});
 </%def>
     % for slab in slabs:
-    ${each_part(slab, statement)}
+    ${each_term(slab, statement)}
     % endfor
 </%def>
 
@@ -194,7 +194,7 @@ static inline void copy_slab${slab.suffix}(
     store_slab${slab.suffix}(${slab.in_stage(stage)}${in_local}, ${slab.name}_fetched${own}, item);
 </%def>
     % for slab in slabs:
-    ${each_part(slab, statement)}
+    ${each_term(slab, statement)}
     % endfor
 </%def>
 
@@ -249,7 +249,7 @@ static inline void copy_slab${slab.suffix}(
 <%def name="walk_through_registers(multiply)" filter="trim">
     ${part_sizes()}
     % for slab in slabs:
-    vector ${slab.name}_fetched${f"[{slab.parts}]" if slab.parts > 1 else ""}[${slab.copies}];
+    vector ${slab.name}_fetched${f"[{slab.terms}]" if slab.terms > 1 else ""}[${slab.copies}];
     % endfor
     ${fetch(first_depth)}
     ${write("0")}
@@ -281,7 +281,7 @@ static inline void copy_slab${slab.suffix}(
     }
 </%def>
 
-## Where the part of the slab starts that this sub-group multiplies.
+## Where in the slab this sub-group begins to multiply.
 <%def name="slab_pointers()" filter="trim">
     % for slab in slabs:
     const __local stored *${slab.pointer} = ${slab.multiplied};

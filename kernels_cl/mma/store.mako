@@ -79,7 +79,7 @@
             % for first in range(0, joined.width, joined.read):
             % if joined.read > 1:
             {
-                const ${results.read_vector} read = *(const __local ${results.read_vector} *)(${results.read_from(first)});
+                const ${results.read_vector} read = ${results.read_sums(first)};
                 % for lane in range(joined.read):
                 sums[${first + lane}] += read.s${lane};
                 % endfor

@@ -1,7 +1,7 @@
 ## Copies an operand into rows that run along k, or along the positions of a tile, padded with zeros.
 ## Reads and writes are both contiguous within a row of work-items; where the source runs along the
 ## other index, a local tile transposes it. Elements may be split into terms on the way.
-<%namespace name="parts_of" file="/common/split.mako"/>
+<%namespace name="split_terms" file="/common/split.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
 typedef ${extent_type} extent;
 typedef ${stored} stored;
@@ -10,7 +10,7 @@ typedef ${stored} stored;
 #define ROWS ${rows}  // rows of it that are copied at a time
 % if split:
 
-${parts_of.functions(split, parts > 1)}
+${split_terms.functions(split, terms > 1)}
 % endif
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tile}, {rows}, 1)))", arguments)}
@@ -49,14 +49,14 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tile}, {rows
         if (position < padded_positions && depth < padded_k) {
 % if split:
             const long entry = (long)${outer} * ${leading_dimension} + ${inner};
-            % if parts > 1:
-            const long part_size = (long)padded_positions * padded_k;
+            % if terms > 1:
+            const long term_size = (long)padded_positions * padded_k;
             % endif
-            % for part in range(parts):
-            const float lead${part} = leading(${left(part)});
-            destination[${part_entry(part)}] = ${split_bits(part)};
-            % if part < parts - 1:
-            const float tail${part} = tail_of(${left(part)}, lead${part});
+            % for term in range(terms):
+            const float lead${term} = leading(${left(term)});
+            destination[${term_entry(term)}] = ${split_bits(term)};
+            % if term < terms - 1:
+            const float tail${term} = tail_of(${left(term)}, lead${term});
             % endif
             % endfor
 % else:

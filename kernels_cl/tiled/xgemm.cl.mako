@@ -2,7 +2,7 @@
 ## of k. On the indirect path both operands are k-major and padded with zeros to whole tiles and
 ## slabs; on the direct path they are read where they lie, in any layout.
 <%namespace name="prelude" file="/common/prelude.mako"/>
-<%namespace name="share" file="/common/stream_k.mako"/>
+<%namespace name="stream_k" file="/common/stream_k.mako"/>
 <%namespace name="shuffle" file="/common/shuffle.mako"/>
 <%namespace name="slab" file="/tiled/slab.mako"/>
 <%namespace name="tile" file="/common/tile.mako"/>
@@ -10,7 +10,7 @@ ${prelude.types()}
 
 ${tile.defines()}
 % if tiles.FILL:
-${share.defines()}
+${stream_k.defines()}
 % endif
 
 ${prelude.address("a", problem.a)}
@@ -31,14 +31,14 @@ ${shuffle.functions(shuffle_function)}
 % endif
 % if tiles.FILL:
 
-${share.functions()}
+${stream_k.functions()}
 % endif
 
 ${prelude.signature(f"__kernel {attributes}".strip(), arguments)}
 {
 ${tile.locals(slabs)}
 % if tiles.FILL:
-${share.locals()}
+${stream_k.locals()}
 % endif
 ${prelude.offsets("a", "b", "out")}
 
@@ -51,7 +51,7 @@ ${tile.item()}
 ${slab.declare(one)}
 % endfor
 % if tiles.FILL:
-${share.begin()}
+${stream_k.begin()}
 % else:
 ${prelude.own_group("tile", "tiles_m * tiles_n")}
 % endif
@@ -78,7 +78,7 @@ ${slab.walk(slabs, tile.multiply)}
 ${tile.add_slices()}
 % endif
 % if tiles.FILL:
-${share.join(tile.each_sum)}
+${stream_k.join(tile.each_sum)}
 % endif
 % if tiles.SLICES > 1:
     if (slice == 0) {
@@ -88,6 +88,6 @@ ${tile.store()}
 ${tile.store()}
 % endif
 % if tiles.FILL:
-${share.end()}
+${stream_k.end()}
 % endif
 }

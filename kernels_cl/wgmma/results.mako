@@ -1,7 +1,7 @@
 ## The results of a warpgroup of Hopper's units, formed from its sums in registers: scaled, with c, bias and
 ## activation, a pair of neighbours at a time. `wgmma/store.mako` takes them to where they belong.
 ##
-## A piece is a work-item's 16 results in 32 columns of a fragment: in each of 4 groups of 8 columns a
+## A strip is a work-item's 16 results in 32 columns of a fragment: in each of 4 groups of 8 columns a
 ## pair of neighbours in a row, and a pair 8 rows below.
 ##
 ## Context: tiles (a WgmmaConfig), results (a WgmmaResults), staging (results.staging), held (the sums in
@@ -15,12 +15,13 @@
     relu = "relu." if results.relu_packs else ""
 %>
 typedef ${wide.vector(2)} wide2;  // two neighbours in a row
-#define PIECES (NWG / 32)  // of a work-item in a fragment
+#define STRIPS (NWG / 32)  // of a work-item in a fragment
 % if terms > 1:
 
-// An infinity times the second part of a number may be NaN, or of the wrong sign: where a sum is not
+// An infinity times the second split term of a number may be NaN, or of the wrong sign: where a sum is not
 // finite, it is formed again from the elements themselves.
-static __attribute__((noinline)) element sum_of_products(const __global float *a, const long a_step, const __global float *b, const long b_step, const extent k)
+static __attribute__((noinline)) element sum_of_products(
+    const __global float *a, const long a_step, const __global float *b, const long b_step, const extent k)
 {
     element sum = 0;
     for (extent p = 0; p < k; ++p) {
@@ -70,22 +71,25 @@ ${activation.functions(pairs=True)}
 ## Loads the biases of a tile, in time for its results; those beyond the last are 0. Those of
 ## columns are spread over the lanes of a sub-group.
 <%def name="hold_biases()" filter="trim">
+<% row_bias = wide.load("bias + min(row, m - 1) * bias_stride", 1) %>
 % if problem.bias == "row":
             wide row_biases[FRAGMENTS][2];
             #pragma unroll
             for (int f = 0; f < FRAGMENTS; ++f) {
                 #pragma unroll
                 for (int lower = 0; lower < 2; ++lower) {
-                    const extent row = min(a_tile + consumer * CONSUMER_M + 64 * f + thread / 32 * 16 + 8 * lower + lane / 4, m - 1);
-                    row_biases[f][lower] = ${wide.load("bias + row * bias_stride", 1)};
+                    const extent first_row = a_tile + consumer * CONSUMER_M + 64 * f;
+                    const extent row = first_row + thread / 32 * 16 + 8 * lower + lane / 4;
+                    row_biases[f][lower] = ${row_bias};
                 }
             }
 % elif problem.bias == "column" and wide.stored_bytes == 2:
             // Biases of two neighbouring columns in a register, of 64 columns in the sub-group's.
-            const __global ushort *biases_from = (const __global ushort *)bias + (long)(b_tile + 2 * lane) * bias_stride;
-            uint column_biases[(PIECES + 1) / 2];
+            const __global ushort *biases = (const __global ushort *)bias;
+            const __global ushort *biases_from = biases + (long)(b_tile + 2 * lane) * bias_stride;
+            uint column_biases[(STRIPS + 1) / 2];
             #pragma unroll
-            for (int i = 0; i < (PIECES + 1) / 2; ++i) {
+            for (int i = 0; i < (STRIPS + 1) / 2; ++i) {
                 const extent column = b_tile + 64 * i + 2 * lane;
                 const uint first = column < n ? biases_from[64 * i * bias_stride] : 0;
                 const uint second = column + 1 < n ? biases_from[(64 * i + 1) * bias_stride] : 0;
@@ -93,86 +97,90 @@ ${activation.functions(pairs=True)}
             }
 % elif problem.bias == "column":
             // The bias of a column in a register, of 32 columns in the sub-group's.
-            const __global uint *biases_from = (const __global uint *)bias + (long)(b_tile + lane) * bias_stride;
-            uint column_biases[PIECES];
+            const __global uint *biases = (const __global uint *)bias;
+            const __global uint *biases_from = biases + (long)(b_tile + lane) * bias_stride;
+            uint column_biases[STRIPS];
             #pragma unroll
-            for (int i = 0; i < PIECES; ++i) {
+            for (int i = 0; i < STRIPS; ++i) {
                 column_biases[i] = b_tile + 32 * i + lane < n ? biases_from[32 * i * bias_stride] : 0;
             }
 % endif
 </%def>
 
-## Where 16 bytes of a piece lie in boxes of 2-byte results: a group of 8 columns in a row, which is
-## number `eighth` of eight. A box's row of 128 bytes holds two pieces; of 64 bytes one, and two such rows
+## Where 16 bytes of a strip lie in boxes of 2-byte results: a group of 8 columns in a row, which is
+## number `eighth` of eight. A box's row of 128 bytes holds two strips; of 64 bytes one, and two such rows
 ## are swizzled alike.
-<%def name="place_in_boxes(boxes, row, group, eighth)" filter="trim">
+<%def name="offset_in_boxes(boxes, row, group, eighth)" filter="trim">
 % if staging.map.row_bytes == 128:
-${boxes} + within / 2 * ${staging.map.bytes} + ${row} * 128 + ((within % 2 * 4 + ${group}) ^ ${eighth}) * 16
+${boxes} + strip_in_chunk / 2 * ${staging.map.bytes} + ${row} * 128
+    + ((strip_in_chunk % 2 * 4 + ${group}) ^ ${eighth}) * 16
 % else:
-${boxes} + within * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ ${eighth} / 2) * 16
+${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ ${eighth} / 2) * 16
 % endif
 </%def>
 
-## The sums of a piece, and what its biases are made of. Registers have no numbers that a loop could
-## count: where it is not unrolled, each piece is fetched by code of its own.
-<%def name="fetch_piece()" filter="trim">
+## The sums of a strip, and what its biases are made of. Registers have no numbers that a loop could
+## count: where it is not unrolled, each strip is fetched by code of its own.
+<%def name="fetch_strip()" filter="trim">
 <%
     pairs = wide.stored_bytes == 2
     fragments = tiles.MWG // (64 * tiles.CONSUMERS)
-    pieces = tiles.NWG // 32
-    count = fragments * pieces
+    strips = tiles.NWG // 32
+    count = fragments * strips
 %>
                     element sums[16];
                     % if problem.bias == "row":
-                    wide piece_biases[2];
+                    wide strip_biases[2];
                     % elif problem.bias == "column":
-                    uint piece_biases;
+                    uint strip_biases;
                     % endif
                     % if count == 1:
                     ${fetch(0, 0, 0)}
                     % elif results.rolled:
-                    switch (${f"f * PIECES + piece" if fragments > 1 else "piece"}) {
+                    switch (${f"f * STRIPS + strip" if fragments > 1 else "strip"}) {
                     % for number in range(count):
                     ${f"case {number}" if number < count - 1 else "default"}:
-                        ${fetch(number // pieces, number % pieces, number % pieces // 2 if pairs else number % pieces)}
+                        ${fetch(number // strips, number % strips, number % strips // 2 if pairs else number % strips)}
                         break;
                     % endfor
                     }
                     % else:
-                    ${fetch("f", "piece", "piece / 2" if pairs else "piece")}
+                    ${fetch("f", "strip", "strip / 2" if pairs else "strip")}
                     % endif
 </%def>
 
-<%def name="fetch(f, piece, bias)" filter="trim">
+<%def name="fetch(f, strip, bias)" filter="trim">
                         #pragma unroll
                         for (int i = 0; i < 16; ++i) {
-                            sums[i] = ${held}[${f}][16 * ${piece} + i];
+                            sums[i] = ${held}[${f}][16 * ${strip} + i];
                         }
                         % if problem.bias == "row":
-                        piece_biases[0] = row_biases[${f}][0];
-                        piece_biases[1] = row_biases[${f}][1];
+                        strip_biases[0] = row_biases[${f}][0];
+                        strip_biases[1] = row_biases[${f}][1];
                         % elif problem.bias == "column":
-                        piece_biases = column_biases[${bias}];
+                        strip_biases = column_biases[${bias}];
                         % endif
 </%def>
 
-## Each pair of results of a piece, in `pair`, to `statements`: in group `j` of 8 columns, in the upper or
+## Each pair of results of a strip, in `pair`, to `statements`: in group `j` of 8 columns, in the upper or
 ## the `lower` row.
-<%def name="finish_piece(statements)" filter="trim">
-                    ${fetch_piece()}
+<%def name="finish_strip(statements)" filter="trim">
+                    ${fetch_strip()}
                     #pragma unroll
                     for (int j = 0; j < 4; ++j) {
-                        % if results.needs_column:
-                        const extent column = b_tile + 32 * piece + 8 * j + lane % 4 * 2;
+                        % if results.is_placed:
+                        const extent column = b_tile + 32 * strip + 8 * j + lane % 4 * 2;
                         % endif
                         % if problem.bias == "column" and wide.stored_bytes == 2:
-                        const wide2 biases = unpacked(held_by(16 * (piece % 2) + 4 * j + lane % 4, piece_biases));
+                        const wide2 biases = unpacked(held_by(16 * (strip % 2) + 4 * j + lane % 4, strip_biases));
                         % elif problem.bias == "column":
-                        const wide2 biases = (wide2)(as_${wide.real}(held_by(8 * j + lane % 4 * 2, piece_biases)), as_${wide.real}(held_by(8 * j + lane % 4 * 2 + 1, piece_biases)));
+                        const uint first_bias = held_by(8 * j + lane % 4 * 2, strip_biases);
+                        const uint second_bias = held_by(8 * j + lane % 4 * 2 + 1, strip_biases);
+                        const wide2 biases = (wide2)(as_${wide.real}(first_bias), as_${wide.real}(second_bias));
                         % endif
                         #pragma unroll
                         for (int lower = 0; lower < 2; ++lower) {
-                            % if results.needs_row:
+                            % if results.is_placed:
                             const extent row = first_row + thread / 32 * 16 + 8 * lower + lane / 4;
                             % endif
                             ${finish_pair()}
@@ -184,15 +192,19 @@ ${boxes} + within * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ ${eighth}
 <%def name="finish_pair()" filter="trim">
 <%
     sum_of = "alpha * (wide2)(sums[4 * j + 2 * lower], sums[4 * j + 2 * lower + 1])"
-    bias = {"row": "piece_biases[lower]", "column": "biases"}.get(problem.bias)
-    added = [one for one in ("beta * addends" if problem.c else None, bias) if one]
-    value = f"{sum_of} + {added[0]}" if len(added) == 1 else f"{sum_of} + ({' + '.join(added)})" if added else sum_of
+    bias = {"row": "strip_biases[lower]", "column": "biases"}.get(problem.bias)
+    added = [term for term in ("beta * addends" if problem.c else None, bias) if term]
+    if len(added) == 2:
+        added = [f"({' + '.join(added)})"]
+    value = " + ".join([sum_of, *added])
 %>
                             % if terms > 1:
                             #pragma unroll
-                            for (int part = 0; part < 2; ++part) {
-                                if (!isfinite(sums[4 * j + 2 * lower + part]) && row < m && column + part < n) {
-                                    sums[4 * j + 2 * lower + part] = sum_of_products(whole_a + WHOLE_A_AT(row, 0), ${whole_steps[0]}, whole_b + WHOLE_B_AT(0, column + part), ${whole_steps[1]}, k);
+                            for (int i = 0; i < 2; ++i) {
+                                if (!isfinite(sums[4 * j + 2 * lower + i]) && row < m && column + i < n) {
+                                    sums[4 * j + 2 * lower + i] = sum_of_products(
+                                        whole_a + WHOLE_A_AT(row, 0), ${whole_steps[0]},
+                                        whole_b + WHOLE_B_AT(0, column + i), ${whole_steps[1]}, k);
                                 }
                             }
                             % endif
@@ -209,23 +221,39 @@ ${boxes} + within * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ ${eighth}
 ## Elements of c for a pair of results. Results outside of the matrix are formed from others, without
 ## a branch for each, and left out later.
 <%def name="load_addends()" filter="trim">
+<%
+    row_in_fragment = "thread / 32 * 16 + 8 * lower + lane / 4"
+    box = f"c_boxes + strip_in_chunk * {staging.map.bytes}" if staging else ""
+    pair_in_boxes = capture(offset_in_boxes, "c_boxes", "fragment_row", "j", "(lane / 4)") if staging else ""
+    pair_of_c = "C_AT(min(row, m - 1), min(column, n - 2))"
+    first_of_c = wide.load("c + C_AT(min(row, m - 1), min(column, n - 1))", 1)
+    second_of_c = wide.load("c + C_AT(min(row, m - 1), min((extent)(column + 1), n - 1))", 1)
+%>
 % if results.c_in == "boxes" and wide.stored_bytes == 2:
-                            const wide2 addends = unpacked(*(const __local uint *)(${place_in_boxes("c_boxes", "(thread / 32 * 16 + 8 * lower + lane / 4)", "j", "(lane / 4)")} + lane % 4 * 4));
+                            const int fragment_row = ${row_in_fragment};
+                            const wide2 addends = unpacked(*(const __local uint *)(${pair_in_boxes} + lane % 4 * 4));
 % elif results.c_in == "boxes" and staging.turned:
-                            const int c_column = thread / 32 * 16 + 8 * lower + lane / 4;
-                            const int c_row = 32 * within + 8 * j + lane % 4 * 2;
-                            const __local uchar *c_place = c_boxes + c_column / 32 * ${staging.map.bytes} + c_row * 128 + c_column % 4 * 4;
-                            const wide2 addends = (wide2)(*(const __local wide *)(c_place + ((c_column % 32 / 4) ^ (c_row & 7)) * 16), *(const __local wide *)(c_place + 128 + ((c_column % 32 / 4) ^ ((c_row + 1) & 7)) * 16));
+                            const int c_column = ${row_in_fragment};
+                            const int c_row = 32 * strip_in_chunk + 8 * j + lane % 4 * 2;
+                            const __local uchar *c_box = c_boxes + c_column / 32 * ${staging.map.bytes};
+                            const __local uchar *c_from = c_box + c_row * 128 + c_column % 4 * 4;
+                            const int first_vector = (c_column % 32 / 4) ^ (c_row & 7);
+                            const int second_vector = (c_column % 32 / 4) ^ ((c_row + 1) & 7);
+                            const wide2 addends = (wide2)(
+                                *(const __local wide *)(c_from + first_vector * 16),
+                                *(const __local wide *)(c_from + 128 + second_vector * 16));
 % elif results.c_in == "boxes":
-                            const wide2 addends = *(const __local wide2 *)(c_boxes + within * ${staging.map.bytes} + (thread / 32 * 16 + 8 * lower + lane / 4) * 128 + ((2 * j + lane % 4 / 2) ^ (lane / 4)) * 16 + lane % 2 * 8);
+                            const __local uchar *c_from = ${box} + (${row_in_fragment}) * 128;
+                            const int c_vector = (2 * j + lane % 4 / 2) ^ (lane / 4);
+                            const wide2 addends = *(const __local wide2 *)(c_from + c_vector * 16 + lane % 2 * 8);
+% elif results.c_in == "pairs" and wide.stored_bytes == 2:
+                            const __global ushort *c_bits = (const __global ushort *)c;
+                            const wide2 addends = unpacked(*(const __global uint *)(c_bits + ${pair_of_c}));
 % elif results.c_in == "pairs":
-<% place = "C_AT(min(row, m - 1), min(column, n - 2))" %>
-% if wide.stored_bytes == 2:
-                            const wide2 addends = unpacked(*(const __global uint *)((const __global ushort *)c + ${place}));
+                            const wide2 addends = *(const __global wide2 *)(c + ${pair_of_c});
 % else:
-                            const wide2 addends = *(const __global wide2 *)(c + ${place});
-% endif
-% else:
-                            const wide2 addends = (wide2)(${wide.load("c + C_AT(min(row, m - 1), min(column, n - 1))", 1)}, ${wide.load("c + C_AT(min(row, m - 1), min((extent)(column + 1), n - 1))", 1)});
+                            const wide2 addends = (wide2)(
+                                ${first_of_c},
+                                ${second_of_c});
 % endif
 </%def>

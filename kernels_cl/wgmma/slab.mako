@@ -25,7 +25,7 @@ static inline uint nearest_tf32(const float x)
 <%def name="copy_slabs()" filter="trim">
                 #pragma unroll 1
                 for (extent slab = first; slab < last; ++slab) {
-                    ${place_slab()}
+                    ${slab_origin()}
                     const uint filled = full + 8 * stage;
                     const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES);
                     const uint b_slab = a_slab + A_BYTES;
@@ -37,7 +37,9 @@ static inline uint nearest_tf32(const float x)
                     % else:
                     #pragma unroll
                     for (int box = 0; box < ${slab.boxes}; ++box) {
-                        load_box(${slab.name}_slab + box * ${slab.map.bytes}, ${slab.name}_map, ${slab.name}_from + box * ${slab.map.elements}, depth, filled);
+                        load_box(
+                            ${slab.name}_slab + box * ${slab.map.bytes}, ${slab.name}_map,
+                            ${slab.name}_from + box * ${slab.map.elements}, depth, filled);
                     }
                     % endif
                     % endfor
@@ -46,13 +48,13 @@ static inline uint nearest_tf32(const float x)
 </%def>
 
 ## Where the slab comes from.
-<%def name="place_slab()" filter="trim">
+<%def name="slab_origin()" filter="trim">
                     % if terms > 1:
                     // Small products come first: they would be lost in a large sum.
                     const extent pair = slab / slabs_k;
                     const int depth = (slab - pair * slabs_k) * KWG;
-                    const extent a_from = a_tile + (${f"{a_parts:#x}"}ul >> 4 * pair & 15) * m;
-                    const extent b_from = b_tile + (${f"{b_parts:#x}"}ul >> 4 * pair & 15) * n;
+                    const extent a_from = a_tile + (${a_terms}ul >> 4 * pair & 15) * m;
+                    const extent b_from = b_tile + (${b_terms}ul >> 4 * pair & 15) * n;
                     % else:
                     const int depth = slab * KWG;
                     const extent a_from = a_tile;
@@ -67,7 +69,8 @@ static inline uint nearest_tf32(const float x)
     across = staging.boxes * staging.chunks  # of a fragment
     fragments = tiles.MWG // (64 * tiles.CONSUMERS)
     fragment = f" + box / {across} * 64" if fragments > 1 else ""
-    within = f"box % {across}" if fragments > 1 else "box"
+    number = f"box % {across}" if fragments > 1 else "box"
+    boxes_of_all = tiles.CONSUMERS * boxes
     columns, rows = staging.map.elements, staging.map.rows
 %>
                 #pragma unroll 1
@@ -75,15 +78,19 @@ static inline uint nearest_tf32(const float x)
                     const uint filled = full + 8 * stage;
                     const uint c_boxes = slab_memory + stage * (A_BYTES + B_BYTES);
                     await(empty + 8 * stage, parity);
-                    arrive_and_expect(filled, ${tiles.CONSUMERS * boxes * staging.map.bytes});
+                    arrive_and_expect(filled, ${boxes_of_all * staging.map.bytes});
                     #pragma unroll
-                    for (int i = 0; i < ${tiles.CONSUMERS * boxes}; ++i) {
+                    for (int i = 0; i < ${boxes_of_all}; ++i) {
                         const int box = first_box + i % ${boxes};
                         const extent first_row = a_tile + i / ${boxes} * CONSUMER_M${fragment};
                         % if staging.turned:
-                        load_box(c_boxes + i * ${staging.map.bytes}, c_map, first_row + ${within} % 2 * ${columns}, b_tile + ${within} / 2 * ${rows}, filled);
+                        load_box(
+                            c_boxes + i * ${staging.map.bytes}, c_map,
+                            first_row + ${number} % 2 * ${columns}, b_tile + ${number} / 2 * ${rows}, filled);
                         % else:
-                        load_box(c_boxes + i * ${staging.map.bytes}, c_map, b_tile + ${within} * ${columns}, first_row, filled);
+                        load_box(
+                            c_boxes + i * ${staging.map.bytes}, c_map,
+                            b_tile + ${number} * ${columns}, first_row, filled);
                         % endif
                     }
                     ${next_stage()}
@@ -134,7 +141,7 @@ static inline uint nearest_tf32(const float x)
                 #pragma unroll
                 for (int half_slab = 0; half_slab < 2; ++half_slab) {
                     ${load_a()}
-                    ${multiply("a_fragments[half_slab][f][step]", 2, "2 * half_slab + step")}
+                    ${multiply("a_fragments[half_slab][f][step]", 2, "(2 * half_slab + step)")}
                     asm volatile("${mark}wgmma.wait_group.sync.aligned 1;" : : : "memory");
                     if (half_slab == 0 && thread == 0 && used >= 0) {
                         arrive(empty + 8 * used);
@@ -166,7 +173,7 @@ static inline uint nearest_tf32(const float x)
                 for (int step = 0; step < ${steps}; ++step) {
                     #pragma unroll
                     for (int f = 0; f < FRAGMENTS; ++f) {
-                        multiply_accumulate(accumulators[f], ${a}, b_at + ${f'({b_step})' if '+' in b_step else b_step} * ${operands[1].step});
+                        multiply_accumulate(accumulators[f], ${a}, b_at + ${b_step} * ${operands[1].step});
                     }
                 }
                 asm volatile("${mark}wgmma.commit_group.sync.aligned;" : : : "memory");
@@ -182,14 +189,15 @@ static inline uint nearest_tf32(const float x)
                         for (int i = 0; i < 4; ++i) {
                             const int row = 64 * f + thread / 32 * 16 + i % 2 * 8 + lane / 4;
                             const int depth = 8 * (2 * half_slab + step) + i / 2 * 4 + lane % 4;
-                            const int at = row / 32 * 4096 + depth * 128 + ((row % 32 / 4) ^ (depth & 7)) * 16 + row % 4 * 4;
+                            const int vector = (row % 32 / 4) ^ (depth & 7);
+                            const int at = row / 32 * 4096 + depth * 128 + vector * 16 + row % 4 * 4;
                             a_fragments[half_slab][f][step][i] = nearest_tf32(*(const __local float *)(a_slab + at));
                         }
                     }
                 }
 </%def>
 
-## Where a slab's first piece lies is added: address / 16.
+## The slab's address / 16 is added.
 <%def name="descriptor(slab)" filter="trim">${f"{slab.descriptor:#x}"}ul</%def>
 
 <%def name="await_all()" filter="trim">

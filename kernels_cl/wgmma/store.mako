@@ -1,7 +1,7 @@
 ## The results of a warpgroup of Hopper's units on their way to where they belong: collected in boxes in
-## local memory and copied from there, or directly where they do not lie in pieces of 16 bytes.
+## local memory and copied from there, or directly where they do not lie in 16-byte vectors.
 ##
-## Context: as for `wgmma/results.mako`, which forms them piece by piece, and constraint, warpgroup.
+## Context: as for `wgmma/results.mako`, which forms them strip by strip, and constraint, warpgroup.
 <%namespace name="formed" file="/wgmma/results.mako"/>
 <%namespace name="slabs" file="/wgmma/slab.mako"/>
 
@@ -11,8 +11,8 @@
                 ${finish_staged()}
                 % else:
                 ${unrolling()}
-                for (int piece = 0; piece < PIECES; ++piece) {
-                    ${formed.finish_piece(store_pair)}
+                for (int strip = 0; strip < STRIPS; ++strip) {
+                    ${formed.finish_strip(store_pair)}
                 }
                 % endif
 </%def>
@@ -49,7 +49,7 @@
 </%def>
 
 ## Results are collected in local memory, and copied from there. Boxes are 64 rows by 128 bytes, or by 64
-## where the tile's rows are not whole pieces of 128; where columns of the result are contiguous, 64 or 32
+## where the tile's rows are not multiples of 128; where columns of the result are contiguous, 64 or 32
 ## columns by 32 rows.
 <%def name="finish_staged()" filter="trim">
 <%
@@ -58,15 +58,19 @@
         if staging.turned
         else f"b_tile + (chunk * {staging.boxes} + box) * {staging.map.elements}, first_row"
     )
+    boxes_bytes = staging.boxes * staging.map.bytes  # of a warpgroup
     boxed = results.c_in == "boxes"
     turns = results.c_chunks if boxed else 1
-    number = f"(f * {staging.chunks} + chunk) % {turns}" if tiles.MWG > 64 * tiles.CONSUMERS else f"chunk % {turns}"
+    chunk_of_warpgroup = f"(f * {staging.chunks} + chunk)" if tiles.MWG > 64 * tiles.CONSUMERS else "chunk"
+    number = f"{chunk_of_warpgroup} % {turns}"
+    c_boxes_at = f"(consumer * {turns} + {number})" if turns > 1 else "consumer"
 %>
                 ${unrolling()}
                 for (int chunk = 0; chunk < ${staging.chunks}; ++chunk) {
-                    const uint boxes = slab_memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * staging.map.bytes};
+                    const uint boxes = slab_memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${boxes_bytes};
                     % if boxed:
-                    const __local uchar *c_boxes = memory + stage * (A_BYTES + B_BYTES) + ${f"(consumer * {turns} + {number})" if turns > 1 else "consumer"} * ${staging.boxes * staging.map.bytes};
+                    const __local uchar *c_slab = memory + stage * (A_BYTES + B_BYTES);
+                    const __local uchar *c_boxes = c_slab + ${c_boxes_at} * ${boxes_bytes};
                     await(full + 8 * stage, parity);
                     % endif
                     // The boxes of the chunk before have been read.
@@ -77,9 +81,9 @@
                     % endif
                     asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
                     ${unrolling()}
-                    for (int within = 0; within < ${staging.chunk_pieces}; ++within) {
-                        const int piece = chunk * ${staging.chunk_pieces} + within;
-                        ${collect_piece()}
+                    for (int strip_in_chunk = 0; strip_in_chunk < ${staging.chunk_strips}; ++strip_in_chunk) {
+                        const int strip = chunk * ${staging.chunk_strips} + strip_in_chunk;
+                        ${collect_strip()}
                     }
                     % if tiles.TMA:
                     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
@@ -94,7 +98,7 @@
                         asm volatile("cp.async.bulk.commit_group;" : : : "memory");
                     }
                     % else:
-                    ${store_pieces()}
+                    ${store_vectors()}
                     % endif
                     % if boxed:
                     ${leave_boxes(number, turns)}
@@ -102,17 +106,25 @@
                 }
 </%def>
 
-## Each lane copies pieces of 16 bytes out of the boxes; all of a result's row are stored side by side.
-<%def name="store_pieces()" filter="trim">
-<% pieces = staging.pieces %>
-                    // ${pieces.across} pieces make up a row, and change places every 128 bytes.
-                    const __local uchar *own_piece = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * staging.map.bytes} + ${pieces.place("thread")};
+## Each lane copies 16-byte vectors out of the boxes; all of a result's row are stored side by side.
+<%def name="store_vectors()" filter="trim">
+<%
+    vectors = staging.vectors
+    boxes_bytes = staging.boxes * staging.map.bytes
+%>
+                    // ${vectors.across} vectors make up a row, and change places every 128 bytes.
+                    const __local uchar *own_boxes = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${boxes_bytes};
+                    const __local uchar *own_vectors = own_boxes + ${vectors.offset("thread")};
                     #pragma unroll
-                    for (int i = 0; i < ${staging.boxes * pieces.per_box}; ++i) {
-                        const extent row = first_row + i % ${pieces.per_box} * ${pieces.rows} + thread / ${pieces.across};
-                        const extent column = b_tile + (chunk * ${staging.boxes} + i / ${pieces.per_box}) * ${staging.map.elements} + thread % ${pieces.across} * ${pieces.width};
+                    for (int i = 0; i < ${staging.boxes * vectors.per_box}; ++i) {
+                        const int box_row = i % ${vectors.per_box} * ${vectors.rows} + thread / ${vectors.across};
+                        const extent row = first_row + box_row;
+                        const int box = chunk * ${staging.boxes} + i / ${vectors.per_box};
+                        const extent first_column = b_tile + box * ${staging.map.elements};
+                        const extent column = first_column + thread % ${vectors.across} * ${vectors.width};
                         if (row < m && column < n) {
-                            *(__global uint4 *)(out + OUT_AT(row, column)) = *(const __local uint4 *)(own_piece + i * ${pieces.step});
+                            const __local uint4 *results = (const __local uint4 *)(own_vectors + i * ${vectors.step});
+                            *(__global uint4 *)(out + OUT_AT(row, column)) = *results;
                         }
                     }
 </%def>
@@ -135,22 +147,24 @@
                     ${slabs.next_stage()}
 </%def>
 
-<%def name="collect_piece()" filter="trim">
+<%def name="collect_strip()" filter="trim">
                         % if staging.turned:
-                        ${formed.finish_piece(collect_columns)}
+                        ${formed.finish_strip(collect_columns)}
                         % elif wide.stored_bytes == 2:
                         uint pairs[4][2];
-                        ${formed.finish_piece(collect_pairs)}
+                        ${formed.finish_strip(collect_pairs)}
                         // Lane l tells where row l % 16 of group l / 16 begins (PTX ISA, "stmatrix").
                         const int box_row = thread / 32 * 16 + lane % 16;
                         #pragma unroll
                         for (int j = 0; j < 4; j += 2) {
-                            const uint at = ${formed.place_in_boxes("boxes", "box_row", "j + lane / 16", "(box_row & 7)")};
+<% row_at = capture(formed.offset_in_boxes, "boxes", "box_row", "j + lane / 16", "(box_row & 7)") %>
+                            const uint at = ${row_at};
                             asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};"
-                                : : "r"(at), "r"(pairs[j][0]), "r"(pairs[j][1]), "r"(pairs[j + 1][0]), "r"(pairs[j + 1][1]) : "memory");
+                                : : "r"(at), "r"(pairs[j][0]), "r"(pairs[j][1]),
+                                    "r"(pairs[j + 1][0]), "r"(pairs[j + 1][1]) : "memory");
                         }
                         % else:
-                        ${formed.finish_piece(collect_words)}
+                        ${formed.finish_strip(collect_words)}
                         % endif
 </%def>
 
@@ -162,18 +176,23 @@
 ## Two neighbouring results of 32 bits.
 <%def name="collect_words()" filter="trim">
                             const int box_row = thread / 32 * 16 + 8 * lower + lane / 4;
-                            const uint at = boxes + within * ${staging.map.bytes} + box_row * 128 + ((2 * j + lane % 4 / 2) ^ (box_row & 7)) * 16 + lane % 2 * 8;
-                            asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "${constraint}"(pair.x), "${constraint}"(pair.y) : "memory");
+                            const int vector = (2 * j + lane % 4 / 2) ^ (box_row & 7);
+                            const uint box_at = boxes + strip_in_chunk * ${staging.map.bytes} + box_row * 128;
+                            const uint at = box_at + vector * 16 + lane % 2 * 8;
+                            asm volatile("st.shared.v2.b32 [%0], {%1, %2};"
+                                : : "r"(at), "${constraint}"(pair.x), "${constraint}"(pair.y) : "memory");
 </%def>
 
 <%def name="collect_columns()" filter="trim">
                             const int box_column = thread / 32 * 16 + 8 * lower + lane / 4;
-                            const int box_row = 32 * within + 8 * j + lane % 4 * 2;
-                            % for part, result in enumerate(("pair.x", "pair.y")):
-<% row = f"(box_row + {part})" if part else "box_row" %>
+                            const int box_row = 32 * strip_in_chunk + 8 * j + lane % 4 * 2;
+                            const uint box_at = boxes + box_column / 32 * ${staging.map.bytes} + box_column % 4 * 4;
+                            % for row, result in (("box_row", "pair.x"), ("(box_row + 1)", "pair.y")):
                             {
-                                const uint at = boxes + box_column / 32 * ${staging.map.bytes} + ${row} * 128 + ((box_column % 32 / 4) ^ (${row} & 7)) * 16 + box_column % 4 * 4;
-                                asm volatile("st.shared.b32 [%0], %1;" : : "r"(at), "${constraint}"(${result}) : "memory");
+                                const int vector = (box_column % 32 / 4) ^ (${row} & 7);
+                                const uint at = box_at + ${row} * 128 + vector * 16;
+                                asm volatile("st.shared.b32 [%0], %1;"
+                                    : : "r"(at), "${constraint}"(${result}) : "memory");
                             }
                             % endfor
 </%def>

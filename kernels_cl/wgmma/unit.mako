@@ -6,7 +6,8 @@
 ## `sums`: registers of the sums; `a_in_registers`: whether A comes from registers, too.
 <%def name="functions(sums, a_in_registers=False)" filter="trim">
 <%
-    places = ", ".join(f"%{i}" for i in range(sums))
+    registers = ", ".join(f"%{i}" for i in range(sums))
+    a = ", ".join(f"%{sums + i}" for i in range(4))
     pinned = ", ".join(f'"+{constraint}"(c[{i}])' for i in range(sums))
 %>
 % if a_in_registers:
@@ -14,7 +15,7 @@
 static inline void multiply_accumulate(element *c, const uint *a, const ulong b)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %${sums + 5}, 0;\n"
-        "${mark}${instruction} {${places}}, {${", ".join(f"%{sums + i}" for i in range(4))}}, %${sums + 4}, p${modifiers};\n}"
+        "${mark}${instruction} {${registers}}, {${a}}, %${sums + 4}, p${modifiers};\n}"
         : ${pinned} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1) : "memory");
 }
 % else:
@@ -22,7 +23,7 @@ static inline void multiply_accumulate(element *c, const uint *a, const ulong b)
 static inline void multiply_accumulate(element *c, const ulong a, const ulong b)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %${sums + 2}, 0;\n"
-        "${mark}${instruction} {${places}}, %${sums}, %${sums + 1}, p${modifiers};\n}"
+        "${mark}${instruction} {${registers}}, %${sums}, %${sums + 1}, p${modifiers};\n}"
         : ${pinned} : "l"(a), "l"(b), "r"(1) : "memory");
 }
 % endif

@@ -4,14 +4,14 @@
 ## Instructions behind ${mark} are comments to the compiler (pyclgemm/ptx_step.py).
 ##
 ## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), lanes (LaneCopies of both), results
-## (a WgmmaResults), staging (its own, or None), terms (products of parts that make up a product), whole
+## (a WgmmaResults), staging (its own, or None), terms (products of split terms that make up a product), whole
 ## (layouts of the elements before they were split), and what all gemm templates see.
 ##
 ## In a batch the tiles of all products are numbered through, and a map is told where the matrices of
 ## another product begin. Copies read a map while they run, so there is one map more than stages for each
 ## operand: the oldest was last read for a slab that has been multiplied.
 <%namespace name="prelude" file="/common/prelude.mako"/>
-<%namespace name="share" file="/common/stream_k.mako"/>
+<%namespace name="stream_k" file="/common/stream_k.mako"/>
 <%namespace name="lane_copies" file="/wgmma/lanes.mako"/>
 <%namespace name="slabs" file="/wgmma/slab.mako"/>
 <%namespace name="tensor_copy" file="/common/tensor_copy.mako"/>
@@ -30,6 +30,7 @@
         across, down, pitch = ("m", "n", "c_column_stride") if staging.turned else ("n", "m", "c_row_stride")
         maps_of.append((staging.map, "c", across, down, pitch))
     own_tile = "own_tile" if moved else "tile"
+    memory_bytes = "STAGES * (A_BYTES + B_BYTES)" + (f" + {staging.bytes}" if staging else "")
 %>
 ${prelude.types()}
 
@@ -66,9 +67,9 @@ ${lane_copies.functions()}
 % endif
 % if tiles.FILL:
 
-${share.defines()}
+${stream_k.defines()}
 
-${share.functions()}
+${stream_k.functions()}
 % endif
 
 ${warpgroup_unit.functions(accumulators, a_in_registers)}
@@ -81,9 +82,9 @@ ${formed.functions()}
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
-    __local uchar memory[STAGES * (A_BYTES + B_BYTES)${f" + {staging.bytes}" if staging else ""}] __attribute__((aligned(1024)));
+    __local uchar memory[${memory_bytes}] __attribute__((aligned(1024)));
     % if tiles.FILL:
-    ${share.locals()}
+    ${stream_k.locals()}
     % endif
     __local ulong barriers[2 * STAGES] __attribute__((aligned(8)));
     ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if terms > 1 else ()))}
@@ -152,24 +153,32 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 </%def>
 
 <%def name="each_map()" filter="trim">
-    for (int number = item / 32; number < 2 * (STAGES + 1)${f" + {tiles.CONSUMERS}" if staging else ""}; number += ${work_items // 32}) {
-        const int which = ${"number >= 2 * (STAGES + 1) ? 2 : " if staging else ""}number % 2;
+<% count = f"2 * (STAGES + 1) + {tiles.CONSUMERS}" if staging else "2 * (STAGES + 1)" %>
+    for (int number = item / 32; number < ${count}; number += ${work_items // 32}) {
+        % if staging:
+        const int which = number >= 2 * (STAGES + 1) ? 2 : number % 2;
+        % else:
+        const int which = number % 2;
+        % endif
 </%def>
 
 ## The loop over tiles, or parts of tiles, of this work-group: slabs `first` to `last` of `tile`.
 <%def name="begin_tile()" filter="trim">
-<% count = f"{terms} * slabs_k" if terms > 1 else "(k + KWG - 1) / KWG" %>
+<%
+    count = f"{terms} * slabs_k" if terms > 1 else "(k + KWG - 1) / KWG"
+    all_tiles = "tiles_m * tiles_n * batch" if moved else "tiles_m * tiles_n"
+%>
 % if tiles.FILL:
-        ${share.begin(count, depths=False)}
+        ${stream_k.begin(count, depths=False)}
 % else:
         const extent last = ${count};
         % if moved:
         long product = 0;
         % endif
-        for (extent tile = get_group_id(0); tile < tiles_m * tiles_n${" * batch" if moved else ""}; tile += get_num_groups(0)) {
+        for (extent tile = get_group_id(0); tile < ${all_tiles}; tile += get_num_groups(0)) {
             const extent first = 0;
             % if moved:
-            ${share.next_product()}
+            ${stream_k.next_product()}
             % endif
 % endif
 </%def>
@@ -222,7 +231,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 
 <%def name="produce_by_lanes()" filter="trim">
         uint parity = 1;  // all stages are empty
-        ${lane_copies.own_pieces()}
+        ${lane_copies.first_vectors()}
         ${begin_tile()}
             ${tile.first_entry(own_tile)}
             ${lane_copies.copy_slabs()}
@@ -235,7 +244,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         const int thread = item % ${warpgroup};
         const int lane = item % 32;
         % if tiles.FILL:
-        const int sharer = item - ${warpgroup};
+        const int sum_item = item - ${warpgroup};
         % endif
         uint parity = 0;
         % if out_mapped and moved:
@@ -274,7 +283,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             ${slabs.multiply_slabs("first", "last")}
             % endif
             % if tiles.FILL:
-            ${share.join(each_sum)}
+            ${stream_k.join(each_sum)}
             % endif
             % if out_mapped and moved:
             if (thread == 0 && product != mapped) {

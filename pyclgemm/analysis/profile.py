@@ -12,7 +12,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..codegen.launch import Launch, Schedule
-from ..codegen.stream_k import Share
+from ..codegen.stream_k import Division
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
 from ..families.registry import family_of, make_schedule, oriented
@@ -115,10 +115,10 @@ def _packed(schedule: Schedule) -> tuple[str, ...]:
     return tuple(name for name in ("a", "b") if f"packed_{name}" in schedule.workspaces)
 
 
-def _share_of(launch: Launch) -> Share | None:
+def _share_of(launch: Launch) -> Division | None:
     """How the work-groups of a launch share tiles, if they do."""
     rounds = launch.values.get("rounds")
-    return None if rounds is None else Share(launch.groups[0], rounds)
+    return None if rounds is None else Division(launch.groups[0], rounds)
 
 
 def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:

@@ -1,4 +1,4 @@
-"""A condition that a valid configuration meets, and the common forms of it."""
+"""What the configurations of all families have in common, and the conditions that they meet."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ class Config:
         return " ".join(f"{name}={shown(value)}" for name, value in vars(self).items())
 
 
-# --------------------------------------------------------------------------------------
-
 #: Bytes of an element in local memory; narrow ones may be staged as what they are computed with.
 STAGED_BYTES = {
     "int8": 4, "float16": 4, "bfloat16": 4, "float32": 4, "float64": 8, "complex64": 8,
@@ -41,20 +39,14 @@ ALL_REGISTERS = 64 * 1024
 
 #: Bytes of the widest vector that a work-item of a GPU loads, stores or copies at once. Its address
 #: must be a multiple of them.
-COPY_BYTES = 16
+VECTOR_BYTES = 16
 
-#: Bytes that NVIDIA's cp.async copies at once, and its loads.
-COPIED_BYTES = (4, 8, 16)
+#: Bytes that a load or a cp.async of NVIDIA's moves at once.
+LOAD_BYTES = (4, 8, 16)
 
 
 def is_staged_as_stored(dtype: str) -> bool:
-    """Whether a copy from memory to local memory may leave elements as they are.
-
-    Examples
-    --------
-    >>> is_staged_as_stored("float32"), is_staged_as_stored("bfloat16")
-    (True, False)
-    """
+    """Whether a copy from memory to local memory may leave elements as they are."""
     return STAGED_BYTES[dtype] == stored_bytes(dtype)
 
 
@@ -79,7 +71,7 @@ def multiple(whole: str, part: str) -> Constraint:
 
 
 def at_most(what: str, most: int, count: Callable[[Any], int]) -> Constraint:
-    """A product of parameters that unrolled code, or memory, grows with."""
+    """A limit of what unrolled code, or memory, grows with."""
     return Constraint(
         f"{what} must not be more than {most}",
         lambda config, dtype, traits: count(config) <= most,
@@ -102,7 +94,7 @@ def within_work_group(work_items: Callable[[Any, DeviceTraits | None], int]) -> 
 
 
 def within_local_memory(what: str, local_bytes: Callable[[Any, str], int]) -> Constraint:
-    """The device's local memory, in which `what` of a work-group must find place."""
+    """The device's local memory must hold `what` of a work-group."""
     return Constraint(
         f"{what} must fit the device's local memory",
         lambda config, dtype, traits: (

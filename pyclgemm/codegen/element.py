@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..problem.precision import is_complex, real_part_name
-from .source import moved
 
 _C_NAME = {
     "float16": "half", "bfloat16": "ushort", "float32": "float", "float64": "double",
@@ -134,37 +133,11 @@ class ElementType:
             return f"as_float{lanes}({wide} << 16)"
         return f"convert_{self.real}{lanes}({stored})"
 
-    def at(self, array: str, index: str) -> str:
-        """Expression for the element at an index of an `array` of stored elements.
-
-        Examples
-        --------
-        >>> ElementType("complex64", "float32").at("a", "i + 1")
-        'a[i + 1]'
-        >>> ElementType("float16", "float32").at("a", "i + 1")
-        'vload_half(0, a + i + 1)'
-        """
-        if self.converts:
-            return self.load(moved(array, index), 1)
-        return f"*{array}" if index == "0" else f"{array}[{index}]"
-
-    def store_at(self, value: str, array: str, index: str) -> str:
-        """Statement that stores an element at an index of an `array` of stored elements."""
-        if self.converts:
-            return self.store(value, moved(array, index), 1)
-        return f"{self.at(array, index)} = {value};"
-
     def entry(self, array: str, index: str) -> str:
-        """Expression for the element at an `index` of a global `array`.
-
-        Examples
-        --------
-        >>> [ElementType(name, "float32").entry("c", "i") for name in ("float32", "float16")]
-        ['c[i]', 'vload_half(i, c)']
-        """
+        """Expression for the element at an `index` of an `array` of stored elements."""
         if self.stored_real == "half" and self.converts:
             return f"vload_half({index}, {array})"
-        stored = f"{array}[{index}]"
+        stored = f"*{array}" if index == "0" else f"{array}[{index}]"
         if not self.converts:
             return stored
         if self.dtype == "bfloat16":
@@ -172,12 +145,12 @@ class ElementType:
         return f"convert_{self.real}{self.parts if self.parts > 1 else ''}({stored})"
 
     def assign(self, value: str, array: str, index: str) -> str:
-        """Statement that stores an element at an `index` of a global `array`."""
+        """Statement that stores an element at an `index` of an `array` of stored elements."""
         if self.stored_real == "half" and self.converts:
             return f"vstore_half({value}, {index}, {array});"
         if self.dtype == "bfloat16":
             value = f"bfloat16_of({value})"
-        return f"{array}[{index}] = {value};"
+        return f"*{array} = {value};" if index == "0" else f"{array}[{index}] = {value};"
 
     def store(
         self,

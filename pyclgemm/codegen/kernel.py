@@ -17,7 +17,7 @@ from .source import Argument, KernelSource, extent_type, matrix_arguments, moved
 
 @dataclass(frozen=True)
 class GemmParts:
-    """What a kernel has in any family."""
+    """What the kernels of all families are made of."""
 
     problem: GemmProblem  # its operands as the kernel reads them
     whole: tuple[MatrixLayout, MatrixLayout]  # A and B as the caller has them
@@ -84,20 +84,9 @@ class GemmParts:
         target: str = "",
         **context: Any,
     ) -> KernelSource:
-        """Fill a template.
+        """Fill a template of ``kernels_cl/`` with `context` and with what all templates see.
 
-        Parameters
-        ----------
-        name : str
-            The kernel's name.
-        template : str
-            A file of ``kernels_cl/``.
-        work_items : int
-            Work-items of a work-group.
-        options, target : str
-            As for `KernelSource`.
-        **context
-            What only this template sees.
+        `work_items` are those of a work-group; `options` and `target` are `KernelSource`'s.
         """
         problem = self.problem
         arithmetic = problem.precision.arithmetic
@@ -226,20 +215,16 @@ def _header(problem: GemmProblem, config: Config) -> str:
     )
 
 
-# --------------------------------------------------------------------------------------
-# What activations are made of where the hardware computes powers of 2: numbers for templates.
-#
-# ``kernels_cl/common/ptx_activation.mako`` has the formulas. They are in terms of ``t = |x|``:
+# Numbers in the formulas of ``kernels_cl/common/ptx_activation.mako``, which computes activations
+# by the hardware's powers of 2. They are in terms of ``t = |x|``:
 #
 # - gelu: ``log2(Phi(-t))``, Phi the normal distribution, is close to a polynomial. Its
 #   coefficients, of t^0 first, make the largest error in proportion to ``1 + 2 t`` least (results
-# of
-#   16 bits, t up to 5), or to ``1 + t`` (of 32 bits, t up to 6). Beyond, the polynomial keeps
+#   of 16 bits, t up to 5), or to ``1 + t`` (of 32 bits, t up to 6). Beyond, the polynomial keeps
 #   falling, and t Phi(-t) is below 2e-6.
 # - silu, gelu_tanh, sigmoid: the logistic function of y is ``1 / (1 + exp(-y))``; y is ``x``, or
 #   ``2 sqrt(2 / pi) (x + 0.044715 x^3)``. The numbers are the factors of x and of x^3 in the power
 #   of 2 that ``exp(-y)`` is.
-# --------------------------------------------------------------------------------------
 
 #: By the bytes of a result. Errors of Phi, relative: 7e-5 at 0 and 4e-4 at 5; 2e-6 and 1.1e-5.
 _GELU = {
@@ -255,13 +240,7 @@ _TANH_FACTOR = 2 * math.sqrt(2 / math.pi) * _LOG2_E
 
 
 def approximation(activation: str | None, result_bytes: int) -> tuple[float, ...]:
-    """The numbers of an activation for results of so many bytes; empty if it has none.
-
-    Examples
-    --------
-    >>> approximation("silu", 2)
-    (-1.44269504,)
-    """
+    """The numbers of an activation's formula for results of so many bytes; empty if it has none."""
     numbers = {
         "gelu": _GELU.get(result_bytes, ()),
         "gelu_tanh": (-_TANH_FACTOR, -0.044715 * _TANH_FACTOR),

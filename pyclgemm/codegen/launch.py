@@ -149,12 +149,6 @@ def gemm_launch(
 
     Parameters
     ----------
-    product : Product
-        The product.
-    source : KernelSource
-        The kernel.
-    groups : tuple of int
-        Work-groups along each dimension.
     values : mapping of str to int
         Arguments that the kernel's family adds, or that differ from those of the product.
     moved : mapping of str to str

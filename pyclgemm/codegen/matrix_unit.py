@@ -1,8 +1,8 @@
 """What a matrix unit is: what one instruction multiplies, and which lane holds what. Pure data.
 
 A sub-group multiplies an m x k fragment of A by a k x n fragment of B and adds to an m x n
-fragment of the result, each spread over the registers of its lanes. The vendors' tables are
-`pyclgemm.codegen.matrix_units` and `pyclgemm.codegen.matrix_units`.
+fragment of the result, each spread over the registers of its lanes. The vendors' tables are in
+`pyclgemm.codegen.matrix_units`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPERAND_BYTES: dict[Multiplied, int] = {
 
 
 @dataclass(frozen=True)
-class OperandPlaces:
+class OperandLanes:
     """Which elements of a fragment of A or B a lane holds: of both alike, by rows and columns.
 
     The lanes cover `positions` rows of A (columns of B) and `depths` depths of k; with larger
@@ -38,7 +38,7 @@ class OperandPlaces:
     """
 
     position: str  # the lane's row or column in a group, an expression of C in ``lane``
-    piece: str  # which run of depths of a group it holds, likewise
+    run_index: str  # which run of depths of a group it holds, likewise
     positions: int  # rows or columns of a group
     runs: int  # runs of a group
     #: Neighbouring depths of a run. Which of the instruction's depths they are does not matter
@@ -52,7 +52,7 @@ class OperandPlaces:
 
 
 @dataclass(frozen=True)
-class ResultPlaces:
+class ResultLanes:
     """Which elements of a fragment of the result a lane holds.
 
     Element ``width * g + i`` is that at row ``row + g * row_step``, column
@@ -73,10 +73,10 @@ class MatrixUnit:
 
     Examples
     --------
-    >>> places = OperandPlaces("lane / 4", "lane % 4", positions=8, runs=4, run=1)
-    >>> result = ResultPlaces("lane / 4", "lane % 4 * 2", width=2, groups=1)
+    >>> held = OperandLanes("lane / 4", "lane % 4", positions=8, runs=4, run=1)
+    >>> result = ResultLanes("lane / 4", "lane % 4 * 2", width=2, groups=1)
     >>> name = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
-    >>> unit = MatrixUnit("ptx", name, "float64", 8, 8, 4, 32, places, result, sums="float64")
+    >>> unit = MatrixUnit("ptx", name, "float64", 8, 8, 4, 32, held, result, sums="float64")
     >>> unit.a_registers, unit.b_registers, unit.result_elements
     (1, 1, 2)
     """
@@ -91,8 +91,8 @@ class MatrixUnit:
     n: int
     k: int
     lanes: int  # work-items of a sub-group
-    places: OperandPlaces  # which lane holds what of A and B
-    result: ResultPlaces  # which lane holds what of the result
+    held: OperandLanes  # which lane holds what of A and B
+    result: ResultLanes  # which lane holds what of the result
     vector: str = ""  # of a builtin: the C type of a lane's elements of A, and of B
     sums: Summed = "float32"  # what it sums in
     #: Of a builtin whose fragments of A and B are alike: it is given B's in the place of A's, so
@@ -141,22 +141,22 @@ class MatrixUnit:
     @property
     def run_registers(self) -> int:
         """Registers of a run."""
-        return self.places.run // self.word
+        return self.held.run // self.word
 
     @property
     def depth_groups(self) -> int:
         """Times that the lanes cover a fragment along k."""
-        return self.k // self.places.depths
+        return self.k // self.held.depths
 
     @property
     def a_registers(self) -> int:
         """Registers of a lane for a fragment of A."""
-        return self.m // self.places.positions * self.depth_groups * self.run_registers
+        return self.m // self.held.positions * self.depth_groups * self.run_registers
 
     @property
     def b_registers(self) -> int:
         """Registers of a lane for a fragment of B."""
-        return self.n // self.places.positions * self.depth_groups * self.run_registers
+        return self.n // self.held.positions * self.depth_groups * self.run_registers
 
     @property
     def result_elements(self) -> int:

@@ -3,89 +3,70 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from ..device.traits import DeviceTraits, has_async_copy
 from ..errors import UnsupportedError
 from ..problem.precision import Precision, is_complex
-from .matrix_unit import MatrixUnit, Multiplied, OperandPlaces, ResultPlaces, Summed
+from .matrix_unit import MatrixUnit, Multiplied, OperandLanes, ResultLanes, Summed
 
-# --------------------------------------------------------------------------------------
-# AMD's WMMA (RDNA 3 and 4) and MFMA (CDNA 2 and 3), by the compiler's builtins.
+# AMD's WMMA (RDNA 3 and 4) and MFMA (CDNA 2 and 3), by the compiler's builtins. The ISA documents
+# ("AMD RDNA3", "RDNA4", "Instinct MI200" and "MI300 Instruction Set Architecture", the chapters on
+# WMMA and on MFMA) and AMD's Matrix Instruction Calculator tell which lane holds what. A and B lie
+# alike in all of them: lanes side by side hold rows of A or columns of B, and each a run of
+# neighbouring depths. MFMA's f64 and WMMA of RDNA 3 spread a column of the result over lanes; the
+# others give a lane a run of a column, which the exchange of A and B makes a run of a row.
 #
-# Which lane holds what is told by the ISA documents ("AMD RDNA3", "RDNA4", "Instinct MI200" and
-# "MI300 Instruction Set Architecture", the chapters on WMMA and on MFMA) and by AMD's Matrix
-# Instruction Calculator. A and B lie alike in all of them: lanes side by side hold rows of A or
-# columns of B, and each a run of neighbouring depths. MFMA's f64 and WMMA of RDNA 3 spread a
-# column of the result over lanes; the others give a lane a run of it, which the exchange of A and B
-# makes a run of a row.
-#
-# Of RDNA 4's 16-bit fragments the ISA numbers the depths of a run in another order than they lie;
-# A and B agree in it.
-#
-# MFMA of the MI200 series (gfx90a) takes denormal numbers of float16 and bfloat16 for zero.
-# --------------------------------------------------------------------------------------
+# The ISA of RDNA 4 numbers the depths of a 16-bit run in another order than they lie; A and B agree
+# in it. MFMA of the MI200 series (gfx90a) takes denormal numbers of float16 and bfloat16 for zero.
 
-_WMMA = "__builtin_amdgcn_wmma"
-_MFMA = "__builtin_amdgcn_mfma"
+#: Lanes 16 to 31 of RDNA 3 hold copies of what lanes 0 to 15 hold of A and B.
+_RDNA3_OPERANDS = OperandLanes("lane % 16", "", positions=16, runs=1, run=16)
+_RDNA3_RESULT = ResultLanes("lane / 16", "lane % 16", width=1, groups=8, row_step=2)
 
-#: Of RDNA 3: lanes 16 to 31 hold copies of what lanes 0 to 15 hold of A and B.
-_RDNA3_PLACES = OperandPlaces("lane % 16", "", positions=16, runs=1, run=16)
-_RDNA3_RESULT = ResultPlaces("lane / 16", "lane % 16", width=1, groups=8, row_step=2)
+_RDNA4_OPERANDS = OperandLanes("lane % 16", "lane / 16", positions=16, runs=2, run=8)
+_RDNA4_RESULT = ResultLanes("lane % 16", "lane / 16 * 8", width=8, groups=1)
 
-_RDNA4_PLACES = OperandPlaces("lane % 16", "lane / 16", positions=16, runs=2, run=8)
-_RDNA4_RESULT = ResultPlaces("lane % 16", "lane / 16 * 8", width=8, groups=1)
-
-_MFMA_RESULT = ResultPlaces("lane % 16", "lane / 16 * 4", width=4, groups=1)
-_MFMA_RESULT_F64 = ResultPlaces("lane / 16", "lane % 16", width=1, groups=4, row_step=4)
-
+_MFMA_RESULT = ResultLanes("lane % 16", "lane / 16 * 4", width=4, groups=1)
+_MFMA_RESULT_F64 = ResultLanes("lane / 16", "lane % 16", width=1, groups=4, row_step=4)
 
 #: What the units of a type sum in, where it is not float32. (WMMA of float16 in float16, which
 #: spreads its sums in other ways, is not driven.)
 _SUMS: dict[Multiplied, Summed] = {"int8": "int32", "float64": "float64"}
 
 
-def _rdna3(
-    name: str, operand: Multiplied, vector: str, call: str = "({a}, {b}, {c})"
-) -> MatrixUnit:
+def _wmma(generation: Literal[3, 4], types: str, operand: Multiplied, vector: str) -> MatrixUnit:
+    # Both operands of int8 are signed, and sums wrap.
+    call = "(true, {a}, true, {b}, {c}, false)" if operand == "int8" else "({a}, {b}, {c})"
+    suffix = "w32" if generation == 3 else "w32_gfx12"
+    held, result = (
+        (_RDNA3_OPERANDS, _RDNA3_RESULT) if generation == 3 else (_RDNA4_OPERANDS, _RDNA4_RESULT)
+    )
     return MatrixUnit(
-        "builtin", f"{_WMMA}_{name}_w32{call}", operand,
-        16, 16, 16, 32, _RDNA3_PLACES, _RDNA3_RESULT, vector,
-        _SUMS.get(operand, "float32"),
+        "builtin", f"__builtin_amdgcn_wmma_{types}_{suffix}{call}", operand, 16, 16, 16, 32,
+        held, result, vector, _SUMS.get(operand, "float32"), exchanged=generation == 4,
     )  # fmt: skip
 
 
-def _rdna4(
-    name: str, operand: Multiplied, vector: str, call: str = "({a}, {b}, {c})"
-) -> MatrixUnit:
-    return MatrixUnit(
-        "builtin", f"{_WMMA}_{name}_w32_gfx12{call}", operand,
-        16, 16, 16, 32, _RDNA4_PLACES, _RDNA4_RESULT, vector,
-        _SUMS.get(operand, "float32"), exchanged=True,
-    )  # fmt: skip
-
-
-def _mfma(name: str, operand: Multiplied, vector: str, k: int) -> MatrixUnit:
+def _mfma(types: str, operand: Multiplied, vector: str, k: int) -> MatrixUnit:
     is_double = operand == "float64"
     return MatrixUnit(
-        "builtin", f"{_MFMA}_{name}({{a}}, {{b}}, {{c}}, 0, 0, 0)", operand,
-        16, 16, k, 64, OperandPlaces("lane % 16", "lane / 16", positions=16, runs=4, run=k // 4),
+        "builtin", f"__builtin_amdgcn_mfma_{types}({{a}}, {{b}}, {{c}}, 0, 0, 0)", operand,
+        16, 16, k, 64, OperandLanes("lane % 16", "lane / 16", positions=16, runs=4, run=k // 4),
         _MFMA_RESULT_F64 if is_double else _MFMA_RESULT, vector,
         _SUMS.get(operand, "float32"), exchanged=not is_double,
     )  # fmt: skip
 
 
-#: Both operands are signed, and sums wrap.
-_SIGNED = "(true, {a}, true, {b}, {c}, false)"
-
 _RDNA3 = (
-    _rdna3("f32_16x16x16_f16", "float16", "half16"),
-    _rdna3("f32_16x16x16_bf16", "bfloat16", "short16"),
-    _rdna3("i32_16x16x16_iu8", "int8", "int4", _SIGNED),
+    _wmma(3, "f32_16x16x16_f16", "float16", "half16"),
+    _wmma(3, "f32_16x16x16_bf16", "bfloat16", "short16"),
+    _wmma(3, "i32_16x16x16_iu8", "int8", "int4"),
 )
 _RDNA4 = (
-    _rdna4("f32_16x16x16_f16", "float16", "half8"),
-    _rdna4("f32_16x16x16_bf16", "bfloat16", "short8"),
-    _rdna4("i32_16x16x16_iu8", "int8", "int2", _SIGNED),
+    _wmma(4, "f32_16x16x16_f16", "float16", "half8"),
+    _wmma(4, "f32_16x16x16_bf16", "bfloat16", "short8"),
+    _wmma(4, "i32_16x16x16_iu8", "int8", "int2"),
 )
 _CDNA2 = (
     _mfma("f32_16x16x16f16", "float16", "half4", k=16),
@@ -112,16 +93,7 @@ _WITHOUT_BUILTINS = ("rusticl", "clover")
 
 
 def amd_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of an AMD device that multiplies and sums in given types; None if there is none.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> amd_unit("float64", "float64", typical_traits("gfx90a")).lanes
-    64
-    >>> amd_unit("float64", "float64", typical_traits("gfx1100")) is None
-    True
-    """
+    """The unit of an AMD device that multiplies and sums in given types, if there is one."""
     if traits.platform.lower() in _WITHOUT_BUILTINS:
         return None
     for architecture, units in _AMD_UNITS:
@@ -131,97 +103,64 @@ def amd_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | N
     return None
 
 
-# --------------------------------------------------------------------------------------
-# NVIDIA's mma.sync, from compute capability 8.0 on.
-#
-# Lanes form 8 groups of 4 (PTX ISA, "Warp-level matrix instructions: mma", and the figures of each
-# shape): a group holds a row of A or a column of B, each of its lanes a register of neighbouring
-# depths; and of the result two neighbouring columns of a row.
-# --------------------------------------------------------------------------------------
+# NVIDIA's mma.sync, from compute capability 8.0 on. Lanes form 8 groups of 4 (PTX ISA, "Warp-level
+# matrix instructions: mma", and the figures of each shape): a group holds a row of A or a column of
+# B, each of its lanes a register of neighbouring depths; and of the result two neighbouring columns
+# of a row.
 
 
 def _mma(
     types: str, operand: Multiplied, m: int, k: int, word: int, sums: Summed = "float32"
 ) -> MatrixUnit:
     return MatrixUnit(
-        "ptx",
-        f"mma.sync.aligned.m{m}n8k{k}.row.col.{types}",
-        operand,
-        m,
-        8,
-        k,
-        32,
-        OperandPlaces("lane / 4", "lane % 4", positions=8, runs=4, run=word),
-        ResultPlaces("lane / 4", "lane % 4 * 2", width=2, groups=m // 8, row_step=8),
+        "ptx", f"mma.sync.aligned.m{m}n8k{k}.row.col.{types}", operand, m, 8, k, 32,
+        OperandLanes("lane / 4", "lane % 4", positions=8, runs=4, run=word),
+        ResultLanes("lane / 4", "lane % 4 * 2", width=2, groups=m // 8, row_step=8),
         sums=sums,
-    )
+    )  # fmt: skip
 
 
-#: The one for float64 from compute capability 9.0 on, which does twice the work of the older one.
-#: It is the least deep: registers then hold the fragments of two depths, and those of the next are
-#: loaded while one is multiplied.
-_DOUBLES = _mma("f64.f64.f64.f64", "float64", m=16, k=4, word=1, sums="float64")
+def nvidia_double_unit(m: int, k: int) -> MatrixUnit:
+    """NVIDIA's unit for float64 that multiplies `m` rows and `k` depths.
+
+    8 x 4 from compute capability 8.0 on; 16 x 4, 8 or 16 from 9.0 on. Lanes hold their elements as
+    those of any other unit.
+    """
+    return _mma("f64.f64.f64.f64", "float64", m=m, k=k, word=1, sums="float64")
+
+
+#: From compute capability 9.0 on; it does twice the work of the older one. It is the least deep:
+#: registers then hold the fragments of two depths, and the next are loaded while one is multiplied.
+_DOUBLES = nvidia_double_unit(m=16, k=4)
 
 #: By what they multiply, and what they sum in.
-_UNITS: dict[tuple[str, str], MatrixUnit] = {
+_NVIDIA_UNITS: dict[tuple[str, str], MatrixUnit] = {
     (unit.operand, unit.sums): unit
     for unit in (
         _mma("f32.f16.f16.f32", "float16", m=16, k=16, word=2),
         _mma("f16.f16.f16.f16", "float16", m=16, k=16, word=2, sums="float16"),
         _mma("f32.bf16.bf16.f32", "bfloat16", m=16, k=16, word=2),
         _mma("f32.tf32.tf32.f32", "tf32", m=16, k=8, word=1),
-        _mma("f64.f64.f64.f64", "float64", m=8, k=4, word=1, sums="float64"),
+        nvidia_double_unit(m=8, k=4),
         _mma("s32.s8.s8.s32", "int8", m=16, k=32, word=4, sums="int32"),
     )
 }
 
 
 def nvidia_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of an NVIDIA device that multiplies and sums in given types; None if there is none.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> nvidia_unit("int8", "int32", typical_traits("sm_90")).instruction
-    'mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32'
-    """
+    """The unit of an NVIDIA device that multiplies and sums in given types, if there is one."""
     if not has_async_copy(traits):
         return None  # both came with compute capability 8.0
     if multiplied == "float64" and int(traits.architecture[3:]) >= 90:
         return _DOUBLES
-    return _UNITS.get((multiplied, sums))
+    return _NVIDIA_UNITS.get((multiplied, sums))
 
-
-def nvidia_double_unit(m: int, k: int) -> MatrixUnit:
-    """The unit for float64 of so many rows and depths, which lanes hold as those of any other.
-
-    Parameters
-    ----------
-    m, k : int
-        8 and 4 from compute capability 8.0 on; 16 and 4, 8 or 16 from 9.0 on.
-
-    Examples
-    --------
-    >>> nvidia_double_unit(8, 4).instruction
-    'mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64'
-    """
-    return _mma("f64.f64.f64.f64", "float64", m=m, k=k, word=1, sums="float64")
-
-
-# --------------------------------------------------------------------------------------
 
 _VENDORS = {"nvidia": nvidia_unit, "amd": amd_unit}
 
 
 def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
     """The unit of a device that computes in a precision; None if there is none.
-
-    Parameters
-    ----------
-    precision : Precision
-        The arithmetic.
-    traits : DeviceTraits
-        The device.
 
     Examples
     --------
@@ -262,14 +201,7 @@ def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> Matr
 
 
 def elements_wanted(dtype: str, precision: Precision) -> str:
-    """What `element_unit` is asked for, in words.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> elements_wanted("complex128", resolve_precision("F64_F64_F64", "float64"))
-    'F64_F64_F64 of complex elements'
-    """
+    """What `element_unit` is asked for, in words."""
     return f"{precision.name} of complex elements" if is_complex(dtype) else precision.name
 
 

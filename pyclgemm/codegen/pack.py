@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..device.traits import DeviceTraits
-from ..problem.matrix import Matrix
+from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import PartType, real_part_name
 from ..problem.problem import GemmProblem, MatrixLayout
 from ..problem.product import Product
-from .config import COPY_BYTES
+from .config import VECTOR_BYTES
 from .element import ElementType, stored_bytes
 from .expression import plus, times
 from .launch import Buffer, Launch, arguments_of_matrix
@@ -27,12 +28,12 @@ from .source import (
 )
 
 #: Layouts after packing for a GPU: positions contiguous, rows padded to the widest vector.
-PACKED_A = MatrixLayout("column", 16)
-PACKED_B = MatrixLayout("row", 16)
+PACKED_A = MatrixLayout("column", MAX_ALIGNMENT)
+PACKED_B = MatrixLayout("row", MAX_ALIGNMENT)
 
 #: Layouts after packing with k contiguous.
-DEEP_A = MatrixLayout("row", 16)
-DEEP_B = MatrixLayout("column", 16)
+DEEP_A = MatrixLayout("row", MAX_ALIGNMENT)
+DEEP_B = MatrixLayout("column", MAX_ALIGNMENT)
 
 
 @dataclass(frozen=True)
@@ -42,19 +43,21 @@ class PackedForm:
     along_k: bool = False  # whether k is contiguous; else rows of A, or columns of B, are
     padding: int = 0  # elements from the end of a contiguous row to the next; not written
     split: PartType | None = None  # the type of split terms, each a whole matrix after the other
-    parts: int = 1  # how many split terms
+    terms: int = 1  # how many split terms
 
     def layout(self, name: Literal["a", "b"]) -> MatrixLayout:
-        """The layout of operand `name` in this form.
-
-        Examples
-        --------
-        >>> PackedForm(along_k=True).layout("b").order
-        'column'
-        """
+        """The layout of operand `name` in this form."""
         if self.along_k:
             return DEEP_A if name == "a" else DEEP_B
         return PACKED_A if name == "a" else PACKED_B
+
+
+_PLAIN = PackedForm()
+
+
+def padded_row(elements: int) -> int:
+    """Elements of a packed row: whole vectors of any type."""
+    return math.ceil(max(1, elements) / MAX_ALIGNMENT) * MAX_ALIGNMENT
 
 
 def generate_pack(
@@ -63,7 +66,7 @@ def generate_pack(
     dtype: str,
     sizes: tuple[int, int],
     traits: DeviceTraits,
-    form: PackedForm = PackedForm(),  # noqa: B008 - frozen
+    form: PackedForm = _PLAIN,
     *,
     batched: bool = False,
 ) -> tuple[KernelSource, int]:
@@ -71,16 +74,10 @@ def generate_pack(
 
     Parameters
     ----------
-    layout : MatrixLayout
-        How the operand lies in memory.
-    name : "a" or "b"
-        Which operand: its positions are the rows of A, or the columns of B.
-    dtype : str
-        NumPy name of its element type.
+    layout, name, dtype
+        How the operand lies in memory, whether it is A or B, and its NumPy type.
     sizes : tuple of int
-        Padded positions and padded depth, in elements.
-    traits : DeviceTraits
-        The device.
+        Positions along the tile (rows of A, columns of B) and depths after padding.
     form : PackedForm
         How it lies once it is packed.
     batched : bool
@@ -136,33 +133,33 @@ def generate_pack(
         text = render(
             "pack/quads.cl.mako", blocks=tile, aligned=layout.alignment >= 4, offset=offset,
             block_columns=f"({padded} + 4 * BLOCKS - 1) / (4 * BLOCKS)",
-            quad=lambda part: ", ".join(f"lines[{line}].s{part}" for line in range(4)),
+            quad=lambda lane: ", ".join(f"lines[{line}].s{lane}" for line in range(4)),
             inner_end=extents[inner], outer_end=extents[outer], **common,
         )  # fmt: skip
         return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), 4 * tile
     text = render(
         "pack/pack.cl.mako",
-        tile=tile, turned=turned, read=read, split=form.split, parts=form.parts,
-        block_columns=f"({padded} + TILE - 1) / TILE", left=_left, part_entry=_part_entry,
+        tile=tile, turned=turned, read=read, split=form.split, terms=form.terms,
+        block_columns=f"({padded} + TILE - 1) / TILE", left=_left, term_entry=_term_entry,
         split_bits=functools.partial(_split_bits, form.split), **common,
     )  # fmt: skip
     return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), tile
 
 
-def _left(part: int) -> str:
-    """What is left of an element when `part` terms were taken from it."""
-    return f"tail{part - 1}" if part else "value"
+def _left(term: int) -> str:
+    """What is left of an element when `term` terms were taken from it."""
+    return f"tail{term - 1}" if term else "value"
 
 
-def _part_entry(part: int) -> str:
-    """The index at which term `part` of an element is stored."""
-    return plus(times(part, "part_size"), "entry")
+def _term_entry(term: int) -> str:
+    """The index at which term `term` of an element is stored."""
+    return plus(times(term, "term_size"), "entry")
 
 
-def _split_bits(split: PartType | None, part: int) -> str:
-    """What is stored of term `part`."""
+def _split_bits(split: PartType | None, term: int) -> str:
+    """What is stored of term `term`."""
     upper_half = split is not None and split.stored == "ushort"
-    return f"as_uint(lead{part}) >> 16" if upper_half else f"lead{part}"
+    return f"as_uint(lead{term}) >> 16" if upper_half else f"lead{term}"
 
 
 def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:
@@ -172,13 +169,6 @@ def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, 
         return f"(long){row} * source_row_stride + (long){column} * source_column_stride", ""
     lead, contiguous = (row, column) if layout.order == "row" else (column, row)
     return f"(long){lead} * source_{layout.order}_stride + {contiguous}", contiguous
-
-
-# --------------------------------------------------------------------------------------
-# The launches that pack operands ahead of a product, and how its kernel finds what they wrote.
-# --------------------------------------------------------------------------------------
-
-_PLAIN = PackedForm()
 
 
 def pack_launch(
@@ -192,18 +182,8 @@ def pack_launch(
     ----------
     role, destination : str
         Roles of the buffers that are read and written.
-    matrix : Matrix
-        The operand.
-    name : "a" or "b"
-        Whether its rows (a) or its columns (b) are the positions along the tile.
-    dtype : str
-        NumPy name of its element type.
-    padded : tuple of int
-        Positions and depth after padding, in elements.
-    traits : DeviceTraits
-        The device.
-    form : PackedForm
-        How it lies then.
+    name, dtype, padded, form
+        As `generate_pack` takes them; `padded` are its sizes.
     batch : tuple of int, optional
         Matrices of a batch, and elements from one that is packed to the next.
     """
@@ -257,7 +237,7 @@ def pack_operands(
         matrix = getattr(product, name)
         inner, outer = reversed(padded) if form.along_k else padded
         leading_dimension = inner + form.padding
-        elements = form.parts * leading_dimension * outer
+        elements = form.terms * leading_dimension * outer
         batch = None
         if matrix.scattered or matrix.batch_stride:  # else all products share the packed one
             batch = (problem.products, elements)
@@ -273,17 +253,21 @@ def pack_operands(
     return PackedOperands(tuple(launches), workspaces, moved, strides)
 
 
-def why_units_pack(name: Literal["a", "b"], problem: GemmProblem, *, in_place: bool) -> str:
-    """Why a kernel of matrix units cannot read an operand, which is not strided, where it lies.
+def with_packed(problem: GemmProblem, forms: Mapping[Literal["a", "b"], PackedForm]) -> GemmProblem:
+    """The product with the operands in `forms` as they lie once they are packed."""
+    a = forms["a"].layout("a") if "a" in forms else problem.a
+    b = forms["b"].layout("b") if "b" in forms else problem.b
+    return replace(problem, a=a, b=b)
 
-    `in_place`: it reads rows of any alignment.
-    """
+
+def why_units_pack(name: Literal["a", "b"], problem: GemmProblem, *, in_place: bool) -> str:
+    """Why a kernel of matrix units packs an operand; `in_place` ones read rows of any alignment."""
     layout = problem.a if name == "a" else problem.b
     size = stored_bytes(problem.dtype)
-    if layout.alignment * size % COPY_BYTES and not in_place:
+    if layout.alignment * size % VECTOR_BYTES and not in_place:
         return (
             f"its {layout.order}s are multiples of {layout.alignment * size} bytes apart; "
-            f"{COPY_BYTES} are wanted"
+            f"{VECTOR_BYTES} are wanted"
         )
     if problem.precision.terms > 1:
         return f"its elements are split into parts of {problem.precision.multiplied}"

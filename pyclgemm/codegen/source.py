@@ -13,12 +13,6 @@ from mako.lookup import TemplateLookup
 from ..problem.problem import MatrixLayout
 from ..resources import resource_folder
 
-# --------------------------------------------------------------------------------------
-# Layout of generated OpenCL C: indentation by braces, single blank lines.
-#
-# Templates nest freely and need not count columns; what a reader sees is laid out here.
-# --------------------------------------------------------------------------------------
-
 _INDENT = "    "
 
 #: A literal, in which braces and slashes are text: inline assembly has both.
@@ -28,7 +22,8 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 def format_source(text: str) -> str:
     r"""Indent C source by its braces and squeeze runs of blank lines.
 
-    Preprocessor definitions stay at the left; pragmas follow the code that they govern.
+    Templates nest freely and need not count columns. Preprocessor definitions stay at the left;
+    pragmas follow the code that they govern.
 
     Examples
     --------
@@ -64,30 +59,6 @@ def format_source(text: str) -> str:
         lines.pop()
     return "\n".join(lines) + "\n"
 
-
-def multiple(count: int, unit: str) -> str:
-    """A multiple in C, with constants folded.
-
-    Examples
-    --------
-    >>> [multiple(count, "KC") for count in range(3)]
-    ['0', 'KC', '2 * KC']
-    """
-    return {0: "0", 1: unit}.get(count, f"{count} * {unit}")
-
-
-def moved(base: str, offset: str) -> str:
-    """A sum in C, without terms of zero.
-
-    Examples
-    --------
-    >>> moved("row", "0"), moved("0", "j"), moved("row", "2 * KC")
-    ('row', 'j', 'row + 2 * KC')
-    """
-    return " + ".join(term for term in (base, offset) if term != "0") or "0"
-
-
-# --------------------------------------------------------------------------------------
 
 #: The largest size with 32-bit positions: rounded up to tiles it must not reach 2^31.
 MOST_POSITIONS = 2**31 - 2**16
@@ -158,15 +129,11 @@ def extent_type(*sizes: int) -> str:
 
 def stride_arguments(name: str, layout: MatrixLayout) -> list[Argument]:
     """The strides by which a kernel finds the entries of a matrix."""
-    names = {
-        "row": ("row_stride",),
-        "column": ("column_stride",),
-        "strided": ("row_stride", "column_stride"),
-    }[layout.order]
-    return [Argument(f"{name}_{stride}", "long") for stride in names]
+    indices = ("row", "column") if layout.order == "strided" else (layout.order,)
+    return [Argument(f"{name}_{index}_stride", "long") for index in indices]
 
 
-def share_arguments(sums: str) -> tuple[Argument, ...]:
+def stream_k_arguments(sums: str) -> tuple[Argument, ...]:
     """The arguments of Stream-K, whose partial sums have C type `sums`."""
     return (
         Argument("rounds", "int"),
@@ -195,13 +162,7 @@ def matrix_arguments(
 
 
 def moved_matrices(arguments: Iterable[Argument]) -> list[tuple[str, bool]]:
-    """The matrices that differ from product to product of a batch, and which are scattered.
-
-    Examples
-    --------
-    >>> moved_matrices([Argument("a_batch_stride", "long"), Argument("b_offsets", "input", "long")])
-    [('a', False), ('b', True)]
-    """
+    """The matrices that differ from product to product of a batch, and which are scattered."""
     ends = {"_batch_stride": False, "_offsets": True}
     return [
         (argument.name.removesuffix(end), scattered)

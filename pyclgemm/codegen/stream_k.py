@@ -23,7 +23,7 @@ _BUSY = 0.85
 
 
 @dataclass(frozen=True)
-class Share:
+class Division:
     """A division of tiles among work-groups."""
 
     groups: int  # work-groups
@@ -59,18 +59,18 @@ class Share:
                 ((slab + 1) * self.groups - 1) // divided
                 for slab in (beginning, beginning + slabs - 1)
             )
-            sharers = highest - lowest + 1
-            neighbours = max(FAN_IN, math.ceil(math.sqrt(sharers)))
-            if sharers > 1:
-                written += sharers
-            if sharers > neighbours:
-                written += math.ceil(sharers / neighbours)
+            contributors = highest - lowest + 1
+            neighbours = max(FAN_IN, math.ceil(math.sqrt(contributors)))
+            if contributors > 1:
+                written += contributors
+            if contributors > neighbours:
+                written += math.ceil(contributors / neighbours)
         return written
 
 
 @dataclass(frozen=True)
-class Sharing:
-    """Constants of kernels whose work-groups divide tiles by slabs."""
+class StreamK:
+    """Constants of kernels whose work-groups split the k loops of tiles."""
 
     #: "uint" or "ulong": the C type that holds the slabs of all divided tiles, times work-groups.
     #: Divisions of 64 bits take many instructions, which a group waits for before its first load.
@@ -111,19 +111,18 @@ class PartialSums:
         return f"{self.sum} += sums[{self.index}];"
 
 
-def sharing(slabs: int, groups: int, sums: int) -> Sharing:
-    """The constants of a kernel in which `groups` work-groups divide tiles of `slabs` slabs.
+def stream_k(slabs: int, groups: int, sums: int) -> StreamK | None:
+    """The constants of a kernel in which `groups` work-groups split tiles of `slabs` slabs.
 
-    Examples
-    --------
-    >>> sharing(slabs=64, groups=132, sums=32)
-    Sharing(counts='uint', unrolling=4, fan_in=12)
+    `sums` is the number of sums in a work-item's registers. None where there are no such groups.
     """
+    if not groups:
+        return None
     most = 2 * groups * slabs * (groups + 1)  # fewer than two rounds of tiles are divided
-    return Sharing("uint" if most < 2**32 else "ulong", min(FAN_IN, max(1, _JOINED_SUMS // sums)))
+    return StreamK("uint" if most < 2**32 else "ulong", min(FAN_IN, max(1, _JOINED_SUMS // sums)))
 
 
-def divide(tiles: int, slabs: int, groups: int) -> Share:
+def divide(tiles: int, slabs: int, groups: int) -> Division:
     """Divide `tiles` tiles of `slabs` slabs each among about `groups` work-groups.
 
     Work-groups compute whole tiles for as long as that keeps all of them busy; the slabs of the
@@ -134,19 +133,19 @@ def divide(tiles: int, slabs: int, groups: int) -> Share:
     Examples
     --------
     >>> divide(tiles=512, slabs=256, groups=132)
-    Share(groups=132, rounds=2)
+    Division(groups=132, rounds=2)
     >>> divide(tiles=1, slabs=6250, groups=264)
-    Share(groups=264, rounds=0)
+    Division(groups=264, rounds=0)
     >>> divide(tiles=30, slabs=64, groups=132)
-    Share(groups=120, rounds=0)
+    Division(groups=120, rounds=0)
     """
     groups = min(groups, max(tiles, tiles * slabs // _LEAST_SLABS))
     if tiles % groups == 0:
-        return Share(groups, tiles // groups)
+        return Division(groups, tiles // groups)
     if tiles > groups:
-        return Share(groups, tiles // groups - 1)
+        return Division(groups, tiles // groups - 1)
     equal = groups // tiles * tiles
-    return Share(equal if equal >= _BUSY * groups else groups, 0)
+    return Division(equal if equal >= _BUSY * groups else groups, 0)
 
 
 def slab_count(k: int, depth: int) -> int:
@@ -181,10 +180,10 @@ def launch_tiles(
     tiles = tile_count(problem.m, problem.n, rows, columns) * problem.products
     if not fill:
         return TileLaunch(tiles, {}, {})
-    share = divide(tiles, slab_count(problem.k, depth), fill * traits.compute_units)
+    division = divide(tiles, slab_count(problem.k, depth), fill * traits.compute_units)
     element = operand_type(problem.dtype, problem.precision.arithmetic)
     workspaces = {
-        "partial_sums": share.slots * rows * columns * element.bytes,
-        "counters": 4 * share.counters,
+        "partial_sums": division.slots * rows * columns * element.bytes,
+        "counters": 4 * division.counters,
     }
-    return TileLaunch(share.groups, {"rounds": share.rounds}, workspaces)
+    return TileLaunch(division.groups, {"rounds": division.rounds}, workspaces)

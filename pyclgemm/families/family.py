@@ -17,7 +17,7 @@ from ..codegen.config import Config, Constraint
 from ..codegen.element import stored_bytes
 from ..codegen.launch import Schedule
 from ..codegen.source import KernelSource
-from ..codegen.stream_k import Share
+from ..codegen.stream_k import Division
 from ..device.traits import DeviceTraits
 from ..problem.bounds import Allowed
 from ..problem.precision import Precision
@@ -113,8 +113,6 @@ class Family(ABC, Generic[C]):
         When selection considers it.
     on_cpu : bool
         Whether selection takes it on CPUs; else on all other devices.
-    uses_units : bool
-        Whether it multiplies by matrix units.
     unit_ceiling : str
         The unit whose measured ceiling bounds it ("matrix", "wgmma"); empty without units.
     may_be_refused : bool
@@ -139,7 +137,6 @@ class Family(ABC, Generic[C]):
     constraints: ClassVar[tuple[Constraint, ...]]
     role: ClassVar[Role] = Role.ANY
     on_cpu: ClassVar[bool] = False
-    uses_units: ClassVar[bool] = False
     unit_ceiling: ClassVar[str] = ""
     may_be_refused: ClassVar[bool] = False
     packs: ClassVar[bool] = False
@@ -149,9 +146,12 @@ class Family(ABC, Generic[C]):
     most_rows: ClassVar[int | None] = None
     advice: ClassVar[Advice] = Advice("a larger tile of the work-item, more work in each group")
 
-    # ----------------------------------------------------------------------------------
+    @property
+    def uses_units(self) -> bool:
+        """Whether it multiplies by matrix units."""
+        return bool(self.unit_ceiling)
+
     # A configuration by itself
-    # ----------------------------------------------------------------------------------
 
     @abstractmethod
     def tile(self, config: C) -> Tile:
@@ -169,9 +169,7 @@ class Family(ABC, Generic[C]):
         """Whether vectors are as wide as each product's alignment allows."""
         return False
 
-    # ----------------------------------------------------------------------------------
     # Which products it computes, and where
-    # ----------------------------------------------------------------------------------
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         """Whether selection may take it for elements and an arithmetic on a device."""
@@ -197,9 +195,7 @@ class Family(ABC, Generic[C]):
         """
         return False
 
-    # ----------------------------------------------------------------------------------
     # A constant operand that is packed ahead
-    # ----------------------------------------------------------------------------------
 
     def panels(self, config: C) -> PackedLayout | None:
         """The panels of B that a configuration reads; None for a padded row-major matrix."""
@@ -209,9 +205,7 @@ class Family(ABC, Generic[C]):
         """The configuration with the tile that panels were packed for."""
         return config
 
-    # ----------------------------------------------------------------------------------
     # From a product to launches
-    # ----------------------------------------------------------------------------------
 
     def orient_problem(self, problem: GemmProblem, traits: DeviceTraits) -> GemmProblem:
         """The product as a device computes it, by which records are kept and found."""
@@ -229,21 +223,19 @@ class Family(ABC, Generic[C]):
     def source(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> KernelSource:
         """The kernel that computes a product."""
 
-    # ----------------------------------------------------------------------------------
     # What it costs, in words and numbers
-    # ----------------------------------------------------------------------------------
 
     def traffic(
         self,
         problem: GemmProblem,
         config: C,
         sub_group: int,
-        share: Share | None,
+        division: Division | None,
         packed: Collection[str],
     ) -> Traffic:
         """Bytes that a product moves at each level of memory.
 
-        `sub_group` work-items read local memory together, `share` says how work-groups split
+        `sub_group` work-items read local memory together, `division` says how work-groups split
         k loops, and `packed` which operands are packed first.
         """
         return Traffic(least_traffic(problem), 0, None, None, None)
@@ -262,9 +254,7 @@ class Family(ABC, Generic[C]):
         """Why an operand is packed first although its rows or columns are contiguous."""
         return "the kernel reads it packed"
 
-    # ----------------------------------------------------------------------------------
     # The tuner's space
-    # ----------------------------------------------------------------------------------
 
     @abstractmethod
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:

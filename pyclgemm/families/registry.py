@@ -66,11 +66,6 @@ def families_with(role: Role | None = None, *, on_cpu: bool = False) -> tuple[Fa
     )
 
 
-# --------------------------------------------------------------------------------------
-# Configurations from outside
-# --------------------------------------------------------------------------------------
-
-
 def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
     """Build the configuration of a family from its parameters by name.
 
@@ -164,11 +159,6 @@ def check_config(config: Config, dtype: str, traits: DeviceTraits | None = None)
     """Raise `ConfigError`, with every broken constraint, unless `config` is valid."""
     if broken := violations(config, dtype, traits):
         raise ConfigError(f"{type(config).__name__}({config}): " + "; ".join(broken))
-
-
-# --------------------------------------------------------------------------------------
-# From a product to launches
-# --------------------------------------------------------------------------------------
 
 
 def problem_on(problem: GemmProblem, traits: DeviceTraits) -> GemmProblem:

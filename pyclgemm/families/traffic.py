@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..codegen.config import COPY_BYTES
+from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import operand_type
-from ..codegen.stream_k import Share, tile_count
+from ..codegen.stream_k import Division, tile_count
 from ..problem.problem import GemmProblem
 
 
@@ -82,21 +82,21 @@ def tile_reads(problem: GemmProblem, rows: int, columns: int, depth: int) -> Til
 
 
 def joining_bytes(
-    problem: GemmProblem, elements: int, tiles: int, slabs: int, share: Share | None
+    problem: GemmProblem, elements: int, tiles: int, slabs: int, division: Division | None
 ) -> int:
     """Bytes of partial sums, written and read, of `tiles` tiles of `elements` each."""
-    if share is None:
+    if division is None:
         return 0
     element = operand_type(problem.dtype, problem.precision.arithmetic)
-    return 2 * elements * element.bytes * share.partial_sums(tiles, max(1, slabs))
+    return 2 * elements * element.bytes * division.partial_sums(tiles, max(1, slabs))
 
 
 def slab_load_bytes(problem: GemmProblem, packed: Collection[str]) -> dict[str, int]:
     """Bytes of the loads of matrix units' slabs: whole vectors, or what the alignment allows."""
     stored = stored_size(problem)
     return {
-        f"{name.upper()} from global memory": COPY_BYTES
+        f"{name.upper()} from global memory": VECTOR_BYTES
         if name in packed
-        else min(COPY_BYTES, layout.alignment * stored)
+        else min(VECTOR_BYTES, layout.alignment * stored)
         for name, layout in (("a", problem.a), ("b", problem.b))
     }

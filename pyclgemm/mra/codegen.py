@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from ..codegen.config import COPY_BYTES
+from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import ElementType
 from ..codegen.kernel import fma_is_fast
 from ..codegen.source import Argument, KernelSource, render
@@ -95,7 +95,7 @@ def generate_fused(
     k, width = problem.extent, config.VW
     held = held_tensor(k, size, config)
     # A CPU reads one element of the matrix and broadcasts it to a vector.
-    matrix_width = COPY_BYTES // size if is_gpu else 1
+    matrix_width = VECTOR_BYTES // size if is_gpu else 1
     return _source(
         "transform3d_fused", "mra/fused.cl.mako", problem, traits, config.ITEMS,
         config=config,

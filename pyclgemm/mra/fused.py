@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ..codegen.config import COPY_BYTES
+from ..codegen.config import VECTOR_BYTES
 from ..codegen.matrix_units import sub_group_lanes
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError
@@ -137,7 +137,7 @@ def held_tensor(extent: int, element_bytes: int, config: FusedConfig) -> HeldTen
 
 def matrix_row(extent: int, element_bytes: int, config: FusedConfig) -> int:
     """Elements from a row of the matrix to the next in local memory: whole 16-byte vectors."""
-    width = max(config.VW, COPY_BYTES // element_bytes)
+    width = max(config.VW, VECTOR_BYTES // element_bytes)
     columns = config.PARTS * math.ceil(extent / config.PARTS)
     return math.ceil(columns / width) * width
 
@@ -234,8 +234,8 @@ def _vector_violations(extent: int, element_bytes: int, config: FusedConfig) -> 
     # On CPUs, where a work-group is one work-item, vectors may have any address and overlap.
     if config.ITEMS > 1 and extent % width:
         broken.append(f"VW must divide K: VW is {width}, K is {extent}")
-    if config.ITEMS > 1 and vector_bytes > COPY_BYTES:
-        broken.append(f"a vector has {vector_bytes} bytes, more than {COPY_BYTES}")
+    if config.ITEMS > 1 and vector_bytes > VECTOR_BYTES:
+        broken.append(f"a vector has {vector_bytes} bytes, more than {VECTOR_BYTES}")
     if extent * rows % config.ROWS:
         broken.append(
             f"ROWS must divide K * {rows}, the rows of a tensor that a work-group has: "
@@ -272,7 +272,7 @@ def fused_config(
         measured = _MEASURED_FLOAT32[extent]
         tensors = min(measured.TENSORS, most_tensors)
         return _split(replace(measured, TENSORS=tensors), extent, element_bytes, traits)
-    width = math.gcd(extent, COPY_BYTES // element_bytes)
+    width = math.gcd(extent, VECTOR_BYTES // element_bytes)
     vectors = extent * math.ceil(extent / width)  # of a slice; a work-item takes one
     most_items = min(_MOST_ITEMS, traits.max_work_group_size)
     lanes = sub_group_lanes(traits)

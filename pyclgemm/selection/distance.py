@@ -28,7 +28,7 @@ from typing import cast
 
 import numpy as np
 
-from ..codegen.config import COPY_BYTES, Config
+from ..codegen.config import VECTOR_BYTES, Config
 from ..codegen.stream_k import divide, tile_count
 from ..families.family import Role, Tile
 from ..families.registry import family_of
@@ -121,7 +121,7 @@ def features_of(problem: GemmProblem) -> Features:
     Features(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1, widest=4)
     """
     m, n, k = problem.m, problem.n, problem.k
-    widest = max(1, COPY_BYTES // np.dtype(problem.dtype).itemsize)
+    widest = max(1, VECTOR_BYTES // np.dtype(problem.dtype).itemsize)
 
     def aligned(*layouts: MatrixLayout) -> int:
         least = min(layout.alignment for layout in layouts)

@@ -16,7 +16,7 @@ from pyclgemm.analysis.occupancy import KernelResources, Occupancy
 from pyclgemm.analysis.profile import analyse, assess, profile
 from pyclgemm.analysis.report import profile_table
 from pyclgemm.cli.main import main
-from pyclgemm.codegen.stream_k import Share
+from pyclgemm.codegen.stream_k import Division
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
@@ -83,7 +83,7 @@ def test_shared_tiles_move_partial_sums(queue):
     product = GemmShape(16, 16, 8 * 20 * units).product()
     analysis = analyse(queue, product, Choice("direct", config, "caller", "", ""))
     # All groups share the only tile.
-    sums = Share(units, 0).partial_sums(1, 20 * units) if units > 1 else 0
+    sums = Division(units, 0).partial_sums(1, 20 * units) if units > 1 else 0
     assert analysis.utilisation.groups == units
     assert analysis.traffic.joining == 2 * 4 * 16 * 16 * sums
     text = text_of(profile_table(assess(analysis, CEILINGS, 1e-3)))

@@ -28,7 +28,7 @@ def packed(
     stored = data.dtype
     if form.split:
         stored = {"float": np.dtype(np.float32), "ushort": np.dtype(np.uint16)}[form.split.stored]
-    result = np.full((form.parts, outer, inner + form.padding), 0xFF, np.uint8).astype(stored)
+    result = np.full((form.terms, outer, inner + form.padding), 0xFF, np.uint8).astype(stored)
     flags = cl.mem_flags
     source, destination = (
         cl.Buffer(queue.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=x)
@@ -115,7 +115,7 @@ def test_parts_add_up_to_the_element(queue, rng, name):
     data = (rng.standard_normal(3000) * 2.0 ** rng.integers(-60, 60, 3000)).astype(np.float32)
     data[:8] = [0.0, -0.0, np.inf, -np.inf, np.nan, np.finfo(np.float32).max, 1 + 2.0**-9, 1.0]
     matrix = Matrix(50, 60, 60, 1, 0)
-    form = PackedForm(along_k=True, split=part, parts=parts)
+    form = PackedForm(along_k=True, split=part, terms=parts)
     result = packed(queue, matrix, "a", data, (50, 64), form)
     if part.stored == "ushort":
         result = (result.astype(np.uint32) << 16).view(np.float32)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyclgemm.codegen.stream_k import Share, divide, sharing, tile_count
+from pyclgemm.codegen.stream_k import Division, divide, stream_k, tile_count
 
 SHAPES = {
     "tiles": st.one_of(st.integers(1, 40), st.integers(1, 3000)),
@@ -19,29 +19,29 @@ SHAPES = {
 @settings(max_examples=200)
 @given(**SHAPES)
 def test_no_more_groups_than_asked_for_and_none_without_work(tiles, slabs, groups):
-    share = divide(tiles, slabs, groups)
-    whole_tiles = share.rounds * share.groups
-    assert 1 <= share.groups <= groups
+    division = divide(tiles, slabs, groups)
+    whole_tiles = division.rounds * division.groups
+    assert 1 <= division.groups <= groups
     assert 0 <= whole_tiles <= tiles
     # A group has whole tiles, or of the divided ones a slab at least.
-    assert share.rounds or (tiles - whole_tiles) * slabs >= share.groups
+    assert division.rounds or (tiles - whole_tiles) * slabs >= division.groups
 
 
 @pytest.mark.parametrize(
     ("tiles", "slabs", "groups", "wanted"),
     [
-        (132, 10, 132, Share(132, 1)),  # one each
-        (264, 10, 132, Share(132, 2)),
-        (300, 10, 132, Share(132, 1)),  # one whole, and 168 divided
-        (133, 10, 132, Share(132, 0)),
-        (66, 10, 132, Share(132, 0)),  # halves
-        (60, 10, 132, Share(120, 0)),  # equal parts keep nine of ten busy
-        (70, 10, 132, Share(132, 0)),  # halves would be 140 groups, whole tiles 70
-        (100, 10, 132, Share(132, 0)),
-        (5, 1, 132, Share(5, 1)),  # nothing to divide
-        (1, 3, 132, Share(1, 1)),  # less than two slabs for each of two
-        (1, 4, 132, Share(2, 0)),
-        (1, 1, 1, Share(1, 1)),
+        (132, 10, 132, Division(132, 1)),  # one each
+        (264, 10, 132, Division(132, 2)),
+        (300, 10, 132, Division(132, 1)),  # one whole, and 168 divided
+        (133, 10, 132, Division(132, 0)),
+        (66, 10, 132, Division(132, 0)),  # halves
+        (60, 10, 132, Division(120, 0)),  # equal parts keep nine of ten busy
+        (70, 10, 132, Division(132, 0)),  # halves would be 140 groups, whole tiles 70
+        (100, 10, 132, Division(132, 0)),
+        (5, 1, 132, Division(5, 1)),  # nothing to divide
+        (1, 3, 132, Division(1, 1)),  # less than two slabs for each of two
+        (1, 4, 132, Division(2, 0)),
+        (1, 1, 1, Division(1, 1)),
     ],
 )
 def test_divisions(tiles, slabs, groups, wanted):
@@ -57,12 +57,12 @@ def test_tiles_of_a_result(m, n, tiles):
 
 @given(**SHAPES)
 def test_counts_of_32_bits_are_used_where_all_products_fit(tiles, slabs, groups):
-    share = divide(tiles, slabs, groups)
-    divided = (tiles - share.rounds * share.groups) * slabs
-    largest = divided * share.groups + share.groups
-    assert largest < 2**32 or sharing(slabs, groups, 64).counts == "ulong"
+    division = divide(tiles, slabs, groups)
+    divided = (tiles - division.rounds * division.groups) * slabs
+    largest = divided * division.groups + division.groups
+    assert largest < 2**32 or stream_k(slabs, groups, 64).counts == "ulong"
 
 
 def test_counts_of_long_products_have_64_bits():
-    assert sharing(slabs=64, groups=132, sums=64).counts == "uint"
-    assert sharing(slabs=10**6, groups=132, sums=64).counts == "ulong"
+    assert stream_k(slabs=64, groups=132, sums=64).counts == "uint"
+    assert stream_k(slabs=10**6, groups=132, sums=64).counts == "ulong"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm.codegen.stream_k import Share, divide
+from pyclgemm.codegen.stream_k import Division, divide
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.problem.shape import GemmShape
@@ -27,21 +27,21 @@ def test_the_launch_gets_its_groups_rounds_and_workspaces(config, dtype, size):
     traits = gpu(compute_units=5, fence_options="-cl-std=CL3.0")
     product = GemmShape(100, 50, 80).product(dtype)
     schedule = make_schedule(product, config, traits)
-    share = divide(tiles=4 * 4, slabs=10, groups=10)
-    assert share == Share(10, 0)
+    division = divide(tiles=4 * 4, slabs=10, groups=10)
+    assert division == Division(10, 0)
     launch = schedule.launches[-1]
     assert launch.groups == (10,)
     assert launch.values["rounds"] == 0
     assert launch.source.options == "-cl-std=CL3.0"
-    assert schedule.workspaces["partial_sums"] == share.slots * 32 * 16 * size
-    assert schedule.workspaces["counters"] == 4 * share.counters
+    assert schedule.workspaces["partial_sums"] == division.slots * 32 * 16 * size
+    assert schedule.workspaces["counters"] == 4 * division.counters
 
 
 @pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=lambda config: config.family)
 def test_without_products_a_tile_has_one_slab_of_nothing(config):
     schedule = make_schedule(product_of(100, 50, 0), config, gpu(compute_units=5))
     assert schedule.launches[-1].groups == (10,)
-    assert divide(tiles=16, slabs=1, groups=10) == Share(10, 0)
+    assert divide(tiles=16, slabs=1, groups=10) == Division(10, 0)
 
 
 def test_a_problem_of_no_fill_has_no_workspaces():

@@ -9,7 +9,7 @@ from pyclgemm.analysis.bottleneck import bounds_of, judge
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.analysis.utilisation import Utilisation, utilise
-from pyclgemm.codegen.stream_k import Share
+from pyclgemm.codegen.stream_k import Division
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
@@ -88,7 +88,7 @@ def test_traffic_follows_type_and_addend():
 def test_joining_writes_and_reads_the_sums_of_a_tile(dtype, size):
     config = dataclasses.replace(INDIRECT, FILL=1)
     # Two tiles of 40 slabs for 40 groups: twenty sums of each tile, and two in a second step.
-    found = traffic_of(problem(256, 64, 640, dtype=dtype), config, 32, Share(40, 0))
+    found = traffic_of(problem(256, 64, 640, dtype=dtype), config, 32, Division(40, 0))
     assert found.joining == 2 * (128 * 64 * size) * 2 * (20 + 2)
     alone = traffic_of(problem(256, 64, 640, dtype=dtype), config, 32)
     assert alone.joining == 0
@@ -100,10 +100,10 @@ def test_joining_writes_and_reads_the_sums_of_a_tile(dtype, size):
 
 def test_whole_tiles_are_not_joined():
     config = dataclasses.replace(DIRECT, FILL=1)
-    found = traffic_of(problem(64, 64, 64), config, 32, Share(4, 1))
+    found = traffic_of(problem(64, 64, 64), config, 32, Division(4, 1))
     assert found.joining == 0
     # Without products the tiles have one slab of nothing each, which nobody divides.
-    assert traffic_of(problem(64, 64, 0), config, 32, Share(4, 1)).joining == 0
+    assert traffic_of(problem(64, 64, 0), config, 32, Division(4, 1)).joining == 0
 
 
 def test_traffic_of_a_cpu():

@@ -20,8 +20,8 @@ def refusal(config: Any, problem: Any, traits: Any) -> str:
     return family_of(config).refusal(config, problem, traits)
 
 
-def traffic_of(problem: Any, config: Any, sub_group: int, share: Any = None, packed: Any = ()):
-    return family_of(config).traffic(problem, config, sub_group, share, packed)
+def traffic_of(problem: Any, config: Any, sub_group: int, division: Any = None, packed: Any = ()):
+    return family_of(config).traffic(problem, config, sub_group, division, packed)
 
 
 def load_bytes(problem: Any, config: Any, packed: Any = ()):

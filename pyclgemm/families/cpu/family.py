@@ -11,7 +11,7 @@ from ...codegen.element import epilogue_type, operand_type, stored_bytes
 from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.source import KernelSource
-from ...codegen.stream_k import Share
+from ...codegen.stream_k import Division
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
@@ -258,7 +258,7 @@ class CpuFamily(Family[CpuConfig]):
         problem: GemmProblem,
         config: CpuConfig,
         sub_group: int,
-        share: Share | None,
+        division: Division | None,
         packed: Collection[str],
     ) -> Traffic:
         """Tiles in registers read packed panels, which the caches serve."""

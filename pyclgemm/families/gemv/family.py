@@ -8,7 +8,7 @@ from typing import TypeVar
 from ...codegen.config import (
     ALL_REGISTERS,
     COMPLEX_VECTORS,
-    COPIED_BYTES,
+    LOAD_BYTES,
     MOST_REGISTERS,
     STAGED_BYTES,
     Constraint,
@@ -142,7 +142,7 @@ class GemvFamily(_FewRows[GemvConfig]):
         within_local_memory("the partial sums of a work-group", _local_bytes),
         Constraint(
             "loads past the first-level cache read vectors of 4, 8 or 16 bytes",
-            lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in COPIED_BYTES,
+            lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in LOAD_BYTES,
             lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
         ),
     )
@@ -187,7 +187,6 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
 
     name = GemvUnitConfig.family
     config_class = GemvUnitConfig
-    uses_units = True
     unit_ceiling = "matrix"
     most_rows = 128
     bounds = {

@@ -6,23 +6,19 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...codegen.config import COPY_BYTES
+from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import WORDS, ElementType
 from ...codegen.expression import modulo, plus, times
 from ...codegen.kernel import GemmParts, approximation, gemm_parts
 from ...codegen.matrix_unit import MatrixUnit
 from ...codegen.matrix_units import required_unit
-from ...codegen.source import KernelSource, share_arguments
-from ...codegen.stream_k import PartialSums, Sharing, sharing, slab_count
+from ...codegen.source import KernelSource, stream_k_arguments
+from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem
 from .config import MatrixConfig
 from .slab import MatrixSlab, as_copied, matrix_slabs, packed_form, packed_operands
-
-# --------------------------------------------------------------------------------------
-# How products of elements are made up of products that a matrix unit forms.
-# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -30,25 +26,25 @@ class ElementProducts:
     """What fragments hold of each element, and which of it is multiplied."""
 
     #: Numbers that stand for an element of A, and of B; fragments hold one of each element
-    a_parts: int
-    b_parts: int
+    a_numbers: int
+    b_numbers: int
     sums: int  # numbers that make up an element of the result
-    #: Each a part of A and of B that are multiplied, and the sum to which that is added
+    #: What is multiplied: a number of A, one of B, and the sum to which their product is added
     terms: tuple[tuple[int, int, int], ...]
 
     @property
     def complex(self) -> bool:
-        """Whether an element is its real and imaginary part; else parts of a number add up."""
+        """Whether the numbers are real and imaginary parts; else they are split terms."""
         return self.sums == 2
 
     def sum_at(self, number: int | str) -> str:
         """In C, the index of one of the sums, or the size of an array of them; empty for one."""
         return f"[{number}]" if self.complex else ""
 
-    def array(self, name: Literal["a", "b"], buffer: str, part: int) -> str:
-        """In C, the registers of a part of the fragments of A or B in a `buffer`, an index."""
-        parts = self.a_parts if name == "a" else self.b_parts
-        return f"{name}_fragments{buffer}" + (f"[{part}]" if parts > 1 else "")
+    def array(self, name: Literal["a", "b"], buffer: str, number: int) -> str:
+        """In C, the registers of one number of each element of A's or B's fragments."""
+        numbers = self.a_numbers if name == "a" else self.b_numbers
+        return f"{name}_fragments{buffer}" + (f"[{number}]" if numbers > 1 else "")
 
 
 #: B also has -imaginary: the instruction can only add. Two terms in a row
@@ -64,20 +60,16 @@ def element_products(problem: GemmProblem) -> ElementProducts:
     >>> from pyclgemm.problem.shape import GemmShape
     >>> shape = GemmShape(64, 64, 64)
     >>> element_products(shape.problem("float32", "TF32_TF32_F32_X3"))
-    ElementProducts(a_parts=2, b_parts=2, sums=1, terms=((0, 1, 0), (1, 0, 0), (0, 0, 0)))
+    ElementProducts(a_numbers=2, b_numbers=2, sums=1, terms=((0, 1, 0), (1, 0, 0), (0, 0, 0)))
     >>> element_products(shape.problem("complex128")).sums
     2
     """
     if problem.complex:
         return _COMPLEX
     count = problem.precision.terms
-    parts = parts_of(count)
-    return ElementProducts(parts, parts, 1, tuple((a, b, 0) for a, b in PRODUCTS[count]))
+    numbers = parts_of(count)
+    return ElementProducts(numbers, numbers, 1, tuple((a, b, 0) for a, b in PRODUCTS[count]))
 
-
-# --------------------------------------------------------------------------------------
-# How the results of matrix units leave the registers of lanes, by way of local memory.
-# --------------------------------------------------------------------------------------
 
 #: C types of a result's bits.
 _BITS = {2: "ushort", 4: "uint"}
@@ -109,36 +101,21 @@ def collected_results(
 ) -> CollectedResults | None:
     """Choose whether results are collected before they are stored; None where they are not.
 
-    They are where NVIDIA's units leave a lane less than `COPY_BYTES` of a row, the result lies in
+    They are where NVIDIA's units leave a lane less than `VECTOR_BYTES` of a row, the result lies in
     such vectors, and a slab's local memory has room for it. Sums of slices are in local memory
     anyway: `joined_results`.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.families.mma.slab import matrix_slabs
-    >>> from pyclgemm.codegen.matrix_units import nvidia_unit
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> unit = nvidia_unit("float16", "float32", typical_traits("sm_90"))
-    >>> config = MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
-    >>> problem = GemmShape(4096, 4096, 4096).problem("float16")
-    >>> slabs = matrix_slabs(problem, (), config, unit)
-    >>> half = ElementType("float16", "float32")
-    >>> collected = collected_results(problem, half, config, unit, slabs)
-    >>> collected.slab, collected.width, collected.edges
-    ('b', 8, 'vectors')
     """
     size = result.stored_bytes
-    if unit.spelling != "ptx" or unit.result.width * size >= COPY_BYTES or config.SLICES > 1:
+    if unit.spelling != "ptx" or unit.result.width * size >= VECTOR_BYTES or config.SLICES > 1:
         return None
-    if problem.out.order != "row" or not problem.out.in_pieces(COPY_BYTES, size):
+    if problem.out.order != "row" or not problem.out.in_pieces(VECTOR_BYTES, size):
         return None
     columns = config.NWG + config.SUBGROUPS_N * _PADDING
     needed = config.SUBGROUPS_M * unit.m * columns * size
     larger = max(slabs, key=lambda slab: slab.bytes)
     if needed > config.STAGES * larger.bytes:
         return None
-    width = COPY_BYTES // size
+    width = VECTOR_BYTES // size
     c = problem.c
     return CollectedResults(
         slab=larger.name,
@@ -146,7 +123,7 @@ def collected_results(
         width=width,
         padding=_PADDING,
         edges="elements" if problem.n % width else "vectors",
-        c_in_vectors=c is not None and c.order == "row" and c.in_pieces(COPY_BYTES, size),
+        c_in_vectors=c is not None and c.order == "row" and c.in_pieces(VECTOR_BYTES, size),
     )
 
 
@@ -176,12 +153,12 @@ def joined_results(
         return None
     own = max(1, config.MWG * config.NWG // slabs[0].items)
     own = 1 << (own.bit_length() - 1)
-    width = min(COPY_BYTES // result.stored_bytes, problem.out.alignment, own)
+    width = min(VECTOR_BYTES // result.stored_bytes, problem.out.alignment, own)
     return JoinedResults(
         slab=max(slabs, key=lambda slab: slab.bytes).name,
         pitch=joined_pitch(config),
         width=width if problem.out.order == "row" else 1,
-        vector=COPY_BYTES // result.bytes,
+        vector=VECTOR_BYTES // result.bytes,
     )
 
 
@@ -237,18 +214,18 @@ class ResultText:
         """C type of these."""
         return f"{self.parts.wide.real}{self.joined_at_once}"
 
-    def column_after(self, part: int) -> str:
-        """The column of element `part` of a run."""
-        return plus(self.column, part)
+    def column_after(self, element: int) -> str:
+        """The column of element `element` of a run."""
+        return plus(self.column, element)
 
     @property
     def read_vector(self) -> str:
         """C type of the sums of a slice that a work-item reads at once."""
         return f"{self.parts.wide.real}{self.joined.read}" if self.joined else ""
 
-    def read_from(self, part: int) -> str:
-        """Where they are, from element `part` of a run on."""
-        return plus("from", part)
+    def read_sums(self, element: int) -> str:
+        """The sums of a slice, from `element` of a run on."""
+        return f"*(const __local {self.read_vector} *)({plus('from', element)})"
 
     @property
     def collected_addends(self) -> str:
@@ -256,11 +233,11 @@ class ResultText:
         width = self.unit.result.width
         return self.parts.wide.load("to_row + fragment_column", width, space="__local")
 
-    def collected_result(self, part: int) -> str:
-        """Element `part` of a run that is collected."""
-        lane = self.parts.wide.lane(part, self.unit.result.width)
+    def collected_result(self, element: int) -> str:
+        """Element `element` of a run that is collected."""
+        lane = self.parts.wide.lane(element, self.unit.result.width)
         return self.result(
-            part, "" if self.reads_c or not self.parts.problem.c else f"addends{lane}"
+            element, "" if self.reads_c or not self.parts.problem.c else f"addends{lane}"
         )
 
     @property
@@ -269,15 +246,15 @@ class ResultText:
         in_vectors = self.collected is not None and self.collected.c_in_vectors
         return self.parts.problem.c is not None and not in_vectors
 
-    def column_at(self, part: int) -> str:
-        """The column of element `part` of results side by side."""
-        return plus("column", part)
+    def column_at(self, element: int) -> str:
+        """The column of element `element` of results side by side."""
+        return plus("column", element)
 
-    def lane_sum(self, part: int | str) -> str:
-        """Element `part` of a lane's run."""
+    def lane_sum(self, element: int | str) -> str:
+        """Element `element` of a lane's run."""
         if self.unit.packed_sums:
-            return f"unpacked(accumulators[i][j][{self.group}]).s{part}"
-        index = plus(times(self.unit.result.width, self.group), part)
+            return f"unpacked(accumulators[i][j][{self.group}]).s{element}"
+        index = plus(times(self.unit.result.width, self.group), element)
         if self.products.complex:
             return f"(element)(accumulators[i][j][0][{index}], accumulators[i][j][1][{index}])"
         return f"accumulators[i][j][{index}]"
@@ -286,27 +263,25 @@ class ResultText:
         """Those that go to the sums of its slice at once, from element `first` on."""
         return ", ".join(self.lane_sum(first + one) for one in range(self.joined_at_once))
 
-    def sum(self, part: int | str) -> str:
-        """Element `part` of results side by side."""
-        return f"sums[{part}]" if self.joined else self.lane_sum(part)
+    def sum(self, element: int | str) -> str:
+        """Element `element` of results side by side."""
+        return f"sums[{element}]" if self.joined else self.lane_sum(element)
 
-    def result(self, part: int, addend: str = "") -> str:
-        """The result in column `part`; what is read for one outside of the matrix is left out.
+    def result(self, element: int, addend: str = "") -> str:
+        """The result in column `element`; what is read for one outside of the matrix is left out.
 
         `addend` is that of the result, if it was read already.
         """
         wide, problem = self.parts.wide, self.parts.problem
-        column = self.column_at(part)
+        column = self.column_at(element)
         bias = wide.entry("bias", times("row" if problem.bias == "row" else column, "bias_stride"))
         read = wide.entry("c", f"C_AT(row, {column})")
         if self.collected:
             inside = "row < m" if problem.bias == "row" else f"{column} < n"
             bias = f"{inside} ? {bias} : 0"
             read = f"row < m && {column} < n ? {read} : 0"
-        return self.parts.result_of(self.sum(part), addend or read, bias)
+        return self.parts.result_of(self.sum(element), addend or read, bias)
 
-
-# --------------------------------------------------------------------------------------
 
 #: C types of as many bytes of doubles; of others, `WORDS`.
 _DOUBLES = {8: "double", 16: "double2"}
@@ -327,7 +302,7 @@ class FragmentLoad:
     @property
     def _depths(self) -> int:
         """Depths that a lane loads at once."""
-        return self.unit.places.run * self.steps
+        return self.unit.held.run * self.steps
 
     @property
     def registers(self) -> int:
@@ -340,9 +315,9 @@ class FragmentLoad:
         """The array of a lane's registers of A's or B's fragments."""
         registers = self.unit.a_registers if name == "a" else self.unit.b_registers
         buffer = "[2]" if config.FRAGMENTS == 2 else ""
-        parts = products.a_parts if name == "a" else products.b_parts
+        numbers = products.a_numbers if name == "a" else products.b_numbers
         count = times(f"{name.upper()}_FRAGMENTS", registers * self.steps)
-        return f"{name}_fragments{buffer}" + (f"[{parts}]" if parts > 1 else "") + f"[{count}]"
+        return f"{name}_fragments{buffer}" + (f"[{numbers}]" if numbers > 1 else "") + f"[{count}]"
 
     def store(self, number: int) -> str:
         """The statement that takes a vector to registers."""
@@ -351,23 +326,23 @@ class FragmentLoad:
             return f"to[{number}] = vectors[{number}];"
         return f"vstore{width}(vectors[{number}], {number}, to);"
 
-    def first(self, slab: MatrixSlab, part: int, p: str) -> str:
+    def first(self, slab: MatrixSlab, term: int, p: str) -> str:
         """Where a lane's elements of fragment i start, from depth `p` on."""
-        places = self.unit.places
-        position = plus(times(slab.extent, "i"), places.position)
-        return slab.entry(part, position, plus(p, times(places.piece or 0, self._depths)))
+        held = self.unit.held
+        position = plus(times(slab.extent, "i"), held.position)
+        return slab.entry(term, position, plus(p, times(held.run_index or 0, self._depths)))
 
     def elements(self, slab: MatrixSlab, p: str) -> list[tuple[str, str]]:
         """The registers of fragment i of a slab, and the elements for them."""
-        places, depth_groups = self.unit.places, self.unit.depth_groups
-        groups = slab.extent // places.positions
+        held, depth_groups = self.unit.held, self.unit.depth_groups
+        groups = slab.extent // held.positions
         return [
             (
                 plus(times(groups * depth_groups, "i"), groups * depth_group + group),
                 slab.entry(
                     0,
-                    plus(times(slab.extent, "i"), places.position, places.positions * group),
-                    plus(p, places.piece, places.depths * depth_group),
+                    plus(times(slab.extent, "i"), held.position, held.positions * group),
+                    plus(p, held.run_index, held.depths * depth_group),
                 ),
             )
             for depth_group in range(depth_groups)
@@ -377,37 +352,27 @@ class FragmentLoad:
     def products(self, products: ElementProducts, buffer: str) -> list[tuple[str, str, str]]:
         """What is multiplied of fragments i and j: the sum, and the registers of A and of B."""
 
-        def at(name: Literal["a", "b"], part: int, step: int) -> str:
+        def at(name: Literal["a", "b"], number: int, step: int) -> str:
             index, count = (
                 ("i", self.unit.a_registers) if name == "a" else ("j", self.unit.b_registers)
             )
-            array = products.array(name, buffer, part)
+            array = products.array(name, buffer, number)
             return plus(array, times(self.steps * count, index), step * count)
 
         return [
-            (products.sum_at(sum), at("a", a_part, step), at("b", b_part, step))
+            (products.sum_at(sum), at("a", a, step), at("b", b, step))
             for step in range(self.steps)
-            for a_part, b_part, sum in products.terms
+            for a, b, sum in products.terms
         ]
 
 
 def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
-    """Choose how fragments are loaded.
-
-    Examples
-    --------
-    >>> from pyclgemm.codegen.matrix_units import amd_unit
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> unit = amd_unit("float16", "float32", typical_traits("gfx90a"))
-    >>> config = MatrixConfig(64, 64, 32, 1, 1, STAGES=2)
-    >>> fragment_load(unit, config)
-    FragmentLoad(way='vectors', steps=2, vector='uint4', vectors=1)
-    """
+    """Choose how fragments are loaded."""
     if unit.spelling == "ptx":
         return FragmentLoad(unit, "ldmatrix")
-    run_bytes = unit.places.run * unit.operand_bytes
-    steps = math.gcd(max(1, COPY_BYTES // run_bytes), config.slice_depth // unit.k)
-    loaded = min(COPY_BYTES, steps * run_bytes)
+    run_bytes = unit.held.run * unit.operand_bytes
+    steps = math.gcd(max(1, VECTOR_BYTES // run_bytes), config.slice_depth // unit.k)
+    loaded = min(VECTOR_BYTES, steps * run_bytes)
     vector = (_DOUBLES if unit.register == "double" else WORDS)[loaded]
     return FragmentLoad(unit, "vectors", steps, vector, steps * run_bytes // loaded)
 
@@ -430,10 +395,10 @@ def generate_matrix(
     stored = slabs[0].bits
     if form.split:
         parts = parts.reading(stored)
-    if form.parts > 1:
+    if form.terms > 1:
         parts = parts.reading_whole()
     if config.FILL:
-        parts = parts.adding(*share_arguments(unit.result_register))
+        parts = parts.adding(*stream_k_arguments(unit.result_register))
     products = element_products(problem)
     collected = collected_results(problem, parts.wide, config, unit, slabs)
     joined = joined_results(problem, parts.wide, config, slabs)
@@ -457,13 +422,17 @@ def generate_matrix(
         past_registers=unit.spelling == "ptx" and not config.UNALIGNED,
         stored=stored,
         vector=f"{stored}{slabs[0].width}",
-        whole=whole if form.parts > 1 else None,
+        whole=whole if form.terms > 1 else None,
         products=products,
         slice_depth="SLICE_DEPTH" if config.SLICES > 1 else "KWG",
         first_depth="first_depth" if config.FILL else "0",
         last_depth="last_depth" if config.FILL else "k",
         approximation=_approximation(parts, unit),
-        sharing=_sharing(problem, config, unit, traits) if config.FILL else None,
+        split_k=stream_k(
+            slab_count(problem.k, config.KWG),
+            config.FILL * traits.compute_units,
+            config.MWG * config.NWG // work_items(config, unit.lanes),
+        ),
     )
 
 
@@ -487,14 +456,6 @@ def _partial_sums(products: ElementProducts, unit: MatrixUnit) -> PartialSums:
         type=unit.result_register,
         add="added" if unit.packed_sums else "",
     )
-
-
-def _sharing(
-    problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit, traits: DeviceTraits
-) -> Sharing:
-    slabs = slab_count(problem.k, config.KWG)
-    sums = config.MWG * config.NWG // work_items(config, unit.lanes)
-    return sharing(slabs, config.FILL * traits.compute_units, sums)
 
 
 def _approximation(parts: GemmParts, unit: MatrixUnit) -> tuple[float, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import Literal
 
-from ...codegen.config import COPY_BYTES, FENCED_FILL, Constraint, at_most, within_work_group
+from ...codegen.config import FENCED_FILL, VECTOR_BYTES, Constraint, at_most, within_work_group
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.matrix_unit import fills_fragments
@@ -18,9 +17,9 @@ from ...codegen.matrix_units import (
     sub_group_lanes,
     unit_multiplying,
 )
-from ...codegen.pack import pack_operands, why_units_pack
+from ...codegen.pack import pack_operands, padded_row, why_units_pack
 from ...codegen.source import KernelSource
-from ...codegen.stream_k import Share, launch_tiles
+from ...codegen.stream_k import Division, launch_tiles
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT
@@ -40,7 +39,7 @@ from .codegen import generate_matrix, joined_pitch, work_items
 from .config import MatrixConfig
 from .slab import most_padding, packed_form, packed_operands, split_type
 
-#: The element types that some unit multiplies, as they are or in parts.
+#: The element types that some unit multiplies, as they are or split into terms.
 _DTYPES = ("int8", "float16", "bfloat16", "float32", "float64", "complex128")
 
 #: Those of the units for float64.
@@ -49,10 +48,10 @@ _OF_DOUBLES = ("float64", "complex128")
 #: Rows, columns and depths of the largest fragments, or of the pairs that are loaded at once.
 _FRAGMENT = 16
 
-#: Bytes of an element of float32 that is split into parts before: three of bfloat16 or two of
-#: tf32, and the smallest part.
-_PARTS_BYTES = {"bfloat16": 6, "tf32": 8}
-_PART_BYTES = 2
+#: Bytes of a float32 that is split into terms: three of bfloat16 or two of tf32; and of the
+#: smallest term.
+_SPLIT_BYTES = {"bfloat16": 6, "tf32": 8}
+_TERM_BYTES = 2
 
 #: Depth of NVIDIA's units for float64.
 _DOUBLES_DEPTH = 4
@@ -70,18 +69,18 @@ def copies_through_registers(config: MatrixConfig, traits: DeviceTraits | None) 
 
 
 def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
-    """Bytes of an element in local memory with all its parts, and of its smallest part."""
+    """Bytes of an element in local memory with all its terms, and of its smallest term."""
     size = ElementType(dtype, dtype).stored_bytes
     if dtype == "float32" and traits:
-        multiplied = [name for name in _PARTS_BYTES if unit_multiplying(name, "float32", traits)]
-        return max((_PARTS_BYTES[name] for name in multiplied), default=size), _PART_BYTES
+        multiplied = [name for name in _SPLIT_BYTES if unit_multiplying(name, "float32", traits)]
+        return max((_SPLIT_BYTES[name] for name in multiplied), default=size), _TERM_BYTES
     return size, size
 
 
 def local_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None = None) -> int:
-    """Bytes of local memory of a work-group, with the most padding and parts of any precision."""
-    size, part = _staged_bytes(dtype, traits)
-    padding = most_padding(part)
+    """Bytes of local memory of a work-group, in the precision that takes the most."""
+    size, term = _staged_bytes(dtype, traits)
+    padding = most_padding(term)
     slabs = sum(
         max(extent * (config.KWG + padding), config.KWG * (extent + padding))
         for extent in (config.MWG, config.NWG)
@@ -95,9 +94,9 @@ def _items(config: MatrixConfig, traits: DeviceTraits | None) -> int:
 
 
 def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
-    copied = COPY_BYTES * _items(config, traits)
-    _, part = _staged_bytes(dtype, traits)
-    return all(extent * config.KWG * part % copied == 0 for extent in (config.MWG, config.NWG))
+    copied = VECTOR_BYTES * _items(config, traits)
+    _, term = _staged_bytes(dtype, traits)
+    return all(extent * config.KWG * term % copied == 0 for extent in (config.MWG, config.NWG))
 
 
 def _least_depth(dtype: str) -> int:
@@ -115,15 +114,15 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
     Rows lie along k where slabs pass through registers, else along k or a side of the tile.
     """
     items = _items(config, traits)
-    _, part = _staged_bytes(dtype, traits)
+    _, term = _staged_bytes(dtype, traits)
     through = traits is None or copies_through_registers(config, traits)
     sides = () if through else (config.MWG, config.NWG)
-    rows = {extent * part // COPY_BYTES for extent in (config.KWG, *sides)}
+    rows = {extent * term // VECTOR_BYTES for extent in (config.KWG, *sides)}
     return all(pieces and max(items, pieces) % min(items, pieces) == 0 for pieces in rows)
 
 
 def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
-    """Of what a slice's part of a slab is a multiple."""
+    """What the depth of a slice is a multiple of."""
     return _depths_in_turn(dtype) if config.FRAGMENTS == 2 else _least_depth(dtype)
 
 
@@ -132,18 +131,14 @@ def _sum_bytes(dtype: str) -> int:
 
 
 def _joined_bytes(config: MatrixConfig, dtype: str) -> int:
-    """Bytes of local memory in which the sums of slices meet."""
+    """Bytes of local memory for the sums of all slices."""
     return config.SLICES * config.MWG * joined_pitch(config) * _sum_bytes(dtype)
 
 
 def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> int:
     """Bytes of the slabs of one operand, the larger one's, without padding."""
-    _, part = _staged_bytes(dtype, traits)
-    return config.STAGES * max(config.MWG, config.NWG) * config.KWG * part
-
-
-#: Elements to which rows of operands are padded as they are packed: whole vectors of any type.
-_PACKED_WIDTH = 16
+    _, term = _staged_bytes(dtype, traits)
+    return config.STAGES * max(config.MWG, config.NWG) * config.KWG * term
 
 
 class MatrixFamily(Family[MatrixConfig]):
@@ -152,7 +147,6 @@ class MatrixFamily(Family[MatrixConfig]):
     name = MatrixConfig.family
     config_class = MatrixConfig
     role = Role.UNITS
-    uses_units = True
     unit_ceiling = "matrix"
     packs = True
     bounds = {
@@ -202,15 +196,15 @@ class MatrixFamily(Family[MatrixConfig]):
             ),
         ),
         Constraint(
-            f"slabs must divide among the work-items in pieces of {COPY_BYTES} bytes",
+            f"slabs must divide among the work-items in pieces of {VECTOR_BYTES} bytes",
             lambda c, dtype, traits: dtype not in _DTYPES or _is_shared(c, dtype, traits),
             lambda c, dtype, traits: (
                 f"{c.MWG} x {c.KWG} and {c.KWG} x {c.NWG} {dtype}, {_items(c, traits)} work-items"
             ),
         ),
         Constraint(
-            f"of the work-items and the pieces of {COPY_BYTES} bytes in a row of a slab, one must "
-            "be a multiple of the other",
+            f"of the work-items and the pieces of {VECTOR_BYTES} bytes in a row of a slab, one "
+            "must be a multiple of the other",
             lambda c, dtype, traits: dtype not in _DTYPES or _rows_are_shared(c, dtype, traits),
             lambda c, dtype, traits: (
                 f"rows of {c.MWG}, {c.NWG} or {c.KWG} {dtype}, {_items(c, traits)} work-items"
@@ -229,9 +223,9 @@ class MatrixFamily(Family[MatrixConfig]):
             lambda c, dtype, traits: f"FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
         ),
         Constraint(
-            f"UNALIGNED is for elements smaller than the pieces of {COPY_BYTES} bytes",
+            f"UNALIGNED is for elements smaller than the pieces of {VECTOR_BYTES} bytes",
             lambda c, dtype, traits: (
-                not c.UNALIGNED or ElementType(dtype, dtype).stored_bytes < COPY_BYTES
+                not c.UNALIGNED or ElementType(dtype, dtype).stored_bytes < VECTOR_BYTES
             ),
             lambda c, dtype, traits: f"they are {dtype}",
         ),
@@ -334,9 +328,9 @@ class MatrixFamily(Family[MatrixConfig]):
 
         sizes = {
             name: (
-                (extent, _padded(problem.k))
+                (extent, padded_row(problem.k))
                 if form.along_k
-                else (_padded(extent), max(1, problem.k))
+                else (padded_row(extent), max(1, problem.k))
             )
             for name, extent in zip(OPERANDS, (problem.m, problem.n), strict=True)
             if name in packed_operands(problem, config, unit)
@@ -359,7 +353,7 @@ class MatrixFamily(Family[MatrixConfig]):
         problem: GemmProblem,
         config: MatrixConfig,
         sub_group: int,
-        share: Share | None,
+        division: Division | None,
         packed: Collection[str],
     ) -> Traffic:
         """Sub-groups read their rows and columns of a slab, each element by one work-item."""
@@ -374,7 +368,7 @@ class MatrixFamily(Family[MatrixConfig]):
             reads.depths * (config.MWG + config.NWG) * size,
             local,
             local,
-            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, reads.slabs, share),
+            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, reads.slabs, division),
         )
 
     def load_bytes(
@@ -401,7 +395,7 @@ class MatrixFamily(Family[MatrixConfig]):
         through_registers = traits.vendor == "amd"
         unit = matrix_unit(precision, traits) if precision else None
         packs_all = precision and unit and split_type(precision, unit)
-        in_vectors = stored_bytes(dtype) == COPY_BYTES
+        in_vectors = stored_bytes(dtype) == VECTOR_BYTES
         return {
             "MWG": (16, 32, 64, 128, 256),
             "NWG": (16, 32, 64, 128, 256),
@@ -420,8 +414,3 @@ class MatrixFamily(Family[MatrixConfig]):
         """None where the sums of a slice do not fit registers."""
         items = sub_group_lanes(traits) * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
         return dict(point) if point["MWG"] * point["NWG"] <= most_sums(dtype) * items else None
-
-
-def _padded(extent: int) -> int:
-    """Elements of a packed row."""
-    return math.ceil(max(1, extent) / _PACKED_WIDTH) * _PACKED_WIDTH

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...codegen.config import COPY_BYTES
+from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.matrix_unit import MatrixUnit
-from ...codegen.pack import PackedForm
+from ...codegen.pack import PackedForm, with_packed
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
 from .config import MatrixConfig
 
 #: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that
 #: NVIDIA's units load element by element: the lanes that read at once then read different banks.
-#: Elsewhere it is `COPY_BYTES`.
+#: Elsewhere it is `VECTOR_BYTES`.
 _PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, True): 4}
 
-#: Of ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in a part of the
-#: slab of 16 positions and 32 bytes of depths, by operand and by whether k is contiguous.
+#: For ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in 16 positions and
+#: 32 bytes of depths of the slab, by operand and by whether k is contiguous.
 _ROW_OF_LANE = {
     ("a", True): ("lane % 16", "lane / 16 * {0}"),
     ("a", False): ("lane / 8 % 2 * {0}", "lane / 16 * 8 + lane % 8"),
@@ -35,7 +35,7 @@ class MatrixSlab:
 
     name: Literal["a", "b"]
     element: ElementType  # its elements, or the type in which their split terms lie
-    parts: int  # split terms of an element, each a matrix in memory and a slab in local memory
+    terms: int  # split terms of an element, each a matrix in memory and a slab in local memory
     along_k: bool  # whether k is contiguous; else the position along the tile is
     rows: int  # rows of contiguous elements, of one split term
     length: int  # elements of a row
@@ -80,7 +80,7 @@ class MatrixSlab:
     @property
     def width(self) -> int:
         """Elements of a 16-byte vector."""
-        return COPY_BYTES // self.element.stored_bytes
+        return VECTOR_BYTES // self.element.stored_bytes
 
     @property
     def chunks(self) -> int:
@@ -95,7 +95,7 @@ class MatrixSlab:
     @property
     def bytes(self) -> int:
         """Bytes of all split terms."""
-        return self.parts * self.rows * self.pitch * self.element.stored_bytes
+        return self.terms * self.rows * self.pitch * self.element.stored_bytes
 
     @property
     def i(self) -> str:
@@ -164,14 +164,14 @@ class MatrixSlab:
         return self.element.lane(index, self.width)
 
     @property
-    def part_type(self) -> str:
+    def load_type(self) -> str:
         """C type of what is loaded at once where a vector takes several loads."""
         return f"{self.bits}{self.vector if self.vector > 1 else ''}"
 
     @property
-    def parts_of_vector(self) -> str:
-        """What they load."""
-        return ", ".join(f"parts[{one}]" for one in range(self.loads_of_vector))
+    def loaded_vector(self) -> str:
+        """The vector that they make, element by element."""
+        return ", ".join(f"loads[{one}]" for one in range(self.loads_of_vector))
 
     @property
     def local_elements(self) -> str:
@@ -189,9 +189,9 @@ class MatrixSlab:
         depth = f"{self.name.upper()}_INDEX(0, slice * SLICE_DEPTH)" if self.sliced else 0
         return plus(self.in_stage("stage"), depth)
 
-    def fetch_arguments(self, own: str, part: str) -> str:
+    def fetch_arguments(self, own: str, term: str) -> str:
         """What `fetch_slab` is given before the region: of a split term, behind the first one."""
-        return f"{self.name}_fetched{own}, {self.name}{part}, {self.stride}, item"
+        return f"{self.name}_fetched{own}, {self.name}{term}, {self.stride}, item"
 
     def region(self, depth: str, last_depth: str) -> str:
         """The slab at `depth` in the matrix: its first row, the last's end, columns likewise."""
@@ -211,15 +211,15 @@ class MatrixSlab:
         """Elements from one slab to the next in memory."""
         return "KWG" if self.along_k else f"KWG * {self.stride}"
 
-    def lane_row(self, part: int, depth: str) -> str:
-        """Of ldmatrix: the row of 16 bytes in split term `part` that a lane points to."""
+    def lane_row(self, term: int, depth: str) -> str:
+        """For ldmatrix: the row of 16 bytes in split term `term` that a lane points to."""
         across, along = (one.format(self.width) for one in _ROW_OF_LANE[self.name, self.along_k])
-        return self.entry(part, plus("16 * i", across), plus(depth, along))
+        return self.entry(term, plus("16 * i", across), plus(depth, along))
 
-    def entry(self, part: int, position: str, depth: str) -> str:
-        """Where an element of split term `part` lies, at a position in the sub-group's tile."""
+    def entry(self, term: int, position: str, depth: str) -> str:
+        """Where an element of split term `term` lies, at a position in the sub-group's tile."""
         index = f"{self.name.upper()}_INDEX({plus(f'{self.name}_first', position)}, {depth})"
-        return plus(self.pointer, times(part, f"{self.name.upper()}_PART"), index)
+        return plus(self.pointer, times(term, f"{self.name.upper()}_TERM"), index)
 
 
 def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
@@ -233,24 +233,11 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
     """
     split = split_type(problem.precision, unit)
     along_k = unit.reads_along_k or split is not None
-    return PackedForm(along_k, split=split, parts=parts_of(problem.precision.terms))
+    return PackedForm(along_k, split=split, terms=parts_of(problem.precision.terms))
 
 
 def split_type(precision: Precision, unit: MatrixUnit) -> PartType | None:
-    """What elements are split into as they are packed; None where they are copied as they lie.
-
-    Examples
-    --------
-    >>> from pyclgemm.codegen.matrix_units import matrix_unit
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> for name in ("TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32"):
-    ...     precision = resolve_precision(name, "float32")
-    ...     print(split_type(precision, matrix_unit(precision, typical_traits("sm_80"))))
-    None
-    PartType(name='tf32', kept=11, stored='float')
-    PartType(name='bfloat16', kept=8, stored='ushort')
-    """
+    """What elements are split into as they are packed; None where they are copied as they lie."""
     if precision.operand != "float32" or _rounds_loaded(precision, unit):
         return None
     return PART_TYPES[unit.operand]
@@ -286,7 +273,7 @@ def is_copied(
     layout = problem.a if name == "a" else problem.b
     form = packed_form(problem, unit)
     size = stored_bytes(problem.dtype)
-    if form.split or not layout.in_pieces(size if unaligned else COPY_BYTES, size):
+    if form.split or not layout.in_pieces(size if unaligned else VECTOR_BYTES, size):
         return False
     return not form.along_k or layout.order == form.layout(name).order
 
@@ -302,25 +289,20 @@ def packed_operands(
 def as_copied(problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit) -> GemmProblem:
     """The product with its operands as they are when the kernel copies them."""
     form = packed_form(problem, unit)
-    packed = packed_operands(problem, config, unit)
-    return replace(
-        problem,
-        a=form.layout("a") if "a" in packed else problem.a,
-        b=form.layout("b") if "b" in packed else problem.b,
-    )
+    return with_packed(problem, dict.fromkeys(packed_operands(problem, config, unit), form))
 
 
 def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
     """Elements between the rows of a slab in local memory."""
     if unit.loads_elements(along_k):
         return _PADDING[stored_bytes, along_k]
-    return COPY_BYTES // stored_bytes
+    return VECTOR_BYTES // stored_bytes
 
 
 def most_padding(stored_bytes: int) -> int:
     """The most of any unit for elements of at least so many bytes."""
     loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
-    return max(*loaded, COPY_BYTES // stored_bytes)
+    return max(*loaded, VECTOR_BYTES // stored_bytes)
 
 
 def matrix_slabs(
@@ -334,7 +316,7 @@ def matrix_slabs(
     element = ElementType(stored, problem.precision.arithmetic)
     size = element.stored_bytes
     items = unit.lanes * config.subgroups
-    width = COPY_BYTES // size
+    width = VECTOR_BYTES // size
 
     def slab(name: Literal["a", "b"], layout: MatrixLayout, tile: int, fragment: int) -> MatrixSlab:
         along_k = layout.order == {"a": "row", "b": "column"}[name]
@@ -345,13 +327,13 @@ def matrix_slabs(
         return MatrixSlab(
             name,
             element,
-            form.parts,
+            form.terms,
             along_k,
             rows,
             length,
             pitch=length + padding_elements(unit, size, along_k),
             items=items,
-            copies=rows * length * size // (COPY_BYTES * items),
+            copies=rows * length * size // (VECTOR_BYTES * items),
             extent=fragment,
             vector=vector,
             edges="vectors" if whole else "elements",

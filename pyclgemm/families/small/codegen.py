@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from ...codegen.config import COPY_BYTES, Config
+from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
 from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts
@@ -168,7 +168,7 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
     # A result without elements has a work-item, so that a group has a size.
     items_m = max(1, math.ceil(problem.m / config.MWI))
     items_n = max(1, math.ceil(problem.n / config.NWI))
-    widest = max(1, COPY_BYTES // element.bytes)
+    widest = max(1, VECTOR_BYTES // element.bytes)
     step = math.gcd(widest, problem.k) or 1
 
     def operand(name: Literal["a", "b"], layout: MatrixLayout, tile: int) -> SmallOperand:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts, gemm_parts
 from ...codegen.pack import PACKED_A, PACKED_B
-from ...codegen.source import KernelSource, share_arguments, without_unrolling
-from ...codegen.stream_k import PartialSums, Sharing, sharing, slab_count
+from ...codegen.source import KernelSource, stream_k_arguments, without_unrolling
+from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.probe import SHFL
 from ...device.traits import DeviceTraits
 from ...problem.problem import GemmProblem, MatrixLayout
@@ -39,7 +39,7 @@ def generate_xgemm(
     if not tiles.FILL:
         slabs = [replace(slab, first_depth="0") for slab in slabs]
     else:
-        parts = parts.adding(*share_arguments(parts.element.vector(1)))
+        parts = parts.adding(*stream_k_arguments(parts.element.vector(1)))
     tile_item = "tile_item" if tiles.SLICES > 1 else "item"
     source = parts.source(
         name,
@@ -57,7 +57,11 @@ def generate_xgemm(
         results=TileResults(parts, tiles),
         row_of_i="ROW(i / VWM) + i % VWM" if tiles.VWM > 1 else "ROW(i)",
         column_of_j="COLUMN(j / VWN) + j % VWN" if tiles.VWN > 1 else "COLUMN(j)",
-        sharing=_sharing(problem.k, tiles, traits) if tiles.FILL else None,
+        split_k=stream_k(
+            slab_count(problem.k, tiles.KWG),
+            tiles.FILL * traits.compute_units,
+            tiles.MWI * tiles.NWI,
+        ),
         partial=PartialSums(
             tile_item,
             "(i * NWI + j) * TILE_ITEMS",
@@ -143,11 +147,6 @@ class TileResults:
         addend = addend or self.parts.wide.entry("c", f"C_AT(row, {column})")
         bias = f"biases[{j}]" if self.parts.problem.bias == "column" else "biases[i]"
         return self.parts.result_of(f"accumulators[i][{j}]", addend, bias)
-
-
-def _sharing(k: int, tiles: XgemmConfig, traits: DeviceTraits) -> Sharing:
-    slabs = slab_count(k, tiles.KWG)
-    return sharing(slabs, tiles.FILL * traits.compute_units, tiles.MWI * tiles.NWI)
 
 
 def _attributes(tiles: XgemmConfig, traits: DeviceTraits) -> str:

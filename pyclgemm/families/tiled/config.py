@@ -1,14 +1,12 @@
-"""The configurations of the kernel families, by CLBlast's parameter names.
+"""The configurations of the tiled kernels, by CLBlast's parameter names.
 
-Names that CLBlast has mean here what they mean there (C. Nugteren, "CLBlast: A Tuned
-OpenCL BLAS Library", IWOCL 2018, section 4). Names of other origin: ``STAGES`` and
-``GROUP_M`` are Triton's, ``MR``, ``NR``, ``KC`` and ``MC`` are those of BLIS (F. Van Zee and
-R. van de Geijn, ACM TOMS 41(3), 2015).
+Names that CLBlast has mean here what they mean there (C. Nugteren, "CLBlast: A Tuned OpenCL BLAS
+Library", IWOCL 2018, section 4). ``STAGES`` and ``GROUP_M`` are Triton's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import ClassVar
 
@@ -35,7 +33,7 @@ class XgemmConfig(Config):
         1 stages that operand in local memory, 0 reads it through the caches.
     STRM, STRN : int
         1 interleaves the vectors of the work-items along that dimension, 0 gives each
-        work-item a contiguous piece.
+        work-item contiguous elements.
     PADA, PADB : int
         Elements added to a row of the staged slab, against local-memory bank conflicts.
     STAGES : int
@@ -54,15 +52,15 @@ class XgemmConfig(Config):
         at the same time share operands in the L2 cache.
     FILL : int
         0 gives every tile a work-group. Otherwise so many work-groups per compute unit
-        divide the slabs of all tiles evenly, and a tile's partial sums are joined within
-        the launch: split-K where tiles are few, Stream-K where they are many (M. Osama
+        divide the slabs of all tiles evenly, and a tile's partial sums are added up in the
+        same launch: split-K where tiles are few, Stream-K where they are many (M. Osama
         et al., "Stream-K: Work-Centric Parallel Decomposition for Dense Matrix-Matrix
         Multiplication on the GPU", PPoPP 2023).
     SWIZZLE : int
         Vectors of a staged row change places by exclusive or with the depth modulo
         `SWIZZLE`: another way round bank conflicts than padding; 1 leaves them.
     FRAGMENTS : int
-        2 loads a work-item's share of the next row of a slab from local memory while it
+        2 loads a work-item's fragments of the next row of a slab from local memory while it
         multiplies one, across the end of a slab too.
     SLICES : int
         Slices of the work-items; each computes the whole tile from its own rows of every
@@ -75,8 +73,8 @@ class XgemmConfig(Config):
         there are two (``amdgpu_num_vgpr``; Clang, "Attributes in Clang").
     SHUFFLE : int
         1 lets the work-items of a sub-group, `LANES_M` * `LANES_N` of them, load their
-        shares of a row together: each a part, which others take from its registers by
-        shuffles. A sub-group then reads every element once (CLBlast shares A so in its
+        fragments of a row together: each loads a part, which others take from its registers
+        by shuffles. A sub-group then reads every element once (CLBlast shares A so in its
         Xgemm with ``GEMMK=1`` and ``SUBGROUP_SHUFFLING``, src/kernels/level3).
     SERPENTINE : int
         1 multiplies every second row of a work-item's tile backwards, so that a multiply-add
@@ -228,15 +226,19 @@ class XgemmDirectConfig(Config):
         return _direct_tiles(self)
 
 
+#: Names of the tiling's parameters in the direct family, where they differ.
+DIRECT_NAMES = {
+    "MWG": "WGD", "NWG": "NWGD", "KWG": "KWGD", "MDIMC": "MDIMCD", "NDIMC": "NDIMCD",
+    "MDIMA": "MDIMAD", "NDIMB": "NDIMBD", "KWI": "KWID", "VWM": "VWMD", "VWN": "VWND",
+}  # fmt: skip
+
+#: Parameters that the direct family lacks.
+_INDIRECT_ONLY = ("SA", "SB", "STRM", "STRN", "PADLD")
+
+
 @lru_cache(maxsize=64)
 def _direct_tiles(config: XgemmDirectConfig) -> XgemmConfig:
     """Its tiling; a dozen constraints ask for it in turn."""
-    return XgemmConfig(
-        MWG=config.WGD, NWG=config.NWGD or config.WGD, KWG=config.KWGD,
-        MDIMC=config.MDIMCD, NDIMC=config.NDIMCD, MDIMA=config.MDIMAD, NDIMB=config.NDIMBD,
-        KWI=config.KWID, VWM=config.VWMD, VWN=config.VWND, PADA=config.PADA, PADB=config.PADB,
-        STAGES=config.STAGES, LANES_M=config.LANES_M, LANES_N=config.LANES_N,
-        GROUP_M=config.GROUP_M, ASYNC=config.ASYNC, FILL=config.FILL, SWIZZLE=config.SWIZZLE,
-        FRAGMENTS=config.FRAGMENTS, SLICES=config.SLICES, REGISTERS=config.REGISTERS,
-        SHUFFLE=config.SHUFFLE, SERPENTINE=config.SERPENTINE,
-    )  # fmt: skip
+    names = (field.name for field in fields(XgemmConfig) if field.name not in _INDIRECT_ONLY)
+    values = {name: getattr(config, DIRECT_NAMES.get(name, name)) for name in names}
+    return XgemmConfig(**values | {"NWG": config.NWGD or config.WGD})

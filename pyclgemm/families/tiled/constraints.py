@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from ...codegen.config import (
     ALL_REGISTERS,
-    COPIED_BYTES,
     FENCED_FILL,
+    LOAD_BYTES,
     STAGED_BYTES,
     Constraint,
     at_most,
@@ -92,7 +92,7 @@ _FIRST: tuple[Constraint, ...] = (
             or (
                 c.STAGES >= 2
                 and is_staged_as_stored(dtype)
-                and all(STAGED_BYTES[dtype] * width in COPIED_BYTES for width in (c.VWM, c.VWN))
+                and all(STAGED_BYTES[dtype] * width in LOAD_BYTES for width in (c.VWM, c.VWN))
             )
         ),
         lambda c, dtype, traits: (
@@ -232,7 +232,6 @@ _LAST: tuple[Constraint, ...] = (
         lambda c, dtype, traits: c.STAGES == 1 or (c.SA == 1 and c.SB == 1),
         lambda c, dtype, traits: f"STAGES is {c.STAGES}, SA is {c.SA}, SB is {c.SB}",
     ),
-    # Rows of the packed A are KC apart, and the panel of B follows them: both are read by vectors.
     Constraint(
         # A CPU runs these only where a caller asks for them.
         "the runtime must compile the family rightly; pocl 5.0 does not compile this one so",

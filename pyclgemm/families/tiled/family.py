@@ -12,7 +12,7 @@ from ...codegen.element import operand_type, stored_bytes
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.pack import PACKED_A, PACKED_B, PackedForm, pack_operands
 from ...codegen.source import KernelSource
-from ...codegen.stream_k import Share, launch_tiles, slab_count
+from ...codegen.stream_k import Division, launch_tiles, slab_count
 from ...device.traits import DeviceTraits, has_async_copy
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
 from ...problem.precision import Precision
@@ -21,7 +21,7 @@ from ...problem.product import Product
 from ..family import Advice, Axes, Family, Point, Role, Tile, least_work_items, most_sums
 from ..traffic import Traffic, joining_bytes, least_traffic, stored_size, tile_reads
 from .codegen import generate_xgemm
-from .config import XgemmConfig, XgemmDirectConfig
+from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
 from .slab import slab_copy, slab_reader
 
@@ -44,12 +44,6 @@ _BOUNDS: dict[str, Allowed] = {
     "SHUFFLE": FLAG,
     "SERPENTINE": FLAG,
 }
-
-#: Names of the tiling's parameters in the direct family, where they differ.
-_DIRECT_NAMES = {
-    "MWG": "WGD", "NWG": "NWGD", "KWG": "KWGD", "MDIMC": "MDIMCD", "NDIMC": "NDIMCD",
-    "MDIMA": "MDIMAD", "NDIMB": "NDIMBD", "KWI": "KWID", "VWM": "VWMD", "VWN": "VWND",
-}  # fmt: skip
 
 #: Coordinates that are a parameter of the same name.
 _PLAIN = (
@@ -94,7 +88,7 @@ class _TiledFamily(Family[Tiled]):
         problem: GemmProblem,
         config: Tiled,
         sub_group: int,
-        share: Share | None,
+        division: Division | None,
         packed: Collection[str],
     ) -> Traffic:
         """Work-items read fragments of slabs in local memory."""
@@ -107,7 +101,7 @@ class _TiledFamily(Family[Tiled]):
             reads.depths * (tiles.MWG + tiles.NWG) * stored_size(problem),
             reads.depths * local or None,
             reads.depths * by_items or None,
-            joining_bytes(problem, tiles.MWG * tiles.NWG, reads.tiles, reads.slabs, share),
+            joining_bytes(problem, tiles.MWG * tiles.NWG, reads.tiles, reads.slabs, division),
         )
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
@@ -352,7 +346,7 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
             return None
         if tiling["NWG"] == tiling["MWG"]:
             tiling["NWG"] = 0  # how a square tile is written
-        named = {_DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
+        named = {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
         return _plain(point) | named
 
 

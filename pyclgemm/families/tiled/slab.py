@@ -11,10 +11,6 @@ from ...errors import ConfigError
 from ...problem.problem import GemmProblem, MatrixLayout
 from .config import XgemmConfig
 
-# --------------------------------------------------------------------------------------
-# How the copying of a slab into local memory is divided among the work-items of a group.
-# --------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class SlabCopy:
@@ -35,13 +31,7 @@ def slab_copy(
     unit_items: int | None = None,
     run: int = 1 << 30,
 ) -> SlabCopy | None:
-    """Divide a slab of `unit` x `other` elements among `items` work-items.
-
-    Examples
-    --------
-    >>> slab_copy(unit=16, other=128, items=256, width=4, run=8)
-    SlabCopy(width=4, unit_items=2, other_items=128, unit_vectors=2, other_rows=1)
-    """
+    """Divide a slab of `unit` x `other` elements among `items` work-items."""
     if unit_items is not None:
         candidates = [(width, unit_items)]
     else:
@@ -57,9 +47,6 @@ def slab_copy(
             continue
         return SlabCopy(w, count, items // count, unit // (w * count), other // (items // count))
     return None
-
-
-# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -314,11 +301,6 @@ def slab_reader(
     return SlabReader(name, layout, element, copy, unit, bool(tiles.ASYNC), edges, tiles.STAGES)
 
 
-# --------------------------------------------------------------------------------------
-# How a work-item gets its rows, or columns, of one depth of a slab: alone or with others.
-# --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class FragmentReader:
     """The templates' view of the fragments of A or of B."""
@@ -360,13 +342,7 @@ class FragmentReader:
 
 
 def part_width(fragment: int, width: int, sharers: int) -> int | None:
-    """Elements read at once where `sharers` work-items load a fragment; None if they do not divide.
-
-    Examples
-    --------
-    >>> part_width(fragment=8, width=4, sharers=4), part_width(fragment=8, width=2, sharers=2)
-    (2, 2)
-    """
+    """Elements read at once where `sharers` work-items load a fragment, if they divide it."""
     part, tail = divmod(fragment, sharers)
     if tail or (part % width and width % part):
         return None
@@ -374,13 +350,7 @@ def part_width(fragment: int, width: int, sharers: int) -> int | None:
 
 
 def part_start(lane: str, fragment: int, width: int, sharers: int, step: str) -> str:
-    """Expression for how far from a fragment's first element the part of `lane` begins.
-
-    Examples
-    --------
-    >>> part_start("lane_n", fragment=8, width=4, sharers=4, step="ROW_STEP")
-    'lane_n / 2 * ROW_STEP + lane_n % 2 * 2'
-    """
+    """Expression for how far from a fragment's first element the part of `lane` begins."""
     part = fragment // sharers
     if part >= width:
         return times(lane, part // width, step)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable
 
 from ...codegen.kernel import approximation, gemm_parts
-from ...codegen.source import Argument, KernelSource, share_arguments
-from ...codegen.stream_k import PartialSums, Sharing, sharing
+from ...codegen.pack import with_packed
+from ...codegen.source import Argument, KernelSource, stream_k_arguments
+from ...codegen.stream_k import PartialSums, stream_k
 from ...device.ptx import MARK
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS
-from ...problem.problem import OPERANDS, GemmProblem
+from ...problem.problem import GemmProblem
 from .config import WgmmaConfig
 from .results import staging_of, wgmma_results
-from .slab import as_boxes, boxed_form, lane_copies, slab_depth, wgmma_operands
+from .slab import boxed_forms, lane_copies, slab_depth, wgmma_operands
 from .unit import ROW_BYTES, WARPGROUP, WORDS, WgmmaUnit, required_wgmma_unit
 
 #: The architecture that has the instructions.
@@ -25,7 +26,7 @@ TARGET = "sm_90a"
 _REGISTERS = {2: (40, 232), 3: (32, 160)}
 
 #: The same where lanes copy, which hold more addresses than what starts bulk copies: with the
-#: registers above, ptxas spilled up to 72 bytes of theirs in batches and shared tiles.
+#: registers above, ptxas spilled up to 72 bytes of theirs in batches and with Stream-K.
 _REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152)}
 
 #: Maps of a work-group: of A, of B, of the result, of C.
@@ -42,12 +43,12 @@ def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
 
 
 def registers(config: WgmmaConfig) -> tuple[int, int] | None:
-    """Registers of a work-item that copies and of one that multiplies; None for even shares."""
+    """Registers of a work-item that copies, and of one that multiplies; None if they are equal."""
     return (_REGISTERS if config.TMA else _REGISTERS_OF_LANES).get(config.CONSUMERS)
 
 
 def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:
-    """Slabs of a tile, of all products of parts; of none there is one."""
+    """Slabs of a tile, for all products of split terms; at least one."""
     return max(1, problem.precision.terms * math.ceil(problem.k / slab_depth(unit)))
 
 
@@ -61,8 +62,8 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     unit = required_wgmma_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
     terms = problem.precision.terms
-    packed = tuple(name for name in OPERANDS if boxed_form(name, problem, unit))
-    problem = as_boxes(problem, unit)
+    packed = boxed_forms(problem, unit)
+    problem = with_packed(problem, packed)
     parts = gemm_parts(problem, config, traits, whole).reading(unit.stored)
     results = wgmma_results(problem, parts.wide, config)
     operands = wgmma_operands(problem, config, unit)
@@ -71,7 +72,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     if config.TMA:
         parts = parts.adding(Argument("maps", "output", "ulong"))
     if config.FILL:
-        parts = parts.adding(*share_arguments(parts.element.vector(1)))
+        parts = parts.adding(*stream_k_arguments(parts.element.vector(1)))
     held = "totals" if config.PROMOTE else "accumulators"
     return parts.source(
         "gemm_wgmma",
@@ -92,8 +93,8 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
             "whole_a_column_stride" if whole[0].order != "row" else "1",
             "whole_b_row_stride" if whole[1].order != "column" else "1",
         ),
-        a_parts=_encoded(pair[0] for pair in PRODUCTS[terms]),
-        b_parts=_encoded(pair[1] for pair in PRODUCTS[terms]),
+        a_terms=_encoded(pair[0] for pair in PRODUCTS[terms]),
+        b_terms=_encoded(pair[1] for pair in PRODUCTS[terms]),
         slab_depth=slab_depth(unit),
         accumulators=config.NWG // 2,
         instruction=unit.instruction(config.NWG),
@@ -106,7 +107,11 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         map_count=batch_maps(config) if parts.batched else _MAPS,
         map_words=WORDS,
         mark=MARK,
-        sharing=_sharing(problem, config, unit, traits) if config.FILL else None,
+        split_k=stream_k(
+            slab_count(problem, unit),
+            config.FILL * traits.compute_units,
+            config.MWG // config.CONSUMERS * config.NWG // WARPGROUP,
+        ),
     )
 
 
@@ -114,20 +119,13 @@ def _partial_sums(config: WgmmaConfig, held: str) -> PartialSums:
     """How the sums of the warpgroups that multiply are added up."""
     items = WARPGROUP * config.CONSUMERS
     return PartialSums(
-        "sharer",
+        "sum_item",
         f"(f * {config.NWG // 2} + i) * {items}",
         f"{held}[f][i]",
-        first="sharer == 0",
+        first="sum_item == 0",
         wait=f'asm volatile("bar.sync {config.CONSUMERS + 1}, {items};" : : : "memory");',
         end="",
     )
-
-
-def _sharing(
-    problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit, traits: DeviceTraits
-) -> Sharing:
-    sums = config.MWG // config.CONSUMERS * config.NWG // WARPGROUP
-    return sharing(slab_count(problem, unit), config.FILL * traits.compute_units, sums)
 
 
 def batch_maps(config: WgmmaConfig) -> int:
@@ -140,11 +138,6 @@ def map_bytes(groups: int, config: WgmmaConfig, *, batched: bool) -> int:
     return groups * (batch_maps(config) if batched else _MAPS) * WORDS * 8
 
 
-def _encoded(parts: Any) -> int:
-    """Numbers of parts, 4 bits each, the first in the lowest."""
-    return sum(part << 4 * place for place, part in enumerate(parts))
-
-
-# --------------------------------------------------------------------------------------
-# The launches of a product by warpgroup units.
-# --------------------------------------------------------------------------------------
+def _encoded(terms: Iterable[int]) -> str:
+    """Numbers of split terms in C, 4 bits each, the first in the lowest."""
+    return f"{sum(term << 4 * number for number, term in enumerate(terms)):#x}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
@@ -18,20 +17,20 @@ from ...codegen.config import (
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.matrix_unit import fills_fragments
 from ...codegen.matrix_units import matrix_unit
-from ...codegen.pack import PackedForm, pack_operands, why_units_pack
+from ...codegen.pack import PackedForm, pack_operands, padded_row, why_units_pack
 from ...codegen.source import MOST_POSITIONS, KernelSource
-from ...codegen.stream_k import Share, divide, tile_count
+from ...codegen.stream_k import Division, divide, tile_count
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT, Matrix
 from ...problem.precision import Precision, is_complex, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
+from ...problem.problem import GemmProblem, MatrixLayout
 from ...problem.product import Product
 from ..family import Advice, Axes, Family, Role, Tile
 from ..traffic import Traffic, joining_bytes, least_traffic, slab_load_bytes, tile_reads
 from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
 from .config import WgmmaConfig
-from .slab import boxed_form
+from .slab import boxed_forms
 from .unit import FRAGMENT_ROWS, ROW_BYTES, UNITS, required_wgmma_unit, wgmma_unit
 
 _DTYPES = ("float16", "bfloat16", "float32", "int8")
@@ -63,13 +62,10 @@ def most_sums(config: WgmmaConfig) -> int:
     return multiplying - _OTHER_REGISTERS
 
 
-def even_share(config: WgmmaConfig) -> int:
+def initial_registers(config: WgmmaConfig) -> int:
     """Registers of a work-item before those that copy give theirs to those that multiply."""
     return ALL_REGISTERS // work_items(config)
 
-
-#: Elements of which packed rows are multiples: 16 bytes of any type.
-_ROW_ELEMENTS = 16
 
 #: Bytes of a sum.
 _SUM_BYTES = 4
@@ -81,7 +77,6 @@ class WgmmaFamily(Family[WgmmaConfig]):
     name = WgmmaConfig.family
     config_class = WgmmaConfig
     role = Role.UNITS
-    uses_units = True
     unit_ceiling = "wgmma"
     may_be_refused = True
     packs = True
@@ -122,9 +117,10 @@ class WgmmaFamily(Family[WgmmaConfig]):
         ),
         Constraint(
             "the sums of an instruction must fit the registers that ptxas gives to every work-item",
-            lambda c, dtype, traits: even_share(c) >= c.NWG // 2 + _REGISTERS_OF_INSTRUCTION,
+            lambda c, dtype, traits: initial_registers(c) >= c.NWG // 2 + _REGISTERS_OF_INSTRUCTION,
             lambda c, dtype, traits: (
-                f"{c.NWG // 2} sums and {_REGISTERS_OF_INSTRUCTION} more, room for {even_share(c)}"
+                f"{c.NWG // 2} sums and {_REGISTERS_OF_INSTRUCTION} more, "
+                f"room for {initial_registers(c)}"
             ),
         ),
         within_work_group(lambda c, traits: work_items(c)),
@@ -191,27 +187,27 @@ class WgmmaFamily(Family[WgmmaConfig]):
         product = with_describable_rows(product)
         problem = product.problem
         if problem.k == 0:
-            config = replace(config, FILL=0)  # there is nothing to share
+            config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
-        forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
-        padded_k = math.ceil(max(1, problem.k) / _ROW_ELEMENTS) * _ROW_ELEMENTS
+        forms = boxed_forms(problem, unit)
+        padded_k = padded_row(problem.k)
         positions = {"a": problem.m, "b": problem.n}
         packed = pack_operands(
             product,
-            {name: (positions[name], padded_k) for name in OPERANDS if forms[name]},
+            {name: (positions[name], padded_k) for name in forms},
             traits,
-            forms["a"] or forms["b"] or PackedForm(),
+            next(iter(forms.values()), PackedForm()),
         )
         tiles = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products
         groups = min(tiles, traits.compute_units)
         values = dict(packed.strides)
         workspaces = dict(packed.workspaces)
         if config.FILL:
-            share = divide(tiles, slab_count(problem, unit), config.FILL * traits.compute_units)
-            groups = share.groups
-            values["rounds"] = share.rounds
-            workspaces["partial_sums"] = share.slots * config.MWG * config.NWG * _SUM_BYTES
-            workspaces["counters"] = 4 * share.counters
+            division = divide(tiles, slab_count(problem, unit), config.FILL * traits.compute_units)
+            groups = division.groups
+            values["rounds"] = division.rounds
+            workspaces["partial_sums"] = division.slots * config.MWG * config.NWG * _SUM_BYTES
+            workspaces["counters"] = 4 * division.counters
         if config.TMA:
             workspaces["maps"] = map_bytes(groups, config, batched=problem.batch is not None)
         source = self.source(problem, config, traits)
@@ -229,7 +225,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         problem: GemmProblem,
         config: WgmmaConfig,
         sub_group: int,
-        share: Share | None,
+        division: Division | None,
         packed: Collection[str],
     ) -> Traffic:
         """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
@@ -247,7 +243,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             reads.depths * (config.MWG + config.NWG) * stored,
             local,
             local,
-            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, slabs, share),
+            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, slabs, division),
         )
 
     def load_bytes(
@@ -307,16 +303,12 @@ def _describable(matrix: Matrix) -> tuple[Matrix, MatrixLayout]:
     layout = matrix.layout
     if layout.order == "row":
         rows, distance = matrix.rows, matrix.row_stride
-        single = replace(matrix, row_stride=_whole_rows(matrix.columns))
+        single = replace(matrix, row_stride=padded_row(matrix.columns))
     elif layout.order == "column":
         rows, distance = matrix.columns, matrix.column_stride
-        single = replace(matrix, column_stride=_whole_rows(matrix.rows))
+        single = replace(matrix, column_stride=padded_row(matrix.rows))
     else:
         return matrix, layout
     if rows <= 1:
         return single, layout
     return matrix, layout if distance > 0 else replace(layout, alignment=1)
-
-
-def _whole_rows(elements: int) -> int:
-    return math.ceil(max(1, elements) / _ROW_ELEMENTS) * _ROW_ELEMENTS

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Literal
 
-from ...codegen.config import COPY_BYTES
+from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, parts_of
 from ...problem.problem import OPERANDS, GemmProblem
 from .config import WgmmaConfig
-from .unit import ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, boxes_across
+from .unit import MAP_ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, boxes_across
 
 #: What a descriptor calls the swizzle of a map's rows of so many bytes.
 _SWIZZLES = {64: 2, 128: 1}
@@ -19,29 +20,15 @@ _SWIZZLES = {64: 2, 128: 1}
 
 @dataclass(frozen=True)
 class WgmmaOperand:
-    """A slab of A or B in local memory: boxes as they are copied.
-
-    Attributes
-    ----------
-    name : "a" or "b"
-        The operand.
-    along_k : bool
-        Whether k is contiguous; else the position along the tile is.
-    map : TensorMap
-        Its boxes.
-    boxes : int
-        How many are in a slab.
-    inner, outer, pitch : str
-        Extents of the matrix from which they are copied, and elements between its rows, in C.
-    """
+    """A slab of A or B in local memory: boxes as they are copied."""
 
     name: Literal["a", "b"]
-    along_k: bool
+    along_k: bool  # whether k is contiguous; else the index along the tile is
     map: TensorMap
-    boxes: int
-    inner: str
+    boxes: int  # in a slab
+    inner: str  # in C: the matrix's extent along contiguous elements, and across them
     outer: str
-    pitch: str
+    pitch: str  # in C: elements between its rows
 
     @property
     def descriptor(self) -> int:
@@ -50,7 +37,7 @@ class WgmmaOperand:
 
     @property
     def step(self) -> int:
-        """From one instruction's piece to the next one's along k, in units of 16 bytes.
+        """From what an instruction multiplies to what the next one does, in units of 16 bytes.
 
         32 bytes of each row where k is contiguous, else 16 rows.
         """
@@ -61,19 +48,6 @@ def descriptor(beside: int = 1, row_bytes: int = ROW_BYTES) -> int:
     """How slabs lie, without an address (PTX ISA, "Matrix Descriptor Format").
 
     Bits 32-45: distance of groups of 8 rows, in units of 16 bytes. Bits 62-63: the swizzle.
-
-    Parameters
-    ----------
-    beside : int
-        Bits 16-29: distance of boxes side by side along the tile, in units of 16 bytes; where k
-        is contiguous there are none.
-    row_bytes : int
-        Of a row of a box, 64 or 128: the span of the swizzle.
-
-    Examples
-    --------
-    >>> hex(descriptor()), hex(descriptor(beside=256, row_bytes=64))
-    ('0x4000004000010000', '0x8000002001000000')
     """
     return _SWIZZLES[row_bytes] << 62 | 8 * row_bytes // 16 << 32 | beside << 16
 
@@ -91,26 +65,22 @@ def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -
     stored = stored_bytes(problem.dtype)
     as_it_is = terms == 1 and stored == unit.element_bytes
     reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
-    if as_it_is and layout.in_pieces(ALIGNMENT, stored) and reads_it:
+    if as_it_is and layout.in_pieces(MAP_ALIGNMENT, stored) and reads_it:
         return None
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
-    return PackedForm(along_k=True, split=split, parts=parts_of(terms))
+    return PackedForm(along_k=True, split=split, terms=parts_of(terms))
 
 
-def as_boxes(problem: GemmProblem, unit: WgmmaUnit) -> GemmProblem:
-    """The product with its operands as they are when slabs are copied."""
-    form_a, form_b = (boxed_form(name, problem, unit) for name in OPERANDS)
-    return replace(
-        problem,
-        a=form_a.layout("a") if form_a else problem.a,
-        b=form_b.layout("b") if form_b else problem.b,
-    )
+def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[Literal["a", "b"], PackedForm]:
+    """The operands that are packed first, and how they lie then."""
+    forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
+    return {name: form for name, form in forms.items() if form}
 
 
 def wgmma_operands(
     problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit
 ) -> tuple[WgmmaOperand, WgmmaOperand]:
-    """The slabs of A and B of a product, `as_boxes`."""
+    """The slabs of A and B of a product whose operands are packed."""
     terms = problem.precision.terms
     return (
         _operand("a", problem.a.order == "row", config.MWG, unit, terms),
@@ -132,131 +102,132 @@ def _operand(
     return WgmmaOperand(name, False, box, extent // box.elements, size, "k", pitch)
 
 
-# --------------------------------------------------------------------------------------
-# Slabs and results of warpgroup units that lanes copy, 16 bytes at a time: who copies what.
-#
-# They lie in local memory as TMA would have written them: in rows of one span of the swizzle, whose
-# pieces of 16 bytes change places from row to row (PTX ISA, "Shared Memory Matrix Layout").
-# --------------------------------------------------------------------------------------
+# Where lanes copy slabs and results by 16-byte vectors, these lie in local memory as TMA would have
+# written them: in rows of one span of the swizzle, whose vectors change places from row to row (PTX
+# ISA, "Shared Memory Matrix Layout").
 
 
 @dataclass(frozen=True)
-class BoxPieces:
-    """The pieces of 16 bytes of a box in local memory, dealt out to the lanes of a warpgroup.
-
-    Attributes
-    ----------
-    box : TensorMap
-        Rows that lie one behind the other.
+class BoxVectors:
+    """The 16-byte vectors of a box in local memory, dealt out to the lanes of a warpgroup.
 
     Examples
     --------
-    >>> pieces = BoxPieces(TensorMap(element_bytes=2, rows=64))
-    >>> pieces.across, pieces.width, pieces.rows, pieces.per_box
+    >>> vectors = BoxVectors(TensorMap(element_bytes=2, rows=64))
+    >>> vectors.across, vectors.width, vectors.rows, vectors.per_box
     (8, 8, 16, 4)
-    >>> pieces.place("item")
+    >>> vectors.offset("item")
     '16 * (item ^ (item / 8 & 7))'
     """
 
-    box: TensorMap
+    box: TensorMap  # its rows lie one behind the other
 
     @property
     def across(self) -> int:
-        """Pieces of a row; a power of two."""
-        return self.box.row_bytes // COPY_BYTES
+        """Vectors of a row; a power of two."""
+        return self.box.row_bytes // VECTOR_BYTES
 
     @property
     def width(self) -> int:
-        """Elements of a piece."""
-        return COPY_BYTES // self.box.element_bytes
+        """Elements of a vector."""
+        return VECTOR_BYTES // self.box.element_bytes
 
     @property
     def rows(self) -> int:
-        """Rows of which the lanes have all pieces at once."""
+        """Rows whose vectors all lanes together copy at once."""
         return WARPGROUP // self.across
 
     @property
     def per_box(self) -> int:
-        """Pieces of a lane in a box."""
+        """Vectors of a lane in a box."""
         return self.box.rows // self.rows
 
     @property
     def step(self) -> int:
-        """Bytes in local memory from one of them to the next; places change within less."""
-        return WARPGROUP * COPY_BYTES
+        """Bytes in local memory from one of them to the next: whole periods of the swizzle."""
+        return WARPGROUP * VECTOR_BYTES
 
-    def place(self, lane: str) -> str:
-        """Where a lane's first piece lies, in C: pieces of a row change places every 128 bytes."""
-        return f"{COPY_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
+    def offset(self, lane: str) -> str:
+        """Bytes before a lane's first vector, in C: vectors of a row change places every 128."""
+        return f"{VECTOR_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
 
 
 @dataclass(frozen=True)
 class LaneCopies:
-    """The copies of each lane of a warpgroup that make up a slab, a piece of a row in each.
-
-    Attributes
-    ----------
-    operand : WgmmaOperand
-        Of which slabs.
-    stored : str
-        C type of an element in memory.
-    edges : "pieces" or "elements"
-        Where rows of the matrix may end: between two pieces, or within one.
-
-    Examples
-    --------
-    A tile of 128 columns of B, which are contiguous: two boxes of 64 depths, each copied in four
-    steps of 16 rows.
-
-    >>> box = TensorMap(element_bytes=2, rows=64)
-    >>> operand = WgmmaOperand("b", False, box, 2, "n", "k", "b_row_stride")
-    >>> copies = LaneCopies(operand, "half", "pieces")
-    >>> copies.pieces.per_box, copies.count
-    (4, 8)
-    """
+    """How each lane of a warpgroup copies vectors of a slab; what is text is C."""
 
     operand: WgmmaOperand
-    stored: str
-    edges: Literal["pieces", "elements"]
+    stored: str  # C type of an element in memory
+    edges: Literal["vectors", "elements"]  # rows of the matrix end between vectors, or within one
 
     @property
-    def pieces(self) -> BoxPieces:
-        """Those of a box."""
-        return BoxPieces(self.operand.map)
+    def name(self) -> str:
+        """The operand's name."""
+        return self.operand.name
+
+    @property
+    def vectors(self) -> BoxVectors:
+        """The vectors of a box."""
+        return BoxVectors(self.operand.map)
 
     @property
     def count(self) -> int:
         """Copies of a lane in a slab."""
-        return self.operand.boxes * self.pieces.per_box
+        return self.operand.boxes * self.vectors.per_box
 
     @property
     def index(self) -> str:
         """The index along the tile, which is also the name of its size."""
-        return {"a": "m", "b": "n"}[self.operand.name]
+        return {"a": "m", "b": "n"}[self.name]
 
-    def at(self, position: str, depth: str) -> str:
-        """Where an element lies in memory from the first one on, in C."""
-        name = self.operand.name
-        entry = f"{position}, {depth}" if name == "a" else f"{depth}, {position}"
-        return f"{name.upper()}_AT({entry})"
+    @property
+    def first_element(self) -> str:
+        """Where a lane's first vector of a slab starts along the matrix's rows."""
+        return f"{'depth' if self.operand.along_k else f'{self.name}_from'} + {self.name}_element"
+
+    @property
+    def element_of_box(self) -> str:
+        """The same of a box."""
+        return f"{self.first_element} + box"
+
+    @property
+    def first_vector(self) -> str:
+        """A pointer to the lane's first vector of a slab."""
+        row = f"{self.name}_from" if self.operand.along_k else "depth"
+        return f"{self.name} + {self._at(f'{row} + {self.name}_row', self.first_element)}"
+
+    @property
+    def vector_in_row(self) -> str:
+        """A pointer to the vector that lies `row` rows behind the first one."""
+        return f"{self.name}_vector + {self._at('row', '0')}"
+
+    @property
+    def vector_in_box(self) -> str:
+        """A pointer to the vector that lies `row` rows and `box` elements behind the first one."""
+        return f"{self.name}_vector + {self._at('row', 'box')}"
+
+    @property
+    def vector_in_slab(self) -> str:
+        """Where vector i goes in local memory."""
+        return f"{self.name}_slab + i * {self.vectors.step}"
+
+    @property
+    def bytes_inside(self) -> str:
+        """Bytes of a vector that belong to the matrix."""
+        inside = "&& {0}_inside ? 16" if self.edges == "vectors" else "? {0}_inside"
+        return f"row < {self.name}_rows {inside.format(self.name)} : 0"
+
+    def _at(self, row: str, element: str) -> str:
+        """The offset in memory of an `element` of a row that is contiguous."""
+        position, depth = (row, element) if self.operand.along_k else (element, row)
+        entry = (position, depth) if self.name == "a" else (depth, position)
+        return f"{self.name.upper()}_AT({', '.join(entry)})"
 
 
 def lane_copies(
-    operand: WgmmaOperand, problem: GemmProblem, unit: WgmmaUnit, packed: tuple[str, ...]
+    operand: WgmmaOperand, problem: GemmProblem, unit: WgmmaUnit, packed: Collection[str]
 ) -> LaneCopies:
-    """How lanes copy an operand; one that was packed is padded with zeros to whole pieces.
-
-    Parameters
-    ----------
-    operand : WgmmaOperand
-        Of which slabs.
-    problem : GemmProblem
-        The product, `as_boxes`.
-    unit : WgmmaUnit
-        What multiplies.
-    packed : tuple of str
-        The operands that were packed.
-    """
+    """How lanes copy an operand; one that was packed is padded with zeros to whole vectors."""
     end = problem.k if operand.along_k else {"a": problem.m, "b": problem.n}[operand.name]
-    whole = operand.name in packed or end * unit.element_bytes % COPY_BYTES == 0
-    return LaneCopies(operand, unit.stored, edges="pieces" if whole else "elements")
+    whole = operand.name in packed or end * unit.element_bytes % VECTOR_BYTES == 0
+    return LaneCopies(operand, unit.stored, edges="vectors" if whole else "elements")

@@ -1,7 +1,7 @@
 """What one ``wgmma`` multiplies (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 
-Four sub-groups of 32 work-items, a warpgroup, multiply a 64 x k piece of A by a k x n piece of B,
-both in local memory, and add to a 64 x n fragment of sums in their registers. Element
+Four sub-groups of 32 work-items, a warpgroup, multiply a 64 x k fragment of A by a k x n fragment
+of B, both in local memory, and add to a 64 x n fragment of sums in their registers. Element
 ``4 j + 2 h + i`` of a work-item is row ``16 (item div 32) + 8 h + (item mod 32) div 4``, column
 ``8 j + 2 (item mod 4) + i``.
 """
@@ -26,37 +26,18 @@ STEP_BYTES = 32
 
 @dataclass(frozen=True)
 class WgmmaUnit:
-    """The instruction for a type of operands.
+    """The instruction for a type of operands."""
 
-    Attributes
-    ----------
-    operand : "float16", "bfloat16", "tf32" or "int8"
-        What it multiplies.
-    types : str
-        Types of the result, of A and of B, in PTX.
-    element_bytes : int
-        Bytes of an element in local memory.
-    stored : str
-        C type of an element in memory.
-    any_order : bool
-        Whether operands may run along the tile in local memory; else k is contiguous, except in
-        an A that goes through registers.
-    a_through_registers : bool
-        Whether an A that runs along the tile goes through registers, 4 bytes each: element
-        ``i`` of a work-item is row ``16 (item div 32) + 8 (i mod 2) + (item mod 32) div 4``,
-        depth ``4 (i div 2) + item mod 4``.
-
-    Examples
-    --------
-    >>> UNITS["float16"].instruction(128)
-    'wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16'
-    """
-
-    operand: str
-    types: str
-    element_bytes: int
-    stored: str
+    operand: str  # what it multiplies
+    types: str  # types of the result, of A and of B, in PTX
+    element_bytes: int  # bytes of an element in local memory
+    stored: str  # C type of an element in memory
+    #: Whether operands may run along the tile in local memory. Else k is contiguous, except in an A
+    #: that goes through registers.
     any_order: bool = False
+    #: Whether an A that runs along the tile goes through registers, 4 bytes each: element ``i`` of
+    #: a work-item is row ``16 (item div 32) + 8 (i mod 2) + (item mod 32) div 4``, depth
+    #: ``4 (i div 2) + item mod 4``.
     a_through_registers: bool = False
 
     @property
@@ -140,16 +121,12 @@ def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit
     return unit
 
 
-# --------------------------------------------------------------------------------------
-# Descriptors of matrices for NVIDIA's bulk copies of tiles (TMA), written without a driver's help.
-#
-# A tensor map is 128 bytes that ``cuTensorMapEncodeTiled`` fills (CUDA Driver API, "Tensor Map
-# Object
-# Management"); OpenCL has no such function. What stands where was read off maps that it made, for
-# matrices of two dimensions, 128-byte swizzle, zeros outside; where the swizzle stands, off what
-# ptxas makes of ``tensormap.replace.tile.swizzle_mode``. Kernels write their own maps, since only
-# they know where their buffers are: here are the words that do not depend on it.
-# --------------------------------------------------------------------------------------
+# Descriptors of matrices for NVIDIA's bulk copies of tiles (TMA). A tensor map is 128 bytes that
+# ``cuTensorMapEncodeTiled`` fills (CUDA Driver API, "Tensor Map Object Management"); OpenCL has no
+# such function, so kernels write their own maps, and here are the words that do not depend on where
+# their buffers are. The bits were read off maps that the driver made, for matrices of two
+# dimensions, 128-byte swizzle, zeros outside; those of the swizzle off what ptxas makes of
+# ``tensormap.replace.tile.swizzle_mode``.
 
 #: Words of 8 bytes in a map.
 WORDS = 16
@@ -157,12 +134,12 @@ WORDS = 16
 #: Bytes of a row of a box at most: the widest span of a swizzle.
 ROW_BYTES = 128
 
-#: The swizzle by its span, which a row of a box fills: its pieces of 16 bytes change places, by the
+#: The swizzle by its span, which a row of a box fills: its 16-byte vectors change places, by the
 #: number of the 128 bytes in which they lie.
 _SWIZZLES = {64: 2, 128: 3}
 
 #: Bytes of which the first element's address and the distance of rows must be multiples.
-ALIGNMENT = 16
+MAP_ALIGNMENT = 16
 
 #: The format by the bytes of an element. Copies move bits: 2 bytes travel as float16, 4 as float32.
 _FORMATS = {1: 0, 2: 6, 4: 7}
@@ -175,15 +152,6 @@ _PROMOTE_L2_128 = 2 << 17
 class TensorMap:
     """The copies of boxes out of, or into, a matrix.
 
-    Attributes
-    ----------
-    element_bytes : int
-        1, 2 or 4.
-    rows : int
-        Rows of a box, at most 256.
-    row_bytes : int
-        Bytes of each: 64 or 128.
-
     Examples
     --------
     >>> half = TensorMap(element_bytes=2, rows=64)
@@ -191,9 +159,9 @@ class TensorMap:
     (64, '0x46310', '0x3f00000000000000', 63)
     """
 
-    element_bytes: int
-    rows: int
-    row_bytes: int = ROW_BYTES
+    element_bytes: int  # 1, 2 or 4
+    rows: int  # of a box, at most 256
+    row_bytes: int = ROW_BYTES  # 64 or 128
 
     @property
     def elements(self) -> int:
@@ -222,20 +190,10 @@ class TensorMap:
         return self.rows - 1
 
     def words(self, address: int, extents: tuple[int, int], row_bytes: int) -> list[int]:
-        """The whole map.
-
-        Parameters
-        ----------
-        address : int
-            Of the first element, in bytes.
-        extents : tuple of int
-            Elements of a row of the matrix, and its rows.
-        row_bytes : int
-            Bytes from a row to the next.
-        """
+        """The whole map."""
         words = [0] * WORDS
         words[0] = address
-        words[1] = self.format_word | (row_bytes // ALIGNMENT) << 32
+        words[1] = self.format_word | (row_bytes // MAP_ALIGNMENT) << 32
         words[4] = (extents[0] - 1) | (extents[1] - 1) << 32
         words[6] = self.box_word
         words[7] = self.rows_word
@@ -243,21 +201,6 @@ class TensorMap:
 
 
 def boxes_across(element_bytes: int, extent: int, rows: int) -> TensorMap:
-    """The widest boxes of which whole ones lie side by side in so many contiguous elements.
-
-    Parameters
-    ----------
-    element_bytes : int
-        1, 2 or 4.
-    extent : int
-        Contiguous elements, of whole pieces of 64 bytes.
-    rows : int
-        Rows of a box.
-
-    Examples
-    --------
-    >>> [boxes_across(2, extent, rows=64).elements for extent in (32, 64, 96, 128)]
-    [32, 64, 32, 64]
-    """
+    """The widest boxes of which whole ones lie side by side in so many contiguous elements."""
     row_bytes = max(span for span in _SWIZZLES if extent * element_bytes % span == 0)
     return TensorMap(element_bytes, rows, row_bytes)

@@ -134,18 +134,18 @@ def evaluated(expression: str, lane: int) -> int:
 )  # fmt: skip
 def test_every_element_has_its_lane(architecture, dtype, precision):
     unit = unit_of(architecture, dtype, precision)
-    places, result = unit.places, unit.result
+    operands, result = unit.held, unit.result
     copies = 2 if architecture == "gfx1100" else 1
     for extent in (unit.m, unit.n):
         held = Counter(
             (
-                evaluated(places.position, lane) + places.positions * group,
-                (evaluated(places.piece, lane) * places.run + one) + places.depths * deep,
+                evaluated(operands.position, lane) + operands.positions * group,
+                (evaluated(operands.run_index, lane) * operands.run + one) + operands.depths * deep,
             )
             for lane in range(unit.lanes)
-            for group in range(extent // places.positions)
+            for group in range(extent // operands.positions)
             for deep in range(unit.depth_groups)
-            for one in range(places.run)
+            for one in range(operands.run)
         )
         assert set(held.values()) == {copies}
         assert len(held) == extent * unit.k

@@ -7,7 +7,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.codegen.stream_k import Share
+from pyclgemm.codegen.stream_k import Division
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
@@ -81,7 +81,7 @@ def test_work_groups_and_their_sums(dtype, precision, sum_bytes):
     assert schedule.launches[-1].groups == (128,)
     assert schedule.workspaces["partial_sums"] == 2 * 128 * 32 * 32 * sum_bytes
     assert tiles_of(config, (128, 128, 1024)) == 16
-    traffic = traffic_of(product.problem, config, 32, Share(128, 0))
+    traffic = traffic_of(product.problem, config, 32, Division(128, 0))
     assert traffic.joining == 2 * 128 * 32 * 32 * sum_bytes
 
 
@@ -89,5 +89,5 @@ def test_partial_sums_of_warpgroup_units_are_counted():
     """One tile of 16 slabs, of which 8 work-groups have two each."""
     config = WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, FILL=1)
     problem = GemmShape(64, 64, 1024).problem("float16")
-    assert traffic_of(problem, config, 32, Share(8, 0)).joining == 2 * 8 * 64 * 64 * 4
+    assert traffic_of(problem, config, 32, Division(8, 0)).joining == 2 * 8 * 64 * 64 * 4
     assert traffic_of(problem, config, 32).joining == 0

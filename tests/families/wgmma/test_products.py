@@ -14,7 +14,7 @@ from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.config import WgmmaConfig
-from pyclgemm.families.wgmma.results import PIECE_COLUMNS, staging_of
+from pyclgemm.families.wgmma.results import STRIP_COLUMNS, staging_of
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database
@@ -256,7 +256,7 @@ def test_local_memory_has_room_for_results_in_any_order(columns):
     for result_bytes, order in ((2, "row"), (4, "row"), (4, "column")):
         staged = staging_of(config, result_bytes, order)
         assert slabs + staged.bytes <= local_bytes(config, 4)
-        assert staged.chunks * staged.chunk_pieces * PIECE_COLUMNS == columns
+        assert staged.chunks * staged.chunk_strips * STRIP_COLUMNS == columns
 
 
 def test_a_driver_that_refuses_leaves_the_product_to_mma_sync():

@@ -17,7 +17,7 @@ from tests.support.families import changed_kernels
 #: A copy: its cache operator, bytes, destination, source, and how many bytes are not zeros.
 COPY = re.compile(
     r'asm volatile\("cp\.async\.(?P<cache>\w+)\.shared\.global \[%0\], \[%1\], (?P<count>\d+), %2;"'
-    r' : : "r"\(\(uint\)\(size_t\)\((?P<to>.*?)\)\), "l"\((?P<source>.*?)\), "r"\((?P<valid>.*)\)'
+    r'\s+: : "r"\(\(uint\)\(size_t\)\((?P<to>.*?)\)\), "l"\((?P<source>.*?)\), "r"\((?P<valid>.*)\)'
     r' : "memory"\);'
 )
 END_OF_GROUP = 'asm volatile("cp.async.commit_group;" : : : "memory");'
