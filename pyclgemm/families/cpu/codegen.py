@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ...codegen.element import ElementType
 from ...codegen.expression import plus, times
 from ...codegen.kernel import GemmParts
-from ...codegen.source import Argument, KernelSource
+from ...codegen.source import Argument, KernelSource, zeroed
 from ...problem.problem import GemmProblem
 from .config import CpuConfig, reads_b_in_place
 from .panels import CpuOperand
@@ -196,4 +196,4 @@ def generate_cpu(parts: GemmParts, config: CpuConfig) -> KernelSource:
         parts = parts.adding(Argument("partial", "output", parts.wide.real))
     result = CpuResult(parts.problem, config, parts.element, parts.wide)
     kernel = _CpuKernel(parts.problem, config, parts.element, result)
-    return parts.source("gemm_cpu", "cpu/gemm.cl.mako", 1, cpu=config, kernel=kernel)
+    return parts.source("gemm_cpu", "cpu/gemm.cl.mako", 1, cpu=config, kernel=kernel, zeroed=zeroed)

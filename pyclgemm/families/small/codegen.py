@@ -14,7 +14,7 @@ from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
 from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts
-from ...codegen.source import KernelSource, without_unrolling
+from ...codegen.source import KernelSource, without_unrolling, zeroed
 from ...problem.problem import GemmProblem, MatrixLayout
 
 
@@ -433,4 +433,6 @@ def generate_small_cpu(parts: GemmParts, config: SmallCpuConfig) -> KernelSource
     blocks = column_blocks(problem.n, config.VW, config.NR)
     tiles = small_tiles(problem.m, config.MR)
     kernel = _SmallCpuKernel(problem, parts.element, parts.wide, tiles, blocks)
-    return parts.source("gemm_small_cpu", "small/small_cpu.cl.mako", 1, kernel=kernel)
+    return parts.source(
+        "gemm_small_cpu", "small/small_cpu.cl.mako", 1, kernel=kernel, zeroed=zeroed
+    )
