@@ -54,7 +54,9 @@ const vector ${name} = ${vector};
 const __global ${element.stored} *b${j} = b + B_AT(first_depth, min(${column}, n - 1));
 % endfor
 % for part in kernel.sums:
-vector ${", ".join(f"{part}{name} = 0" for name, _ in dots.results)};
+% for sums in zeroed(part + name for name, _ in dots.results):
+vector ${sums};
+% endfor
 % endfor
 int p = 0;
 for (; p + VW <= depth; p += VW) {

@@ -15,7 +15,9 @@ for (int p = tile * fetched; p < min(depth, (tile + 1) * fetched); ++p) {
 // ${cpu.MR} x ${cpu.vectors} vectors${kernel.twice} in registers.
 % for names in kernel.sum_names:
 % for part in kernel.sums:
-vector ${", ".join(f"{part}{name} = 0" for name in names)};
+% for sums in zeroed(part + name for name in names):
+vector ${sums};
+% endfor
 % endfor
 % endfor
 const __global ${element.real} *a_tile = (const __global ${element.real} *)(a_block + (tile_row - row_begin) * KC);
@@ -27,7 +29,9 @@ const long b_step = whole ? b_row_stride : NR;
 const __global vector *b_row = (const __global vector *)panel;
 % endif
 for (int p = 0; p < depth; ++p) {
-    const vector ${", ".join(f"b{j} = {vector}" for j, vector in enumerate(kernel.b_vectors))};
+    % for j, vector in enumerate(kernel.b_vectors):
+    const vector b${j} = ${vector};
+    % endfor
     % for r, names in enumerate(kernel.sum_names):
     % for i, part in enumerate(kernel.sums):
     const vector ${part}a${r} = a_tile[${kernel.a_offset(r, i)}];

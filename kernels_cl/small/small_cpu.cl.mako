@@ -63,7 +63,9 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
 
 <%def name="multiply(block, tile)" filter="trim">
 % for vector in block:
-${element.vector(vector.width)} ${", ".join(f"sum{r}_{vector.number} = 0" for r in range(tile.height))};
+% for sums in zeroed(f"sum{r}_{vector.number}" for r in range(tile.height)):
+${element.vector(vector.width)} ${sums};
+% endfor
 % endfor
 % if problem.k > 1:
 for (int p = 0; p < ${problem.k}; ++p) {
@@ -101,7 +103,11 @@ static inline ${vector} activate${width}(const ${vector} x)
 }
 
 % endif
+% if width > 1:
 // Takes the sums of ${width} neighbouring columns to the result.
+% else:
+// Takes the sums of a column to the result.
+% endif
 static inline void finish${width}(
 % for parameter in kernel.finish_parameters(width):
     ${parameter}${"," if not loop.last else ")"}

@@ -172,6 +172,18 @@ def moved_matrices(arguments: Iterable[Argument]) -> list[tuple[str, bool]]:
     ]
 
 
+def zeroed(names: Iterable[str]) -> list[str]:
+    """Declarators of variables that are zero, those of a line of text each.
+
+    Examples
+    --------
+    >>> zeroed(f"sum{i}" for i in range(8))
+    ['sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0, sum4 = 0, sum5 = 0', 'sum6 = 0, sum7 = 0']
+    """
+    declarators = [f"{name} = 0" for name in names]
+    return [", ".join(declarators[i : i + 6]) for i in range(0, len(declarators), 6)]
+
+
 def without_unrolling(source: KernelSource) -> KernelSource:
     """Drop the unrolling that keeps a GPU's private arrays in registers.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ...codegen.element import ElementType
 from ...codegen.expression import plus, times
 from ...codegen.kernel import GemmParts
-from ...codegen.source import Argument, KernelSource
+from ...codegen.source import Argument, KernelSource, zeroed
 from ...problem.problem import GemmProblem
 from .config import CpuConfig, reads_b_in_place
 from .panels import CpuOperand
@@ -18,7 +18,7 @@ _DOTS_AT_ONCE = 12
 
 
 @dataclass(frozen=True)
-class CpuDots:
+class _CpuDots:
     """The dot products of a tile, of which those of some `columns` of B are summed at once."""
 
     config: CpuConfig
@@ -31,7 +31,6 @@ class CpuDots:
 
     @property
     def b_columns(self) -> list[str]:
-        """The columns of B."""
         return [plus("first_column", self._column(j)) for j in range(self.columns)]
 
     @property
@@ -59,7 +58,7 @@ class CpuDots:
 
 
 @dataclass(frozen=True)
-class CpuKernel:
+class _CpuKernel:
     """What the templates of the CPU family ask about a kernel."""
 
     problem: GemmProblem
@@ -109,7 +108,6 @@ class CpuKernel:
 
     @property
     def prefetches_b(self) -> bool:
-        """Whether the next panel of B is prefetched."""
         return bool(self.config.PREFETCHB) and self.packs_b and self.problem.b.order == "row"
 
     @property
@@ -129,7 +127,6 @@ class CpuKernel:
 
     @property
     def sum_names(self) -> list[list[str]]:
-        """The vectors of sums of each row of a tile."""
         return sum_names(self.config)
 
     @property
@@ -143,12 +140,11 @@ class CpuKernel:
         return ".s" + "".join(f"{i ^ 1:x}" for i in range(2 * self.config.VW))
 
     @property
-    def dots(self) -> CpuDots:
-        """The dot products of a tile."""
+    def dots(self) -> _CpuDots:
         width, rows = self.config.NR, self.config.MR * len(self.sums)
         divisors = [count for count in range(1, width + 1) if width % count == 0]
         columns = max(count for count in divisors if count * rows <= _DOTS_AT_ONCE or count == 1)
-        return CpuDots(self.config, columns)
+        return _CpuDots(self.config, columns)
 
     @property
     def dot_vectors(self) -> list[str]:
@@ -199,5 +195,5 @@ def generate_cpu(parts: GemmParts, config: CpuConfig) -> KernelSource:
     if parts.wide.converts:
         parts = parts.adding(Argument("partial", "output", parts.wide.real))
     result = CpuResult(parts.problem, config, parts.element, parts.wide)
-    kernel = CpuKernel(parts.problem, config, parts.element, result)
-    return parts.source("gemm_cpu", "cpu/gemm.cl.mako", 1, cpu=config, kernel=kernel)
+    kernel = _CpuKernel(parts.problem, config, parts.element, result)
+    return parts.source("gemm_cpu", "cpu/gemm.cl.mako", 1, cpu=config, kernel=kernel, zeroed=zeroed)

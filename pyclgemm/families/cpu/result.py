@@ -107,10 +107,9 @@ class CpuResult:
     # ----------------------------------------------------------------------------------
 
     @property
-    def functions(self) -> list[CpuFinish]:
+    def functions(self) -> list[_CpuFinish]:
         """One for a vector that may reach beyond the result, one for a row of a whole tile."""
-        counts = {1, self.config.vectors}
-        return [CpuFinish(self, count) for count in sorted(counts)]
+        return [_CpuFinish(self, count) for count in sorted({1, self.config.vectors})]
 
     @property
     def whole_rows(self) -> list[str]:
@@ -129,7 +128,7 @@ class CpuResult:
 
 
 @dataclass(frozen=True)
-class CpuVector:
+class _CpuVector:
     """What stands for a vector in the text of the function that takes it to the result."""
 
     sum: str
@@ -142,7 +141,7 @@ class CpuVector:
 
 
 @dataclass(frozen=True)
-class CpuFinish:
+class _CpuFinish:
     """The function that takes `count` neighbouring vectors of a tile's sums to the result."""
 
     result: CpuResult
@@ -163,11 +162,11 @@ class CpuFinish:
         return self.result.ends_differently and not self.is_never_last
 
     @property
-    def vectors(self) -> list[CpuVector]:
+    def vectors(self) -> list[_CpuVector]:
         """What stands in its text for each vector."""
         return [self._vector(j) for j in range(self.count)]
 
-    def _vector(self, j: int) -> CpuVector:
+    def _vector(self, j: int) -> _CpuVector:
         result, problem = self.result, self.result.problem
         number, count = (str(j), "VW") if self.count > 1 else ("", "count")
         matrices = {"out": problem.out, "c": problem.c, "partial": None}
@@ -184,7 +183,7 @@ class CpuFinish:
             return result.access(function, arguments, step, count) + ";"
 
         partial = result.access("load_partial", [pointer("partial")], "", count)
-        return CpuVector(
+        return _CpuVector(
             sum=f"sum{number}",
             value=f"value{number}",
             partial=partial if result.wide.converts else load("out"),
@@ -196,7 +195,6 @@ class CpuFinish:
 
     @property
     def signature(self) -> str:
-        """Name and parameters."""
         sums = [f"const vector {vector.sum}" for vector in self.vectors]
         return _call(self._name, sums + [parameter for parameter, _ in self._pairs()])
 

@@ -14,7 +14,7 @@ from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
 from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts
-from ...codegen.source import KernelSource, without_unrolling
+from ...codegen.source import KernelSource, without_unrolling, zeroed
 from ...problem.problem import GemmProblem, MatrixLayout
 
 
@@ -193,7 +193,7 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
 
 
 @dataclass(frozen=True)
-class SmallResults:
+class _SmallResults:
     """What a work-item stores, in C."""
 
     parts: GemmParts
@@ -266,14 +266,14 @@ def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
         small=config,
         tiling=tiling,
         operands=(tiling.a, tiling.b) if problem.k else (),
-        results=SmallResults(parts, config, tiling),
+        results=_SmallResults(parts, config, tiling),
         in_global=in_global,
         in_local=in_local,
     )
     return without_unrolling(source) if parts.traits.type == "cpu" else source
 
 
-class SmallVector(NamedTuple):
+class _SmallVector(NamedTuple):
     """A vector of a block of columns: its number there, and its first column and width."""
 
     number: int
@@ -286,7 +286,7 @@ class SmallVector(NamedTuple):
         return self.column + self.width
 
 
-def column_blocks(columns: int, widest: int, most: int) -> list[list[SmallVector]]:
+def column_blocks(columns: int, widest: int, most: int) -> list[list[_SmallVector]]:
     """Divide columns into blocks of at most `most`, and these into vectors of powers of two.
 
     Examples
@@ -294,18 +294,19 @@ def column_blocks(columns: int, widest: int, most: int) -> list[list[SmallVector
     >>> [[vector.width for vector in block] for block in column_blocks(44, widest=16, most=32)]
     [[16, 16], [8, 4]]
     """
-    blocks: list[list[SmallVector]] = []
+    blocks: list[list[_SmallVector]] = []
     column = 0
     while column < columns:
         width = min(widest, 1 << (columns - column).bit_length() - 1)
         if not blocks or column + width - blocks[-1][0].column > most:
             blocks.append([])
-        blocks[-1].append(SmallVector(len(blocks[-1]), column, width))
+        blocks[-1].append(_SmallVector(len(blocks[-1]), column, width))
         column += width
     return blocks
 
 
-class SmallTile(NamedTuple):
+@dataclass(frozen=True)
+class _SmallTile:
     """Tiles of `height` rows from row `first` on, `tiles` of them."""
 
     first: int
@@ -325,26 +326,25 @@ class SmallTile(NamedTuple):
         return [plus("row", r) for r in range(self.height)]
 
 
-def small_tiles(rows: int, most: int) -> list[SmallTile]:
+def small_tiles(rows: int, most: int) -> list[_SmallTile]:
     """Divide rows into tiles of at most `most`, the lowest tile last."""
     whole, tail = divmod(rows, most)
-    tiles = [SmallTile(0, most, whole)] if whole else []
-    return [*tiles, SmallTile(whole * most, tail, 1)] if tail else tiles
+    tiles = [_SmallTile(0, most, whole)] if whole else []
+    return [*tiles, _SmallTile(whole * most, tail, 1)] if tail else tiles
 
 
 @dataclass(frozen=True)
-class SmallCpuKernel:
+class _SmallCpuKernel:
     """What the template for CPUs asks about a kernel; `wide` as in `GemmParts`."""
 
     problem: GemmProblem
     element: ElementType
     wide: ElementType
-    tiles: list[SmallTile]  # of rows
-    blocks: list[list[SmallVector]]  # of columns
+    tiles: list[_SmallTile]  # of rows
+    blocks: list[list[_SmallVector]]  # of columns
 
     @property
     def widths(self) -> list[int]:
-        """The widths of all vectors."""
         return sorted({vector.width for block in self.blocks for vector in block})
 
     @property
@@ -358,11 +358,9 @@ class SmallCpuKernel:
         return "p" if self.problem.k > 1 else "0"
 
     def a_element(self, row: str) -> str:
-        """An element of a row of A."""
         return self.element.entry("a", f"A_AT({row}, {self.depth})")
 
-    def b_vector(self, vector: SmallVector) -> str:
-        """A vector of a row of B."""
+    def b_vector(self, vector: _SmallVector) -> str:
         column, width = str(vector.column), vector.width
         if not self.copies_b:
             return _vector_at(self.element, "b", f"B_AT({self.depth}, {column})", width)
@@ -394,7 +392,7 @@ class SmallCpuKernel:
         sums = f"const {self.element.vector(width)} sum"
         return [sums, *(parameter for parameter, _ in self._finish("0", "0"))]
 
-    def finish(self, vector: SmallVector, r: int, row: str) -> str:
+    def finish(self, vector: _SmallVector, r: int, row: str) -> str:
         """The call of that function for a vector of row `r` of a tile."""
         arguments = [argument for _, argument in self._finish(row, str(vector.column))]
         sums = f"sum{r}_{vector.number}"
@@ -434,5 +432,7 @@ def generate_small_cpu(parts: GemmParts, config: SmallCpuConfig) -> KernelSource
     problem = parts.problem
     blocks = column_blocks(problem.n, config.VW, config.NR)
     tiles = small_tiles(problem.m, config.MR)
-    kernel = SmallCpuKernel(problem, parts.element, parts.wide, tiles, blocks)
-    return parts.source("gemm_small_cpu", "small/small_cpu.cl.mako", 1, kernel=kernel)
+    kernel = _SmallCpuKernel(problem, parts.element, parts.wide, tiles, blocks)
+    return parts.source(
+        "gemm_small_cpu", "small/small_cpu.cl.mako", 1, kernel=kernel, zeroed=zeroed
+    )
