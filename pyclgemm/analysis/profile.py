@@ -161,7 +161,6 @@ def profile(
 
     Examples
     --------
-    >>> from pyclgemm.analysis.ceilings import Ceilings
     >>> ceilings = Ceilings({"float32": 1e3}, 1e2, None, None, 1e-5, "2026-01-01")
     >>> result = profile(queue, GemmShape(64, 64, 64).product(), ceilings=ceilings, rounds=1)
     >>> result.bounds[0].name == result.verdict.limit or result.verdict.limit == "latency"
