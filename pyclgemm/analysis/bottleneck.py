@@ -97,22 +97,9 @@ def bounds_of(
 ) -> tuple[Bound, ...]:
     """The time that each ceiling alone would take, the largest first.
 
-    Parameters
-    ----------
-    flops : int
-        Useful operations of the product.
-    peak : float or None
-        GFLOPS of the arithmetic, by `Ceilings.peak`; None if it is not known.
-    traffic : Traffic
-        Bytes that are moved.
-    launches : int
-        Kernels that are launched.
-    utilisation : Utilisation
-        Idle compute units and padded tiles raise the time of arithmetic.
-    ceilings : Ceilings
-        Of the device.
-    seconds : float
-        What the product took.
+    `flops` are the useful operations, `peak` the GFLOPS of the arithmetic by `Ceilings.peak` (None
+    if not known), `launches` the number of kernels, `seconds` what the product took. Idle compute
+    units and padded tiles raise the time of arithmetic.
     """
     done = flops / (utilisation.useful or 1.0) / utilisation.balance
     times = {

@@ -110,15 +110,8 @@ def estimate_occupancy(
 ) -> Occupancy:
     """Estimate how much of a kernel a compute unit holds at a time.
 
-    Parameters
-    ----------
-    traits : DeviceTraits
-        The device.
-    work_items, local_bytes : int
-        Size of a work-group, and bytes of its local memory.
-    registers : int or None
-        32-bit registers of a work-item; without them the estimate is an upper bound, and
-        says so.
+    A work-group has `work_items` and `local_bytes` of local memory, a work-item `registers` of 32
+    bits; without these the estimate is an upper bound, and says so.
 
     Examples
     --------

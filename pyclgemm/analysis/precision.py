@@ -218,18 +218,8 @@ def plot_report(report: Report, path: Path) -> None:
 class PrecisionBench:
     """Measures algorithms on one product; what is known so far can be asked for at any time.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        In-order, without profiling, on a device that does nothing else.
-    sizes : tuple of int
-        m, n, k.
-    data : str
-        One of `pyclgemm.measure.operands.DISTRIBUTIONS`.
-    algorithms : sequence of Algorithm
-        In the order in which they are reported.
-    seed : int
-        Of the numbers.
+    The queue is in-order and without profiling; `sizes` are m, n, k, and `data` is one of
+    `pyclgemm.measure.operands.DISTRIBUTIONS`.
 
     Examples
     --------

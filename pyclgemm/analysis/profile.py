@@ -146,7 +146,7 @@ def profile(
         The kernel family, even where it would not be chosen, and what replaces parameters of the
         configuration that the database gives.
     ceilings : Ceilings, optional
-        Of the device; by default those kept in the user's folder, or measured now.
+        Of the device; by default those of `ceilings_of`.
     rounds : int
         Bursts that are timed.
     report : callable, optional

@@ -76,23 +76,18 @@ def _kernel(analysis: Analysis) -> _Rows:
     yield "matrix unit", describe_unit(problem, choice.config, analysis.traits)
     yield "packed", describe_packing(problem, choice.config, analysis.kernels)
     yield "kernels", ", ".join(analysis.kernels)
-    if analysis.traits.type == "cpu":
+    on_cpu = analysis.traits.type == "cpu"
+    if on_cpu:
         yield "registers, spills", "does not apply to CPUs: their compilers tell neither"
+    elif resources.registers is None:
+        yield "registers, spills", f"{_UNKNOWN}: {resources.source}"
     else:
-        known = resources.registers is not None
-        yield (
-            "registers, spills",
-            f"{resources.registers} and {resources.spill_bytes} bytes a work-item, from "
-            f"{resources.source}"
-            if known
-            else f"{_UNKNOWN}: {resources.source}",
-        )
-        if resources.private_bytes is not None:
-            yield "private memory", f"{resources.private_bytes} bytes a work-item"
-    staged = f"{resources.local_bytes / 1024:.1f} KiB a work-group"
-    if analysis.traits.type == "cpu":
-        staged += " (ordinary memory on a CPU)"
-    yield "local memory", staged
+        taken = f"{resources.registers} and {resources.spill_bytes} bytes a work-item"
+        yield "registers, spills", f"{taken}, from {resources.source}"
+    if not on_cpu and resources.private_bytes is not None:
+        yield "private memory", f"{resources.private_bytes} bytes a work-item"
+    ordinary = " (ordinary memory on a CPU)" if on_cpu else ""
+    yield "local memory", f"{resources.local_bytes / 1024:.1f} KiB a work-group{ordinary}"
     loads = [f"{name} {size} bytes" for name, size in analysis.loads.items()]
     yield "vector loads", ", ".join(loads) or _UNKNOWN
 

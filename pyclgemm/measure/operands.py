@@ -200,7 +200,8 @@ def make_operands(
     queue : pyopencl.CommandQueue
         In order, without profiling.
     shape : GemmShape
-        Sizes, and how the matrices are stored.
+        Sizes, and how the matrices are stored; `UnsupportedError` if the device cannot hold one
+        of them in one buffer.
     dtype, result_dtype : str
         NumPy names of the element types of A and B, and of the result, by default the one that
         `dtype` gives by itself.
@@ -212,11 +213,6 @@ def make_operands(
         Sets; by default as `rotated_sets` gives it.
     most_work : int, optional
         As for `pyclgemm.measure.verify.reference`.
-
-    Raises
-    ------
-    UnsupportedError
-        If the device cannot hold one of the matrices in one buffer.
 
     Examples
     --------
