@@ -93,7 +93,7 @@ def decide(ratio: float, spread: float) -> str:
     return "kept" if ratio > 1 else "rejected"
 
 
-#: What a log is to errors of writing.
+#: Names the log in errors of writing.
 LOG = Purpose("the log of comparisons", "name another file with --log")
 
 #: The form of a record.

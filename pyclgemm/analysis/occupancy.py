@@ -216,9 +216,9 @@ def parse_amd_binary(binary: bytes) -> dict[str, int]:
     if not binary.startswith(b"\x7fELF"):
         return figures
     for name, key in keys.items():
-        place = binary.find(key)
-        number = None if place < 0 else _message_pack_integer(binary[place + len(key) :][:9])
-        if number is not None:
+        _, found, rest = binary.partition(key)
+        number = _message_pack_integer(rest[:9])
+        if found and number is not None:
             figures[name] = number
     return figures
 

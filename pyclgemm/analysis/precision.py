@@ -27,7 +27,7 @@ from .report import new_figure, save_figure, time_text
 #: Multiply-adds that a reference may cost; a larger product is compared in some rows and columns.
 _MOST_WORK = 1 << 29
 
-#: What the CSV file is to errors of writing.
+#: Names the CSV file in errors of writing.
 TABLE = Purpose("the table", "name another file with --csv")
 
 
@@ -165,10 +165,10 @@ def reasons(report: Report) -> list[str]:
 
 #: Columns of the CSV file.
 COLUMNS = (
-    *("device", "m", "n", "k", "data", "operand", "result", "precision", "path", "config"),
-    *("seconds", "tera_per_second", "times_f32", "largest_error", "rms_error", "bound"),
-    *("verdict", "reason"),
-)
+    "device", "m", "n", "k", "data", "operand", "result", "precision", "path", "config",
+    "seconds", "tera_per_second", "times_f32", "largest_error", "rms_error", "bound",
+    "verdict", "reason",
+)  # fmt: skip
 
 
 def write_csv(report: Report, path: Path) -> None:

@@ -170,7 +170,7 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-#: What a plot is to errors of writing.
+#: Names a plot in errors of writing.
 PLOT = Purpose("the plot", "name another file with --plot")
 
 

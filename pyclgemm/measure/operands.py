@@ -318,8 +318,7 @@ class OperandStore:
         if operands is None:
             operands = make_operands(self._queue, shape, dtype)
         self._kept[shape, dtype] = operands
-        while sum(one.bytes for one in self._kept.values()) > self._most_bytes:
-            if len(self._kept) == 1:
-                break
-            self._kept.popitem(last=False)
+        kept = sum(one.bytes for one in self._kept.values())
+        while kept > self._most_bytes and len(self._kept) > 1:
+            kept -= self._kept.popitem(last=False)[1].bytes
         return operands
