@@ -58,14 +58,15 @@ def _speed(profile: Profile) -> _Rows:
     if peak:
         achieved += f", {profile.gflops / peak.gflops:.0%} of the arithmetic ceiling"
     yield "achieved", achieved
-    yield (
-        "ceilings, measured",
-        (f"{number_text(peak.gflops)} GFLOPS of {peak.name}, " if peak else "")
-        + f"{number_text(ceilings.global_memory)} GB/s from global memory, "
-        + _rate(ceilings.cache, "from the second-level cache")
-        + _rate(ceilings.local_memory, "from local memory")
-        + f"{time_text(ceilings.launch_seconds)} a launch ({ceilings.date})",
-    )
+    rates = {
+        "global memory": ceilings.global_memory,
+        "the second-level cache": ceilings.cache,
+        "local memory": ceilings.local_memory,
+    }
+    measured = [f"{number_text(peak.gflops)} GFLOPS of {peak.name}"] if peak else []
+    measured += [f"{number_text(rate)} GB/s from {name}" for name, rate in rates.items() if rate]
+    measured.append(f"{time_text(ceilings.launch_seconds)} a launch ({ceilings.date})")
+    yield "ceilings, measured", ", ".join(measured)
 
 
 def _kernel(analysis: Analysis) -> _Rows:
@@ -118,38 +119,25 @@ def _bytes(profile: Profile) -> _Rows:
     traffic = profile.analysis.traffic
 
     def intensity(moved: int | None) -> str:
-        return number_text(profile.intensity(moved))
+        return f"{number_text(profile.intensity(moved))} FLOP a byte"
 
-    yield (
-        "intensity, least",
-        f"{intensity(traffic.least)} FLOP a byte: {_size(traffic.least)}, "
-        f"{number_text(traffic.least / profile.seconds / 1e9)} GB/s achieved",
-    )
+    achieved = f"{number_text(traffic.least / profile.seconds / 1e9)} GB/s achieved"
+    yield "intensity, least", f"{intensity(traffic.least)}: {_size(traffic.least)}, {achieved}"
     if traffic.packing:
         yield "packing moves", _size(traffic.packing)
     if traffic.joining:
         yield "joining sums moves", _size(traffic.joining)
     if traffic.global_memory > traffic.least:
-        yield (
-            "intensity with these",
-            f"{intensity(traffic.global_memory)} FLOP a byte: {_size(traffic.global_memory)}",
-        )
+        moved = traffic.global_memory
+        yield "intensity with these", f"{intensity(moved)}: {_size(moved)}"
     if traffic.cache:
-        yield (
-            "intensity of tiles",
-            f"{intensity(traffic.cache)} FLOP a byte, global memory and caches: "
-            f"{_size(traffic.cache)}",
-        )
+        moved = traffic.cache
+        where = "global memory and caches"
+        yield "intensity of tiles", f"{intensity(moved)}, {where}: {_size(moved)}"
     if traffic.local:
-        yield (
-            "in local memory",
-            f"{intensity(traffic.local)} FLOP a byte "
-            f"({intensity(traffic.local_by_items)} if work-items shared nothing)",
-        )
-
-
-def _rate(value: float | None, what: str) -> str:
-    return "" if value is None else f"{number_text(value)} GB/s {what}, "
+        alone = number_text(profile.intensity(traffic.local_by_items))
+        shared = f"{intensity(traffic.local)} ({alone} if work-items shared nothing)"
+        yield "in local memory", shared
 
 
 def number_text(value: float | None) -> str:
