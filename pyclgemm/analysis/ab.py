@@ -92,7 +92,7 @@ def decide(ratio: float, spread: float) -> str:
     return "kept" if ratio > 1 else "rejected"
 
 
-#: What a log is to errors of writing.
+#: Names the log in errors of writing.
 LOG = Purpose("the log of comparisons", "name another file with --log")
 
 #: The form of a record.
@@ -168,17 +168,12 @@ class Comparison:
     queue : pyopencl.CommandQueue
         In-order, without profiling, on a device that does nothing else.
     shapes : sequence of tuple of int
-        m, n, k of each product.
+        m, n, k of each product; `UnsupportedError` if the device cannot hold one.
     dtype, precision : str
         NumPy name of the element type, and JAX's of the arithmetic.
     figures : bool
         Whether to find the bottleneck of each side too: it compiles each kernel once more
         on NVIDIA's devices, and measures the device's ceilings if nobody has yet.
-
-    Raises
-    ------
-    UnsupportedError
-        If the device cannot hold the largest product.
 
     Examples
     --------
@@ -233,16 +228,11 @@ class Comparison:
         technique : str, optional
             What the change stands for; by default the change itself.
         rounds : int
-            Bursts of each side, at least 3.
+            Bursts of each side; `ArgumentError` if there are fewer than 3.
         command : str
             What was called, for the record.
         report : callable, optional
             Told each shape when it is done.
-
-        Raises
-        ------
-        ArgumentError
-            If `base` or `change` cannot be read, or `rounds` is too small.
         """
         if rounds < 3:
             raise ArgumentError(f"rounds is {rounds}; a spread needs at least 3")

@@ -49,7 +49,6 @@ def utilise(
 
     Examples
     --------
-    >>> from pyclgemm import CpuConfig
     >>> from pyclgemm.problem.shape import GemmShape
     >>> config = CpuConfig(MR=6, NR=64, KC=512, VW=16)
     >>> utilise(GemmShape(9, 96, 8).problem(), config, 3, 2, None)
@@ -98,22 +97,9 @@ def bounds_of(
 ) -> tuple[Bound, ...]:
     """The time that each ceiling alone would take, the largest first.
 
-    Parameters
-    ----------
-    flops : int
-        Useful operations of the product.
-    peak : float or None
-        GFLOPS of the arithmetic, by `Ceilings.peak`; None if it is not known.
-    traffic : Traffic
-        Bytes that are moved.
-    launches : int
-        Kernels that are launched.
-    utilisation : Utilisation
-        Idle compute units and padded tiles raise the time of arithmetic.
-    ceilings : Ceilings
-        Of the device.
-    seconds : float
-        What the product took.
+    `flops` are the useful operations, `peak` the GFLOPS of the arithmetic by `Ceilings.peak` (None
+    if not known), `launches` the number of kernels, `seconds` what the product took. Idle compute
+    units and padded tiles raise the time of arithmetic.
     """
     done = flops / (utilisation.useful or 1.0) / utilisation.balance
     times = {
@@ -214,7 +200,7 @@ def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, config: Conf
             f"{_balance_advice(config, 'a smaller tile')}"
         )
     if share is not None and share < _FEW_SUB_GROUPS:
-        staged = ", or more on its way in each (STAGES)" if _has(config, "STAGES") else ""
+        staged = ", or more on its way in each (STAGES)" if "STAGES" in config.as_dict() else ""
         return (
             f"{occupancy.sub_groups} of {occupancy.most_sub_groups} sub-groups are resident, "
             f"limited by {occupancy.limit}: a smaller tile or shallower slab{staged}"
@@ -226,12 +212,9 @@ def _balance_advice(config: Config, fitting: str) -> str:
     """What gives every compute unit as much to do; `fitting` is what tiles could do."""
     if balance := family_of(config).advice.balance:
         return balance
-    if not _has(config, "FILL"):
+    fill = config.as_dict().get("FILL")
+    if fill is None:
         return fitting
-    if config.as_dict()["FILL"]:
+    if fill:
         return "a smaller tile or a shallower slab, so that FILL has more to divide"
     return f"{fitting}, or FILL, which divides k among work-groups"
-
-
-def _has(config: Config, parameter: str) -> bool:
-    return parameter in config.as_dict()

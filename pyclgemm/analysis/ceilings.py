@@ -250,22 +250,8 @@ def ceilings_of(
 ) -> Ceilings:
     """The ceilings of a device: as they were measured before, else measured now and kept.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        On the device.
-    remeasure : bool
-        Whether to measure even if a file has them.
-    folder : pathlib.Path, optional
-        Where files lie; by default `ceilings_folder`. If nothing can be written there, nothing
-        is kept.
-    report : callable, optional
-        Told what is measured next.
-
-    Raises
-    ------
-    KernelBuildError
-        If the compiler refuses a kernel that measures.
+    Files lie in `folder`, by default `ceilings_folder`; if nothing can be written there, nothing is
+    kept. `remeasure` ignores them. `report` and errors are those of `measure_ceilings`.
     """
     traits = traits_of(queue.device)
     path = (folder or ceilings_folder()) / _file_name(traits)

@@ -19,7 +19,6 @@ def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
 
     Examples
     --------
-    >>> from pyclgemm import MatrixConfig
     >>> from pyclgemm.problem.shape import GemmShape
     >>> from pyclgemm.device.traits import typical_traits
     >>> config = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
@@ -52,7 +51,6 @@ def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str
 
     Examples
     --------
-    >>> from pyclgemm import MatrixConfig
     >>> from pyclgemm.problem.shape import GemmShape
     >>> config = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
     >>> half = GemmShape(64, 64, 60).problem("float16")

@@ -45,20 +45,29 @@ class UnitLimits:
 def _nvidia(sub_groups: int, groups: int, local_kib: int, reserved: int = 1024) -> UnitLimits:
     # 65536 registers, 16384 for each of four schedulers: 512 to a lane of 32. A warp gets them
     # in units of 256, 8 to a lane.
-    return UnitLimits(
-        32, 4, sub_groups, groups, 512, 8, local_kib * 1024, 128 if reserved else 256, reserved
-    )
+    local_step = 128 if reserved else 256
+    return UnitLimits(32, 4, sub_groups, groups, 512, 8, local_kib * 1024, local_step, reserved)
 
 
-_NVIDIA = {
-    "sm_70": _nvidia(64, 32, 96, reserved=0),
-    "sm_72": _nvidia(64, 32, 96, reserved=0),
+#: By a pattern of the architecture.
+_LIMITS = {
+    "sm_7[02]": _nvidia(64, 32, 96, reserved=0),
     "sm_75": _nvidia(32, 16, 64, reserved=0),
     "sm_80": _nvidia(64, 32, 164),
     "sm_86": _nvidia(48, 16, 100),
     "sm_87": _nvidia(48, 16, 164),
     "sm_89": _nvidia(48, 24, 100),
     "sm_90": _nvidia(64, 32, 228),
+    # GCN 5 and CDNA 1.
+    "gfx90[0-9]": UnitLimits(64, 4, 40, 16, 256, 4, 64 * 1024, 512, 0),
+    # CDNA 2 and 3: 512 registers, 8 waves.
+    "gfx90a|gfx942": UnitLimits(64, 4, 32, 16, 512, 8, 64 * 1024, 512, 0),
+    # RDNA 1, and RDNA 2.
+    "gfx101[0-3]": UnitLimits(32, 4, 80, 32, 1024, 8, 128 * 1024, 512, 0),
+    "gfx103[0-6]": UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 512, 0),
+    # RDNA 3 with the larger register file and RDNA 4, and RDNA 3 with the smaller one.
+    "gfx110[01]|gfx1151|gfx120[01]": UnitLimits(32, 4, 64, 32, 1536, 24, 128 * 1024, 1024, 0),
+    "gfx110[23]|gfx115[023]": UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 1024, 0),
 }
 
 
@@ -73,29 +82,9 @@ def limits_of(traits: DeviceTraits) -> UnitLimits | None:
     >>> limits_of(typical_traits("x86-64-v4")) is None
     True
     """
-    if traits.type == "cpu":
-        return None
-    if traits.architecture in _NVIDIA:
-        return _NVIDIA[traits.architecture]
-    if traits.vendor == "amd":
-        return _amd(traits.architecture)
-    return None
-
-
-def _amd(architecture: str) -> UnitLimits | None:
-    if re.fullmatch(r"gfx90[0-9]", architecture):  # GCN 5 and CDNA 1
-        return UnitLimits(64, 4, 40, 16, 256, 4, 64 * 1024, 512, 0)
-    if architecture in ("gfx90a", "gfx942"):  # CDNA 2 and 3: 512 registers, 8 waves
-        return UnitLimits(64, 4, 32, 16, 512, 8, 64 * 1024, 512, 0)
-    if re.fullmatch(r"gfx101[0-3]", architecture):  # RDNA 1
-        return UnitLimits(32, 4, 80, 32, 1024, 8, 128 * 1024, 512, 0)
-    if re.fullmatch(r"gfx103[0-6]", architecture):  # RDNA 2
-        return UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 512, 0)
-    # RDNA 3 with the larger register file, and RDNA 4.
-    if architecture in ("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"):
-        return UnitLimits(32, 4, 64, 32, 1536, 24, 128 * 1024, 1024, 0)
-    if re.fullmatch(r"gfx11(0[23]|50|52|53)", architecture):
-        return UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 1024, 0)
+    for pattern, limits in _LIMITS.items():
+        if traits.type != "cpu" and re.fullmatch(pattern, traits.architecture):
+            return limits
     return None
 
 
@@ -121,15 +110,8 @@ def estimate_occupancy(
 ) -> Occupancy:
     """Estimate how much of a kernel a compute unit holds at a time.
 
-    Parameters
-    ----------
-    traits : DeviceTraits
-        The device.
-    work_items, local_bytes : int
-        Size of a work-group, and bytes of its local memory.
-    registers : int or None
-        32-bit registers of a work-item; without them the estimate is an upper bound, and
-        says so.
+    A work-group has `work_items` and `local_bytes` of local memory, a work-item `registers` of 32
+    bits; without these the estimate is an upper bound, and says so.
 
     Examples
     --------
@@ -234,9 +216,9 @@ def parse_amd_binary(binary: bytes) -> dict[str, int]:
     if not binary.startswith(b"\x7fELF"):
         return figures
     for name, key in keys.items():
-        place = binary.find(key)
-        number = None if place < 0 else _message_pack_integer(binary[place + len(key) :][:9])
-        if number is not None:
+        _, found, rest = binary.partition(key)
+        number = _message_pack_integer(rest[:9])
+        if found and number is not None:
             figures[name] = number
     return figures
 

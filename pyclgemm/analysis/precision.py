@@ -27,7 +27,7 @@ from .report import new_figure, save_figure, time_text
 #: Multiply-adds that a reference may cost; a larger product is compared in some rows and columns.
 _MOST_WORK = 1 << 29
 
-#: What the CSV file is to errors of writing.
+#: Names the CSV file in errors of writing.
 TABLE = Purpose("the table", "name another file with --csv")
 
 
@@ -165,10 +165,10 @@ def reasons(report: Report) -> list[str]:
 
 #: Columns of the CSV file.
 COLUMNS = (
-    *("device", "m", "n", "k", "data", "operand", "result", "precision", "path", "config"),
-    *("seconds", "tera_per_second", "times_f32", "largest_error", "rms_error", "bound"),
-    *("verdict", "reason"),
-)
+    "device", "m", "n", "k", "data", "operand", "result", "precision", "path", "config",
+    "seconds", "tera_per_second", "times_f32", "largest_error", "rms_error", "bound",
+    "verdict", "reason",
+)  # fmt: skip
 
 
 def write_csv(report: Report, path: Path) -> None:
@@ -218,18 +218,8 @@ def plot_report(report: Report, path: Path) -> None:
 class PrecisionBench:
     """Measures algorithms on one product; what is known so far can be asked for at any time.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        In-order, without profiling, on a device that does nothing else.
-    sizes : tuple of int
-        m, n, k.
-    data : str
-        One of `pyclgemm.measure.operands.DISTRIBUTIONS`.
-    algorithms : sequence of Algorithm
-        In the order in which they are reported.
-    seed : int
-        Of the numbers.
+    The queue is in-order and without profiling; `sizes` are m, n, k, and `data` is one of
+    `pyclgemm.measure.operands.DISTRIBUTIONS`.
 
     Examples
     --------

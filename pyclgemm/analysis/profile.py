@@ -146,7 +146,7 @@ def profile(
         The kernel family, even where it would not be chosen, and what replaces parameters of the
         configuration that the database gives.
     ceilings : Ceilings, optional
-        Of the device; by default those kept in the user's folder, or measured now.
+        Of the device; by default those of `ceilings_of`.
     rounds : int
         Bursts that are timed.
     report : callable, optional
@@ -161,7 +161,6 @@ def profile(
 
     Examples
     --------
-    >>> from pyclgemm.analysis.ceilings import Ceilings
     >>> ceilings = Ceilings({"float32": 1e3}, 1e2, None, None, 1e-5, "2026-01-01")
     >>> result = profile(queue, GemmShape(64, 64, 64).product(), ceilings=ceilings, rounds=1)
     >>> result.bounds[0].name == result.verdict.limit or result.verdict.limit == "latency"

@@ -58,14 +58,15 @@ def _speed(profile: Profile) -> _Rows:
     if peak:
         achieved += f", {profile.gflops / peak.gflops:.0%} of the arithmetic ceiling"
     yield "achieved", achieved
-    yield (
-        "ceilings, measured",
-        (f"{number_text(peak.gflops)} GFLOPS of {peak.name}, " if peak else "")
-        + f"{number_text(ceilings.global_memory)} GB/s from global memory, "
-        + _rate(ceilings.cache, "from the second-level cache")
-        + _rate(ceilings.local_memory, "from local memory")
-        + f"{time_text(ceilings.launch_seconds)} a launch ({ceilings.date})",
-    )
+    rates = {
+        "global memory": ceilings.global_memory,
+        "the second-level cache": ceilings.cache,
+        "local memory": ceilings.local_memory,
+    }
+    measured = [f"{number_text(peak.gflops)} GFLOPS of {peak.name}"] if peak else []
+    measured += [f"{number_text(rate)} GB/s from {name}" for name, rate in rates.items() if rate]
+    measured.append(f"{time_text(ceilings.launch_seconds)} a launch ({ceilings.date})")
+    yield "ceilings, measured", ", ".join(measured)
 
 
 def _kernel(analysis: Analysis) -> _Rows:
@@ -76,23 +77,18 @@ def _kernel(analysis: Analysis) -> _Rows:
     yield "matrix unit", describe_unit(problem, choice.config, analysis.traits)
     yield "packed", describe_packing(problem, choice.config, analysis.kernels)
     yield "kernels", ", ".join(analysis.kernels)
-    if analysis.traits.type == "cpu":
+    on_cpu = analysis.traits.type == "cpu"
+    if on_cpu:
         yield "registers, spills", "does not apply to CPUs: their compilers tell neither"
+    elif resources.registers is None:
+        yield "registers, spills", f"{_UNKNOWN}: {resources.source}"
     else:
-        known = resources.registers is not None
-        yield (
-            "registers, spills",
-            f"{resources.registers} and {resources.spill_bytes} bytes a work-item, from "
-            f"{resources.source}"
-            if known
-            else f"{_UNKNOWN}: {resources.source}",
-        )
-        if resources.private_bytes is not None:
-            yield "private memory", f"{resources.private_bytes} bytes a work-item"
-    staged = f"{resources.local_bytes / 1024:.1f} KiB a work-group"
-    if analysis.traits.type == "cpu":
-        staged += " (ordinary memory on a CPU)"
-    yield "local memory", staged
+        taken = f"{resources.registers} and {resources.spill_bytes} bytes a work-item"
+        yield "registers, spills", f"{taken}, from {resources.source}"
+    if not on_cpu and resources.private_bytes is not None:
+        yield "private memory", f"{resources.private_bytes} bytes a work-item"
+    ordinary = " (ordinary memory on a CPU)" if on_cpu else ""
+    yield "local memory", f"{resources.local_bytes / 1024:.1f} KiB a work-group{ordinary}"
     loads = [f"{name} {size} bytes" for name, size in analysis.loads.items()]
     yield "vector loads", ", ".join(loads) or _UNKNOWN
 
@@ -123,38 +119,25 @@ def _bytes(profile: Profile) -> _Rows:
     traffic = profile.analysis.traffic
 
     def intensity(moved: int | None) -> str:
-        return number_text(profile.intensity(moved))
+        return f"{number_text(profile.intensity(moved))} FLOP a byte"
 
-    yield (
-        "intensity, least",
-        f"{intensity(traffic.least)} FLOP a byte: {_size(traffic.least)}, "
-        f"{number_text(traffic.least / profile.seconds / 1e9)} GB/s achieved",
-    )
+    achieved = f"{number_text(traffic.least / profile.seconds / 1e9)} GB/s achieved"
+    yield "intensity, least", f"{intensity(traffic.least)}: {_size(traffic.least)}, {achieved}"
     if traffic.packing:
         yield "packing moves", _size(traffic.packing)
     if traffic.joining:
         yield "joining sums moves", _size(traffic.joining)
     if traffic.global_memory > traffic.least:
-        yield (
-            "intensity with these",
-            f"{intensity(traffic.global_memory)} FLOP a byte: {_size(traffic.global_memory)}",
-        )
+        moved = traffic.global_memory
+        yield "intensity with these", f"{intensity(moved)}: {_size(moved)}"
     if traffic.cache:
-        yield (
-            "intensity of tiles",
-            f"{intensity(traffic.cache)} FLOP a byte, global memory and caches: "
-            f"{_size(traffic.cache)}",
-        )
+        moved = traffic.cache
+        where = "global memory and caches"
+        yield "intensity of tiles", f"{intensity(moved)}, {where}: {_size(moved)}"
     if traffic.local:
-        yield (
-            "in local memory",
-            f"{intensity(traffic.local)} FLOP a byte "
-            f"({intensity(traffic.local_by_items)} if work-items shared nothing)",
-        )
-
-
-def _rate(value: float | None, what: str) -> str:
-    return "" if value is None else f"{number_text(value)} GB/s {what}, "
+        alone = number_text(profile.intensity(traffic.local_by_items))
+        shared = f"{intensity(traffic.local)} ({alone} if work-items shared nothing)"
+        yield "in local memory", shared
 
 
 def number_text(value: float | None) -> str:
@@ -175,7 +158,7 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-#: What a plot is to errors of writing.
+#: Names a plot in errors of writing.
 PLOT = Purpose("the plot", "name another file with --plot")
 
 

@@ -94,9 +94,8 @@ _OPTIONS = (
 def product_options(command: Callable[..., None], *, batches: bool = False) -> Callable[..., None]:
     """Give a command the options that describe a product and how it is computed.
 
-    The command is called with the `Product`, the path that was asked for or None, a dict of
-    parameters, and by name with ``device`` and its own options. With `batches` it takes batches of
-    products, too.
+    It is called with the `Product`, the path that was asked for or None, a dict of parameters, and
+    by name with ``device`` and its own options. With `batches` it takes batches of products, too.
     """
     metavar, parse = ("MxNxK[*BATCH]", parse_batch) if batches else ("MxNxK", parse_single)
     argument = click.argument("shape", metavar=metavar, type=parse)
@@ -118,7 +117,12 @@ def product_options(command: Callable[..., None], *, batches: bool = False) -> C
         parameters: tuple[tuple[str, int], ...],
         **others: Any,
     ) -> None:
-        _check_result(dtype, result_dtype)
+        allowed = result_dtypes(dtype)
+        if result_dtype is not None and result_dtype not in allowed:
+            raise click.BadParameter(
+                f"{result_dtype!r}; the result of {dtype} operands is {' or '.join(allowed)}",
+                param_hint="--result-dtype",
+            )
         layout = _letter("a", trans_a, conjugate_a) + _letter("b", trans_b, conjugate_b)
         product = replace(shape, layout=cast(Layout, layout)).product(
             dtype,
@@ -134,15 +138,6 @@ def product_options(command: Callable[..., None], *, batches: bool = False) -> C
     for option in reversed((argument, *_OPTIONS)):
         wrapped = option(wrapped)
     return wrapped
-
-
-def _check_result(dtype: str, result_dtype: str | None) -> None:
-    allowed = result_dtypes(dtype)
-    if result_dtype is not None and result_dtype not in allowed:
-        raise click.BadParameter(
-            f"{result_dtype!r}; the result of {dtype} operands is {' or '.join(allowed)}",
-            param_hint="--result-dtype",
-        )
 
 
 def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Callable[..., None]:

@@ -32,6 +32,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -189,19 +190,18 @@ class Timing:
         return (self.quantile(0.75) - self.quantile(0.25)) / (2 * self.median)
 
 
+@dataclass
 class HostBurst:
     """Calls timed from before the first to after the wait at their end."""
 
-    clock_name = "host"
-
-    def __init__(self, contender: Contender, calls: int, clock: Clock) -> None:
-        self.contender = contender
-        self.calls = calls
-        self._clock = clock
+    contender: Contender
+    calls: int
+    clock: Clock
+    clock_name: ClassVar[str] = "host"
 
     def sample(self) -> Sample:
         """Time it once."""
-        elapsed = _elapsed(self.contender, self.calls, self._clock)
+        elapsed = _elapsed(self.contender, self.calls, self.clock)
         return Sample(elapsed / self.calls, elapsed)
 
 
@@ -257,14 +257,8 @@ class Bench:
     ) -> dict[str, Timing]:
         """Time every contender once a round; give their timings by their names.
 
-        Parameters
-        ----------
-        rounds : int, optional
-            By default those of the pace.
-        enough : callable, optional
-            Asked after each round whether what is known suffices.
-        report : callable, optional
-            Told after each burst which part of all bursts it was.
+        There are as many rounds as the pace says if not given. `enough` is asked after each whether
+        what is known suffices, `report` told after each burst which part of all bursts it was.
         """
         rounds = rounds or self._pace.rounds
         self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._entries)))

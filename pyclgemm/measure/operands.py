@@ -200,7 +200,8 @@ def make_operands(
     queue : pyopencl.CommandQueue
         In order, without profiling.
     shape : GemmShape
-        Sizes, and how the matrices are stored.
+        Sizes, and how the matrices are stored; `UnsupportedError` if the device cannot hold one
+        of them in one buffer.
     dtype, result_dtype : str
         NumPy names of the element types of A and B, and of the result, by default the one that
         `dtype` gives by itself.
@@ -212,11 +213,6 @@ def make_operands(
         Sets; by default as `rotated_sets` gives it.
     most_work : int, optional
         As for `pyclgemm.measure.verify.reference`.
-
-    Raises
-    ------
-    UnsupportedError
-        If the device cannot hold one of the matrices in one buffer.
 
     Examples
     --------
@@ -322,8 +318,7 @@ class OperandStore:
         if operands is None:
             operands = make_operands(self._queue, shape, dtype)
         self._kept[shape, dtype] = operands
-        while sum(one.bytes for one in self._kept.values()) > self._most_bytes:
-            if len(self._kept) == 1:
-                break
-            self._kept.popitem(last=False)
+        kept = sum(one.bytes for one in self._kept.values())
+        while kept > self._most_bytes and len(self._kept) > 1:
+            kept -= self._kept.popitem(last=False)[1].bytes
         return operands

@@ -16,53 +16,6 @@ Shape = tuple[int, int, int]
 _LARGEST_FILE = 2**20
 
 
-def _square() -> tuple[GemmShape, ...]:
-    return tuple(GemmShape(size, size, size) for size in (256, 512, 1000, 1024, 2048, 4096, 8192))
-
-
-def _dense() -> tuple[GemmShape, ...]:
-    """Batches through layers as transformers and classifiers have them."""
-    layers = ((768, 3072), (3072, 768), (1024, 1024), (4096, 4096))
-    return tuple(
-        GemmShape(batch, outputs, inputs)
-        for inputs, outputs in layers
-        for batch in (8, 64, 128, 512)
-    )
-
-
-def _skinny() -> tuple[GemmShape, ...]:
-    """One or two sizes far smaller than the third: few rows, tall, long sums."""
-    few_rows = [(m, size, size) for size in (1024, 4096) for m in (1, 2, 4, 8, 16, 32)]
-    others = [
-        (8192, 128, 128), (65536, 64, 64), (64, 65536, 64), (4096, 1, 4096),
-        (64, 64, 65536), (16, 16, 100_000),
-    ]  # fmt: skip
-    return tuple(GemmShape(*sizes) for sizes in (*few_rows, *others))
-
-
-def _layouts() -> tuple[GemmShape, ...]:
-    """Operands stored transposed, and rows at odd distances, with k from 2 to 7001."""
-    sizes = (
-        (83, 6627, 1085), (2501, 2003, 13), (301, 255, 101), (33, 45, 7001), (1201, 803, 1101),
-    )  # fmt: skip
-    transposed = [GemmShape(*one, layout) for layout in LAYOUTS[1:] for one in sizes]
-    others = [
-        # Stores of single elements are all that these do.
-        GemmShape(4563, 1559, 2), GemmShape(4563, 1559, 2, "NT"),
-        GemmShape(301, 255, 101), GemmShape(1201, 803, 1101),
-        GemmShape(1000, 1000, 1000, padding=7), GemmShape(6627, 83, 1085, "TN"),
-        GemmShape(5003, 3001, 701, "NT"),
-        # Aligned, so that what alignment costs is not taken for what the layout costs.
-        GemmShape(1024, 1024, 1024, "NT"), GemmShape(1024, 1024, 1024, "TT"),
-    ]  # fmt: skip
-    return (*transposed, *others)
-
-
-def _batched() -> tuple[GemmShape, ...]:
-    """Batches of small squares, each enough to fill a device."""
-    return tuple(GemmShape(size, size, size, batch=10_000) for size in (8, 16, 32, 64))
-
-
 def _spread(count: int = 192, largest: int = 8192) -> tuple[GemmShape, ...]:
     """Sizes evenly spread over the cube of their logarithms, the layouts in turn.
 
@@ -80,13 +33,43 @@ def _spread(count: int = 192, largest: int = 8192) -> tuple[GemmShape, ...]:
 
 #: The suites by name.
 SUITES: dict[str, tuple[GemmShape, ...]] = {
-    "square": _square(),
-    "dense": _dense(),
-    "skinny": _skinny(),
-    "layouts": _layouts(),
+    "square": tuple(
+        GemmShape(size, size, size) for size in (256, 512, 1000, 1024, 2048, 4096, 8192)
+    ),
+    # Batches through layers as transformers and classifiers have them.
+    "dense": tuple(
+        GemmShape(batch, outputs, inputs)
+        for inputs, outputs in ((768, 3072), (3072, 768), (1024, 1024), (4096, 4096))
+        for batch in (8, 64, 128, 512)
+    ),
+    # One or two sizes far smaller than the third: few rows, tall, long sums.
+    "skinny": (
+        *(GemmShape(m, size, size) for size in (1024, 4096) for m in (1, 2, 4, 8, 16, 32)),
+        GemmShape(8192, 128, 128), GemmShape(65536, 64, 64), GemmShape(64, 65536, 64),
+        GemmShape(4096, 1, 4096), GemmShape(64, 64, 65536), GemmShape(16, 16, 100_000),
+    ),
+    # Operands stored transposed, and rows at odd distances, with k from 2 to 7001.
+    "layouts": (
+        *(
+            GemmShape(*sizes, layout)
+            for layout in LAYOUTS[1:]
+            for sizes in (
+                (83, 6627, 1085), (2501, 2003, 13), (301, 255, 101), (33, 45, 7001),
+                (1201, 803, 1101),
+            )
+        ),
+        # Stores of single elements are all that these do.
+        GemmShape(4563, 1559, 2), GemmShape(4563, 1559, 2, "NT"),
+        GemmShape(301, 255, 101), GemmShape(1201, 803, 1101),
+        GemmShape(1000, 1000, 1000, padding=7), GemmShape(6627, 83, 1085, "TN"),
+        GemmShape(5003, 3001, 701, "NT"),
+        # Aligned, so that what alignment costs is not taken for what the layout costs.
+        GemmShape(1024, 1024, 1024, "NT"), GemmShape(1024, 1024, 1024, "TT"),
+    ),
     "spread": _spread(),
-    "batched": _batched(),
-}
+    # Small squares, each batch enough to fill a device.
+    "batched": tuple(GemmShape(size, size, size, batch=10_000) for size in (8, 16, 32, 64)),
+}  # fmt: skip
 
 
 def parse_products(text: str) -> list[GemmShape]:

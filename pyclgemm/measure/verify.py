@@ -112,8 +112,7 @@ def reference(
     Parameters
     ----------
     a, b : numpy.ndarray
-        (m, k) and (k, n), or (batch, m, k) and (batch, k, n), of the type in which they are
-        stored.
+        (m, k) and (k, n), or (batch, m, k) and (batch, k, n), as stored.
     rng : numpy.random.Generator
         Picks products, rows and columns.
     most_work : int, optional
