@@ -36,7 +36,7 @@ from ..runtime.memory import new_array
 from ..runtime.queue_state import queue_state
 from ..runtime.transfer import check_array, check_queue, through_device
 from .choice import TransformChoice, check_level, choose_transform
-from .schedule import Transform, make_kronecker_schedule, make_schedule
+from .codegen import Transform, make_kronecker_schedule, make_schedule
 from .tensors import TensorStack, check_tensor_dtype, check_writable, contiguous_stack, stack_of
 
 OPERANDS = (
@@ -159,13 +159,7 @@ def plan_transform3d(
 
 
 def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
-    """Check the arrays of a call, without `out` if it is to be allocated, and describe them.
-
-    Raises
-    ------
-    ShapeError, DtypeError, UnsupportedError
-        If they do not fit together.
-    """
+    """Check that the arrays of a call fit together, and describe them; `out` may be None."""
     stack = stack_of("tensors", tensors)
     check_tensor_dtype("matrix", matrix.dtype)
     square = matrix_of("matrix", matrix)
@@ -225,7 +219,7 @@ def _kronecker_schedule(
 
 
 def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
-    """The kernels read an array at offsets that are multiples of so many elements."""
+    """The kernels read an array at offsets that are multiples of it, in elements."""
     return stack.rows_alignment if choice.technique == "kronecker" else stack.layout.alignment
 
 

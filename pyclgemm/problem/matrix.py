@@ -207,8 +207,7 @@ def entries_overlap(first: Any, second: Any) -> bool:
 
     Exact, by solving for a common address: interleaved views that share nothing pass.
     """
-    views = (np.asarray(_AddressView(array)) for array in (first, second))
-    return np.shares_memory(*views)
+    return np.shares_memory(np.asarray(_AddressView(first)), np.asarray(_AddressView(second)))
 
 
 class _AddressView:
