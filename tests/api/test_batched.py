@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -26,78 +27,98 @@ from tests.support.reference import DTYPES, assert_close, expected_gemm, random_
 SIZES = (37, 41, 45)
 
 
+SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
+SMALL_CPU = SmallCpuConfig(MR=6, NR=32, VW=16)
+CPU, IN_PLACE = BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]
+
+#: Products, sizes, element type and options of `check_batch`: what any runtime may compute wrong.
+BATCHES = [
+    *(
+        (5, SIZES, "float32", {"config": config, "beta": 0.5, "c": STRIDED, "bias": True})
+        for config in BATCH_CONFIGS.values()
+    ),
+    # A CPU transposes narrow results.
+    *(
+        (4, (130, 3, 70), "float32",
+         {"config": config, "trans_a": trans_a, "beta": 0.5, "c": STRIDED, "bias": True,
+          "activation": "silu", "steps": "backwards shared interleaved apart"})
+        for config, trans_a in product((CPU, IN_PLACE), (False, True))
+    ),
+    *(
+        (3, (9, 12, 10), "float32", {"steps": f"{steps} apart apart"})
+        for steps in (
+            *(f"{step} apart" for step in STEPS), *(f"apart {step}" for step in STEPS[1:]),
+            "backwards interleaved", "shared shared",
+        )
+    ),
+    *(
+        (3, (9, 16, 11), "float32", {"out": out, "in_place": True, "beta": 0.5, "bias": True})
+        for out in (COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True))
+    ),
+    *((3, (7, 5, 600), dtype, {}) for dtype in DTYPES),
+    # Sums of float16 wait in memory of their own between blocks of k.
+    (4, (37, 41, 600), "float16", {"config": CPU}),
+    *(
+        (3, sizes, "float32", options)
+        for sizes in ((0, 4, 3), (4, 0, 3), (4, 5, 0))
+        for options in ({"beta": 0.5, "c": ROW}, {"config": INDIRECT})
+    ),
+    (3, (6, 7, 8), "float32", {"alpha": 0, "beta": 2.0, "c": ROW}),  # no operand is read
+]  # fmt: skip
+
+#: Likewise, what other runtimes would only compile again.
+MORE_BATCHES = [
+    *(
+        (4, SIZES, "float32",
+         {"config": config, "a": COLUMN, "beta": -1.5, "c": ROW,
+          "steps": "backwards shared interleaved matrix"})
+        for config in BATCH_CONFIGS.values()
+    ),
+    *(
+        (3, (9, 6, 11), "complex64",
+         {"trans_a": trans_a, "trans_b": trans_b, "beta": 2j, "c": COLUMN,
+          "steps": "apart apart apart one"})
+        for trans_a, trans_b in product("NTC", "NT")
+    ),
+    *(
+        (3, sizes, "float32", {"config": config})
+        for config, sizes in product(BATCH_CONFIGS.values(), ((0, 4, 3), (4, 0, 3)))
+    ),
+    # More small products than the work-groups take evenly; sums over vectors and over elements.
+    *(
+        (21, (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8), "float32",
+         {"a": a, "b": b, "out": ROW_ALIGNED, "config": SMALL})
+        for a, b in product((ROW_ALIGNED, COLUMN_ALIGNED, STRIDED), repeat=2)
+    ),
+    *(
+        (5, sizes, "float32",
+         {"config": config, "alpha": -0.5, "beta": 2.0, "c": COLUMN, "bias": True,
+          "activation": "relu"})
+        for config, sizes in product(
+            (SMALL, SMALL_CPU), ((1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0))
+        )
+    ),
+    *(
+        (9, (6, 12, 8), dtype,
+         {"config": SMALL, "precision": precision, "a": ROW_ALIGNED, "in_place": True, "beta": 0.5,
+          "trans_b": "C" if dtype.startswith("complex") else "T"})
+        for dtype, precision in (*product(DTYPES, [None]), ("float16", "F16_F16_F16"))
+    ),
+]  # fmt: skip
+
+
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
-def test_every_family(queue, config):
-    check_batch(queue, 5, SIZES, config=config, beta=0.5, c=STRIDED, bias=True)
-
-
-@pytest.mark.first_runtime
-@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
-def test_steps_of_every_family(queue, config):
-    steps = "backwards shared interleaved matrix"
-    check_batch(queue, 4, SIZES, config=config, a=COLUMN, beta=-1.5, c=ROW, steps=steps)
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize("config", [BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]])
-@pytest.mark.parametrize("trans_a", [False, True])
-def test_narrow_results_which_a_cpu_transposes(queue, config, trans_a):
-    check_batch(
-        queue, 4, (130, 3, 70), config=config, trans_a=trans_a, beta=0.5, c=STRIDED, bias=True,
-        activation="silu", steps="backwards shared interleaved apart",
-    )  # fmt: skip
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize(
-    "steps",
-    [
-        *(f"{step} apart" for step in STEPS),
-        *(f"apart {step}" for step in STEPS[1:]),
-        "backwards interleaved",
-        "shared shared",
-    ],
-)
-def test_how_matrices_follow_one_another(queue, steps):
-    check_batch(queue, 3, (9, 12, 10), steps=f"{steps} apart apart")
-
-
-@pytest.mark.first_runtime
-@pytest.mark.parametrize("trans_b", ["N", "T"])
-@pytest.mark.parametrize("trans_a", ["N", "T", "C"])
-def test_transposed_complex_stacks(queue, trans_a, trans_b):
-    check_batch(queue, 3, (9, 6, 11), "complex64", trans_a=trans_a, trans_b=trans_b, beta=2j,
-                c=COLUMN, steps="apart apart apart one")  # fmt: skip
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize("out", [COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True)])
-def test_destinations(queue, out):
-    check_batch(queue, 3, (9, 16, 11), out=out, in_place=True, beta=0.5, bias=True)
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_type(queue, require, dtype):
+@pytest.mark.parametrize(("count", "sizes", "dtype", "options"), BATCHES)
+def test_batches(queue, require, count, sizes, dtype, options):
     require(dtype)
-    check_batch(queue, 3, (7, 5, 600), dtype)
-    if dtype == "float16":  # its sums wait in memory of their own between blocks of k
-        check_batch(queue, 4, (37, 41, 600), dtype, config=BATCH_CONFIGS["cpu"])
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3), (4, 5, 0)], ids=str)
-def test_zero_sizes(queue, sizes):
-    check_batch(queue, 3, sizes, beta=0.5, c=ROW)
-    check_batch(queue, 3, sizes, config=INDIRECT)
+    check_batch(queue, count, sizes, dtype, **options)
 
 
 @pytest.mark.first_runtime
-@pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3)], ids=str)
-@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
-def test_results_without_elements_in_every_family(queue, config, sizes):
-    check_batch(queue, 3, sizes, config=config)
+@pytest.mark.parametrize(("count", "sizes", "dtype", "options"), MORE_BATCHES)
+def test_more_batches(queue, require, count, sizes, dtype, options):
+    require(dtype, options.get("precision"))
+    check_batch(queue, count, sizes, dtype, **options)
 
 
 @pytest.mark.parametrize("b", [(0, 4, 5), (1, 4, 5), (4, 5)], ids=str)
@@ -107,10 +128,6 @@ def test_batch_of_none(queue, b):
     )
     assert out.shape == (0, 3, 5)
     event.wait()
-
-
-def test_alpha_of_zero_reads_no_operand(queue):
-    check_batch(queue, 3, (6, 7, 8), alpha=0, beta=2.0, c=ROW)
 
 
 @pytest.mark.any_runtime
@@ -123,38 +140,6 @@ def test_shared_b_is_one_product(queue, rng):
 
 
 # Small products
-
-SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
-
-
-@pytest.mark.first_runtime
-@pytest.mark.parametrize("b", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
-@pytest.mark.parametrize("a", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
-def test_layouts_of_small_products(queue, a, b):
-    # More products than the work-groups take without a rest; sums over vectors and over elements.
-    sizes = (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8)
-    check_batch(queue, 21, sizes, a=a, b=b, out=ROW_ALIGNED, config=SMALL)
-
-
-@pytest.mark.first_runtime
-@pytest.mark.parametrize(
-    "sizes", [(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)], ids=str
-)
-@pytest.mark.parametrize("config", [SMALL, SmallCpuConfig(MR=6, NR=32, VW=16)], ids=["gpu", "cpu"])
-def test_sizes_of_small_products(queue, config, sizes):
-    check_batch(queue, 5, sizes, config=config, alpha=-0.5, beta=2.0, c=COLUMN, bias=True,
-                activation="relu")  # fmt: skip
-
-
-@pytest.mark.first_runtime
-@pytest.mark.parametrize("dtype", [*DTYPES, "float16 by half"])
-def test_types_of_small_products(queue, require, dtype):
-    dtype, _, by = dtype.partition(" ")
-    precision = "F16_F16_F16" if by else None
-    require(dtype, precision)
-    conjugated = "C" if dtype.startswith("complex") else "T"
-    check_batch(queue, 9, (6, 12, 8), dtype, config=SMALL, precision=precision, a=ROW_ALIGNED,
-                trans_b=conjugated, in_place=True, beta=0.5)  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
