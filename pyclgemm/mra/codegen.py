@@ -149,30 +149,20 @@ def _element(problem: TransformProblem) -> ElementType:
     return ElementType(problem.dtype, problem.dtype)
 
 
-def _matrix_arguments(real: str) -> tuple[Argument, ...]:
-    return (
-        Argument("matrix", "input", real),
-        Argument("matrix_offset", "long"),
-        Argument("matrix_row_stride", "long"),
-        Argument("matrix_column_stride", "long"),
-    )
+def _matrix_arguments(real: str) -> list[Argument]:
+    numbers = ("matrix_offset", "matrix_row_stride", "matrix_column_stride")
+    return [Argument("matrix", "input", real), *(Argument(number, "long") for number in numbers)]
 
 
-def _tensor_arguments(
-    name: str, kind: str, layout: TensorLayout, real: str
-) -> tuple[Argument, ...]:
+def _tensor_arguments(name: str, kind: str, layout: TensorLayout, real: str) -> list[Argument]:
     strides = () if layout.is_contiguous else range(3 if layout.has_rows else 4)
-    return (
-        Argument(name, kind, real),
-        Argument(f"{name}_offset", "long"),
-        *(Argument(f"{name}_stride_{i}", "long") for i in strides),
-    )
+    numbers = [f"{name}_offset", *(f"{name}_stride_{i}" for i in strides)]
+    return [Argument(name, kind, real), *(Argument(number, "long") for number in numbers)]
 
 
 def _start(name: str, layout: TensorLayout, k: int) -> str:
     """C expression of the offset of tensor ``n``."""
-    stride = str(k**3) if layout.is_contiguous else f"{name}_stride_0"
-    return f"(long)(n) * {stride}"
+    return f"(long)(n) * {k**3}" if layout.is_contiguous else f"(long)(n) * {name}_stride_0"
 
 
 def _offset(name: str, layout: TensorLayout, k: int) -> str:

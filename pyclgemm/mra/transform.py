@@ -144,17 +144,14 @@ def plan_transform3d(
     check_queue(queue)
     transform = describe_transform(tensors, matrix, out)
     choice = choose_transform(transform.problem, traits_of(queue.device), level)
+    if out is None:
+        strides = tuple(tensors.dtype.itemsize * stride for stride in transform.out.strides)
+        out = View(tensors.shape, strides, tensors.dtype, offset=0)
     signatures = {
         "tensors": ArraySignature.of(tensors, _alignment(transform.tensors, choice)),
         "matrix": ArraySignature.of(matrix, 1),
-        "out": ArraySignature.of(
-            tensors if out is None else out, _alignment(transform.out, choice)
-        ),
+        "out": ArraySignature.of(out, _alignment(transform.out, choice)),
     }
-    if out is None:
-        strides = tuple(tensors.dtype.itemsize * stride for stride in transform.out.strides)
-        fresh = signatures["out"]
-        signatures["out"] = ArraySignature(fresh.shape, strides, fresh.dtype, fresh.offset_step)
     return TransformPlan(queue, build_transform(queue, transform, choice), choice, signatures)
 
 
@@ -169,9 +166,8 @@ def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
             f"matrix is {(square.rows, square.columns)} and tensors is {tuple(tensors.shape)}: "
             f"({k}, {k}) is wanted"
         )
-    if out is None:
-        result = contiguous_stack(stack.count, k)
-    else:
+    result = contiguous_stack(stack.count, k)
+    if out is not None:
         if tuple(out.shape) != tuple(tensors.shape):
             raise ShapeError(
                 f"out is {tuple(out.shape)} and tensors is {tuple(tensors.shape)}; they must be "
@@ -297,14 +293,12 @@ def transform3d(
            [[3., 2.],
             [1., 0.]]], dtype=float32)
     """
-    if not all(isinstance(one, cl_array.Array) for one in (tensors, matrix)) or not (
-        out is None or isinstance(out, cl_array.Array)
-    ):
+    arrays = (tensors, matrix, tensors if out is None else out)
+    if not all(isinstance(array, cl_array.Array) for array in arrays):
         check_queue(queue)
         check_level(level)
         for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
-            if array is not None:
-                check_array(name, array)
+            check_array(name, array)
         describe_transform(tensors, matrix, out)
         result, event = through_device(
             queue,
@@ -317,13 +311,8 @@ def transform3d(
             makes_host_array=isinstance(tensors, np.ndarray) and isinstance(matrix, np.ndarray),
         )  # fmt: skip
         return (result, event) if return_event else result
-    key = (
-        "transform3d",
-        level,
-        facts_of(tensors),
-        facts_of(matrix),
-        None if out is None else facts_of(out),
-    )
+    facts_of_out = None if out is None else facts_of(out)
+    key = ("transform3d", level, facts_of(tensors), facts_of(matrix), facts_of_out)
     kept = queue_state(queue).prepared
     sequence = kept.get(key)
     if sequence is None:
