@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyopencl as cl
@@ -63,7 +62,7 @@ def default_device() -> cl.Device:
     for device in devices:
         if _examine(device).traits is not None:
             return device
-    raise UnsupportedError(_nothing_works(find_devices()))
+    raise _nothing_works()
 
 
 def choose_device(selector: str | None) -> FoundDevice:
@@ -81,7 +80,7 @@ def choose_device(selector: str | None) -> FoundDevice:
     """
     devices = working_devices()
     if not devices:
-        raise UnsupportedError(_nothing_works(find_devices()))
+        raise _nothing_works()
     if selector is None:
         return devices[0]
     if selector.isdigit():
@@ -151,9 +150,9 @@ def _names(one: FoundDevice) -> str:
     return "\n".join((one.name, one.platform, version))
 
 
-def _nothing_works(found: Sequence[FoundDevice]) -> str:
-    seen = "; ".join(f"{one.name or one.platform}: {one.reason}" for one in found)
-    return (
+def _nothing_works() -> UnsupportedError:
+    seen = "; ".join(f"{one.name or one.platform}: {one.reason}" for one in find_devices())
+    return UnsupportedError(
         f"no OpenCL device works ({seen or 'none was found'}): install a GPU's driver with its "
         'OpenCL runtime, or a runtime for the CPU: pip install "pyclgemm[cpu]"'
     )

@@ -28,10 +28,6 @@ LEVELS = {
     "L6": "the Kronecker product of three matrices, and one gemm",
 }
 
-#: With at most so many parts, each of which reads the whole tensor, one launch moves fewer bytes
-#: than three launches.
-_MOST_PARTS = 3
-
 
 @dataclass(frozen=True)
 class TransformProblem:
@@ -61,27 +57,14 @@ class TransformProblem:
 
 @dataclass(frozen=True)
 class TransformChoice:
-    """The kernels of a transform.
+    """The kernels of a transform."""
 
-    Attributes
-    ----------
-    level : str
-        The level that was asked for, or the chosen one.
-    technique : str
-        "column", "staged column", "row", "unit row", "fused", "fused unit" or "kronecker".
-    reason : str
-        Why this technique.
-    config : FusedConfig, FusedUnitConfig or None
-        The configuration of a fused technique.
-    unit : MatrixUnit or None
-        The matrix unit of a technique that uses one.
-    """
-
-    level: str
+    level: str  # that was asked for, or the chosen one
+    #: "column", "staged column", "row", "unit row", "fused", "fused unit" or "kronecker".
     technique: str
-    reason: str
-    config: FusedConfig | FusedUnitConfig | None = None
-    unit: MatrixUnit | None = None
+    reason: str  # why this technique
+    config: FusedConfig | FusedUnitConfig | None = None  # of a fused technique
+    unit: MatrixUnit | None = None  # of a technique that uses one
 
     def __str__(self) -> str:
         return f"{self.level} ({self.technique}): {self.reason}"
@@ -140,7 +123,8 @@ def _fastest(problem: TransformProblem, traits: DeviceTraits) -> TransformChoice
     except UnsupportedError as error:
         return _by_units(problem, traits, str(error))
     assert fused.config is not None
-    if fused.config.PARTS > _MOST_PARTS:
+    # Each part reads the whole tensor: up to three move fewer bytes than three launches.
+    if fused.config.PARTS > 3:
         return _by_units(
             problem, traits, f"in one launch, {fused.config.PARTS} work-groups would read a tensor"
         )

@@ -1,17 +1,33 @@
-"""From a transform and its choice to OpenCL C: pure functions, no device."""
+"""From a transform and its choice to OpenCL C and launches: pure functions, no device.
+
+The launches know the arrays of a call by their roles "tensors", "matrix" and "out".
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import ElementType
 from ..codegen.kernel import fma_is_fast
+from ..codegen.launch import (
+    Buffer,
+    Known,
+    Launch,
+    LaunchArgument,
+    Offset,
+    Scalar,
+    Schedule,
+    arguments_of_matrix,
+)
 from ..codegen.source import Argument, KernelSource, render
 from ..device.traits import DeviceTraits
+from ..problem.matrix import Matrix
+from ..problem.product import Product
 from .choice import TransformChoice, TransformProblem
 from .fused import (
     NVIDIA_LANES,
@@ -22,7 +38,7 @@ from .fused import (
     matrix_row,
     unit_tiles,
 )
-from .tensors import MOST_EXTENT, TensorLayout
+from .tensors import MOST_EXTENT, TensorLayout, TensorStack, contiguous_stack
 
 #: Work-items of a work-group in the kernels without local copies of tensors.
 ITEMS = 128
@@ -33,6 +49,10 @@ UNIT_TILES = 4
 
 #: Depths that are unrolled: all of them might fill the instruction cache.
 _UNROLL = 4
+
+#: Workspaces.
+_BETWEEN = "transform3d_tensors"
+_KRONECKER = "transform3d_kronecker"
 
 
 def generate_contraction(
@@ -129,30 +149,20 @@ def _element(problem: TransformProblem) -> ElementType:
     return ElementType(problem.dtype, problem.dtype)
 
 
-def _matrix_arguments(real: str) -> tuple[Argument, ...]:
-    return (
-        Argument("matrix", "input", real),
-        Argument("matrix_offset", "long"),
-        Argument("matrix_row_stride", "long"),
-        Argument("matrix_column_stride", "long"),
-    )
+def _matrix_arguments(real: str) -> list[Argument]:
+    numbers = ("matrix_offset", "matrix_row_stride", "matrix_column_stride")
+    return [Argument("matrix", "input", real), *(Argument(number, "long") for number in numbers)]
 
 
-def _tensor_arguments(
-    name: str, kind: str, layout: TensorLayout, real: str
-) -> tuple[Argument, ...]:
+def _tensor_arguments(name: str, kind: str, layout: TensorLayout, real: str) -> list[Argument]:
     strides = () if layout.is_contiguous else range(3 if layout.has_rows else 4)
-    return (
-        Argument(name, kind, real),
-        Argument(f"{name}_offset", "long"),
-        *(Argument(f"{name}_stride_{i}", "long") for i in strides),
-    )
+    numbers = [f"{name}_offset", *(f"{name}_stride_{i}" for i in strides)]
+    return [Argument(name, kind, real), *(Argument(number, "long") for number in numbers)]
 
 
 def _start(name: str, layout: TensorLayout, k: int) -> str:
-    """C expression of the offset of tensor `n`."""
-    stride = str(k**3) if layout.is_contiguous else f"{name}_stride_0"
-    return f"(long)(n) * {stride}"
+    """C expression of the offset of tensor ``n``."""
+    return f"(long)(n) * {k**3}" if layout.is_contiguous else f"(long)(n) * {name}_stride_0"
 
 
 def _offset(name: str, layout: TensorLayout, k: int) -> str:
@@ -207,7 +217,7 @@ def _source(
 
 
 def _load(problem: TransformProblem, config: FusedConfig) -> Any:
-    """A function that spells the load of a vector along the third dimension, by its pointer."""
+    """A function that writes the load of a vector along the third dimension, by its pointer."""
     element, width, layout = _element(problem), config.VW, problem.tensors
     if layout.has_rows or width == 1:
         aligned = _aligned(layout, config)
@@ -221,7 +231,7 @@ def _load(problem: TransformProblem, config: FusedConfig) -> Any:
 
 
 def _store(problem: TransformProblem, config: FusedConfig) -> Any:
-    """A function that spells the store of such a vector, by its value and pointer."""
+    """A function that writes the store of such a vector, by its value and pointer."""
     element, width, layout = _element(problem), config.VW, problem.out
     if layout.has_rows or width == 1:
         aligned = _aligned(layout, config)
@@ -234,3 +244,101 @@ def _store(problem: TransformProblem, config: FusedConfig) -> Any:
 def _aligned(layout: TensorLayout, config: FusedConfig) -> bool:
     """Whether all vectors start at multiples of their width, which on a CPU may overlap."""
     return config.ITEMS > 1 and layout.alignment >= config.VW
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Tensors, matrix and result of a transform, and how they lie in memory."""
+
+    tensors: TensorStack
+    matrix: Matrix  # K x K
+    out: TensorStack
+    dtype: str  # NumPy name of the element type
+
+    @property
+    def problem(self) -> TransformProblem:
+        """The features on which the choice of kernels depends."""
+        stack = self.tensors
+        layouts = stack.layout, self.out.layout
+        return TransformProblem(stack.count, stack.extent, self.dtype, *layouts)
+
+
+def make_schedule(transform: Transform, choice: TransformChoice, traits: DeviceTraits) -> Schedule:
+    """The launches of a transform of at least one tensor, by any level but L6."""
+    problem = transform.problem
+    if choice.config is not None:
+        source = generate_fused(problem, choice, traits)
+        groups = math.ceil(problem.count / choice.config.TENSORS) * choice.config.PARTS
+        return Schedule((_launch(source, groups, transform, "tensors", "out"),))
+    # `out` also holds the result of the first contraction.
+    between = contiguous_stack(problem.count, problem.extent)
+    steps = (
+        (transform, "tensors", "out"),
+        (replace(transform, tensors=transform.out, out=between), "out", _BETWEEN),
+        (replace(transform, tensors=between), _BETWEEN, "out"),
+    )
+    groups = contraction_groups(problem, choice)
+    launches = [
+        _launch(generate_contraction(step.problem, choice, traits), groups, step, read, written)
+        for step, read, written in steps
+    ]
+    size = problem.count * problem.extent**3 * problem.element_bytes
+    return Schedule(tuple(launches), {_BETWEEN: size})
+
+
+def _launch(
+    source: KernelSource, groups: int, transform: Transform, read: str, written: str
+) -> Launch:
+    """A launch that reads and writes tensors in these roles, or in the workspace."""
+    by_name = {
+        **arguments_of_matrix("matrix", "matrix", transform.matrix),
+        "count": transform.tensors.count,
+        "k": transform.tensors.extent,
+    }
+    for name, role, stack in (
+        ("tensors", read, transform.tensors), ("out", written, transform.out),
+    ):  # fmt: skip
+        by_name[name] = Buffer(role)
+        by_name[f"{name}_offset"] = 0 if role == _BETWEEN else Offset(role)
+        by_name |= {f"{name}_stride_{i}": stride for i, stride in enumerate(stack.strides)}
+    return Launch.of(source, (groups,), by_name)
+
+
+def make_kronecker_schedule(
+    transform: Transform, product: Product, gemm: Schedule, traits: DeviceTraits
+) -> Schedule:
+    """The launches of a transform by L6, of at least one tensor; all are contiguous.
+
+    The first one forms the Kronecker product. The others are `gemm`, the launches of `product`:
+    tensors as rows of a matrix times a K^3 x K^3 matrix.
+    """
+    problem = transform.problem
+    size = problem.extent**6
+    form = Launch.of(
+        generate_kronecker(problem, traits),
+        (math.ceil(size / ITEMS),),
+        {
+            **arguments_of_matrix("matrix", "matrix", transform.matrix),
+            "kronecker": Buffer(_KRONECKER),
+        },
+    )
+    roles = {"a": "tensors", "b": _KRONECKER}
+    if product.swapped:
+        roles = {"a": _KRONECKER, "b": "tensors"}
+    multiply = (
+        replace(one, arguments=tuple(_for_tensors(argument, roles) for argument in one.arguments))
+        for one in gemm.launches
+    )
+    workspaces = {**gemm.workspaces, _KRONECKER: size * problem.element_bytes}
+    return Schedule((form, *multiply), workspaces)
+
+
+def _for_tensors(argument: LaunchArgument, roles: Mapping[str, str]) -> LaunchArgument:
+    """An argument of a product as that of a transform: alpha is 1, operands have other roles."""
+    if argument == Scalar("alpha"):
+        return Known(1.0)
+    if isinstance(argument, Buffer | Offset) and argument.role in roles:
+        role = roles[argument.role]
+        is_offset = isinstance(argument, Offset)
+        return Known(0) if is_offset and role == _KRONECKER else replace(argument, role=role)
+    return argument

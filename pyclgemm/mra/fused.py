@@ -27,15 +27,6 @@ NVIDIA_LANES = 32
 #: With matrix units: about how many elements (32 KB) and how many tensors a work-group takes.
 _GROUP_ELEMENTS = 4096
 _MOST_TENSORS = 8
-#: Sub-groups of a work-group.
-_SUB_GROUPS = range(8, 3, -1)
-
-#: From this K on CPUs take their widest vectors. Below, vectors of 32 bytes were as fast: the last
-#: vector of a row overlaps the one before by less.
-_WIDE_FROM = 24
-
-#: Work-items of a work-group on GPUs.
-_MOST_ITEMS = 256
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,6 @@ class FusedUnitConfig:
     STAGES: int = 1  # 2: the next slices are loaded before the current ones are multiplied
 
 
-#: The values of each parameter.
 FUSED_BOUNDS: dict[str, Allowed] = {
     "VW": VECTOR_WIDTHS,
     "TENSORS": up_to(1024),
@@ -194,8 +184,6 @@ def fused_violations(
     --------
     >>> from pyclgemm.device.traits import typical_traits
     >>> config = FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=64, ROWS=2)
-    >>> fused_violations(16, 4, config, typical_traits("sm_80"))
-    []
     >>> fused_violations(32, 4, config, typical_traits("sm_80"))
     ['a work-group takes 151552 bytes of local memory, and the device has 49152']
     """
@@ -258,13 +246,13 @@ def fused_config(
     Examples
     --------
     >>> from pyclgemm.device.traits import typical_traits
-    >>> fused_config(16, 2048, 4, typical_traits("gfx1100"))
-    FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=64, ROWS=2)
     >>> fused_config(10, 2048, 8, typical_traits("x86-64-v4"))
     FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
     """
     if traits.type == "cpu":
-        vector_bytes = min(traits.vector_bytes, 32 if extent < _WIDE_FROM else 64)
+        # For small K vectors of 32 bytes were as fast as wider ones: the last vector of a row
+        # overlaps the one before by less.
+        vector_bytes = min(traits.vector_bytes, 32 if extent < 24 else 64)
         width = min(vector_bytes // element_bytes, 1 << (extent.bit_length() - 1))
         return _split(FusedConfig(width, 1, 1, 1, 1), extent, element_bytes, traits)
     most_tensors = _tensors_of_group(count, traits)
@@ -274,7 +262,7 @@ def fused_config(
         return _split(replace(measured, TENSORS=tensors), extent, element_bytes, traits)
     width = math.gcd(extent, VECTOR_BYTES // element_bytes)
     vectors = extent * math.ceil(extent / width)  # of a slice; a work-item takes one
-    most_items = min(_MOST_ITEMS, traits.max_work_group_size)
+    most_items = min(256, traits.max_work_group_size)
     lanes = sub_group_lanes(traits)
 
     def config(tensors: int) -> FusedConfig:
@@ -330,14 +318,14 @@ def _tensors_of_group(count: int, traits: DeviceTraits) -> int:
 
 
 def _sub_groups(slices: int) -> int:
-    """The number of sub-groups of which the fewest idle while the last slices are multiplied.
+    """Sub-groups of a work-group, such that the fewest idle while the last slices are multiplied.
 
     Examples
     --------
     >>> [_sub_groups(slices) for slices in (16, 20, 25)]
     [8, 5, 5]
     """
-    return min(_SUB_GROUPS, key=lambda groups: math.ceil(slices / groups) * groups)
+    return min(range(8, 3, -1), key=lambda groups: math.ceil(slices / groups) * groups)
 
 
 def _split(
@@ -360,13 +348,9 @@ def _fewest_parts(
     the whole tensor.
     """
     groups = 1 if traits.type == "cpu" else 2
-    used = [local_bytes(extent, element_bytes, config) for config in configs]
-    for config, size in zip(configs, used, strict=True):
+    sizes = [(config, local_bytes(extent, element_bytes, config)) for config in configs]
+    for config, size in sizes:
         if groups >= config.PARTS and groups * size <= traits.local_memory_bytes:
             return config
-    fitting = (
-        config
-        for config, size in zip(configs, used, strict=True)
-        if size <= traits.local_memory_bytes
-    )
+    fitting = (config for config, size in sizes if size <= traits.local_memory_bytes)
     return next(fitting, None)

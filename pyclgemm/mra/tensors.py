@@ -1,8 +1,4 @@
-"""Stacks of cubic tensors: the checks of their arrays, and how they lie in memory.
-
-It does for tensors what `pyclgemm.problem.matrix` does for matrices: geometry alone. Buffers and
-events stay with the arrays.
-"""
+"""Stacks of cubic tensors: the checks of their arrays, without their buffers and events."""
 
 from __future__ import annotations
 
@@ -12,9 +8,6 @@ from typing import Any
 
 from ..errors import DtypeError, ShapeError, UnsupportedError
 from ..problem.matrix import MAX_ALIGNMENT, strides_and_offset
-
-#: Element types of tensors.
-TENSOR_DTYPES = ("float32", "float64")
 
 #: The largest extent of a dimension.
 MOST_EXTENT = 32
@@ -26,7 +19,7 @@ class TensorLayout:
 
     is_contiguous: bool  # tensors follow one another in C order, so strides are constants
     has_rows: bool  # neighbours along the last dimension are neighbours in memory
-    alignment: int  # every row starts at a multiple of so many elements: a power of two, up to 16
+    alignment: int  # every row starts at a multiple of it, in elements: a power of two, up to 16
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,7 @@ class TensorStack:
 
     @property
     def rows_alignment(self) -> int:
-        """Every tensor starts at a multiple of so many elements: a power of two, up to 16."""
+        """Every tensor starts at a multiple of it, in elements: a power of two, up to 16."""
         return math.gcd(MAX_ALIGNMENT, self.offset, self.strides[0])
 
 
@@ -68,12 +61,9 @@ def stack_of(name: str, array: Any) -> TensorStack:
 
     Raises
     ------
-    DtypeError
-        If its elements are neither float32 nor float64.
-    ShapeError
-        If it is not of that shape, or its strides are no multiple of its elements.
-    UnsupportedError
-        If K is above `MOST_EXTENT`.
+    DtypeError, ShapeError, UnsupportedError
+        If its elements are neither float32 nor float64, it is not of that shape, its strides are no
+        multiple of its elements, or K is above `MOST_EXTENT`.
     """
     check_tensor_dtype(name, array.dtype)
     shape = tuple(int(extent) for extent in array.shape)
@@ -101,7 +91,7 @@ def check_tensor_dtype(name: str, dtype: Any) -> None:
     """Raise `DtypeError` unless tensors may have elements of `dtype`."""
     if not dtype.isnative:
         raise DtypeError(f"{name} has byte order {dtype.byteorder!r}; native byte order is wanted")
-    if dtype.name not in TENSOR_DTYPES:
+    if dtype.name not in ("float32", "float64"):
         raise DtypeError(f"{name} is {dtype.name}; element types taken are float32 and float64")
 
 

@@ -36,7 +36,7 @@ from ..runtime.memory import new_array
 from ..runtime.queue_state import queue_state
 from ..runtime.transfer import check_array, check_queue, through_device
 from .choice import TransformChoice, check_level, choose_transform
-from .schedule import Transform, make_kronecker_schedule, make_schedule
+from .codegen import Transform, make_kronecker_schedule, make_schedule
 from .tensors import TensorStack, check_tensor_dtype, check_writable, contiguous_stack, stack_of
 
 OPERANDS = (
@@ -144,28 +144,19 @@ def plan_transform3d(
     check_queue(queue)
     transform = describe_transform(tensors, matrix, out)
     choice = choose_transform(transform.problem, traits_of(queue.device), level)
+    if out is None:
+        strides = tuple(tensors.dtype.itemsize * stride for stride in transform.out.strides)
+        out = View(tensors.shape, strides, tensors.dtype, offset=0)
     signatures = {
         "tensors": ArraySignature.of(tensors, _alignment(transform.tensors, choice)),
         "matrix": ArraySignature.of(matrix, 1),
-        "out": ArraySignature.of(
-            tensors if out is None else out, _alignment(transform.out, choice)
-        ),
+        "out": ArraySignature.of(out, _alignment(transform.out, choice)),
     }
-    if out is None:
-        strides = tuple(tensors.dtype.itemsize * stride for stride in transform.out.strides)
-        fresh = signatures["out"]
-        signatures["out"] = ArraySignature(fresh.shape, strides, fresh.dtype, fresh.offset_step)
     return TransformPlan(queue, build_transform(queue, transform, choice), choice, signatures)
 
 
 def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
-    """Check the arrays of a call, without `out` if it is to be allocated, and describe them.
-
-    Raises
-    ------
-    ShapeError, DtypeError, UnsupportedError
-        If they do not fit together.
-    """
+    """Check that the arrays of a call fit together, and describe them; `out` may be None."""
     stack = stack_of("tensors", tensors)
     check_tensor_dtype("matrix", matrix.dtype)
     square = matrix_of("matrix", matrix)
@@ -175,9 +166,8 @@ def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
             f"matrix is {(square.rows, square.columns)} and tensors is {tuple(tensors.shape)}: "
             f"({k}, {k}) is wanted"
         )
-    if out is None:
-        result = contiguous_stack(stack.count, k)
-    else:
+    result = contiguous_stack(stack.count, k)
+    if out is not None:
         if tuple(out.shape) != tuple(tensors.shape):
             raise ShapeError(
                 f"out is {tuple(out.shape)} and tensors is {tuple(tensors.shape)}; they must be "
@@ -225,7 +215,7 @@ def _kronecker_schedule(
 
 
 def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
-    """The kernels read an array at offsets that are multiples of so many elements."""
+    """The kernels read an array at offsets that are multiples of it, in elements."""
     return stack.rows_alignment if choice.technique == "kronecker" else stack.layout.alignment
 
 
@@ -303,14 +293,12 @@ def transform3d(
            [[3., 2.],
             [1., 0.]]], dtype=float32)
     """
-    if not all(isinstance(one, cl_array.Array) for one in (tensors, matrix)) or not (
-        out is None or isinstance(out, cl_array.Array)
-    ):
+    arrays = (tensors, matrix, tensors if out is None else out)
+    if not all(isinstance(array, cl_array.Array) for array in arrays):
         check_queue(queue)
         check_level(level)
         for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
-            if array is not None:
-                check_array(name, array)
+            check_array(name, array)
         describe_transform(tensors, matrix, out)
         result, event = through_device(
             queue,
@@ -323,13 +311,8 @@ def transform3d(
             makes_host_array=isinstance(tensors, np.ndarray) and isinstance(matrix, np.ndarray),
         )  # fmt: skip
         return (result, event) if return_event else result
-    key = (
-        "transform3d",
-        level,
-        facts_of(tensors),
-        facts_of(matrix),
-        None if out is None else facts_of(out),
-    )
+    facts_of_out = None if out is None else facts_of(out)
+    key = ("transform3d", level, facts_of(tensors), facts_of(matrix), facts_of_out)
     kept = queue_state(queue).prepared
     sequence = kept.get(key)
     if sequence is None:

@@ -77,22 +77,14 @@ class Matrix:
         A stride that no second entry uses does not count: a single row is in row order at any row
         stride, a single column in column order.
         """
-        column_vector = self.columns <= 1 and self.row_stride == 1
         order: Order
-        if self.column_stride == 1 and not column_vector:
-            order = "row"
-        elif self.row_stride == 1:
-            order = "column"
-        elif self.columns <= 1:
-            order = "row"
-        elif self.rows <= 1:
-            order = "column"
+        has_rows = self.row_stride != 1 if self.columns <= 1 else self.column_stride == 1
+        if has_rows:
+            order, lead = "row", self.row_stride if self.rows > 1 else 0
+        elif self.row_stride == 1 or self.rows <= 1:
+            order, lead = "column", self.column_stride if self.columns > 1 else 0
         else:
             return MatrixLayout("strided", 1, self.conjugate, self.scattered)
-        if order == "row":
-            lead = self.row_stride if self.rows > 1 else 0
-        else:
-            lead = self.column_stride if self.columns > 1 else 0
         alignment = math.gcd(MAX_ALIGNMENT, self.offset, lead, self.batch_stride)
         return MatrixLayout(order, alignment, self.conjugate, self.scattered)
 

@@ -73,26 +73,23 @@ class Precision:
         return self.multiplied is not None and self.multiplied != self.operand
 
 
-#: By their name and the real type of the operands.
-_PRECISIONS = {
-    (precision.name, precision.operand): precision
-    for precision in (
-        Precision("F16_F16_F32", "float16", "float32", "float16"),
-        Precision("F16_F16_F16", "float16", "float16", "float16"),
-        Precision("F32_F32_F32", "float32", "float32"),
-        Precision("F64_F64_F64", "float64", "float64", "float64"),
-        Precision("TF32_TF32_F32", "float32", "float32", "tf32"),
-        Precision("TF32_TF32_F32_X3", "float32", "float32", "tf32", 3),
-        Precision("BF16_BF16_F32", "float32", "float32", "bfloat16"),
-        Precision("BF16_BF16_F32_X3", "float32", "float32", "bfloat16", 3),
-        Precision("BF16_BF16_F32_X6", "float32", "float32", "bfloat16", 6),
-        Precision("BF16_BF16_F32_X9", "float32", "float32", "bfloat16", 9),
-        Precision("BF16_BF16_F32", "bfloat16", "float32", "bfloat16"),
-        Precision("I8_I8_I32", "int8", "int32", "int8"),
-    )
-}
+PRECISIONS = (
+    Precision("F16_F16_F32", "float16", "float32", "float16"),
+    Precision("F16_F16_F16", "float16", "float16", "float16"),
+    Precision("F32_F32_F32", "float32", "float32"),
+    Precision("F64_F64_F64", "float64", "float64", "float64"),
+    Precision("TF32_TF32_F32", "float32", "float32", "tf32"),
+    Precision("TF32_TF32_F32_X3", "float32", "float32", "tf32", 3),
+    Precision("BF16_BF16_F32", "float32", "float32", "bfloat16"),
+    Precision("BF16_BF16_F32_X3", "float32", "float32", "bfloat16", 3),
+    Precision("BF16_BF16_F32_X6", "float32", "float32", "bfloat16", 6),
+    Precision("BF16_BF16_F32_X9", "float32", "float32", "bfloat16", 9),
+    Precision("BF16_BF16_F32", "bfloat16", "float32", "bfloat16"),
+    Precision("I8_I8_I32", "int8", "int32", "int8"),
+)
 
-PRECISIONS = tuple(_PRECISIONS.values())
+#: By their name and the real type of the operands.
+_BY_NAME = {(one.name, one.operand): one for one in PRECISIONS}
 
 _DEFAULTS = {
     "float16": "F16_F16_F32",
@@ -160,11 +157,11 @@ def resolve_precision(name: str | None, dtype: str) -> Precision:
     """
     operand = real_part_name(dtype)
     name = _DEFAULTS[dtype] if name is None else name
-    if precision := _PRECISIONS.get((name, operand)):
+    if precision := _BY_NAME.get((name, operand)):
         return precision
-    taken = [other for known, other in _PRECISIONS if known == name]
+    taken = [other for known, other in _BY_NAME if known == name]
     if not taken:
-        known = ", ".join(dict.fromkeys(known for known, _ in _PRECISIONS))
+        known = ", ".join(dict.fromkeys(known for known, _ in _BY_NAME))
         raise ArgumentError(f"precision is {name!r}; known algorithms are {known}")
     raise DtypeError(
         f"precision is {name!r}, which multiplies {' or '.join(taken)}; the operands are {dtype}"

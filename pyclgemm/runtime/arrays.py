@@ -50,14 +50,8 @@ class View:
 class MatrixSequence:
     """Matrices of one shape and one pair of strides anywhere in one buffer, as a 3-D array.
 
-    Parameters
-    ----------
-    first : pyopencl.array.Array
-        The first matrix, two-dimensional.
-    byte_offsets : numpy.ndarray of int64
-        Where each begins in the buffer.
-    event_lists : sequence of list
-        The events of the arrays that the matrices are views of: a reader waits for all.
+    They are like `first`, begin at `byte_offsets` (int64) in the buffer, and are views of arrays
+    with the events in `event_lists`: a reader waits for all.
 
     Examples
     --------
@@ -116,21 +110,16 @@ def set_events(out: Any, event: cl.Event, *, replace: bool = True) -> None:
         events[:] = [event] if replace else [*events, event]
 
 
-# --------------------------------------------------------------------------------------
-# Operands that share elements of a buffer.
-# --------------------------------------------------------------------------------------
-
-
 def overlaps(array: Any, out: Any, *, in_place: bool = False) -> bool:
     """Whether two operands in one buffer, arrays or sequences, have an element in common.
 
     With `in_place` an array, or each matrix of a sequence, may be the same view in both.
     """
     is_same = in_place and _are_same(array, out)
-    if MatrixSequence in (array.__class__, out.__class__):
-        ours, theirs = _members(array), _members(out)
-        return _pair_that_overlaps(ours, theirs, operator.eq if is_same else _no_pair) is not None
-    return not is_same and entries_overlap(array, out)
+    if MatrixSequence not in (array.__class__, out.__class__):
+        return not is_same and entries_overlap(array, out)
+    is_left_out = operator.eq if is_same else None
+    return _pair_that_overlaps(_members(array), _members(out), is_left_out) is not None
 
 
 def _are_same(first: Any, second: Any) -> bool:
@@ -146,12 +135,8 @@ def _members(operand: Any) -> list[Any]:
     return operand.members() if isinstance(operand, MatrixSequence) else [operand]
 
 
-def _no_pair(first: int, second: int) -> bool:
-    return False
-
-
 def _pair_that_overlaps(
-    ours: Sequence[Any], theirs: Sequence[Any], is_left_out: Callable[[int, int], bool]
+    ours: Sequence[Any], theirs: Sequence[Any], is_left_out: Callable[[int, int], bool] | None
 ) -> tuple[int, int] | None:
     """The numbers of two matrices, one of each list, that share an element, if any do."""
     order = sorted(range(len(theirs)), key=lambda number: _ends(theirs[number])[0])
@@ -162,8 +147,8 @@ def _pair_that_overlaps(
         last = int(np.searchsorted(ends[:, 0], high, "left")) - 1
         while last >= 0 and furthest[last] > low:
             other = order[last]
-            may_overlap = ends[last, 1] > low and not is_left_out(number, other)
-            if may_overlap and entries_overlap(member, theirs[other]):
+            may_overlap = is_left_out is None or not is_left_out(number, other)
+            if ends[last, 1] > low and may_overlap and entries_overlap(member, theirs[other]):
                 return number, other
             last -= 1
     return None
@@ -189,11 +174,6 @@ def _members_that_overlap(byte_offsets: bytes, matrix: View) -> tuple[int, int] 
     return _pair_that_overlaps(members, members, operator.ge)
 
 
-# --------------------------------------------------------------------------------------
-# Sequences of arrays as arguments: each matrix may lie in a buffer of its own.
-# --------------------------------------------------------------------------------------
-
-
 class ArraySequence(list[Any]):
     """Matrices of one shape and type on the device, each in any buffer."""
 
@@ -211,8 +191,7 @@ class ArraySequence(list[Any]):
 def checked_sequence(name: str, members: Sequence[Any]) -> Any:
     """The matrices of an argument: an `ArraySequence`, or a NumPy array of three dimensions.
 
-    Raises `ShapeError` or `DtypeError` unless they are matrices of one shape and one element type,
-    all on the device or all on the host.
+    They must be of one shape and one element type, and all on the device or all on the host.
     """
     if not members:
         raise ShapeError(f"{name} is an empty sequence; at least one matrix is wanted")
@@ -317,17 +296,8 @@ def _whole(operand: Any) -> Any:
     return MatrixSequence.of(operand) if isinstance(operand, ArraySequence) else operand
 
 
-# --------------------------------------------------------------------------------------
-# Stacks of matrices as operands of a batch: three-dimensional arrays, and sequences.
-# --------------------------------------------------------------------------------------
-
-
 def stack_of(name: str, array: Any) -> tuple[Matrix, int]:
-    """Describe a three-dimensional array, or a matrix that all products share.
-
-    The answer is the first matrix, with the distance to the next one, and how many there are.
-    Raises as `matrix_of`.
-    """
+    """The first matrix of a three-dimensional array, and their number; or one that all share."""
     if len(array.shape) == 2:
         return matrix_of(name, array), 1
     if len(array.shape) != 3:
@@ -366,11 +336,6 @@ def check_stack_writable(stack: Any) -> None:
             f"out has strides {stack.strides} in bytes for shape {stack.shape}: two of its "
             "matrices share memory"
         )
-
-
-# --------------------------------------------------------------------------------------
-# A constant right operand that was laid out ahead of the products that read it.
-# --------------------------------------------------------------------------------------
 
 
 class PackedMatrix:

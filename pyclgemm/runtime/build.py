@@ -1,4 +1,11 @@
-"""From source text to a compiled kernel, once a context and device."""
+"""From source text to a compiled kernel, once a context and device.
+
+Compiled kernels are kept on disk for runtimes that keep none themselves: Intel's runtime for CPUs
+takes two seconds for a kernel that loads from its binary in 20 ms. pyopencl's cache is not used: a
+process that is killed at the wrong moment leaves a lock for which every later build waits a minute,
+and what is read is unpickled. Here files are written whole, carry a checksum, and need no lock; a
+damaged one is made anew.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +33,6 @@ from ..host.files import Purpose, write_whole
 from ..host.process import InRuntime
 from .queue_state import PreparedCalls
 
-# --------------------------------------------------------------------------------------
-# Compiled kernels on disk, for runtimes that keep none themselves.
-#
-# Intel's runtime for CPUs takes two seconds for a kernel that loads from its binary in 20 ms.
-# pyopencl has a cache for that, which this one replaces: there, a process that is killed at the
-# wrong moment leaves a lock for which every later build waits a minute, and what is read is
-# unpickled. Here files are written whole, carry a checksum, and need no lock; a damaged one is made
-# anew.
-# --------------------------------------------------------------------------------------
-
-#: Part of each name: raised when the form of the files changes.
-_VERSION = b"1"
-_DIGEST_BYTES = hashlib.sha256().digest_size
 #: Whether the user has set PYOPENCL_NO_CACHE; later the library itself may.
 _NO_CACHE: bool = getattr(cl, "_PYOPENCL_NO_CACHE", False)
 _KERNELS = Purpose("a compiled kernel", "have XDG_CACHE_HOME name another folder")
@@ -54,10 +48,7 @@ def kernel_folder() -> Path:
 def compiled_program(
     context: cl.Context, device: cl.Device, text: str, options: str = ""
 ) -> cl.Program:
-    """Compile OpenCL C for a device, or load what an earlier process compiled.
-
-    Raises `pyopencl.Error` if the compiler refuses it.
-    """
+    """Compile OpenCL C for a device, or load what an earlier process compiled."""
     with warnings.catch_warnings():
         # Several compilers write a log even where nothing is wrong.
         warnings.simplefilter("ignore", cl.CompilerWarning)
@@ -91,7 +82,8 @@ def _read(path: Path) -> bytes | None:
         content = path.read_bytes()
     except OSError:
         return None
-    digest, binary = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    size = hashlib.sha256().digest_size
+    digest, binary = content[:size], content[size:]
     return binary if binary and hashlib.sha256(binary).digest() == digest else None
 
 
@@ -101,7 +93,8 @@ def _key(device: cl.Device, text: str, options: str) -> str:
         platform.vendor, platform.name, platform.version,
         device.vendor, device.name, device.version, device.driver_version, options, text,
     )  # fmt: skip
-    digest = hashlib.sha256(_VERSION + _processor())
+    version = b"1"  # raised when the form of the files changes
+    digest = hashlib.sha256(version + _processor())
     for fact in facts:
         digest.update(fact.encode() + b"\0")
     return digest.hexdigest()
@@ -116,8 +109,6 @@ def _processor() -> bytes:
         return b""
     return next((line for line in lines if line.startswith((b"flags", b"Features"))), b"")
 
-
-# --------------------------------------------------------------------------------------
 
 #: Programs of a context that are kept, and contexts whose programs are kept.
 _MOST_PROGRAMS, _MOST_CONTEXTS = 2048, 8
@@ -138,15 +129,10 @@ def _programs_of(context: cl.Context) -> _Programs:
 
 
 def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Kernel:
-    """Compile a kernel, or find it compiled.
+    """Compile a kernel, or find it compiled; raise `KernelBuildError` if the compiler refuses it.
 
-    Each call gives a kernel object of its own: arguments are set on the object, so two
-    plans must not share one.
-
-    Raises
-    ------
-    KernelBuildError
-        If the compiler refuses the source; `log` is what it said.
+    Each call gives a kernel object of its own: arguments are set on the object, so two plans must
+    not share one.
     """
     programs, key = _programs_of(context), (device, source)
     with InRuntime():
@@ -193,28 +179,16 @@ def _refused(device: cl.Device, source: KernelSource, error: Exception) -> Kerne
     )
 
 
-# --------------------------------------------------------------------------------------
-# Compile kernels side by side, in processes of their own.
-#
-# Threads do not help: NVIDIA's driver compiles one kernel at a time in a process (987 kernels in
-# 310 s on a machine with 16 cores, however many threads asked for them).
-# --------------------------------------------------------------------------------------
-
-#: Processes; each holds a context on the device.
-_MOST_WORKERS = 16
-
+#: Those of a worker process.
 _device: cl.Device | None = None
 _context: cl.Context | None = None
 
 
 class CompilePool:
-    """Processes that compile for one device.
+    """Processes that compile for one device, each with a context of its own.
 
-    Examples
-    --------
-    >>> with CompilePool(queue.device) as pool:
-    ...     pool.binaries([])
-    {}
+    Threads do not help: NVIDIA's driver compiles one kernel at a time in a process (987 kernels in
+    310 s on a machine with 16 cores, however many threads asked for them).
     """
 
     def __init__(self, device: cl.Device) -> None:
@@ -237,7 +211,7 @@ class CompilePool:
             return {}
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
-                max(1, min(_MOST_WORKERS, (os.cpu_count() or 2) - 1)),
+                max(1, min(16, (os.cpu_count() or 2) - 1)),
                 # A forked process cannot use the driver of its parent.
                 multiprocessing.get_context("spawn"),
                 _open,

@@ -16,18 +16,9 @@ from ..host.process import InRuntime
 def new_buffer(
     context: cl.Context, what: str, size: int, content: np.ndarray[Any, Any] | None = None
 ) -> cl.Buffer:
-    """Allocate a buffer of `size` bytes that kernels read and write.
+    """Allocate a buffer of `size` bytes; an `AllocationError` calls it `what`.
 
-    Parameters
-    ----------
-    context : pyopencl.Context
-        Where it lies.
-    what : str
-        What the message of an `AllocationError` calls it.
-    size : int
-        Bytes.
-    content : numpy.ndarray, optional
-        What it holds at first; undefined without.
+    It holds `content` at first, or undefined bytes without.
     """
     flags = cl.mem_flags.READ_WRITE
     try:
@@ -58,10 +49,6 @@ def copied_array(queue: cl.CommandQueue, what: str, array: np.ndarray[Any, Any])
         raise _allocation_error(error, what, array.nbytes, queue.device) from error
 
 
-# --------------------------------------------------------------------------------------
-# What a driver's errors mean.
-# --------------------------------------------------------------------------------------
-
 _STATUS = cl.status_code
 
 #: Drivers that allocate late do it at the first launch that uses a buffer.
@@ -85,15 +72,9 @@ _REFUSED = frozenset((
 ))  # fmt: skip
 
 
-def _status_of(error: cl.Error) -> int | None:
-    """The status that an error stands for; None if pyopencl raised it for reasons of its own."""
-    code: int | None = getattr(error, "code", None)
-    return code
-
-
 def _allocation_error(error: cl.Error, what: str, size: int, device: cl.Device) -> Exception:
     """The `AllocationError` of a driver's error, or the error itself if it is of another kind."""
-    code = _status_of(error)
+    code = getattr(error, "code", None)
     if code not in _NO_BUFFER:
         original: Exception = error
         return original
@@ -113,8 +94,8 @@ def launch_error(
     `label`; or `error` itself, where the device or the queue no longer works.
     """
     original: Exception = error
-    code = _status_of(error)
-    if code is None:
+    code = getattr(error, "code", None)
+    if code is None:  # pyopencl raised it for reasons of its own
         return original
     said = f"{_STATUS.to_string(code, 'unknown status %d')} at the launch of {kernels}"
     if code == _STATUS.INVALID_MEM_OBJECT:
@@ -133,10 +114,6 @@ def launch_error(
         return LaunchError(f"{label}{device!r} refused it: {said}")
     return original
 
-
-# --------------------------------------------------------------------------------------
-# Scratch buffers of the launches of one call.
-# --------------------------------------------------------------------------------------
 
 #: The workspace in which the work-groups that split a tile's k loop count their arrivals.
 COUNTERS = "counters"

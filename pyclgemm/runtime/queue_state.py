@@ -54,9 +54,6 @@ class PreparedCalls(Generic[Prepared]):
 #: The attribute of a queue object that holds its state.
 _ATTRIBUTE = "_pyclgemm_state"
 
-#: Prepared calls that a queue keeps.
-_MOST_PREPARED = 1024
-
 
 class QueueState:
     """Prepared calls and idle workspaces of one queue."""
@@ -70,7 +67,7 @@ class QueueState:
         mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
         #: Whether the queue runs its commands one after the other.
         self.in_order = not queue.properties & mode
-        self.prepared = PreparedCalls[Any](_MOST_PREPARED)
+        self.prepared = PreparedCalls[Any](most=1024)
         self.workspaces = WorkspacePool(self.context)
         _live.add(self)
         weakref.finalize(self, _retire, self.queue, self.context).atexit = False
@@ -86,10 +83,6 @@ def queue_state(queue: cl.CommandQueue) -> QueueState:
         setattr(queue, _ATTRIBUTE, state)
     return state
 
-
-# --------------------------------------------------------------------------------------
-# The interpreter's exit
-# --------------------------------------------------------------------------------------
 
 _live: weakref.WeakSet[QueueState] = weakref.WeakSet()
 

@@ -25,15 +25,7 @@ def is_on_device(array: Any) -> bool:
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
-    """Copy a NumPy array to the device; what is there already, and None, pass through.
-
-    Raises
-    ------
-    DtypeError
-        If `array` is no array, or its element type is not taken.
-    AllocationError
-        If the device has no memory for it.
-    """
+    """Copy a NumPy array to the device; what is there already, and None, pass through."""
     if is_on_device(array):
         return array
     check_array(name, array)
@@ -76,26 +68,9 @@ def through_device(
 ) -> tuple[Any, cl.Event | None]:
     """Run on copies of NumPy arrays, and bring the result back.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        Where the copies are made.
-    operands : mapping of str to array
-        Arrays on the host or the device, or None, by the names that messages give them.
-    out : array or None
-        The caller's destination.
-    run : callable
-        Takes the operands by name, on the device, and returns a result there and its event. Where
-        `out` is on the device, that is the result.
-    makes_host_array : bool
-        Whether a result without `out` comes back as a NumPy array.
-
-    Raises
-    ------
-    ArgumentError
-        If `out` is a NumPy array that cannot be written.
-    DtypeError, AllocationError
-        As `to_device`.
+    `run` takes the operands by name, on the device, and returns a result there and its event; if
+    the caller's `out` is on the device, that is the result. `makes_host_array` is whether a result
+    without `out` comes back as a NumPy array.
     """
     to_host = isinstance(out, np.ndarray)
     if to_host and not out.flags.writeable:

@@ -19,9 +19,9 @@ from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import make_schedule, oriented
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
+from pyclgemm.mra.codegen import Transform
+from pyclgemm.mra.codegen import make_schedule as make_transform_schedule
 from pyclgemm.mra.fused import FusedConfig
-from pyclgemm.mra.schedule import Transform
-from pyclgemm.mra.schedule import make_schedule as make_transform_schedule
 from pyclgemm.mra.tensors import contiguous_stack
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.shape import GemmShape

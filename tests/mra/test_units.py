@@ -16,8 +16,8 @@ from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.mra import codegen
 from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
+from pyclgemm.mra.codegen import make_schedule
 from pyclgemm.mra.fused import FusedUnitConfig
-from pyclgemm.mra.schedule import make_schedule
 from pyclgemm.mra.tensors import contiguous_stack
 from pyclgemm.mra.transform import OPERANDS, describe_transform
 from pyclgemm.runtime.launcher import LaunchSequence
