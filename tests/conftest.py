@@ -188,9 +188,21 @@ def _spare_of_short_runs(items: list[pytest.Function], others: list[Any]) -> set
     return spare
 
 
+def _axes(case: pytest.Function) -> set[tuple[int, ...]]:
+    """What a case has of each parametrisation: the values of those given together are one."""
+    parameters = dict(_parameters(case))
+    axes = []
+    for mark in case.iter_markers("parametrize"):
+        names = mark.args[0]
+        names = names.split(",") if isinstance(names, str) else names
+        axes.append([parameters.pop(name.strip(), None) for name in names])
+    axes += [[value] for value in parameters.values()]
+    return {(number, *map(id, values)) for number, values in enumerate(axes)}
+
+
 def _covering(cases: list[pytest.Function]) -> list[pytest.Function]:
     """Few cases in which each value of each parameter occurs, those with most new ones first."""
-    values = {case: set(case.callspec.indices.items()) for case in _shuffled(cases)}
+    values = {case: _axes(case) for case in _shuffled(cases)}
     missing = set().union(*values.values())
     taken = []
     while missing:
