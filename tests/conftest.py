@@ -73,8 +73,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full",
         action="store_true",
-        help="run every case of every test on every CPU runtime that the markers leave, and more "
-        "random examples",
+        help="run every case of every test on the first CPU runtime, more of them on the others, "
+        "and more random examples",
     )
     parser.addoption(
         "--every-runtime",
@@ -144,17 +144,18 @@ _SAMPLE = 6
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
-    """Leave out what a second CPU runtime would only compile again; without --full, also more.
+    """Leave out what would find the same again.
 
     A run without --full takes of each test on a device as few cases as have every value of each
-    parameter, and of each test on another CPU runtime than the first a single case.
+    parameter, and on another CPU runtime than the first a single case. With --full all cases run
+    on the first, and as few as have every value on the others.
     """
     usable = [one.found for one in config.stash[_OFFERED] if not one.left_out]
     cpus = [one.device for one in usable if one.traits and one.traits.type == "cpu"]
     others = [] if config.getoption("--every-runtime") else cpus[1:]
     spare = _spare(items, others)
-    if not config.getoption("--full"):
-        spare |= _spare_of_short_runs([item for item in items if item not in spare], others)
+    rest = [item for item in items if item not in spare]
+    spare |= _spare_of_tests(rest, others, full=config.getoption("--full"))
     if spare:
         config.hook.pytest_deselected(items=[item for item in items if item in spare])
         items[:] = [item for item in items if item not in spare]
@@ -170,27 +171,43 @@ def _shuffled(cases: list[pytest.Function]) -> list[pytest.Function]:
     return sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
 
 
-def _spare_of_short_runs(items: list[pytest.Function], others: list[Any]) -> set[pytest.Function]:
-    """The cases that a run without --full leaves out."""
+def _spare_of_tests(
+    items: list[pytest.Function], others: list[Any], *, full: bool
+) -> set[pytest.Function]:
+    """The cases that are left out of each test on each device."""
     tests: dict[Any, list[pytest.Function]] = {}
     for item in items:
         key = (item.path, item.originalname, _parameters(item).get("device"))
         tests.setdefault(key, []).append(item)
     spare: set[pytest.Function] = set()
     for (_, _, device), cases in tests.items():
-        taken = cases if device is None else _covering(cases)
-        if device in others:
+        taken = cases
+        if device is not None and not (full and device not in others):
+            taken = _covering(cases)
+        if not full and device in others:
             taken = taken[:1]
-        elif marker := cases[0].get_closest_marker("one_in"):
+        elif not full and (marker := cases[0].get_closest_marker("one_in")):
             # In the order of the tables, whose neighbours are alike.
             taken = sorted(taken, key=cases.index)[:: marker.args[0]]
         spare.update(set(cases) - set(taken))
     return spare
 
 
+def _axes(case: pytest.Function) -> set[tuple[int, ...]]:
+    """What a case has of each parametrisation: the values of those given together are one."""
+    parameters = dict(_parameters(case))
+    axes = []
+    for mark in case.iter_markers("parametrize"):
+        names = mark.args[0]
+        names = names.split(",") if isinstance(names, str) else names
+        axes.append([parameters.pop(name.strip(), None) for name in names])
+    axes += [[value] for value in parameters.values()]
+    return {(number, *map(id, values)) for number, values in enumerate(axes)}
+
+
 def _covering(cases: list[pytest.Function]) -> list[pytest.Function]:
     """Few cases in which each value of each parameter occurs, those with most new ones first."""
-    values = {case: set(case.callspec.indices.items()) for case in _shuffled(cases)}
+    values = {case: _axes(case) for case in _shuffled(cases)}
     missing = set().union(*values.values())
     taken = []
     while missing:

@@ -107,6 +107,7 @@ def check(queue: Any, config: Any, way: dict[str, Any], alpha: float, beta: Any,
         check_gemm(queue, (7, 21, k), dtype, **options)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.any_runtime
 @pytest.mark.parametrize(
     ("config", "way"),

@@ -36,6 +36,7 @@ def own_queue(context):
     return cl.CommandQueue(context)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_products(own_queue, config, dtype, rng):

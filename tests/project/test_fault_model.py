@@ -31,7 +31,7 @@ def test_a_test_that_the_page_names_exists(named: str) -> None:
 
 
 def test_campaigns_that_the_page_names_exist() -> None:
-    from tests.fuzz.registry import CAMPAIGNS
+    from tests.fuzz.campaign import CAMPAIGNS
 
     cells = [line.rsplit("|", 2)[1] for line in PAGE.splitlines() if line.startswith("|")]
     named = {name for cell in cells for name in re.findall(r'"(\w+)"', cell)}

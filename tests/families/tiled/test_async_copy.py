@@ -60,6 +60,7 @@ def async_copies(traits, queue):
             yield
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("async_copies")
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_every_configuration(queue, config):
