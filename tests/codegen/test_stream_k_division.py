@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from pyclgemm.codegen.stream_k import Share, divide, sharing, tile_count
 from tests.support.stream_k_model import SHAPES, SMALL_SHAPES, kernel_of
@@ -89,6 +89,7 @@ def test_tiles_of_a_result(m, n, tiles):
     assert tile_count(m, n, rows=32, columns=16) == tiles
 
 
+@example(tiles=263, slabs=124_000, groups=132)  # just beyond 32 bits
 @given(**SHAPES)
 def test_counts_of_32_bits_are_used_where_all_products_fit(tiles, slabs, groups):
     kernel = kernel_of(tiles, slabs, divide(tiles, slabs, groups))
