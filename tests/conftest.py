@@ -1,7 +1,5 @@
 """One suite for every OpenCL device: the device is a fixture, parametrised over all that work."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator
@@ -20,17 +18,12 @@ import pyopencl as cl
 
 from pyclgemm.device.discovery import FoundDevice, find_devices
 from pyclgemm.device.names import is_software
-from tests.support.gates import Gate
 
-# A kernel's first use builds it, so a deadline would measure the compiler.
-_COMMON: dict[str, Any] = {
-    "deadline": None,
-    "max_examples": 20,
-    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.differing_executors],
-}
-settings.register_profile("pyclgemm", **_COMMON)
-settings.register_profile("pyclgemm-ci", derandomize=True, print_blob=True, **_COMMON)
-settings.load_profile("pyclgemm-ci" if os.environ.get("CI") else "pyclgemm")
+# A failed assertion in what tests share is shown like one in a test.
+pytest.register_assert_rewrite("tests.support")
+
+#: Examples of a property that a run takes, and one with --full.
+_EXAMPLES, _FULL_EXAMPLES = 8, 20
 
 _PLATFORM_SLUGS = {
     "Portable Computing Language": "pocl",
@@ -78,22 +71,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="test also on devices that software imitates (llvmpipe), which are slow",
     )
     parser.addoption(
+        "--full",
+        action="store_true",
+        help="run every case of every test on every CPU runtime that the markers leave, and more "
+        "random examples",
+    )
+    parser.addoption(
         "--every-runtime",
         action="store_true",
         help="run all tests on every CPU runtime, also those that would find the same on one",
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Use all cores, but for a single file and where the user says how many."""
+    if not config.pluginmanager.has_plugin("xdist") or hasattr(config, "workerinput"):
+        return
+    is_single = len(config.args) == 1 and ".py" in config.args[0]
+    if config.option.numprocesses is None and not (is_single or config.option.collectonly):
+        config.option.numprocesses = "auto"
+        if config.option.dist == "no":
+            # Neighbours share kernels, so each process begins with a run of its own.
+            config.option.dist = "worksteal"
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers",
+    for marker in (
         "any_runtime: what the test may find lies in the source that is generated, which is "
         "the same for all CPU runtimes: the first runs every case, each other one a sample",
-    )
-    config.addinivalue_line(
-        "markers",
         "first_runtime: as any_runtime, but the other CPU runtimes run none of its cases",
+        "one_in(n): a run without --full takes one in n of the test's cases, on each device",
+    ):
+        config.addinivalue_line("markers", marker)
+    is_ci = bool(os.environ.get("CI"))
+    settings.register_profile(
+        "pyclgemm",
+        # A kernel's first use builds it, so a deadline would measure the compiler.
+        deadline=None,
+        max_examples=_FULL_EXAMPLES if config.getoption("--full") else _EXAMPLES,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
+        derandomize=is_ci,
+        print_blob=is_ci,
     )
+    settings.load_profile("pyclgemm")
     config.stash[_OFFERED] = _offered_devices(config.getoption("--all-devices"))
 
 
@@ -123,28 +144,71 @@ _SAMPLE = 6
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
-    """Leave out what a second CPU runtime would only compile again."""
-    if config.getoption("--every-runtime"):
-        return
+    """Leave out what a second CPU runtime would only compile again; without --full, also more.
+
+    A run without --full takes of each test on a device as few cases as have every value of each
+    parameter, and of each test on another CPU runtime than the first a single case.
+    """
     usable = [one.found for one in config.stash[_OFFERED] if not one.left_out]
     cpus = [one.device for one in usable if one.traits and one.traits.type == "cpu"]
-    spare = _spare(items, cpus[1:])
+    others = [] if config.getoption("--every-runtime") else cpus[1:]
+    spare = _spare(items, others)
+    if not config.getoption("--full"):
+        spare |= _spare_of_short_runs([item for item in items if item not in spare], others)
     if spare:
         config.hook.pytest_deselected(items=[item for item in items if item in spare])
         items[:] = [item for item in items if item not in spare]
 
 
+def _parameters(item: pytest.Function) -> dict[str, Any]:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params if callspec else {}
+
+
+def _shuffled(cases: list[pytest.Function]) -> list[pytest.Function]:
+    """In the order of their names' checksums: the same in every run and every process."""
+    return sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
+
+
+def _spare_of_short_runs(items: list[pytest.Function], others: list[Any]) -> set[pytest.Function]:
+    """The cases that a run without --full leaves out."""
+    tests: dict[Any, list[pytest.Function]] = {}
+    for item in items:
+        key = (item.path, item.originalname, _parameters(item).get("device"))
+        tests.setdefault(key, []).append(item)
+    spare: set[pytest.Function] = set()
+    for (_, _, device), cases in tests.items():
+        taken = cases if device is None else _covering(cases)
+        if device in others:
+            taken = taken[:1]
+        elif marker := cases[0].get_closest_marker("one_in"):
+            # In the order of the tables, whose neighbours are alike.
+            taken = sorted(taken, key=cases.index)[:: marker.args[0]]
+        spare.update(set(cases) - set(taken))
+    return spare
+
+
+def _covering(cases: list[pytest.Function]) -> list[pytest.Function]:
+    """Few cases in which each value of each parameter occurs, those with most new ones first."""
+    values = {case: set(case.callspec.indices.items()) for case in _shuffled(cases)}
+    missing = set().union(*values.values())
+    taken = []
+    while missing:
+        best = max(values, key=lambda case: len(values[case] & missing))
+        taken.append(best)
+        missing -= values[best]
+    return taken
+
+
 def _spare(items: list[pytest.Function], others: list[Any]) -> set[pytest.Function]:
     """The cases that `others` need not run: of each module's marked ones all but a sample.
 
-    The checksums of their names say which are in the sample: the same in every run and every
-    process, and no axis of a test's parameters stays on one value.
+    The sample is by the checksums of names, so no axis of a test's parameters stays on one value.
     """
     spare: set[pytest.Function] = set()
     sampled: dict[Any, list[pytest.Function]] = {}
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        device = callspec.params.get("device") if callspec else None
+        device = _parameters(item).get("device")
         if device not in others:
             continue
         if item.get_closest_marker("first_runtime"):
@@ -152,8 +216,7 @@ def _spare(items: list[pytest.Function], others: list[Any]) -> set[pytest.Functi
         elif item.get_closest_marker("any_runtime"):
             sampled.setdefault((item.path, device), []).append(item)
     for cases in sampled.values():
-        cases.sort(key=lambda case: crc32(case.nodeid.encode()))
-        spare.update(cases[-(-len(cases) // _SAMPLE) :])
+        spare.update(_shuffled(cases)[-(-len(cases) // _SAMPLE) :])
     return spare
 
 
@@ -226,8 +289,10 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture
-def gate(context: Any) -> Iterator[Gate]:
+def gate(context: Any) -> Iterator[Any]:
     """What waits for it waits until the test opens it, at the latest until the test ends."""
+    from tests.support.gates import Gate
+
     gate = Gate(context)
     yield gate
     gate.open()
@@ -239,3 +304,12 @@ def fresh_queue(context: Any) -> Iterator[Any]:
     queue = cl.CommandQueue(context)
     yield queue
     queue.finish()
+
+
+@pytest.fixture
+def out_of_order_queue(context: Any, device: Any) -> Any:
+    """A queue of the test's own that may run its commands in any order."""
+    mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    if not device.queue_properties & mode:
+        pytest.skip(f"{device.name.strip()} has no out-of-order queues")
+    return cl.CommandQueue(context, properties=mode)

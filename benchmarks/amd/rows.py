@@ -14,8 +14,9 @@ from pyclgemm.device.traits import DeviceTraits, typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.problem.precision import PRECISIONS
 from pyclgemm.problem.product import Product
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
-from pyclgemm.selection.overrides import Inquiry, choose, kernel_sources, product_of
+from pyclgemm.selection.overrides import choose, kernel_sources
 
 #: The columns of a row by name; a row is what the CSV file has.
 Figures = dict[str, str | int | float]
@@ -128,7 +129,7 @@ def make_rows(
         if path == "matrix" and dtype is None and precision is None:
             asked = list(unit_precisions(traits))
         for shape, (element, algorithm) in itertools.product(shapes, asked):
-            product = product_of(Inquiry(*shape, dtype=element, precision=algorithm))
+            product = GemmShape(*shape).product(element, algorithm)
             choice = choose(product.problem, traits, load_database(), path, parameters)
             unit = isinstance(choice.config, MatrixConfig)
             for variant in variants_of(architecture):

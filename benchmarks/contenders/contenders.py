@@ -22,8 +22,9 @@ from pyclgemm.device.traits import traits_of
 from pyclgemm.measure.bench import OPENBLAS_UNREST, Calls
 from pyclgemm.measure.filled_queue import Contender
 from pyclgemm.problem.precision import Precision, resolve_precision
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
-from pyclgemm.selection.overrides import Inquiry, choose, product_of
+from pyclgemm.selection.overrides import choose
 
 #: Names as they stand in tables, in the order of its columns.
 PLAN = "pyclgemm"
@@ -154,12 +155,11 @@ def mma_contender(operands: Operands) -> DeviceContender:
     """Call a plan of the matrix family (mma.sync), even where other kernels are faster."""
     _refuse_batch(MMA, operands)
     case, arithmetic = operands.case, operands.arithmetic
-    inquiry = Inquiry(
-        case.m, case.n, case.k, arithmetic.dtype,
-        "T" if case.trans_a else "N", "T" if case.trans_b else "N",
-        precision=arithmetic.precision.name, result_dtype=arithmetic.result_dtype,
-    )  # fmt: skip
-    problem, traits = product_of(inquiry).problem, traits_of(operands.queue.device)
+    layout: Any = "".join("T" if trans else "N" for trans in (case.trans_a, case.trans_b))
+    problem = GemmShape(case.m, case.n, case.k, layout).problem(
+        arithmetic.dtype, arithmetic.precision.name, result_dtype=arithmetic.result_dtype
+    )
+    traits = traits_of(operands.queue.device)
     config = choose(problem, traits, load_database(), "matrix").config
     return plan_contender(operands, MMA, config)
 

@@ -11,7 +11,7 @@ from benchmarks.amd.compile import Compiler, CompilerError, find_clang, find_roc
 from benchmarks.amd.rows import Figures, compile_row, figures_of, variants_of
 from benchmarks.steps.steps import ladder_steps
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 
 #: Columns of the report's CSV file, by the names that `benchmarks.amd.rows` gives them.
 COLUMNS = {
@@ -36,7 +36,7 @@ def compile_ladder(
     compiler : str
         The compiler's version.
     """
-    product = product_of(Inquiry(size, size, size, reads_c=True))
+    product = GemmShape(size, size, size).product(reads_c=True)
     variant = variants_of(architecture)[0]
     with tempfile.TemporaryDirectory() as scratch:
         compiler = Compiler(find_clang(clang), find_rocm_path(rocm_path), Path(scratch))

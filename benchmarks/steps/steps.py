@@ -7,8 +7,9 @@ from benchmarks.steps.gpu import gpu_steps
 from benchmarks.steps.step import Step
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
-from pyclgemm.selection.overrides import Inquiry, choose, product_of
+from pyclgemm.selection.overrides import choose
 from pyclgemm.selection.select import Choice
 
 
@@ -16,8 +17,8 @@ def choice_of(
     size: int, traits: DeviceTraits, precision: str | None = None, path: str | None = None
 ) -> Choice:
     """The library's own choice for the ladder's product, or that of a path."""
-    inquiry = Inquiry(size, size, size, reads_c=True, precision=precision)
-    return choose(product_of(inquiry).problem, traits, load_database(), path)
+    problem = GemmShape(size, size, size).problem(precision=precision, reads_c=True)
+    return choose(problem, traits, load_database(), path)
 
 
 def ladder_steps(size: int, traits: DeviceTraits) -> tuple[Step, ...]:

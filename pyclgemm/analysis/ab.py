@@ -32,11 +32,9 @@ from ..problem.shape import GemmShape, shape_text
 from ..selection.database import load_database
 from ..selection.overrides import (
     AskedConfig,
-    Inquiry,
     apply_change,
     parse_change,
     parse_config,
-    product_of,
 )
 from ..selection.select import Choice, select
 from .ab_record import Record, ShapeResult, Side
@@ -266,7 +264,7 @@ class Comparison:
     def _compare_on(
         self, shape: Shape, base: AskedConfig, change: AskedConfig, rounds: int
     ) -> ShapeResult:
-        product = product_of(Inquiry(*shape, dtype=self._dtype, precision=self._precision.name))
+        product = GemmShape(*shape).product(self._dtype, self._precision.name)
         choices = self._choices(product, base, change)
         if choices["before"].config == choices["after"].config:
             raise _UncomparedError("the change changes nothing")

@@ -29,10 +29,10 @@ def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
     Examples
     --------
     >>> from pyclgemm import MatrixConfig
-    >>> from pyclgemm.selection.overrides import Inquiry, product_of
+    >>> from pyclgemm.problem.shape import GemmShape
     >>> from pyclgemm.device.traits import typical_traits
     >>> config = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
-    >>> half = product_of(Inquiry(64, 64, 64, "float16")).problem
+    >>> half = GemmShape(64, 64, 64).problem("float16")
     >>> describe_unit(half, config, typical_traits("sm_90"))
     'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32: 16 x 8 x 16 of float16'
     """
@@ -69,9 +69,9 @@ def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str
     Examples
     --------
     >>> from pyclgemm import MatrixConfig
-    >>> from pyclgemm.selection.overrides import Inquiry, product_of
+    >>> from pyclgemm.problem.shape import GemmShape
     >>> config = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
-    >>> half = product_of(Inquiry(64, 64, 60, "float16")).problem
+    >>> half = GemmShape(64, 64, 60).problem("float16")
     >>> describe_packing(half, config, ["pack_a", "gemm_matrix"])
     'a (its rows are multiples of 8 bytes apart; 16 are wanted)'
     """

@@ -24,7 +24,7 @@ from ..problem.problem import Epilogue
 from ..problem.product import Product
 from ..problem.shape import GemmShape
 from ..selection.database import load_database
-from ..selection.overrides import Inquiry, choose, product_of
+from ..selection.overrides import choose
 from ..selection.select import Choice
 from .bottleneck import Bound, Verdict, bounds_of, judge
 from .ceilings import Ceilings, ceilings_of
@@ -137,7 +137,7 @@ def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:
 
 def profile(
     queue: cl.CommandQueue,
-    inquiry: Inquiry,
+    product: Product,
     *,
     path: str | None = None,
     parameters: Mapping[str, int] | None = None,
@@ -151,8 +151,8 @@ def profile(
     ----------
     queue : pyopencl.CommandQueue
         In-order, without profiling, on a device that does nothing else.
-    inquiry : Inquiry
-        The product; its matrices are contiguous and row-major.
+    product : Product
+        As `GemmShape.product` describes it; its matrices are contiguous and row-major.
     path : str, optional
         The kernel family, even where it would not be chosen.
     parameters : mapping, optional
@@ -175,50 +175,51 @@ def profile(
     --------
     >>> from pyclgemm.analysis.ceilings import Ceilings
     >>> ceilings = Ceilings({"float32": 1e3}, 1e2, None, None, 1e-5, "2026-01-01")
-    >>> result = profile(queue, Inquiry(64, 64, 64), ceilings=ceilings, rounds=1)
+    >>> result = profile(queue, GemmShape(64, 64, 64).product(), ceilings=ceilings, rounds=1)
     >>> result.bounds[0].name == result.verdict.limit or result.verdict.limit == "latency"
     True
     """
     traits = traits_of(queue.device)
-    product = product_of(inquiry)
     choice = choose(product.problem, traits, load_database(), path, parameters)
     report("kernels")
     analysis = analyse(queue, product, choice)
     if ceilings is None:
         ceilings = ceilings_of(queue, report=report)
     report("operands and a check of the result")
-    operands = _operands(queue, inquiry)
-    checked = operands.plan(config=choice.config, precision=inquiry.precision)
-    if fault := operands.fault(checked, product.problem.precision):
+    operands = _operands(queue, product)
+    precision = product.problem.precision
+    checked = operands.plan(config=choice.config, precision=precision.name)
+    if fault := operands.fault(checked, precision):
         raise PyclgemmError(f"the result of {choice.path}, {choice.config}, is wrong: {fault}")
     report("the product")
-    seconds = _time(queue, operands, inquiry, choice, rounds)
+    seconds = _time(queue, operands, product, choice, rounds)
     return assess(analysis, ceilings, seconds)
 
 
-def _operands(queue: cl.CommandQueue, inquiry: Inquiry) -> Operands:
-    trans = (inquiry.trans_a, inquiry.trans_b)
+def _operands(queue: cl.CommandQueue, product: Product) -> Operands:
+    problem = product.problem
+    trans = (product.a.transposition, product.b.transposition)
     layout: Any = "".join("N" if one == "N" else "T" for one in trans)
-    shape = GemmShape(inquiry.m, inquiry.n, inquiry.k, layout)
-    return make_operands(queue, shape, inquiry.dtype, inquiry.result_dtype, trans=trans)
+    shape = GemmShape(problem.m, problem.n, problem.k, layout)
+    return make_operands(queue, shape, problem.dtype, problem.result_dtype, trans=trans)
 
 
 def _time(
-    queue: cl.CommandQueue, operands: Operands, inquiry: Inquiry, choice: Choice, rounds: int
+    queue: cl.CommandQueue, operands: Operands, product: Product, choice: Choice, rounds: int
 ) -> float:
     """Median seconds of the product with its addend, bias and activation."""
-    out = operands.sets[0][2]
+    out, problem = operands.sets[0][2], product.problem
     rng = np.random.default_rng(0)
 
     def on_device(shape: tuple[int, ...]) -> Any:
         return cl_array.to_device(queue, uniform(rng, shape, out.dtype.name))
 
-    c = on_device(out.shape) if inquiry.reads_c else None
+    c = on_device(out.shape) if product.c else None
     beta = 2 if out.dtype.kind == "i" else 0.5
-    bias = on_device(out.shape[-1:]) if inquiry.bias else None
+    bias = on_device(out.shape[-1:]) if problem.bias else None
     ready = operands.plan(
-        c=c, beta=None if c is None else beta, epilogue=Epilogue(bias, inquiry.activation),
-        config=choice.config, precision=inquiry.precision,
+        c=c, beta=None if c is None else beta, epilogue=Epilogue(bias, problem.activation),
+        config=choice.config, precision=problem.precision.name,
     )  # fmt: skip
     contender = plan_contender("product", operands, ready, blocker_of(queue), c)
     contender.enqueue(1)

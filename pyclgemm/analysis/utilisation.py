@@ -69,9 +69,9 @@ def utilise(
     Examples
     --------
     >>> from pyclgemm import CpuConfig
-    >>> from pyclgemm.selection.overrides import Inquiry, product_of
+    >>> from pyclgemm.problem.shape import GemmShape
     >>> config = CpuConfig(MR=6, NR=64, KC=512, VW=16)
-    >>> utilise(product_of(Inquiry(9, 96, 8)).problem, config, 3, 2, None)
+    >>> utilise(GemmShape(9, 96, 8).problem(), config, 3, 2, None)
     Utilisation(tiles=4, groups=3, units=2, waves=1.5, tail=0.75, balance=0.75, useful=0.5625)
     """
     waves = groups / (units * max(resident_groups or 1, 1))

@@ -52,31 +52,30 @@ class Call(NamedTuple):
 
     def checked(self) -> Call:
         """The same with Python numbers and a configuration; raise where c and beta disagree."""
-        alpha, beta = self.alpha, self.beta
+        call, alpha, beta = self, self.alpha, self.beta
         is_plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
-        call = self
         if not is_plain or self.a.dtype.kind == "i":
             dtype = self.a.dtype.name
             alpha = check_scalar("alpha", alpha, dtype)
             beta = None if beta is None else check_scalar("beta", beta, dtype)
             call = call._replace(alpha=alpha, beta=beta)
-        if self.c is None:
-            if beta is not None and beta != 0:
-                raise ArgumentError(f"beta is {beta!r} without c; give c, or leave beta out")
-        elif beta is None:
-            raise ArgumentError("c is given without beta; give beta, or leave c out")
+        if beta is None:
+            if self.c is not None:
+                raise ArgumentError("c is given without beta; give beta, or leave c out")
+        elif self.c is None and beta != 0:
+            raise ArgumentError(f"beta is {beta!r} without c; give c, or leave beta out")
         return call if self.config is None else call._replace(config=as_config(self.config))
 
     def key(self) -> tuple[Any, ...]:
         """All that the kernels of a `checked` call depend on, and what is set once on them."""
-        a, b, c, out, epilogue = self.a, self.b, self.c, self.out, self.epilogue
-        bias = None if epilogue is None else epilogue.bias
+        (
+            a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, _, _, batched,
+        ) = self  # fmt: skip
         return (
-            self.batched, facts_of(a), facts_of(b), None if c is None else facts_of(c),
-            self.reads_c, None if out is None else facts_of(out),
-            None if bias is None else facts_of(bias),
-            None if epilogue is None else epilogue.activation,
-            self.trans_a, self.trans_b, self.alpha == 0, self.precision, self.config,
+            batched, facts_of(a), facts_of(b), None if c is None else facts_of(c), beta != 0,
+            None if out is None else facts_of(out),
+            None if epilogue is None else (_bias_facts(epilogue.bias), epilogue.activation),
+            trans_a, trans_b, alpha == 0, precision, config,
         )  # fmt: skip
 
     def on_device(self, queue: cl.CommandQueue) -> Call:
@@ -94,8 +93,12 @@ class Call(NamedTuple):
         return self._replace(epilogue=epilogue, **arrays)
 
 
+def _bias_facts(bias: Any) -> tuple[Any, ...] | None:
+    return None if bias is None else facts_of(bias)
+
+
 def facts_of(array: Any) -> tuple[Any, ...]:
-    """What of an array a prepared call depends on: not its offset, but its alignment."""
+    """The features of an array that kernels depend on: its alignment, but not its offset."""
     if array.__class__ is PackedMatrix:
         return array.shape, array.dtype, array.precision, array.layout
     if array.__class__ is MatrixSequence and array.scattered:

@@ -24,6 +24,8 @@ from ..runtime.memory import new_array
 from .arguments import Call
 from .prepare import check_count, prepare, result_shape, run, run_on_device
 
+_SEQUENCES = frozenset((list, tuple))
+
 
 def gemm_batched(
     queue: cl.CommandQueue,
@@ -94,10 +96,11 @@ def gemm_batched(
             [212., 302.]]], dtype=float32)
     """
     given_out = out
-    a, b, c, out = (
-        checked_sequence(name, one) if one.__class__ in (list, tuple) else one
-        for name, one in (("a", a), ("b", b), ("c", c), ("out", out))
-    )
+    if not _SEQUENCES.isdisjoint(map(type, (a, b, c, out))):
+        a, b, c, out = (
+            checked_sequence(name, one) if type(one) in _SEQUENCES else one
+            for name, one in (("a", a), ("b", b), ("c", c), ("out", out))
+        )
     call = Call(
         a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator,
         wait_for, batched=True,

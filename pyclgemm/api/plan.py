@@ -30,7 +30,7 @@ class ArraySignature:
     dtype : numpy.dtype
         Element type.
     offset_step : int
-        Bytes of which the offset must be a multiple.
+        The offset, in bytes, must be a multiple of it.
     """
 
     shape: tuple[int, ...]

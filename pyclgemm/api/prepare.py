@@ -34,7 +34,7 @@ from ..runtime.arrays import ArraySequence, PackedMatrix, check_stack_writable, 
 from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.memory import new_array
 from ..runtime.queue_state import queue_state
-from ..runtime.transfer import check_array, check_queue, is_on_device, through_device
+from ..runtime.transfer import DEVICE_TYPES, check_array, check_queue, is_on_device, through_device
 from ..selection.database import load_database
 from ..selection.select import Choice, select
 from .arguments import Call
@@ -49,8 +49,8 @@ Runner = Callable[[cl.CommandQueue, Call], tuple[Any, cl.Event | None]]
 def describe_product(call: Call) -> Product:
     """Check the arrays of a call against each other and describe the product.
 
-    A batch that is one product in truth becomes one: a single matrix, or rows of A and of the
-    result that follow one another through the whole batch while B is the same.
+    A batch becomes a single product where it can be computed as one: it has one matrix, or all its
+    products read the same B, and the rows of A and of the result follow one another.
 
     Parameters
     ----------
@@ -221,8 +221,8 @@ def choose(
 def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:
     """Generate and build what `choice` says, for one queue.
 
-    A call of it gives a, b and out, then c and the bias where the product has them; and alpha and
-    beta.
+    Calls of the sequence give a, b and out, then c and the bias if the product has them; and alpha
+    and beta.
     """
     traits, config = traits_of(queue.device), choice.config
     product = oriented(product, config, traits)
@@ -249,7 +249,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
-    """Find what is built for calls like this one, which is checked, or build it."""
+    """Find the launches for calls like this one, which is checked, or build them."""
     kept = queue_state(queue).prepared
     key = call.key()
     prepared: Prepared | None = kept.get(key)
@@ -266,28 +266,27 @@ def run_on_device(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | N
     """Run a product whose arrays are on the device; returns the result and its event."""
     call = call.checked()
     sequence, shape, dtype = prepare(queue, call)
-    out, bias = call.out, call.bias
+    a, b, c, out, epilogue, alpha, beta = call[:7]
     if out is None:
         out = new_array(queue, "out", shape, dtype, call.allocator)
-    arrays = [call.a, call.b, out]
-    if call.reads_c:
-        arrays.append(call.c)
-    if bias is not None:
-        arrays.append(bias)
-    return out, sequence.enqueue(arrays, (call.alpha, call.beta), call.wait_for)
+    arrays = [a, b, out]
+    if c is not None and beta != 0:
+        arrays.append(c)
+    if epilogue is not None and epilogue.bias is not None:
+        arrays.append(epilogue.bias)
+    return out, sequence.enqueue(arrays, (alpha, beta), call.wait_for)
 
 
 def run(
     queue: cl.CommandQueue, call: Call, launch: Runner = run_on_device
 ) -> tuple[Any, cl.Event | None]:
-    """Run a product by `launch`, on copies of those of its arrays that are on the host."""
-    bias = call.bias
-    for array in (call.a, call.b, call.c, call.out, bias):
-        if array.__class__ is not cl_array.Array and not is_on_device(array):
-            break
-    else:
+    """Run a product by `launch`, on copies of the arrays that are on the host."""
+    a, b, c, out, epilogue = call[:5]
+    bias = None if epilogue is None else epilogue.bias
+    arrays = (a, b, c, out, bias)
+    # The first question, which is quick, answers for nearly all calls.
+    if DEVICE_TYPES.issuperset(map(type, arrays)) or all(map(is_on_device, arrays)):
         return launch(queue, call)
-    out = call.out
 
     def run_copies(**copies: Any) -> tuple[Any, cl.Event | None]:
         if isinstance(out, np.ndarray):
@@ -297,8 +296,8 @@ def run(
             check_array("out", out)
         return launch(queue, call.with_arrays(**copies))
 
-    operands = {"bias": bias, "a": call.a, "b": call.b, "c": call.c}
+    operands = {"bias": bias, "a": a, "b": b, "c": c}
     makes_host_array = not any(
-        isinstance(array, (cl_array.Array, ArraySequence)) for array in (call.a, call.b, call.c)
+        isinstance(array, (cl_array.Array, ArraySequence)) for array in (a, b, c)
     )
     return through_device(queue, operands, out, run_copies, makes_host_array=makes_host_array)

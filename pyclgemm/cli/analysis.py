@@ -25,8 +25,9 @@ from ..host.files import check_writable
 from ..measure.operands import DISTRIBUTIONS
 from ..measure.suites import Shape, parse_suite
 from ..problem.precision import DTYPES
+from ..problem.product import Product
 from ..problem.shape import shape_text
-from ..selection.overrides import Inquiry, parse_change, parse_config
+from ..selection.overrides import parse_change, parse_config
 from .console import open_console, open_progress, open_queue, parsed
 from .product import device_option, parse_shape, product_options
 
@@ -308,7 +309,7 @@ Examples:
 @click.option("--remeasure", is_flag=True, help="Measure the device's ceilings again.")
 @_rounds_option
 def profile(
-    inquiry: Inquiry,
+    product: Product,
     path: str | None,
     parameters: dict[str, int],
     device: str | None,
@@ -337,7 +338,7 @@ def profile(
         _context, queue = open_queue(device)
         ceilings = ceilings_of(queue, remeasure=remeasure, report=report)
         result = profile_product(
-            queue, inquiry, path=path, parameters=parameters, ceilings=ceilings, rounds=rounds,
+            queue, product, path=path, parameters=parameters, ceilings=ceilings, rounds=rounds,
             report=report,
         )  # fmt: skip
     console.print(profile_table(result))

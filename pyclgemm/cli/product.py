@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import click
 from rich.syntax import Syntax
@@ -15,13 +16,12 @@ from ..device.discovery import choose_device
 from ..device.traits import DeviceTraits, typical_traits
 from ..errors import shown
 from ..families.registry import FAMILIES
-from ..problem.matrix import Transposition
 from ..problem.precision import DTYPES, result_dtypes
 from ..problem.problem import ACTIVATIONS
 from ..problem.product import Product
-from ..problem.shape import GemmShape
+from ..problem.shape import GemmShape, Layout
 from ..selection.database import load_database
-from ..selection.overrides import Inquiry, choose, kernel_sources, parse_assignment, product_of
+from ..selection.overrides import choose, kernel_sources, parse_assignment
 from ..selection.select import Choice
 from .console import open_console, parsed
 
@@ -100,7 +100,7 @@ _OPTIONS = (
 def product_options(command: Callable[..., None], *, batches: bool = False) -> Callable[..., None]:
     """Give a command the options that describe a product and how it is computed.
 
-    The command is called with the `Inquiry`, the path that was asked for or None, a dict of
+    The command is called with the `Product`, the path that was asked for or None, a dict of
     parameters, and by name with ``device`` and its own options. With `batches` it takes batches of
     products, too.
     """
@@ -125,19 +125,17 @@ def product_options(command: Callable[..., None], *, batches: bool = False) -> C
         **others: Any,
     ) -> None:
         _check_result(dtype, result_dtype)
-        inquiry = Inquiry(
-            *shape.sizes,
-            dtype=dtype,
-            trans_a=_transposition("a", trans_a, conjugate_a),
-            trans_b=_transposition("b", trans_b, conjugate_b),
+        layout = _letter("a", trans_a, conjugate_a) + _letter("b", trans_b, conjugate_b)
+        product = replace(shape, layout=cast(Layout, layout)).product(
+            dtype,
+            precision,
+            conjugate="a" * conjugate_a + "b" * conjugate_b,
             reads_c=with_c,
             bias=bias,
             activation=activation,
-            precision=precision,
             result_dtype=result_dtype,
-            batch=shape.batch,
         )
-        command(inquiry, None if path == "auto" else path, dict(parameters), **others)
+        command(product, None if path == "auto" else path, dict(parameters), **others)
 
     for option in reversed((argument, *_OPTIONS)):
         wrapped = option(wrapped)
@@ -164,7 +162,7 @@ def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Cal
     )
     @functools.wraps(command)
     def wrapped(
-        inquiry: Inquiry,
+        product: Product,
         path: str | None,
         parameters: dict[str, int],
         device: str | None,
@@ -172,7 +170,6 @@ def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Cal
     ) -> None:
         if device is not None and architecture is not None:
             raise click.UsageError("--device and --architecture exclude each other")
-        product = product_of(inquiry)
         traits = typical_traits(architecture) if architecture else choose_device(device).traits
         assert traits is not None
         command(product, choose(product.problem, traits, load_database(), path, parameters), traits)
@@ -180,12 +177,11 @@ def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Cal
     return wrapped
 
 
-def _transposition(operand: str, transposed: bool, conjugated: bool) -> Transposition:
+def _letter(operand: str, transposed: bool, conjugated: bool) -> str:
+    """How an operand is stored, a letter of `GemmShape.layout`."""
     if transposed and conjugated:
         raise click.UsageError(f"--trans-{operand} and --conjugate-{operand} exclude each other")
-    if conjugated:
-        return "C"
-    return "T" if transposed else "N"
+    return "T" if transposed or conjugated else "N"
 
 
 _SOURCE_EXAMPLES = """\b

@@ -85,6 +85,13 @@ class Launch:
         by_name : mapping of str to LaunchArgument or number
             A number is `Known`. A pointer that has no entry is the workspace of its own name;
             entries that the kernel does not take are left out.
+
+        Examples
+        --------
+        >>> from pyclgemm.codegen.source import Argument
+        >>> arguments = Argument("m", "int"), Argument("counters", "output", "int")
+        >>> Launch.of(KernelSource("f", "", arguments, (64,)), (2,), {"m": 8, "n": 9}).arguments
+        (Known(value=8), Buffer(role='counters'))
         """
         arguments = []
         for argument in source.arguments:

@@ -1,4 +1,5 @@
-"""One bench: operands, verification, timing. Everything that times a product uses it.
+"""One bench: operands and what their product must be, verification, timing in turn, suites.
 
-It does not know why something is measured: tuner, `ab`, `profile` and benchmarks do.
+The tuner, `ab`, `profile`, `precision`, the ceilings, the demo and all benchmarks measure by it. It
+does not know why something is measured, nor what becomes of the figures.
 """

@@ -4,8 +4,8 @@ The bound is that of N. Higham and T. Mary, "A New Approach to Probabilistic Rou
 Analysis", SIAM J. Sci. Comput. 41(5), 2019, theorem 3.1: rounding errors that are independent
 and have mean zero add up to at most ``lambda sqrt(k) u |A| |B|``, but for a chance of
 ``2 k exp(-lambda^2 / 2)`` per element (below 1e-16 for lambda = 10 and k up to 1e5). The bound
-that always holds, ``k u |A| |B|``, would not see a missing slab of a long k. Where elements are
-rounded to parts, the error of a product (`pyclgemm.problem.precision.Precision.product_error`) is
+that always holds, ``k u |A| |B|``, would not see a missing block of a long k. Where elements are
+split into terms, the error of a product (`pyclgemm.problem.precision.Precision.product_error`) is
 added.
 """
 

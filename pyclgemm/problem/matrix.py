@@ -96,6 +96,13 @@ class Matrix:
         return replace(self.transposed, conjugate=transposition == "C" and is_complex)
 
     @property
+    def transposition(self) -> Transposition:
+        """How a matrix in row-major order was operated on to give this one."""
+        if self.conjugate:
+            return "C"
+        return "N" if self.column_stride == 1 else "T"
+
+    @property
     def layout(self) -> MatrixLayout:
         """What a kernel's text depends on.
 

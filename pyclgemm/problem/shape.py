@@ -8,10 +8,10 @@ from typing import Any, Literal, cast, get_args
 
 from ..errors import ArgumentError, shown
 from .bounds import BATCHES, EXTENTS, SIZES, is_integer, wanted
-from .matrix import Matrix
+from .matrix import Matrix, Transposition
 from .precision import is_complex, resolve_precision
-from .problem import GemmProblem
-from .product import make_product
+from .problem import Epilogue, GemmProblem
+from .product import Product, make_product
 
 #: How a and b are stored: N as the product has them, T transposed.
 Layout = Literal["NN", "NT", "TN", "TT"]
@@ -137,20 +137,69 @@ class GemmShape:
         """Rows and columns of b as it is stored, or of each of the batch."""
         return (self.k, self.n) if self.layout[1] == "N" else (self.n, self.k)
 
-    def problem(self, dtype: str, precision: str | None = None) -> GemmProblem:
-        """The product, or the batch, as the functions that take arrays describe it.
+    def product(
+        self,
+        dtype: str = "float32",
+        precision: str | None = None,
+        *,
+        conjugate: str = "",
+        reads_c: bool = False,
+        bias: bool = False,
+        activation: str | None = None,
+        result_dtype: str | None = None,
+    ) -> Product:
+        """Describe the product, or the batch, as the functions that take arrays would.
 
         Parameters
         ----------
         dtype : str
-            NumPy name of the element type.
+            NumPy name of the element type of a and b.
         precision : str, optional
             JAX's name of the arithmetic; None for the default of the type.
+        conjugate : str
+            "a", "b" or "ab": the operands that are stored transposed and read conjugated.
+        reads_c : bool
+            Whether an addend takes part, beta not being zero.
+        bias : bool
+            Whether a bias is added to every row.
+        activation : str, optional
+            One of `pyclgemm.problem.problem.ACTIVATIONS`.
+        result_dtype : str, optional
+            NumPy name of the element type of c, bias and result; None for the default of `dtype`.
 
         Raises
         ------
         DtypeError, UnsupportedError, ArgumentError
-            If the precision is unknown, or does not suit the type.
+            If the activation or the precision is unknown, or does not suit the type, or an
+            operand that is not stored transposed is to be conjugated.
+
+        Examples
+        --------
+        >>> GemmShape(8, 4, 2, "TN").product("complex64", conjugate="a").a.conjugate
+        True
+        >>> GemmShape(8, 4, 2, batch=100).product().b.batch_stride
+        8
+        """
+        a = self._operand("a", self.stored_a, dtype, conjugate)
+        b = self._operand("b", self.stored_b, dtype, conjugate)
+        out = self._stored((self.m, self.n))
+        return make_product(
+            a,
+            b,
+            out,
+            out if reads_c else None,
+            dtype=dtype,
+            precision=resolve_precision(precision, dtype),
+            bias_stride=1 if bias else None,
+            activation=Epilogue(activation=activation).activation,
+            result_dtype=result_dtype or "",
+            batch=self.batch,
+        )
+
+    def problem(
+        self, dtype: str = "float32", precision: str | None = None, **options: Any
+    ) -> GemmProblem:
+        """What is computed: the problem of `product`, which takes the same arguments.
 
         Examples
         --------
@@ -159,17 +208,18 @@ class GemmShape:
         >>> GemmShape(8, 8, 8, padding=2).problem("float32").out.alignment
         2
         """
-        a, b = (
-            self._stored(stored).operated(
-                "T" if letter == "T" else "N", is_complex=is_complex(dtype)
-            )
-            for stored, letter in zip((self.stored_a, self.stored_b), self.layout, strict=True)
-        )
-        out = self._stored((self.m, self.n))
-        algorithm = resolve_precision(precision, dtype)
-        return make_product(
-            a, b, out, None, dtype=dtype, precision=algorithm, batch=self.batch
-        ).problem
+        return self.product(dtype, precision, **options).problem
+
+    def _operand(self, name: str, stored: tuple[int, int], dtype: str, conjugate: str) -> Matrix:
+        transposition = cast(Transposition, self.layout["ab".index(name)])
+        if name in conjugate:
+            if transposition == "N":
+                raise ArgumentError(
+                    f"conjugate is {conjugate!r} and layout is {self.layout!r}; only an operand "
+                    "that is stored transposed (T) is conjugated"
+                )
+            transposition = "C"
+        return self._stored(stored).operated(transposition, is_complex=is_complex(dtype))
 
     def _stored(self, shape: tuple[int, int]) -> Matrix:
         rows, columns = shape

@@ -25,7 +25,7 @@ from ..problem.problem import PackedLayout
 #: Alignment in bytes is tracked up to this.
 _ALIGNED_BYTES = 256
 
-#: What is said where a destination shares elements with an operand.
+#: The message where a destination shares elements with an operand.
 SHARED = (
     "out shares memory with {name}: elements of {name} would be overwritten before they are read; "
     "give out memory of its own"
@@ -97,7 +97,7 @@ class MatrixSequence:
 
     @property
     def alignment(self) -> int:
-        """Bytes, a power of two up to 256, of which all offsets are multiples."""
+        """The largest power of two, up to 256 bytes, that divides all offsets."""
         return int(np.gcd.reduce(self.byte_offsets, initial=_ALIGNED_BYTES))
 
     def members(self) -> list[View]:
@@ -109,9 +109,10 @@ class MatrixSequence:
 def set_events(out: Any, event: cl.Event, *, replace: bool = True) -> None:
     """Have users of an array, or of the matrices of a sequence, wait for an event.
 
-    It takes the place of the events that they wait for so far, or is one more.
+    It replaces the events that they wait for so far, unless `replace` is False.
     """
-    for events in out.event_lists if out.__class__ is MatrixSequence else [out.events]:
+    lists = out.event_lists if out.__class__ is MatrixSequence else (out.events,)
+    for events in lists:
         events[:] = [event] if replace else [*events, event]
 
 
@@ -123,7 +124,7 @@ def set_events(out: Any, event: cl.Event, *, replace: bool = True) -> None:
 def overlaps(array: Any, out: Any, *, in_place: bool = False) -> bool:
     """Whether two operands in one buffer, arrays or sequences, have an element in common.
 
-    `in_place` leaves out an array, or each matrix of a sequence, with itself.
+    With `in_place` an array, or each matrix of a sequence, may be the same view in both.
     """
     is_same = in_place and _are_same(array, out)
     if MatrixSequence in (array.__class__, out.__class__):
@@ -181,7 +182,7 @@ def _ends(array: Any) -> tuple[int, int]:
 def _members_that_overlap(byte_offsets: bytes, matrix: View) -> tuple[int, int] | None:
     """The numbers of two matrices like `matrix` that share an element, the lesser first.
 
-    It is kept: matrices side by side, whose ends overlap, are compared pair by pair.
+    The answer is kept: matrices side by side, whose ends overlap, are compared pair by pair.
     """
     offsets = np.frombuffer(byte_offsets, np.int64)
     members = [replace(matrix, offset=int(offset)) for offset in offsets]
@@ -239,8 +240,8 @@ def checked_sequence(name: str, members: Sequence[Any]) -> Any:
 def launches_of(operands: Sequence[Any], count: int) -> list[tuple[list[Any], range | list[int]]]:
     """Divide a batch into parts whose sequences each lie in one buffer, with one pair of strides.
 
-    Each of the `count` products has its operands in an `ArraySequence`, or shares an array or None.
-    The answer has the operands of each part, and the numbers of its products.
+    An operand of the `count` products is an `ArraySequence`, an array, or None. The answer has the
+    operands of each part, and the numbers of its products.
 
     Examples
     --------
@@ -303,7 +304,7 @@ def _memory_of(array: Any) -> tuple[int, tuple[int, ...]]:
 
 
 def at(operand: Any, numbers: Sequence[int]) -> Any:
-    """The matrices of an operand for some products of a batch; one that they share as it is."""
+    """The matrices of an operand for some products of a batch; one for all is left as it is."""
     if operand is None or len(operand.shape) == 2 or operand.shape[0] == 1:
         return _whole(operand)
     if isinstance(operand, ArraySequence):
@@ -359,7 +360,7 @@ def check_stack_writable(stack: Any) -> None:
     first = View.of_first(stack)
     offset = first.offset + stack.strides[0]
     others = replace(first, shape=(count - 1, *first.shape), strides=stack.strides, offset=offset)
-    # Only how far two matrices are apart matters, so the first stands for all.
+    # Only the distance of two matrices matters, so the first is compared with all others.
     if entries_overlap(first, others):
         raise ShapeError(
             f"out has strides {stack.strides} in bytes for shape {stack.shape}: two of its "

@@ -86,7 +86,7 @@ def _loaded(context: cl.Context, device: cl.Device, binary: bytes, options: str 
 
 
 def _read(path: Path) -> bytes | None:
-    """The binary that a file holds; None if there is none, or it is not what was written."""
+    """The binary in a file; None if there is no file, or it is damaged."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -109,7 +109,7 @@ def _key(device: cl.Device, text: str, options: str) -> str:
 
 @functools.cache
 def _processor() -> bytes:
-    """What this machine's processor can do, as Linux says: its name alone may stand for several."""
+    """The features of the processor as Linux lists them: processors of one name may differ."""
     try:
         lines = Path("/proc/cpuinfo").read_bytes().splitlines()
     except OSError:
@@ -133,7 +133,7 @@ class _Programs:
 
 @functools.lru_cache(maxsize=_MOST_CONTEXTS)
 def _programs_of(context: cl.Context) -> _Programs:
-    """Few contexts at a time: a program keeps its context, and all that lies there, alive."""
+    """Those of few contexts at a time: a program keeps its context and its memory alive."""
     return _Programs(PreparedCalls(_MOST_PROGRAMS), PreparedCalls(_MOST_PROGRAMS))
 
 

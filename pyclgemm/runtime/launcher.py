@@ -37,7 +37,7 @@ from ..errors import ArgumentError
 from ..host.process import MAIN_THREAD, InRuntime, is_exiting
 from .arrays import SHARED, MatrixSequence, overlaps, set_events
 from .build import build_kernel
-from .memory import Workspaces, launch_error, new_buffer
+from .memory import launch_error, new_buffer
 from .queue_state import QueueState
 
 # --------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ _SCALARS: dict[str, tuple[Any, str]] = {
     "double2": (np.complex128, "dd"),
 }
 
-#: Kernels that wait for a call. More than one are only in use where several threads call at once.
+#: Most sets of kernels that wait for a call. Several exist only if several threads call at once.
 _MOST_IDLE = 8
 
 
@@ -206,7 +206,7 @@ class _BoundKernels:
 
 
 class LaunchSequence:
-    """Launches in order on one queue, which any arrays of the right layout can go through.
+    """Launches in order on one queue, for any arrays of the layout that they were made for.
 
     Parameters
     ----------
@@ -217,9 +217,9 @@ class LaunchSequence:
     operands : sequence of Operand
         The arrays of a call, in the order in which it gives them.
     scalars : sequence of str
-        The names of its numbers, likewise.
+        The names of its numbers, in order.
     label : str
-        What messages of a refused launch begin with.
+        The beginning of messages about a refused launch.
 
     Raises
     ------
@@ -250,7 +250,7 @@ class LaunchSequence:
         # On an in-order queue only the first launch has anything to wait for.
         self._chained = not state.in_order
         self._label = label
-        #: In the order in which a call lists its buffers and its numbers.
+        #: The buffers of a call, and then its numbers, in the order in which `enqueue` lists them.
         self._buffers: tuple[LaunchArgument, ...] = (
             *(Buffer(one.role) for one in operands),
             *(MatrixOffsets(operands[i].role) for i in self._scattered),
@@ -282,33 +282,41 @@ class LaunchSequence:
             If the device has no memory, or refuses a launch. The result is then undefined.
         """
         out = arrays[self._result]
+        data, context = out.base_data, self._context
+        buffers: list[Any] = []
+        numbers: list[Any] = []
         events: list[cl.Event] = []
         for operand, array in zip(self._operands, arrays, strict=True):
+            buffer = array.base_data
+            # An operand without elements has no buffer; the kernel then reads nothing from it.
+            buffers.append(buffer or data)
+            numbers.append(array.offset)
             if array is out and operand.may_be_result:
                 continue
-            if array.context != self._context:
+            if array.context != context:
                 raise ArgumentError(
                     f"{operand.name} belongs to another context than queue; it must be made in "
                     "the same"
                 )
             if (
-                array.base_data is not None
+                buffer is not None
+                and buffer == data
                 and not operand.is_result
-                and array.base_data == out.base_data
                 and overlaps(array, out, in_place=operand.may_be_result)
             ):
                 raise ArgumentError(SHARED.format(name=operand.name))
             events += array.events
+        numbers += scalars
         if wait_for is not None:
             events += wait_for
         if get_ident() == MAIN_THREAD:
-            return self._enqueue(arrays, out, scalars, events, add_event)
+            return self._enqueue(arrays, out, buffers, numbers, events, add_event)
         with InRuntime():
-            return self._enqueue(arrays, out, scalars, events, add_event)
+            return self._enqueue(arrays, out, buffers, numbers, events, add_event)
 
     def _enqueue(
-        self, arrays: Sequence[Any], out: Any, scalars: Sequence[Any], events: list[cl.Event],
-        add_event: bool,
+        self, arrays: Sequence[Any], out: Any, buffers: list[Any], numbers: list[Any],
+        events: list[cl.Event], add_event: bool,
     ) -> cl.Event | None:  # fmt: skip
         """Enqueue after these events, with kernels and workspaces that no other call uses."""
         try:
@@ -317,9 +325,17 @@ class LaunchSequence:
             bound = self._bind()
         workspaces = self._pool.take() if self._workspaces else None
         try:
-            self._set_arguments(bound, workspaces, arrays, out, scalars)
-            if workspaces is not None and workspaces.last_use is not None:
-                events.append(workspaces.last_use)
+            if numbers != bound.numbers:
+                offsets = [array.offset // array.dtype.itemsize for array in arrays]
+                bound.set_numbers(numbers, [*offsets, *numbers[len(arrays) :]])
+            for index in self._scattered:
+                name = self._operands[index].name
+                buffers.append(self._offset_buffer(bound, name, arrays[index]))
+            if workspaces is not None:
+                buffers += [workspaces.buffer(name, size) for name, size in self._workspaces]
+                if workspaces.last_use is not None:
+                    events.append(workspaces.last_use)
+            bound.set_buffers(buffers)
             event = self._launch(bound.launches, events or None, add_event or self._chained)
             if event is not None:
                 # It comes after all that the array waited for before: it replaces them.
@@ -341,7 +357,7 @@ class LaunchSequence:
         return event
 
     def _bind(self) -> _BoundKernels:
-        """Kernels of which no argument is set but those that never change."""
+        """Build the kernels, and set those arguments that never change."""
         try:
             return _BoundKernels(self._queue, self._launches, self._buffers, self._numbers)
         except cl.Error as error:
@@ -369,32 +385,13 @@ class LaunchSequence:
         last.without_event(events)
         return None
 
-    def _set_arguments(
-        self, bound: _BoundKernels, workspaces: Workspaces | None, arrays: Sequence[Any], out: Any,
-        scalars: Sequence[Any],
-    ) -> None:  # fmt: skip
-        """Set the buffers, and where a number differs from the call before, the numbers."""
-        # An operand without elements has no buffer; the kernel then reads nothing from it.
-        data = out.base_data
-        buffers = [array.base_data or data for array in arrays]
-        numbers = [array.offset for array in arrays]
-        numbers += scalars
-        if numbers != bound.numbers:
-            offsets = [array.offset // array.dtype.itemsize for array in arrays]
-            bound.set_numbers(numbers, [*offsets, *scalars])
-        for index in self._scattered:
-            buffers.append(self._offset_buffer(bound, self._operands[index].name, arrays[index]))
-        if workspaces is not None:
-            buffers += [workspaces.buffer(name, size) for name, size in self._workspaces]
-        bound.set_buffers(buffers)
-
     def _offset_buffer(
         self, bound: _BoundKernels, name: str, sequence: MatrixSequence
     ) -> cl.Buffer:
         """The offsets of scattered matrices, on the device; uploaded where they have changed."""
         held = bound.offsets.get(name)
         if held is None or not np.array_equal(held[0], sequence.offsets):
-            # A buffer of their own: launches on their way may still read the one before.
+            # In a new buffer: launches on their way may still read the one before.
             what, size = f"the offsets of {name}", sequence.offsets.nbytes
             buffer = new_buffer(self._context, what, size, sequence.offsets)
             held = bound.offsets[name] = sequence.offsets, buffer

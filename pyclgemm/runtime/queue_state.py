@@ -1,9 +1,9 @@
-"""What calls on one queue have in common. It lives as long as the caller's queue object.
+"""What the library keeps for a queue, for as long as the caller's queue object lives.
 
-Nothing here takes a lock. What a call uses alone (workspaces, and the kernels of a
-`LaunchSequence`) it takes out of a deque, and puts back when it is done. A call that ends by an
-exception, in any line, puts nothing back: what it left half-way is dropped, and the next call
-makes its own. Two threads never hold the same, nor do a call and a signal handler that calls.
+Nothing here takes a lock. A call takes its workspaces, and the kernels of a `LaunchSequence`, out
+of a deque, and puts them back when it is done. A call that ends by an exception, in any line, puts
+nothing back: its workspaces and kernels are dropped, and the next call makes new ones. So two
+threads never use the same ones, nor do a call and a signal handler that interrupts it and calls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Prepared = TypeVar("Prepared")
 
 
 class PreparedCalls(Generic[Prepared]):
-    """At most `most` prepared calls by all that they depend on, the oldest dropped first.
+    """At most `most` prepared calls, by keys of what they depend on; the oldest is dropped first.
 
     Threads may share it.
     """
@@ -33,18 +33,18 @@ class PreparedCalls(Generic[Prepared]):
         self._calls: dict[Any, Prepared] = {}
 
     def get(self, key: Any) -> Prepared | None:
-        """What was kept for a call, if anything."""
+        """The entry of a key, or None."""
         try:
             return self._calls.get(key)
         except TypeError:  # an argument that cannot be hashed, which is refused by its name
             return None
 
     def take(self, key: Any) -> Prepared | None:
-        """The same, and it is kept no longer."""
+        """The entry of a key, or None; it is kept no longer."""
         return self._calls.pop(key, None)
 
     def keep(self, key: Any, prepared: Prepared) -> None:
-        """Keep what was prepared for a call."""
+        """Keep an entry."""
         self._calls[key] = prepared
         while len(self._calls) > self._most:
             # A list, since another thread's entry would end a walk over the dictionary itself.

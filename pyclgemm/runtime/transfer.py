@@ -15,12 +15,13 @@ from ..problem.matrix import check_dtype
 from .arrays import ArraySequence, MatrixSequence, PackedMatrix
 from .memory import copied_array
 
-_ON_DEVICE = (cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence)
+#: The types of arguments that need no transfer; subclasses of `Array` need none, either.
+DEVICE_TYPES = frozenset((type(None), cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence))
 
 
 def is_on_device(array: Any) -> bool:
     """Whether an argument needs no transfer; None needs none."""
-    return array is None or isinstance(array, _ON_DEVICE)
+    return type(array) in DEVICE_TYPES or isinstance(array, cl_array.Array)
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:

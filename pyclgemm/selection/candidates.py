@@ -1,10 +1,16 @@
-"""Which kernel family a product takes, and in which order entries of the database are asked."""
+"""Which records may be asked for a product, and in which order: kernel families and files.
+
+Files that were measured compare configurations shape by shape: their records stand in one order,
+so that a user who tuned one shape still takes for others what ships with the library. What a more
+specific file knows wins where it is about as near (`pyclgemm.selection.distance`). Other files are
+starting points, asked one after the other.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,117 +20,49 @@ from ..families.family import MOST_SMALL, Family, Role
 from ..families.registry import families_with
 from ..problem.problem import GemmProblem
 from .database import DatabaseFile
-from .distance import octaves_to
-from .features import ProductTraits
-from .records import Entry, Kind, Record, Threshold
-
-# --------------------------------------------------------------------------------------
-# In which order the records of several database files are taken.
-#
-# Files that were measured compare configurations shape by shape: their records stand in one order,
-# so that a user who tuned one shape still takes for others what ships with the library. What a more
-# specific file knows wins where it is about as near. Other files are starting points, asked one
-# after
-# the other.
-# --------------------------------------------------------------------------------------
+from .records import Entry, Kind, Threshold
 
 #: What a database knows for a device, type and arithmetic, the most specific first.
 Hits = list[tuple[DatabaseFile, Entry]]
-
-#: Octaves that each more specific file puts between a record and the product: less than an operand
-#: that is stored the other way, as much as a size that differs by a factor of two. (Not measured.)
-_LESS_SPECIFIC = 1.0
-
-
-def groups_of(hits: Hits) -> list[Hits]:
-    """Divide entries into groups, each of which is asked after the one before.
-
-    Those that have compared paths shape by shape, up to the first that has not, are one group;
-    every other is a group by itself.
-    """
-    compared = list(itertools.takewhile(lambda hit: compares_paths(*hit), hits))
-    return [*([compared] if compared else []), *([hit] for hit in hits[len(compared) :])]
-
-
-def compares_paths(file: DatabaseFile, entry: Entry) -> bool:
-    """Whether an entry has measured which path is the fastest, shape by shape."""
-    return file.source.kind == "measured" and entry.indirect_from is None and bool(entry.records)
-
-
-def in_order(
-    group: Hits,
-    is_wanted: Callable[[Record], bool],
-    wanted: ProductTraits,
-    units: int = 0,
-    reach: float = math.inf,
-) -> list[tuple[DatabaseFile, Record]]:
-    """The records of a group, the best for a product first, each with its file.
-
-    Records of a file at the same distance keep their order.
-
-    Parameters
-    ----------
-    group : list of (DatabaseFile, Entry)
-        The most specific first.
-    is_wanted : callable
-        Whether a record is asked for.
-    wanted : ProductTraits
-        The product.
-    units : int
-        As for `pyclgemm.selection.distance.octaves_to`.
-    reach : float
-        Records so many octaves away or more are left out, however specific their file is.
-    """
-    found = []
-    for rank, (file, entry) in enumerate(group):
-        records = list(filter(is_wanted, entry.records))
-        for record, octaves in zip(records, octaves_to(records, wanted, units), strict=True):
-            if octaves < reach:
-                found.append((octaves + rank * _LESS_SPECIFIC, file, record))
-    return [(file, record) for _, file, record in sorted(found, key=lambda one: one[0])]
-
-
-# --------------------------------------------------------------------------------------
 
 #: Octaves to the record of a batch from which on those of single products, which are many, are
 #: asked: as much as an operand that is stored the other way costs where it is read in place.
 _NEAR_BATCH = 1.5
 
-#: Octaves to the nearest record from which on kernels for few rows are asked before it, where paths
-#: were compared and those not tried: what was measured on squares knows nothing of a row. (Not
-#: measured.)
+#: Octaves to the nearest record from which on kernels for few rows are asked before it, where
+#: families were compared and those not tried: what was measured on squares knows nothing of a row.
+#: (Not measured.)
 _FAR = 4.0
+
+
+def groups_of(hits: Hits) -> list[Hits]:
+    """Divide entries into groups, each of which is asked after the one before.
+
+    Those that have compared families shape by shape, up to the first that has not, are one group;
+    every other is a group by itself.
+    """
+    compared = list(itertools.takewhile(lambda hit: compares_families(*hit), hits))
+    return [*([compared] if compared else []), *([hit] for hit in hits[len(compared) :])]
+
+
+def compares_families(file: DatabaseFile, entry: Entry) -> bool:
+    """Whether an entry has measured which family is the fastest, shape by shape."""
+    return file.source.kind == "measured" and entry.indirect_from is None and bool(entry.records)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """Entries in which a configuration of some paths is looked for.
+    """Entries in which a configuration of some families is looked for."""
 
-    Attributes
-    ----------
-    paths : tuple of str
-        Kernel families that are taken.
-    groups : list of list of (DatabaseFile, Entry)
-        Where to look, in this order; entries of a group together.
-    reason : str
-        Why these paths.
-    instead_of : str
-        The path that would have been better, if this is the second choice.
-    kind : Kind
-        What the records that are taken were measured on.
-    reach : float
-        Records so many octaves away or more are not taken.
-    """
-
-    paths: tuple[str, ...]
-    groups: list[Hits]
-    reason: str
-    instead_of: str = ""
-    kind: Kind = "single"
-    reach: float = math.inf
+    families: tuple[str, ...]
+    groups: list[Hits]  # asked in this order; entries of a group together
+    reason: str  # why these families
+    instead_of: str = ""  # the family that would have been better, if this is the second choice
+    kind: Kind = "single"  # of the records that are taken
+    reach: float = math.inf  # records this many octaves away, or more, are not taken
 
 
-def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:
+def attempts_for(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:
     """Where to look for a configuration, in order.
 
     Parameters
@@ -148,77 +86,74 @@ def path_order(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[A
             raise UnsupportedError(
                 f"b was packed for a GPU, and {traits.name!r} is a CPU: pack it with its queue"
             )
-        paths = _names(families_with(Role.ANY, on_cpu=True))
+        families = _names(families_with(Role.ANY, on_cpu=True))
         attempts = _small_attempt(problem, traits, hits)
-        attempts += _batch_attempt(paths, problem, hits)
-        return [*attempts, Attempt(paths, groups_of(hits), "a CPU takes the cpu path")]
+        attempts += _batch_attempt(families, problem, hits)
+        return [*attempts, Attempt(families, groups_of(hits), "a CPU takes the cpu path")]
     if packed == "panels":
         raise UnsupportedError(
             f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
         )
     if problem.precision.multiplied_by_units_alone:
         reason = f"only matrix units compute {problem.precision.name}"
-        paths = _names(family for family in families_with() if family.uses_units)
-        attempts = _batch_attempt(paths, problem, hits)
-        return [*attempts, Attempt(paths, groups_of(hits), reason)]
+        families = _names(family for family in families_with() if family.uses_units)
+        attempts = _batch_attempt(families, problem, hits)
+        return [*attempts, Attempt(families, groups_of(hits), reason)]
     if 0 in (m, n, k):
         return _in_order(Role.ANY, hits, f"m, n, k = {m}, {n}, {k} needs no products")
     # Of small products, matrix units have records where they were faster.
-    attempts = _batch_attempt(_compared_paths(), problem, hits)
+    attempts = _batch_attempt(_compared_families(), problem, hits)
     attempts += _small_attempt(problem, traits, hits)
-    if hits and compares_paths(*hits[0]):
+    if hits and compares_families(*hits[0]):
         compared = groups_of(hits)[0]
         hits = hits[len(compared) :]
         attempts += _compared_attempts(problem, traits, compared, hits)
     attempts += _few_rows_attempts(problem, traits, hits)
-    if units := _unit_attempt(problem, traits, hits):
-        attempts.append(units)
+    attempts += _unit_attempt(problem, traits, hits)
     threshold = next((entry.indirect_from for _, entry in hits if entry.indirect_from), None)
     if threshold is None:
-        attempts += _in_order(Role.ANY, hits, "no threshold of the indirect path is known")
-    else:
-        first = Role.LARGE if threshold.reached(m, n, k) else Role.ANY
-        attempts += _in_order(first, hits, _compare(threshold, m, n, k))
-    return attempts
+        return attempts + _in_order(Role.ANY, hits, "no threshold of the indirect path is known")
+    first = Role.LARGE if threshold.reached(m, n, k) else Role.ANY
+    return attempts + _in_order(first, hits, _compare(threshold, m, n, k))
 
 
 def _names(families: Iterable[Family[Any]]) -> tuple[str, ...]:
     return tuple(family.name for family in families)
 
 
-def _compared_paths() -> tuple[str, ...]:
-    """The paths that compete on GPUs where they were measured against each other."""
+def _compared_families() -> tuple[str, ...]:
+    """The families that compete on GPUs where they were measured against each other."""
     return _names(one for one in families_with() if one.role is not Role.SMALL_BATCH)
 
 
 def _small_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:
     """The kernels for batches of small products, where there are enough of them."""
     families = families_with(Role.SMALL_BATCH, on_cpu=traits.type == "cpu")
-    paths = _names(family for family in families if family.preferred(problem, traits))
-    known = _having(paths, "small", hits)
+    names = _names(family for family in families if family.preferred(problem, traits))
+    known = _having(names, "small", hits)
     if not known or problem.packed:
         return []
     reason = f"{problem.products} products of at most {MOST_SMALL} rows, columns and depths"
-    return [Attempt(paths, groups_of(known), reason, kind="small")]
+    return [Attempt(names, groups_of(known), reason, kind="small")]
 
 
-def _batch_attempt(paths: tuple[str, ...], problem: GemmProblem, hits: Hits) -> list[Attempt]:
-    """The fastest of some paths for a batch, where one near it was measured."""
+def _batch_attempt(families: tuple[str, ...], problem: GemmProblem, hits: Hits) -> list[Attempt]:
+    """The fastest of some families for a batch, where one near it was measured."""
     if problem.products < 2 or 0 in (problem.m, problem.n, problem.k):
         return []
-    known = _having(paths, "batch", hits)
+    known = _having(families, "batch", hits)
     if not known:
         return []
     reason = "a batch near it was tuned"
-    return [Attempt(paths, groups_of(known), reason, kind="batch", reach=_NEAR_BATCH)]
+    return [Attempt(families, groups_of(known), reason, kind="batch", reach=_NEAR_BATCH)]
 
 
 def _compared_attempts(
     problem: GemmProblem, traits: DeviceTraits, compared: Hits, others: Hits
 ) -> list[Attempt]:
-    """The nearest record of those that were compared, whatever its path."""
+    """The nearest record of those that were compared, whatever its family."""
     every = Attempt(
-        _compared_paths(), [compared], "the paths were timed against each other by shape"
+        _compared_families(), [compared], "the paths were timed against each other by shape"
     )
     if _having(_names(families_with(Role.FEW_ROWS)), "single", compared):
         return [every]
@@ -226,10 +161,10 @@ def _compared_attempts(
 
 
 def _few_rows_attempts(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:
-    """The kernels for few rows or columns where nobody has compared them.
+    """The kernels for few rows or columns, where nobody has compared them.
 
-    The larger operand is what takes the time, and they read it once and in order. So do units up to
-    more rows, if they can load it by vectors.
+    Reading the larger operand takes the time, and they read it once and in order. Matrix units do
+    so up to more rows, if they can load it by vectors.
     """
     few = min(problem.m, problem.n)
     reason = f"the lesser of m and n is {few}: the larger operand is read once"
@@ -241,28 +176,28 @@ def _few_rows_attempts(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -
     ]
 
 
-def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> Attempt | None:
-    """Matrix units where nobody has compared them: they are much faster than what else there is."""
+def _unit_attempt(problem: GemmProblem, traits: DeviceTraits, hits: Hits) -> list[Attempt]:
+    """Matrix units, where nobody has compared them: they are much faster than all else."""
     families = families_with(Role.UNITS)
-    paths = _names(family for family in families if family.preferred(problem, traits))
-    known = _having(paths, "single", hits)
+    names = _names(family for family in families if family.preferred(problem, traits))
+    known = _having(names, "single", hits)
     if not known:
-        return None
+        return []
     reason = f"matrix units compute {problem.precision.name}, and their fragments fill"
-    return Attempt(paths, groups_of(known), reason)
+    return [Attempt(names, groups_of(known), reason)]
 
 
-def _having(paths: tuple[str, ...], kind: Kind, hits: Hits) -> Hits:
-    """The entries that have records of some paths and a kind."""
+def _having(families: tuple[str, ...], kind: Kind, hits: Hits) -> Hits:
+    """The entries that have records of some families and a kind."""
     return [
         (file, entry)
         for file, entry in hits
-        if any(record.config.family in paths and record.kind == kind for record in entry.records)
+        if any(record.config.family in families and record.kind == kind for record in entry.records)
     ]
 
 
 def _in_order(first: Role, hits: Hits, reason: str) -> list[Attempt]:
-    """The paths of the role `first` in all entries, then those of the other."""
+    """The families of the role `first` in all entries, then those of the other."""
     other = Role.ANY if first is Role.LARGE else Role.LARGE
     groups = groups_of(hits)
     preferred, second = (_names(families_with(role)) for role in (first, other))
@@ -279,10 +214,9 @@ def _compare(threshold: Threshold, m: int, n: int, k: int) -> str:
         sides.append(("m*n*k", m * n * k, threshold.mnk))
     if threshold.m_or_n is not None:
         sides.append(("max(m, n)", max(m, n), threshold.m_or_n))
-    reached = [side for side in sides if side[1] >= side[2]]
-    if reached:
-        name, value, limit = reached[0]
-        return f"{name} = {_number(value, limit)} is at least {_number(limit, value)}"
+    for name, value, limit in sides:
+        if value >= limit:
+            return f"{name} = {_number(value, limit)} is at least {_number(limit, value)}"
     return " and ".join(
         f"{name} = {_number(value, limit)} is below {_number(limit, value)}"
         for name, value, limit in sides

@@ -21,8 +21,7 @@ from ..errors import DatabaseError, DatabaseWarning, printable, shown
 from ..host.files import Purpose, write_whole
 from ..host.json_text import read_json
 from ..resources import resource_folder
-from .document import read_record, record_document
-from .records import LEVELS, Entry, Match, Source, Threshold
+from .records import LEVELS, Entry, Match, Source, Threshold, read_record, record_document
 
 # --------------------------------------------------------------------------------------
 # A database file: its JSON document, and what that says.

@@ -1,15 +1,15 @@
 """How far a product is from the one for which a configuration was measured.
 
 Distances are in octaves: two products of one layout and alignment are as far from each other
-as their sizes in log2 of (m, n, k). What else costs speed counts as so many octaves more, so
-that one order of records comes out. Differences are small against the range of sizes, and
+as their sizes in log2 of (m, n, k). What else costs speed counts as a number of octaves more, so
+that one order of records comes out. These numbers are small against the range of sizes, and
 large against the steps of a tuner's suite: a record of the same layout and alignment wins
 where its sizes are within a factor of about 3.
 
-Between batches the number of products is a fourth size. What it decides is how many work-groups
-there are to fill the device, and once it is full more of them repeat what the others do: octaves
-beyond count little. A batch and a single product are compared by how they fill a device, and that
-they are of two kinds counts by itself.
+Between batches the number of products is a fourth size. It decides how many work-groups there are
+to fill the device; once the device is full, more products repeat what the others do, and octaves
+beyond count little. A batch and a single product are compared by how they fill a device, and their
+difference in kind costs extra.
 
 All that was tried on a table of 206 products (H100, float32; sizes log-uniform, all layouts) and
 some 50 configurations of each: a product was given the configuration of the nearest other one. Its
@@ -22,17 +22,183 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import cast
 
-from ..codegen.config import Config
+import numpy as np
+
+from ..codegen.config import COPY_BYTES, Config
 from ..codegen.stream_k import divide, tile_count
 from ..families.family import Role, Tile
 from ..families.registry import family_of
-from .features import ProductTraits, traits_of_record
+from ..problem.problem import GemmProblem, MatrixLayout, Order
+from ..problem.shape import GemmShape, Layout
+from .candidates import Hits
+from .database import DatabaseFile
 from .records import ALIGNED, Record
 
 # --------------------------------------------------------------------------------------
-# How well the tiles of a configuration fit a product and a device. Pure.
+# Features of products and of records
+# --------------------------------------------------------------------------------------
+
+#: Rows or columns from which on a tile does not hold them all.
+_MANY = 64
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features of a product that selection compares with those of a record.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        m, n, k.
+    order_a, order_b : Order or None
+        The unit-stride index of each operand; None for a vector, which has no other.
+    alignment : int
+        The least alignment of rows of a, b and out, in elements; `ALIGNED` from `widest` on.
+    widest : int
+        Elements of the widest access.
+    products : int or None
+        Products that are computed at once, 1 for a single one; None where a record
+        stands for batches of any number.
+    operand_alignment : int
+        As `alignment`, of a and b alone.
+    """
+
+    sizes: tuple[int, int, int]
+    order_a: Order | None = "row"
+    order_b: Order | None = "row"
+    alignment: int = ALIGNED
+    widest: int = ALIGNED
+    products: int | None = field(default=1, repr=False)
+    operand_alignment: int = field(default=ALIGNED, repr=False)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether several such products are computed at once."""
+        return self.products != 1
+
+    @functools.cached_property
+    def octaves(self) -> tuple[float, ...]:
+        """The sizes in log2; a size of 0 counts as 1."""
+        return _octaves(self.sizes)
+
+    @functools.cached_property
+    def filling_octaves(self) -> tuple[float, ...]:
+        """`filling_sizes` in log2."""
+        return _octaves(self.filling_sizes)
+
+    @property
+    def filling_sizes(self) -> tuple[float, float, float]:
+        """The sizes of a single product that fills a device as the batch does.
+
+        A batch has as many tiles as a single product with more rows and columns and the same
+        depth; a size below `_MANY` is not raised. What is fast for that is nearly so for the batch.
+
+        Examples
+        --------
+        >>> Features((128, 128, 64), products=16).filling_sizes
+        (512.0, 512.0, 64)
+        """
+        m, n, k = self.sizes
+        many = [size >= _MANY for size in (m, n)]
+        factor = (self.products or 1) ** (1 / max(1, sum(many)))
+        return m * factor if many[0] else m, n * factor if many[1] else n, k
+
+
+def _octaves(sizes: tuple[float, float, float]) -> tuple[float, ...]:
+    return tuple(math.log2(max(size, 1)) for size in sizes)
+
+
+def features_of(problem: GemmProblem) -> Features:
+    """The features of a problem.
+
+    Examples
+    --------
+    >>> features_of(GemmShape(82, 6626, 1085, "NT").problem("float32"))
+    Features(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1, widest=4)
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    widest = max(1, COPY_BYTES // np.dtype(problem.dtype).itemsize)
+
+    def aligned(*layouts: MatrixLayout) -> int:
+        least = min(layout.alignment for layout in layouts)
+        return ALIGNED if least >= widest else least
+
+    return Features(
+        (m, n, k),
+        _order(problem.a.order, m, k),
+        _order(problem.b.order, k, n),
+        aligned(problem.a, problem.b, problem.out),
+        widest,
+        max(1, problem.products),
+        aligned(problem.a, problem.b),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def features_of_record(record: Record) -> Features:
+    """The features of the product for which a record stands.
+
+    Examples
+    --------
+    >>> from pyclgemm import CpuConfig
+    >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
+    >>> features_of_record(Record(GemmShape(82, 6626, 1085), config)).alignment
+    1
+    """
+    shape = record.shape
+    order_a, order_b = ("row" if letter == "N" else "column" for letter in shape.layout)
+    any_number = record.kind == "small" and shape.batch is None
+    return Features(
+        shape.sizes,
+        _order(cast(Order, order_a), shape.m, shape.k),
+        _order(cast(Order, order_b), shape.k, shape.n),
+        record.alignment or _contiguous_alignment(shape),
+        products=None if any_number else shape.batch or 1,
+        operand_alignment=record.alignment or _contiguous_alignment(shape, result=False),
+    )
+
+
+def record_for(features: Features, config: Config, gflops: float | None = None) -> Record:
+    """The record of what was measured on a product.
+
+    Examples
+    --------
+    >>> from pyclgemm import CpuConfig
+    >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
+    >>> print(record_for(Features((8, 8, 7), "row", "column", 1), config))
+    8x8x7:NT
+    >>> print(record_for(Features((8, 8, 8), "row", "column", 1), config))
+    8x8x8:NT with rows aligned to 1
+    """
+    orders = features.order_a, features.order_b
+    layout = cast(Layout, "".join("T" if order == "column" else "N" for order in orders))
+    batch = features.products if features.is_batch else None
+    shape = GemmShape(*features.sizes, layout, batch=batch)
+    contiguous = _contiguous_alignment(shape)
+    as_sizes_tell = ALIGNED if contiguous >= features.widest else contiguous
+    alignment = None if features.alignment == as_sizes_tell else features.alignment
+    return Record(shape, config, gflops, alignment)
+
+
+def _order(order: Order, rows: int, columns: int) -> Order | None:
+    return None if 1 in (rows, columns) else order
+
+
+def _contiguous_alignment(shape: GemmShape, *, result: bool = True) -> int:
+    """The least alignment of rows of contiguous matrices, up to `ALIGNED` elements."""
+    matrices = [shape.stored_a, shape.stored_b]
+    if result:
+        matrices.append((shape.m, shape.n))
+    # A vector has no second row to be aligned.
+    return math.gcd(ALIGNED, *(columns for rows, columns in matrices if 1 not in (rows, columns)))
+
+
+# --------------------------------------------------------------------------------------
+# How well the tiles of a configuration fit a product and a device
 #
 # A record that is fast on one size may fit another badly: a column more than a tile holds doubles
 # the work, 133 tiles on 132 compute units halve the speed ("tile and wave quantization" in NVIDIA's
@@ -48,14 +214,14 @@ def excess_octaves(
     Parameters
     ----------
     config : Config
-        Of any family. One of a CPU, whose tiles are small and many, loses nothing, nor does one
+        Of any family. CPU families, whose tiles are small and many, lose nothing, nor do those
         for small products.
     sizes : tuple of int
         m, n, k of a product; a size of 0 counts as 1.
     units : int
         Compute units of the device.
     products : int
-        As many such products are computed at once.
+        Products that are computed at once.
 
     Returns
     -------
@@ -72,14 +238,13 @@ def excess_octaves(
     >>> excess_octaves(config, (128, 128, 64), 16), excess_octaves(config, (128, 32, 64), 16)
     (0.0, 2.0)
     """
-    family = family_of(config)
-    if not family.tiles_fill_device:
+    if not family_of(config).tiles_fill_device:
         return 0.0
     m, n, k = (max(1, size) for size in sizes)
     tile = _tile_of(config)
-    tiles, slabs = products * tiles_of(config, sizes), math.ceil(k / tile.depth)
-    done = tiles * tile.rows * tile.columns * slabs * tile.depth
-    idle = _idle(tiles, slabs, tile.fill, units)
+    tiles, steps = products * tiles_of(config, sizes), math.ceil(k / tile.depth)
+    done = tiles * tile.rows * tile.columns * steps * tile.depth
+    idle = _idle(tiles, steps, tile.fill, units)
     return math.log2(done / (products * m * n * k)) + math.log2(idle)
 
 
@@ -110,16 +275,18 @@ def _tile_of(config: Config) -> Tile:
     return family_of(config).tile(config)
 
 
-def _idle(tiles: int, slabs: int, fill: int, units: int) -> float:
+def _idle(tiles: int, steps: int, fill: int, units: int) -> float:
     """Compute units over those that are busy on average."""
     groups = tiles
     if fill:
-        groups = divide(tiles, slabs, fill * units).groups
+        groups = divide(tiles, steps, fill * units).groups
         if tiles > groups:
             return 1.0  # what is left after whole tiles is divided evenly
     return units * math.ceil(groups / units) / groups
 
 
+# --------------------------------------------------------------------------------------
+# Distances
 # --------------------------------------------------------------------------------------
 
 #: Octaves for each operand whose unit-stride index is another than at the record. Where
@@ -136,7 +303,7 @@ _NARROWER_PACKED = 0.5
 #: Octaves where B has another unit-stride index and a CPU reads it in place: by rows or by dot
 #: products, which are different kernels. 1 x 3072 x 768 with the record for the other one ran at
 #: a third of the speed.
-_OTHER_TILE = 4.0
+_OTHER_KERNEL = 4.0
 #: Octaves where rows are aligned to more than at the record: it left out what vectors give.
 _WIDER = 1.0
 
@@ -155,38 +322,37 @@ _BEYOND_FULL = 1 / 8
 #: compute units beyond what it lost at its record.
 _EXCESS = 0.5
 
+#: Octaves that each more specific file puts between a record and the product: less than an operand
+#: that is stored the other way, as much as a size that differs by a factor of two. (Not measured.)
+_LESS_SPECIFIC = 1.0
+
 
 def distance(
-    wanted: ProductTraits,
-    known: ProductTraits,
-    config: Config | None = None,
-    full: float = math.inf,
+    wanted: Features, known: Features, config: Config | None = None, full: float = math.inf
 ) -> float:
     """Distance of a product from one that was measured, in octaves; a size of 0 counts as 1.
 
     Parameters
     ----------
-    wanted : ProductTraits
-        The product that is to be computed.
-    known : ProductTraits
-        The product that was measured.
+    wanted, known : Features
+        Of the product that is to be computed, and of the one that was measured.
     config : Config, optional
-        With what; None stands for a path that reads operands in place by vectors as wide as
-        the alignment.
+        The configuration that was measured; None stands for a path that reads operands in place
+        by vectors as wide as the alignment.
     full : float
         Products from which on a batch fills the device, at least 1.
 
     Examples
     --------
-    >>> square = ProductTraits((64, 64, 64))
-    >>> distance(square, ProductTraits((64, 64, 128)))
+    >>> square = Features((64, 64, 64))
+    >>> distance(square, Features((64, 64, 128)))
     1.0
-    >>> distance(square, ProductTraits((64, 64, 64), "row", "column"))
+    >>> distance(square, Features((64, 64, 64), "row", "column"))
     1.5
-    >>> few, many = (ProductTraits((64, 64, 64), products=products) for products in (64, 128))
+    >>> few, many = (Features((64, 64, 64), products=products) for products in (64, 128))
     >>> distance(few, many), distance(few, many, full=64)
     (1.0, 0.125)
-    >>> distance(few, ProductTraits((512, 512, 64)))
+    >>> distance(few, Features((512, 512, 64)))
     1.0
     """
     octaves = _octaves_of_sizes(wanted, known, config, full)
@@ -195,17 +361,19 @@ def distance(
     for one, other in ((wanted.order_a, known.order_a), (wanted.order_b, known.order_b)):
         if one is not None and other is not None and one != other:
             octaves += _ORDER_PACKED if packs else _ORDER
+    vector = ALIGNED
     if family is not None:
         if family.is_other_kernel(config, wanted.order_b, known.order_b, wanted.sizes[2]):
-            octaves += _OTHER_TILE
+            octaves += _OTHER_KERNEL
         if not family.needs_alignment:
             return octaves
         if family.adapts_vectors(config):
             whole = wanted.operand_alignment == ALIGNED
             return octaves + (_WIDER if whole and known.operand_alignment < wanted.widest else 0)
+        vector = family.vector_width(config)
     # Alignment below the record's does no harm to vectors that are no wider than it.
     alignment = known.alignment if known.alignment < wanted.widest else ALIGNED
-    if wanted.alignment < min(alignment, vector_width(config)):
+    if wanted.alignment < min(alignment, vector):
         octaves += _NARROWER_PACKED if packs else _NARROWER
     elif wanted.alignment > alignment:
         octaves += _WIDER
@@ -213,7 +381,7 @@ def distance(
 
 
 def _octaves_of_sizes(
-    wanted: ProductTraits, known: ProductTraits, config: Config | None, full: float
+    wanted: Features, known: Features, config: Config | None, full: float
 ) -> float:
     """Distance of sizes and of numbers of products."""
     if wanted.is_batch != known.is_batch:
@@ -233,15 +401,15 @@ def _filling(products: int, full: float) -> float:
     return min(octaves, most) + _BEYOND_FULL * max(0.0, octaves - most)
 
 
-def octaves_to(records: Iterable[Record], wanted: ProductTraits, units: int = 0) -> list[float]:
+def octaves_to(records: Iterable[Record], wanted: Features, units: int = 0) -> list[float]:
     """How far each record is from a product.
 
     Parameters
     ----------
     records : iterable of Record
         What was measured.
-    wanted : ProductTraits
-        The product that is to be computed.
+    wanted : Features
+        Of the product that is to be computed.
     units : int
         Compute units of the device: a configuration whose tiles fit the product worse than
         its record's counts as farther, and batches that fill the device are near each other. 0
@@ -250,9 +418,9 @@ def octaves_to(records: Iterable[Record], wanted: ProductTraits, units: int = 0)
     Examples
     --------
     >>> from pyclgemm import CpuConfig
-    >>> row = Record((1, 1024, 1024), CpuConfig(MR=1, NR=16, KC=256, VW=8))
-    >>> square = Record((1024, 1024, 1024), CpuConfig(MR=6, NR=16, KC=256, VW=8))
-    >>> octaves_to([square, row], ProductTraits((2, 1024, 1024)))
+    >>> row = Record(GemmShape(1, 1024, 1024), CpuConfig(MR=1, NR=16, KC=256, VW=8))
+    >>> square = Record(GemmShape(1024, 1024, 1024), CpuConfig(MR=6, NR=16, KC=256, VW=8))
+    >>> octaves_to([square, row], Features((2, 1024, 1024)))
     [9.0, 1.0]
     """
     products = wanted.products or 1
@@ -263,31 +431,50 @@ def octaves_to(records: Iterable[Record], wanted: ProductTraits, units: int = 0)
         return full, excess_octaves(config, wanted.sizes, units, products)
 
     def octaves(record: Record) -> float:
-        known = traits_of_record(record)
+        known = features_of_record(record)
         if not units:
             return distance(wanted, known, record.config)
         full, excess = here(record.config)
-        lost = excess - _own_excess(record.config, record.shape, units, record.batch or 1)
+        lost = excess - _own_excess(record.config, record.shape, units)
         return distance(wanted, known, record.config, full) + _EXCESS * max(0.0, lost)
 
     return [octaves(record) for record in records]
 
 
 @functools.lru_cache(maxsize=4096)
-def _own_excess(config: Config, sizes: tuple[int, int, int], units: int, products: int) -> float:
-    """Kept, since it is asked for anew with every product."""
-    return excess_octaves(config, sizes, units, products)
+def _own_excess(config: Config, shape: GemmShape, units: int) -> float:
+    """What a record lost at its own product; kept, since every product asks for it."""
+    return excess_octaves(config, shape.sizes, units, shape.batch or 1)
 
 
-def vector_width(config: Config | None) -> int:
-    """Elements of the widest vector that a configuration moves from or to unpacked rows.
+def in_order(
+    group: Hits,
+    is_wanted: Callable[[Record], bool],
+    wanted: Features,
+    units: int = 0,
+    reach: float = math.inf,
+) -> list[tuple[DatabaseFile, Record]]:
+    """The records of a group, the best for a product first, each with its file.
 
-    Examples
-    --------
-    >>> from pyclgemm import GemvConfig
-    >>> vector_width(GemvConfig(MR=1, WGS=64, LANES_N=8, VW=4))
-    4
+    Records of a file at the same distance keep their order.
+
+    Parameters
+    ----------
+    group : list of (DatabaseFile, Entry)
+        The most specific first.
+    is_wanted : callable
+        Whether a record is asked for.
+    wanted : Features
+        Of the product.
+    units : int
+        As for `octaves_to`.
+    reach : float
+        Records this many octaves away, or more, are left out, however specific their file is.
     """
-    if config is None:
-        return ALIGNED
-    return family_of(config).vector_width(config)
+    found = []
+    for rank, (file, entry) in enumerate(group):
+        records = list(filter(is_wanted, entry.records))
+        for record, octaves in zip(records, octaves_to(records, wanted, units), strict=True):
+            if octaves < reach:
+                found.append((octaves + rank * _LESS_SPECIFIC, file, record))
+    return [(file, record) for _, file, record in sorted(found, key=lambda one: one[0])]

@@ -20,90 +20,14 @@ from ..families.registry import (
     violations,
 )
 from ..host.json_text import read_json
-from ..problem.matrix import Matrix, Transposition
-from ..problem.precision import is_complex, resolve_precision
-from ..problem.problem import Epilogue, GemmProblem
-from ..problem.product import Product, make_product
+from ..problem.problem import GemmProblem
+from ..problem.product import Product
 from ..resources import names_file
-from .candidates import groups_of, in_order
+from .candidates import groups_of
 from .database import Database
-from .features import traits_of_problem
+from .distance import features_of, in_order
 from .records import Record
 from .select import Choice, select
-
-
-@dataclass(frozen=True)
-class Inquiry:
-    """A product of contiguous row-major matrices, or a batch of them.
-
-    Attributes
-    ----------
-    m, n, k : int
-        Sizes, at least 1.
-    dtype : str
-        NumPy name of the element type of A and B.
-    trans_a, trans_b : "N", "T" or "C"
-        A is stored (k, m), and B (n, k), unless it is "N".
-    reads_c : bool
-        Whether an addend takes part, beta not being zero.
-    bias : bool
-        Whether a bias is added to every row.
-    activation : str or None
-        One of `pyclgemm.problem.problem.ACTIVATIONS`.
-    precision : str or None
-        JAX's name of the arithmetic; None for the default of the type.
-    result_dtype : str or None
-        NumPy name of the element type of C, bias and result; None for the default of `dtype`.
-    batch : int or None
-        So many products, at least 2, of matrices one behind the other; None for a single one.
-    """
-
-    m: int
-    n: int
-    k: int
-    dtype: str = "float32"
-    trans_a: Transposition = "N"
-    trans_b: Transposition = "N"
-    reads_c: bool = False
-    bias: bool = False
-    activation: str | None = None
-    precision: str | None = None
-    result_dtype: str | None = None
-    batch: int | None = None
-
-
-def product_of(inquiry: Inquiry) -> Product:
-    """Describe the product as the functions that take arrays would.
-
-    Raises
-    ------
-    ArgumentError, DtypeError, UnsupportedError
-        If the activation or the precision is unknown, or does not suit the type.
-
-    Examples
-    --------
-    >>> product_of(Inquiry(8, 4, 2, trans_a="T")).problem.a.order
-    'column'
-    >>> product_of(Inquiry(8, 4, 2, batch=100)).b.batch_stride
-    8
-    """
-    m, n, k, batch = inquiry.m, inquiry.n, inquiry.k, inquiry.batch
-    has_imaginary = is_complex(inquiry.dtype)
-    a = _row_major(m, k, batch) if inquiry.trans_a == "N" else _row_major(k, m, batch)
-    b = _row_major(k, n, batch) if inquiry.trans_b == "N" else _row_major(n, k, batch)
-    out = _row_major(m, n, batch)
-    return make_product(
-        a.operated(inquiry.trans_a, is_complex=has_imaginary),
-        b.operated(inquiry.trans_b, is_complex=has_imaginary),
-        out,
-        out if inquiry.reads_c else None,
-        dtype=inquiry.dtype,
-        precision=resolve_precision(inquiry.precision, inquiry.dtype),
-        bias_stride=1 if inquiry.bias else None,
-        activation=Epilogue(activation=inquiry.activation).activation,
-        result_dtype=inquiry.result_dtype or "",
-        batch=batch,
-    )
 
 
 def choose(
@@ -161,11 +85,6 @@ def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> li
     return [launch.source for launch in schedule.launches]
 
 
-def _row_major(rows: int, columns: int, batch: int | None) -> Matrix:
-    batch_stride = rows * columns if batch else 0
-    return Matrix(rows, columns, columns, column_stride=1, offset=0, batch_stride=batch_stride)
-
-
 def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, path: str) -> Config:
     problem = problem_on(problem, traits)
 
@@ -176,7 +95,7 @@ def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, pat
             and not violations(record.config, problem.dtype, traits)
         )
 
-    wanted = traits_of_problem(problem)
+    wanted = features_of(problem)
     for group in groups_of(database.lookup(traits, problem.dtype, problem.precision.name)):
         for _, record in in_order(group, is_asked_for, wanted, traits.compute_units):
             return record.config

@@ -1,17 +1,28 @@
-"""What a database file says, as frozen dataclasses."""
+"""What a database file says, as frozen dataclasses, and its records as JSON has them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, NoReturn, cast
 
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
+from ..errors import ConfigError, DatabaseError, shown
 from ..families.family import Role
-from ..families.registry import family_of, violations
+from ..families.registry import FAMILIES, config_from_dict, family_of, violations
+from ..problem.bounds import (
+    ALIGNMENTS,
+    BATCHES,
+    FASTEST,
+    SIZES,
+    SLOWEST,
+    Allowed,
+    is_integer,
+    wanted,
+)
 from ..problem.matrix import MAX_ALIGNMENT
-from ..problem.shape import Layout, shape_text
+from ..problem.shape import LAYOUTS, GemmShape
 
 #: From the most to the least specific.
 LEVELS = ("device", "architecture", "vendor", "generic")
@@ -71,7 +82,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Threshold:
-    """From where on the indirect path is faster; either condition is enough.
+    """The sizes from which the indirect path is faster; either condition is enough.
 
     Attributes
     ----------
@@ -97,53 +108,42 @@ class Record:
 
     Attributes
     ----------
-    shape : tuple of int
-        m, n, k, the result being row-major.
+    shape : GemmShape
+        The product, whose result is row-major. Kernels of small products compute nothing but
+        batches: for them no batch means one of any number of products.
     config : Config
         Its family is the path.
     gflops : float or None
-        What was measured at that shape.
-    layout : str
-        How a and b were stored, a letter each: "N" as the product has them, "T" transposed.
+        The speed that was measured at that shape.
     alignment : int or None
         A power of two: rows of the operands and of the result started at multiples of so many
         elements. None where the matrices were contiguous, so that the sizes tell.
-    batch : int or None
-        How many such products were computed at once; None for a single one, and for kernels of
-        small products, which compute nothing but batches, where any number of them is meant.
 
     Examples
     --------
     >>> from pyclgemm import CpuConfig
-    >>> print(Record((8, 9, 7), CpuConfig(MR=4, NR=8, KC=128, VW=4), layout="NT", alignment=1))
+    >>> config = CpuConfig(MR=4, NR=8, KC=128, VW=4)
+    >>> print(Record(GemmShape(8, 9, 7, "NT"), config, alignment=1))
     8x9x7:NT with rows aligned to 1
-    >>> print(Record((128, 128, 128), CpuConfig(MR=4, NR=8, KC=128, VW=4), batch=256))
+    >>> print(Record(GemmShape(128, 128, 128, batch=256), config))
     128x128x128*256
     """
 
-    shape: tuple[int, int, int]
+    shape: GemmShape
     config: Config
     gflops: float | None = None
-    layout: Layout = "NN"
     alignment: int | None = None
-    batch: int | None = None
 
     @property
     def kind(self) -> Kind:
         """What it was measured on: a single product, a batch, or a batch of small products."""
         if family_of(self.config).role is Role.SMALL_BATCH:
             return "small"
-        return "single" if self.batch is None else "batch"
-
-    @property
-    def place(self) -> tuple[Kind, tuple[int, int, int], Layout, int | None, int | None]:
-        """The product that it is for, as it is told here, and the kind."""
-        return self.kind, self.shape, self.layout, self.alignment, self.batch
+        return "single" if self.shape.batch is None else "batch"
 
     def __str__(self) -> str:
-        batch = "" if self.batch is None else f"*{self.batch}"
         aligned = "" if self.alignment is None else f" with rows aligned to {self.alignment}"
-        return f"{shape_text(self.shape, self.layout)}{batch}{aligned}"
+        return f"{self.shape}{aligned}"
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Entry:
     own : tuple of Record
         Its own records, in their order in the file.
     indirect_from : Threshold or None
-        From where on the indirect path is taken; None where records tell the path.
+        The sizes from which the indirect path is taken; None where records tell the path.
     like : Entry or None
         Another entry of the file, whose own records count here too.
 
@@ -165,10 +165,9 @@ class Entry:
     --------
     >>> from pyclgemm import GemvConfig
     >>> narrow, wide = (GemvConfig(MR=1, WGS=wgs, LANES_N=8, VW=4) for wgs in (64, 256))
-    >>> both = Record((1, 512, 512), wide, 99.0), Record((1, 64, 64), wide, 9.0)
-    >>> half = Entry("float16", "F16_F16_F32", both)
-    >>> own = (Record((1, 64, 64), narrow, 8.0),)
-    >>> entry = Entry("bfloat16", "BF16_BF16_F32", own, like=half)
+    >>> long, short = GemmShape(1, 512, 512), GemmShape(1, 64, 64)
+    >>> half = Entry("float16", "F16_F16_F32", (Record(long, wide, 99.0), Record(short, wide, 9.0)))
+    >>> entry = Entry("bfloat16", "BF16_BF16_F32", (Record(short, narrow, 8.0),), like=half)
     >>> [(str(record), record.config.WGS, record.gflops) for record in entry.records]
     [('1x64x64', 64, 8.0), ('1x512x512', 256, None)]
     """
@@ -188,22 +187,158 @@ class Entry:
     def borrowed(self) -> tuple[Record, ...]:
         """The records of `like` that count here, without their speed: it is another type's.
 
-        Left out are those for whose place the entry has an own record of the same path, and those
-        whose configuration breaks a constraint for its element type. An own record of another
-        path hides nothing: what stands in where a driver refuses that path, or is looked up by
-        itself, stays, behind it.
+        A record is left out if the entry has its own of the same path for the same product, or if
+        its configuration breaks a constraint for the entry's element type. An own record of
+        another path hides nothing: the borrowed one stands behind it, for drivers that refuse that
+        path.
         """
         if self.like is None:
             return ()
-        known = {(record.config.family, record.place) for record in self.own}
+        known = {_key(record) for record in self.own}
         return tuple(
             replace(record, gflops=None)
             for record in self.like.own
-            if (record.config.family, record.place) not in known
-            and not violations(record.config, self.dtype)
+            if _key(record) not in known and not violations(record.config, self.dtype)
         )
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
         """All that count: its own, and behind them those that it borrows."""
         return (*self.own, *self.borrowed)
+
+
+def _key(record: Record) -> tuple[str, GemmShape, int | None]:
+    return record.config.family, record.shape, record.alignment
+
+
+# --------------------------------------------------------------------------------------
+# Records as JSON: read with every value checked, and written
+# --------------------------------------------------------------------------------------
+
+_REQUIRED = ("path", "shape", "config")
+_OPTIONAL = ("layout", "alignment", "batch", "gflops")
+
+
+def read_record(document: Any, dtype: str, where: str) -> Record:
+    """Read a record of a file.
+
+    Parameters
+    ----------
+    document : object
+        The JSON value.
+    dtype : str
+        NumPy name of the element type, for which its configuration must be valid.
+    where : str
+        The file, and where in it, for the message.
+
+    Raises
+    ------
+    DatabaseError
+        If it is no record, a value is out of bounds, or the configuration breaks a constraint.
+
+    Examples
+    --------
+    >>> config = {"MR": 6, "NR": 64, "KC": 128, "VW": 16}
+    >>> print(read_record({"path": "cpu", "shape": [8, 9, 7], "config": config}, "float32", "it"))
+    8x9x7
+    """
+    if not isinstance(document, dict):
+        raise DatabaseError(f"{where} is {shown(document)}: an object is wanted")
+    for name in document:
+        if name not in _REQUIRED and name not in _OPTIONAL:
+            raise DatabaseError(
+                f"{where} has {shown(name)}: known are {', '.join((*_REQUIRED, *_OPTIONAL))}"
+            )
+    for name in _REQUIRED:
+        if name not in document:
+            raise DatabaseError(f"{where} lacks {name!r}, which is required")
+    family, sizes, parameters = (document[name] for name in _REQUIRED)
+    if not isinstance(family, str) or family not in FAMILIES:
+        _refuse(f"{where}.path", family, f"one of {', '.join(FAMILIES)}")
+    if (
+        not isinstance(sizes, list)
+        or len(sizes) != 3
+        or not all(is_integer(size, SIZES) for size in sizes)
+    ):
+        _refuse(f"{where}.shape", sizes, f"a list of m, n and k, each {wanted(SIZES)},")
+    layout = document.get("layout", "NN")
+    if layout not in LAYOUTS:
+        _refuse(f"{where}.layout", layout, f"one of {', '.join(LAYOUTS)}")
+    gflops = document.get("gflops")
+    if "gflops" in document and not _is_speed(gflops):
+        _refuse(f"{where}.gflops", gflops, f"a number of {SLOWEST:g} to {FASTEST:g}")
+    config = _read_config(family, parameters, dtype, f"{where}.config")
+    alignment = _read_integer(document, "alignment", ALIGNMENTS, where)
+    batch = _read_integer(document, "batch", BATCHES, where)
+    m, n, k = sizes
+    return Record(GemmShape(m, n, k, layout, batch=batch), config, gflops, alignment)
+
+
+def _refuse(where: str, value: object, what: str) -> NoReturn:
+    raise DatabaseError(f"{where} is {shown(value)}: {what} is wanted")
+
+
+def _is_speed(value: object) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and SLOWEST <= cast(float, value) <= FASTEST
+
+
+def _read_integer(document: dict[str, Any], name: str, allowed: Allowed, where: str) -> int | None:
+    if name not in document:
+        return None
+    value = document[name]
+    if not is_integer(value, allowed):
+        _refuse(f"{where}.{name}", value, wanted(allowed))
+    return cast(int, value)
+
+
+def _read_config(family: str, parameters: Any, dtype: str, where: str) -> Config:
+    if not isinstance(parameters, dict):
+        _refuse(where, parameters, "an object with parameters by name")
+    try:
+        config = config_from_dict(family, parameters)
+    except ConfigError as error:
+        raise DatabaseError(f"{where}: {error}") from None
+    if broken := violations(config, dtype):
+        raise DatabaseError(f"{where} is {config}: {'; '.join(broken)}")
+    return config
+
+
+def record_document(record: Record) -> dict[str, Any]:
+    """The JSON object of a record, without the values that are as usual."""
+    shape = record.shape
+    document = {
+        "path": record.config.family,
+        "shape": list(shape.sizes),
+        "layout": None if shape.layout == "NN" else shape.layout,
+        "alignment": record.alignment,
+        "batch": shape.batch,
+        "gflops": record.gflops,
+        "config": record.config.as_dict(),
+    }
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def parameter_schemas() -> dict[str, Any]:
+    """The part of ``databases/schema.json`` about the parameters of each path."""
+    return {
+        name: {
+            "type": "object",
+            "required": [
+                field.name for field in fields(family.config_class) if field.default is MISSING
+            ],
+            "additionalProperties": False,
+            "properties": {
+                field.name: _integer_schema(family.bounds[field.name])
+                for field in fields(family.config_class)
+            },
+        }
+        for name, family in FAMILIES.items()
+    }
+
+
+def _integer_schema(allowed: Allowed) -> dict[str, Any]:
+    """The values in the words of JSON Schema."""
+    if isinstance(allowed, range):
+        return {"type": "integer", "minimum": allowed[0], "maximum": allowed[-1]}
+    return {"enum": list(allowed)}

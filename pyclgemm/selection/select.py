@@ -21,9 +21,9 @@ from ..families.registry import (
 )
 from ..problem.precision import Precision
 from ..problem.problem import GemmProblem, PackedLayout
-from .candidates import Attempt, Hits, groups_of, in_order, path_order
+from .candidates import Attempt, Hits, attempts_for, groups_of
 from .database import Database, DatabaseFile
-from .features import ProductTraits, traits_of_problem
+from .distance import Features, features_of, in_order
 from .records import ALIGNED, Record
 
 
@@ -109,7 +109,7 @@ def select(
     hits = database.lookup(traits, problem.dtype, precision)
     rank = "smallest" if 0 in (problem.m, problem.n, problem.k) else "nearest"
     passed_over = _PassedOver()
-    attempts = path_order(problem, traits, hits)
+    attempts = attempts_for(problem, traits, hits)
     for attempt in attempts:
         for group in attempt.groups:
             for file, record, candidate in _candidates(group, attempt, problem, traits):
@@ -161,11 +161,11 @@ def _candidates(
     """The records of an attempt, best first, each with the configuration that it stands for."""
 
     def is_asked_for(record: Record) -> bool:
-        return record.config.family in attempt.paths and record.kind == attempt.kind
+        return record.config.family in attempt.families and record.kind == attempt.kind
 
     is_empty = 0 in (problem.m, problem.n, problem.k)
     units = 0 if is_empty else traits.compute_units  # no tile fits nothing
-    ordered = in_order(group, is_asked_for, traits_of_problem(problem), units, attempt.reach)
+    ordered = in_order(group, is_asked_for, features_of(problem), units, attempt.reach)
     if is_empty:
         ordered.sort(key=lambda one: _tile_size(one[1].config))
     candidates = [(file, record, record.config) for file, record in ordered]
@@ -280,7 +280,7 @@ def packed_layout(
         )
 
     for group in groups_of(database.lookup(traits, dtype, precision.name)):
-        ordered = in_order(group, is_asked_for, ProductTraits((_MANY_ROWS, n, k)))
+        ordered = in_order(group, is_asked_for, Features((_MANY_ROWS, n, k)))
         configs = [record.config for _, record in ordered]
         if not configs:
             continue

@@ -21,8 +21,7 @@ from ..families.family import Role
 from ..families.registry import family_of, violations
 from ..host.files import check_writable, locked
 from ..problem.problem import GemmProblem
-from ..problem.shape import GemmShape
-from ..selection.candidates import compares_paths
+from ..selection.candidates import compares_families
 from ..selection.database import (
     DATABASE,
     Database,
@@ -32,8 +31,7 @@ from ..selection.database import (
     user_database_folder,
 )
 from ..selection.database import save_file as save_database_file
-from ..selection.distance import distance
-from ..selection.features import ProductTraits, record_for, traits_of_problem, traits_of_record
+from ..selection.distance import Features, distance, features_of, features_of_record, record_for
 from ..selection.records import Entry, Kind, Match, Record, Source
 from ..selection.select import select
 from .process import device_slug
@@ -59,11 +57,11 @@ def tuned_records(result: TuningResult) -> list[Record]:
     Of shapes that are one product in canonical form, such as 9x1x8 and 1x9x8:NT, the faster
     counts.
     """
-    found: dict[ProductTraits, Record] = {}
+    found: dict[Features, Record] = {}
     for standing in result.standings:
         if standing.best is None or standing.gflops is None:
             continue
-        traits = traits_of_problem(standing.problem)
+        traits = features_of(standing.problem)
         known = found.get(traits)
         if known is None or standing.gflops > (known.gflops or 0.0):
             found[traits] = record_for(traits, standing.best, _rounded(standing.gflops))
@@ -99,7 +97,7 @@ def kept_records(
     borrowed : sequence of Record
         What its entry has from another one of the file: that counts there without being written.
     """
-    tuned: dict[Kind, list[tuple[Record, ProductTraits]]] = {}
+    tuned: dict[Kind, list[tuple[Record, Features]]] = {}
     for record in tuned_records(result):
         tuned.setdefault(record.kind, []).append((record, _traits_of(record, result)))
 
@@ -114,7 +112,7 @@ def kept_records(
     kept = {_place(record): record for record in own if not superseded(record)}
     counted = {_place(record) for record in borrowed}
     for file, entry in database.lookup(result.traits, result.dtype, result.precision):
-        if file.built_in and file.match != match and compares_paths(file, entry):
+        if file.built_in and file.match != match and compares_families(file, entry):
             continue
         for record in entry.records:
             place = _place(record)
@@ -139,8 +137,9 @@ def kept_records(
 
 def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
     """The product for which a record stands; without an alignment, of contiguous matrices."""
-    batch = record.batch or (_MANY if record.kind == "small" else None)
-    shape = GemmShape(*record.shape, record.layout, batch=batch)
+    shape = record.shape
+    if record.kind == "small" and shape.batch is None:
+        shape = replace(shape, batch=_MANY)
     problem = shape.problem(result.dtype, result.precision)
     if record.alignment is None:
         return problem
@@ -151,10 +150,10 @@ def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
     return replace(problem, a=a, b=b, out=out)
 
 
-def _traits_of(record: Record, result: TuningResult) -> ProductTraits:
+def _traits_of(record: Record, result: TuningResult) -> Features:
     """What decides how near a record is to others of its kind."""
-    traits = traits_of_problem(_problem_of(record, result))
-    return replace(traits, products=traits_of_record(record).products)
+    traits = features_of(_problem_of(record, result))
+    return replace(traits, products=features_of_record(record).products)
 
 
 def _rounded(gflops: float) -> float:
@@ -169,10 +168,9 @@ def _may_be_refused(record: Record) -> bool:
 
 def _place(record: Record) -> tuple[int, tuple[int, int, int], str, int, int, bool]:
     """What tells records apart, and their order in a file: what stands in for another is second."""
-    alignment = traits_of_record(record).alignment
+    shape, alignment = record.shape, features_of_record(record).alignment
     kind = _KINDS.index(record.kind)
-    batch = record.batch or 0
-    return kind, record.shape, record.layout, alignment, batch, not _may_be_refused(record)
+    return kind, shape.sizes, shape.layout, alignment, shape.batch or 0, not _may_be_refused(record)
 
 
 def make_file(
@@ -255,7 +253,7 @@ def _without_threshold(entry: Entry) -> Entry:
         record
         for record in entry.records
         if record.kind != "single"
-        or (family_of(record.config).role is Role.LARGE) == threshold.reached(*record.shape)
+        or (family_of(record.config).role is Role.LARGE) == threshold.reached(*record.shape.sizes)
     )
     return Entry(entry.dtype, entry.precision, taken)
 

@@ -13,8 +13,7 @@ from ..families.family import is_small_batch
 from ..families.registry import family_of, violations
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
-from ..selection.distance import distance
-from ..selection.features import traits_of_problem
+from ..selection.distance import distance, features_of
 from .process import FINE, Logged, Outcome, Trial, TrialProcess, TuningLog
 from .search import Search, search_space, suits
 
@@ -150,10 +149,10 @@ def nearest(standing: Standing, others: Iterable[Standing]) -> list[Standing]:
     Batches of small products, which have kernels of their own, are far from all else.
     """
     is_small = is_small_batch(standing.problem)
-    wanted = traits_of_problem(standing.problem)
+    wanted = features_of(standing.problem)
 
     def far(other: Standing) -> tuple[bool, float]:
-        octaves = distance(wanted, traits_of_problem(other.problem))
+        octaves = distance(wanted, features_of(other.problem))
         return is_small_batch(other.problem) != is_small, octaves
 
     return sorted((other for other in others if other is not standing), key=far)

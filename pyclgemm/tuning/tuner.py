@@ -33,10 +33,9 @@ from ..families.registry import FAMILIES, problem_on
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
-from ..selection.candidates import compares_paths
+from ..selection.candidates import compares_families
 from ..selection.database import Database, load_database
-from ..selection.distance import octaves_to
-from ..selection.features import traits_of_problem
+from ..selection.distance import features_of, octaves_to
 from ..selection.records import Record
 from ..selection.select import select
 from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
@@ -172,7 +171,7 @@ class TuningStages:
         families = {name for name in self._session.spaces if suits(name, problem, traits)}
         known = [one for one in self._starting_points if one[0].config.family in families]
         records = [record for record, _ in known]
-        octaves = octaves_to(records, traits_of_problem(problem), traits.compute_units)
+        octaves = octaves_to(records, features_of(problem), traits.compute_units)
         found = [
             (distance + farther, record.config)
             for distance, (record, farther) in zip(octaves, known, strict=True)
@@ -188,7 +187,7 @@ class TuningStages:
         found = []
         for file, entry in self._database.entries_for(session.process.traits):
             is_other = entry.name != (problem.dtype, problem.precision.name)
-            if is_other and not compares_paths(file, entry):
+            if is_other and not compares_families(file, entry):
                 continue
             for record in entry.records:
                 space = session.spaces.get(record.config.family)

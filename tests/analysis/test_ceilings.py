@@ -1,7 +1,5 @@
 """The kernels that measure a device do the work that is counted, and the figures are kept."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from types import SimpleNamespace

@@ -1,9 +1,6 @@
 """What is said of matrix units and of packing, for products and devices that are described."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +14,8 @@ from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.tiled.config import XgemmConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.problem import MatrixLayout
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.overrides import kernel_sources
 
 H100, V100 = typical_traits("sm_90"), typical_traits("sm_70")
 MATRIX = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1)
@@ -42,32 +40,30 @@ CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
         ("complex128", None, MATRIX, H100, ["m16n8k4", "16 x 8 x 4 of float64"]),
     ],
 )
-def test_the_unit_or_the_reason(
-    dtype: str, precision: Any, config: Any, traits: Any, said: list[str]
-) -> None:
-    problem = product_of(Inquiry(64, 64, 64, dtype, precision=precision)).problem
+def test_the_unit_or_the_reason(dtype, precision, config, traits, said):
+    problem = GemmShape(64, 64, 64).problem(dtype, precision)
     text = describe_unit(problem, config, traits)
     for part in said:
         assert part in text
 
 
 @pytest.mark.parametrize(
-    ("inquiry", "config", "said"),
+    ("shape", "dtype", "config", "said"),
     [
-        (Inquiry(64, 64, 64, "float16"), MATRIX, "nothing"),
-        (Inquiry(64, 64, 60, "float16"), MATRIX, "a (its rows are multiples of 8 bytes apart"),
-        (Inquiry(64, 63, 64, "float16", trans_b="T"), MATRIX, "nothing"),
-        (Inquiry(64, 63, 64, "float16"), MATRIX, "b (its rows are multiples of 2 bytes apart"),
-        (Inquiry(64, 64, 64), INDIRECT, "a (m is not contiguous in it)"),
-        (Inquiry(66, 64, 64, trans_a="T"), INDIRECT, "a (m = 66 is no multiple of MWG = 32)"),
-        (Inquiry(64, 64, 66, trans_a="T"), INDIRECT, "a (k = 66 is no multiple of KWG = 16), b"),
-        (Inquiry(64, 64, 64, trans_a="T"), INDIRECT, "nothing"),
-        (Inquiry(64, 64, 64), GEMV, "nothing"),
-        (Inquiry(64, 64, 64), CPU, "panels of both"),
+        ("64x64x64", "float16", MATRIX, "nothing"),
+        ("64x64x60", "float16", MATRIX, "a (its rows are multiples of 8 bytes apart"),
+        ("64x63x64:NT", "float16", MATRIX, "nothing"),
+        ("64x63x64", "float16", MATRIX, "b (its rows are multiples of 2 bytes apart"),
+        ("64x64x64", "float32", INDIRECT, "a (m is not contiguous in it)"),
+        ("66x64x64:TN", "float32", INDIRECT, "a (m = 66 is no multiple of MWG = 32)"),
+        ("64x64x66:TN", "float32", INDIRECT, "a (k = 66 is no multiple of KWG = 16), b"),
+        ("64x64x64:TN", "float32", INDIRECT, "nothing"),
+        ("64x64x64", "float32", GEMV, "nothing"),
+        ("64x64x64", "float32", CPU, "panels of both"),
     ],
 )
-def test_what_is_packed_and_why(inquiry: Inquiry, config: Any, said: str) -> None:
-    product = product_of(inquiry)
+def test_what_is_packed_and_why(shape, dtype, config, said):
+    product = GemmShape.parse(shape).product(dtype)
     kernels = [kernel.name for kernel in kernel_sources(product, config, H100)]
     text = describe_packing(product.problem, config, kernels)
     assert text.startswith(said)
@@ -76,14 +72,14 @@ def test_what_is_packed_and_why(inquiry: Inquiry, config: Any, said: str) -> Non
         assert (f"pack_{name}" in kernels) == (f"{name} (" in text)
 
 
-def test_strided_operands_are_told_apart() -> None:
-    problem = replace(product_of(Inquiry(64, 64, 64)).problem, a=MatrixLayout("strided"))
+def test_strided_operands_are_told_apart():
+    problem = replace(GemmShape(64, 64, 64).problem(), a=MatrixLayout("strided"))
     for config in (MATRIX, INDIRECT):
         text = describe_packing(problem, config, ["pack_a", "gemm"])
         assert text == "a (neither its rows nor its columns are contiguous)"
 
 
-def test_explain_shows_both() -> None:
+def test_explain_shows_both():
     arguments = ["explain", "64x64x64", "--dtype", "float16", "--architecture", "sm_70"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -96,9 +92,9 @@ def test_explain_shows_both() -> None:
     assert "the result of float16 operands is float16 or float32" in wrong.output
 
 
-def test_a_refusal_of_the_warpgroup_units_is_told_beside_what_takes_their_place() -> None:
+def test_a_refusal_of_the_warpgroup_units_is_told_beside_what_takes_their_place():
     refused = replace(H100, wgmma=False, wgmma_refusal="the driver said no")
-    problem = product_of(Inquiry(64, 64, 64, "float16")).problem
+    problem = GemmShape(64, 64, 64).problem("float16")
     told = describe_unit(problem, MATRIX, refused)
     assert told.startswith("mma.sync")
     assert told.endswith("(not wgmma: the driver said no)")

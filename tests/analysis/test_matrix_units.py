@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -33,9 +32,8 @@ from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, DatabaseFile, read_file
-from pyclgemm.selection.overrides import Inquiry, product_of
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.database import Database, read_file
+from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
 from pyclgemm.tuning import report as tuning_report
 from pyclgemm.tuning.process import Outcome, Trial
@@ -45,7 +43,9 @@ from pyclgemm.tuning.tuner import TuningResult
 from pyclgemm.tuning.worker import TrialBench
 from tests.support.checks import check_gemm
 from tests.support.console import text_of
+from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.facts import recorded
 from tests.support.families import load_bytes, traffic_of
 from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm
 
@@ -61,12 +61,9 @@ CEILINGS = Ceilings(
 
 def database() -> Database:
     """A record of matrix units in each precision, and of nothing else."""
-    record = (Record((64, 64, 64), CONFIG),)
+    record = (recorded("64x64x64", CONFIG),)
     entries = [Entry(*types, record) for types in (HALF, FAST)]
-    file = DatabaseFile.make(
-        Path("mine"), Match("vendor", "gpu", "nvidia"), Source("measured", "a test"), entries
-    )
-    return Database(((file,),))
+    return a_database(file_of(entries, NVIDIA, kind="measured"))
 
 
 #: Modules that look a device or a database up for themselves: to choose, and to time.
@@ -75,7 +72,7 @@ _TIMING = ("analysis.precision", "measure.operands")
 
 
 @pytest.fixture
-def units(queue: Any) -> Any:
+def units(queue):
     """A device that passes for an H100, and a database that knows its matrix units."""
     skip_without_emulation(queue.device)
     with ExitStack() as stack:
@@ -94,9 +91,9 @@ def units(queue: Any) -> Any:
 # ------------------------------------------------------------------------------ profile
 
 
-def test_a_profile_is_related_to_the_units_ceiling(units: None, queue: Any) -> None:
-    inquiry = Inquiry(64, 48, 60, *HALF[:1])
-    found = profile(queue, inquiry, path="matrix", ceilings=CEILINGS, rounds=1)
+def test_a_profile_is_related_to_the_units_ceiling(units, queue):
+    product = GemmShape(64, 48, 60).product(HALF[0])
+    found = profile(queue, product, path="matrix", ceilings=CEILINGS, rounds=1)
     analysis = found.analysis
     assert analysis.choice.path == "matrix"
     assert analysis.kernels == ("pack_a", "gemm_matrix")
@@ -112,8 +109,8 @@ def test_a_profile_is_related_to_the_units_ceiling(units: None, queue: Any) -> N
     assert analysis.work_items == 64
 
 
-def test_traffic_counts_each_sub_groups_part() -> None:
-    problem = product_of(Inquiry(64, 64, 64, "float16")).problem
+def test_traffic_counts_each_sub_groups_part():
+    problem = GemmShape(64, 64, 64).problem("float16")
     found = traffic_of(problem, replace(CONFIG, MWG=64), 32)
     tiles, depth = 2, 64
     assert found.tiles == tiles * depth * (64 + 32) * 2
@@ -122,28 +119,28 @@ def test_traffic_counts_each_sub_groups_part() -> None:
     assert found.packing == 0
     assert traffic_of(problem, CONFIG, 32, packed=("b",)).packing == 2 * 2 * 64 * 64
     assert load_bytes(problem, CONFIG) == {"A from global memory": 16, "B from global memory": 16}
-    odd, in_place = product_of(Inquiry(64, 63, 62, "float16")).problem, replace(CONFIG, UNALIGNED=1)
+    odd, in_place = GemmShape(64, 63, 62).problem("float16"), replace(CONFIG, UNALIGNED=1)
     assert load_bytes(odd, CONFIG, packed="ab") == {
         "A from global memory": 16, "B from global memory": 16,
     }  # fmt: skip
     assert load_bytes(odd, in_place) == {"A from global memory": 4, "B from global memory": 2}
 
 
-def test_traffic_of_warpgroups_counts_parts() -> None:
+def test_traffic_of_warpgroups_counts_parts():
     config = WgmmaConfig(MWG=128, NWG=64)
-    half = traffic_of(product_of(Inquiry(128, 64, 100, "float16")).problem, config, 32)
+    half = traffic_of(GemmShape(128, 64, 100).problem("float16"), config, 32)
     assert half.tiles == 128 * (128 + 64) * 2
     # Two fragments of 64 rows read B, and each its own rows.
     assert half.local == 128 * (128 + 2 * 64) * 2
-    split = product_of(Inquiry(128, 64, 128, precision="BF16_BF16_F32_X6")).problem
+    split = GemmShape(128, 64, 128).problem(precision="BF16_BF16_F32_X6")
     found = traffic_of(split, config, 32, packed=("a", "b"))
     assert found.tiles == 3 * half.tiles
     assert found.local == 6 * half.local
     assert found.packing == 2 * 3 * 2 * (128 + 64) * 128
 
 
-def test_advice_names_parameters_of_the_family() -> None:
-    problem = product_of(Inquiry(64, 64, 64, "float16")).problem
+def test_advice_names_parameters_of_the_family():
+    problem = GemmShape(64, 64, 64).problem("float16")
     use = utilise(problem, CONFIG, 4, 4, 1)
     traffic = traffic_of(problem, CONFIG, 32)
     some = Occupancy(2, 32, 64, "registers")
@@ -155,7 +152,7 @@ def test_advice_names_parameters_of_the_family() -> None:
 
 
 @pytest.mark.parametrize("name", ["F16_F16_F32", "TF32_TF32_F32_X3"])
-def test_the_peak_is_that_of_the_unit_only_on_its_paths(name: str) -> None:
+def test_the_peak_is_that_of_the_unit_only_on_its_paths(name):
     precision = resolve_precision(name, "float16" if name.startswith("F16") else "float32")
     unit = CEILINGS.peak("matrix", precision)
     assert unit is not None
@@ -169,9 +166,7 @@ def test_the_peak_is_that_of_the_unit_only_on_its_paths(name: str) -> None:
 
 
 @pytest.mark.parametrize("operand", ["float16", "tf32", "float64", "int8"])
-def test_the_ceiling_of_a_unit_counts_what_it_does(
-    queue: Any, operand: str, monkeypatch: pytest.MonkeyPatch, require: Any
-) -> None:
+def test_the_ceiling_of_a_unit_counts_what_it_does(queue, operand, monkeypatch, require):
     require("float64")
     monkeypatch.setattr(ceilings_kernels, "UNIT_CHAINS", 3)
     monkeypatch.setattr(ceilings_kernels, "UNIT_STEPS", 2)
@@ -190,7 +185,7 @@ def test_the_ceiling_of_a_unit_counts_what_it_does(
 
 
 @pytest.mark.parametrize("architecture", ["sm_90", "gfx1100", "gfx90a"])
-def test_every_unit_has_a_ceiling(architecture: str) -> None:
+def test_every_unit_has_a_ceiling(architecture):
     traits = typical_traits(architecture)
     found = _units_of(traits)
     wanted = {
@@ -209,7 +204,7 @@ def test_every_unit_has_a_ceiling(architecture: str) -> None:
         assert text.count(unit.instruction.partition("(")[0]) == 1
 
 
-def test_warpgroup_units_have_ceilings_behind_the_mark() -> None:
+def test_warpgroup_units_have_ceilings_behind_the_mark():
     found = _warpgroup_units_of(H100)
     assert {unit.operand for unit in found} == {"float16", "bfloat16", "tf32", "int8"}
     assert not _warpgroup_units_of(typical_traits("sm_80"))
@@ -226,7 +221,7 @@ def test_warpgroup_units_have_ceilings_behind_the_mark() -> None:
 # ------------------------------------------------------------------------------ precision
 
 
-def test_units_stand_in_the_table_of_precisions(units: None, queue: Any) -> None:
+def test_units_stand_in_the_table_of_precisions(units, queue):
     half = Algorithm(*HALF[:1], *HALF)
     algorithms = [half, Algorithm("float32", *FAST), BASELINE]
     bench = PrecisionBench(queue, (48, 40, 64), algorithms=algorithms)
@@ -241,7 +236,7 @@ def test_units_stand_in_the_table_of_precisions(units: None, queue: Any) -> None
 # ------------------------------------------------------------------------------ layers
 
 
-def test_a_layer_by_name_packs_for_the_units(units: None, queue: Any, rng: Any) -> None:
+def test_a_layer_by_name_packs_for_the_units(units, queue, rng):
     weight = rng.uniform(-1, 1, (40, 33)).astype(np.float32)
     bias, x = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in (33, (21, 40)))
     layer = pyclgemm.DenseLayer(queue, weight, bias, "relu", precision="TF32_TF32_F32")
@@ -274,9 +269,7 @@ class _Process:
     [("sm_90", *FAST), ("sm_90", "float32", "BF16_BF16_F32"),
      ("gfx1100", "float32", "BF16_BF16_F32_X3")],
 )  # fmt: skip
-def test_a_dry_run_counts_the_space_of_units(
-    monkeypatch: pytest.MonkeyPatch, architecture: str, dtype: str, precision: str | None
-) -> None:
+def test_a_dry_run_counts_the_space_of_units(monkeypatch, architecture, dtype, precision):
     traits = typical_traits(architecture)
     monkeypatch.setattr(tuning_report, "TrialProcess", lambda *asked: _Process(traits))
     shapes = [GemmShape(64, 64, 64)]
@@ -287,14 +280,14 @@ def test_a_dry_run_counts_the_space_of_units(
     assert "64x64x64" in text_of(plan)
 
 
-def test_a_dry_run_without_any_kernel_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_without_any_kernel_is_an_error(monkeypatch):
     traits = typical_traits("gfx1100")
     monkeypatch.setattr(tuning_report, "TrialProcess", lambda *asked: _Process(traits))
     with pytest.raises(UnsupportedError, match="TF32_TF32_F32"):
         tuning_report.dry_run_tables(None, *FAST, [GemmShape(64, 64, 64)], 60.0)
 
 
-def test_trials_of_units_are_checked_and_timed(units: None, queue: Any) -> None:
+def test_trials_of_units_are_checked_and_timed(units, queue):
     precision = resolve_precision(*FAST[::-1])
     traits = prepare.traits_of(queue.device)
     on_host = replace(traits, type="cpu")
@@ -311,9 +304,7 @@ def test_trials_of_units_are_checked_and_timed(units: None, queue: Any) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [FAST, ("bfloat16", None), ("int8", None)])
-def test_what_was_tuned_is_saved_and_chosen(
-    tmp_path: Path, dtype: str, precision: str | None
-) -> None:
+def test_what_was_tuned_is_saved_and_chosen(tmp_path, dtype, precision):
     shape = GemmShape(512, 256, 384, "NT")
     standing = Standing(shape, shape.problem(dtype, precision))
     config = replace(CONFIG, KWG=32)
@@ -321,11 +312,11 @@ def test_what_was_tuned_is_saved_and_chosen(
     name = resolve_precision(precision, dtype).name
     result = TuningResult(H100, dtype, name, (standing,))
     path = save_result(result, Database(()), tmp_path / "nvidia.json")
-    choice = select(standing.problem, H100, Database(((read_file(path),),)))
+    choice = select(standing.problem, H100, a_database(read_file(path)))
     assert (choice.path, choice.config) == ("matrix", config)
 
 
-def test_ab_compares_configurations_of_units(units: None, queue: Any) -> None:
+def test_ab_compares_configurations_of_units(units, queue):
     from pyclgemm.analysis.ab import Comparison
 
     comparison = Comparison(queue, [(48, 40, 64)], *FAST, figures=False)
@@ -337,5 +328,5 @@ def test_ab_compares_configurations_of_units(units: None, queue: Any) -> None:
     assert result.before.config["path"] == "matrix"
 
 
-def test_epilogues_reach_units_by_check_gemm(units: None, queue: Any) -> None:
+def test_epilogues_reach_units_by_check_gemm(units, queue):
     check_gemm(queue, (33, 35, 37), bias=True, activation="relu", precision="TF32_TF32_F32")

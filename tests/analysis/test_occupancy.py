@@ -1,7 +1,5 @@
 """Occupancy, against figures of the makers' own calculators and compilers."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -21,7 +21,7 @@ from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.measure import operands as operand_pool
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.select import Choice
 from tests.support.checks import skip_if_refused
 from tests.support.console import rank_of, text_of
@@ -32,7 +32,7 @@ CEILINGS = Ceilings(ARITHMETIC, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01")
 
 @pytest.fixture(scope="module")
 def measured(queue):
-    return profile(queue, Inquiry(96, 80, 64), ceilings=CEILINGS, rounds=1)
+    return profile(queue, GemmShape(96, 80, 64).product(), ceilings=CEILINGS, rounds=1)
 
 
 def test_a_profile_relates_time_to_ceilings(measured, traits):
@@ -52,14 +52,14 @@ def test_a_profile_relates_time_to_ceilings(measured, traits):
 def test_parameters_and_epilogue_are_those_asked_for(queue, traits):
     if traits.type != "cpu":
         pytest.skip("parameters of the cpu family")
-    inquiry = Inquiry(
-        20, 24, 28, "float64", trans_a="T", trans_b="T", reads_c=True, bias=True, activation="silu"
+    product = GemmShape(20, 24, 28, "TT").product(
+        "float64", reads_c=True, bias=True, activation="silu"
     )
-    found = profile(queue, inquiry, parameters={"KC": 128}, ceilings=CEILINGS, rounds=1)
+    found = profile(queue, product, parameters={"KC": 128}, ceilings=CEILINGS, rounds=1)
     assert found.analysis.choice.config.KC == 128
     assert found.analysis.product.problem.activation == "silu"
     with pytest.raises(ConfigError, match="no parameter FOO"):
-        profile(queue, inquiry, parameters={"FOO": 1}, ceilings=CEILINGS)
+        profile(queue, product, parameters={"FOO": 1}, ceilings=CEILINGS)
 
 
 def test_a_narrow_result_is_analysed_as_it_is_computed(queue, traits):
@@ -67,7 +67,7 @@ def test_a_narrow_result_is_analysed_as_it_is_computed(queue, traits):
         pytest.skip("only CPUs compute narrow results as their transposes")
     config = CpuConfig(MR=4, NR=8, KC=64, VW=8)
     choice = Choice("cpu", config, "caller", "", "")
-    analysis = analyse(queue, product_of(Inquiry(200, 4, 64)), choice)
+    analysis = analyse(queue, GemmShape(200, 4, 64).product(), choice)
     assert analysis.product.problem.n == 4
     assert (analysis.utilisation.tiles, analysis.utilisation.useful) == (25, 1.0)
     assert analysis.traffic.tiles == 25 * 64 * (4 + 8) * 4
@@ -80,7 +80,7 @@ def test_shared_tiles_move_partial_sums(queue):
     )  # fmt: skip
     skip_if_refused(queue, config)
     units = queue.device.max_compute_units
-    product = product_of(Inquiry(16, 16, 8 * 20 * units))
+    product = GemmShape(16, 16, 8 * 20 * units).product()
     analysis = analyse(queue, product, Choice("direct", config, "caller", "", ""))
     # All groups share the only tile.
     sums = Share(units, 0).partial_sums(1, 20 * units) if units > 1 else 0
@@ -99,7 +99,7 @@ def test_a_wrong_result_ends_the_profile(queue, monkeypatch):
 
     monkeypatch.setattr(operand_pool, "plan", without_a)
     with pytest.raises(PyclgemmError, match="is wrong"):
-        profile(queue, Inquiry(16, 16, 16), ceilings=CEILINGS)
+        profile(queue, GemmShape(16, 16, 16).product(), ceilings=CEILINGS)
 
 
 def as_gpu(measured):
@@ -193,8 +193,10 @@ def test_the_command(device, cached, tmp_path):
 
 
 def test_a_wider_result_is_what_is_measured(queue):
-    inquiry = Inquiry(16, 16, 16, "float16", result_dtype="float32", reads_c=True, bias=True)
-    found = profile(queue, inquiry, ceilings=CEILINGS, rounds=1)
+    product = GemmShape(16, 16, 16).product(
+        "float16", result_dtype="float32", reads_c=True, bias=True
+    )
+    found = profile(queue, product, ceilings=CEILINGS, rounds=1)
     assert found.analysis.product.problem.types == "float16 -> float32"
     assert found.analysis.traffic.least == 2 * (256 + 256) + 4 * 2 * 256
 
@@ -204,7 +206,7 @@ def test_float16_sums_are_compared_with_their_own_ceiling(queue):
     units = {f"{family} float16": gflops for family, gflops in peaks.items()}
     peaks["gemv_unit"] = peaks["matrix"]  # the same instruction
     ceilings = dataclasses.replace(CEILINGS, units=units)
-    found = profile(queue, Inquiry(16, 16, 16, "float16"), ceilings=ceilings, rounds=1)
+    found = profile(queue, GemmShape(16, 16, 16).product("float16"), ceilings=ceilings, rounds=1)
     peak = peaks.get(found.analysis.choice.path, CEILINGS.arithmetic["float32"])
     arithmetic = next(bound for bound in found.bounds if bound.name == "arithmetic")
     utilisation = found.analysis.utilisation

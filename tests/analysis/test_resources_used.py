@@ -1,7 +1,5 @@
 """What drivers tell of a compiled kernel: samples of what they write, and real kernels."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -13,8 +11,9 @@ from pyclgemm.analysis.occupancy import (
     parse_ptxas_log,
     resources_of,
 )
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
-from pyclgemm.selection.overrides import Inquiry, choose, kernel_sources, product_of
+from pyclgemm.selection.overrides import choose, kernel_sources
 
 LOG = """
 ptxas info    : 0 bytes gmem
@@ -87,7 +86,7 @@ def test_a_binary_without_metadata_tells_nothing(data):
 
 @pytest.fixture
 def source(traits):
-    product = product_of(Inquiry(64, 64, 64))
+    product = GemmShape(64, 64, 64).product()
     choice = choose(product.problem, traits, load_database())
     return kernel_sources(product, choice.config, traits)[-1]
 

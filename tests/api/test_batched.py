@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from itertools import product
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -11,91 +11,118 @@ import pytest
 
 import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
-from tests.support.batch_checks import STEPS, check_batch
 from tests.support.buffers import Layout
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
+from tests.support.checks import (
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STEPS,
+    STRIDED,
+    check_batch,
+)
 from tests.support.configs import BATCH_CONFIGS, INDIRECT
 from tests.support.reference import DTYPES, assert_close, expected_gemm, random_array
 
 SIZES = (37, 41, 45)
 
 
+SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
+SMALL_CPU = SmallCpuConfig(MR=6, NR=32, VW=16)
+CPU, IN_PLACE = BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]
+
+#: Products, sizes, element type and options of `check_batch`: what any runtime may compute wrong.
+BATCHES = [
+    *(
+        (5, SIZES, "float32", {"config": config, "beta": 0.5, "c": STRIDED, "bias": True})
+        for config in BATCH_CONFIGS.values()
+    ),
+    # A CPU transposes narrow results.
+    *(
+        (4, (130, 3, 70), "float32",
+         {"config": config, "trans_a": trans_a, "beta": 0.5, "c": STRIDED, "bias": True,
+          "activation": "silu", "steps": "backwards shared interleaved apart"})
+        for config, trans_a in product((CPU, IN_PLACE), (False, True))
+    ),
+    *(
+        (3, (9, 12, 10), "float32", {"steps": f"{steps} apart apart"})
+        for steps in (
+            *(f"{step} apart" for step in STEPS), *(f"apart {step}" for step in STEPS[1:]),
+            "backwards interleaved", "shared shared",
+        )
+    ),
+    *(
+        (3, (9, 16, 11), "float32", {"out": out, "in_place": True, "beta": 0.5, "bias": True})
+        for out in (COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True))
+    ),
+    *((3, (7, 5, 600), dtype, {}) for dtype in DTYPES),
+    # Sums of float16 wait in memory of their own between blocks of k.
+    (4, (37, 41, 600), "float16", {"config": CPU}),
+    *(
+        (3, sizes, "float32", options)
+        for sizes in ((0, 4, 3), (4, 0, 3), (4, 5, 0))
+        for options in ({"beta": 0.5, "c": ROW}, {"config": INDIRECT})
+    ),
+    (3, (6, 7, 8), "float32", {"alpha": 0, "beta": 2.0, "c": ROW}),  # no operand is read
+]  # fmt: skip
+
+#: Likewise, what other runtimes would only compile again.
+MORE_BATCHES = [
+    *(
+        (4, SIZES, "float32",
+         {"config": config, "a": COLUMN, "beta": -1.5, "c": ROW,
+          "steps": "backwards shared interleaved matrix"})
+        for config in BATCH_CONFIGS.values()
+    ),
+    *(
+        (3, (9, 6, 11), "complex64",
+         {"trans_a": trans_a, "trans_b": trans_b, "beta": 2j, "c": COLUMN,
+          "steps": "apart apart apart one"})
+        for trans_a, trans_b in product("NTC", "NT")
+    ),
+    *(
+        (3, sizes, "float32", {"config": config})
+        for config, sizes in product(BATCH_CONFIGS.values(), ((0, 4, 3), (4, 0, 3)))
+    ),
+    # More small products than the work-groups take evenly; sums over vectors and over elements.
+    *(
+        (21, (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8), "float32",
+         {"a": a, "b": b, "out": ROW_ALIGNED, "config": SMALL})
+        for a, b in product((ROW_ALIGNED, COLUMN_ALIGNED, STRIDED), repeat=2)
+    ),
+    *(
+        (5, sizes, "float32",
+         {"config": config, "alpha": -0.5, "beta": 2.0, "c": COLUMN, "bias": True,
+          "activation": "relu"})
+        for config, sizes in product(
+            (SMALL, SMALL_CPU), ((1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0))
+        )
+    ),
+    *(
+        (9, (6, 12, 8), dtype,
+         {"config": SMALL, "precision": precision, "a": ROW_ALIGNED, "in_place": True, "beta": 0.5,
+          "trans_b": "C" if dtype.startswith("complex") else "T"})
+        for dtype, precision in (*product(DTYPES, [None]), ("float16", "F16_F16_F16"))
+    ),
+]  # fmt: skip
+
+
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
-def test_every_family(queue: Any, config: Any) -> None:
-    check_batch(queue, 5, SIZES, config=config, beta=0.5, c=STRIDED, bias=True)
-
-
-@pytest.mark.first_runtime
-@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
-def test_steps_of_every_family(queue: Any, config: Any) -> None:
-    steps = "backwards shared interleaved matrix"
-    check_batch(queue, 4, SIZES, config=config, a=COLUMN, beta=-1.5, c=ROW, steps=steps)
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize("config", [BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]])
-@pytest.mark.parametrize("trans_a", [False, True])
-def test_narrow_results_which_a_cpu_transposes(queue: Any, config: Any, trans_a: bool) -> None:
-    check_batch(
-        queue, 4, (130, 3, 70), config=config, trans_a=trans_a, beta=0.5, c=STRIDED, bias=True,
-        activation="silu", steps="backwards shared interleaved apart",
-    )  # fmt: skip
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize(
-    "steps",
-    [
-        *(f"{step} apart" for step in STEPS),
-        *(f"apart {step}" for step in STEPS[1:]),
-        "backwards interleaved",
-        "shared shared",
-    ],
-)
-def test_how_matrices_follow_one_another(queue: Any, steps: str) -> None:
-    check_batch(queue, 3, (9, 12, 10), steps=f"{steps} apart apart")
-
-
-@pytest.mark.first_runtime
-@pytest.mark.parametrize("trans_b", ["N", "T"])
-@pytest.mark.parametrize("trans_a", ["N", "T", "C"])
-def test_transposed_complex_stacks(queue: Any, trans_a: str, trans_b: str) -> None:
-    check_batch(queue, 3, (9, 6, 11), "complex64", trans_a=trans_a, trans_b=trans_b, beta=2j,
-                c=COLUMN, steps="apart apart apart one")  # fmt: skip
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize("out", [COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True)])
-def test_destinations(queue: Any, out: Layout) -> None:
-    check_batch(queue, 3, (9, 16, 11), out=out, in_place=True, beta=0.5, bias=True)
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_type(queue: Any, require: Any, dtype: str) -> None:
+@pytest.mark.parametrize(("count", "sizes", "dtype", "options"), BATCHES)
+def test_batches(queue, require, count, sizes, dtype, options):
     require(dtype)
-    check_batch(queue, 3, (7, 5, 600), dtype)
-    if dtype == "float16":  # its sums wait in memory of their own between blocks of k
-        check_batch(queue, 4, (37, 41, 600), dtype, config=BATCH_CONFIGS["cpu"])
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3), (4, 5, 0)], ids=str)
-def test_zero_sizes(queue: Any, sizes: Any) -> None:
-    check_batch(queue, 3, sizes, beta=0.5, c=ROW)
-    check_batch(queue, 3, sizes, config=INDIRECT)
+    check_batch(queue, count, sizes, dtype, **options)
 
 
 @pytest.mark.first_runtime
-@pytest.mark.parametrize("sizes", [(0, 4, 3), (4, 0, 3)], ids=str)
-@pytest.mark.parametrize("config", BATCH_CONFIGS.values(), ids=list(BATCH_CONFIGS))
-def test_results_without_elements_in_every_family(queue: Any, config: Any, sizes: Any) -> None:
-    check_batch(queue, 3, sizes, config=config)
+@pytest.mark.parametrize(("count", "sizes", "dtype", "options"), MORE_BATCHES)
+def test_more_batches(queue, require, count, sizes, dtype, options):
+    require(dtype, options.get("precision"))
+    check_batch(queue, count, sizes, dtype, **options)
 
 
 @pytest.mark.parametrize("b", [(0, 4, 5), (1, 4, 5), (4, 5)], ids=str)
-def test_batch_of_none(queue: Any, b: Any) -> None:
+def test_batch_of_none(queue, b):
     out, event = pyclgemm.gemm_batched(
         queue, np.ones((0, 3, 4), np.float32), np.ones(b, np.float32), return_event=True
     )
@@ -103,12 +130,8 @@ def test_batch_of_none(queue: Any, b: Any) -> None:
     event.wait()
 
 
-def test_alpha_of_zero_reads_no_operand(queue: Any) -> None:
-    check_batch(queue, 3, (6, 7, 8), alpha=0, beta=2.0, c=ROW)
-
-
 @pytest.mark.any_runtime
-def test_shared_b_is_one_product(queue: Any, rng: Any) -> None:
+def test_shared_b_is_one_product(queue, rng):
     a, b = random_array(rng, (6, 8, 10), "float32"), random_array(rng, (10, 12), "float32")
     assert "48" not in str(pyclgemm.explain(queue, a, b).reason)  # it names the record's sizes
     out = pyclgemm.gemm_batched(queue, a, b)
@@ -118,41 +141,9 @@ def test_shared_b_is_one_product(queue: Any, rng: Any) -> None:
 
 # Small products
 
-SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
-
-
-@pytest.mark.first_runtime
-@pytest.mark.parametrize("b", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
-@pytest.mark.parametrize("a", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "-"])
-def test_layouts_of_small_products(queue: Any, a: Layout, b: Layout) -> None:
-    # More products than the work-groups take without a rest; sums over vectors and over elements.
-    sizes = (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8)
-    check_batch(queue, 21, sizes, a=a, b=b, out=ROW_ALIGNED, config=SMALL)
-
-
-@pytest.mark.first_runtime
-@pytest.mark.parametrize(
-    "sizes", [(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)], ids=str
-)
-@pytest.mark.parametrize("config", [SMALL, SmallCpuConfig(MR=6, NR=32, VW=16)], ids=["gpu", "cpu"])
-def test_sizes_of_small_products(queue: Any, config: Any, sizes: Any) -> None:
-    check_batch(queue, 5, sizes, config=config, alpha=-0.5, beta=2.0, c=COLUMN, bias=True,
-                activation="relu")  # fmt: skip
-
-
-@pytest.mark.first_runtime
-@pytest.mark.parametrize("dtype", [*DTYPES, "float16 by half"])
-def test_types_of_small_products(queue: Any, require: Any, dtype: str) -> None:
-    dtype, _, by = dtype.partition(" ")
-    precision = "F16_F16_F16" if by else None
-    require(dtype, precision)
-    conjugated = "C" if dtype.startswith("complex") else "T"
-    check_batch(queue, 9, (6, 12, 8), dtype, config=SMALL, precision=precision, a=ROW_ALIGNED,
-                trans_b=conjugated, in_place=True, beta=0.5)  # fmt: skip
-
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
-def test_many_small_products_take_kernels_of_their_own(queue: Any, traits: Any, dtype: str) -> None:
+def test_many_small_products_take_kernels_of_their_own(queue, traits, dtype):
     many, few = np.ones((64, 8, 8), dtype), np.ones((8, 8, 8), dtype)
     small = "small_cpu" if traits.type == "cpu" else "small"
     choice = pyclgemm.explain(queue, many, many)
@@ -171,9 +162,7 @@ def test_many_small_products_take_kernels_of_their_own(queue: Any, traits: Any, 
         (3, (64, 64, 64), SmallConfig(1, 1, 64), "4096 work-items, and a group has"),
     ],
 )
-def test_what_small_kernels_cannot(
-    queue: Any, traits: Any, count: int, sizes: Any, config: Any, message: str
-) -> None:
+def test_what_small_kernels_cannot(queue, traits, count, sizes, config, message):
     if "work-items" in message and traits.max_work_group_size >= 4096:
         pytest.skip("the device's groups are as large")
     m, n, k = sizes
@@ -185,7 +174,7 @@ def test_what_small_kernels_cannot(
 # Other forms of operands
 
 
-def test_numpy_in_numpy_out(queue: Any, rng: Any) -> None:
+def test_numpy_in_numpy_out(queue, rng):
     a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (3, 5, 6), "float32")
     c = random_array(rng, (4, 6), "float32")
     out = np.empty((3, 4, 6), np.float32)
@@ -195,7 +184,7 @@ def test_numpy_in_numpy_out(queue: Any, rng: Any) -> None:
 
 
 @pytest.mark.any_runtime
-def test_packed_b(queue: Any, rng: Any) -> None:
+def test_packed_b(queue, rng):
     a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (5, 6), "float32")
     packed = pyclgemm.pack(queue, b)
     apart = cl_array.to_device(queue, np.repeat(a, 2, axis=0))[::2]
@@ -205,7 +194,7 @@ def test_packed_b(queue: Any, rng: Any) -> None:
             assert_close(out[number], expected_gemm(a[number], b))
 
 
-def test_plan_and_explain_take_stacks(queue: Any, rng: Any) -> None:
+def test_plan_and_explain_take_stacks(queue, rng):
     a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (3, 5, 6), "float32")
     device_a, device_b = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
     plan = pyclgemm.plan(queue, device_a, device_b)
@@ -236,12 +225,12 @@ ONES = np.ones((3, 4, 4), np.float32)
         (([ONES], ONES), {}, "a[0] is (3, 4, 4)"),
     ],
 )  # fmt: skip
-def test_shapes_that_do_not_fit(queue: Any, arguments: Any, options: Any, message: str) -> None:
+def test_shapes_that_do_not_fit(queue, arguments, options, message):
     with pytest.raises(pyclgemm.ShapeError, match=re.escape(message)):
         pyclgemm.gemm_batched(queue, *arguments, **options)
 
 
-def test_types_that_do_not_fit(queue: Any) -> None:
+def test_types_that_do_not_fit(queue):
     with pytest.raises(pyclgemm.DtypeError, match=r"a\[1\] is a list"):
         pyclgemm.gemm_batched(queue, [ONES[0], [1.0]], ONES[0])
     with pytest.raises(pyclgemm.DtypeError, match=r"a\[1\] is a ndarray of float64 and a\[0\]"):
@@ -250,7 +239,7 @@ def test_types_that_do_not_fit(queue: Any) -> None:
         pyclgemm.gemm_batched(queue, ONES, ONES, beta=1.0)
 
 
-def test_destination_that_overlaps(queue: Any) -> None:
+def test_destination_that_overlaps(queue):
     whole = cl_array.zeros(queue, (6, 4, 4), np.float32)
     a, out = whole[:3], whole[2:5]
     with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with a"):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import product
 
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.errors import ShapeError
 from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm, random_array
 
 pytestmark = pytest.mark.any_runtime
@@ -17,41 +16,43 @@ pytestmark = pytest.mark.any_runtime
 INPUTS, OUTPUTS = 64, 35
 
 
-def _parameters(rng: Any, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
-    return random_array(rng, (INPUTS, OUTPUTS), dtype), random_array(rng, (OUTPUTS,), dtype)
+@pytest.fixture
+def parameters(rng):
+    """A weight and a bias."""
+    return random_array(rng, (INPUTS, OUTPUTS), "float32"), random_array(rng, OUTPUTS, "float32")
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
-@pytest.mark.parametrize("with_bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("batch", [1, 3, 64])
-def test_layer(queue: Any, rng: Any, batch: int, with_bias: bool, activation: Any) -> None:
-    weight, bias = _parameters(rng)
-    layer = pyclgemm.DenseLayer(queue, weight, bias if with_bias else None, activation)
-    x = random_array(rng, (batch, INPUTS), "float32")
+#: Rows, element type, whether there is a bias, and the activation.
+LAYERS = [
+    *(
+        (rows, "float32", with_bias, activation)
+        for rows, with_bias, activation in product(
+            (1, 3, 64), (False, True), (None, "relu", "gelu")
+        )
+    ),
+    *((5, "float32", True, activation) for activation in ACTIVATIONS),
+    *((5, dtype, True, None) for dtype in ("float16", "float64", "complex64")),
+]
+
+
+@pytest.mark.parametrize(("rows", "dtype", "with_bias", "activation"), LAYERS)
+def test_layer(queue, require, rng, rows, dtype, with_bias, activation):
+    require(dtype)
+    weight, x = (
+        random_array(rng, (INPUTS, OUTPUTS), dtype),
+        random_array(rng, (rows, INPUTS), dtype),
+    )
+    bias = random_array(rng, (OUTPUTS,), dtype) if with_bias else None
+    layer = pyclgemm.DenseLayer(queue, weight, bias, activation)
+    expected = expected_gemm(x, weight, bias=bias, activation=activation)
+    assert_close(layer(x), expected)
     got = layer(cl_array.to_device(queue, x))
-    expected = expected_gemm(x, weight, bias=bias if with_bias else None, activation=activation)
-    assert got.shape == (batch, OUTPUTS)
+    assert got.shape == (rows, OUTPUTS)
     assert_close(got.get(), expected)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_every_activation(queue: Any, rng: Any, activation: str) -> None:
-    weight, bias = _parameters(rng)
-    x = random_array(rng, (5, INPUTS), "float32")
-    got = pyclgemm.DenseLayer(queue, weight, bias, activation)(x)
-    assert_close(got, expected_gemm(x, weight, bias=bias, activation=activation))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64"])
-def test_other_types(queue: Any, require: Any, rng: Any, dtype: str) -> None:
-    require(dtype)
-    weight, bias = _parameters(rng, dtype)
-    x = random_array(rng, (5, INPUTS), dtype)
-    assert_close(pyclgemm.DenseLayer(queue, weight, bias)(x), expected_gemm(x, weight, bias=bias))
-
-
-def test_changing_batch_sizes(queue: Any, rng: Any) -> None:
-    weight, bias = _parameters(rng)
+def test_changing_batch_sizes(queue, rng, parameters):
+    weight, bias = parameters
     layer = pyclgemm.DenseLayer(queue, weight, bias, "relu")
     for batch in (3, 64, 1, 3, 0, 100, 64):
         x = random_array(rng, (batch, INPUTS), "float32")
@@ -61,8 +62,8 @@ def test_changing_batch_sizes(queue: Any, rng: Any) -> None:
 
 
 @pytest.mark.parametrize("where", ["numpy", "device"])
-def test_destination(queue: Any, rng: Any, where: str) -> None:
-    weight, bias = _parameters(rng)
+def test_destination(queue, rng, parameters, where):
+    weight, bias = parameters
     layer = pyclgemm.DenseLayer(queue, weight, bias, "relu")
     for _ in range(3):
         x = random_array(rng, (7, INPUTS), "float32")
@@ -76,16 +77,13 @@ def test_destination(queue: Any, rng: Any, where: str) -> None:
         assert_close(out, expected_gemm(x, weight, bias=bias, activation="relu"))
 
 
-def test_parameters_on_the_device(queue: Any, rng: Any) -> None:
-    weight, bias = _parameters(rng)
-    layer = pyclgemm.DenseLayer(
-        queue, cl_array.to_device(queue, weight), cl_array.to_device(queue, bias)
-    )
+def test_parameters_on_the_device(queue, rng, parameters):
+    layer = pyclgemm.DenseLayer(queue, *(cl_array.to_device(queue, one) for one in parameters))
     x = random_array(rng, (7, INPUTS), "float32")
-    assert_close(layer(x), expected_gemm(x, weight, bias=bias))
+    assert_close(layer(x), expected_gemm(x, parameters[0], bias=parameters[1]))
 
 
-def test_transposed_weight_view(queue: Any, rng: Any) -> None:
+def test_transposed_weight_view(queue, rng):
     # A framework that keeps weights as (out, in) hands over a transposed view.
     stored = random_array(rng, (OUTPUTS, INPUTS), "float32")
     x = random_array(rng, (7, INPUTS), "float32")
@@ -93,16 +91,15 @@ def test_transposed_weight_view(queue: Any, rng: Any) -> None:
         assert_close(pyclgemm.DenseLayer(queue, weight)(x), expected_gemm(x, stored.T))
 
 
-def test_strided_batch(queue: Any, rng: Any) -> None:
-    weight, _ = _parameters(rng)
+def test_strided_batch(queue, rng, parameters):
     host = random_array(rng, (20, 2 * INPUTS), "float32")
     x = cl_array.to_device(queue, host)[::2, INPUTS:]
-    got = pyclgemm.DenseLayer(queue, weight)(x)
-    assert_close(got.get(), expected_gemm(host[::2, INPUTS:], weight))
+    got = pyclgemm.DenseLayer(queue, parameters[0])(x)
+    assert_close(got.get(), expected_gemm(host[::2, INPUTS:], parameters[0]))
 
 
-def test_network_of_layers(queue: Any, rng: Any) -> None:
-    weight, bias = _parameters(rng)
+def test_network_of_layers(queue, rng, parameters):
+    weight, bias = parameters
     second = random_array(rng, (OUTPUTS, 10), "float32")
     layers = [pyclgemm.DenseLayer(queue, weight, bias, "relu"), pyclgemm.DenseLayer(queue, second)]
     x = random_array(rng, (8, INPUTS), "float32")
@@ -115,8 +112,8 @@ def test_network_of_layers(queue: Any, rng: Any) -> None:
     assert (abs(values.get() - hidden @ second) < slack).all()
 
 
-def test_weight_and_bias_are_copied_or_kept_but_stay_right(queue: Any, rng: Any) -> None:
-    weight, bias = _parameters(rng)
+def test_the_weight_is_copied(queue, rng, parameters):
+    weight, bias = parameters
     kept = weight.copy()
     layer = pyclgemm.DenseLayer(queue, weight, bias)
     weight[...] = np.nan
@@ -124,53 +121,7 @@ def test_weight_and_bias_are_copied_or_kept_but_stay_right(queue: Any, rng: Any)
     assert_close(layer(x), expected_gemm(x, kept, bias=bias))
 
 
-# Errors
-
-
-def test_batch_of_another_width_is_refused(queue: Any, rng: Any) -> None:
-    layer = pyclgemm.DenseLayer(queue, *_parameters(rng))
-    with pytest.raises(pyclgemm.ShapeError, match=r"\bx\b.*\(3, 63\).*64"):
-        layer(np.zeros((3, 63), np.float32))
-
-
-def test_batch_of_another_type_is_refused(queue: Any, rng: Any) -> None:
-    layer = pyclgemm.DenseLayer(queue, *_parameters(rng))
-    with pytest.raises(pyclgemm.DtypeError, match=r"float64.*float32|float32.*float64"):
-        layer(np.zeros((3, INPUTS)))
-
-
-def test_bias_of_another_length_is_refused(queue: Any, rng: Any) -> None:
-    weight, _ = _parameters(rng)
-    with pytest.raises(pyclgemm.ShapeError, match=r"bias.*\(36,\).*\(35,\)"):
-        pyclgemm.DenseLayer(queue, weight, np.zeros(36, np.float32))
-
-
-def test_weight_that_is_no_matrix_is_refused(queue: Any) -> None:
-    with pytest.raises(pyclgemm.ShapeError, match=r"weight.*\(35,\)"):
-        pyclgemm.DenseLayer(queue, np.zeros(35, np.float32))
-
-
-@pytest.mark.parametrize("name", ["weight", "bias", "x"])
-def test_list_is_refused(queue: Any, rng: Any, name: str) -> None:
-    weight, bias = _parameters(rng)
-    arrays = {"weight": weight, "bias": bias, "x": weight.T, name: [[1.0]]}
-    with pytest.raises(pyclgemm.DtypeError, match=rf"{name} is a list"):
-        pyclgemm.DenseLayer(queue, arrays["weight"], arrays["bias"])(arrays["x"])
-
-
-def test_unknown_activation_is_refused(queue: Any, rng: Any) -> None:
-    weight, bias = _parameters(rng)
-    with pytest.raises(pyclgemm.ArgumentError, match="softmax.*relu"):
-        pyclgemm.DenseLayer(queue, weight, bias, "softmax")
-
-
-def test_wrong_destination_is_refused(queue: Any, rng: Any) -> None:
-    layer = pyclgemm.DenseLayer(queue, *_parameters(rng))
-    with pytest.raises(pyclgemm.ShapeError, match=r"out.*\(3, 34\).*\(3, 35\)"):
-        layer(np.zeros((3, INPUTS), np.float32), out=np.zeros((3, 34), np.float32))
-
-
-def test_a_plan_of_a_layer_runs_it_without_events(queue: Any, rng: Any) -> None:
+def test_a_plan_of_a_layer_runs_it_without_events(queue, rng):
     weight, bias = rng.standard_normal((6, 4), np.float32), rng.standard_normal(4, np.float32)
     layer = pyclgemm.DenseLayer(queue, weight, bias, "relu")
     x = cl_array.to_device(queue, rng.standard_normal((3, 6), np.float32))
@@ -180,5 +131,31 @@ def test_a_plan_of_a_layer_runs_it_without_events(queue: Any, rng: Any) -> None:
     assert ready(x, layer.weight, out=out, add_event=False) is out
     assert out.events == []
     np.testing.assert_array_equal(out.get(), layer(x).get())
-    with pytest.raises(ShapeError, match=r"x is \(3, 5\); weight is \(6, 4\)"):
+    with pytest.raises(pyclgemm.ShapeError, match=r"x is \(3, 5\); weight is \(6, 4\)"):
         layer.plan(x[:, :5])
+
+
+ZEROS = np.zeros((3, INPUTS), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"x": ZEROS[:, 1:]}, pyclgemm.ShapeError, r"\bx\b.*\(3, 63\).*64"),
+        ({"x": np.zeros((3, INPUTS))}, pyclgemm.DtypeError, "float64.*float32|float32.*float64"),
+        ({"bias": np.zeros(36, np.float32)}, pyclgemm.ShapeError, r"bias.*\(36,\).*\(35,\)"),
+        ({"weight": np.zeros(35, np.float32)}, pyclgemm.ShapeError, r"weight.*\(35,\)"),
+        ({"weight": [[1.0]]}, pyclgemm.DtypeError, "weight is a list"),
+        ({"bias": [[1.0]]}, pyclgemm.DtypeError, "bias is a list"),
+        ({"x": [[1.0]]}, pyclgemm.DtypeError, "x is a list"),
+        ({"activation": "softmax"}, pyclgemm.ArgumentError, "softmax.*relu"),
+        ({"out": ZEROS[:, :34]}, pyclgemm.ShapeError, r"out.*\(3, 34\).*\(3, 35\)"),
+    ],
+)
+def test_what_is_refused(queue, parameters, arguments, error, message):
+    given = dict(zip(("weight", "bias"), parameters, strict=True)) | {"x": ZEROS, "out": None}
+    given |= arguments
+    with pytest.raises(error, match=message):
+        pyclgemm.DenseLayer(queue, given["weight"], given["bias"], given.get("activation"))(
+            given["x"], given["out"]
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -47,7 +46,7 @@ BAD_SHAPES = [
 ]
 
 
-def _check(queue: Any, left: np.ndarray, right: np.ndarray) -> None:
+def _check(queue, left, right):
     wanted = np.matmul(left, right)
     on_device = [cl_array.to_device(queue, x) for x in (left, right)]
     for got in (pyclgemm.matmul(left, right, queue=queue), pyclgemm.matmul(*on_device)):
@@ -57,7 +56,7 @@ def _check(queue: Any, left: np.ndarray, right: np.ndarray) -> None:
         _assert_products(np.asarray(host), left, right)
 
 
-def _assert_products(got: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
+def _assert_products(got, left, right):
     """Every matrix of the stack within the bound."""
     a = left[np.newaxis] if left.ndim == 1 else left
     b = right[:, np.newaxis] if right.ndim == 1 else right
@@ -70,12 +69,12 @@ def _assert_products(got: np.ndarray, left: np.ndarray, right: np.ndarray) -> No
 
 
 @pytest.mark.parametrize(("left", "right"), SHAPES, ids=str)
-def test_shapes_are_numpys(queue: Any, rng: Any, left: Any, right: Any) -> None:
+def test_shapes_are_numpys(queue, rng, left, right):
     _check(queue, random_array(rng, left, "float32"), random_array(rng, right, "float32"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_type(queue: Any, require: Any, rng: Any, dtype: str) -> None:
+def test_every_type(queue, require, rng, dtype):
     require(dtype)
     _check(queue, random_array(rng, (2, 7, 9), dtype), random_array(rng, (9, 5), dtype))
 
@@ -86,7 +85,7 @@ def test_every_type(queue: Any, require: Any, rng: Any, dtype: str) -> None:
     broadcast=st.sampled_from(["none", "a", "b"]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_any_stack(queue: Any, stack: Any, sizes: Any, broadcast: str, seed: int) -> None:
+def test_any_stack(queue, stack, sizes, broadcast, seed):
     m, n, k = sizes
     rng = np.random.default_rng(seed)
     ones = [1] * len(stack)
@@ -96,7 +95,7 @@ def test_any_stack(queue: Any, stack: Any, sizes: Any, broadcast: str, seed: int
 
 
 @pytest.mark.parametrize(("left", "right"), BAD_SHAPES, ids=str)
-def test_shapes_that_numpy_refuses(queue: Any, left: Any, right: Any) -> None:
+def test_shapes_that_numpy_refuses(queue, left, right):
     a, b = np.ones(left, np.float32), np.ones(right, np.float32)
     with pytest.raises(ValueError):
         np.matmul(a, b)
@@ -107,7 +106,7 @@ def test_shapes_that_numpy_refuses(queue: Any, left: Any, right: Any) -> None:
     assert "scalar" in message if () in (left, right) else str(left) in message
 
 
-def test_views_of_stacks(queue: Any, rng: Any) -> None:
+def test_views_of_stacks(queue, rng):
     host = random_array(rng, (6, 8, 10), "float32")
     base = cl_array.to_device(queue, host)
     a, b = host[::2, 1:, ::-1], host[1::2].transpose(0, 2, 1)
@@ -116,7 +115,7 @@ def test_views_of_stacks(queue: Any, rng: Any) -> None:
 
 
 @pytest.mark.parametrize(("left", "right"), SHAPES[:9], ids=str)
-def test_destination_is_filled_and_returned(queue: Any, rng: Any, left: Any, right: Any) -> None:
+def test_destination_is_filled_and_returned(queue, rng, left, right):
     a, b = random_array(rng, left, "float32"), random_array(rng, right, "float32")
     wanted = np.matmul(a, b)
     out = np.full(wanted.shape, np.nan, np.float32)
@@ -128,13 +127,7 @@ def test_destination_is_filled_and_returned(queue: Any, rng: Any, left: Any, rig
     _assert_products(on_device.get(), a, b)
 
 
-def test_wrong_destination_is_refused(queue: Any) -> None:
-    ones = np.ones((4, 4), np.float32)
-    with pytest.raises(pyclgemm.ShapeError, match=r"out.*\(4, 5\).*\(4, 4\)"):
-        pyclgemm.matmul(ones, ones, queue=queue, out=np.ones((4, 5), np.float32))
-
-
-def test_queue_of_the_operands_serves(context: Any, rng: Any) -> None:
+def test_queue_of_the_operands_serves(context, rng):
     queue = cl.CommandQueue(context)
     host = random_array(rng, (9, 9), "float32")
     out = pyclgemm.matmul(cl_array.to_device(queue, host), cl_array.to_device(queue, host))
@@ -142,71 +135,55 @@ def test_queue_of_the_operands_serves(context: Any, rng: Any) -> None:
     assert_close(out.get(), expected_gemm(host, host))
 
 
-def test_numpy_without_a_queue(device: Any, rng: Any) -> None:
+def test_numpy_without_a_queue(device, rng):
     # The library picks a device of its own; that there is one is known from `device`.
     host = random_array(rng, (9, 9), "float32")
     assert_close(pyclgemm.matmul(host, host), expected_gemm(host, host))
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [((4, 5), (5, 6)), ((3, 4, 5), (5, 6)), ((5,), (3, 5, 6))], ids=str
+    ("left", "right"),
+    [((4, 5), (5, 6)), ((3, 4, 5), (5, 6)), ((5,), (3, 5, 6)), ((40, 4, 4), (40, 4, 4))],
+    ids=str,
 )
-def test_waits_without_blocking_and_leaves_an_event(
-    fresh_queue: Any, gate: Any, rng: Any, left: Any, right: Any
-) -> None:
-    a, b = random_array(rng, left, "float32"), random_array(rng, right, "float32")
-    on_device = [cl_array.to_device(fresh_queue, x) for x in (a, b)]
-    out = gate.call(lambda: pyclgemm.matmul(*on_device, wait_for=[gate.event]))
+@pytest.mark.parametrize("by_array", [False, True], ids=["wait_for", "an array's event"])
+def test_waits_without_blocking_and_leaves_an_event(fresh_queue, gate, rng, left, right, by_array):
+    hosts = [random_array(rng, shape, "float32") for shape in (left, right)]
+    a, b = (cl_array.to_device(fresh_queue, x) for x in hosts)
+    if by_array:
+        a.add_event(gate.event)
+    wait_for = None if by_array else [gate.event]
+    out = gate.call(lambda: pyclgemm.matmul(a, b, wait_for=wait_for))
     fresh_queue.flush()
     assert out.events
     assert not any(map(is_complete, out.events))
     gate.open()
-    _assert_products(out.get(), a, b)
+    _assert_products(out.get(), *hosts)
 
 
-def test_waits_for_the_events_of_a_stack(fresh_queue: Any, gate: Any, rng: Any) -> None:
-    host = random_array(rng, (3, 4, 4), "float32")
-    a, b = (cl_array.to_device(fresh_queue, host) for _ in range(2))
-    a.add_event(gate.event)
-    out = gate.call(lambda: pyclgemm.matmul(a, b))
-    fresh_queue.flush()
-    assert not any(map(is_complete, out.events))
-    gate.open()
-    _assert_products(out.get(), host, host)
+ONES = np.ones((4, 4), np.float32)
 
 
-def test_many_matrices_of_one_stack_do_not_block(fresh_queue: Any, gate: Any, rng: Any) -> None:
-    host = random_array(rng, (40, 4, 4), "float32")
-    a = cl_array.to_device(fresh_queue, host)
-    out = gate.call(lambda: pyclgemm.matmul(a, a, wait_for=[gate.event]))
-    gate.open()
-    _assert_products(out.get(), host, host)
+@pytest.mark.parametrize(
+    ("a", "b", "error", "message"),
+    [
+        (ONES.astype("int64"), ONES.astype("int64"), pyclgemm.DtypeError, "a is int64"),
+        (ONES.astype("bool"), ONES.astype("bool"), pyclgemm.DtypeError, "a is bool"),
+        (ONES, np.ones((4, 4)), pyclgemm.DtypeError, "b is float64 and a is float32"),
+        (np.ones((1, 1), np.float32), [[1.0]], pyclgemm.DtypeError, "b is a list"),
+    ],
+)  # fmt: skip
+def test_operands_that_are_refused(queue, a, b, error, message):
+    with pytest.raises(error, match=message):
+        pyclgemm.matmul(a, b, queue=queue)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "bool"])
-def test_element_type_that_is_not_multiplied(queue: Any, dtype: str) -> None:
-    ones = np.ones((2, 4, 4), dtype)
-    with pytest.raises(pyclgemm.DtypeError, match=f"a is {dtype}"):
-        pyclgemm.matmul(ones, ones, queue=queue)
-
-
-def test_element_types_differ(queue: Any) -> None:
-    with pytest.raises(pyclgemm.DtypeError, match=r"b is float64 and a is float32"):
-        pyclgemm.matmul(np.ones((4, 4), np.float32), np.ones((4, 4)), queue=queue)
-
-
-def test_no_array_at_all(queue: Any) -> None:
-    with pytest.raises(pyclgemm.DtypeError, match=r"b is a list"):
-        pyclgemm.matmul(np.ones((1, 1), np.float32), [[1.0]], queue=queue)
-
-
-def test_operands_are_positional(queue: Any) -> None:
-    ones = np.ones((4, 4), np.float32)
-    with pytest.raises(TypeError):
-        pyclgemm.matmul(a=ones, b=ones, queue=queue)
-
-
-def test_unknown_precision_is_refused(queue: Any) -> None:
-    ones = np.ones((4, 4), np.float32)
+def test_options_that_are_refused(queue):
+    with pytest.raises(pyclgemm.ShapeError, match=r"out.*\(4, 5\).*\(4, 4\)"):
+        pyclgemm.matmul(ONES, ONES, queue=queue, out=np.ones((4, 5), np.float32))
+    with pytest.raises(pyclgemm.DtypeError, match="out is a list"):
+        pyclgemm.matmul(ONES, ONES, queue=queue, out=[[1.0]])
     with pytest.raises(pyclgemm.ArgumentError, match="precision"):
-        pyclgemm.matmul(ones, ones, queue=queue, precision="F8")
+        pyclgemm.matmul(ONES, ONES, queue=queue, precision="F8")
+    with pytest.raises(TypeError):  # operands are positional
+        pyclgemm.matmul(a=ONES, b=ONES, queue=queue)

@@ -22,7 +22,8 @@ from benchmarks.steps.steps import choice_of, ladder_steps
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.registry import violations
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.overrides import kernel_sources
 from tests.support.benchmark_fakes import FACTS, record_of
 
 GPUS = (
@@ -40,7 +41,7 @@ def test_steps_are_valid_and_each_is_another(architecture: str) -> None:
     steps = ladder_steps(1024, traits)
     assert sorted({step.name[0] for step in steps}) == list("12345678")
     assert len({step.config for step in steps}) == len(steps)
-    product = product_of(Inquiry(1024, 1024, 1024, reads_c=True))
+    product = GemmShape(1024, 1024, 1024).product(reads_c=True)
     for step in steps:
         assert violations(step.config, "float32", traits) == [], step
         assert kernel_sources(product, step.config, traits)

@@ -14,7 +14,6 @@ from pyclgemm.device.discovery import FoundDevice
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import ArgumentError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
-from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.console import rank_of
 
 
@@ -118,9 +117,7 @@ def test_explain_and_source_take_batches():
 
 def test_a_batch_is_described_as_arrays_of_it_are():
     for layout in LAYOUTS:
-        letters = dict(zip(("trans_a", "trans_b"), layout, strict=True))
-        inquiry = Inquiry(9, 8, 7, reads_c=True, batch=5, **letters)
-        product = product_of(inquiry)
+        product = GemmShape(9, 8, 7, layout, batch=5).product(reads_c=True)
         assert product.problem == replace(
             GemmShape(9, 8, 7, layout, batch=5).problem("float32"), c=product.problem.out
         )

@@ -1,7 +1,5 @@
 """bfloat16: precisions that take it, and how a kernel loads and stores it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes
@@ -15,7 +13,7 @@ from pyclgemm.codegen.element import ElementType
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.precision import resolve_precision
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.configs import BASES
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -26,7 +24,7 @@ STORED = ElementType("bfloat16", "float32")
 ACCESSES = [(1, True), (2, True), (2, False), (16, True), (16, False)]
 
 
-def test_bfloat16_operands_are_multiplied_as_they_are() -> None:
+def test_bfloat16_operands_are_multiplied_as_they_are():
     rounded = resolve_precision("BF16_BF16_F32", "float32")
     stored = resolve_precision(None, "bfloat16")
     assert stored.name == rounded.name
@@ -35,15 +33,15 @@ def test_bfloat16_operands_are_multiplied_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["_X3", "_X6", "_X9"])
-def test_bfloat16_has_nothing_to_split(suffix: str) -> None:
+def test_bfloat16_has_nothing_to_split(suffix):
     with pytest.raises(pyclgemm.DtypeError, match="multiplies float32; the operands are bfloat16"):
         resolve_precision(f"BF16_BF16_F32{suffix}", "bfloat16")
 
 
 @pytest.fixture(scope="session")
-def conversions(context: Any) -> Any:
+def conversions(context):
     """A program with a kernel for each kind of load and of store."""
-    product = product_of(Inquiry(8, 8, 8, "bfloat16"))
+    product = GemmShape(8, 8, 8).product("bfloat16")
     gemm = generate_gemm(product.problem, BASES["direct"], typical_traits("sm_90")).text
     function = gemm[gemm.index("static inline ushort bfloat16_of") :]
     kernels = [function[: function.index("\n}\n") + 3]]
@@ -69,9 +67,7 @@ def converted(queue: Any, program: Any, name: str, width: int, given: Any, wante
 
 
 @pytest.mark.parametrize(("width", "aligned"), ACCESSES)
-def test_bfloat16_is_loaded_exactly(
-    queue: Any, conversions: Any, width: int, aligned: bool
-) -> None:
+def test_bfloat16_is_loaded_exactly(queue, conversions, width, aligned):
     given = np.arange(2**16, dtype=np.uint16).view(BFLOAT16)  # every one
     got = converted(queue, conversions, f"load{width}_{aligned:d}", width, given, np.float32)
     right = given.astype(np.float32)
@@ -81,9 +77,7 @@ def test_bfloat16_is_loaded_exactly(
 
 
 @pytest.mark.parametrize(("width", "aligned"), ACCESSES)
-def test_bfloat16_is_rounded_to_nearest_even_as_it_is_stored(
-    queue: Any, conversions: Any, width: int, aligned: bool
-) -> None:
+def test_bfloat16_is_rounded_to_nearest_even_as_it_is_stored(queue, conversions, width, aligned):
     # Every bfloat16, and behind it what lies before, at and after the middle to the next one.
     upper = np.arange(2**16, dtype=np.uint32)[:, None] << 16
     lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
@@ -96,7 +90,7 @@ def test_bfloat16_is_rounded_to_nearest_even_as_it_is_stored(
     assert (got.view(np.uint16)[~is_nan] == right.view(np.uint16)[~is_nan]).all()
 
 
-def test_arrays_of_bfloat16_live_on_the_device(queue: Any) -> None:
+def test_arrays_of_bfloat16_live_on_the_device(queue):
     given = np.arange(6).astype(BFLOAT16).reshape(2, 3)
     there = cl_array.to_device(queue, given)
     assert there.dtype == BFLOAT16 == np.dtype("bfloat16")

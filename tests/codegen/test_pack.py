@@ -1,7 +1,5 @@
 """Packed operands as matrix units take them: k contiguous, in parts."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -61,7 +59,7 @@ def matrix_in(order: str, rows: int, columns: int) -> tuple[Matrix, Any]:
 
 @pytest.mark.parametrize("order", ["row", "column", "strided"])
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_k_is_contiguous_and_padded_with_zeros(queue: Any, name: Any, order: str) -> None:
+def test_k_is_contiguous_and_padded_with_zeros(queue, name, order):
     positions, depth, padded = 37, 41, (40, 48)
     shape = (positions, depth) if name == "a" else (depth, positions)
     matrix, places = matrix_in(order, *shape)
@@ -75,9 +73,7 @@ def test_k_is_contiguous_and_padded_with_zeros(queue: Any, name: Any, order: str
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 @pytest.mark.parametrize(("order", "along_k"), [("row", False), ("column", True)])
 @pytest.mark.parametrize("aligned", [False, True])
-def test_narrow_elements_are_turned_by_fours(
-    queue: Any, dtype: str, order: str, along_k: bool, aligned: bool
-) -> None:
+def test_narrow_elements_are_turned_by_fours(queue, dtype, order, along_k, aligned):
     # More than a tile of 128 elements each way, and edges that cut a block of four.
     positions, depth = 150, 134
     padded = (152, 144)
@@ -97,7 +93,7 @@ def test_narrow_elements_are_turned_by_fours(
     np.testing.assert_array_equal(result[0], expected if along_k else expected.T)
 
 
-def test_rows_along_k_may_be_padded_apart(queue: Any) -> None:
+def test_rows_along_k_may_be_padded_apart(queue):
     matrix, places = matrix_in("column", 20, 9)
     data = np.arange(1, 700, dtype=np.float64)
     result = packed(queue, matrix, "b", data, (12, 24), replace(DEEP, padding=3))
@@ -113,7 +109,7 @@ def nearest(x: Any, part: PartType) -> Any:
 
 
 @pytest.mark.parametrize("name", PART_TYPES)
-def test_parts_add_up_to_the_element(queue: Any, rng: Any, name: str) -> None:
+def test_parts_add_up_to_the_element(queue, rng, name):
     part = PART_TYPES[name]
     parts = math.ceil(24 / part.kept) if name == "bfloat16" else 2
     data = (rng.standard_normal(3000) * 2.0 ** rng.integers(-60, 60, 3000)).astype(np.float32)

@@ -1,16 +1,15 @@
 """The text of kernels, without a device: laid out like C written by hand, and nothing in vain."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import pytest
 
 from pyclgemm.families.registry import make_schedule, oriented, violations
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.facts import gpu
+from tests.support.products import product_of
 
 GPU = gpu(
     fence_options="-cl-std=CL3.0",
@@ -26,24 +25,23 @@ EVERY_CONFIG = pytest.mark.parametrize(
         for name, config in configs.items()
     ],
 )
-INQUIRIES = [
-    Inquiry(33, 31, 9),
-    Inquiry(64, 64, 64, trans_a="T", trans_b="T"),
-    Inquiry(64, 30, 0, reads_c=True),
-    Inquiry(5, 36, 20, reads_c=True, bias=True, activation="gelu"),
-    Inquiry(130, 3, 20, reads_c=True, bias=True, activation="relu"),
-    Inquiry(33, 32, 10, "float16", bias=True),
-    Inquiry(33, 32, 10, "complex64", trans_a="C", trans_b="C", reads_c=True),
+PRODUCTS = [
+    GemmShape(33, 31, 9).product(),
+    GemmShape(64, 64, 64, "TT").product(),
+    product_of(64, 30, 0, reads_c=True),
+    GemmShape(5, 36, 20).product(reads_c=True, bias=True, activation="gelu"),
+    GemmShape(130, 3, 20).product(reads_c=True, bias=True, activation="relu"),
+    GemmShape(33, 32, 10).product("float16", bias=True),
+    GemmShape(33, 32, 10, "TT").product("complex64", conjugate="ab", reads_c=True),
 ]
 
 
 def texts_of(config: Any) -> list[str]:
     """All kernels of a configuration, as far as it is valid for the type."""
     texts = []
-    for inquiry in INQUIRIES:
-        if not violations(config, inquiry.dtype, GPU):
-            product = oriented(product_of(inquiry), config, GPU)
-            launches = make_schedule(product, config, GPU).launches
+    for product in PRODUCTS:
+        if not violations(config, product.problem.dtype, GPU):
+            launches = make_schedule(oriented(product, config, GPU), config, GPU).launches
             texts += [launch.source.text for launch in launches]
     assert texts
     return texts
@@ -54,7 +52,7 @@ def _code(text: str) -> str:
 
 
 @EVERY_CONFIG
-def test_indented_by_its_braces(config: Any) -> None:
+def test_indented_by_its_braces(config):
     for text in texts_of(config):
         depth = 0
         continued = False
@@ -71,7 +69,7 @@ def test_indented_by_its_braces(config: Any) -> None:
 
 
 @EVERY_CONFIG
-def test_without_traces_of_the_template(config: Any) -> None:
+def test_without_traces_of_the_template(config):
     for text in texts_of(config):
         assert not re.search(r"\$\{|<%|</%|\bNone\b|\bTrue\b|\bFalse\b|UNDEFINED", text)
         assert not re.search(r"^\s*(%|##)", text, re.MULTILINE)
@@ -81,7 +79,7 @@ def test_without_traces_of_the_template(config: Any) -> None:
 
 
 @EVERY_CONFIG
-def test_every_name_is_used(config: Any) -> None:
+def test_every_name_is_used(config):
     declared = r"^\s*(?:const )?(?:int|extent|long|bool|uint) (\w+) = "
     for text in texts_of(config):
         code = _code(text)
@@ -93,7 +91,7 @@ def test_every_name_is_used(config: Any) -> None:
 
 
 @EVERY_CONFIG
-def test_no_condition_is_decided_beforehand(config: Any) -> None:
+def test_no_condition_is_decided_beforehand(config):
     for text in texts_of(config):
         code = _code(text)
         assert not re.search(r"\bif \((?:true|false|[01])\)|\belse \{\s*\}", code)
@@ -102,14 +100,14 @@ def test_no_condition_is_decided_beforehand(config: Any) -> None:
 
 
 @EVERY_CONFIG
-def test_the_head_names_formula_and_configuration(config: Any) -> None:
+def test_the_head_names_formula_and_configuration(config):
     for text in texts_of(config):
         formula, parameters = text.splitlines()[:2]
         if formula.startswith("// out = "):  # and no packing
             assert parameters == f"// {config.family}: {config}"
 
 
-def test_a_local_name_is_not_declared_twice_in_a_block() -> None:
+def test_a_local_name_is_not_declared_twice_in_a_block():
     # C would accept a shadow in an inner block; a reader would not.
     for configs in (INDIRECT_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS):
         for config in configs.values():

@@ -11,8 +11,9 @@ from pyclgemm.device.ptx import MARK, PtxStepError, lift
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import KernelBuildError
 from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.overrides import kernel_sources
 from tests.support.configs import DIRECT
 
 # As NVIDIA's compiler writes it: registers stand in the places of operands, in comments too.
@@ -78,7 +79,7 @@ def test_what_is_not_understood_is_refused(binary: bytes, message: str) -> None:
 
 def test_a_binary_that_cannot_be_lifted_is_told(queue: Any, traits: Any) -> None:
     """NVIDIA's is PTX text, here for another GPU or without a marked comment; others' is none."""
-    product = product_of(Inquiry(64, 64, 64))
+    product = GemmShape(64, 64, 64).product()
     (source,) = kernel_sources(product, DIRECT, typical_traits("sm_90"))
     with pytest.raises(KernelBuildError) as caught:
         build.compile_program(queue.context, queue.device, replace(source, target="sm_90a"))
@@ -90,7 +91,7 @@ def test_a_binary_that_cannot_be_lifted_is_told(queue: Any, traits: Any) -> None
 
 
 def test_only_what_needs_it_is_marked() -> None:
-    product = product_of(Inquiry(128, 256, 64, "float16"))
+    product = GemmShape(128, 256, 64).product("float16")
     *packs, source = kernel_sources(product, WgmmaConfig(128, 256), typical_traits("sm_90"))
     assert source.target == "sm_90a"
     marked = {

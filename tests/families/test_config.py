@@ -1,7 +1,5 @@
 """Configurations: defaults that follow other parameters, tilings, and the way to dicts and back."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 

@@ -4,8 +4,6 @@ CPU devices would choose the CPU family alone; here they run the GPU families to
 small tiles. The configurations cover each parameter, not their product.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 
 import pyclgemm
 from pyclgemm import GemvConfig, XgemmConfig
-from tests.support.buffers import Layout
 from tests.support.checks import (
     COLUMN,
     COLUMN_ALIGNED,
@@ -45,7 +42,7 @@ pytestmark = pytest.mark.any_runtime
 
 
 @pytest.mark.parametrize("config", EVERY_CONFIG)
-def test_every_configuration(queue: Any, config: Any) -> None:
+def test_every_configuration(queue, config):
     spoil_workspace(queue, config=config)
     for sizes in TELLING_SIZES:
         check_gemm(queue, sizes, config=config)
@@ -69,7 +66,7 @@ def test_every_configuration(queue: Any, config: Any) -> None:
         "gemv: wide vectors",
     ],
 )
-def test_aligned_operands(queue: Any, config: Any, operands: Layout) -> None:
+def test_aligned_operands(queue, config, operands):
     for sizes in TELLING_SIZES:
         check_gemm(queue, sizes, config=config, a=operands, b=operands, out=ROW_ALIGNED)
 
@@ -78,15 +75,13 @@ def test_aligned_operands(queue: Any, config: Any, operands: Layout) -> None:
 @pytest.mark.parametrize("out", [ROW, COLUMN], ids=["row", "column"])
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
 @pytest.mark.parametrize("trans_a", [False, True], ids=["N", "T"])
-def test_every_transposition(
-    queue: Any, config: Any, trans_a: bool, trans_b: bool, out: Layout
-) -> None:
+def test_every_transposition(queue, config, trans_a, trans_b, out):
     check_gemm(queue, (37, 41, 19), config=config, trans_a=trans_a, trans_b=trans_b, out=out)
 
 
 @EVERY_FAMILY_AND_MORE
 @pytest.mark.parametrize("dtype", ["float16", "float64", "complex64", "complex128"])
-def test_every_type(queue: Any, require: Any, config: Any, dtype: str) -> None:
+def test_every_type(queue, require, config, dtype):
     require(dtype)
     spoil_workspace(queue, dtype, config=config)
     options: dict[str, Any] = {"trans_a": "C"} if dtype.startswith("complex") else {}
@@ -96,7 +91,7 @@ def test_every_type(queue: Any, require: Any, config: Any, dtype: str) -> None:
 
 
 @EVERY_FAMILY
-def test_half_arithmetic(queue: Any, traits: Any, require: Any, config: Any) -> None:
+def test_half_arithmetic(queue, traits, require, config):
     require("float16", "F16_F16_F16")
     if config.family == "cpu" and traits.type != "cpu":
         pytest.skip("the cpu family takes vectors of halves, which GPU compilers may lack")
@@ -109,13 +104,13 @@ def test_half_arithmetic(queue: Any, traits: Any, require: Any, config: Any) -> 
     [(STRIDED, ROW, ROW), (ROW, STRIDED, ROW), (ROW, ROW, STRIDED)],
     ids=["a", "b", "out"],
 )
-def test_strided_matrices(queue: Any, config: Any, a: Layout, b: Layout, out: Layout) -> None:
+def test_strided_matrices(queue, config, a, b, out):
     check_gemm(queue, (37, 41, 19), config=config, a=a, b=b, out=out)
 
 
 @EVERY_FAMILY_AND_MORE
 @pytest.mark.parametrize("out", [ROW, COLUMN], ids=["row", "column"])
-def test_whole_epilogue_in_place(queue: Any, config: Any, out: Layout) -> None:
+def test_whole_epilogue_in_place(queue, config, out):
     check_gemm(
         queue,
         (37, 41, 19),
@@ -131,7 +126,7 @@ def test_whole_epilogue_in_place(queue: Any, config: Any, out: Layout) -> None:
 
 @EVERY_FAMILY
 @pytest.mark.parametrize("activation", [None, "relu"])
-def test_epilogue_after_several_slabs_of_k(queue: Any, config: Any, activation: str | None) -> None:
+def test_epilogue_after_several_slabs_of_k(queue, config, activation):
     check_gemm(
         queue,
         (37, 41, 70),
@@ -147,18 +142,18 @@ def test_epilogue_after_several_slabs_of_k(queue: Any, config: Any, activation: 
 @EVERY_FAMILY_AND_MORE
 @settings(max_examples=15)
 @given(sizes=st.tuples(*[st.integers(1, 100)] * 3), seed=st.integers(0, 2**32 - 1))
-def test_any_size(queue: Any, config: Any, sizes: Any, seed: int) -> None:
+def test_any_size(queue, config, sizes, seed):
     check_gemm(queue, sizes, config=config, seed=seed)
 
 
 @EVERY_FAMILY_AND_MORE
-def test_zero_sizes(queue: Any, config: Any) -> None:
+def test_zero_sizes(queue, config):
     for sizes in [(0, 5, 3), (5, 0, 3), (5, 7, 0)]:
         check_gemm(queue, sizes, config=config)
 
 
 @EVERY_FAMILY
-def test_explain_names_the_callers_configuration(queue: Any, rng: Any, config: Any) -> None:
+def test_explain_names_the_callers_configuration(queue, rng, config):
     skip_if_refused(queue, config)
     a = rng.random((40, 40), dtype="float32")
     choice = pyclgemm.explain(queue, a, a, config=config)
@@ -196,15 +191,13 @@ def test_explain_names_the_callers_configuration(queue: Any, rng: Any, config: A
     ],
     ids=lambda value: "" if isinstance(value, str) else str(value),
 )
-def test_invalid_configuration_names_both_values(
-    queue: Any, rng: Any, config: Any, message: str
-) -> None:
+def test_invalid_configuration_names_both_values(queue, rng, config, message):
     a = rng.random((40, 40), dtype="float32")
     with pytest.raises(pyclgemm.ConfigError, match=f"(?s){message}"):
         pyclgemm.gemm(queue, a, a, config=config)
 
 
-def test_configuration_beyond_the_devices_limits(queue: Any, rng: Any, traits: Any) -> None:
+def test_configuration_beyond_the_devices_limits(queue, rng, traits):
     a = rng.random((40, 40), dtype="float32")
     slices, ndimc = 16, -(-traits.max_work_group_size // 2048)
     too_many = 256 * ndimc * slices
@@ -223,7 +216,7 @@ def test_configuration_beyond_the_devices_limits(queue: Any, rng: Any, traits: A
         pyclgemm.gemm(queue, a, a, config=config)
 
 
-def test_configuration_of_another_kind_is_refused(queue: Any, rng: Any) -> None:
+def test_configuration_of_another_kind_is_refused(queue, rng):
     a = rng.random((4, 4), dtype="float32")
     with pytest.raises((pyclgemm.ConfigError, pyclgemm.DtypeError), match=r"config"):
         pyclgemm.gemm(queue, a, a, config={"MWG": 32})

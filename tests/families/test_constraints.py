@@ -1,7 +1,5 @@
 """What makes a configuration valid: one list, each entry of which is shown to fire."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,10 +4,7 @@ What a kernel leaves out it must not name. Each case is built and run; the kerne
 vendor's compiler takes are written, and some of them assembled.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +15,7 @@ from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from tests.support import nvidia_compile
-from tests.support.batch_checks import check_batch
-from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_batch, check_gemm
 from tests.support.families import SMALL_FAMILIES
 from tests.support.typical_configs import (
     CPU,
@@ -120,13 +116,13 @@ def check(queue: Any, config: Any, way: dict[str, Any], alpha: float, beta: Any,
         for number, (config, way) in enumerate(ways)
     ],
 )
-def test_every_family_of_tiles(queue: Any, config: Any, way: dict[str, Any]) -> None:
+def test_every_family_of_tiles(queue, config, way):
     for alpha, beta, k in LEFT_OUT:
         check(queue, config, way, alpha, beta, k)
 
 
 @pytest.mark.parametrize("family", ["indirect", "direct", "gemv", "cpu"])
-def test_batches_of_every_family_of_tiles(queue: Any, family: str) -> None:
+def test_batches_of_every_family_of_tiles(queue, family):
     config, _ = WAYS[family][0]
     for alpha, beta, k in LEFT_OUT[2:]:
         options = {} if beta is None else {"beta": beta, "c": ROW}
@@ -142,13 +138,13 @@ def test_batches_of_every_family_of_tiles(queue: Any, family: str) -> None:
     ],
     ids=["matrix", "matrix, in parts", "gemv_unit"],
 )
-def test_families_of_matrix_units(units: None, queue: Any, config: Any, way: Any) -> None:
+def test_families_of_matrix_units(units, queue, config, way):
     for alpha, beta, k in LEFT_OUT[1::3]:
         check(queue, config, way, alpha, beta, k)
 
 
 @pytest.mark.parametrize("fill", [0, 1])
-def test_the_family_of_warpgroup_units(warpgroups: None, queue: Any, fill: int) -> None:
+def test_the_family_of_warpgroup_units(warpgroups, queue, fill):
     config = replace(WGMMA, MWG=64, NWG=64, CONSUMERS=1, STAGES=2, FILL=fill)
     for alpha, beta, k in LEFT_OUT[1::3]:
         check(queue, config, {"dtype": "float16", "out": ROW_ALIGNED}, alpha, beta, k)
@@ -186,7 +182,7 @@ def written(
 @pytest.mark.parametrize("name", ELSEWHERE)
 @pytest.mark.parametrize("c", [False, True], ids=["no addend", "addend"])
 @pytest.mark.parametrize("k", [0, 40])
-def test_kernels_for_other_devices_are_written(name: str, c: bool, k: int) -> None:
+def test_kernels_for_other_devices_are_written(name, c, k):
     batch = 2 if name in SMALL_FAMILIES else None
     for layout in ("NN", "TT"):
         source = written(name, k=k, c=c, batch=batch, layout=layout)
@@ -196,7 +192,7 @@ def test_kernels_for_other_devices_are_written(name: str, c: bool, k: int) -> No
 
 
 @pytest.mark.parametrize("name", ["wgmma", "matrix", "gemv_unit", "indirect", "gemv", "small"])
-def test_kernels_for_nvidia_are_assembled(tmp_path: Path, name: str) -> None:
+def test_kernels_for_nvidia_are_assembled(tmp_path, name):
     if missing := nvidia_compile.missing():
         pytest.skip(missing)
     source = written(name, k=0, c=True, batch=2 if name in SMALL_FAMILIES else None, layout="TT")

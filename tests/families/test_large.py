@@ -4,10 +4,7 @@ The views hold a few elements each, spread over one buffer of more than 8 GB. On
 its untouched pages cost nothing; values go in and out by small copies.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,7 +24,7 @@ GUARD = 16
 
 
 @pytest.fixture(scope="module")
-def huge(queue: Any, traits: Any) -> Iterator[Any]:
+def huge(queue, traits):
     if traits.max_allocation_bytes < BYTES:
         gigabytes = traits.max_allocation_bytes / 2**30
         pytest.skip(f"{traits.name} ({traits.platform}) allocates at most {gigabytes:.1f} GB")
@@ -91,9 +88,7 @@ class SpreadMatrix:
 @pytest.mark.parametrize(
     ("lines", "stride"), [(2, BEYOND), (3, BEYOND // 2)], ids=["stride", "product"]
 )
-def test_views_that_reach_beyond_the_range_of_int(
-    queue: Any, huge: Any, rng: Any, config: Any, order: str, lines: int, stride: int
-) -> None:
+def test_views_that_reach_beyond_the_range_of_int(queue, huge, rng, config, order, lines, stride):
     """The stride itself is beyond int, or only its product with an index is."""
     shape = (lines, lines)
     hosts = [random_array(rng, shape, "float32") for _ in range(3)]
@@ -107,9 +102,7 @@ def test_views_that_reach_beyond_the_range_of_int(
 
 
 @EVERY_FAMILY
-def test_views_at_an_offset_beyond_the_range_of_int(
-    queue: Any, huge: Any, rng: Any, config: Any
-) -> None:
+def test_views_at_an_offset_beyond_the_range_of_int(queue, huge, rng, config):
     shape = (5, 7)
     host = random_array(rng, shape, "float32")
     a = SpreadMatrix(queue, huge, shape, 50, BEYOND, "row", host)
@@ -118,7 +111,7 @@ def test_views_at_an_offset_beyond_the_range_of_int(
     assert_close(out.get(), expected_gemm(host, host, trans_b=True))
 
 
-def test_negative_stride_beyond_the_range_of_int(queue: Any, huge: Any, rng: Any) -> None:
+def test_negative_stride_beyond_the_range_of_int(queue, huge, rng):
     host = random_array(rng, (2, 5), "float32")
     a = SpreadMatrix(queue, huge, (2, 5), -BEYOND, BEYOND + 100, "row", host)
     out = SpreadMatrix(queue, huge, (2, 2), -BEYOND, BEYOND + 500, "row")
@@ -126,7 +119,7 @@ def test_negative_stride_beyond_the_range_of_int(queue: Any, huge: Any, rng: Any
     assert_close(out.get(), expected_gemm(host, host, trans_b=True))
 
 
-def test_both_strides_beyond_one(queue: Any, huge: Any, rng: Any) -> None:
+def test_both_strides_beyond_one(queue, huge, rng):
     # No index steps by one: rows lie BEYOND apart, columns three elements.
     host = random_array(rng, (2, 5), "float32")
     a = SpreadMatrix(queue, huge, (2, 15), BEYOND, 100, "row", np.repeat(host, 3, axis=1))

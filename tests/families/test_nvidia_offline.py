@@ -1,9 +1,6 @@
 """What NVIDIA's assembler makes of kernels with inline PTX, without a device."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +10,9 @@ from pyclgemm.families.gemv.codegen import GemvConfig, GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.config import WgmmaConfig
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.overrides import kernel_sources
 from tests.support import nvidia_compile
+from tests.support.products import product_of
 
 H100 = typical_traits("sm_90")
 WHOLE: dict[str, Any] = {"reads_c": True, "bias": True, "activation": "gelu"}
@@ -132,12 +130,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_register_is_spilled_and_no_instruction_waits(case: str, tmp_path: Path) -> None:
+def test_no_register_is_spilled_and_no_instruction_waits(case, tmp_path):
     if missing := nvidia_compile.missing():
         pytest.skip(missing)
     config, options = CASES[case]
-    inquiry = Inquiry(**{"m": 4096, "n": 4096, "k": 4096, **options})
-    *_, source = kernel_sources(product_of(inquiry), config, H100)
+    product = product_of(**{"m": 4096, "n": 4096, "k": 4096, **options})
+    *_, source = kernel_sources(product, config, H100)
     assembled = nvidia_compile.assemble(source, tmp_path)
     assert assembled.spilled == 0
     assert assembled.stack_bytes == 0

@@ -1,12 +1,9 @@
 """Kernels under Oclgrind: no race, no access out of bounds, no use of what nobody wrote."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -79,19 +76,21 @@ CASES = [
 
 PRODUCTS = [f"{family}/{name}/{case}" for family, name, cases in CASES for case in cases]
 
-#: Starting Python and asking for the device's traits takes longer there than a product does.
-AT_ONCE = 8
+#: Runs of several products, of all families: starting Python and asking for the device's traits
+#: takes longer there than a product does.
+RUNS = 15
 
 
-@pytest.mark.parametrize("start", range(0, len(PRODUCTS), AT_ONCE), ids=PRODUCTS[::AT_ONCE])
-def test_kernels_are_clean(tmp_path: Path, start: int) -> None:
-    products = PRODUCTS[start : start + AT_ONCE]
+@pytest.mark.one_in(5)
+@pytest.mark.parametrize("run", range(RUNS))
+def test_kernels_are_clean(tmp_path, run):
+    products = PRODUCTS[run::RUNS]
     log = tmp_path / "oclgrind.log"
     # Unoptimised, because it knows no `freeze`, which the optimiser makes.
     plainly = ["--build-options", "-cl-opt-disable"]
     checks = ["--data-races", "--uninitialized", "--max-errors", "100000", "--log", str(log)]
     script = [sys.executable, "-m", "tests.support.oclgrind_script", str(log), *products]
-    run = subprocess.run(
+    ended = subprocess.run(
         ["oclgrind", *plainly, *checks, *script],
         env=tree_first() | {"PYOPENCL_NO_CACHE": "1"},
         capture_output=True,
@@ -100,13 +99,13 @@ def test_kernels_are_clean(tmp_path: Path, start: int) -> None:
         check=False,
     )
     # Oclgrind exits with 0 whatever it finds: the log is the verdict.
-    assert log.exists(), f"no log was written\n{run.stderr[-4000:]}"
-    said = [line.split("\t") for line in run.stdout.splitlines() if "\t" in line]
-    assert said, run.stderr[-4000:]
+    assert log.exists(), f"no log was written\n{ended.stderr[-4000:]}"
+    said = [line.split("\t") for line in ended.stdout.splitlines() if "\t" in line]
+    assert said, ended.stderr[-4000:]
     found = faults_of_each(said, log.read_bytes())
     assert not found, "".join(f"{product}:{text[:4000]}\n" for product, text in found.items())
-    assert run.returncode == 0, f"at {said[-1][0]}:\n{run.stderr[-4000:]}"
-    assert [product for product, _ in said] == [*products, "right"], run.stdout
+    assert ended.returncode == 0, f"at {said[-1][0]}:\n{ended.stderr[-4000:]}"
+    assert [product for product, _ in said] == [*products, "right"], ended.stdout
 
 
 def faults_of_each(said: list[list[str]], log: bytes) -> dict[str, str]:
@@ -163,7 +162,7 @@ def decided(fault: str) -> bool:
     return bool(is_race) and (kind, statements) in DECIDED and len(groups) == 2
 
 
-def test_only_the_join_of_partial_sums_may_look_like_a_race() -> None:
+def test_only_the_join_of_partial_sums_may_look_like_a_race():
     race = (
         "\nRead-write data race at global memory address 0x1\n\tKernel: xgemm\n\n"
         "\tFirst entity:  Global(0,0,0) Local(0,0,0) Group(0,0,0)\n"
@@ -181,7 +180,7 @@ def test_only_the_join_of_partial_sums_may_look_like_a_race() -> None:
     assert faults("") == []
 
 
-def test_a_fault_is_told_of_the_product_that_made_it() -> None:
+def test_a_fault_is_told_of_the_product_that_made_it():
     race = "\nInvalid read of size 4\n\tAt line 3 of input.cl:\n\t  x = a[i];\n"
     said = [["one", "0"], ["two", "0"], ["three", str(len(race))]]
     assert list(faults_of_each(said, race.encode())) == ["two"]

@@ -1,7 +1,5 @@
 """The bounds of parameters: kept by all that ships and is searched, and stated in the schema."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import MISSING, fields, replace
@@ -31,8 +29,8 @@ from pyclgemm.mra.fused import (
 )
 from pyclgemm.problem.bounds import out_of_bounds
 from pyclgemm.resources import resource_folder
-from pyclgemm.selection.document import parameter_schemas, read_record
 from pyclgemm.selection.overrides import parse_assignments, parse_config
+from pyclgemm.selection.records import parameter_schemas, read_record
 from pyclgemm.tuning.search import search_space
 from tests.support.typical_configs import (
     CPU,

@@ -1,7 +1,5 @@
 """All that the library allocates is full of NaN at first and guarded: on every device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -33,14 +31,14 @@ CONFIGS = {
 
 
 @pytest.fixture
-def own_queue(context: Any) -> Any:
+def own_queue(context):
     """A queue without workspaces, so that they are made within the test."""
     return cl.CommandQueue(context)
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
-def test_products(own_queue: Any, config: Any, dtype: str, rng: Any) -> None:
+def test_products(own_queue, config, dtype, rng):
     skip_if_refused(own_queue, config)
     for m, n, k in SIZES:
         a, b, c = (random_array(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
@@ -57,7 +55,7 @@ def test_products(own_queue: Any, config: Any, dtype: str, rng: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int8"])
-def test_other_types_by_what_is_chosen(own_queue: Any, dtype: str, rng: Any) -> None:
+def test_other_types_by_what_is_chosen(own_queue, dtype, rng):
     import ml_dtypes  # noqa: F401 - gives NumPy bfloat16
 
     for m, n, k in SIZES:
@@ -80,7 +78,7 @@ def test_other_types_by_what_is_chosen(own_queue: Any, dtype: str, rng: Any) -> 
     ids=["chosen", "small", "small_cpu"],
 )
 @pytest.mark.parametrize("scattered", [False, True], ids=["stack", "sequence"])
-def test_batches(own_queue: Any, config: Any, scattered: bool, rng: Any) -> None:
+def test_batches(own_queue, config, scattered, rng):
     a, b = (random_array(rng, shape, "float32") for shape in ((4, 5, 7), (4, 7, 6)))
     with guarded_allocations(own_queue):
         arrays = [cl_array.to_device(own_queue, one) for one in (a, b)]
@@ -90,7 +88,7 @@ def test_batches(own_queue: Any, config: Any, scattered: bool, rng: Any) -> None
         assert_close(got[index].get(), expected_gemm(a[index], b[index]))
 
 
-def test_layers_and_matmul(own_queue: Any, rng: Any) -> None:
+def test_layers_and_matmul(own_queue, rng):
     x, weight = (random_array(rng, shape, "float32") for shape in ((5, 37), (37, 19)))
     bias = random_array(rng, (19,), "float32")
     with guarded_allocations(own_queue):
@@ -102,7 +100,7 @@ def test_layers_and_matmul(own_queue: Any, rng: Any) -> None:
 
 
 @pytest.mark.parametrize("level", ["L1", "L2", "L3", "L4", "L5", "L6"])
-def test_transforms(own_queue: Any, level: str, rng: Any) -> None:
+def test_transforms(own_queue, level, rng):
     tensors, matrix = (random_array(rng, shape, "float32") for shape in ((3, 4, 4, 4), (4, 4)))
     with guarded_allocations(own_queue):
         arrays = [cl_array.to_device(own_queue, one) for one in (tensors, matrix)]
@@ -110,7 +108,7 @@ def test_transforms(own_queue: Any, level: str, rng: Any) -> None:
     assert_transformed(got.get(), tensors, matrix)
 
 
-def test_a_byte_behind_a_buffer_is_seen(own_queue: Any) -> None:
+def test_a_byte_behind_a_buffer_is_seen(own_queue):
     with (
         pytest.raises(AssertionError, match="byte 3 behind a buffer of 64 bytes"),
         guarded_allocations(own_queue),

@@ -5,9 +5,6 @@ type asks, and an index that overflows end the program. Left out are the kernels
 `tests.support.emulation.wgmma` runs them on the host, and checks what they copy.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,13 +24,14 @@ from pyclgemm.mra.schedule import Transform
 from pyclgemm.mra.schedule import make_schedule as make_transform_schedule
 from pyclgemm.mra.tensors import contiguous_stack
 from pyclgemm.problem.matrix import Matrix
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.emulation import host_schedule
 from tests.support.emulation.async_copy import in_plain_c
 from tests.support.emulation.host_schedule import run_schedule
 from tests.support.emulation.matrix import without_units
 from tests.support.emulation.shuffle import through_local_memory
+from tests.support.products import product_of
 from tests.support.reference import assert_close, expected_gemm, random_array
 from tests.support.tensor_reference import assert_transformed
 from tests.support.unit_configs import GEMV_UNIT_CONFIGS as UNIT_ROWS
@@ -128,8 +126,9 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_products(case: Case) -> None:
+def test_products(case):
     check(case)
 
 
@@ -137,8 +136,8 @@ def check(case: Case) -> None:
     """Run a product under the sanitizers, and check its result."""
     m, n, k = case.sizes
     traits = traits_for(case)
-    inquiry = Inquiry(m, n, k, case.dtype, reads_c=bool(case.beta), **case.options)
-    product = oriented(product_of(inquiry), case.config, traits)
+    described = product_of(m, n, k, case.dtype, reads_c=bool(case.beta), **case.options)
+    product = oriented(described, case.config, traits)
     if case.scattered:
         product = replace(
             product,
@@ -152,10 +151,11 @@ def check(case: Case) -> None:
     schedule = in_host_code(make_schedule(product, case.config, traits), product, traits)
 
     rng = np.random.default_rng(0)
-    count = inquiry.batch or 1
+    count = described.problem.products
+    options = {name: value for name, value in case.options.items() if name != "batch"}
     shapes = {
-        "a": (m, k) if inquiry.trans_a == "N" else (k, m),
-        "b": (k, n) if inquiry.trans_b == "N" else (n, k),
+        "a": (m, k) if options.get("trans_a", "N") == "N" else (k, m),
+        "b": (k, n) if options.get("trans_b", "N") == "N" else (n, k),
         "c": (m, n),
     }
     host = {name: random_array(rng, (count, *shape), case.dtype) for name, shape in shapes.items()}
@@ -173,9 +173,7 @@ def check(case: Case) -> None:
     for index in range(count):
         expected = expected_gemm(
             host["a"][index], host["b"][index], host["c"][index], alpha=case.alpha,
-            beta=case.beta, trans_a=inquiry.trans_a, trans_b=inquiry.trans_b,
-            bias=host["bias"] if inquiry.bias else None, activation=inquiry.activation,
-            precision=inquiry.precision,
+            beta=case.beta, **{**options, "bias": host["bias"] if options.get("bias") else None},
         )  # fmt: skip
         assert_close(got[index], expected)
 
@@ -215,7 +213,7 @@ def in_host_code(schedule: Schedule, product: Any, traits: Any) -> Schedule:
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_transforms(level: str, count: int, k: int, dtype: str) -> None:
+def test_transforms(level, count, k, dtype):
     """L4 has the units of `test_transform3d_units`; L6 is a product, with a kernel before it."""
     rng = np.random.default_rng(0)
     tensors, matrix = (random_array(rng, shape, dtype) for shape in ((count, k, k, k), (k, k)))
@@ -256,11 +254,9 @@ def misaligned(source: KernelSource) -> KernelSource:
     [(beyond, "heap-buffer-overflow"), (misaligned, "misaligned address")],
 )
 @pytest.mark.parametrize("config", [CPU_PLAIN, DIRECT, INDIRECT], ids=["cpu", "direct", "indirect"])
-def test_faults_are_found(
-    config: Any, fault: Callable[[KernelSource], KernelSource], said: str
-) -> None:
+def test_faults_are_found(config, fault, said):
     traits = CPU if config is CPU_PLAIN else GPU
-    schedule = make_schedule(product_of(Inquiry(8, 8, 8)), config, traits)
+    schedule = make_schedule(GemmShape(8, 8, 8).product(), config, traits)
     *before, last = schedule.launches
     broken = replace(schedule, launches=(*before, replace(last, source=fault(last.source))))
     assert broken != schedule

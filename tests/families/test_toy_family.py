@@ -10,14 +10,12 @@ from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.profile import profile
 from pyclgemm.errors import ConfigError
 from pyclgemm.families.registry import FAMILIES, register
-from pyclgemm.selection.database import Database
-from pyclgemm.selection.overrides import Inquiry
-from pyclgemm.selection.records import Match, Record
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import families_for, search_space, suits
 from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
-from tests.support.facts import cpu, problem
-from tests.support.selection import file
+from tests.support.databases import a_database, made_file
+from tests.support.facts import cpu, problem, recorded
 from tests.support.toy_family import ToyConfig, ToyFamily, registered
 
 
@@ -58,8 +56,8 @@ def test_explain_names_it(queue):
 
 
 def test_a_record_makes_selection_take_it():
-    record = Record((64, 64, 64), ToyConfig(8), 9.0)
-    database = Database(((file(Match("generic", "cpu"), [record]),),))
+    record = recorded("64x64x64", ToyConfig(8), 9.0)
+    database = a_database(made_file([record], "cpu"))
     choice = select(problem(60, 60, 60), cpu(), database)
     assert choice.config == ToyConfig(8)
 
@@ -78,8 +76,8 @@ def test_the_tuner_searches_its_space():
 
 def test_profile_measures_it(queue):
     ceilings = Ceilings({"float32": 1e3}, 1e2, None, None, 1e-5, "2026-01-01")
-    inquiry = Inquiry(24, 16, 8)
-    found = profile(queue, inquiry, path="toy", parameters={"ROWS": 4}, ceilings=ceilings, rounds=1)
+    product = GemmShape(24, 16, 8).product()
+    found = profile(queue, product, path="toy", parameters={"ROWS": 4}, ceilings=ceilings, rounds=1)
     assert found.analysis.kernels == ("toy",)
     assert found.analysis.traffic.least == 4 * (24 * 8 + 8 * 16 + 24 * 16)
     assert found.analysis.utilisation.tiles == 6 * 16

@@ -1,7 +1,5 @@
 """How tiles fill a device, the bytes that they move, and what follows: all by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -16,8 +14,8 @@ from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.families.traffic import Traffic
-from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.families import load_bytes, traffic_of
+from tests.support.products import product_of
 
 INDIRECT = XgemmConfig(
     MWG=128, NWG=64, KWG=16, MDIMC=16, NDIMC=16, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4
@@ -29,7 +27,7 @@ CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
 
 
 def problem(m, n, k, **others):
-    return product_of(Inquiry(m, n, k, **others)).problem
+    return product_of(m, n, k, **others).problem
 
 
 def test_tiles_waves_and_edges():

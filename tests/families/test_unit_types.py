@@ -4,10 +4,6 @@ for int8 and within the same bound for bfloat16.
 Devices without units refuse these types; here such a device is not asked.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -21,8 +17,15 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import families_of
-from tests.support.batch_checks import check_batch
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.checks import (
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    check_batch,
+    check_gemm,
+)
 from tests.support.configs import DIRECT_CONFIGS, EVERY_FAMILY_AND_MORE, INDIRECT_CONFIGS
 
 pytestmark = pytest.mark.any_runtime
@@ -33,7 +36,7 @@ PACKED = [PackedLayout("padded", 16, 1, along_k=True), PackedLayout("padded", 16
 
 
 @pytest.fixture
-def offered() -> Iterator[None]:
+def offered():
     """Any device takes the types."""
     with patch("pyclgemm.api.prepare.check_supported"), patch("pyclgemm.api.pack.check_supported"):
         yield
@@ -50,7 +53,7 @@ def offered() -> Iterator[None]:
     ],
     ids=["aligned, in place", "column", "strided"],
 )
-def test_every_family(offered: None, queue: Any, config: Any, dtype: str, options: Any) -> None:
+def test_every_family(offered, queue, config, dtype, options):
     sizes = (37, 41, 70)  # more than one block of k, so that sums wait in memory
     check_gemm(queue, sizes, dtype, config=config, alpha=3, beta=-2, **options)
 
@@ -61,18 +64,18 @@ def test_every_family(offered: None, queue: Any, config: Any, dtype: str, option
     [DIRECT_CONFIGS["shuffles"], INDIRECT_CONFIGS["wide vectors"]],
     ids=["shuffles", "wide vectors"],
 )
-def test_what_else_moves_elements(offered: None, queue: Any, config: Any, dtype: str) -> None:
+def test_what_else_moves_elements(offered, queue, config, dtype):
     check_gemm(queue, (64, 65, 40), dtype, config=config, b=COLUMN)
 
 
-def test_a_float32_result_of_bfloat16(offered: None, queue: Any) -> None:
+def test_a_float32_result_of_bfloat16(offered, queue):
     check_gemm(queue, (9, 7, 33), "bfloat16", result="float32", config=DIRECT_CONFIGS["plain"])
 
 
 @EVERY_TYPE
 @pytest.mark.parametrize("packed", PACKED, ids=["along k", "along n"])
 @pytest.mark.parametrize("family", ["direct", "indirect"])
-def test_constant_operands(offered: None, queue: Any, packed: Any, family: str, dtype: str) -> None:
+def test_constant_operands(offered, queue, packed, family, dtype):
     config = (DIRECT_CONFIGS if family == "direct" else INDIRECT_CONFIGS)["plain"]
     check_gemm(queue, (33, 35, 37), dtype, config=config, pack=packed)
 
@@ -84,9 +87,7 @@ def test_constant_operands(offered: None, queue: Any, packed: Any, family: str, 
     ids=lambda config: config.family,
 )
 @pytest.mark.parametrize("sizes", [(8, 8, 8), (7, 10, 6)], ids=["even", "odd"])
-def test_batches_of_small_products(
-    offered: None, queue: Any, config: Any, sizes: Any, dtype: str
-) -> None:
+def test_batches_of_small_products(offered, queue, config, sizes, dtype):
     check_batch(queue, 37, sizes, dtype, config=config, alpha=2, beta=-1, c=ROW, bias=True)
 
 
@@ -95,7 +96,7 @@ def test_batches_of_small_products(
 
 @EVERY_TYPE
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "gfx1100", "gfx942"])
-def test_units_are_chosen_where_their_fragments_fill(architecture: str, dtype: str) -> None:
+def test_units_are_chosen_where_their_fragments_fill(architecture, dtype):
     traits, database = typical_traits(architecture), load_database()
     large = select(GemmShape(4096, 4096, 4096).problem(dtype), traits, database)
     assert large.path in ("matrix", "wgmma")
@@ -107,7 +108,7 @@ def test_units_are_chosen_where_their_fragments_fill(architecture: str, dtype: s
 
 
 @EVERY_TYPE
-def test_the_tuner_searches_all_families(dtype: str) -> None:
+def test_the_tuner_searches_all_families(dtype):
     precision = resolve_precision(None, dtype)
     families = families_of(typical_traits("sm_90"), dtype, precision)
     few_rows = ("gemv_unit",) if dtype == "bfloat16" else ()
@@ -115,7 +116,7 @@ def test_the_tuner_searches_all_families(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("precision", ["BF16_BF16_F32", "TF32_TF32_F32", "BF16_BF16_F32_X9"])
-def test_what_is_rounded_first_is_left_to_units(precision: str) -> None:
+def test_what_is_rounded_first_is_left_to_units(precision):
     traits = typical_traits("sm_90")
     problem = GemmShape(64, 64, 64).problem("float32", precision)
     with pytest.raises(pyclgemm.ConfigError, match="which only matrix units compute"):

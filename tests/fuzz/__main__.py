@@ -1,7 +1,5 @@
 """The command line of the fuzzer."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json
@@ -17,25 +15,18 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from . import registry
+from .campaign import CAMPAIGNS, load
 from .journal import Journal, read_journal
 from .pool import run_alone
-from .runner import (
-    MINIMISE_SECONDS,
-    Plan,
-    Report,
-    Result,
-    Watch,
-    repeat_line,
-    reports_of,
-    run_campaign,
-    summary,
-)
+from .runner import CampaignRun, Plan, Report, Result, Watch, repeat_line, reports_of, summary
 
 #: Read by `tests.fuzz.devices`, which imports OpenCL; the parent process does without it.
 _DEVICE_VARIABLE = "PYCLGEMM_FUZZ_DEVICE"
 #: Seconds between two lines about the progress, where the output is no terminal.
 _PLAIN_SECONDS = 30.0
+
+_SOME = click.FloatRange(min=0)
+_COUNT = click.IntRange(min=1)
 
 
 def _default_jobs() -> int:
@@ -45,7 +36,7 @@ def _default_jobs() -> int:
 
 
 @click.command(
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="""
 \b
 Examples:
@@ -55,11 +46,11 @@ Examples:
   python -m tests.fuzz --case '{"campaign": "problems", ...}'
 """,
 )
+# fmt: off
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0),
+    type=_SOME,
     default=60.0,
-    show_default=True,
     help="Time for all campaigns together; failures are made smaller after it.",
 )
 @click.option("--seed", type=int, help="Seed of all cases; the day as YYYYMMDD by default.")
@@ -70,18 +61,14 @@ Examples:
     metavar="NAME",
     help="Run this campaign; may be given more than once. All by default.",
 )
-@click.option("--cases", type=click.IntRange(min=1), help="Most cases of each campaign.")
+@click.option("--cases", type=_COUNT, help="Most cases of each campaign.")
 @click.option("--device", metavar="TEXT", help="Only devices whose platform and name have TEXT.")
 @click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=_default_jobs,
-    show_default="cores",
-    help="Worker processes.",
+    "--jobs", type=_COUNT, default=_default_jobs, show_default="cores", help="Worker processes."
 )
 @click.option(
     "--memory",
-    type=click.FloatRange(min=0),
+    type=_SOME,
     default=0.0,
     metavar="GIB",
     help="Limit of the address space of a worker; 0 for none.",
@@ -100,14 +87,9 @@ Examples:
     help="Run block N of the cases of each campaign, and nothing else.",
 )
 @click.option("--case", "case_text", metavar="JSON", help="Run one case, and nothing else.")
-@click.option(
-    "--minimise",
-    type=click.FloatRange(min=0),
-    default=MINIMISE_SECONDS,
-    show_default=True,
-    help="Seconds to make each failure smaller.",
-)
+@click.option("--minimise", type=_SOME, default=60.0, help="Seconds to make each failure smaller.")
 @click.option("--list", "wants_list", is_flag=True, help="List the campaigns.")
+# fmt: on
 def main(
     seconds: float, seed: int | None, campaigns: tuple[str, ...], cases: int | None,
     device: str | None, jobs: int, memory: float, journal: Path | None, resume: bool,
@@ -121,16 +103,17 @@ def main(
         os.environ[_DEVICE_VARIABLE] = device
     limit = int(memory * 2**30)
     if wants_list:
-        _print_list()
+        for name in CAMPAIGNS:
+            click.echo(f"{name}: {(type(load(name)).__doc__ or '').strip().splitlines()[0]}")
         return
     if case_text is not None:
         sys.exit(_repeat(case_text, limit))
     if resume and journal is None:
         raise click.UsageError("--resume needs --journal, the run to go on with")
-    names = campaigns or tuple(registry.available())
-    unknown = [name for name in names if name not in registry.CAMPAIGNS and ":" not in name]
+    names = campaigns or tuple(CAMPAIGNS)
+    unknown = [name for name in names if name not in CAMPAIGNS and ":" not in name]
     if unknown:
-        known = ", ".join(registry.CAMPAIGNS)
+        known = ", ".join(CAMPAIGNS)
         raise click.BadParameter(f"{unknown[0]!r}; there are {known}", param_hint="--campaign")
     results = {name: Result(name) for name in names}
     if resume and journal is not None:
@@ -138,22 +121,13 @@ def main(
         if earlier_seed is not None and seed not in (None, earlier_seed):
             raise click.UsageError(f"--seed is {seed}, and {journal} was begun with {earlier_seed}")
         seed = earlier_seed if earlier_seed is not None else seed
-        for name, progress in earlier.items():
-            if name in results:
-                results[name].progress = progress
+        for name in earlier.keys() & results.keys():
+            results[name].progress = earlier[name]
     if seed is None:
         seed = int(datetime.date.today().strftime("%Y%m%d"))
     click.echo(f"seed {seed}")
     plan = Plan(seed, seconds, cases, 1 if block is not None else jobs, limit, block)
-    sys.exit(_run(plan, results, Journal(journal, seed, append=resume), minimise))
-
-
-def _print_list() -> None:
-    present = set(registry.available())
-    for name in registry.CAMPAIGNS:
-        if name in present:
-            documentation = (type(registry.load(name)).__doc__ or "").strip().splitlines()
-            click.echo(f"{name}: {documentation[0] if documentation else ''}")
+    sys.exit(_run(plan, list(results.values()), Journal(journal, seed, append=resume), minimise))
 
 
 def _repeat(text: str, memory: int) -> int:
@@ -173,36 +147,32 @@ def _repeat(text: str, memory: int) -> int:
     return 0
 
 
-def _run(plan: Plan, results: dict[str, Result], journal: Journal, minimise: float) -> int:
+def _run(plan: Plan, results: list[Result], journal: Journal, minimise: float) -> int:
     """Run the campaigns one after the other; the exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
     end = time.monotonic() + plan.seconds
     interrupted = False
     reports: list[Report] = []
     try:
-        with _watching(plan) as watch:
-            for left, (name, result) in zip(
-                range(len(results), 0, -1), results.items(), strict=True
-            ):
-                share = max(0.0, end - time.monotonic()) / left
-                run_campaign(name, plan, share, result, journal, watch)
-        for result in results.values():
+        with _watching() as watch:
+            for number, result in enumerate(results):
+                share = max(0.0, end - time.monotonic()) / (len(results) - number)
+                CampaignRun(plan, share, result, journal, watch).run()
+        for result in results:
             reports += reports_of(result, plan, minimise, click.echo)
     except KeyboardInterrupt:
         interrupted = True
         click.echo("interrupted")
         reported = {report.campaign for report in reports}
-        for result in results.values():
+        for result in results:
             if result.name not in reported:
                 reports += reports_of(result, plan, 0, click.echo)
     finally:
         journal.close()
-    for report in reports:
-        click.echo(str(report))
-    for result in results.values():
-        for line in summary(result):
-            click.echo(line)
-    if any(result.failed for result in results.values()):
+    lines = [line for result in results for line in summary(result)]
+    for told in (*reports, *lines):
+        click.echo(str(told))
+    if any(result.progress.failures for result in results):
         return 1
     return 130 if interrupted else 0
 
@@ -212,7 +182,7 @@ def _interrupt(*_: Any) -> None:
 
 
 @contextlib.contextmanager
-def _watching(plan: Plan) -> Iterator[Watch]:
+def _watching() -> Iterator[Watch]:
     """A progress bar on a terminal, and a line now and then elsewhere."""
     console = Console()
     if not console.is_terminal:
@@ -226,14 +196,10 @@ def _watching(plan: Plan) -> Iterator[Watch]:
             left = max(0.0, until - time.time())
             if result.name not in tasks:
                 tasks[result.name] = bar.add_task(result.name, total=left)
-            progress = result.progress
-            total = bar.tasks[tasks[result.name]].total or 0.0
-            bar.update(
-                tasks[result.name],
-                completed=total - left,
-                description=f"{result.name}: {progress.total} cases, "
-                f"{len(progress.failures)} failed",
-            )
+            task, progress = tasks[result.name], result.progress
+            said = f"{result.name}: {progress.total} cases, {len(progress.failures)} failed"
+            total = bar.tasks[task].total or 0.0
+            bar.update(task, completed=total - left, description=said)
 
         yield watch
 

@@ -1,14 +1,11 @@
 """Configurations by chance: legal ones from the tuner's space, and others by mutation."""
 
-from __future__ import annotations
-
 import functools
 import random
 from typing import Any
 
 from pyclgemm.codegen.config import Config
 from pyclgemm.device.traits import DeviceTraits
-from pyclgemm.families.registry import FAMILIES
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.tuning.search import SearchSpace, search_space
 
@@ -90,8 +87,3 @@ def mutated(rng: random.Random, family: str, parameters: dict[str, int]) -> dict
             )
         )  # fmt: skip
     return changed
-
-
-def families() -> tuple[str, ...]:
-    """All of them, in one order."""
-    return tuple(sorted(FAMILIES))

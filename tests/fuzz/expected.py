@@ -1,6 +1,6 @@
 """What a result must be for inputs of any kind: which elements are told, and within what bound.
 
-`tests.reference` has the product in float64 and the bound of Higham's model, fl(x op y) =
+`tests.support.reference` has the product in float64 and the bound of Higham's model, fl(x op y) =
 (x op y)(1 + d), |d| <= u (N. Higham, "Accuracy and Stability of Numerical Algorithms", 2002,
 sections 2.2 and 3.5), derived there step by step. It holds while nothing overflows or underflows.
 This module adds what other inputs need:
@@ -25,8 +25,6 @@ This module adds what other inputs need:
    most once to the type of the result.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +32,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.support.reference import COMPLEX_DTYPES, arithmetic_of, expected_gemm, transposed
+from tests.support.reference import (
+    COMPLEX_DTYPES,
+    Expected,
+    arithmetic_of,
+    expected_gemm,
+    transposed,
+)
 
 #: The largest numbers that do not become infinity as they are rounded for a matrix unit.
 _LARGEST_OPERANDS = {
@@ -47,19 +51,9 @@ _KEEPS_INFINITIES = (None, "relu")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A right result.
+class Wanted(Expected):
+    """A right result, and the elements of which something is promised."""
 
-    Attributes
-    ----------
-    value, bound : numpy.ndarray
-        In float64 or complex128, and the largest error allowed.
-    told : numpy.ndarray of bool
-        The elements that must be so.
-    """
-
-    value: np.ndarray
-    bound: np.ndarray
     told: np.ndarray
 
 
@@ -138,10 +132,8 @@ def _with_limits(
     if scalars.activation in _KEEPS_INFINITIES and scalars.precision in (None, "F16_F16_F16"):
         digits = 2.0 ** (arithmetic.nmant + 1)
         exact = fits & (whole < digits) & _all_integers(a, b, c if uses_c else None, bias, scalars)
-        rounded = np.where(abs(value) < 2.0 ** (stored.nmant + 1), 0.0, float(stored.eps)) * abs(
-            value
-        )
-        bound = np.where(exact, rounded, bound)
+        rounded = np.where(abs(value) < 2.0 ** (stored.nmant + 1), 0.0, float(stored.eps))
+        bound = np.where(exact, rounded * abs(value), bound)
     return Wanted(value, bound, told)
 
 
@@ -192,23 +184,3 @@ def _must_be_nan(
         trans_b=scalars.trans_b, bias=bias, precision=scalars.precision,
     )  # fmt: skip
     return np.isnan(plain.value) & np.isnan(value)
-
-
-def fault_of(got: np.ndarray, wanted: Wanted) -> str | None:
-    """What is wrong with a result, in words; None if it is right."""
-    if got.shape != wanted.value.shape:
-        return f"the result is {got.shape}, and {wanted.value.shape} is wanted"
-    wide = got.astype(wanted.value.dtype)
-    with np.errstate(all="ignore"):
-        error = abs(wide - wanted.value)
-        near = error <= wanted.bound
-        same = (wide == wanted.value) | (np.isnan(wide) & np.isnan(wanted.value))
-        wrong = wanted.told & ~np.where(np.isfinite(wanted.value), near, same)
-    if not wrong.any():
-        return None
-    rows = [
-        f"{tuple(int(i) for i in index)}: got {wide[tuple(index)]!r}, wanted "
-        f"{wanted.value[tuple(index)]!r} within {wanted.bound[tuple(index)]:.3g}"
-        for index in np.argwhere(wrong)[:4]
-    ]
-    return f"{int(wrong.sum())} of {wrong.size} elements are wrong; " + "; ".join(rows)

@@ -5,8 +5,6 @@ operands are as they were; what the failed call left does not write later; the n
 the numbers of before and with others, are right; nothing waits for a lock.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time
@@ -23,20 +21,9 @@ import pyopencl as cl
 
 from pyclgemm.selection.database import load_database
 
-from .campaign import Case, Failure, Skipped
-from .exact import (
-    CALLS,
-    VARIANTS,
-    ExactCall,
-    Variant,
-    compare,
-    device_names,
-    find_device,
-    host_values,
-    make_call,
-    new_queue,
-    shared_context,
-)
+from .campaign import Case, Failure, Skipped, simpler_in
+from .devices import context_of, device_of, device_texts, new_queue
+from .exact import CALLS, VARIANTS, ExactCall, Variant, compare, host_values, make_call
 from .injection import (
     InjectedError,
     InjectedInterrupt,
@@ -102,6 +89,15 @@ def _steps(call: str, state: str, fault: str) -> tuple[int, int]:
     return _LINES["always new" if call in _ALWAYS_NEW and state == "warm" else state]
 
 
+#: Where pyopencl's functions and constructors fail, by the kind of a fault.
+_FUNCTIONS: dict[str, tuple[Any, str]] = {
+    "launch": (cl, "enqueue_nd_range_kernel"),
+    "argument": (cl.Kernel, "set_arg"),
+    "build": (cl.Program, "build"),
+}
+_CONSTRUCTORS = {"kernel": ("Kernel", "create_kernel"), "allocate": ("Buffer", "create_buffer")}
+
+
 class Faults:
     """Faults at the n-th opportunity, for one n after another."""
 
@@ -112,7 +108,7 @@ class Faults:
         """All calls, states and faults in a random order, again and again."""
         table = [
             (device, order, call, state, fault)
-            for device in device_names()
+            for device in device_texts()
             for order in ("in", "out")
             for call in CALLS
             for state, faults in FAULTS.items()
@@ -123,23 +119,17 @@ class Faults:
             for device, order, call, state, (fault, raised) in table:
                 count, stride = _steps(call, state, fault)
                 yield {
-                    "device": device,
-                    "order": order,
-                    "call": call,
-                    "state": state,
-                    "fault": fault,
-                    "raised": raised,
+                    "device": device, "order": order, "call": call, "state": state,
+                    "fault": fault, "raised": raised, "stride": stride, "count": count,
                     # Lines that are far apart, from another one each time.
                     "first": rng.randrange(stride),
-                    "stride": stride,
-                    "count": count,
                     "finish": rng.random() < 0.5,
                     "seed": rng.randrange(2**31),
-                }
+                }  # fmt: skip
 
     def run(self, case: Case) -> None:
         """Inject `count` faults, and hold the library to its promises after each."""
-        find_device(case["device"])
+        device_of(case["device"])
         rng = random.Random(case["seed"])
         stage = _Stage(case)
         struck = 0
@@ -161,13 +151,9 @@ class Faults:
             half = count // 2
             yield case | {"count": half}
             yield case | {"count": count - half, "first": case["first"] + half * case["stride"]}
-        if case["order"] == "out":
-            yield case | {"order": "in"}
-        if not case["finish"]:
-            yield case | {"finish": True}
-        for call in ("gemm", "gemm_c"):
-            if case["call"] != call:
-                yield case | {"call": call}
+        yield from simpler_in(case, order="in", finish=True, call="gemm")
+        if case["call"] != "gemm":
+            yield from simpler_in(case, call="gemm_c")
 
 
 class _Stage:
@@ -196,11 +182,9 @@ class _Stage:
         if case["state"] == "warm" and self._prepared is not None:
             queue, call = self._prepared
         else:
-            context = (
-                cl.Context([find_device(case["device"])])
-                if case["state"] == "build"
-                else shared_context(case["device"])
-            )
+            is_new = case["state"] == "build"
+            device = case["device"]
+            context = cl.Context([device_of(device)]) if is_new else context_of(device)
             queue = new_queue(context, case["order"])
             call = make_call(case["call"], queue, case["seed"])
             self._prepared = queue, call
@@ -224,11 +208,8 @@ class _Stage:
         except BaseException as error:  # noqa: BLE001 - that is what is tested
             raised = error
         if raised is None:
-            if (
-                strike.struck
-                and self._case["fault"] == "line"
-                and (self._case["raised"] == "interrupt")
-            ):
+            injected = (self._case["fault"], self._case["raised"])
+            if strike.struck and injected == ("line", "interrupt"):
                 raise Failure(f"{what} ({strike.struck}): the interrupt was swallowed")
             call.check(variant, result, queue, f"{what}: the call itself, which passed")
         elif not strike.struck:
@@ -251,22 +232,13 @@ class _Stage:
             return by_signal(strike, rng.uniform(0, self._duration(queue, call, variant)))
         if kind == "late":
             return at_call(cl, "enqueue_nd_range_kernel", strike, InjectedInterrupt, late=True)
-        if kind == "launch":
-            return at_call(
-                cl, "enqueue_nd_range_kernel", strike,
-                lambda: cl_error("enqueue_nd_range_kernel", raised),
-            )  # fmt: skip
-        if kind == "argument":
-            return at_call(cl.Kernel, "set_arg", strike, lambda: cl_error("set_arg", raised))
-        if kind == "build":
-            return at_call(cl.Program, "build", strike, lambda: cl_error("build", raised))
-        if kind == "kernel":
-            return at_constructor("Kernel", strike, lambda: cl_error("create_kernel", raised))
-        if kind == "allocate":
-            return at_constructor("Buffer", strike, lambda: cl_error("create_buffer", raised))
         if kind == "disk":
             return at_disk(strike, raised)
-        raise ValueError(f"fault is {kind!r}")
+        if kind in _CONSTRUCTORS:
+            name, routine = _CONSTRUCTORS[kind]
+            return at_constructor(name, strike, lambda: cl_error(routine, raised))
+        owner, name = _FUNCTIONS[kind]
+        return at_call(owner, name, strike, lambda: cl_error(name, raised))
 
     def _duration(self, queue: Any, call: ExactCall, variant: Variant) -> float:
         """About how long a call takes, for a signal in the middle of it."""
@@ -307,13 +279,3 @@ class _Stage:
             if isinstance(error, Failure):
                 raise error
             raise Failure(f"{what}: the call after it raised {error!r}") from error
-
-
-def _came_of_interrupt(raised: BaseException) -> bool:
-    """Whether another library's cleaning up, such as Mako's, failed as a signal interrupted it."""
-    context: BaseException | None = raised
-    while context is not None:
-        if isinstance(context, InjectedInterrupt):
-            return True
-        context = context.__context__
-    return False

@@ -6,8 +6,6 @@ else is raised, nothing takes longer than 2 s, no code of a file runs, and nothi
 outside the user's folders.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -34,16 +32,22 @@ import click.testing
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
 from pyclgemm.cli.main import main
-from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.device.traits import traits_of
 from pyclgemm.families.small.codegen import SmallCpuConfig
-from pyclgemm.families.tiled.config import XgemmDirectConfig
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import DatabaseFile, load_database
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.overrides import parse_assignments, parse_change, parse_config
+from pyclgemm.selection.records import Entry, Match, Source
+from pyclgemm.tuning.process import TuningLog
+from tests.support.configs import CPU, DIRECT
+from tests.support.facts import recorded
 
-from .campaign import Case, Failure
-from .exact import compare, device_names, find_device, new_queue, shared_context
-from .mutation import CANARY, NUMBERS, PLACES, STRINGS, hostile_text, long_file, put_place
+from .campaign import Case, Failure, simpler_in
+from .devices import context_of, device_of, device_texts, new_queue
+from .exact import compare
+from .mutation import CANARY, NUMBERS, PLACES, STRINGS, hostile_text, long_file, mutated, put_place
 
 #: Seconds of this process that a file may cost; building a kernel takes its own time.
 _SECONDS = 2.0
@@ -53,10 +57,8 @@ _SECONDS_WITH_BUILD = 8.0
 _HANG = 15
 _MEMORY = 4 * 2**30
 
-_CPU = CpuConfig(MR=4, NR=16, KC=64, VW=8)
-_DIRECT = XgemmDirectConfig(
-    WGD=16, KWGD=8, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=2, PADB=2
-)
+_CPU = replace(CPU, MR=4, KC=64)
+_DIRECT = replace(DIRECT, KWGD=8)
 
 
 class Files:
@@ -70,7 +72,7 @@ class Files:
         kinds = list(_USERS)
         while True:
             yield {
-                "device": rng.choice(device_names()),
+                "device": rng.choice(device_texts()),
                 "kind": rng.choice((*kinds, "database", "database", "user database")),
                 "place": rng.choice(PLACES) if rng.random() < 0.04 else "",
                 "long": rng.random() < 0.004,
@@ -80,7 +82,7 @@ class Files:
 
     def run(self, case: Case) -> None:
         """Make the file, use it, and see what came of it."""
-        find_device(case["device"])
+        device_of(case["device"])
         folder = Path(tempfile.mkdtemp(prefix="fuzz-files-"))
         try:
             _Use(case, folder).run()
@@ -90,8 +92,7 @@ class Files:
 
     def smaller(self, case: Case) -> Iterator[Case]:
         """Without the product."""
-        if case["multiply"]:
-            yield case | {"multiply": False}
+        return simpler_in(case, multiply=False)
 
 
 class _Use:
@@ -110,14 +111,10 @@ class _Use:
         self.multiplied = False
 
     def run(self) -> None:
-        variables = {
-            "HOME": str(self.home),
-            "XDG_DATA_HOME": str(self.home / "data"),
-            "XDG_CACHE_HOME": str(self.home / "cache"),
-            "XDG_CONFIG_HOME": str(self.home / "config"),
-        }
+        folders = {f"XDG_{name.upper()}_HOME": name for name in ("data", "cache", "config")}
+        variables = {name: str(self.home / folder) for name, folder in folders.items()}
         before = Path.cwd()
-        with patch.dict(os.environ, variables), warnings.catch_warnings():
+        with patch.dict(os.environ, variables, HOME=str(self.home)), warnings.catch_warnings():
             os.environ.pop(CANARY, None)
             warnings.simplefilter("ignore")
             os.chdir(self.elsewhere)
@@ -178,7 +175,7 @@ class _Use:
 
     def multiply(self, config: Any = None) -> None:
         """A small product with what the databases say; its result must be right."""
-        queue = new_queue(shared_context(self.case["device"]), "in")
+        queue = new_queue(context_of(self.case["device"]))
         numbers = np.random.default_rng(0)
         for sizes in ((13, 21, 17), (64, 64, 64)):
             m, n, k = sizes
@@ -218,27 +215,18 @@ def _bounded(use: _Use) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# --------------------------------------------------------------------------------------
-# Kinds of files, and their users
-# --------------------------------------------------------------------------------------
-
-
 def _database_document(rng: random.Random) -> Any:
     records = (
-        Record((64, 64, 64), _CPU, 12.5),
-        Record((13, 21, 17), replace(_CPU, MR=6), 3.0, "NT", 1),
-        Record((1000, 1000, 1000), _DIRECT, 8.0),
-        Record((8, 8, 8), SmallCpuConfig(MR=4, NR=8, VW=8), 2.0),
-        Record((128, 128, 128), _CPU, 40.0, batch=16),
+        recorded("64x64x64", _CPU, 12.5),
+        recorded("13x21x17:NT", replace(_CPU, MR=6), 3.0, alignment=1),
+        recorded("1000x1000x1000", _DIRECT, 8.0),
+        recorded("8x8x8", SmallCpuConfig(MR=4, NR=8, VW=8), 2.0),
+        recorded("128x128x128*16", _CPU, 40.0),
     )
     own = Entry("float32", "F32_F32_F32", records[: rng.randrange(1, 6)])
-    file = DatabaseFile.make(
-        Path("x"),
-        Match("generic", "cpu"),
-        Source("measured", "by nobody"),
-        [own, Entry("float64", "F64_F64_F64", records[:1], like=own)],
-    )
-    return file.document
+    entries = [own, Entry("float64", "F64_F64_F64", records[:1], like=own)]
+    match, source = Match("generic", "cpu"), Source("measured", "by nobody")
+    return DatabaseFile.make(Path("x"), match, source, entries).document
 
 
 def _use_database(use: _Use) -> None:
@@ -272,54 +260,43 @@ def _use_variable(use: _Use) -> None:
 
 
 def _use_config_file(use: _Use) -> None:
-    from pyclgemm.device.traits import traits_of
-    from pyclgemm.selection.database import load_database as load
-    from pyclgemm.selection.overrides import Inquiry, parse_config, product_of
-
     config = use.rng.choice((_CPU, _DIRECT))
     path = use.put({"path": config.family, **config.as_dict()})
-    load.cache_clear()
+    load_database.cache_clear()
     asked = parse_config(str(path))
-    traits = traits_of(find_device(use.case["device"]))
-    choice = asked.choose(product_of(Inquiry(64, 64, 64)).problem, traits, load())
+    traits = traits_of(device_of(use.case["device"]))
+    choice = asked.choose(GemmShape(64, 64, 64).problem(), traits, load_database())
     use.multiply(choice.config)
 
 
 def _use_config_mapping(use: _Use) -> None:
-    from .mutation import mutated
-
     config = use.rng.choice((_CPU, _DIRECT))
     use.done = "a mapping"
     use.multiply(mutated({"path": config.family, **config.as_dict()}, use.rng))
 
 
 def _use_config_text(use: _Use) -> None:
-    from pyclgemm.selection.overrides import parse_assignments, parse_change, parse_config
-
     value = use.rng.choice((*map(str, NUMBERS), *STRINGS, "9" * 5000, "1_0", "0x10", "-0", "+1"))
     name = use.rng.choice(("MR", "KC", "mr", "MR", "ſ", "MR" * 9999, *STRINGS[:12]))
     text = use.rng.choice((f"{name}={value}", f"MR=4,{name}={value}", f"{name}=1,{value}"))
     use.done = f"the text {text[:60]!r}"
-    parse = use.rng.choice(
-        (
-            lambda: use.command("explain", "64x64x64", "--path", "cpu", "--config", text),
-            lambda: use.command("source", value, "--architecture", "x86-64-v3"),
-            lambda: use.command("explain", f"64x64x{value}", "--architecture", "x86-64-v3"),
-            lambda: use.command("ab", "--change", text, "--shapes", value),
-            lambda: use.command("tune", "--dry-run", "--budget", "1", "--shapes", value),
-            lambda: use.command("explain", "8x8x8", "--device", value),
-            lambda: parse_config(f"cpu:{text}"),
-            lambda: parse_config(text),
-            lambda: parse_change(text),
-            lambda: parse_assignments(text),
-        )
+    commands = (
+        ("explain", "64x64x64", "--path", "cpu", "--config", text),
+        ("source", value, "--architecture", "x86-64-v3"),
+        ("explain", f"64x64x{value}", "--architecture", "x86-64-v3"),
+        ("ab", "--change", text, "--shapes", value),
+        ("tune", "--dry-run", "--budget", "1", "--shapes", value),
+        ("explain", "8x8x8", "--device", value),
     )
-    parse()
+    parsers = (lambda text: parse_config(f"cpu:{text}"), parse_config, parse_change)
+    chosen = use.rng.choice((*commands, *parsers, parse_assignments))
+    if isinstance(chosen, tuple):
+        use.command(*chosen)
+    else:
+        chosen(text)
 
 
 def _use_tuning_log(use: _Use) -> None:
-    from pyclgemm.tuning.process import TuningLog
-
     lines = [
         {
             "shape": "64x64x64:NT", "status": status, "seconds": seconds, "reason": "",
@@ -338,19 +315,9 @@ def _use_tuning_log(use: _Use) -> None:
 
 
 def _use_ceilings(use: _Use) -> None:
-    from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
-
-    queue = new_queue(shared_context(use.case["device"]), "in")
+    queue = new_queue(context_of(use.case["device"]))
     folder = use.home / "ceilings"
-    measured = Ceilings(
-        arithmetic={"float32": 1e11},
-        global_memory=1e10,
-        cache=2e10,
-        local_memory=None,
-        launch_seconds=1e-5,
-        date="2024-01-01",
-        units={"matrix": 1e12},
-    )
+    measured = Ceilings({"float32": 1e11}, 1e10, 2e10, None, 1e-5, "2024-01-01", {"matrix": 1e12})
     with patch("pyclgemm.analysis.ceilings.measure_ceilings", lambda *_, **__: measured):
         ceilings_of(queue, folder=folder)
         (path,) = folder.glob("*.json")
@@ -390,11 +357,14 @@ def _use_ab_log(use: _Use) -> None:
 
 def _use_kernel_cache(use: _Use) -> None:
     """What pyopencl keeps on disk, with bytes changed or cut off; the library must still work."""
-    context = cl.Context([find_device(use.case["device"])])
-    queue = new_queue(context, "in")
     a = np.arange(35, dtype=np.float32).reshape(5, 7)
+
+    def multiply(what: str) -> None:
+        context = cl.Context([device_of(use.case["device"])])
+        compare(what, pyclgemm.gemm(new_queue(context), a, a, trans_b=True), a @ a.T)
+
     use.multiplied = True
-    compare("before", pyclgemm.gemm(queue, a, a, trans_b=True), a @ a.T)
+    multiply("before")
     cache = use.home / "cache"
     files = [one for one in cache.rglob("*") if one.is_file() and one.stat().st_size]
     if not files:
@@ -415,9 +385,7 @@ def _use_kernel_cache(use: _Use) -> None:
         for _ in range(4):
             data[use.rng.randrange(min(100, len(data)))] ^= 1 << use.rng.randrange(8)
         path.write_bytes(bytes(data))
-    context = cl.Context([find_device(use.case["device"])])
-    queue = new_queue(context, "in")
-    compare("after", pyclgemm.gemm(queue, a, a, trans_b=True), a @ a.T)
+    multiply("after")
 
 
 _USERS: dict[str, Callable[[_Use], None]] = {

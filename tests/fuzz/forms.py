@@ -5,8 +5,6 @@ problems: device, configuration, types, layouts, what is read and the epilogue. 
 scalars and data differ from problem to problem. A case has both, and stands for itself.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any
@@ -21,7 +19,7 @@ from tests.support.families import SMALL_FAMILIES
 
 from .campaign import Case
 from .configurations import WEIGHTS, drawn_config, tile_edges
-from .values import SORTS
+from .operands import SORTS
 
 _DTYPES = {
     "float32": 10, "float64": 4, "float16": 3, "complex64": 3, "complex128": 2, "int8": 1,
@@ -49,7 +47,7 @@ _ENTRIES = {
 #: Entry points without an argument for a configuration, or for which few configurations do.
 UNCONFIGURED = ("matmul", "layer", "packed")
 _ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
-_QUEUES: tuple[list[str], ...] = ([], [], [], [], ["out-of-order"], ["profiling"])
+_QUEUES: tuple[list[str], ...] = ([], [], [], [], ["out"], ["profiling"])
 _STACKS = {"packed": 5, "padded": 3, "reversed": 1, "broadcast": 2, "single": 2}
 
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 47, 64, 65, 97, 127, 128, 149)

@@ -4,8 +4,6 @@ Each of them is a context manager that is given a `Strike`, which says at which 
 strikes, once, and where it did. Nothing here relies on the library's own names.
 """
 
-from __future__ import annotations
-
 import builtins
 import dis
 import errno

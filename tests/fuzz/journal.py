@@ -1,7 +1,5 @@
 """What a run has done, as JSON lines: enough to go on after it was ended."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -24,19 +22,10 @@ class Found:
 
 @dataclass
 class Progress:
-    """One campaign so far.
+    """One campaign so far."""
 
-    Attributes
-    ----------
-    counts : Counter
-        Cases by device and status.
-    positions : dict of int to int
-        The next case of each block that was begun; `BLOCK` where it is complete.
-    failures : list of Found
-        Cases that failed.
-    """
-
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # by device and status
+    #: The next case of each block that was begun; `BLOCK` where it is complete.
     positions: dict[int, int] = field(default_factory=dict)
     failures: list[Found] = field(default_factory=list)
 
@@ -59,7 +48,7 @@ class Journal:
     """A file of JSON lines, or nothing if there is no path.
 
     The first line has the seed. Each other line names a campaign, a block with the next case of
-    it, and what the cases since the last such line came to.
+    it, and what the cases since the last such line came to; or a failure.
     """
 
     def __init__(self, path: Path | None, seed: int, *, append: bool) -> None:
@@ -90,7 +79,6 @@ class Journal:
         self._write({"campaign": campaign, "block": found.block, **facts})
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

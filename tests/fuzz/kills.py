@@ -1,7 +1,5 @@
 """Tuners that are killed at random moments: no record that was saved and no trial is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -18,8 +16,9 @@ from pathlib import Path
 
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.selection.database import read_file
-from tests.fuzz.campaign import Case, Failure, Skipped
 from tests.support.processes import is_running, tree_first
+
+from .campaign import Case, Failure, Skipped
 
 #: Far enough apart that no tuner's record stands in for another one's.
 SHAPES = ("16x16x16", "80x80x80", "400x400x400", "2000x2000x2000")
@@ -110,9 +109,6 @@ class Kills:
                     yield case | {"tuners": changed}
 
 
-# --------------------------------------------------------------------------------- the run
-
-
 def _start(home: Path, shape: str, budget: float) -> _Tuner:
     stub = Path(__file__).with_name("stub_tuner.py")
     command = [sys.executable, str(stub), "tune", "--shapes", shape, "--budget", str(budget)]
@@ -175,9 +171,6 @@ def _members(session: int) -> list[int]:
                 if int(fields[3]) == session and is_running(int(entry.name)):
                     found.append(int(entry.name))
     return found
-
-
-# -------------------------------------------------------------------------------- promises
 
 
 def _check_ending(one: Case, tuner: _Tuner) -> None:

@@ -5,8 +5,6 @@ a little above that of the second tenth: the first tenth fills what is kept on p
 calls, compiled programs, workspaces).
 """
 
-from __future__ import annotations
-
 import gc
 import random
 from collections.abc import Callable, Iterator
@@ -22,9 +20,10 @@ import pyopencl.array as cl_array
 
 from pyclgemm.families.cpu.codegen import CpuConfig
 
-from .campaign import Case, Failure
-from .exact import compare, device_names, find_device, new_queue, shared_context
-from .resident import resident_bytes
+from .campaign import Case, Failure, simpler_in
+from .devices import context_of, device_of, device_texts, new_queue
+from .exact import compare
+from .resident import check_level, resident_bytes
 
 #: Bytes by which noise, and what is kept on purpose (programs and prepared calls go on filling
 #: after the second tenth of a short run), may move the medians. A million calls moved them by 2 MB.
@@ -51,7 +50,7 @@ class Memory:
         while True:
             kind = rng.choice(("calls", "calls", "queues", "contexts"))
             yield {
-                "device": rng.choice(device_names()),
+                "device": rng.choice(device_texts()),
                 "kind": kind,
                 "order": rng.choice(("in", "out")),
                 # Enough that the first tenth fills what is kept on purpose.
@@ -62,7 +61,7 @@ class Memory:
 
     def run(self, case: Case) -> None:
         """Make `number` calls, or use so many queues or contexts, and watch the memory."""
-        find_device(case["device"])
+        device_of(case["device"])
         step = {"calls": _calls, "queues": _queues, "contexts": _contexts}[case["kind"]](case)
         number = case["number"]
         every = max(1, number // _SAMPLES)
@@ -75,15 +74,8 @@ class Memory:
             if index in (number // 5, number - 1):
                 gc.collect()
                 buffers.append(_buffers_alive())
-        tenth = max(1, len(seen) // 10)
-        early, late = np.median(seen[tenth : 2 * tenth]), np.median(seen[-tenth:])
         slack = _SLACK_OF_CONTEXTS if case["kind"] == "contexts" else _SLACK
-        if late > early + slack:
-            raise Failure(
-                f"resident memory rose from {early / 2**20:.1f} MB in the second tenth of "
-                f"{number} {case['kind']} to {late / 2**20:.1f} MB in the last; "
-                f"{slack / 2**20:.0f} MB more would be level"
-            )
+        check_level(seen, slack, f"{number} {case['kind']}")
         if buffers[-1] > buffers[0] + 64:
             raise Failure(
                 f"{buffers[0]} buffers were alive after a fifth of {number} {case['kind']}, and "
@@ -94,8 +86,7 @@ class Memory:
         """Fewer calls, in order, on one queue."""
         if case["number"] > 100:
             yield case | {"number": case["number"] // 2}
-        if case["order"] == "out":
-            yield case | {"order": "in"}
+        yield from simpler_in(case, order="in")
 
 
 def _buffers_alive() -> int:
@@ -114,17 +105,15 @@ class _Calls:
         numbers = np.random.default_rng(rng.randrange(2**31))
         self._host = [numbers.integers(-3, 4, (2, side, side)).astype(np.float32) for _ in range(3)]
         self._a, self._b, self._c = (cl_array.to_device(queue, one) for one in self._host)
-        self._bias = self._c[0, 0]
-        #: Views with full rows: (stack of `size` rows), which leaves shape changes to be cheap.
+        # Made ahead, so that changes of shape are cheap.
         self._rows = [self._a[0, :size] for size in range(1, side + 1)]
         self._columns = [self._b[0][:, :size] for size in range(1, side + 1)]
-        self._addends = [self._c[0][:size] for size in range(1, side + 1)]
         self._config = CpuConfig(MR=4, NR=16, KC=64, VW=8)
         self._done = 0
-        self._kinds: list[Callable[[int, int], tuple[Any, Callable[[], np.ndarray]]]] = [
+        self._kinds = (
             self._gemm, self._gemm, self._gemm, self._addend, self._epilogue, self._batched,
             self._matmul, self._kept,
-        ]  # fmt: skip
+        )  # fmt: skip
 
     def __call__(self) -> None:
         m, n = self._rng.randrange(self._side), self._rng.randrange(self._side)
@@ -135,65 +124,59 @@ class _Calls:
             if self._done % 1024 == 0:
                 self._queue.finish()
 
+    def _multiply(self, a: Any, b: Any, c: Any = None, **options: Any) -> Any:
+        return pyclgemm.gemm(self._queue, a, b, c, config=self._config, **options)
+
     def _product(self, m: int, n: int) -> np.ndarray:
         return self._host[0][0, : m + 1] @ self._host[1][0][:, : n + 1]
 
     def _gemm(self, m: int, n: int) -> Any:
-        got = pyclgemm.gemm(self._queue, self._rows[m], self._columns[n], config=self._config)
-        return got, lambda: self._product(m, n)
+        return self._multiply(self._rows[m], self._columns[n]), lambda: self._product(m, n)
 
-    def _addend(self, m: int, n: int) -> Any:
-        del n
-        got = pyclgemm.gemm(
-            self._queue, self._rows[m], self._b[1], self._addends[m], alpha=2.0, beta=-1.0,
-            config=self._config,
-        )  # fmt: skip
-        host_a, host_b, host_c = self._host
-        return got, lambda: 2 * host_a[0, : m + 1] @ host_b[1] - host_c[0, : m + 1]
+    def _addend(self, m: int, _: int) -> Any:
+        addend = self._c[0][: m + 1]
+        got = self._multiply(self._rows[m], self._b[1], addend, alpha=2.0, beta=-1.0)
+        a, b, c = self._host
+        return got, lambda: 2 * a[0, : m + 1] @ b[1] - c[0, : m + 1]
 
-    def _epilogue(self, m: int, n: int) -> Any:
-        del n
-        got = pyclgemm.gemm(
-            self._queue, self._rows[m], self._b[1], config=self._config,
-            epilogue=pyclgemm.Epilogue(self._bias, "relu"),
-        )  # fmt: skip
-        host_a, host_b, host_c = self._host
-        return got, lambda: np.maximum(host_a[0, : m + 1] @ host_b[1] + host_c[0, 0], 0)
+    def _epilogue(self, m: int, _: int) -> Any:
+        epilogue = pyclgemm.Epilogue(self._c[0, 0], "relu")
+        got = self._multiply(self._rows[m], self._b[1], epilogue=epilogue)
+        a, b, c = self._host
+        return got, lambda: np.maximum(a[0, : m + 1] @ b[1] + c[0, 0], 0)
 
     def _batched(self, m: int, n: int) -> Any:
-        got = pyclgemm.gemm_batched(
-            self._queue, self._a[:, : m + 1], self._columns[n], config=self._config
-        )
-        host_a, host_b, _ = self._host
-        return got, lambda: host_a[:, : m + 1] @ host_b[0][:, : n + 1]
+        rows = self._a[:, : m + 1]
+        got = pyclgemm.gemm_batched(self._queue, rows, self._columns[n], config=self._config)
+        a, b, _ = self._host
+        return got, lambda: a[:, : m + 1] @ b[0][:, : n + 1]
 
     def _matmul(self, m: int, n: int) -> Any:
         got = pyclgemm.matmul(self._rows[m], self._columns[n], queue=self._queue)
         return got, lambda: self._product(m, n)
 
-    def _kept(self, m: int, n: int) -> Any:
+    def _kept(self, _m: int, _n: int) -> Any:
         """A shape that is asked for often, so that it stays prepared."""
-        del m, n
         got = pyclgemm.gemm(self._queue, self._a[0], self._b[0])
         return got, lambda: self._product(self._side - 1, self._side - 1)
 
 
 def _calls(case: Case) -> Callable[[], None]:
-    queue = new_queue(shared_context(case["device"]), case["order"])
+    queue = new_queue(context_of(case["device"]), case["order"])
     return _Calls(queue, random.Random(case["seed"]), case["side"])
 
 
 def _queues(case: Case) -> Callable[[], None]:
     """A queue used once, with workspaces, and dropped."""
     rng = random.Random(case["seed"])
-    context = shared_context(case["device"])
+    context = context_of(case["device"])
     return lambda: _use_once(new_queue(context, case["order"]), rng)
 
 
 def _contexts(case: Case) -> Callable[[], None]:
     """A context used once, and dropped."""
     rng = random.Random(case["seed"])
-    device = find_device(case["device"])
+    device = device_of(case["device"])
 
     def step() -> None:
         context = cl.Context([device])  # Intel's queues do not keep theirs

@@ -1,7 +1,5 @@
 """Make a failing case smaller while it fails in the same way."""
 
-from __future__ import annotations
-
 import time
 
 from .campaign import Campaign, Case
@@ -19,31 +17,25 @@ def minimised(
     """
     found, found_outcome = case, outcome
     worker: Worker | None = None
-    tried: list[Case] = []
+    tried = [case]
+    candidates = campaign.smaller(found)
     try:
-        progress = True
-        while progress:
-            progress = False
-            for candidate in campaign.smaller(found):
-                if time.monotonic() >= until:
-                    break
-                if candidate in tried or candidate == found:
-                    continue
-                tried.append(candidate)
-                worker = worker or Worker(where, memory)
-                result = run_in(worker, candidate)
-                if result.failed:
-                    worker.close()
-                    worker = None
-                if result.failed and result.kind == outcome.kind:
-                    found, found_outcome, progress = candidate, result, True
-                    break
+        while time.monotonic() < until and (candidate := next(candidates, None)) is not None:
+            if candidate in tried:
+                continue
+            tried.append(candidate)
+            worker = worker or Worker(where, memory)
+            result = run_in(worker, candidate)
+            if result.failed:
+                worker.close()
+                worker = None
+            if result.failed and result.kind == outcome.kind:
+                found, found_outcome = candidate, result
+                candidates = campaign.smaller(found)
     finally:
         if worker is not None:
             worker.close()
     if found is not case:
         again = run_alone(where, found, memory)
-        if not again.failed:
-            return case, outcome
-        found_outcome = again
+        return (found, again) if again.failed else (case, outcome)
     return found, found_outcome

@@ -1,12 +1,11 @@
 """Hostile versions of a JSON document: of its values, of its text, and of the file."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
 import os
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,75 +80,76 @@ def mutated(document: Any, rng: random.Random) -> Any:
 
 def hostile_text(document: Any, rng: random.Random, *, lines: bool = False) -> tuple[str, bytes]:
     """What was done to a document, and the bytes of the file."""
-    how = rng.choice(list(_TEXTS))
-    dump = json.dumps if not lines else lambda one: "\n".join(map(json.dumps, one)) + "\n"
-    return how, _TEXTS[how](document, dump, rng)
+    how = rng.choice(("values",) * 3 + tuple(_TEXTS))
+    if how == "values":
+        document = mutated(document, rng)
+    text = "\n".join(map(json.dumps, document)) + "\n" if lines else json.dumps(document)
+    data = text if how == "values" else _TEXTS[how](text, rng)
+    return how, data if isinstance(data, bytes) else _as_bytes(data)
 
 
 def _as_bytes(text: str) -> bytes:
     return text.encode("utf-8", errors="surrogatepass")
 
 
-def _truncated(document: Any, dump: Any, rng: random.Random) -> bytes:
-    data = _as_bytes(dump(document))
+def _truncated(text: str, rng: random.Random) -> bytes:
+    data = _as_bytes(text)
     return data[: rng.randrange(len(data))]
 
 
-def _flipped(document: Any, dump: Any, rng: random.Random) -> bytes:
-    data = bytearray(_as_bytes(dump(document)))
+def _flipped(text: str, rng: random.Random) -> bytes:
+    data = bytearray(_as_bytes(text))
     for _ in range(rng.choice((1, 1, 3, 20))):
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     return bytes(data)
 
 
-def _spliced(document: Any, dump: Any, rng: random.Random) -> bytes:
-    text = dump(document)
+def _spliced(text: str, rng: random.Random) -> str:
     at = rng.randrange(len(text))
-    return _as_bytes(text[:at] + rng.choice(STRINGS) + text[at + rng.choice((0, 1, 9)) :])
+    return text[:at] + rng.choice(STRINGS) + text[at + rng.choice((0, 1, 9)) :]
 
 
-def _nested(document: Any, dump: Any, rng: random.Random) -> bytes:
+def _number_in(text: str, rng: random.Random) -> int:
+    """Where a digit of the text stands."""
+    return rng.choice([i for i, one in enumerate(text) if one.isdigit()] or [0])
+
+
+def _nested(text: str, rng: random.Random) -> str:
     depth = rng.choice((500, 5_000, 100_000))
     opened, closed = rng.choice((("[", "]"), ('{"a":', "}")))
     nested = opened * depth + "1" + closed * depth
-    text = dump(document)
-    number = rng.choice([i for i, one in enumerate(text) if one.isdigit()] or [0])
-    return _as_bytes(rng.choice((nested, text[:number] + nested + text[number + 1 :])))
+    at = _number_in(text, rng)
+    return rng.choice((nested, text[:at] + nested + text[at + 1 :]))
 
 
-def _digits(document: Any, dump: Any, rng: random.Random) -> bytes:
-    text = dump(document)
-    number = rng.choice([i for i, one in enumerate(text) if one.isdigit()] or [0])
-    return _as_bytes(text[:number] + "9" * rng.choice((20, 400, 5_000, 200_000)) + text[number:])
+def _digits(text: str, rng: random.Random) -> str:
+    at = _number_in(text, rng)
+    return text[:at] + "9" * rng.choice((20, 400, 5_000, 200_000)) + text[at:]
 
 
-def _doubled(document: Any, dump: Any, rng: random.Random) -> bytes:
+def _doubled(text: str, rng: random.Random) -> str:
     """An object has a key twice."""
-    text = dump(document)
+    key = rng.choice(re.findall(r'"(\w+)": ', text) or ["path"])
     value = json.dumps(rng.choice(NUMBERS[:20]))
-    keys = [holder_key[1] for holder_key in _places(document) if isinstance(holder_key[1], str)]
-    key = rng.choice(keys or ["path"])
-    return _as_bytes(text.replace("{", "{" + f"{json.dumps(key)}: {value}, ", 1))
+    return text.replace("{", "{" + f"{json.dumps(key)}: {value}, ", 1)
 
 
-_TEXTS: dict[str, Callable[[Any, Any, random.Random], bytes]] = {
-    "values": lambda document, dump, rng: _as_bytes(dump(mutated(document, rng))),
-    "more values": lambda document, dump, rng: _as_bytes(dump(mutated(document, rng))),
-    "other values": lambda document, dump, rng: _as_bytes(dump(mutated(document, rng))),
+#: What is done to the text of a document.
+_TEXTS: dict[str, Callable[[str, random.Random], str | bytes]] = {
     "truncated": _truncated,
     "bits flipped": _flipped,
     "text spliced in": _spliced,
     "nested": _nested,
     "digits": _digits,
     "a key twice": _doubled,
-    "another encoding": lambda document, dump, rng: dump(document).encode(
+    "another encoding": lambda text, rng: text.encode(
         rng.choice(("utf-16", "utf-32", "utf-8-sig", "utf-7", "cp037"))
     ),
-    "CRLF": lambda document, dump, rng: _as_bytes(dump(document).replace(", ", ",\r\n")),
-    "CR": lambda document, dump, rng: _as_bytes(dump(document).replace(", ", ",\r")),
-    "empty": lambda document, dump, rng: rng.choice((b"", b"\n", b"null", b"0", b'""', b"[]")),
-    "random bytes": lambda document, dump, rng: rng.randbytes(rng.choice((1, 100, 10_000))),
-    "unchanged": lambda document, dump, rng: _as_bytes(dump(document)),
+    "CRLF": lambda text, rng: text.replace(", ", ",\r\n"),
+    "CR": lambda text, rng: text.replace(", ", ",\r"),
+    "empty": lambda text, rng: rng.choice((b"", b"\n", b"null", b"0", b'""', b"[]")),
+    "random bytes": lambda text, rng: rng.randbytes(rng.choice((1, 100, 10_000))),
+    "unchanged": lambda text, rng: text,
 }
 
 

@@ -1,20 +1,59 @@
-"""The arrays of a case, each inside a larger buffer of which every other byte is guarded."""
+"""The arrays of a case: their elements, and the guarded buffers that they lie in."""
 
-from __future__ import annotations
-
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pyopencl as cl
 
 from tests.support.buffers import GuardedArray, Layout
+from tests.support.reference import COMPLEX_DTYPES
 
 from .campaign import Case, Failure
-from .values import drawn_values
 
 #: By how much the second of two sets of arrays starts later in its buffers, in elements.
 SHIFT = 64
+
+#: Sorts of elements, which find different faults, with how often each is drawn.
+SORTS = {"uniform": 8, "integers": 6, "wide": 3, "special": 4, "large": 2, "tiny": 2}
+
+
+def _drawn_values(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: str, sort: str, depth: int
+) -> np.ndarray:
+    """Elements of a sort; `depth` is how many products are summed."""
+    if sort == "integers" and dtype not in COMPLEX_DTYPES:
+        return rng.integers(-4, 5, shape).astype(dtype)
+    if np.dtype(dtype).kind == "i":
+        return rng.integers(-128, 128, shape).astype(dtype)
+    if dtype in COMPLEX_DTYPES:
+        part = {"complex64": "float32", "complex128": "float64"}[dtype]
+        values = np.empty(shape, dtype)
+        values.real = _drawn_values(rng, shape, part, sort, depth)
+        values.imag = _drawn_values(rng, shape, part, sort, depth)
+        return values
+    info = ml_dtypes.finfo(dtype)
+    values = rng.uniform(-1, 1, shape)
+    if sort == "wide":
+        reach = min(20, info.maxexp // 4)
+        values = values * 2.0 ** rng.integers(-reach, reach + 1, shape)
+    elif sort == "large":
+        values = values * math.sqrt(float(info.max) / (8 * max(1, depth)))
+    elif sort == "tiny":
+        values = values * math.sqrt(float(info.tiny)) * 2.0 ** rng.integers(-2, 12, shape)
+    with np.errstate(over="ignore"):
+        found = values.astype(dtype)
+    if sort == "special" and found.size:
+        extremes = [
+            math.nan, math.inf, -math.inf, -0.0, 0.0, float(info.smallest_subnormal),
+            float(info.tiny), -float(info.max), float(info.max), float(info.eps),
+        ]  # fmt: skip
+        flat = found.reshape(-1)
+        for place in rng.integers(0, flat.size, rng.integers(0, 4)):
+            flat[place] = extremes[rng.integers(len(extremes))]
+    return found
 
 
 @dataclass(frozen=True)
@@ -27,20 +66,30 @@ class Operands:
     c: GuardedArray | None
     bias: GuardedArray | None
 
-    def named(self) -> dict[str, GuardedArray]:
-        """Those that there are, by name."""
-        pairs = {"a": self.a, "b": self.b, "out": self.out, "bias": self.bias}
-        if self.c is not self.out:
-            pairs["c"] = self.c
-        return {name: array for name, array in pairs.items() if array is not None}
+    def array(self, name: str) -> Any:
+        """The array on the device; None if there is none of that name."""
+        guarded = getattr(self, name)
+        return None if guarded is None else guarded.array
+
+    @property
+    def initial(self) -> tuple[np.ndarray, np.ndarray, Any, Any]:
+        """The values of a, b, c and bias before the call."""
+        inputs = (self.a, self.b, self.c, self.bias)
+        first, second, *others = (None if one is None else one.initial for one in inputs)
+        return first, second, *others
 
     def check_inputs(self) -> None:
         """Raise `Failure` if an input has changed, or anything around it."""
-        for name, guarded in self.named().items():
-            if name != "out":
-                now = checked(name, guarded)
-                if now.tobytes() != guarded.initial.tobytes():
-                    raise Failure(f"{name} has changed, which is an input")
+        for name in ("a", "b", "c", "bias"):
+            guarded = getattr(self, name)
+            if guarded is not None and guarded is not self.out:
+                check_unchanged(name, guarded.initial, checked(name, guarded))
+
+
+def check_unchanged(name: str, before: np.ndarray, now: np.ndarray) -> None:
+    """Raise `Failure` if an input has other bits than before."""
+    if now.tobytes() != before.tobytes():
+        raise Failure(f"{name} has changed, which is an input")
 
 
 def checked(name: str, guarded: GuardedArray) -> np.ndarray:
@@ -60,8 +109,9 @@ def made_operands(
     dtype, result = case["dtype"], case["result"]
 
     def make(
-        role: str, layout: dict[str, Any], rows: int, columns: int, gap: int, of: str, fill: bool
+        role: str, rows: int, columns: int, gap: int, of: str, *, filled: bool = True
     ) -> GuardedArray:
+        layout = case[role]
         if layout["trans"] != "N":
             rows, columns = columns, rows
         plain = Layout(
@@ -73,24 +123,22 @@ def made_operands(
         if stack != "single":
             shape = (batch, *shape)
             strides = (_batch_stride(stack, shape, strides, plain), *strides)
-        values = drawn_values(rng, shape, of, case["values"], k) if fill else None
+        values = _drawn_values(rng, shape, of, case["values"], k) if filled else None
         return GuardedArray(queue, shape, of, strides, lead=plain.lead + shift, values=values)
 
     gaps = case["gaps"]
-    a = make("a", case["a"], m, k, gaps[0], dtype, True)
-    b = make("b", case["b"], k, n, gaps[1], dtype, True)
+    a = make("a", m, k, gaps[0], dtype)
+    b = make("b", k, n, gaps[1], dtype)
     in_place = case["c"] == "out"
     # An addend that is not read is full of NaN: none may reach the result.
     reads_c = case["beta"] not in (0, 0.0, [0.0, 0.0])
-    out = make("out", case["out"], m, n, gaps[2], result, in_place and reads_c)
-    c: GuardedArray | None = None
-    if in_place:
-        c = out
-    elif case["c"] is not None:
-        c = make("c", case["c"], m, n, gaps[3], result, reads_c)
+    out = make("out", m, n, gaps[2], result, filled=in_place and reads_c)
+    c = out if in_place else None
+    if c is None and case["c"] is not None:
+        c = make("c", m, n, gaps[3], result, filled=reads_c)
     bias = None
     if case["bias"]:
-        values = drawn_values(rng, (n,), result, case["values"], k)
+        values = _drawn_values(rng, (n,), result, case["values"], k)
         bias = GuardedArray(
             queue, (n,), result, (case["bias"],), lead=64 + 3 * abs(gaps[3]) + shift, values=values
         )

@@ -1,7 +1,5 @@
 """The parent's side: worker processes, each watched for crashes and hangs."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import multiprocessing.connection
@@ -18,32 +16,14 @@ from .worker import Outcome, Setup, work
 
 #: Importing the library and opening its devices may take so long on a busy machine.
 _START_SECONDS = 120.0
-#: The end of what a process printed before it died.
+#: Characters at the end of what a process printed before it died.
 _LAST_WORDS = 1500
 
 _spawn = multiprocessing.get_context("spawn")
 
 
-class WorkerDied(Exception):
-    """The worker process ended or hung outside any case."""
-
-
 class Worker:
-    """A worker process, and what it is doing.
-
-    Attributes
-    ----------
-    connection : multiprocessing.connection.Connection
-        For `multiprocessing.connection.wait`.
-    block : int
-        The block that it works on.
-    index : int
-        The case of it that is next, or runs.
-    case : Case or None
-        The case that runs.
-    last : Case
-        The case that ran last, or runs.
-    """
+    """A worker process, and what it is doing."""
 
     def __init__(self, where: str, memory: int = 0) -> None:
         handle, log = tempfile.mkstemp(prefix="fuzz-", suffix=".log")
@@ -53,14 +33,13 @@ class Worker:
         self._process = _spawn.Process(target=work, args=(theirs, Setup(where, log, memory)))
         self._process.start()
         theirs.close()
-        self._limit = _START_SECONDS
+        self._limit = self._case_limit = _START_SECONDS
         self._since = time.monotonic()
-        self._case_limit = _START_SECONDS
-        self.block = -1
-        self.index = 0
-        self.case: Case | None = None
-        self.last: Case = {}
         self._ended = False
+        self.block = -1  # the block that it works on
+        self.index = 0  # the case of it that is next, or runs
+        self.case: Case | None = None  # the case that runs
+        self.last: Case = {}  # the case that ran last, or runs
 
     def ask(self, *request: Any) -> None:
         """Send a request; a dead worker shows when its answer is awaited."""
@@ -69,13 +48,7 @@ class Worker:
             self.connection.send(request)
 
     def receive(self) -> tuple[Any, ...]:
-        """The next message of the worker, which `connection` has ready.
-
-        Raises
-        ------
-        EOFError
-            If the process has ended.
-        """
+        """The message that `connection` has ready; EOFError if the process has ended."""
         try:
             message: tuple[Any, ...] = self.connection.recv()
         except OSError as error:
@@ -107,10 +80,8 @@ class Worker:
         self._process.join(10)
         code = self._process.exitcode
         self._end()
-        if code is not None and code < 0:
-            kind = f"crash {signal.Signals(-code).name}"
-        else:
-            kind = f"exit {code}"
+        died = code is not None and code < 0
+        kind = f"crash {signal.Signals(-code).name}" if died else f"exit {code}"
         return Outcome("failed", kind, "the process ended" + self._last_words())
 
     def _last_words(self) -> str:
@@ -141,11 +112,8 @@ class Worker:
 
 def run_alone(where: str, case: Case, memory: int = 0) -> Outcome:
     """Run a case in a fresh process."""
-    worker = Worker(where, memory)
-    try:
+    with contextlib.closing(Worker(where, memory)) as worker:
         return run_in(worker, case)
-    finally:
-        worker.close()
 
 
 def run_in(worker: Worker, case: Case) -> Outcome:

@@ -1,8 +1,7 @@
 """Run one product as a case describes it, and hold all that it promises against the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,12 @@ import pyopencl as cl
 
 import pyclgemm
 from pyclgemm.errors import ConfigError, KernelBuildError, PyclgemmError, UnsupportedError
+from tests.support.reference import fault_of
 
 from .campaign import Case, Failure
 from .devices import queue_of
-from .expected import Scalars, Wanted, fault_of, wanted_product
-from .operands import SHIFT, Operands, checked, made_operands
+from .expected import Scalars, Wanted, wanted_product
+from .operands import SHIFT, Operands, check_unchanged, checked, made_operands
 
 #: So much of a build log is quoted, in characters.
 _LOG = 600
@@ -45,7 +45,7 @@ def run_product(case: Case, *, near_legal: bool = False) -> str | None:
         refusals += (KernelBuildError,)
     try:
         with np.errstate(all="ignore"):
-            _ENTRIES.get(case["entry"], _run_gemm)(queue, case, rng)
+            _ENTRIES[case["entry"]](queue, case, rng)
     except refusals as refusal:
         if near_legal:
             _run_gemm(queue, case | _PLAIN, rng)
@@ -55,15 +55,15 @@ def run_product(case: Case, *, near_legal: bool = False) -> str | None:
     return None
 
 
-def scalar(value: Any) -> Any:
+def _number(value: Any) -> Any:
     """A number of a case: a complex one is a list of its parts."""
     return complex(*value) if isinstance(value, list) else value
 
 
 def _scalars(case: Case) -> Scalars:
     return Scalars(
-        alpha=scalar(case["alpha"]),
-        beta=scalar(case["beta"]) if case["c"] is not None else None,
+        alpha=_number(case["alpha"]),
+        beta=_number(case["beta"]) if case["c"] is not None else None,
         trans_a=case["a"]["trans"],
         trans_b=case["b"]["trans"],
         activation=case["activation"],
@@ -74,53 +74,44 @@ def _scalars(case: Case) -> Scalars:
 def _options(case: Case, operands: Operands, scalars: Scalars) -> dict[str, Any]:
     """What the entry points with all arguments are given beside the arrays."""
     options: dict[str, Any] = {
-        "alpha": scalars.alpha,
-        "trans_a": scalars.trans_a,
-        "trans_b": scalars.trans_b,
-        "precision": case["precision"],
-        "config": case["config"],
-    }
+        "alpha": scalars.alpha, "trans_a": scalars.trans_a, "trans_b": scalars.trans_b,
+        "precision": case["precision"], "config": case["config"],
+        "epilogue": _epilogue(case, operands.array("bias")),
+    }  # fmt: skip
     if operands.c is not None:
         options["beta"] = scalars.beta
-    return options | {"epilogue": _epilogue(case, operands)}
+    return options
 
 
-def _epilogue(case: Case, operands: Operands) -> Any:
-    if operands.bias is None and case["activation"] is None:
-        return None
-    bias = None if operands.bias is None else operands.bias.array
-    return pyclgemm.Epilogue(bias, case["activation"])
-
-
-def _initial(operands: Operands) -> tuple[np.ndarray, np.ndarray, Any, Any]:
-    return (
-        operands.a.initial,
-        operands.b.initial,
-        None if operands.c is None else operands.c.initial,
-        None if operands.bias is None else operands.bias.initial,
-    )
+def _epilogue(case: Case, bias: Any) -> Any:
+    wanted = bias is not None or case["activation"] is not None
+    return pyclgemm.Epilogue(bias, case["activation"]) if wanted else None
 
 
 def _check(name: str, got: np.ndarray, wanted: Wanted) -> None:
-    if fault := fault_of(got, wanted):
+    if fault := fault_of(got, wanted, wanted.told):
         raise Failure(f"{name}: {fault}")
 
 
-def _same_again(
-    operands: Operands, call: Callable[[], Any], other: Callable[[], Any], first: np.ndarray
-) -> None:
-    """Raise `Failure` unless the call gives the same bits after another one of its kind."""
-    other()
+def _check_twice(
+    operands: Operands, wanted: Wanted, call: Callable[[], Any],
+    between: Callable[[], Any] = lambda: None,
+) -> None:  # fmt: skip
+    """Call, check the result, and call again after `between`: the bits must be the same."""
+    call()
+    first = checked("out", operands.out)
+    _check("out", first, wanted)
+    between()
     operands.out.reset()
     call()
     again = checked("out", operands.out)
     if again.tobytes() != first.tobytes():
-        with np.errstate(all="ignore"):
-            count = int((again != first).sum())
+        count = int((again != first).sum())
         raise Failure(
             f"the same call gave other bits the second time: {count} elements differ (NaN counts); "
             f"first {first.reshape(-1)[:4]}, then {again.reshape(-1)[:4]}"
         )
+    operands.check_inputs()
 
 
 def _run_gemm(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) -> None:
@@ -128,74 +119,40 @@ def _run_gemm(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) -> N
     case = case | {"batch": 1}
     operands, others = (made_operands(queue, case, rng, shift) for shift in (0, SHIFT))
     scalars = _scalars(case)
+    beta = None if scalars.beta is None else scalars.beta * -2
+    other_scalars = replace(scalars, alpha=scalars.alpha * 2, beta=beta)
 
     def call(one: Operands, scalars: Scalars) -> None:
-        pyclgemm.gemm(
-            queue, one.a.array, one.b.array, None if one.c is None else one.c.array,
-            out=one.out.array, **_options(case, one, scalars),
-        )  # fmt: skip
+        arrays = (one.array(name) for name in "abc")
+        pyclgemm.gemm(queue, *arrays, out=one.out.array, **_options(case, one, scalars))
 
-    _run_twice(case, operands, others, scalars, call)
-
-
-def _run_twice(
-    case: Case, operands: Operands, others: Operands, scalars: Scalars,
-    call: Callable[[Operands, Scalars], None],
-) -> None:  # fmt: skip
-    wanted = wanted_product(*_initial(operands), scalars, case["result"])
-    call(operands, scalars)
-    first = checked("out", operands.out)
-    _check("out", first, wanted)
-    _same_again(
-        operands, lambda: call(operands, scalars), lambda: call(others, _others(scalars)), first
-    )
-    other = wanted_product(*_initial(others), _others(scalars), case["result"])
+    wanted = wanted_product(*operands.initial, scalars, case["result"])
+    between = lambda: call(others, other_scalars)  # noqa: E731
+    _check_twice(operands, wanted, lambda: call(operands, scalars), between)
+    other = wanted_product(*others.initial, other_scalars, case["result"])
     _check("out of the call between", checked("out", others.out), other)
-    operands.check_inputs()
     others.check_inputs()
 
 
-def _others(scalars: Scalars) -> Scalars:
-    """Other numbers that the same kernel takes."""
-    beta = None if scalars.beta is None else scalars.beta * -2
-    return Scalars(
-        scalars.alpha * 2, beta, scalars.trans_a, scalars.trans_b, scalars.activation,
-        scalars.precision,
-    )  # fmt: skip
-
-
 def _run_plan(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) -> None:
-    """A plan called on two sets of arrays in turn; its numbers are fixed."""
+    """A plan called on two sets of arrays in turn; its numbers and its bias are fixed."""
     case = case | {"batch": 1}
     operands, others = (made_operands(queue, case, rng, shift) for shift in (0, SHIFT))
     scalars = _scalars(case)
-
+    arrays = (operands.array(name) for name in "abc")
+    options = _options(case, operands, scalars)
+    ready = pyclgemm.plan(queue, *arrays, out=operands.out.array, **options)
     # A plan whose beta is 0 takes no addend.
     reads_c = operands.c is not None and scalars.beta != 0
 
-    def given(one: Operands) -> tuple[Any, ...]:
-        return one.a.array, one.b.array, one.c.array if reads_c and one.c is not None else None
-
-    # The plan keeps the bias of the first set.
-    ready = pyclgemm.plan(
-        queue, operands.a.array, operands.b.array,
-        None if operands.c is None else operands.c.array, out=operands.out.array,
-        **_options(case, operands, scalars),
-    )  # fmt: skip
-
     def call(one: Operands) -> None:
-        ready(*given(one), out=one.out.array)
+        addend = one.array("c") if reads_c else None
+        ready(one.a.array, one.b.array, addend, out=one.out.array)
 
-    wanted = wanted_product(*_initial(operands), scalars, case["result"])
-    call(operands)
-    first = checked("out", operands.out)
-    _check("out", first, wanted)
-    _same_again(operands, lambda: call(operands), lambda: call(others), first)
-    *arrays, _ = _initial(others)
-    bias = _initial(operands)[3]
-    other = wanted_product(*arrays, bias, scalars, case["result"])
+    wanted = wanted_product(*operands.initial, scalars, case["result"])
+    _check_twice(operands, wanted, lambda: call(operands), lambda: call(others))
+    other = wanted_product(*others.initial[:3], operands.initial[3], scalars, case["result"])
     _check("out of the call between", checked("out", others.out), other)
-    operands.check_inputs()
     others.check_inputs()
 
 
@@ -210,58 +167,51 @@ def _run_packed(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) ->
     )
 
     def call() -> None:
-        pyclgemm.gemm(
-            queue, operands.a.array, weight, None if operands.c is None else operands.c.array,
-            out=operands.out.array, **options,
-        )  # fmt: skip
+        arrays = (operands.a.array, weight, operands.array("c"))
+        pyclgemm.gemm(queue, *arrays, out=operands.out.array, **options)
 
-    call()
-    first = checked("out", operands.out)
-    _check("out", first, wanted_product(*_initial(operands), scalars, case["result"]))
-    _same_again(operands, call, lambda: None, first)
-    operands.check_inputs()
+    _check_twice(operands, wanted_product(*operands.initial, scalars, case["result"]), call)
 
 
 def _run_host(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) -> None:
     """`gemm` of NumPy arrays; the result is one, too."""
     operands = made_operands(queue, case | {"batch": 1}, rng)
     scalars = _scalars(case)
-    a, b, c, bias = _initial(operands)
-    options = _options(case, operands, scalars)
-    options["epilogue"] = None
-    if bias is not None or case["activation"]:
-        options["epilogue"] = pyclgemm.Epilogue(bias, case["activation"])
+    a, b, c, bias = operands.initial
+    options = _options(case, operands, scalars) | {"epilogue": _epilogue(case, bias)}
     out = np.full((case["m"], case["n"]), 1, case["result"])
     kept = [None if one is None else one.copy() for one in (a, b, c, bias)]
     pyclgemm.gemm(queue, a, b, c, out=out, **options)
     _check("out", out, wanted_product(a, b, c, bias, scalars, case["result"]))
     for name, before, now in zip(("a", "b", "c", "bias"), kept, (a, b, c, bias), strict=True):
-        if before is not None and before.tobytes() != now.tobytes():
-            raise Failure(f"{name} has changed, which is an input")
+        if before is not None:
+            check_unchanged(name, before, now)
+
+
+#: What `matmul` and a layer have no argument for.
+_ALONE = {"c": None, "alpha": 1.0}
+
+
+def _upright(case: Case) -> Case:
+    """The case with operands that are not transposed."""
+    return case | {name: case[name] | {"trans": "N"} for name in ("a", "b")}
 
 
 def _run_layer(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) -> None:
     """A dense layer: `a` is its input and `b` its weight."""
-    case = case | {"batch": 1, "config": None, "c": None, "alpha": 1.0}
-    case |= {name: case[name] | {"trans": "N"} for name in ("a", "b")}
+    case = _upright(case | _ALONE | {"batch": 1, "config": None})
     operands = made_operands(queue, case, rng)
-    bias = None if operands.bias is None else operands.bias.array
     layer = pyclgemm.DenseLayer(
-        queue, operands.b.array, bias, case["activation"], precision=case["precision"]
-    )
-    layer(operands.a.array, out=operands.out.array)
-    first = checked("out", operands.out)
-    _check("out", first, wanted_product(*_initial(operands), _scalars(case), case["result"]))
-    _same_again(
-        operands, lambda: layer(operands.a.array, out=operands.out.array), lambda: None, first
-    )
-    operands.check_inputs()
+        queue, operands.b.array, operands.array("bias"), case["activation"],
+        precision=case["precision"],
+    )  # fmt: skip
+    wanted = wanted_product(*operands.initial, _scalars(case), case["result"])
+    _check_twice(operands, wanted, lambda: layer(operands.a.array, out=operands.out.array))
 
 
 def _run_matmul(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) -> None:
     """`matmul` of matrices, vectors, or stacks that broadcast; "batch" says of which."""
-    case = case | {"c": None, "bias": 0, "activation": None, "alpha": 1.0}
-    case |= {name: case[name] | {"trans": "N"} for name in ("a", "b")}
+    case = _upright(case | _ALONE | {"bias": 0, "activation": None})
     if case["batch"] > 1:
         case |= {"entry": "batched"}
     operands = made_operands(queue, case, rng)
@@ -282,7 +232,7 @@ def _run_matmul(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) ->
 
 def _wanted_stack(operands: Operands, scalars: Scalars, case: Case) -> Wanted:
     """The results of a batch, each by itself; of a single product as it is."""
-    a, b, c, bias = _initial(operands)
+    a, b, c, bias = operands.initial
     shape = operands.out.initial.shape
     if len(shape) == 2:
         return wanted_product(a, b, c, bias, scalars, case["result"])
@@ -294,10 +244,8 @@ def _wanted_stack(operands: Operands, scalars: Scalars, case: Case) -> Wanted:
         wanted_product(of(a, i), of(b, i), of(c, i), bias, scalars, case["result"])
         for i in range(shape[0])
     ]
-    return Wanted(*(np.stack([getattr(one, part) for one in each]) for part in _PARTS))
-
-
-_PARTS = ("value", "bound", "told")
+    parts = ("value", "bound", "told")
+    return Wanted(*(np.stack([getattr(one, part) for one in each]) for part in parts))
 
 
 def _run_batched(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) -> None:
@@ -307,24 +255,17 @@ def _run_batched(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) -
     options = _options(case, operands, scalars)
 
     def call() -> None:
-        pyclgemm.gemm_batched(
-            queue, operands.a.array, operands.b.array,
-            None if operands.c is None else operands.c.array, out=operands.out.array, **options,
-        )  # fmt: skip
+        arrays = (operands.array(name) for name in "abc")
+        pyclgemm.gemm_batched(queue, *arrays, out=operands.out.array, **options)
 
-    call()
-    first = checked("out", operands.out)
-    _check("out", first, _wanted_stack(operands, scalars, case))
-    _same_again(operands, call, lambda: None, first)
-    operands.check_inputs()
+    _check_twice(operands, _wanted_stack(operands, scalars, case), call)
 
 
 def _run_sequence(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) -> None:
     """`gemm_batched` of sequences whose members lie in any order in one buffer or in two."""
     sets = [made_operands(queue, case, rng, shift) for shift in (0, SHIFT)]
     scalars = _scalars(case)
-    batch = case["batch"]
-    buffers = case["buffers"]
+    batch, buffers = case["batch"], case["buffers"]
     places = {
         name: [(int(rng.integers(buffers)), int(rng.integers(batch))) for _ in range(batch)]
         for name in ("a", "b", "c")
@@ -349,7 +290,7 @@ def _run_sequence(queue: cl.CommandQueue, case: Case, rng: np.random.Generator) 
         for event in one.events:
             event.wait()
     got = [checked("out", one.out) for one in sets]
-    _, _, _, bias = _initial(sets[0])
+    bias = sets[0].initial[3]
     for number in range(batch):
         a, b, c = (
             None if lists[name] is None else getattr(sets[which], name).initial[place]

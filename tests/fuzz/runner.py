@@ -1,18 +1,13 @@
 """Run campaigns within a budget of seconds or cases, and report what failed."""
 
-from __future__ import annotations
-
 import json
-import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from . import registry
-from .campaign import Case
+from .campaign import Case, load
 from .journal import Found, Journal, Progress
 from .minimise import minimised
 from .pool import Worker, ready_connections, run_alone
@@ -24,36 +19,18 @@ _MOST_MEMORY = 3 << 30
 _MOST_FAILURES = 60
 #: Failures that are made smaller, at most; others are printed as they were found.
 _MOST_MINIMISED = 5
-#: Seconds for each.
-MINIMISE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run.
-
-    Attributes
-    ----------
-    seed : int
-        Of all cases.
-    seconds : float
-        Budget of all campaigns together, without making failures smaller.
-    cases : int or None
-        Most cases of each campaign.
-    jobs : int
-        Worker processes.
-    memory : int
-        Bytes of address space of a worker; 0 for no limit.
-    block : int or None
-        Run this block of cases alone.
-    """
+    """What to run."""
 
     seed: int
-    seconds: float
-    cases: int | None = None
-    jobs: int = 1
-    memory: int = 0
-    block: int | None = None
+    seconds: float  # of all campaigns together, without making failures smaller
+    cases: int | None = None  # most cases of each campaign
+    jobs: int = 1  # worker processes
+    memory: int = 0  # bytes of address space of a worker; 0 for no limit
+    block: int | None = None  # run this block of cases alone
 
 
 @dataclass
@@ -64,42 +41,21 @@ class Result:
     progress: Progress = field(default_factory=Progress)
     unavailable: str = ""
 
-    @property
-    def failed(self) -> bool:
-        return bool(self.progress.failures)
 
-
-#: Told about a campaign after every message of a worker, at most some times a second.
+#: Told about a campaign, and when it ends, after every message of a worker or every 0.2 seconds.
 Watch = Callable[[Result, float], None]
 
 
-def run_campaign(
-    name: str, plan: Plan, seconds: float, result: Result, journal: Journal, watch: Watch
-) -> None:
-    """Run blocks of a campaign until the time or the cases are spent, or the user stops it."""
-    _CampaignRun(name, plan, seconds, result, journal, watch).run()
-
-
-class _CampaignRun:
-    """One campaign on a pool of workers."""
+class CampaignRun:
+    """One campaign on a pool of workers, for `seconds`."""
 
     def __init__(
-        self,
-        name: str,
-        plan: Plan,
-        seconds: float,
-        result: Result,
-        journal: Journal,
-        watch: Watch,
+        self, plan: Plan, seconds: float, result: Result, journal: Journal, watch: Watch
     ) -> None:
-        self._name = name
-        self._plan = plan
-        self._result = result
-        self._progress = result.progress
-        self._journal = journal
-        self._watch = watch
+        self._name, self._plan, self._result = result.name, plan, result
+        self._progress, self._journal, self._watch = result.progress, journal, watch
         blocks = result.progress.starts() if plan.block is None else iter([(plan.block, 0)])
-        self._starts: Iterator[tuple[int, int]] = blocks
+        self._starts = blocks
         self._until = time.time() + seconds
         self._workers: list[Worker] = []
         #: Of each block in work: cases since the journal's last line about it.
@@ -107,7 +63,7 @@ class _CampaignRun:
         self._over = False
 
     def run(self) -> None:
-        """Keep all workers busy, and replace those that die."""
+        """Keep all workers busy, and replace those that die, until the budget is spent."""
         try:
             for _ in range(self._plan.jobs):
                 self._start()
@@ -123,13 +79,6 @@ class _CampaignRun:
                 self._settle(worker)
                 worker.close()
 
-    def _start(self) -> None:
-        """A worker with something to do, unless the budget is spent."""
-        if not self._spent():
-            worker = Worker(self._name, self._plan.memory)
-            self._workers.append(worker)
-            self._give_block(worker)
-
     def _has_enough(self) -> bool:
         return self._plan.cases is not None and self._progress.total >= self._plan.cases
 
@@ -141,15 +90,25 @@ class _CampaignRun:
             or len(self._progress.failures) >= _MOST_FAILURES
         )
 
+    def _start(self) -> None:
+        """A worker with a new block, unless the budget is spent."""
+        if not self._spent():
+            worker = Worker(self._name, self._plan.memory)
+            self._workers.append(worker)
+            self._give_block(worker)
+
     def _give_block(self, worker: Worker) -> None:
         start = next(self._starts, None)
         if start is None:
             self._over = True
             self._dismiss(worker)
-            return
-        worker.block, worker.index = start
-        self._open[worker.block] = Counter()
-        worker.ask("block", self._plan.seed, worker.block, worker.index, self._until)
+        else:
+            self._give(worker, *start)
+
+    def _give(self, worker: Worker, block: int, first: int) -> None:
+        worker.block, worker.index = block, first
+        self._open[block] = Counter()
+        worker.ask("block", self._plan.seed, block, first, self._until)
 
     def _hear(self, worker: Worker) -> None:
         try:
@@ -180,12 +139,13 @@ class _CampaignRun:
                 self._start()
             else:
                 self._give_block(worker)
-        elif kind == "unavailable":
-            self._over, self._result.unavailable = True, message[1]
-            self._dismiss(worker)
-        elif kind == "broken":
+        elif kind in ("unavailable", "broken"):
             self._over = True
-            self._fail(Found({}, Outcome("failed", "broken campaign", message[1]), worker.block))
+            if kind == "unavailable":
+                self._result.unavailable = message[1]
+            else:
+                outcome = Outcome("failed", "broken campaign", message[1])
+                self._fail(Found({}, outcome, worker.block))
             self._dismiss(worker)
 
     def _count(
@@ -206,21 +166,18 @@ class _CampaignRun:
             self._over = True
             self._fail(Found({}, outcome, worker.block))
             self._dismiss(worker)
-            return
-        worker.index += 1
-        self._count(worker, outcome, str(case.get("device", "")), case)
-        self._replace(worker)
+        else:
+            worker.index += 1
+            self._count(worker, outcome, str(case.get("device", "")), case)
+            self._replace(worker)
 
     def _replace(self, worker: Worker) -> None:
         """Go on with the block of a worker in a fresh process."""
         self._dismiss(worker)
-        if self._spent():
-            return
-        fresh = Worker(self._name, self._plan.memory)
-        self._workers.append(fresh)
-        fresh.block, fresh.index = worker.block, worker.index
-        self._open[fresh.block] = Counter()
-        fresh.ask("block", self._plan.seed, fresh.block, fresh.index, self._until)
+        if not self._spent():
+            fresh = Worker(self._name, self._plan.memory)
+            self._workers.append(fresh)
+            self._give(fresh, worker.block, worker.index)
 
     def _settle(self, worker: Worker) -> None:
         """Write down how far the block of a worker has come."""
@@ -250,13 +207,7 @@ class Report:
 
 
 def repeat_line(campaign: str, case: Case) -> str:
-    """A line for the shell that runs one case.
-
-    Examples
-    --------
-    >>> repeat_line("files", {"text": "it's"})
-    'python -m tests.fuzz --case \\'{"campaign": "files", "text": "it\\\\u0027s"}\\''
-    """
+    """A line for the shell that runs one case."""
     text = json.dumps({"campaign": campaign, **case}).replace("'", "\\u0027")
     return f"python -m tests.fuzz --case '{text}'"
 
@@ -265,40 +216,37 @@ def reports_of(
     result: Result, plan: Plan, seconds: float, tell: Callable[[str], None]
 ) -> list[Report]:
     """The failures of a campaign, one of each sort made smaller, for as many seconds each."""
-    reports: list[Report] = []
-    seen: set[tuple[str, str]] = set()
-    campaign: Any = None
+    reports: dict[tuple[str, str], Report] = {}
     for found in result.progress.failures:
-        case, outcome = found.case, found.outcome
+        outcome = found.outcome
         sort = (outcome.kind, re.sub(r"[-\d.e+]+", "#", outcome.headline[:60]))
-        if sort in seen:
-            continue
-        seen.add(sort)
-        of_block = (
-            f"python -m tests.fuzz --seed {plan.seed} --campaign {result.name} "
-            f"--block {found.block}"
-        )
-        if not case:
-            reports.append(Report(result.name, outcome, of_block))
-            continue
-        line = repeat_line(result.name, case)
-        if len(seen) > _MOST_MINIMISED or seconds <= 0:
-            reports.append(Report(result.name, outcome, line))
-            continue
-        campaign = campaign or registry.load(result.name)
-        tell(f"{result.name}: making a failure smaller ({outcome.kind}), at most {seconds:g} s")
-        again = run_alone(result.name, case, plan.memory)
-        if not again.failed:
-            remark = f"It does not fail alone, so what ran before it counts. Alone:\n  {line}"
-            reports.append(Report(result.name, outcome, of_block, remark))
-            continue
-        until = time.monotonic() + seconds
-        small, why = minimised(campaign, result.name, case, again, until, plan.memory)
-        reports.append(Report(result.name, why, repeat_line(result.name, small)))
-    return reports
+        if sort not in reports:
+            wants_smaller = len(reports) < _MOST_MINIMISED and seconds > 0
+            reports[sort] = _report(result.name, plan, found, seconds * wants_smaller, tell)
+    return list(reports.values())
 
 
-def summary(result: Result, seconds: float = math.nan) -> list[str]:
+def _report(
+    name: str, plan: Plan, found: Found, seconds: float, tell: Callable[[str], None]
+) -> Report:
+    case, outcome = found.case, found.outcome
+    of_block = f"python -m tests.fuzz --seed {plan.seed} --campaign {name} --block {found.block}"
+    if not case:
+        return Report(name, outcome, of_block)
+    line = repeat_line(name, case)
+    if not seconds:
+        return Report(name, outcome, line)
+    tell(f"{name}: making a failure smaller ({outcome.kind}), at most {seconds:g} s")
+    again = run_alone(name, case, plan.memory)
+    if not again.failed:
+        remark = f"It does not fail alone, so what ran before it counts. Alone:\n  {line}"
+        return Report(name, outcome, of_block, remark)
+    until = time.monotonic() + seconds
+    small, why = minimised(load(name), name, case, again, until, plan.memory)
+    return Report(name, why, repeat_line(name, small))
+
+
+def summary(result: Result) -> list[str]:
     """The totals of a campaign, a line for each device."""
     if result.unavailable:
         return [f"{result.name}: no cases: {result.unavailable}"]
@@ -306,9 +254,9 @@ def summary(result: Result, seconds: float = math.nan) -> list[str]:
     lines = []
     for device in sorted({device for device, _ in counts}):
         by_status = {status: count for (one, status), count in counts.items() if one == device}
+        total = sum(by_status.values())
         where = f" on {device}" if device else ""
         tail = [f"{by_status.pop('failed', 0)} failed", f"{by_status.pop('skipped', 0)} skipped"]
-        total = sum(counts[one, status] for one, status in counts if one == device)
         by_status.pop("passed", None)
         tail += [f"{count} {status}" for status, count in sorted(by_status.items())]
         lines.append(f"{result.name}: {total} cases{where}, {', '.join(tail)}")

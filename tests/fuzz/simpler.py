@@ -1,7 +1,5 @@
 """Simpler cases of products: smaller sizes, plain layouts, numbers and types."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,31 +22,20 @@ def smaller_sizes(case: Case, names: tuple[str, ...]) -> Iterator[Case]:
 def simpler_products(case: Case) -> Iterator[Case]:
     """Cases simpler in one respect, those that leave most out first."""
     changes: list[dict[str, Any]] = [
-        {"queue": []},
-        {"entry": "gemm", "batch": 1},
-        {"buffers": 1},
-        {"activation": None},
-        {"bias": 0},
-        {"c": None, "beta": 0.0},
-        {"alpha": 1.0},
-        {"beta": 1.0} if case["c"] is not None else {},
-        {"values": "integers"},
-        {"values": "uniform"},
-        {"gaps": [0, 0, 0, 0]},
-        {"precision": None},
-        {"result": case["dtype"]} if case["dtype"] != "int8" else {},
-        {"config": None},
-    ]
+        {"queue": []}, {"entry": "gemm", "batch": 1}, {"buffers": 1}, {"activation": None},
+        {"bias": 0}, {"c": None, "beta": 0.0}, {"alpha": 1.0},
+        {"beta": 1.0} if case["c"] is not None else {}, {"values": "integers"},
+        {"values": "uniform"}, {"gaps": [0, 0, 0, 0]}, {"precision": None},
+        {"result": case["dtype"]} if case["dtype"] != "int8" else {}, {"config": None},
+    ]  # fmt: skip
     for name in ("a", "b", "out", "c"):
         if isinstance(case[name], dict):
-            changes.append({name: case[name] | _PLAIN_LAYOUT | {"trans": "N", "stack": "packed"}})
-            changes.append({name: case[name] | _PLAIN_LAYOUT})
-            changes += [{name: case[name] | {key: value}} for key, value in _PLAIN_LAYOUT.items()]
-            changes.append({name: case[name] | {"trans": "N"}})
-            changes.append({name: case[name] | {"stack": "packed"}})
-    if case["dtype"] in ("complex64", "complex128") and not any(
-        isinstance(case[name], list) for name in ("alpha", "beta")
-    ):
+            plain = _PLAIN_LAYOUT | {"trans": "N", "stack": "packed"}
+            parts = [plain, _PLAIN_LAYOUT, *({key: value} for key, value in plain.items())]
+            changes += [{name: case[name] | part} for part in parts]
+    numbers = (case["alpha"], case["beta"])
+    is_complex = case["dtype"] in ("complex64", "complex128")
+    if is_complex and not any(isinstance(one, list) for one in numbers):
         changes.append({"dtype": "float32", "result": "float32"})
     if case["dtype"] != "float32" and case["dtype"] == case["result"]:
         changes.append({"dtype": "float32", "result": "float32", "precision": None})
@@ -57,11 +44,11 @@ def simpler_products(case: Case) -> Iterator[Case]:
             yield case | change
     yield from smaller_sizes(case, ("batch", "m", "n", "k"))
     if case["config"] is not None:
-        for parameters in simpler_configs(case["config"]):
+        for parameters in _simpler_configs(case["config"]):
             yield case | {"config": parameters}
 
 
-def simpler_configs(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _simpler_configs(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A parameter at its default, or halved."""
     cls = FAMILIES[config["path"]].config_class
     for name, value in config.items():

@@ -4,8 +4,6 @@ All else is real: the processes, the pipe between them, the log, the database, a
 `python stub_tuner.py tune ...` is ``python -m pyclgemm tune ...``.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import time

@@ -5,8 +5,7 @@ they switch after every few instructions. A kernel object holds its arguments, a
 belongs to one launch at a time: a race shows as a wrong result.
 """
 
-from __future__ import annotations
-
+import functools
 import gc
 import itertools
 import random
@@ -14,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -24,24 +24,15 @@ import pyclgemm
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from .campaign import Case, Failure, Skipped
-from .exact import (
-    CALLS,
-    VARIANTS,
-    ExactCall,
-    compare,
-    device_names,
-    find_device,
-    make_call,
-    new_queue,
-    shared_context,
-)
-from .resident import resident_bytes
+from .campaign import Case, Failure, Skipped, simpler_in
+from .devices import context_of, device_of, device_texts, new_queue
+from .exact import CALLS, VARIANTS, ExactCall, compare, make_call
+from .resident import check_level, resident_bytes
 
 #: Runtimes whose out-of-order queues cannot be used by several threads. With Intel's, launches
 #: that wait for one another's events stop for ever: 8 threads that enqueue 3 such launches and
 #: read the result, again and again, on queues of their own, do it without this library, too.
-_IN_ORDER_ONLY = ("Intel(R) OpenCL",)
+_IN_ORDER_ONLY = "Intel(R) OpenCL"
 
 #: Bytes by which a soak may grow after its first tenth.
 _SLACK = 64 * 2**20
@@ -54,12 +45,12 @@ class Threads:
     seconds_per_case = 120.0
 
     def cases(self, rng: random.Random) -> Iterator[Case]:
-        """A few calls each, on queues of one platform or of all."""
-        platforms = device_names()
+        """A few calls each, on queues of one device or of all."""
+        devices = device_texts()
         while True:
-            several = rng.random() < 0.3 and len(platforms) > 1
+            several = rng.random() < 0.3 and len(devices) > 1
             yield {
-                "devices": platforms if several else [rng.choice(platforms)],
+                "devices": devices if several else [rng.choice(devices)],
                 "calls": rng.sample(sorted(CALLS), rng.choice((1, 2, 5))),
                 "threads": rng.choice((2, 8, 8)),
                 "rounds": rng.choice((20, 60)),
@@ -73,8 +64,8 @@ class Threads:
 
     def run(self, case: Case) -> None:
         """Run the threads; `seconds`, if given, takes the place of `rounds`."""
-        for platform in case["devices"]:
-            find_device(platform)
+        for text in case["devices"]:
+            device_of(text)
         before = sys.getswitchinterval()
         sys.setswitchinterval(case["switch"])
         try:
@@ -84,20 +75,13 @@ class Threads:
 
     def smaller(self, case: Case) -> Iterator[Case]:
         """One device, one call, one kind of queue, fewer threads."""
-        if len(case["devices"]) > 1:
-            for platform in case["devices"]:
-                yield case | {"devices": [platform]}
-        if len(case["calls"]) > 1:
-            for call in case["calls"]:
-                yield case | {"calls": [call]}
-        if case["new_context"]:
-            yield case | {"new_context": False}
-        if case["order"] == "both":
-            yield case | {"order": "in"}
-            yield case | {"order": "out"}
-        if case["queues"] == "both":
-            yield case | {"queues": "shared"}
-            yield case | {"queues": "own"}
+        for name in ("devices", "calls"):
+            if len(case[name]) > 1:
+                yield from (case | {name: [one]} for one in case[name])
+        yield from simpler_in(case, new_context=False)
+        for name, values in (("order", ("in", "out")), ("queues", ("shared", "own"))):
+            if case[name] == "both":
+                yield from (case | {name: value} for value in values)
         if case["threads"] > 2:
             yield case | {"threads": case["threads"] // 2}
 
@@ -111,16 +95,13 @@ class _Team:
         self._stop = threading.Event()
         self._until = time.monotonic() + case["seconds"] if "seconds" in case else None
         orders = ("in", "out") if case["order"] == "both" else (case["order"],)
-        if set(case["devices"]) & set(_IN_ORDER_ONLY):
+        if any(text.startswith(_IN_ORDER_ONLY) for text in case["devices"]):
             orders = ("in",)
         #: Contexts, each with the queues that threads share, and the calls on them.
         self._contexts = []
-        for platform in case["devices"]:
-            device = find_device(platform)
-            for context in (
-                cl.Context([device]) if case["new_context"] else shared_context(platform),
-                _second_context(platform),
-            ):
+        for text in case["devices"]:
+            first = cl.Context([device_of(text)]) if case["new_context"] else context_of(text)
+            for context in (first, _second_context(text)):
                 self._contexts.append((context, [new_queue(context, order) for order in orders]))
         self._orders = orders
         self._shared: dict[tuple[int, str], ExactCall] = {}
@@ -131,12 +112,9 @@ class _Team:
     def _share_calls(self) -> None:
         """Make calls of which all threads use the plans, the packed operands and the layers."""
         for _, queues in self._contexts:
-            for queue in queues:
-                for name in self._case["calls"]:
-                    try:
-                        self._shared[queue.int_ptr, name] = make_call(name, queue, 0)
-                    except Skipped:
-                        continue
+            for queue, name in itertools.product(queues, self._case["calls"]):
+                with suppress(Skipped):
+                    self._shared[queue.int_ptr, name] = make_call(name, queue, 0)
 
     def run(self) -> None:
         threads = [
@@ -166,14 +144,7 @@ class _Team:
             if self._until is not None:
                 seen.append(resident_bytes())
         if len(seen) >= 20:
-            tenth = len(seen) // 10
-            early, late = np.median(seen[tenth : 2 * tenth]), np.median(seen[-tenth:])
-            if late > early + _SLACK:
-                raise Failure(
-                    f"resident memory rose from {early / 2**20:.0f} MB in the second tenth to "
-                    f"{late / 2**20:.0f} MB in the last; at most {_SLACK / 2**20:.0f} MB more "
-                    "is level"
-                )
+            check_level(seen, _SLACK, "a soak")
 
     def _guarded(self, number: int) -> None:
         try:
@@ -222,14 +193,10 @@ class _Team:
         return chosen
 
 
-_contexts: dict[str, Any] = {}
-
-
-def _second_context(platform: str) -> Any:
+@functools.cache
+def _second_context(text: str) -> Any:
     """Another context of a device; kept, as kernels are kept for each context."""
-    if platform not in _contexts:
-        _contexts[platform] = cl.Context([find_device(platform)])
-    return _contexts[platform]
+    return cl.Context([device_of(text)])
 
 
 def _one_round(call: ExactCall, name: str, queue: Any, rng: random.Random) -> None:

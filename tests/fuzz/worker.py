@@ -1,7 +1,5 @@
 """A process that runs cases and reports each before and after, so that its death has a cause."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal
@@ -11,8 +9,8 @@ import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from . import registry
-from .campaign import Campaign, Case, Failure, Skipped, block_cases
+from .campaign import Campaign, Case, Failure, Skipped, block_cases, load
+from .resident import resident_bytes
 
 #: Frames of an unexpected exception that a report shows.
 _FRAMES = 6
@@ -22,31 +20,18 @@ _FRAMES = 6
 class Setup:
     """What a worker process is given at its start."""
 
-    #: Name or ``module:Class`` of the campaign.
-    where: str
-    #: Gets what the process prints, such as the last words of a driver.
-    log: str
-    #: Limit of the address space in bytes; 0 sets none.
-    memory: int = 0
+    where: str  # name or ``module:Class`` of the campaign
+    log: str  # the file for what the process prints, such as the last words of a driver
+    memory: int = 0  # limit of the address space in bytes; 0 sets none
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case ended.
+    """How a case ended."""
 
-    Attributes
-    ----------
-    status : str
-        "passed" or another word that the campaign counts under, "skipped", or "failed".
-    kind : str
-        Of a failure: "Failure", the class of another exception, "crash" with the signal, or "hang".
-    message : str
-        What is wrong, or why the case was skipped.
-    """
-
-    status: str
-    kind: str = ""
-    message: str = ""
+    status: str  # "passed" or another word of the campaign, "skipped", or "failed"
+    kind: str = ""  # of a failure: the exception's class, "crash" with the signal, or "hang"
+    message: str = ""  # what is wrong, or why the case was skipped
 
     @property
     def failed(self) -> bool:
@@ -59,7 +44,7 @@ class Outcome:
         return lines[-1 if lines[0].startswith("Traceback") else 0][:200]
 
 
-def outcome_of(campaign: Campaign, case: Case) -> Outcome:
+def _outcome_of(campaign: Campaign, case: Case) -> Outcome:
     """Run a case here; every exception becomes an outcome."""
     try:
         return Outcome(campaign.run(case) or "passed")
@@ -75,13 +60,14 @@ def outcome_of(campaign: Campaign, case: Case) -> Outcome:
 def work(connection: Connection, setup: Setup) -> None:
     """Serve blocks and single cases until the connection closes.
 
-    Requests are ("block", seed, block, first, until) and ("case", case). Answers are
-    ("ready",), ("unavailable", reason), ("case", index, case), ("outcome", index, outcome, device),
-    and ("done", index of the next case, bytes held) at the end of a block or past the time `until`.
+    Requests are ("block", seed, block, first, until) and ("case", case). Answers are ("ready",
+    seconds per case), ("unavailable", reason), ("broken", traceback), ("case", index, case),
+    ("outcome", index, outcome, device), and ("done", index of the next case, bytes held) at the end
+    of a block or past the time `until`.
     """
     _prepare(setup)
     try:
-        campaign = registry.load(setup.where)
+        campaign = load(setup.where)
     except Exception:
         connection.send(("broken", traceback.format_exc(limit=-_FRAMES)))
         return
@@ -93,38 +79,36 @@ def work(connection: Connection, setup: Setup) -> None:
                 _serve_case(connection, campaign, 0, request[1])
                 connection.send(("done", 1, resident_bytes()))
             else:
-                _serve_block(connection, campaign, *request[1:])
+                connection.send(_served_block(connection, campaign, *request[1:]))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     # Drivers crash at the end of a process that still has work; nobody asked for that here.
     os._exit(0)
 
 
-def _serve_block(
+def _served_block(
     connection: Connection, campaign: Campaign, seed: int, block: int, first: int, until: float
-) -> None:
+) -> tuple[str | int, ...]:
+    """Run a block; the last answer."""
     index = first
     try:
-        for index, case in enumerate(block_cases(campaign, seed, block, first), first):
+        for case in block_cases(campaign, seed, block, first):
             if time.time() >= until:
                 break
             _serve_case(connection, campaign, index, case)
-        else:
             index += 1
     except Skipped as reason:
-        connection.send(("unavailable", str(reason)))
-        return
+        return "unavailable", str(reason)
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception:
-        connection.send(("broken", traceback.format_exc(limit=-_FRAMES)))
-        return
-    connection.send(("done", index, resident_bytes()))
+        return "broken", traceback.format_exc(limit=-_FRAMES)
+    return "done", index, resident_bytes()
 
 
 def _serve_case(connection: Connection, campaign: Campaign, index: int, case: Case) -> None:
     connection.send(("case", index, case))
-    connection.send(("outcome", index, outcome_of(campaign, case), str(case.get("device", ""))))
+    connection.send(("outcome", index, _outcome_of(campaign, case), str(case.get("device", ""))))
 
 
 def _prepare(setup: Setup) -> None:
@@ -144,12 +128,3 @@ def _prepare(setup: Setup) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (setup.memory, setup.memory))
-
-
-def resident_bytes() -> int:
-    """Most memory that this process has held."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

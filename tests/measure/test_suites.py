@@ -10,7 +10,7 @@ import pytest
 from pyclgemm.errors import ArgumentError
 from pyclgemm.measure.suites import SUITES, parse_products, parse_suite
 from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
-from pyclgemm.selection.features import traits_of_problem
+from pyclgemm.selection.distance import features_of
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))
@@ -45,7 +45,7 @@ def test_layouts_are_all_there_at_odd_distances_for_short_and_long_sums():
         unaligned = [
             shape
             for shape in shapes
-            if shape.layout == layout and traits_of_problem(shape.problem("float32")).alignment == 1
+            if shape.layout == layout and features_of(shape.problem("float32")).alignment == 1
         ]
         assert min(shape.k for shape in unaligned) <= 13
         assert max(shape.k for shape in unaligned) >= 7000

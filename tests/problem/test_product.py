@@ -1,13 +1,11 @@
 """Rows and columns exchanged: C^T = B^T A^T, with whatever belongs to the product."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from pyclgemm import CpuConfig, GemvConfig, XgemmDirectConfig
-from pyclgemm.device.traits import DeviceTraits, typical_traits
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import oriented, problem_on
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.precision import resolve_precision
@@ -16,7 +14,6 @@ from pyclgemm.problem.product import Product, make_product
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.select import select
-from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 
 pytestmark = pytest.mark.any_runtime
@@ -44,7 +41,7 @@ def _product(m: int, n: int, k: int, *, column_major: bool = False, **changes: A
     return make_product(**(matrices | facts | changes))
 
 
-def test_transposed_exchanges_everything_that_has_a_side() -> None:
+def test_transposed_exchanges_everything_that_has_a_side():
     product = _product(40, 3, 17)
     other = product.transposed
     assert (other.problem.m, other.problem.n, other.problem.k) == (3, 40, 17)
@@ -66,13 +63,13 @@ def test_transposed_exchanges_everything_that_has_a_side() -> None:
 
 
 @pytest.mark.parametrize("column_major", [False, True])
-def test_transposed_twice_is_the_same(column_major: bool) -> None:
+def test_transposed_twice_is_the_same(column_major):
     product = _product(40, 3, 17, column_major=column_major)
     assert product.swapped == column_major
     assert product.transposed.transposed == product
 
 
-def test_a_product_without_addend_and_bias() -> None:
+def test_a_product_without_addend_and_bias():
     other = _product(4, 3, 2, c=None, bias_stride=None).transposed
     assert other.c is None
     assert other.problem.c is None
@@ -82,14 +79,14 @@ def test_a_product_without_addend_and_bias() -> None:
 @pytest.mark.parametrize(
     ("m", "n", "exchanged"), [(40, 3, True), (3, 40, False), (5, 5, False), (6, 5, True)]
 )
-def test_gemv_takes_few_rows(m: int, n: int, exchanged: bool) -> None:
+def test_gemv_takes_few_rows(m, n, exchanged):
     product = _product(m, n, 7)
     turned = oriented(product, GEMV, GPU)
     assert turned == (product.transposed if exchanged else product)
     assert turned.problem.m <= turned.problem.n
 
 
-def test_a_column_major_result_is_not_exchanged_for_nothing() -> None:
+def test_a_column_major_result_is_not_exchanged_for_nothing():
     # Its canonical form already has few rows: back to the caller's would be wrong.
     product = _product(40, 3, 7, column_major=True)
     assert product.problem.m == 3
@@ -107,9 +104,7 @@ def test_a_column_major_result_is_not_exchanged_for_nothing() -> None:
         ((160, 20, 7), True, AVX2, True), ((160, 20, 7), False, GPU, False),
     ],
 )  # fmt: skip
-def test_a_cpu_exchanges_rows_and_columns_of_narrow_results(
-    sizes: tuple[int, int, int], column_major: bool, traits: DeviceTraits, exchanged: bool
-) -> None:
+def test_a_cpu_exchanges_rows_and_columns_of_narrow_results(sizes, column_major, traits, exchanged):
     """Of complex64: 20 columns are 160 bytes, and 4 a vector of AVX2."""
     m, _, k = sizes
     changes = {"a": Matrix(m, k, 1, m, 0)} if column_major else {}
@@ -121,12 +116,12 @@ def test_a_cpu_exchanges_rows_and_columns_of_narrow_results(
     assert oriented(packed, CPU, traits) is packed
 
 
-def test_small_products_of_a_batch_are_left_alone() -> None:
+def test_small_products_of_a_batch_are_left_alone():
     batches = [GemmShape(m, 4, 60, batch=100).problem("float32") for m in (64, 65)]
     assert [problem_on(batch, AVX512) != batch for batch in batches] == [False, True]
 
 
-def test_a_record_for_few_rows_is_taken_for_as_few_columns() -> None:
+def test_a_record_for_few_rows_is_taken_for_as_few_columns():
     traits, database = typical_traits("x86-64-v4"), load_database()
     narrow = GemmShape(2000, 4, 500).problem("float32")
     chosen, few = (select(one, traits, database) for one in (narrow, narrow.transposed))
@@ -137,7 +132,7 @@ def test_a_record_for_few_rows_is_taken_for_as_few_columns() -> None:
     assert not chosen.config.PACKB, "a block of few rows reads the other operand in place"
 
 
-def test_other_families_and_a_packed_b_are_left_alone() -> None:
+def test_other_families_and_a_packed_b_are_left_alone():
     product = _product(40, 3, 7)
     assert oriented(product, DIRECT, GPU) is product
     packed = _product(40, 3, 7, packed=PackedLayout("padded", depth_block=8, width=16))
@@ -156,7 +151,7 @@ SIZES = [(130, 1, 37), (65, 3, 64), (1, 130, 37), (3, 64, 5)]
 @EVERY_CONFIG
 @pytest.mark.parametrize("out", [ROW, COLUMN, STRIDED], ids=["row", "column", "strided"])
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
-def test_whole_epilogue(queue: Any, config: Any, out: Layout, in_place: bool) -> None:
+def test_whole_epilogue(queue, config, out, in_place):
     for sizes in SIZES:
         check_gemm(
             queue, sizes, config=config, out=out, c=None if in_place else COLUMN,
@@ -169,9 +164,7 @@ def test_whole_epilogue(queue: Any, config: Any, out: Layout, in_place: bool) ->
 @pytest.mark.parametrize("trans_a", [False, True], ids=["N", "T"])
 @pytest.mark.parametrize("operands", [ROW, ROW_ALIGNED, COLUMN_ALIGNED, STRIDED],
                          ids=["row", "aligned", "column", "strided"])  # fmt: skip
-def test_every_layout(
-    queue: Any, config: Any, operands: Layout, trans_a: bool, trans_b: bool
-) -> None:
+def test_every_layout(queue, config, operands, trans_a, trans_b):
     for sizes in SIZES:
         check_gemm(
             queue, sizes, config=config, trans_a=trans_a, trans_b=trans_b, a=operands, b=operands,
@@ -180,7 +173,7 @@ def test_every_layout(
 
 
 @EVERY_CONFIG
-def test_conjugates(queue: Any, config: Any) -> None:
+def test_conjugates(queue, config):
     for sizes in SIZES:
         for trans_a, trans_b in [("C", "N"), ("N", "C"), ("C", "C")]:
             check_gemm(
@@ -191,7 +184,7 @@ def test_conjugates(queue: Any, config: Any) -> None:
 
 @EVERY_GEMV
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
-def test_a_packed_b(queue: Any, config: Any, trans_b: bool) -> None:
+def test_a_packed_b(queue, config, trans_b):
     layout = PackedLayout("padded", depth_block=32, width=64)
     for sizes in SIZES:
         check_gemm(
@@ -201,7 +194,7 @@ def test_a_packed_b(queue: Any, config: Any, trans_b: bool) -> None:
 
 
 @EVERY_CONFIG
-def test_alpha_or_depth_of_zero_leaves_the_addend(queue: Any, config: Any) -> None:
+def test_alpha_or_depth_of_zero_leaves_the_addend(queue, config):
     for m, n in [(130, 2), (2, 130)]:
         for k, alpha in [(0, 1.0), (9, 0.0)]:
             check_gemm(

@@ -1,13 +1,11 @@
 """Shapes with layouts: as text, as stored matrices, and as problems."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from pyclgemm.errors import ArgumentError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
-from pyclgemm.selection.overrides import Inquiry, product_of
+from tests.support.products import product_of
 
 
 @pytest.mark.parametrize(
@@ -90,9 +88,17 @@ def test_bad_layouts_and_padding_are_refused(arguments, words):
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_the_problem_is_that_of_the_arrays(layout, dtype):
     shape = GemmShape(7, 5, 3, layout)
-    trans_a, trans_b = layout
-    inquiry = Inquiry(7, 5, 3, dtype=dtype, trans_a=trans_a, trans_b=trans_b)
-    assert shape.problem(dtype) == product_of(inquiry).problem
+    options = {"reads_c": True, "bias": True, "activation": "relu"}
+    for trans in ("T", "C"):
+        a, b = (letter.replace("T", trans) for letter in layout)
+        product = product_of(7, 5, 3, dtype, trans_a=a, trans_b=b, **options)
+        conjugate = "".join(
+            name for name, letter in zip("ab", layout, strict=True) if letter + trans == "TC"
+        )
+        assert shape.product(dtype, conjugate=conjugate, **options) == product
+        assert shape.problem(dtype, conjugate=conjugate, **options) == product.problem
+        if trans == "C" and dtype == "complex64" or trans == "T":
+            assert (product.a.transposition, product.b.transposition) == (a, b)
     assert np.prod(shape.stored_a) == 21
     assert np.prod(shape.stored_b) == 15
 

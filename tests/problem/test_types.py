@@ -1,7 +1,5 @@
 """Element types: which go together, results of another type than the operands', and bfloat16."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,7 +19,7 @@ from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.matrix import check_dtype, check_scalar, result_dtype
 from pyclgemm.problem.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.buffers import poisoning_allocator
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import BASES, DIRECT_CONFIGS, EVERY_FAMILY
@@ -40,7 +38,7 @@ def array(dtype: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_result_is_of_the_operands_type_unless_something_asks_for_another(dtype: str) -> None:
+def test_a_result_is_of_the_operands_type_unless_something_asks_for_another(dtype):
     own = {"int8": "int32"}.get(dtype, dtype)
     assert result_dtype(dtype, out=None, c=None, bias=None) == own
     assert result_dtypes(dtype)[0] == own
@@ -49,7 +47,7 @@ def test_a_result_is_of_the_operands_type_unless_something_asks_for_another(dtyp
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["out", "c", "bias"])
-def test_any_array_of_the_result_decides(dtype: str, name: str) -> None:
+def test_any_array_of_the_result_decides(dtype, name):
     assert result_dtype(dtype, **{name: array(np.float32)}) == "float32"
 
 
@@ -61,7 +59,7 @@ def test_any_array_of_the_result_decides(dtype: str, name: str) -> None:
         ("int8", "int8"), ("int8", "float32"), ("float32", "int32"),
     ],
 )  # fmt: skip
-def test_pairs_that_do_not_exist(dtype: str, asked: str) -> None:
+def test_pairs_that_do_not_exist(dtype, asked):
     wanted = " or ".join(result_dtypes(dtype))
     with pytest.raises(
         pyclgemm.DtypeError, match=f"out is {asked} and a is {dtype}; the result .* is {wanted}"
@@ -69,14 +67,14 @@ def test_pairs_that_do_not_exist(dtype: str, asked: str) -> None:
         result_dtype(dtype, out=array(asked))
 
 
-def test_arrays_of_the_result_must_agree() -> None:
+def test_arrays_of_the_result_must_agree():
     with pytest.raises(pyclgemm.DtypeError, match="c is float16 and out is float32"):
         result_dtype("float16", out=array(np.float32), c=array(np.float16))
     with pytest.raises(pyclgemm.DtypeError, match="bias is float32 and c is float16"):
         result_dtype("float16", out=None, c=array(np.float16), bias=array(np.float32))
 
 
-def test_int32_is_a_result_and_no_operand() -> None:
+def test_int32_is_a_result_and_no_operand():
     check_dtype("out", np.dtype(np.int32))
     with pytest.raises(pyclgemm.DtypeError, match="a is int32; element types taken are .*int8"):
         check_dtype("a", np.dtype(np.int32))
@@ -84,7 +82,7 @@ def test_int32_is_a_result_and_no_operand() -> None:
         check_dtype("bias", np.dtype(np.int8))
 
 
-def test_the_type_of_the_result_is_part_of_the_problem() -> None:
+def test_the_type_of_the_result_is_part_of_the_problem():
     plain = problem(4, 4, 4, "float16")
     assert plain.result_dtype == "float16"
     assert plain.types == "float16"
@@ -95,19 +93,19 @@ def test_the_type_of_the_result_is_part_of_the_problem() -> None:
     assert problem(4, 4, 4, "int8").types == "int8 -> int32"
 
 
-def test_generated_sources_name_both_types() -> None:
+def test_generated_sources_name_both_types():
     traits = typical_traits("gfx1030")
-    product = product_of(Inquiry(8, 8, 8, "float16", result_dtype="float32"))
+    product = GemmShape(8, 8, 8).product("float16", result_dtype="float32")
     text = generate_gemm(product.problem, BASES["direct"], traits).text
     assert "float16 -> float32, F16_F16_F32" in text.splitlines()[0]
     assert "const __global half *restrict a" in text
     assert "__global float *out" in text
 
 
-def test_nvidia_reads_halves_that_it_computes_with_as_any_memory() -> None:
+def test_nvidia_reads_halves_that_it_computes_with_as_any_memory():
     """Its compiler has no read-only load of four halves."""
     for precision, wanted in (("F16_F16_F16", "half *a"), ("F16_F16_F32", "half *restrict a")):
-        product = product_of(Inquiry(8, 8, 8, "float16", precision=precision))
+        product = GemmShape(8, 8, 8).product("float16", precision)
         text = generate_gemm(product.problem, BASES["direct"], typical_traits("sm_75")).text
         assert f"const __global {wanted}" in text
 
@@ -115,14 +113,14 @@ def test_nvidia_reads_halves_that_it_computes_with_as_any_memory() -> None:
 # ------------------------------------------------------------------------------- precisions
 
 
-def test_an_algorithm_names_all_types_that_it_takes() -> None:
+def test_an_algorithm_names_all_types_that_it_takes():
     with pytest.raises(pyclgemm.DtypeError, match="multiplies float32 or bfloat16; .* float16"):
         resolve_precision("BF16_BF16_F32", "float16")
     with pytest.raises(pyclgemm.DtypeError, match="multiplies int8; the operands are float32"):
         resolve_precision("I8_I8_I32", "float32")
 
 
-def test_tf32_is_held_to_elements_that_are_cut_off() -> None:
+def test_tf32_is_held_to_elements_that_are_cut_off():
     a = np.nextafter(np.float32(1 + 2.0**-10), np.float32(0))  # all that is cut off is ones
     cut = (np.array([a]).view(np.uint32) & 0xFFFFE000).view(np.float32)[0]
     error = 1 - float(cut) ** 2 / float(a) ** 2
@@ -132,7 +130,7 @@ def test_tf32_is_held_to_elements_that_are_cut_off() -> None:
 
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
 @pytest.mark.parametrize("architecture", ["sm_70", "x86-64-v4", "gfx1030"])
-def test_types_for_devices_with_units(dtype: str, architecture: str) -> None:
+def test_types_for_devices_with_units(dtype, architecture):
     precision = resolve_precision(None, dtype)
     assert precision.needs_matrix_unit
     traits = typical_traits(architecture)
@@ -141,7 +139,7 @@ def test_types_for_devices_with_units(dtype: str, architecture: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
-def test_a_device_without_units_refuses_their_types(queue: Any, traits: Any, dtype: str) -> None:
+def test_a_device_without_units_refuses_their_types(queue, traits, dtype):
     x = np.ones((4, 4), dtype)
     try:
         check_supported(dtype, resolve_precision(None, dtype), traits)
@@ -159,7 +157,7 @@ def test_a_device_without_units_refuses_their_types(queue: Any, traits: Any, dty
 
 
 @pytest.mark.parametrize("value", [3, -2.0, np.int64(7), np.float32(5), -(2**31), 2**31 - 1])
-def test_integers_that_int8_operands_are_multiplied_by(value: Any) -> None:
+def test_integers_that_int8_operands_are_multiplied_by(value):
     found = check_scalar("alpha", value, "int8")
     assert type(found) is int
     assert found == value
@@ -168,19 +166,19 @@ def test_integers_that_int8_operands_are_multiplied_by(value: Any) -> None:
 @pytest.mark.parametrize(
     "value", [0.5, math.inf, math.nan, 2**31, -(2**31) - 1, 1e300, np.float16(0.1)]
 )
-def test_numbers_that_they_are_not(value: Any) -> None:
+def test_numbers_that_they_are_not(value):
     with pytest.raises(pyclgemm.DtypeError, match="beta is .* operands are int8; an integer"):
         check_scalar("beta", value, "int8")
 
 
-def test_a_fraction_is_refused_by_gemm_and_plan(queue: Any) -> None:
+def test_a_fraction_is_refused_by_gemm_and_plan(queue):
     x = cl_array.to_device(queue, np.ones((4, 4), np.int8))
     for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain):
         with pytest.raises(pyclgemm.DtypeError, match="alpha is 0.5 and the operands are int8"):
             function(queue, x, x, alpha=0.5)
 
 
-def test_integers_have_relu_alone(queue: Any) -> None:
+def test_integers_have_relu_alone(queue):
     x = np.ones((4, 4), np.int8)
     with pytest.raises(pyclgemm.UnsupportedError, match="activation is 'gelu'.*int8.*relu"):
         pyclgemm.gemm(queue, x, x, epilogue=pyclgemm.Epilogue(activation="gelu"))
@@ -200,7 +198,7 @@ def test_integers_have_relu_alone(queue: Any) -> None:
     ],
     ids=["aligned, in place", "column", "strided"],
 )  # fmt: skip
-def test_a_float32_result_of_float16_operands(queue: Any, config: Any, options: Any) -> None:
+def test_a_float32_result_of_float16_operands(queue, config, options):
     """To float32's bound, which rounding to float16 anywhere would break."""
     sizes = (37, 41, 70)  # more than one block of k, so that sums wait in memory
     check_gemm(
@@ -208,15 +206,13 @@ def test_a_float32_result_of_float16_operands(queue: Any, config: Any, options: 
     )
 
 
-def test_sums_that_are_shared_on_the_way_to_a_float32_result(queue: Any) -> None:
+def test_sums_that_are_shared_on_the_way_to_a_float32_result(queue):
     config = DIRECT_CONFIGS["all at once"]
     check_gemm(queue, (37, 41, 70), "float16", result="float32", config=config, b=COLUMN)
 
 
 @pytest.mark.parametrize("config", [BASES["direct"], BASES["cpu"]], ids=["direct", "cpu"])
-def test_a_float32_result_of_half_arithmetic(
-    queue: Any, traits: Any, require: Any, config: Any
-) -> None:
+def test_a_float32_result_of_half_arithmetic(queue, traits, require, config):
     require("float16", "F16_F16_F16")
     if config.family == "cpu" and traits.type != "cpu":
         pytest.skip("the cpu family takes vectors of halves, which GPU compilers may lack")
@@ -229,11 +225,11 @@ def test_a_float32_result_of_half_arithmetic(
 
 
 @pytest.fixture
-def halves(rng: Any) -> Any:
+def halves(rng):
     return random_array(rng, (9, 12), "float16"), random_array(rng, (12, 7), "float16")
 
 
-def test_every_way_to_ask(queue: Any, halves: Any, rng: Any) -> None:
+def test_every_way_to_ask(queue, halves, rng):
     a, b = halves
     c = random_array(rng, (9, 7), "float32")
     bias = random_array(rng, (7,), "float32")
@@ -257,7 +253,7 @@ def test_every_way_to_ask(queue: Any, halves: Any, rng: Any) -> None:
     assert pyclgemm.gemm(queue, a, b).dtype == np.float16
 
 
-def test_plans_layers_and_matmul(queue: Any, halves: Any) -> None:
+def test_plans_layers_and_matmul(queue, halves):
     a, b = (cl_array.to_device(queue, x) for x in halves)
     plain = expected_gemm(*halves, result="float32")
     out = cl_array.empty(queue, (9, 7), np.float32)
@@ -281,7 +277,7 @@ def test_plans_layers_and_matmul(queue: Any, halves: Any) -> None:
         pyclgemm.matmul(*halves, queue=queue, out=host.astype(np.float64))
 
 
-def test_offsets_count_in_each_arrays_own_elements(queue: Any, halves: Any) -> None:
+def test_offsets_count_in_each_arrays_own_elements(queue, halves):
     a, b = halves
     rows = cl_array.to_device(queue, np.concatenate([a, a]))
     whole = cl_array.zeros(queue, (13, 7), np.float32)
@@ -291,7 +287,7 @@ def test_offsets_count_in_each_arrays_own_elements(queue: Any, halves: Any) -> N
     assert not got[:3].any() and not got[12:].any()
 
 
-def test_a_single_column_is_a_column(queue: Any, rng: Any) -> None:
+def test_a_single_column_is_a_column(queue, rng):
     a, b = random_array(rng, (5, 3), "float32"), random_array(rng, (3, 1), "float32")
     got = pyclgemm.gemm(queue, a, b)
     assert_close(got, expected_gemm(a, b))
@@ -307,9 +303,7 @@ UNITS = MatrixConfig(MWG=32, NWG=32, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGE
 @pytest.mark.parametrize(
     ("dtype", "precision"), [("bfloat16", None), ("int8", None), ("float32", "TF32_TF32_F32")]
 )
-def test_constant_operands_of_units_are_packed(
-    queue: Any, rng: Any, dtype: str, precision: str | None
-) -> None:
+def test_constant_operands_of_units_are_packed(queue, rng, dtype, precision):
     weight = random_array(rng, (19, 5), dtype)
     with patch("pyclgemm.api.pack.check_supported"):
         packed = pyclgemm.pack(
@@ -328,7 +322,7 @@ def test_constant_operands_of_units_are_packed(
 
 
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
-def test_arrays_of_the_host_in_types_of_units(queue: Any, rng: Any, dtype: str) -> None:
+def test_arrays_of_the_host_in_types_of_units(queue, rng, dtype):
     a, b = random_array(rng, (9, 33), dtype), random_array(rng, (33, 7), dtype)
     own = "int32" if dtype == "int8" else dtype
     c, bias = random_array(rng, (9, 7), own), random_array(rng, (7,), own)

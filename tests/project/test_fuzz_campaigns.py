@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from tests.fuzz.campaign import Skipped
-from tests.fuzz.exact import device_names
+from tests.fuzz.devices import device_texts
 from tests.fuzz.faults import FAULTS, Faults
 from tests.fuzz.files import Files
 from tests.fuzz.memory import Memory
 from tests.fuzz.threads import Threads
 
-pytestmark = pytest.mark.skipif(
-    not device_names(), reason="this machine offers no OpenCL device that works"
-)
+try:
+    DEVICES = device_texts()
+except Skipped as reason:
+    pytest.skip(str(reason), allow_module_level=True)
 
 SEED = 19
 
@@ -43,7 +44,7 @@ def test_faults(state: str, fault: str, raised: str) -> None:
     lines = {"warm": (400, 1), "prepare": (8, 120), "build": (2, 1200)}[state]
     count, stride = lines if fault == "line" else (4, 1)
     case = {
-        "device": device_names()[0], "order": "in", "call": "gemm_deep", "state": state,
+        "device": DEVICES[0], "order": "in", "call": "gemm_deep", "state": state,
         "fault": fault, "raised": raised, "first": 0, "stride": stride, "count": count,
         "finish": False, "seed": SEED,
     }  # fmt: skip
@@ -53,7 +54,7 @@ def test_faults(state: str, fault: str, raised: str) -> None:
 @pytest.mark.parametrize("call", ["gemm_c", "batched_scattered", "plan", "packed", "transform3d"])
 def test_every_line_of_a_call(call: str) -> None:
     case = {
-        "device": device_names()[-1], "order": "in", "call": call, "state": "warm",
+        "device": DEVICES[-1], "order": "in", "call": call, "state": "warm",
         "fault": "line", "raised": "interrupt", "first": 0, "stride": 1, "count": 600,
         "finish": True, "seed": SEED,
     }  # fmt: skip
@@ -69,7 +70,7 @@ def test_threads(number: int) -> None:
 @pytest.mark.parametrize(("kind", "number"), [("calls", 2500), ("queues", 120)])
 def test_memory(kind: str, number: int) -> None:
     case = {
-        "device": device_names()[0], "kind": kind, "order": "in", "number": number, "side": 6,
+        "device": DEVICES[0], "kind": kind, "order": "in", "number": number, "side": 6,
         "seed": SEED,
     }  # fmt: skip
     _run(Memory(), case)

@@ -26,19 +26,14 @@ from pyclgemm.device.discovery import FoundDevice
 from pyclgemm.device.names import intel_architecture
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import PyclgemmError, printable
+from pyclgemm.problem.product import Product
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database, reload_database
-from pyclgemm.selection.overrides import (
-    Inquiry,
-    choose,
-    kernel_sources,
-    parse_change,
-    parse_config,
-    product_of,
-)
+from pyclgemm.selection.overrides import choose, kernel_sources, parse_change, parse_config
 from pyclgemm.tuning.process import TrialProcess, device_slug, user_log
 
 CPU = typical_traits("x86-64-v3")
-CUBE = Inquiry(64, 64, 64)
+CUBE = GemmShape(64, 64, 64).product()
 
 #: Each has the word by which it would be found again.
 HOSTILE = [
@@ -132,9 +127,8 @@ def folder(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
     assert not list(tmp_path.rglob("evil"))
 
 
-def sources(inquiry: Inquiry = CUBE, traits: Any = CPU) -> list[Any]:
+def sources(product: Product = CUBE, traits: Any = CPU) -> list[Any]:
     """The kernels of a product by the loaded databases, and their choice."""
-    product = product_of(inquiry)
     choice = choose(product.problem, traits, load_database())
     return kernel_sources(product, choice.config, traits)
 
@@ -188,21 +182,21 @@ def test_no_string_of_a_configuration_file_reaches_source_text(folder: Path, evi
         file.write_text(json.dumps(document))
         with pytest.raises(PyclgemmError):
             asked = parse_config(str(file))
-            asked.choose(product_of(Inquiry(64, 64, 64)).problem, CPU, load_database())
+            asked.choose(GemmShape(64, 64, 64).problem(), CPU, load_database())
         if sys.platform == "linux":
             assert_harmless(run("ab", "database", str(file), "--shapes", "64x64x64"))
 
 
 @EVERY
 def test_configurations_and_products_by_text_are_numbers_and_known_words(evil: str) -> None:
-    problem = product_of(Inquiry(64, 64, 64)).problem
+    problem = GemmShape(64, 64, 64).problem()
     for parse in (parse_config, parse_change):
         for text in (evil, f"cpu:{evil}", f"cpu:MR={evil}", f"{evil}=4"):
             with pytest.raises(PyclgemmError):
                 parse(text).choose(problem, CPU, load_database())
     for name in ("dtype", "precision", "activation"):
         with pytest.raises((PyclgemmError, KeyError)):  # a KeyError says what is not in a table
-            sources(Inquiry(64, 64, 64, **{name: evil}))  # type: ignore[arg-type]
+            sources(GemmShape(64, 64, 64).product(**{name: evil}))  # type: ignore[arg-type]
     for option in ("--precision", "--architecture", "--result-dtype", "--config", "--path"):
         if "\x00" not in evil:
             assert_harmless(run("source", "64x64x64", option, evil))
@@ -216,10 +210,9 @@ def test_names_of_a_device_reach_neither_source_text_nor_paths(
     plain = typical_traits(architecture)
     name = printable(evil)  # as `pyclgemm.device.traits` gives it
     named = replace(plain, name=name, platform=name, driver=name)
-    inquiry = Inquiry(64, 64, 64)
-    assert sources(inquiry, named) == sources(inquiry, plain)
+    assert sources(traits=named) == sources(traits=plain)
     unknown = replace(plain, vendor=evil, architecture=evil)
-    for kernel in sources(inquiry, unknown):
+    for kernel in sources(traits=unknown):
         assert "evil" not in kernel.text + kernel.options + kernel.target
     log = user_log(named, "float32", "F32_F32_F32")
     assert log.resolve().parent == (folder / "pyclgemm" / "tuning").resolve()

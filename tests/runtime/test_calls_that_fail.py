@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -15,32 +12,30 @@ from pyclgemm.runtime import launcher as launch_sequence
 from pyclgemm.runtime.launcher import KernelLaunch
 from tests.support.checks import skip_if_refused
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
-from tests.support.gates import Gate, is_complete
+from tests.support.gates import is_complete
 from tests.support.reference import assert_close, expected_gemm, random_array
 
 SIZES = (13, 11, 40)
 
-CONFIGS = {"direct": DIRECT, "indirect": INDIRECT, "cpu": CPU, "gemv": GEMV}
-
 
 @pytest.fixture
-def hosts(rng: Any) -> tuple[np.ndarray, ...]:
+def hosts(rng):
     m, n, k = SIZES
     return tuple(random_array(rng, shape, "float32") for shape in ((m, k), (k, n), (m, n)))
 
 
 @pytest.fixture
-def arrays(queue: Any, hosts: Any) -> tuple[Any, ...]:
+def arrays(queue, hosts):
     return tuple(cl_array.to_device(queue, one) for one in hosts)
 
 
-@pytest.fixture(params=["direct", "indirect", "cpu", "gemv"])
-def config(request: Any, queue: Any) -> Any:
-    skip_if_refused(queue, CONFIGS[request.param])
-    return CONFIGS[request.param]
+@pytest.fixture(params=[DIRECT, INDIRECT, CPU, GEMV], ids=lambda config: config.family)
+def config(request, queue):
+    skip_if_refused(queue, request.param)
+    return request.param
 
 
-def _check(queue: Any, arrays: Any, hosts: Any, alpha: float, beta: float, config: Any) -> None:
+def _check(queue, arrays, hosts, alpha, beta, config):
     got = pyclgemm.gemm(queue, *arrays, alpha=alpha, beta=beta, config=config)
     assert_close(got.get(), expected_gemm(*hosts, alpha=alpha, beta=beta))
 
@@ -52,8 +47,8 @@ def _check(queue: Any, arrays: Any, hosts: Any, alpha: float, beta: float, confi
 
 @pytest.mark.parametrize("policy", ["ignore", "warn", "raise"])
 def test_a_number_out_of_range_is_refused_before_anything_is_set(
-    queue: Any, arrays: Any, hosts: Any, config: Any, policy: Any
-) -> None:
+    queue, arrays, hosts, config, policy
+):
     _check(queue, arrays, hosts, 1.0, 1.0, config)
     with np.errstate(all=policy):
         with pytest.raises(pyclgemm.ArgumentError, match=r"beta is 1e\+300.*float32"):
@@ -63,7 +58,7 @@ def test_a_number_out_of_range_is_refused_before_anything_is_set(
     _check(queue, arrays, hosts, 1.0, 1.0, config)
 
 
-def test_a_number_that_becomes_infinity_by_rounding_is_refused(queue: Any, arrays: Any) -> None:
+def test_a_number_that_becomes_infinity_by_rounding_is_refused(queue, arrays):
     a, b, _ = arrays
     largest = float(np.finfo(np.float32).max)
     with pytest.raises(pyclgemm.ArgumentError, match="alpha"):
@@ -72,7 +67,7 @@ def test_a_number_that_becomes_infinity_by_rounding_is_refused(queue: Any, array
 
 
 @pytest.mark.parametrize("alpha", [np.inf, -np.inf, np.nan])
-def test_infinity_and_nan_are_numbers(queue: Any, alpha: float) -> None:
+def test_infinity_and_nan_are_numbers(queue, alpha):
     ones = np.ones((3, 3), np.float32)
     got = pyclgemm.gemm(queue, ones, ones, alpha=alpha)
     assert np.array_equal(got, np.full((3, 3), alpha * np.float32(3)), equal_nan=True)
@@ -83,7 +78,7 @@ def test_infinity_and_nan_are_numbers(queue: Any, alpha: float) -> None:
     [10**400, -(10**5000), np.longdouble("1e4000")],
     ids=["integer", "more digits than Python prints", "long double"],
 )
-def test_a_number_beyond_float64(queue: Any, arrays: Any, number: Any) -> None:
+def test_a_number_beyond_float64(queue, arrays, number):
     if isinstance(number, np.longdouble) and np.isinf(number):
         pytest.skip("long double is double here")
     a, b, _ = arrays
@@ -99,7 +94,7 @@ def test_a_number_beyond_float64(queue: Any, arrays: Any, number: Any) -> None:
 class _Refused(KernelLaunch):
     """Launches with a work-group of more work-items than the device takes."""
 
-    def __init__(self, queue: Any, kernel: Any, global_size: Any, local_size: Any) -> None:
+    def __init__(self, queue, kernel, global_size, local_size):
         local = (queue.device.max_work_group_size + 1, *local_size[1:])
         groups = tuple(size // own for size, own in zip(global_size, local_size, strict=True))
         super().__init__(
@@ -107,78 +102,56 @@ class _Refused(KernelLaunch):
         )
 
 
-@pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Has the device refuse the launches of kernels that are prepared from now on."""
-
-    def refuse() -> None:
-        monkeypatch.setattr(launch_sequence, "KernelLaunch", _Refused)
-
-    return refuse
-
-
-def test_a_refused_launch_names_the_configuration(
-    context: Any, config: Any, hosts: Any, refused: Any, monkeypatch: Any
-) -> None:
+def test_a_refused_launch_names_the_configuration(context, config, hosts, monkeypatch):
     queue = cl.CommandQueue(context)
     arrays = [cl_array.to_device(queue, one) for one in hosts]
-    refused()
-    with pytest.raises(pyclgemm.LaunchError, match="WORK_GROUP_SIZE") as failed:
-        pyclgemm.gemm(queue, *arrays, alpha=7.0, beta=2.0, config=config)
+    with monkeypatch.context() as patch:
+        patch.setattr(launch_sequence, "KernelLaunch", _Refused)
+        with pytest.raises(pyclgemm.LaunchError, match="WORK_GROUP_SIZE") as failed:
+            pyclgemm.gemm(queue, *arrays, alpha=7.0, beta=2.0, config=config)
     assert isinstance(failed.value, pyclgemm.ConfigError)
     assert str(config) in str(failed.value)
-    monkeypatch.undo()
-    fresh = cl.CommandQueue(context)
-    _check(fresh, arrays, hosts, 7.0, 2.0, config)
+    _check(cl.CommandQueue(context), arrays, hosts, 7.0, 2.0, config)
     for one, host in zip(arrays, hosts, strict=True):
         assert np.array_equal(one.get(), host)
 
 
-def test_a_second_launch_that_fails(
-    context: Any, hosts: Any, rng: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_launch_that_fails(fresh_queue, hosts, rng, monkeypatch):
     """Operands were packed by then: the next call packs its own."""
-    config = CONFIGS["indirect"]
-    queue = cl.CommandQueue(context)
-    skip_if_refused(queue, config)
-    a, b, c = (cl_array.to_device(queue, one) for one in hosts)
-    other = random_array(rng, hosts[0].shape, "float32")
-    multiply = lambda a: pyclgemm.gemm(queue, a, b, c, beta=1.0, config=config)  # noqa: E731
-    multiply(a)
-    launches = []
+    skip_if_refused(fresh_queue, INDIRECT)
+    a, b, c = (cl_array.to_device(fresh_queue, one) for one in hosts)
+    other = cl_array.to_device(fresh_queue, random_array(rng, hosts[0].shape, "float32"))
+    with_event, launches = KernelLaunch.with_event, []
 
-    def failing(self: Any, events: Any) -> Any:
+    def multiply(a):
+        return pyclgemm.gemm(fresh_queue, a, b, c, beta=1.0, config=INDIRECT)
+
+    def failing(self, events):
         launches.append(self)
         if len(launches) > 1:
             raise KeyboardInterrupt
-        return KernelLaunch._launch_with_event(self, events)
+        return with_event(self, events)
 
-    KernelLaunch._launch_with_event = KernelLaunch.with_event
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(KernelLaunch, "with_event", failing)
-            patch.setattr(KernelLaunch, "without_event", failing)
-            with pytest.raises(KeyboardInterrupt):
-                multiply(cl_array.to_device(queue, other))
-    finally:
-        del KernelLaunch._launch_with_event
+    multiply(a)
+    with monkeypatch.context() as patch:
+        patch.setattr(KernelLaunch, "with_event", failing)
+        patch.setattr(KernelLaunch, "without_event", failing)
+        with pytest.raises(KeyboardInterrupt):
+            multiply(other)
     assert len(launches) == 2
     assert_close(multiply(a).get(), expected_gemm(*hosts, beta=1.0))
 
 
 def test_users_of_the_result_wait_for_what_a_failed_call_launched(
-    context: Any, device: Any, hosts: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else, on an out-of-order queue, the failed call could write after the next one."""
-    mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-    if not device.queue_properties & mode:
-        pytest.skip("the device has no out-of-order queues")
-    queue = cl.CommandQueue(context, properties=mode)
+    out_of_order_queue, hosts, gate, monkeypatch
+):
+    """Else the failed call could write after the next one."""
+    queue = out_of_order_queue
     a, b, out = (cl_array.to_device(queue, one) for one in hosts)
     pyclgemm.gemm(queue, a, b, out=out).get()
     with_event = KernelLaunch.with_event
 
-    def interrupted(self: Any, events: Any) -> Any:
+    def interrupted(self, events):
         with_event(self, events)
         raise KeyboardInterrupt
 
@@ -195,7 +168,7 @@ def test_users_of_the_result_wait_for_what_a_failed_call_launched(
     assert_close(out.get(queue), expected_gemm(*hosts[:2]))
 
 
-def test_an_event_of_another_context(device: Any, queue: Any, arrays: Any, hosts: Any) -> None:
+def test_an_event_of_another_context(device, queue, arrays, hosts):
     event = cl.UserEvent(cl.Context([device]))
     try:
         pyclgemm.gemm(queue, *arrays[:2], wait_for=[event])
@@ -213,18 +186,18 @@ def test_an_event_of_another_context(device: Any, queue: Any, arrays: Any, hosts
 # --------------------------------------------------------------------------------------
 
 
-def test_a_result_larger_than_the_devices_memory(queue: Any) -> None:
+def test_a_result_larger_than_the_devices_memory(queue):
     side = int((2 * queue.device.global_mem_size / 4) ** 0.5)
     tall, wide = np.ones((side, 1), np.float32), np.ones((1, side), np.float32)
     with pytest.raises(pyclgemm.AllocationError, match=str(queue.device.global_mem_size)):
         pyclgemm.gemm(queue, tall, wide)
 
 
-def test_an_allocator_may_raise_what_it_likes(queue: Any, arrays: Any, hosts: Any) -> None:
+def test_an_allocator_may_raise_what_it_likes(queue, arrays, hosts):
     class Full(Exception):
         pass
 
-    def allocator(size: int) -> Any:
+    def allocator(size):
         raise Full
 
     with pytest.raises(Full):
@@ -233,32 +206,22 @@ def test_an_allocator_may_raise_what_it_likes(queue: Any, arrays: Any, hosts: An
 
 
 @pytest.mark.parametrize("lacking", ["workspace", "out", "a"])
-def test_memory_that_is_lacking(
-    context: Any, hosts: Any, lacking: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_is_lacking(context, hosts, lacking, monkeypatch):
     queue = cl.CommandQueue(context)
-    config = CONFIGS["indirect"]
-    skip_if_refused(queue, config)
+    skip_if_refused(queue, INDIRECT)
     a, b, c = hosts if lacking == "a" else [cl_array.to_device(queue, one) for one in hosts]
     out = None if lacking == "out" else cl_array.empty(queue, c.shape, np.float32)
+    allocate = cl.Buffer
+
+    def no_buffer(*given, **named):
+        """Ask for more than any device has."""
+        return allocate(context, cl.mem_flags.READ_WRITE, 1 << 60)
+
     with monkeypatch.context() as patch:
-        patch.setattr(cl, "Buffer", _no_buffer(context))
-        if lacking != "workspace":
-            patch.setattr(cl_array.cl, "Buffer", _no_buffer(context))
+        patch.setattr(cl, "Buffer", no_buffer)
         # Some drivers allocate when a kernel first uses a buffer, whichever that is.
         with pytest.raises(MemoryError, match=f"{lacking}|at the launch") as failed:
-            pyclgemm.gemm(queue, a, b, c, beta=1.0, out=out, config=config)
+            pyclgemm.gemm(queue, a, b, c, beta=1.0, out=out, config=INDIRECT)
     assert isinstance(failed.value, pyclgemm.AllocationError)
-    got = pyclgemm.gemm(queue, a, b, c, beta=1.0, config=config)
-    got = got if isinstance(got, np.ndarray) else got.get()
-    assert_close(got, expected_gemm(*hosts, beta=1.0))
-
-
-def _no_buffer(context: Any) -> Any:
-    """In the place of `pyopencl.Buffer`: asks for more than any device has."""
-    real = cl.Buffer
-
-    def allocate(*given: Any, **named: Any) -> Any:
-        return real(context, cl.mem_flags.READ_WRITE, 1 << 60)
-
-    return allocate
+    got = pyclgemm.gemm(queue, a, b, c, beta=1.0, config=INDIRECT)
+    assert_close(got if isinstance(got, np.ndarray) else got.get(), expected_gemm(*hosts, beta=1.0))

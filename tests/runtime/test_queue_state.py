@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -18,13 +17,13 @@ from tests.support.reference import assert_close, expected_gemm, random_array
 
 
 @pytest.fixture
-def allocated(monkeypatch: pytest.MonkeyPatch) -> Any:
+def allocated(monkeypatch):
     """The buffers that are allocated from now on, without keeping them alive."""
     real = cl.Buffer
-    buffers: weakref.WeakSet[Any] = weakref.WeakSet()
+    buffers = weakref.WeakSet()
 
     class Buffer(real):
-        def __init__(self, *given: Any, **named: Any) -> None:
+        def __init__(self, *given, **named):
             super().__init__(*given, **named)
             buffers.add(self)
 
@@ -32,7 +31,7 @@ def allocated(monkeypatch: pytest.MonkeyPatch) -> Any:
     return buffers
 
 
-def _use(context: Any, rng: Any) -> None:
+def _use(context, rng):
     queue = cl.CommandQueue(context)
     a = random_array(rng, (33, 47), "float32")
     on_device = cl_array.to_device(queue, a)
@@ -44,9 +43,7 @@ def _use(context: Any, rng: Any) -> None:
 
 
 @pytest.mark.parametrize("own_context", [False, True], ids=["one context", "own contexts"])
-def test_memory_of_queues_that_were_used_once(
-    device: Any, context: Any, queue: Any, rng: Any, allocated: Any, own_context: bool
-) -> None:
+def test_memory_of_queues_that_were_used_once(device, context, queue, rng, allocated, own_context):
     skip_if_refused(queue, INDIRECT)
     gc.collect()
     gc.disable()  # a queue's memory must not wait for the collector
@@ -58,8 +55,8 @@ def test_memory_of_queues_that_were_used_once(
         gc.enable()
 
 
-def test_a_plan_outlives_the_callers_queue(context: Any, rng: Any) -> None:
-    def make() -> tuple[Any, Any]:
+def test_a_plan_outlives_the_callers_queue(context, rng):
+    def make():
         queue = cl.CommandQueue(context)
         a = cl_array.to_device(queue, random_array(rng, (9, 9), "float32"))
         return pyclgemm.plan(queue, a, a), a
@@ -69,7 +66,7 @@ def test_a_plan_outlives_the_callers_queue(context: Any, rng: Any) -> None:
     assert_close(plan(a, a).get(), expected_gemm(a.get(), a.get()))
 
 
-def test_two_objects_for_one_queue(context: Any, rng: Any) -> None:
+def test_two_objects_for_one_queue(context, rng):
     queue = cl.CommandQueue(context)
     a = random_array(rng, (20, 20), "float32")
     on_device = cl_array.to_device(queue, a)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,7 +21,7 @@ ROUNDS = 100
 
 
 @pytest.fixture(autouse=True)
-def eager_switching() -> Iterator[None]:
+def eager_switching():
     """Threads take turns as often as they can, so that a race is met within a short test."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -30,7 +29,7 @@ def eager_switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def _work(queue: Any, seed: int, multiply: Any) -> None:
+def _work(queue, seed, multiply):
     rng = np.random.default_rng(seed)
     # All threads share one size, so one kernel; values and alpha tell whose call a result is of.
     a, b = random_array(rng, (33, 47), "float32"), random_array(rng, (47, 35), "float32")
@@ -41,7 +40,7 @@ def _work(queue: Any, seed: int, multiply: Any) -> None:
         assert_close(out.get(queue), expected_gemm(a, b, alpha=float(alpha)))
 
 
-def _run_in_threads(queues: list[Any], multiply: Any) -> None:
+def _run_in_threads(queues, multiply):
     with ThreadPoolExecutor(THREADS) as pool:
         jobs = [pool.submit(_work, queue, seed, multiply) for seed, queue in enumerate(queues)]
         for job in jobs:
@@ -49,16 +48,16 @@ def _run_in_threads(queues: list[Any], multiply: Any) -> None:
 
 
 @pytest.mark.parametrize("own_queues", [False, True], ids=["one queue", "own queues"])
-def test_threads_that_multiply_at_once(context: Any, queue: Any, own_queues: bool) -> None:
+def test_threads_that_multiply_at_once(context, queue, own_queues):
     queues = [cl.CommandQueue(context) if own_queues else queue for _ in range(THREADS)]
     _run_in_threads(queues, pyclgemm.gemm)
 
 
-def test_threads_that_share_a_packed_operand(queue: Any, rng: Any) -> None:
+def test_threads_that_share_a_packed_operand(queue, rng):
     b = random_array(rng, (40, 50), "float32")
     packed = pyclgemm.pack(queue, cl_array.to_device(queue, b))
 
-    def multiply(index: int) -> None:
+    def multiply(index):
         own = random_array(np.random.default_rng(index), (20 + index, 40), "float32")
         for _ in range(ROUNDS):
             got = pyclgemm.gemm(queue, cl_array.to_device(queue, own), packed)
@@ -69,7 +68,7 @@ def test_threads_that_share_a_packed_operand(queue: Any, rng: Any) -> None:
             job.result()
 
 
-def test_first_call_of_a_context_in_several_threads(device: Any) -> None:
+def test_first_call_of_a_context_in_several_threads(device):
     # Nothing is built yet: the threads race to build the same kernel.
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
@@ -79,21 +78,19 @@ def test_first_call_of_a_context_in_several_threads(device: Any) -> None:
 class _SlowTable(dict[Any, Any]):
     """Takes so long to let go of an entry that other threads find the same one to be the oldest."""
 
-    def pop(self, *given: Any) -> Any:
+    def pop(self, *given):
         time.sleep(2e-3)
         return super().pop(*given)
 
 
-def test_threads_that_push_out_what_others_prepared(
-    queue: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_push_out_what_others_prepared(queue, monkeypatch):
     """With room for few prepared products, each call lets go of another thread's."""
     table = _SlowTable()
     prepared = PreparedCalls(2)
     monkeypatch.setattr(prepared, "_calls", table)
     monkeypatch.setattr(queue_state(queue), "prepared", prepared)
 
-    def multiply(thread: int) -> None:
+    def multiply(thread):
         rng = np.random.default_rng(thread)
         b = random_array(rng, (8, 12), "float32")
         for rows in range(1 + thread, 20 * THREADS, THREADS):  # a product that is new each time

@@ -1,7 +1,5 @@
 """Databases: the built-in files, the schema's messages, ranks, nearest shapes, saving."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -26,8 +24,9 @@ from pyclgemm.selection.database import (
     reload_database,
     save_file,
 )
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
-from tests.support.facts import cpu, gpu, smallest_gpu
+from pyclgemm.selection.records import Entry, Match, Source, Threshold
+from tests.support.databases import FLOAT32, a_database, file_of
+from tests.support.facts import cpu, gpu, recorded, smallest_gpu
 from tests.support.families import UNIT_FAMILIES
 from tests.support.reference import DTYPES
 
@@ -105,8 +104,9 @@ def test_what_a_driver_may_refuse_comes_before_what_stands_in_for_it(path):
     for entry in read_file(path).entries:
         seen = set()
         for record in entry.own:
-            assert record.config.family != "wgmma" or record.place not in seen, record
-            seen.add(record.place)
+            key = record.shape, record.alignment
+            assert record.config.family != "wgmma" or key not in seen, record
+            seen.add(key)
 
 
 @pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
@@ -276,7 +276,7 @@ def test_a_record_that_cannot_be_used_is_left_out_alone(user_folders, tmp_path, 
             hit for hit in load_database().lookup(cpu(), "float32", "F32_F32_F32")
             if hit[0].path == path
         ]  # fmt: skip
-    assert [record.shape for record in entry.records] == [(1024, 1024, 1024)]
+    assert [str(record.shape) for record in entry.records] == ["1024x1024x1024"]
     stated = [str(one.message) for one in warned]
     assert len(stated) == len(BAD)
     assert all(str(path) in one for one in stated)
@@ -358,7 +358,7 @@ def found(database, traits, precision="F32_F32_F32"):
 
 
 def test_levels_from_the_most_to_the_least_specific():
-    database = Database(((GENERIC, VENDOR, *OTHERS, ARCHITECTURE, DEVICE),))
+    database = a_database(GENERIC, VENDOR, *OTHERS, ARCHITECTURE, DEVICE)
     assert found(database, gpu()) == ["device", "architecture", "vendor", "generic"]
     assert found(database, gpu(name="H200")) == ["architecture", "vendor", "generic"]
     assert found(database, gpu(name="A10", architecture="sm_86")) == ["vendor", "generic"]
@@ -445,7 +445,7 @@ def a_file(path, **parameters):
         "KWI": 2, "VWM": 4, "VWN": 4,
     } | parameters))  # fmt: skip
     entries = [
-        Entry("float32", "F32_F32_F32", (Record((64, 64, 64), indirect, 3.5),), Threshold(mnk=9)),
+        Entry("float32", "F32_F32_F32", (recorded("64x64x64", indirect, 3.5),), Threshold(mnk=9)),
         Entry("complex64", "F32_F32_F32", ()),
     ]
     match = Match("device", "gpu", device='Größe "1"')
@@ -462,14 +462,9 @@ def test_save_and_read_give_the_same_file(tmp_path):
 
 
 def test_a_record_keeps_its_layout_alignment_and_batch_and_plain_ones_do_not_mention_them(tmp_path):
-    plain = Record((64, 64, 64), TILE, 2.0)
-    laid_out = Record((64, 64, 64), TILE, 1.0, "NT", 2, batch=100)
-    file = DatabaseFile.make(
-        tmp_path / "mine.json",
-        Match("generic", "cpu"),
-        Source("measured", "measured on a test"),
-        [Entry("float32", "F32_F32_F32", (plain, laid_out))],
-    )
+    plain = recorded("64x64x64", TILE, 2.0)
+    laid_out = recorded("64x64x64:NT*100", TILE, 1.0, alignment=2)
+    file = file_of([Entry(*FLOAT32, (plain, laid_out))], "cpu", name=tmp_path / "mine.json")
     save_file(file)
     (entry,) = read_file(file.path).entries
     assert entry.records == (plain, laid_out)

@@ -1,10 +1,7 @@
 """Entries that are like another of their file: what they borrow, what is refused, what is saved."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,32 +9,27 @@ from pyclgemm.errors import DatabaseError
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.small.codegen import SmallConfig
-from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.candidates import path_order
-from pyclgemm.selection.database import Database, DatabaseFile, load_database, read_file, save_file
+from pyclgemm.selection.candidates import attempts_for
+from pyclgemm.selection.database import Database, load_database, read_file, save_file
 from pyclgemm.selection.overrides import choose
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.records import Entry, Record, Threshold
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.results import make_file, save_result
 from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
-from tests.support.facts import gpu
+from tests.support.databases import DIRECT, SM_90, a_database, file_of
+from tests.support.facts import gpu, recorded
 
 HALF, BRAIN = ("float16", "F16_F16_F32"), ("bfloat16", "BF16_BF16_F32")
 H100 = gpu(fence_options="-cl-std=CL3.0", local_memory_bytes=229440, wgmma=True)
-SM_90 = Match("architecture", "gpu", "nvidia", "sm_90")
-MEASURED = Source("measured", "measured on a test")
 
 WGMMA = WgmmaConfig(128, 256, STAGES=3)
 MATRIX = MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
 GEMV = GemvConfig(MR=1, WGS=64, LANES_N=8, VW=4)
-DIRECT = XgemmDirectConfig(
-    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
-)
-LARGE, MIDDLE, LITTLE = (4096,) * 3, (512,) * 3, (32,) * 3
+LARGE, MIDDLE, LITTLE = (GemmShape(size, size, size) for size in (4096, 512, 32))
 LENT = (Record(LARGE, WGMMA, 7e5), Record(LARGE, MATRIX, 3e5), Record(LITTLE, DIRECT, 20.0))
 LENDER = Entry(*HALF, LENT)
 
@@ -51,7 +43,7 @@ def without_speed(*records):
 
 
 def a_file(path, *entries):
-    return DatabaseFile.make(Path(path), SM_90, MEASURED, entries)
+    return file_of(list(entries), SM_90, name=path, kind="measured")
 
 
 def entry_of(file, name):
@@ -101,7 +93,7 @@ def test_what_stands_in_for_a_refused_path_is_borrowed_behind_an_own_record_of_t
     entry = borrower(Record(LARGE, newer, 8e5))
     assert entry.records == (Record(LARGE, newer, 8e5), *without_speed(*LENT[1:]))
     database = Database(((a_file("mine", entry, LENDER),),))
-    problem = GemmShape(*LARGE).problem(*BRAIN)
+    problem = LARGE.problem(*BRAIN)
     refused = replace(H100, wgmma=False, wgmma_refusal="a test")
     assert select(problem, H100, database).config == newer
     assert select(problem, refused, database).config == MATRIX
@@ -110,14 +102,19 @@ def test_what_stands_in_for_a_refused_path_is_borrowed_behind_an_own_record_of_t
 def test_an_own_record_of_another_path_is_taken_before_a_borrowed_one_of_its_place():
     entry = borrower(Record(LARGE, MATRIX, 8e5))
     database = Database(((a_file("mine", LENDER, entry),),))
-    assert select(GemmShape(*LARGE).problem(*BRAIN), H100, database).config == MATRIX
-    assert select(GemmShape(*LARGE).problem(*HALF), H100, database).config == WGMMA
+    assert select(LARGE.problem(*BRAIN), H100, database).config == MATRIX
+    assert select(LARGE.problem(*HALF), H100, database).config == WGMMA
 
 
 @pytest.mark.parametrize(
     "elsewhere",
-    [{"shape": MIDDLE}, {"layout": "NT"}, {"alignment": 1}, {"batch": 64}],
-    ids=lambda changes: next(iter(changes)),
+    [
+        {"shape": MIDDLE},
+        {"shape": replace(LITTLE, layout="NT")},
+        {"alignment": 1},
+        {"shape": replace(LITTLE, batch=64)},
+    ],
+    ids=["sizes", "layout", "alignment", "batch"],
 )
 def test_an_own_record_of_another_place_hides_nothing(elsewhere):
     own = replace(LENT[2], **elsewhere)
@@ -125,17 +122,18 @@ def test_an_own_record_of_another_place_hides_nothing(elsewhere):
 
 
 def test_batches_of_another_number_hide_nothing():
-    lender = Entry(*HALF, tuple(Record(MIDDLE, DIRECT, 9.0, batch=batch) for batch in (2, 64)))
-    own = Record(MIDDLE, DIRECT, 8.0, batch=64)
-    assert Entry(*BRAIN, (own,), like=lender).records == (own, Record(MIDDLE, DIRECT, batch=2))
+    few, many = (replace(MIDDLE, batch=batch) for batch in (2, 64))
+    lender = Entry(*HALF, (Record(few, DIRECT, 9.0), Record(many, DIRECT, 9.0)))
+    own = Record(many, DIRECT, 8.0)
+    assert Entry(*BRAIN, (own,), like=lender).records == (own, Record(few, DIRECT))
 
 
 def test_a_record_for_batches_of_any_number_is_hidden_by_its_like_alone():
-    small = Record((8, 8, 8), SmallConfig(4, 4, 128), 9.0)
-    lender = Entry(*HALF, (small, Record((8, 8, 8), DIRECT, 1.0)))
+    small = recorded("8x8x8", SmallConfig(4, 4, 128), 9.0)
+    lender = Entry(*HALF, (small, recorded("8x8x8", DIRECT, 1.0)))
     own = replace(small, config=SmallConfig(2, 2, 128))
     entry = Entry(*BRAIN, (own,), like=lender)
-    assert entry.records == (own, Record((8, 8, 8), DIRECT))
+    assert entry.records == (own, recorded("8x8x8", DIRECT))
 
 
 def test_a_configuration_that_breaks_a_constraint_for_the_type_is_not_borrowed(tmp_path):
@@ -155,14 +153,14 @@ def test_a_threshold_is_not_borrowed():
 
 def test_what_is_borrowed_is_chosen_ranked_and_asked_for_by_path():
     file = a_file("mine", borrower(Record(MIDDLE, GEMV, 5.0)), LENDER)
-    database = Database(((file,),))
-    problem = GemmShape(*LITTLE).problem(*BRAIN)
+    database = a_database(file)
+    problem = LITTLE.problem(*BRAIN)
     choice = select(problem, H100, database)
     assert choice.config == DIRECT
     assert "the nearest record is for 32x32x32" in choice.reason
     assert choose(problem, H100, database, "matrix").config == MATRIX
     alone = Database(((a_file("mine", borrower(), LENDER),),))
-    [attempt] = path_order(problem, H100, alone.lookup(H100, *BRAIN))[:1]
+    [attempt] = attempts_for(problem, H100, alone.lookup(H100, *BRAIN))[:1]
     assert "timed against each other" in attempt.reason
 
 
@@ -252,10 +250,10 @@ def found(name, shape, config):
 
 def test_the_tuner_writes_what_it_measured_and_leaves_like_as_it_is(tmp_path):
     path = tmp_path / "sm_90.json"
-    older = Record(MIDDLE, DIRECT, 5.0), Record((64, 512, 512), DIRECT, 6.0)
+    older = Record(MIDDLE, DIRECT, 5.0), recorded("64x512x512", DIRECT, 6.0)
     save_file(a_file(path, LENDER, borrower(*older)))
     faster = replace(DIRECT, GROUP_M=4)
-    database = Database(((read_file(path),),))
+    database = a_database(read_file(path))
     assert save_result(found(BRAIN, LITTLE, faster), database, path) == path
     entry = entry_of(read_file(path), BRAIN)
     assert entry.like == entry_of(read_file(path), HALF) == LENDER
@@ -265,17 +263,16 @@ def test_the_tuner_writes_what_it_measured_and_leaves_like_as_it_is(tmp_path):
     made = json.loads(path.read_text())["entries"]
     assert [len(one["records"]) for one in made] == [3, 3]
     # What was found anew supersedes own records nearby.
-    save_result(found(BRAIN, (520, 512, 512), DIRECT), Database(((read_file(path),),)), path)
-    assert [record.shape for record in entry_of(read_file(path), BRAIN).own] == [
-        LITTLE, (64, 512, 512), (520, 512, 512)
-    ]  # fmt: skip
+    save_result(found(BRAIN, (520, 512, 512), DIRECT), a_database(read_file(path)), path)
+    shapes = [str(record.shape) for record in entry_of(read_file(path), BRAIN).own]
+    assert shapes == ["32x32x32", "64x512x512", "520x512x512"]
 
 
 def test_the_tuner_keeps_what_is_borrowed_behind_the_same_record_of_its_own(tmp_path):
     """Measured for this type, it has a speed, and stays whatever the other entry becomes."""
     path = tmp_path / "sm_90.json"
     save_file(a_file(path, LENDER, borrower()))
-    save_result(found(BRAIN, LARGE, WGMMA), Database(((read_file(path),),)), path)
+    save_result(found(BRAIN, LARGE, WGMMA), a_database(read_file(path)), path)
     entry = entry_of(read_file(path), BRAIN)
     assert entry.own == (Record(LARGE, WGMMA, 137400.0),)
     assert entry.records == (*entry.own, *without_speed(*LENT[1:]))
@@ -285,18 +282,18 @@ def test_batches_that_the_tuner_found_leave_like_as_it_is(tmp_path):
     path = tmp_path / "sm_90.json"
     single = Record(MIDDLE, DIRECT, 5.0)
     save_file(a_file(path, LENDER, borrower(single)))
-    batch = GemmShape(*MIDDLE, batch=64)
-    save_result(found(BRAIN, batch, DIRECT), Database(((read_file(path),),)), path)
+    batch = replace(MIDDLE, batch=64)
+    save_result(found(BRAIN, batch, DIRECT), a_database(read_file(path)), path)
     entry = entry_of(read_file(path), BRAIN)
     assert entry.like == LENDER
-    assert entry.own == (single, Record(MIDDLE, DIRECT, 17180.0, batch=64))
+    assert entry.own == (single, Record(replace(MIDDLE, batch=64), DIRECT, 17180.0))
 
 
 def test_what_the_tuner_finds_for_an_entry_counts_for_those_that_are_like_it(tmp_path):
     path = tmp_path / "sm_90.json"
     save_file(a_file(path, LENDER, borrower()))
     newer = replace(WGMMA, GROUP_M=4)
-    save_result(found(HALF, LARGE, newer), Database(((read_file(path),),)), path)
+    save_result(found(HALF, LARGE, newer), a_database(read_file(path)), path)
     read = read_file(path)
     assert entry_of(read, HALF).own == (
         Record(LITTLE, DIRECT, 20.0), Record(LARGE, newer, 137400.0), Record(LARGE, MATRIX, 3e5)
@@ -324,7 +321,7 @@ def test_an_entry_that_loses_its_threshold_owns_the_records_of_the_path_that_was
     save_result(found(BRAIN, (1, 8, 8), DIRECT), Database(()), path)
     entry = entry_of(read_file(path), BRAIN)
     assert (entry.like, entry.indirect_from) == (None, None)
-    assert [record.shape for record in entry.own] == [(1, 8, 8), LITTLE]
+    assert [record.shape for record in entry.own] == [GemmShape(1, 8, 8), LITTLE]
 
 
 # -------------------------------------------------------------------------- built-in files
@@ -346,7 +343,7 @@ def test_an_h100_runs_bfloat16_by_the_records_of_float16():
     half, brain = entry_of(file, HALF), entry_of(file, BRAIN)
     assert brain.like == half
     assert len(brain.own) < 20 < len(brain.borrowed)
-    for shape in (LARGE, (1, 1024, 1024), (128, 768, 3072), (101, 101, 101)):
-        wanted = [GemmShape(*shape).problem(*name) for name in (HALF, BRAIN)]
+    for text in ("4096x4096x4096", "1x1024x1024", "128x768x3072", "101x101x101"):
+        wanted = [GemmShape.parse(text).problem(*name) for name in (HALF, BRAIN)]
         one, other = (select(problem, H100, load_database()) for problem in wanted)
         assert (one.config, one.reason) == (other.config, other.reason)

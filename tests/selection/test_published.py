@@ -1,7 +1,5 @@
 """Files for GPUs that were not at hand: valid there, found first, and as published."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

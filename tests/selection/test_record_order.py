@@ -1,9 +1,6 @@
 """Whose record is taken where several files know of a product: the user's, and those that ship."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,27 +8,24 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cpu.codegen import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.candidates import groups_of, in_order
-from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.features import ProductTraits
+from pyclgemm.selection.candidates import groups_of
+from pyclgemm.selection.database import Database
+from pyclgemm.selection.distance import Features, in_order
 from pyclgemm.selection.overrides import choose
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.records import Record, Threshold
 from pyclgemm.selection.select import packed_layout, select
-from tests.support.facts import cpu, gpu, problem
+from tests.support.databases import DIRECT, made_file
+from tests.support.facts import cpu, gpu, problem, recorded
 
-DIRECT = XgemmDirectConfig(
-    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
-)
 MINE, SHIPPED = DIRECT, replace(DIRECT, KWID=4)
 GEMV, FEW = GemvConfig(MR=1, WGS=64, LANES_N=8, VW=1), GemvConfig(MR=1, WGS=128, LANES_N=8, VW=1)
 
 
 def file(name, records, kind="measured", type_="gpu", precision="F32_F32_F32", threshold=None):
-    entry = Entry("float32", precision, tuple(records), threshold)
-    return DatabaseFile.make(Path(name), Match("generic", type_), Source(kind, name), [entry])
+    types = ("float32", precision)
+    return made_file(records, type_, threshold, name=name, kind=kind, types=types)
 
 
 def taken(text, *groups, traits=None):
@@ -51,31 +45,31 @@ def taken(text, *groups, traits=None):
     ],
 )
 def test_who_tuned_one_shape_takes_for_others_what_ships(text, config):
-    own = file("mine", [Record((1024, 1024, 1024), MINE)])
+    own = file("mine", [recorded("1024x1024x1024", MINE)])
     shipped = file(
         "shipped",
         [
-            Record((1024, 1024, 1024), SHIPPED),
-            Record((1500, 1500, 1024), SHIPPED),
-            Record((2048, 2048, 2048), SHIPPED),
-            Record((1, 2000, 2000), GEMV),
+            recorded("1024x1024x1024", SHIPPED),
+            recorded("1500x1500x1024", SHIPPED),
+            recorded("2048x2048x2048", SHIPPED),
+            recorded("1x2000x2000", GEMV),
         ],
     )
     assert taken(text, own, shipped) == config
 
 
 def test_files_that_were_not_measured_are_asked_one_after_the_other():
-    own = file("mine", [Record((64, 64, 64), MINE)])
-    guessed = file("guessed", [Record((2048, 2048, 2048), SHIPPED)], kind="default")
+    own = file("mine", [recorded("64x64x64", MINE)])
+    guessed = file("guessed", [recorded("2048x2048x2048", SHIPPED)], kind="default")
     assert taken("2048x2048x2048", own, guessed) == MINE
-    published = file("published", [Record((64, 64, 64), MINE)], kind="published")
+    published = file("published", [recorded("64x64x64", MINE)], kind="published")
     assert taken("2048x2048x2048", published, guessed) == MINE
 
 
 def test_groups_end_where_paths_were_not_compared():
-    own, shipped = (file(name, [Record((64, 64, 64), MINE)]) for name in ("mine", "shipped"))
-    threshold = file("threshold", [Record((64, 64, 64), MINE)], threshold=Threshold(mnk=1))
-    guessed = file("guessed", [Record((64, 64, 64), MINE)], kind="default")
+    own, shipped = (file(name, [recorded("64x64x64", MINE)]) for name in ("mine", "shipped"))
+    threshold = file("threshold", [recorded("64x64x64", MINE)], threshold=Threshold(mnk=1))
+    guessed = file("guessed", [recorded("64x64x64", MINE)], kind="default")
     hits = [(one, one.entries[0]) for one in (own, shipped, threshold, shipped, guessed)]
     assert groups_of(hits) == [hits[:2], hits[2:3], hits[3:4], hits[4:]]
     assert groups_of(hits[4:]) == [hits[4:]]
@@ -84,10 +78,11 @@ def test_groups_end_where_paths_were_not_compared():
 
 def test_how_specific_a_file_is_does_not_change_what_is_within_reach():
     own, shipped = (
-        file(name, [Record((size, 64, 64), MINE)]) for name, size in (("mine", 512), ("far", 64))
+        file(name, [Record(GemmShape(size, 64, 64), MINE)])
+        for name, size in (("mine", 512), ("far", 64))
     )
     group = [(one, one.entries[0]) for one in (own, shipped)]
-    wanted = ProductTraits((128, 64, 64))
+    wanted = Features((128, 64, 64))
 
     def names(reach):
         ordered = in_order(group, lambda record: True, wanted, reach=reach)
@@ -96,7 +91,7 @@ def test_how_specific_a_file_is_does_not_change_what_is_within_reach():
     assert names(2.5) == ["mine", "far"]  # 2 octaves, and 1 with 1 for its rank
     assert names(1.5) == ["far"]
     assert names(1.0) == []
-    assert in_order(group, lambda record: record.shape[0] > 64, wanted) == [
+    assert in_order(group, lambda record: record.shape.m > 64, wanted) == [
         (own, own.entries[0].records[0])
     ]
 
@@ -112,22 +107,22 @@ def test_how_specific_a_file_is_does_not_change_what_is_within_reach():
     ],
 )
 def test_who_tuned_squares_alone_takes_kernels_for_few_rows(text, config):
-    own = file("mine", [Record((8, 64, 64), MINE), Record((1024, 1024, 1024), MINE)])
-    guessed = file("guessed", [Record((1, 1024, 1024), FEW)], kind="default")
+    own = file("mine", [recorded("8x64x64", MINE), recorded("1024x1024x1024", MINE)])
+    guessed = file("guessed", [recorded("1x1024x1024", FEW)], kind="default")
     assert taken(text, own, guessed) == config
 
 
 def test_few_rows_that_were_compared_are_left_to_what_was_measured():
-    own = file("mine", [Record((1, 64, 64), GEMV), Record((1024, 1024, 1024), MINE)])
-    guessed = file("guessed", [Record((4, 4096, 4096), FEW)], kind="default")
+    own = file("mine", [recorded("1x64x64", GEMV), recorded("1024x1024x1024", MINE)])
+    guessed = file("guessed", [recorded("4x4096x4096", FEW)], kind="default")
     assert taken("4x4096x4096", own, guessed) == GEMV
 
 
 def test_units_that_compete_with_nothing():
     tuned, other = (MatrixConfig(32, 32, 16, 1, 1, STAGES=stages) for stages in (2, 3))
     name = "TF32_TF32_F32"
-    own = file("mine", [Record((64, 64, 64), tuned)], precision=name)
-    shipped = file("shipped", [Record((2048, 2048, 2048), other)], precision=name)
+    own = file("mine", [recorded("64x64x64", tuned)], precision=name)
+    shipped = file("shipped", [recorded("2048x2048x2048", other)], precision=name)
     database = Database(((own,), (shipped,)))
     for size, config in ((64, tuned), (2048, other)):
         wanted = problem(size, size, size, precision=name)
@@ -136,8 +131,8 @@ def test_units_that_compete_with_nothing():
 
 def test_a_cpu_and_what_is_packed_for_it():
     small, large = CpuConfig(MR=6, NR=32, KC=64, VW=16), CpuConfig(MR=6, NR=64, KC=512, VW=16)
-    own = file("mine", [Record((64, 64, 64), small)], type_="cpu")
-    shipped = file("shipped", [Record((2048, 2048, 2048), large)], type_="cpu")
+    own = file("mine", [recorded("64x64x64", small)], type_="cpu")
+    shipped = file("shipped", [recorded("2048x2048x2048", large)], type_="cpu")
     database = Database(((own,), (shipped,)))
     assert taken("64x64x64", own, shipped, traits=cpu()) == small
     assert taken("2048x2048x2048", own, shipped, traits=cpu()) == large
@@ -147,8 +142,8 @@ def test_a_cpu_and_what_is_packed_for_it():
 
 
 def test_a_path_that_is_asked_for_by_name():
-    own = file("mine", [Record((64, 64, 64), MINE)])
-    shipped = file("shipped", [Record((2048, 2048, 2048), SHIPPED)])
+    own = file("mine", [recorded("64x64x64", MINE)])
+    shipped = file("shipped", [recorded("2048x2048x2048", SHIPPED)])
     database = Database(((own,), (shipped,)))
     for size, config in ((64, MINE), (2048, SHIPPED)):
         wanted = problem(size, size, size)

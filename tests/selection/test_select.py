@@ -1,9 +1,6 @@
 """Path and configuration: thresholds, levels, what is passed over, packed operands, a caller's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,12 +10,10 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, DatabaseFile, load_database
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.database import Database, load_database
+from pyclgemm.selection.records import Threshold
 from pyclgemm.selection.select import select
-from tests.support.facts import cpu, gpu, problem
-from tests.support.reference import DTYPES
-from tests.support.selection import (
+from tests.support.databases import (
     CPU_FILE,
     DATABASE,
     DIRECT,
@@ -26,14 +21,18 @@ from tests.support.selection import (
     INDIRECT,
     LARGE,
     NARROW,
+    NVIDIA,
     ROWS,
     SMALL,
     SQUARE,
+    a_database,
     devices,
-    file,
+    made_file,
     measured,
     sizes,
 )
+from tests.support.facts import cpu, gpu, problem, recorded
+from tests.support.reference import DTYPES
 
 # -------------------------------------------------------------------------- path
 
@@ -55,16 +54,16 @@ def test_the_threshold_decides(k, path, reason):
 @pytest.mark.parametrize(("m", "n", "path"), [(447, 447, "direct"), (448, 1, "indirect"),
                                               (1, 448, "indirect")])  # fmt: skip
 def test_a_threshold_on_the_larger_of_m_and_n(m, n, path):
-    published = file(Match("vendor", "gpu", vendor="nvidia"), [], Threshold(m_or_n=448))
-    choice = select(problem(m, n, 7), gpu(), Database(((published, GENERIC),)))
+    published = made_file([], NVIDIA, Threshold(m_or_n=448))
+    choice = select(problem(m, n, 7), gpu(), a_database(published, GENERIC))
     assert choice.path == path
     side = "at least" if path == "indirect" else "below"
     assert choice.reason.startswith(f"max(m, n) = {max(m, n)} is {side} 448")
 
 
 def test_of_two_thresholds_the_reason_names_what_decided():
-    both = file(Match("vendor", "gpu", vendor="nvidia"), [], Threshold(mnk=10**6, m_or_n=448))
-    database = Database(((both, GENERIC),))
+    both = made_file([], NVIDIA, Threshold(mnk=10**6, m_or_n=448))
+    database = a_database(both, GENERIC)
     assert select(problem(448, 1, 1), gpu(), database).reason.startswith("max(m, n) = 448 is at")
     below = select(problem(10, 10, 10), gpu(), database).reason
     assert below.startswith("m*n*k = 1000 is below 1.0e6 and max(m, n) = 10 is below 448")
@@ -93,18 +92,18 @@ def test_nothing_to_multiply_takes_the_smallest_direct_tile(sizes):
 
 
 def test_without_a_threshold_the_direct_path_is_taken():
-    silent = file(Match("generic", "gpu"), [Record((64, 64, 64), DIRECT)])
-    choice = select(problem(10**4, 10**4, 10**4), gpu(), Database(((silent,),)))
+    silent = made_file([recorded("64x64x64", DIRECT)])
+    choice = select(problem(10**4, 10**4, 10**4), gpu(), a_database(silent))
     assert choice.path == "direct"
     assert "no threshold of the indirect path is known" in choice.reason
 
 
 TUNED = measured(
     [
-        Record((64, 64, 64), DIRECT),
-        Record((512, 512, 512), INDIRECT),
-        Record((4096, 4096, 4096), SMALL),
-        Record((64, 64, 65536), LARGE),
+        recorded("64x64x64", DIRECT),
+        recorded("512x512x512", INDIRECT),
+        recorded("4096x4096x4096", SMALL),
+        recorded("64x64x65536", LARGE),
     ]
 )
 
@@ -119,7 +118,7 @@ TUNED = measured(
     ],
 )
 def test_the_nearest_record_decides_where_the_paths_were_compared(sizes, config, shape):
-    choice = select(problem(*sizes), gpu(), Database(((TUNED, GENERIC),)))
+    choice = select(problem(*sizes), gpu(), a_database(TUNED, GENERIC))
     assert (choice.path, choice.config, choice.level) == (config.family, config, "device")
     assert choice.reason == (
         f"the paths were timed against each other by shape, the nearest record is for {shape}"
@@ -139,21 +138,21 @@ def test_the_nearest_record_decides_where_the_paths_were_compared(sizes, config,
 def test_the_record_of_the_same_layout_and_alignment_is_the_nearest(text, config, record):
     tuned = measured(
         [
-            Record((82, 6626, 1085), INDIRECT, alignment=16),
-            Record((82, 6626, 1085), SMALL, layout="NT"),
-            Record((82, 6626, 1085), DIRECT),
-            Record((6626, 82, 1085), LARGE, layout="TT"),
+            recorded("82x6626x1085", INDIRECT, alignment=16),
+            recorded("82x6626x1085:NT", SMALL),
+            recorded("82x6626x1085", DIRECT),
+            recorded("6626x82x1085:TT", LARGE),
         ]
     )
     wanted = GemmShape.parse(text).problem("float32")
-    choice = select(wanted, gpu(), Database(((tuned, GENERIC),)))
+    choice = select(wanted, gpu(), a_database(tuned, GENERIC))
     assert choice.config == config
     assert choice.reason.endswith(f", the nearest record is for {record}")
 
 
 def test_a_threshold_in_the_file_itself_still_decides():
-    own = measured([Record((64, 64, 64), DIRECT), Record((65, 65, 65), LARGE)], Threshold(mnk=1))
-    choice = select(problem(64, 64, 64), gpu(), Database(((own, GENERIC),)))
+    own = measured([recorded("64x64x64", DIRECT), recorded("65x65x65", LARGE)], Threshold(mnk=1))
+    choice = select(problem(64, 64, 64), gpu(), a_database(own, GENERIC))
     assert (choice.path, choice.reason.split(",")[0]) == (
         "indirect",
         "m*n*k = 2.6e5 is at least 1",
@@ -162,26 +161,22 @@ def test_a_threshold_in_the_file_itself_still_decides():
 
 def test_what_was_compared_but_does_not_fit_leaves_it_to_the_threshold_below():
     traits = gpu(local_memory_bytes=5000)
-    own = measured([Record((4096, 4096, 4096), LARGE)])
-    choice = select(problem(4096, 4096, 4096), traits, Database(((own, GENERIC),)))
+    own = measured([recorded("4096x4096x4096", LARGE)])
+    choice = select(problem(4096, 4096, 4096), traits, a_database(own, GENERIC))
     assert (choice.config, choice.level) == (DIRECT, "generic")
     assert "m*n*k = 6.9e10 is at least 1.0e6" in choice.reason
     assert "passed over: NVIDIA H100 80GB HBM3's indirect for 4096x4096x4096" in choice.reason
 
 
 def test_a_measured_file_for_a_cpu_changes_no_path():
-    own = DatabaseFile.make(
-        Path("mine"),
-        Match("device", "cpu", device=cpu().name),
-        Source("measured", "tuned here"),
-        [Entry("float32", "F32_F32_F32", (Record((9, 9, 9), DIRECT), Record((1, 1, 1), NARROW)))],
-    )
-    choice = select(problem(9, 9, 9), cpu(), Database(((own, CPU_FILE),)))
+    records = [recorded("9x9x9", DIRECT), recorded("1x1x1", NARROW)]
+    own = measured(records, traits=cpu())
+    choice = select(problem(9, 9, 9), cpu(), a_database(own, CPU_FILE))
     assert (choice.path, choice.config) == ("cpu", NARROW)
 
 
 def test_nothing_to_multiply_takes_the_smallest_direct_tile_in_a_compared_file_too():
-    choice = select(problem(0, 9, 9), gpu(), Database(((TUNED, GENERIC),)))
+    choice = select(problem(0, 9, 9), gpu(), a_database(TUNED, GENERIC))
     assert (choice.path, choice.config) == ("direct", SMALL)
 
 
@@ -189,18 +184,18 @@ def test_nothing_to_multiply_takes_the_smallest_direct_tile_in_a_compared_file_t
 
 
 def test_a_level_without_a_record_of_the_path_leaves_it_to_the_next():
-    vendor = file(Match("vendor", "gpu", vendor="nvidia"), [Record((1, 1, 1), DIRECT)], text="mine")
-    database = Database(((vendor, GENERIC),))
+    vendor = made_file([recorded("1x1x1", DIRECT)], NVIDIA)
+    database = a_database(vendor, GENERIC)
     large, small = problem(4000, 4000, 4000), problem(20, 20, 20)
     assert select(large, gpu(), database).level == "generic"
     choice = select(small, gpu(), database)
-    assert (choice.level, choice.source) == ("vendor", "nvidia/gpu in mine (mine)")
+    assert (choice.level, choice.source) == ("vendor", "nvidia/gpu in db (a test)")
 
 
 def test_the_choice_reads_as_a_sentence():
     choice = select(problem(4096, 4096, 4096), gpu(), DATABASE)
     assert str(choice) == (
-        f"indirect, {LARGE}, from generic/gpu in generic (generic), "
+        f"indirect, {LARGE}, from generic/gpu in db (a test), "
         "m*n*k = 6.9e10 is at least 1.0e6, the nearest record is for 4096x4096x4096"
     )
 
@@ -215,13 +210,13 @@ def test_what_the_device_cannot_run_is_passed_over_for_the_next_nearest():
 
 
 def test_then_for_the_next_level():
-    vendor = file(
-        Match("vendor", "gpu", vendor="nvidia"),
-        [Record((1, 1, 1), replace(LARGE, MDIMC=32, NDIMC=32))],
+    vendor = made_file(
+        [recorded("1x1x1", replace(LARGE, MDIMC=32, NDIMC=32))],
+        NVIDIA,
         Threshold(mnk=1),
     )
     traits = gpu(max_work_group_size=256)
-    choice = select(problem(64, 64, 64), traits, Database(((vendor, GENERIC),)))
+    choice = select(problem(64, 64, 64), traits, a_database(vendor, GENERIC))
     assert (choice.config, choice.level) == (INDIRECT, "generic")
     assert "1024 work-items, limit 256" in choice.reason
 

@@ -1,22 +1,18 @@
 """Which record a batch takes, and which a single product."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.small.codegen import SmallConfig
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.database import Database
 from pyclgemm.selection.overrides import choose
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.records import Entry, Threshold
 from pyclgemm.selection.select import packed_layout, select
-from tests.support.facts import cpu, gpu, problem
-from tests.support.selection import (
+from tests.support.databases import (
     CPU_FILE,
     DIRECT,
+    FLOAT16,
     GENERIC,
     INDIRECT,
     LARGE,
@@ -24,16 +20,20 @@ from tests.support.selection import (
     ROWS,
     SMALL,
     SQUARE,
+    a_database,
+    file_of,
+    made_file,
     measured,
 )
+from tests.support.facts import cpu, gpu, problem, recorded
 
 
 def test_a_batch_takes_the_record_of_a_batch_and_a_single_product_never_does():
     """Whatever lies nearer, and in whichever order they stand."""
-    alone, own = Record((128, 128, 128), INDIRECT), Record((128, 128, 128), DIRECT, batch=256)
-    filling = Record((2048, 2048, 128), LARGE)
+    alone, own = recorded("128x128x128", INDIRECT), recorded("128x128x128*256", DIRECT)
+    filling = recorded("2048x2048x128", LARGE)
     for records in ([alone, own, filling], [filling, own, alone]):
-        database = Database(((measured(records), GENERIC),))
+        database = a_database(measured(records), GENERIC)
         single = select(problem(128, 128, 128), gpu(), database)
         assert (single.config, "record is for 128x128x128" in single.reason) == (INDIRECT, True)
         for count in (100, 256, 5000):
@@ -48,33 +48,30 @@ def test_a_batch_takes_the_record_of_a_batch_and_a_single_product_never_does():
         assert few.reason.endswith("the nearest record is for 128x128x128, a single product")
         far = select(problem(600, 600, 600, batch=256), gpu(), database)
         assert far.config == LARGE
-    only = Database(((measured([own]), GENERIC),))
+    only = a_database(measured([own]), GENERIC)
     assert select(problem(128, 128, 128), gpu(), only).level == "generic"
 
 
 def test_a_batch_of_another_layout_is_left_to_single_products_where_operands_are_read_in_place():
     shape = GemmShape(128, 128, 128, "NT", batch=256).problem("float32")
     for record, level in ((DIRECT, "generic"), (INDIRECT, "device")):
-        own = measured([Record((128, 128, 128), record, batch=256)])
-        assert select(shape, gpu(), Database(((own, GENERIC),))).level == level
+        own = measured([recorded("128x128x128*256", record)])
+        assert select(shape, gpu(), a_database(own, GENERIC)).level == level
 
 
 def test_a_batch_that_was_measured_needs_no_threshold_and_leaves_that_of_single_products():
     own = measured(
-        [Record((64, 64, 64), LARGE), Record((128, 128, 128), LARGE, batch=256)],
+        [recorded("64x64x64", LARGE), recorded("128x128x128*256", LARGE)],
         Threshold(mnk=10**9),
     )
-    database = Database(((own, GENERIC),))
+    database = a_database(own, GENERIC)
     assert select(problem(120, 128, 128, batch=256), gpu(), database).config == LARGE
     assert select(problem(120, 128, 128), gpu(), database).path == "direct"
 
 
 def test_a_cpus_batches_take_their_own_records_too():
-    own = DatabaseFile.make(
-        Path("mine"), Match("device", "cpu", device=cpu().name), Source("measured", "tuned here"),
-        [Entry("float32", "F32_F32_F32", (Record((1024, 1024, 1024), NARROW, batch=50),))],
-    )  # fmt: skip
-    database = Database(((own, CPU_FILE),))
+    own = measured([recorded("1024x1024x1024*50", NARROW)], traits=cpu())
+    database = a_database(own, CPU_FILE)
     assert select(problem(1000, 1024, 1024, batch=40), cpu(), database).config == NARROW
     assert select(problem(1024, 1024, 1024), cpu(), database).config == SQUARE
     alone = select(problem(4, 1024, 1024, batch=40), cpu(), database)
@@ -85,19 +82,15 @@ def test_a_cpus_batches_take_their_own_records_too():
 def test_batches_by_matrix_units_and_by_a_path_that_is_asked_for():
     single, several = MatrixConfig(64, 64, 32, 2, 2), MatrixConfig(64, 128, 32, 2, 2)
     records = [
-        Record((256, 256, 256), single), Record((256, 256, 256), several, batch=99),
-        Record((16, 16, 16), DIRECT), Record((256, 256, 256), SMALL, batch=99),
+        recorded("256x256x256", single), recorded("256x256x256*99", several),
+        recorded("16x16x16", DIRECT), recorded("256x256x256*99", SMALL),
     ]  # fmt: skip
     entries = [
-        Entry(
-            "float32",
-            precision,
-            tuple(record for record in records if record.config.family == path),
-        )
+        Entry("float32", precision, tuple(one for one in records if one.config.family == path))
         for precision, path in (("TF32_TF32_F32", "matrix"), ("F32_F32_F32", "direct"))
     ]
-    own = DatabaseFile.make(Path("mine"), Match("generic", "gpu"), Source("default", "a"), entries)
-    database, traits = Database(((own,),)), typical_traits("sm_90")
+    own = file_of(entries, "gpu")
+    database, traits = a_database(own), typical_traits("sm_90")
     one, batch = GemmShape(256, 256, 256), GemmShape(256, 256, 256, batch=50)
     for shape, config, direct in ((one, single, DIRECT), (batch, several, SMALL)):
         assert select(shape.problem("float32", "TF32_TF32_F32"), traits, database).config == config
@@ -106,7 +99,7 @@ def test_batches_by_matrix_units_and_by_a_path_that_is_asked_for():
 
 
 def test_matrices_packed_for_single_products_know_of_no_batch():
-    own = measured([Record((4096, 64, 64), DIRECT), Record((4096, 64, 64), LARGE, batch=9)])
+    own = measured([recorded("4096x64x64", DIRECT), recorded("4096x64x64*9", LARGE)])
     precision = resolve_precision(None, "float32")
     layouts = [
         packed_layout(64, 64, "float32", precision, gpu(), Database(groups))
@@ -118,14 +111,12 @@ def test_matrices_packed_for_single_products_know_of_no_batch():
 def test_small_products_take_matrix_units_where_those_were_faster():
     """Tuned at a size near enough, in whatever number."""
     units, small = MatrixConfig(32, 32, 32, 1, 1, STAGES=2), SmallConfig(MWI=4, NWI=4, WGS=64)
-    records = [Record((64, 64, 64), small), Record((64, 64, 64), units, batch=10_000)]
-    entry = Entry("float16", "F16_F16_F32", tuple(records))
-    match = Match("generic", "gpu")
-    tuned = DatabaseFile.make(Path("mine"), match, Source("measured", "tuned here"), [entry])
+    records = [recorded("64x64x64", small), recorded("64x64x64*10000", units)]
+    tuned = made_file(records, kind="measured", types=FLOAT16)
 
     def taken(size, batch):
         wanted = problem(size, size, size, "float16", batch=batch)
-        return select(wanted, typical_traits("sm_90"), Database(((tuned,),))).config
+        return select(wanted, typical_traits("sm_90"), a_database(tuned)).config
 
     assert [taken(64, 10_000), taken(56, 5000)] == [units, units]
     assert [taken(16, 10_000), taken(64, 32)] == [small, small]

@@ -1,7 +1,5 @@
 """Products whose B was packed ahead: which layout it gets, and which record reads it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -15,11 +13,8 @@ from pyclgemm.families.registry import violations
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.selection.database import Database, load_database
-from pyclgemm.selection.records import Match, Record
 from pyclgemm.selection.select import packed_layout, select
-from tests.support.facts import cpu, gpu, problem
-from tests.support.reference import DTYPES
-from tests.support.selection import (
+from tests.support.databases import (
     CPU_FILE,
     DATABASE,
     DIRECT,
@@ -27,10 +22,13 @@ from tests.support.selection import (
     LARGE,
     NARROW,
     SQUARE,
+    a_database,
     devices,
-    file,
+    made_file,
     sizes,
 )
+from tests.support.facts import cpu, gpu, problem, recorded
+from tests.support.reference import DTYPES
 
 
 def packed(form, depth_block, width):
@@ -97,13 +95,13 @@ def test_the_layout_leaves_out_what_the_device_cannot_run():
 def test_tiles_that_are_no_powers_of_two():
     tile = replace(INDIRECT, NWG=96, NDIMB=8, KWG=24, MDIMA=8)
     assert violations(tile, "float32") == []
-    odd = file(Match("generic", "gpu"), [Record((64, 64, 64), tile)])
-    assert layout(4096, 4096, gpu(), Database(((odd,),))) == packed("padded", 24, 96)
+    odd = made_file([recorded("64x64x64", tile)])
+    assert layout(4096, 4096, gpu(), a_database(odd)) == packed("padded", 24, 96)
 
 
 def test_no_layout_without_a_record():
     with pytest.raises(UnsupportedError, match="no database has a record of the indirect path"):
-        layout(64, 64, gpu(), Database(((CPU_FILE,),)))
+        layout(64, 64, gpu(), a_database(CPU_FILE))
 
 
 @pytest.mark.parametrize(

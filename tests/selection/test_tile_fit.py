@@ -1,7 +1,5 @@
 """Edges and idle compute units, against counting them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -9,10 +7,8 @@ import pytest
 
 from pyclgemm import CpuConfig, XgemmDirectConfig
 from pyclgemm.families.gemv.codegen import GemvConfig
-from pyclgemm.selection.distance import excess_octaves
-from pyclgemm.selection.features import ProductTraits
-from pyclgemm.selection.records import Record
-from tests.support.facts import by_distance
+from pyclgemm.selection.distance import Features, excess_octaves
+from tests.support.facts import by_distance, recorded
 
 TILE = XgemmDirectConfig(
     WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=4, VWND=2
@@ -43,18 +39,18 @@ def test_time_that_is_lost(config, sizes, factor):
 
 
 def test_of_records_as_near_the_one_whose_tiles_fit_comes_first():
-    small = Record((64, 512, 512), replace(TILE, WGD=16, VWMD=2))
-    large = Record((256, 512, 512), replace(TILE, WGD=64))
-    wanted = ProductTraits((128, 512, 512))
+    small = recorded("64x512x512", replace(TILE, WGD=16, VWMD=2))
+    large = recorded("256x512x512", replace(TILE, WGD=64))
+    wanted = Features((128, 512, 512))
     assert by_distance([large, small], wanted) == [large, small]
     # 16 tiles leave most of 100 units idle, and left fewer idle at their record.
     assert by_distance([large, small], wanted, units=100) == [small, large]
 
 
 def test_a_record_is_not_blamed_for_what_it_lost_already():
-    record = Record((40, 40, 40), TILE)
-    other = Record((160, 160, 160), replace(TILE, WGD=16, VWMD=2))
-    assert by_distance([other, record], ProductTraits((40, 40, 40)), units=64)[0] == record
+    record = recorded("40x40x40", TILE)
+    other = recorded("160x160x160", replace(TILE, WGD=16, VWMD=2))
+    assert by_distance([other, record], Features((40, 40, 40)), units=64)[0] == record
 
 
 def test_the_tiles_of_a_batch_fill_the_device_together():

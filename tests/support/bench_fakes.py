@@ -1,7 +1,5 @@
 """A clock, contenders and a device for the bench, all made up: time passes only by their work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from pyclgemm.measure.filled_queue import Clock, Contender

@@ -1,7 +1,5 @@
 """Configurations that break a constraint each, and how it is stated on a small device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support.typical_configs import (

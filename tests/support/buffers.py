@@ -6,8 +6,6 @@ and, because no arithmetic makes that bit pattern, a byte outside the view that 
 afterwards was written by the kernel.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,6 +1,4 @@
-"""Run one product on guarded arrays and hold it against the reference."""
-
-from __future__ import annotations
+"""Run one product, or a batch, on guarded arrays and hold it against the reference."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -77,39 +75,28 @@ def check_gemm(
         destination = guarded_matrix(queue, (m, n), own, out)
     offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
 
-    activation = options.pop("activation", None)
-    expected = expected_gemm(
-        left.initial,
-        right.initial,
-        None if addend is None else addend.initial,
-        bias=None if offset is None else offset.initial,
-        activation=activation,
-        result=own,
-        **{
-            name: options[name]
-            for name in ("alpha", "beta", "trans_a", "trans_b", "precision")
-            if name in options
-        },
-    )
-    if bias or activation:
-        options["epilogue"] = pyclgemm.Epilogue(
-            bias=None if offset is None else offset.array, activation=activation
-        )
+    wanted = _given(options, offset) | {"result": own}
+    expected = expected_gemm(left.initial, right.initial, addend and addend.initial, **wanted)
     operand: Any = right.array
     if pack:
         own = {"trans_b": options.pop("trans_b", False), "precision": options.get("precision")}
         operand = packed(queue, right.array, None if pack is True else pack, **own)
     returned = pyclgemm.gemm(
-        queue,
-        left.array,
-        operand,
-        None if addend is None else addend.array,
-        out=destination.array,
-        **options,
+        queue, left.array, operand, addend and addend.array, out=destination.array, **options
     )
     assert returned is destination.array
     assert_close(destination.get(), expected)
     return destination
+
+
+def _given(options: dict[str, Any], offset: GuardedArray | None) -> dict[str, Any]:
+    """What the reference is given of a call's options; an activation is made an epilogue."""
+    activation = options.pop("activation", None)
+    names = ("alpha", "beta", "trans_a", "trans_b", "precision")
+    wanted = {name: options[name] for name in names if name in options}
+    if offset or activation:
+        options["epilogue"] = pyclgemm.Epilogue(offset and offset.array, activation)
+    return wanted | {"bias": offset and offset.initial, "activation": activation}
 
 
 def packed(
@@ -145,3 +132,110 @@ def spoil_workspace(queue: cl.CommandQueue, dtype: str = "float32", **options: A
     skip_if_refused(queue, options.get("config"))
     nan = np.full((150, 150), np.nan, dtype)
     assert np.isnan(pyclgemm.gemm(queue, nan, nan, **options)).all()
+
+
+#: How the matrices of a stack follow one another.
+STEPS = ("apart", "backwards", "interleaved", "shared", "one", "matrix")
+
+
+def guarded_stack(
+    queue: cl.CommandQueue, values: np.ndarray, layout: Layout, step: str = "apart"
+) -> GuardedArray:
+    """A stack (count, rows, columns) whose matrices have a layout.
+
+    "apart" and "backwards" leave a gap between matrices; "interleaved" has the rows of all
+    matrices in turn. "shared" is a stack that has one matrix for all, by a stride of 0, "one" a
+    stack of one and "matrix" a matrix: their values are the first's.
+    """
+    count, *shape = values.shape
+    row, column = layout.strides((shape[0], shape[1]))
+    extent = sum(
+        (max(size, 1) - 1) * abs(stride) for size, stride in zip(shape, (row, column), strict=True)
+    )
+    aligned = -(-(extent + 1) // layout.alignment) * layout.alignment + layout.alignment
+    between = {"apart": aligned, "backwards": -aligned, "shared": 0}.get(step, 0)
+    if step == "interleaved":
+        between = min((row, column), key=abs) if 1 not in (row, column) else max(row, column)
+        row, column = (stride * count if stride != 1 else 1 for stride in (row, column))
+    if step == "matrix":
+        return _guarded(queue, values[0], (row, column), layout)
+    if step in ("one", "shared"):
+        values = values[:1] if step == "one" else np.broadcast_to(values[:1], values.shape)
+    return _guarded(queue, values, (between, row, column), layout)
+
+
+def _guarded(
+    queue: cl.CommandQueue, values: np.ndarray, strides: tuple[int, ...], layout: Layout
+) -> GuardedArray:
+    return GuardedArray(
+        queue, values.shape, values.dtype.name, strides, lead=layout.lead, values=values
+    )
+
+
+def check_batch(
+    queue: cl.CommandQueue,
+    count: int,
+    sizes: tuple[int, int, int],
+    dtype: str = "float32",
+    *,
+    a: Layout = ROW,
+    b: Layout = ROW,
+    out: Layout = ROW,
+    c: Layout | None = None,
+    steps: str = "apart apart apart apart",
+    in_place: bool = False,
+    bias: bool = False,
+    seed: int = 0,
+    **options: Any,
+) -> None:
+    """Multiply random matrices; `steps` says how those of a, b, out and c follow one another.
+
+    The destination is NaN at first. What remains of `options` goes to `gemm_batched`.
+    """
+    skip_if_refused(queue, options.get("config"), dtype)
+    m, n, k = sizes
+    own = "int32" if dtype == "int8" else dtype
+    step_a, step_b, step_out, step_c = steps.split()
+    rng = np.random.default_rng(seed)
+    trans_a, trans_b = options.get("trans_a", False), options.get("trans_b", False)
+
+    def stack(shape: tuple[int, ...], kind: str, layout: Layout, step: str) -> GuardedArray:
+        return guarded_stack(queue, random_array(rng, (count, *shape), kind), layout, step)
+
+    left = stack(stored_shape(trans_a, m, k), dtype, a, step_a)
+    right = stack(stored_shape(trans_b, k, n), dtype, b, step_b)
+    destination = stack((m, n), own, out, step_out)
+    addend = None
+    if in_place:
+        addend = destination
+    else:
+        destination = _emptied(queue, destination)
+        if c is not None:
+            addend = stack((m, n), own, c, step_c)
+    offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
+    first = [one and one.initial for one in (left, right, addend)]
+    wanted = _given(options, offset) | {"result": own}
+    returned = pyclgemm.gemm_batched(
+        queue, left.array, right.array, addend and addend.array, out=destination.array, **options
+    )
+    assert returned is destination.array
+    got = destination.get()
+    assert got.shape == (count, m, n)
+    for number in range(count):
+        left_one, right_one, addend_one = (
+            one if one is None or one.ndim == 2 else one[number if len(one) > 1 else 0]
+            for one in first
+        )
+        expected = expected_gemm(left_one, right_one, addend_one, **wanted)
+        assert_close(got[number], expected)
+
+
+def _emptied(queue: cl.CommandQueue, stack: GuardedArray) -> GuardedArray:
+    """The same place, full of what no arithmetic makes."""
+    array = stack.array
+    size = array.dtype.itemsize
+    strides = tuple(stride // size for stride in array.strides)
+    lead = array.offset // size + sum(
+        min(0, (extent - 1) * stride) for extent, stride in zip(array.shape, strides, strict=True)
+    )
+    return GuardedArray(queue, array.shape, array.dtype.name, strides, lead=lead)

@@ -1,7 +1,5 @@
 """Configurations in small tiles: every parameter of every family, not their product."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What the command line prints, as text, and devices as it names them."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Leaves the interpreter in the midst of things: ``exit_script.py PLATFORM WAY``."""
 
-from __future__ import annotations
-
 import atexit
 import sys
 import threading

@@ -1,18 +1,17 @@
 """Invented devices and problems for the tests of modules that need no device."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pyclgemm.codegen.config import Config
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import GemmProblem, MatrixLayout
-from pyclgemm.selection.candidates import in_order
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import DatabaseFile
-from pyclgemm.selection.features import ProductTraits
+from pyclgemm.selection.distance import Features, in_order
 from pyclgemm.selection.records import Entry, Match, Record, Source
 
 ROW = MatrixLayout("row")
@@ -62,8 +61,15 @@ def smallest_gpu() -> DeviceTraits:
     )  # fmt: skip
 
 
+def recorded(text: str, config: Config, gflops: float | None = None, **others: Any) -> Record:
+    """The record of a shape as text, such as "64x64x64:NT*100"."""
+    shape = GemmShape.parse(text)
+    assert shape is not None, text
+    return Record(shape, config, gflops, **others)
+
+
 def by_distance(
-    records: Iterable[Record], wanted: ProductTraits, units: int = 0, reach: float = math.inf
+    records: Iterable[Record], wanted: Features, units: int = 0, reach: float = math.inf
 ) -> list[Record]:
     """The records of one file in the order in which selection takes them."""
     entry = Entry("float32", "F32_F32_F32", tuple(records))

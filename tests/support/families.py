@@ -1,7 +1,5 @@
 """What tests ask of kernel families: refusals, traffic, and kernels with another text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

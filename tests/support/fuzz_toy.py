@@ -1,7 +1,5 @@
 """Campaigns for the tests of the fuzzer's runner: they pass, fail, crash, hang and skip."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

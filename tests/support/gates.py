@@ -1,7 +1,5 @@
 """Events that complete when a test says so, to see what waits and what does not."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

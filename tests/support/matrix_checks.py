@@ -1,7 +1,5 @@
 """Checks that every way of dividing k among matrix units must pass."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

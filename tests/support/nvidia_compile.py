@@ -4,8 +4,6 @@ The driver's own compiler is another one; what ptxas makes of the registers it i
 says of warpgroup instructions, is the same.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shutil

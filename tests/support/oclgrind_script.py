@@ -4,8 +4,6 @@ Oclgrind reports what kernels do wrong; this script says which results are right
 Oclgrind's log the faults of each product start.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The environment of processes that tests start."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -34,8 +34,6 @@ the unit roundoff of the arithmetic and eps = 2 u; |X| takes absolute values per
 8. Integers are exact: sums are those of int32, modulo 2^32.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -199,30 +197,29 @@ def _expected_of_integers(
     return Expected(value, np.zeros(value.shape))
 
 
-def assert_close(got: np.ndarray, expected: Expected) -> None:
-    """Each element within its bound; NaN and infinities exactly where they belong."""
-    assert got.shape == expected.value.shape, f"shape {got.shape}, not {expected.value.shape}"
-    wide = got.astype(expected.value.dtype)
-    finite = np.isfinite(expected.value)
+def fault_of(got: np.ndarray, expected: Expected, told: Any = True) -> str:
+    """What is wrong with a result at the elements of the mask `told`; empty if it is right."""
+    value, bound = expected.value, expected.bound
+    if got.shape != value.shape:
+        return f"the result is {got.shape}, and {value.shape} is wanted"
+    wide = got.astype(value.dtype)
     with np.errstate(all="ignore"):
-        error = np.abs(wide - expected.value)
-        wrong = np.where(
-            finite,
-            ~(error <= expected.bound),  # a NaN in the result is wrong too
-            ~((wide == expected.value) | (np.isnan(wide) & np.isnan(expected.value))),
-        )
-    if not wrong.any():
-        return
-    where = np.argwhere(wrong)
+        near = np.abs(wide - value) <= bound  # a NaN in the result is wrong too
+        same = (wide == value) | (np.isnan(wide) & np.isnan(value))
+    wrong = told & ~np.where(np.isfinite(value), near, same)
     rows = [
         f"  {tuple(int(i) for i in index)}: got {wide[tuple(index)]}, "
-        f"wanted {expected.value[tuple(index)]} within {expected.bound[tuple(index)]:.3g}"
-        for index in where[:5]
+        f"wanted {value[tuple(index)]} within {bound[tuple(index)]:.3g}"
+        for index in np.argwhere(wrong)[:5]
     ]
-    raise AssertionError(
-        f"{len(where)} of {wrong.size} elements of a {got.shape} {got.dtype} result are wrong:\n"
-        + "\n".join(rows)
-    )
+    heading = f"{int(wrong.sum())} of {wrong.size} elements of a {got.shape} {got.dtype} result are"
+    return "\n".join([f"{heading} wrong:", *rows]) if rows else ""
+
+
+def assert_close(got: np.ndarray, expected: Expected) -> None:
+    """Each element within its bound; NaN and infinities exactly where they belong."""
+    fault = fault_of(got, expected)
+    assert not fault, fault
 
 
 def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:

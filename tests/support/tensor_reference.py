@@ -11,8 +11,6 @@ rounds each of its elements twice, and is summed over K^3: ``gamma(K^3 + 2)``. T
 error, in float64 of the same order, is covered by twice that.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A kernel family as short as one can be: one work-item computes some rows of a column."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

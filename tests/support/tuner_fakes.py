@@ -1,50 +1,29 @@
 """A tuner whose measuring process pretends: times are computed, and so is the clock."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
-from pyclgemm import CpuConfig, XgemmConfig, XgemmDirectConfig
+from pyclgemm import CpuConfig
 from pyclgemm.families.registry import violations
-from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.records import Threshold
 from pyclgemm.tuning import tuner
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.tuner import tune
-from tests.support.facts import cpu
+from tests.support.databases import DIRECT, INDIRECT, a_database, made_file
+from tests.support.facts import cpu, recorded
 
 KNOWN = CpuConfig(MR=4, NR=32, KC=256, VW=16)
 OTHER = CpuConfig(MR=2, NR=32, KC=256, VW=16)
 GOAL = CpuConfig(MR=12, NR=48, KC=512, VW=16)
-DIRECT = XgemmDirectConfig(
-    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
-)
-INDIRECT = XgemmConfig(
-    MWG=64, NWG=64, KWG=16, MDIMC=8, NDIMC=8, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4
-)
 SHAPES = [(256, 256, 256), (64, 64, 64), (1024, 1024, 1024)]
 
 
-def file(kind, records, threshold=None):
-    entry = Entry("float32", "F32_F32_F32", tuple(records), threshold)
-    return DatabaseFile.make(
-        Path("db"), Match("generic", kind), Source("default", "a test"), [entry]
-    )
-
-
-CPU_DATABASE = Database(
-    ((file("cpu", [Record((256, 256, 256), KNOWN), Record((16, 16, 16), OTHER)]),),)
+CPU_DATABASE = a_database(
+    made_file([recorded("256x256x256", KNOWN), recorded("16x16x16", OTHER)], "cpu")
 )
-GPU_DATABASE = Database(
-    (
-        (
-            file(
-                "gpu",
-                [Record((256, 256, 256), INDIRECT), Record((64, 64, 64), DIRECT)],
-                Threshold(mnk=10**6),
-            ),
-        ),
+GPU_DATABASE = a_database(
+    made_file(
+        [recorded("256x256x256", INDIRECT), recorded("64x64x64", DIRECT)],
+        threshold=Threshold(mnk=10**6),
     )
 )
 

@@ -1,7 +1,5 @@
 """A configuration of each family as it may be used, for tests that run no kernel."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyclgemm.families.cpu.codegen import CpuConfig

@@ -1,7 +1,5 @@
 """Configurations for matrix units in small tiles, and the precisions that units compute in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from pyclgemm.families.gemv.codegen import GemvUnitConfig

@@ -1,7 +1,5 @@
 """A tuner whose files cannot be written: said before it measures, and nothing lost after."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess
@@ -79,7 +77,7 @@ def test_records_that_cannot_be_saved_are_printed(tmp_path):
     by_hand = tmp_path / "by-hand.json"
     by_hand.write_text(printed)
     (entry,) = read_file(by_hand).entries
-    assert [record.shape for record in entry.records] == [(64, 64, 64)]
+    assert [str(record.shape) for record in entry.records] == ["64x64x64"]
     assert isinstance(entry.records[0], Record)
 
 

@@ -1,9 +1,6 @@
 """Saving what was found: records by shape, and nothing that stood gets lost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,23 +9,30 @@ from pyclgemm.errors import ArgumentError, DatabaseError
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, DatabaseFile, read_file, save_file
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.database import Database, read_file, save_file
+from pyclgemm.selection.records import Entry, Match, Record, Threshold
 from pyclgemm.selection.select import select
 from pyclgemm.tuning import results as tuning_result
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.results import make_file, save_result
 from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
-from tests.support.facts import cpu, gpu, problem
+from tests.support.databases import (
+    DIRECT,
+    FLOAT16,
+    FLOAT32,
+    INDIRECT,
+    SM_90,
+    a_database,
+    file_of,
+    made_file,
+)
+from tests.support.facts import cpu, gpu, problem, recorded
 from tests.support.tuning_results import (
     BEST,
-    DIRECT,
-    INDIRECT,
     LARGE,
     SHIPPED,
     SMALL,
-    file,
     laid_out,
     result,
 )
@@ -36,12 +40,12 @@ from tests.support.tuning_results import (
 
 def records(file, dtype="float32"):
     (entry,) = [entry for entry in file.entries if entry.dtype == dtype]
-    return {record.shape: record for record in entry.records}
+    return {record.shape.sizes: record for record in entry.records}
 
 
 def test_a_record_for_each_shape_with_its_speed(tmp_path):
     made = make_file(result(), tmp_path / "mine.json", SHIPPED)
-    assert records(made)[512, 512, 512] == Record((512, 512, 512), BEST, 268.4)
+    assert records(made)[512, 512, 512] == recorded("512x512x512", BEST, 268.4)
     assert made.match == Match("device", "cpu", "amd", device="AMD EPYC")
     assert made.source.kind == "measured"
     assert made.source.text.startswith("tuned on AMD EPYC, Portable Computing Language 580.0, 20")
@@ -54,33 +58,36 @@ def test_the_slowest_product_has_a_speed_that_can_be_saved(tmp_path):
 
 def test_what_was_not_tuned_is_carried_over_without_its_speed(tmp_path):
     made = make_file(result(), tmp_path / "mine.json", SHIPPED)
-    assert records(made)[1, 64, 1024] == Record((1, 64, 1024), SMALL)
+    assert records(made)[1, 64, 1024] == recorded("1x64x1024", SMALL)
     assert len(records(made)) == 2
     assert "records without a speed are older ones" in made.source.text
-    choice = select(problem(2, 64, 1000), cpu(), Database(((made, *SHIPPED.groups[0]),)))
+    choice = select(problem(2, 64, 1000), cpu(), a_database(made, *SHIPPED.groups[0]))
     assert (choice.config, choice.level) == (SMALL, "device")
 
 
 def test_what_ships_and_was_measured_is_not_copied_to_the_users_file(tmp_path):
-    entry = Entry("float32", "F32_F32_F32", (Record((1, 64, 1024), SMALL, 9.0),))
-    match, source = Match("architecture", "cpu", architecture="x86-64-v4"), Source("measured", "x")
-    made = DatabaseFile.make(Path("cpu_x86-64-v4.json"), match, source, [entry])
+    match = Match("architecture", "cpu", architecture="x86-64-v4")
+    record = recorded("1x64x1024", SMALL, 9.0)
+    made = made_file([record], match, name="cpu_x86-64-v4.json", kind="measured")
     shipped = replace(made, built_in=True)
     path = tmp_path / "mine.json"
-    assert set(records(make_file(result(), path, Database(((shipped,),))))) == {(512, 512, 512)}
+    assert set(records(make_file(result(), path, a_database(shipped)))) == {(512, 512, 512)}
     # A user's other files may go, and what is contributed is to stand in the place of what ships.
     for one, level in ((made, "device"), (shipped, "architecture")):
-        kept = make_file(result(), path, Database(((one,),)), level)
+        kept = make_file(result(), path, a_database(one), level)
         assert set(records(kept)) == {(512, 512, 512), (1, 64, 1024)}
 
 
 def test_only_what_the_library_uses_is_carried_over(tmp_path):
     """Of a file with a threshold, the records of the path that is taken at their shape."""
-    shipped = Database(
-        ((file("gpu", [Record((64, 64, 64), DIRECT), Record((32, 32, 32), INDIRECT),
-                       Record((4096, 4096, 4096), INDIRECT), Record((2048, 64, 2048), DIRECT)],
-               Threshold(mnk=10**7)),),)
-    )  # fmt: skip
+    shapes = {
+        (64,) * 3: DIRECT,
+        (32,) * 3: INDIRECT,
+        (4096,) * 3: INDIRECT,
+        (2048, 64, 2048): DIRECT,
+    }
+    records_of_both = [Record(GemmShape(*shape), config) for shape, config in shapes.items()]
+    shipped = a_database(made_file(records_of_both, threshold=Threshold(mnk=10**7)))
     made = make_file(result(INDIRECT, traits=gpu()), tmp_path / "mine.json", shipped)
     assert {shape: record.config for shape, record in records(made).items()} == {
         (64, 64, 64): DIRECT,
@@ -97,7 +104,7 @@ def test_a_near_shape_is_superseded(tmp_path):
 def places(file):
     """Shape, layout and alignment of all records."""
     (entry,) = file.entries
-    return [(record.shape, record.layout, record.alignment) for record in entry.records]
+    return [(record.shape.sizes, record.shape.layout, record.alignment) for record in entry.records]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +124,7 @@ def test_a_record_tells_its_layout_and_alignment(tmp_path, text, place):
     made = make_file(laid_out(text), tmp_path / "mine.json", Database(()))
     assert places(made) == [place]
     wanted = GemmShape.parse(text).problem("float32")
-    choice = select(wanted, cpu(), Database(((made, *SHIPPED.groups[0]),)))
+    choice = select(wanted, cpu(), a_database(made, *SHIPPED.groups[0]))
     assert (choice.config, choice.level) == (BEST, "device")
 
 
@@ -126,7 +133,7 @@ def test_another_layout_or_alignment_supersedes_nothing(tmp_path):
     for text in ("512x512x512:NT", "512x512x512+7", "512x512x512+2", "500x530x510:NT"):
         save_file(make_file(laid_out(text), path, SHIPPED))
     kept = [record for record in read_file(path).entries[0].records if record.gflops]
-    assert [(record.shape, record.layout, record.alignment) for record in kept] == [
+    assert [(record.shape.sizes, record.shape.layout, record.alignment) for record in kept] == [
         ((500, 530, 510), "NT", None),
         ((512, 512, 512), "NN", 1),
         ((512, 512, 512), "NN", 2),
@@ -141,7 +148,7 @@ def test_another_layout_or_alignment_supersedes_nothing(tmp_path):
 def test_an_older_record_without_alignment_is_that_of_contiguous_matrices(tmp_path):
     path = tmp_path / "mine.json"
     match = Match("device", "cpu", device="AMD EPYC")
-    save_file(file("cpu", [Record((511, 511, 511), LARGE, 9.0)], None, match, path))
+    save_file(made_file([recorded("511x511x511", LARGE, 9.0)], match, name=path))
     save_file(make_file(laid_out("511x511x511"), path, Database(())))
     assert places(read_file(path)) == [((511, 511, 511), "NN", None)]
     assert read_file(path).entries[0].records[0].config == BEST
@@ -157,20 +164,18 @@ def test_of_two_shapes_of_one_product_the_faster_counts(tmp_path):
 
 
 def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(tmp_path):
-    hopper, half = typical_traits("sm_90"), ("float16", "F16_F16_F32")
-    square = (4096, 4096, 4096)
+    hopper, square = typical_traits("sm_90"), (4096, 4096, 4096)
     older, stand_in = WgmmaConfig(128, 256, STAGES=3), MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
     path = tmp_path / "sm_90.json"
-    entry = Entry(*half, (Record(square, stand_in), Record(square, older, 7e5)))
-    match = Match("architecture", "gpu", "nvidia", "sm_90")
-    save_file(DatabaseFile.make(path, match, Source("default", "a test"), [entry]))
+    known = [Record(GemmShape(*square), stand_in), Record(GemmShape(*square), older, 7e5)]
+    save_file(made_file(known, SM_90, name=path, types=FLOAT16))
 
     def made(best):
-        standing = Standing(GemmShape(*square), GemmShape(*square).problem(*half))
+        standing = Standing(GemmShape(*square), GemmShape(*square).problem(*FLOAT16))
         standing.note(best, Outcome("fine", 1e-4))
-        found = TuningResult(hopper, *half, (standing,))
+        found = TuningResult(hopper, *FLOAT16, (standing,))
         file = make_file(found, path, SHIPPED, "architecture")
-        database = Database(((file,),))
+        database = a_database(file)
         chosen = select(standing.problem, hopper, database).config
         refused = replace(hopper, wgmma=False, wgmma_refusal="a test")
         return (
@@ -187,17 +192,12 @@ def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(tmp_path):
 
 def test_other_entries_of_the_file_stay(tmp_path):
     path = tmp_path / "mine.json"
-    double = Entry("float64", "F64_F64_F64", (Record((8, 8, 8), SMALL, 5.0),))
-    single = Entry(
-        "float32", "F32_F32_F32",
-        (Record((2048, 2048, 2048), LARGE, 333.0), Record((512, 512, 512), LARGE, 99.0)),
-    )  # fmt: skip
-    old = DatabaseFile.make(
-        path, Match("device", "cpu", device="AMD EPYC"), Source("measured", "x"), [double, single]
-    )
-    save_file(old)
+    double = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),))
+    known = (recorded("2048x2048x2048", LARGE, 333.0), recorded("512x512x512", LARGE, 99.0))
+    match = Match("device", "cpu", device="AMD EPYC")
+    save_file(file_of([double, Entry(*FLOAT32, known)], match, name=path, kind="measured"))
     made = make_file(result(), path, Database(((read_file(path),), SHIPPED.groups[0])))
-    assert records(made, "float64") == {(8, 8, 8): Record((8, 8, 8), SMALL, 5.0)}
+    assert records(made, "float64") == {(8, 8, 8): recorded("8x8x8", SMALL, 5.0)}
     assert records(made)[2048, 2048, 2048].gflops == 333.0
     assert records(made)[512, 512, 512].config == BEST
 
@@ -205,7 +205,7 @@ def test_other_entries_of_the_file_stay(tmp_path):
 def test_a_contribution_is_for_the_architecture(tmp_path):
     path = tmp_path / "contributed.json"
     assert save_result(result(DIRECT, traits=gpu()), Database(()), path) == path
-    assert read_file(path).match == Match("architecture", "gpu", "nvidia", "sm_90")
+    assert read_file(path).match == SM_90
     path = tmp_path / "cpu.json"
     save_result(result(), SHIPPED, path)
     assert read_file(path).match == Match("architecture", "cpu", None, "x86-64-v4")
@@ -222,20 +222,19 @@ def test_a_second_contribution_extends_the_first(tmp_path):
     save_result(result(), SHIPPED, path)
     save_result(result(LARGE, shape=(8, 1024, 1024)), SHIPPED, path)
     found = records(read_file(path))
-    assert found[512, 512, 512] == Record((512, 512, 512), BEST, 268.4)
+    assert found[512, 512, 512] == recorded("512x512x512", BEST, 268.4)
     assert found[8, 1024, 1024].config == LARGE
 
 
 def test_a_file_with_a_threshold_is_brought_to_records_by_shape(tmp_path):
     path = tmp_path / "contributed.json"
-    both = [Record(shape, config) for shape in ((1024, 1024, 1024), (32, 32, 32))
+    both = [Record(GemmShape(*shape), config) for shape in ((1024, 1024, 1024), (32, 32, 32))
             for config in (DIRECT, INDIRECT)]  # fmt: skip
-    match = Match("architecture", "gpu", "nvidia", "sm_90")
-    save_file(file("gpu", both, Threshold(mnk=10**6), match, path))
+    save_file(made_file(both, SM_90, Threshold(mnk=10**6), name=path))
     save_result(result(INDIRECT, traits=gpu(), shape=(8, 8, 8192)), Database(()), path)
     (entry,) = read_file(path).entries
     assert entry.indirect_from is None
-    assert {record.shape: record.config.family for record in entry.records} == {
+    assert {record.shape.sizes: record.config.family for record in entry.records} == {
         (1024, 1024, 1024): "indirect",
         (32, 32, 32): "direct",
         (8, 8, 8192): "indirect",

@@ -1,34 +1,33 @@
 """Saving what was found of batches: beside the records of single products, and by their number."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, read_file, save_file
-from pyclgemm.selection.records import Match, Record, Threshold
+from pyclgemm.selection.records import Match, Threshold
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.results import make_file, save_result
 from pyclgemm.tuning.tuner import TuningResult
-from tests.support.facts import cpu, gpu, problem
+from tests.support.databases import DIRECT, INDIRECT, a_database, made_file
+from tests.support.facts import cpu, gpu, problem, recorded
 from tests.support.tuning_results import (
     BEST,
-    DIRECT,
-    INDIRECT,
     LARGE,
     SHIPPED,
     SMALL,
-    file,
     laid_out,
     result,
 )
 
 SMALL_BATCH = SmallCpuConfig(MR=6, NR=16, VW=8)
 BEST_BATCH = SmallCpuConfig(MR=4, NR=32, VW=16)
-SHIPPED_BOTH = Database(
-    ((file("cpu", [Record((1, 64, 1024), SMALL, 9.0), Record((512, 512, 512), LARGE, 99.0),
-                   Record((8, 8, 8), SMALL_BATCH, 1.0), Record((64, 64, 64), SMALL_BATCH, 9.0)]),),)
+SHIPPED_BOTH = a_database(
+    made_file(
+        [recorded("1x64x1024", SMALL, 9.0), recorded("512x512x512", LARGE, 99.0),
+         recorded("8x8x8", SMALL_BATCH, 1.0), recorded("64x64x64", SMALL_BATCH, 9.0)],
+        "cpu",
+    )
 )  # fmt: skip
 
 
@@ -39,9 +38,9 @@ def used(made, text):
 
 def test_a_batch_of_small_products_has_a_record_that_batches_alone_take(tmp_path):
     made = make_file(laid_out("8x8x8*10000", BEST_BATCH), tmp_path / "mine.json", SHIPPED_BOTH)
-    assert [(record.shape, record.config, record.gflops) for record in made.entries[0].records] == [
-        ((8, 8, 8), BEST_BATCH, 10.24), ((64, 64, 64), SMALL_BATCH, None)
-    ]  # fmt: skip
+    assert made.entries[0].records == (
+        recorded("8x8x8*10000", BEST_BATCH, 10.24), recorded("64x64x64", SMALL_BATCH)
+    )  # fmt: skip
     assert used(made, "8x8x8*32").config == BEST_BATCH
     assert used(made, "64x64x60*500").config == SMALL_BATCH
     for text in ("8x8x8", "500x500x500", "2x64x1000", "8x8x8*31", "128x128x128*64"):
@@ -72,8 +71,8 @@ def test_records_of_different_kernels_for_one_batch_do_not_displace_each_other(t
 def test_a_record_for_batches_of_any_number_is_superseded_by_one_that_tells_it(tmp_path):
     path = tmp_path / "mine.json"
     match = Match("device", "cpu", device="AMD EPYC")
-    known = [Record((8, 8, 8), SMALL_BATCH, 1.0), Record((32, 8, 8), SMALL_BATCH, 1.0)]
-    save_file(file("cpu", known, None, match, path))
+    known = [recorded("8x8x8", SMALL_BATCH, 1.0), recorded("32x8x8", SMALL_BATCH, 1.0)]
+    save_file(made_file(known, match, name=path))
     save_file(make_file(laid_out("8x8x8*100", BEST_BATCH), path, Database(())))
     assert list(map(str, read_file(path).entries[0].records)) == ["8x8x8*100", "32x8x8"]
 
@@ -93,7 +92,7 @@ def test_a_large_batch_has_a_record_that_batches_alone_take(tmp_path):
     path = tmp_path / "mine.json"
     save_file(make_file(laid_out("512x512x512*64"), path, SHIPPED_BOTH))
     made = read_file(path)
-    assert made.entries[0].records == (Record((512, 512, 512), BEST, 17180.0, batch=64),)
+    assert made.entries[0].records == (recorded("512x512x512*64", BEST, 17180.0),)
     for text in ("512x512x512*64", "512x512x512*900", "500x512x600*64"):
         assert used(made, text).config == BEST
         assert "the nearest record is for 512x512x512*64" in used(made, text).reason
@@ -101,16 +100,16 @@ def test_a_large_batch_has_a_record_that_batches_alone_take(tmp_path):
         before = select(GemmShape.parse(text).problem("float32"), cpu(), SHIPPED_BOTH)
         assert used(made, text) == before
     # What other files say about batches is carried over, as of single products.
-    save_file(make_file(laid_out("2x64x1000*9", SMALL), path, Database(((made,),))))
+    save_file(make_file(laid_out("2x64x1000*9", SMALL), path, a_database(made)))
     again = read_file(path)
     assert list(map(str, again.entries[0].records)) == ["2x64x1000*9", "512x512x512*64"]
 
 
 def test_what_was_found_of_batches_for_a_gpu_changes_no_single_product(tmp_path):
     path = tmp_path / "mine.json"
-    shipped = [Record((1024, 1024, 1024), INDIRECT), Record((32, 32, 32), DIRECT),
-               Record((32, 32, 32), INDIRECT)]  # fmt: skip
-    database = Database(((file("gpu", shipped, Threshold(mnk=10**6)),),))
+    shipped = [recorded("1024x1024x1024", INDIRECT), recorded("32x32x32", DIRECT),
+               recorded("32x32x32", INDIRECT)]  # fmt: skip
+    database = a_database(made_file(shipped, threshold=Threshold(mnk=10**6)))
     batch = GemmShape(128, 128, 128, batch=256)
     made = make_file(result(DIRECT, batch, gpu()), path, database)
     assert [str(record) for record in made.entries[0].records] == ["128x128x128*256"]
@@ -124,10 +123,10 @@ def test_what_was_found_of_batches_for_a_gpu_changes_no_single_product(tmp_path)
 
 def test_batches_alone_leave_a_threshold_as_it_is(tmp_path):
     path = tmp_path / "contributed.json"
-    shipped = [Record((1024, 1024, 1024), INDIRECT), Record((32, 32, 32), DIRECT),
-               Record((32, 32, 32), INDIRECT)]  # fmt: skip
+    shipped = [recorded("1024x1024x1024", INDIRECT), recorded("32x32x32", DIRECT),
+               recorded("32x32x32", INDIRECT)]  # fmt: skip
     match = Match("architecture", "gpu", "nvidia", "sm_90")
-    save_file(file("gpu", shipped, Threshold(mnk=10**6), match, path))
+    save_file(made_file(shipped, match, Threshold(mnk=10**6), name=path))
     best, large = SmallConfig(4, 4, 128), replace(DIRECT, WGD=64)
     save_result(result(best, GemmShape(16, 16, 16, batch=100), gpu()), Database(()), path)
     save_result(result(large, GemmShape(400, 400, 400, batch=100), gpu()), Database(()), path)

@@ -1,7 +1,5 @@
 """The search: it learns, never repeats itself, and says what is missing."""
 
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The tuner's space: valid points, and coordinates of the configurations that are known."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

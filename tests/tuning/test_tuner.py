@@ -1,23 +1,21 @@
 """The tuner's decisions, with a measuring process that only pretends, and once with a real one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from pyclgemm.errors import ArgumentError, DtypeError
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.database import Database
+from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.results import make_file
 from pyclgemm.tuning.session import Standing, nearest
 from pyclgemm.tuning.tuner import tune
-from tests.support.facts import cpu, problem
+from tests.support.databases import FLOAT32, a_database, file_of
+from tests.support.facts import cpu, problem, recorded
 from tests.support.tuner_fakes import (
     CPU_DATABASE,
     GOAL,
@@ -85,12 +83,11 @@ def test_what_is_known_comes_first(run):
 @pytest.mark.parametrize("kind", ["measured", "default"])
 def test_what_was_measured_with_other_types_is_tried(run, kind):
     """Adapted to the type: float64 has vectors of half as many elements."""
-    wide = Entry("float32", "F32_F32_F32", (Record((16, 16, 16), OTHER),))
+    wide = Entry(*FLOAT32, (recorded("16x16x16", OTHER),))
     narrow = replace(GOAL, VW=8, NR=24)
-    half = Entry("float64", "F64_F64_F64", (Record((256, 256, 256), replace(narrow, VW=2, NR=6)),))
-    made = DatabaseFile.make(Path("db"), Match("generic", "cpu"), Source(kind, "x"), [wide, half])
+    half = Entry("float64", "F64_F64_F64", (recorded("256x256x256", replace(narrow, VW=2, NR=6)),))
     process = on_cpu()
-    run(process, database=Database(((made,),)))
+    run(process, database=a_database(file_of([wide, half], "cpu", kind=kind)))
     tried = [trial.config for trial in process.trials[:4]]
     assert tried[:3] == [OTHER] * 3  # the shapes, as the library has them today
     assert (tried[3] == narrow) == (kind == "measured")

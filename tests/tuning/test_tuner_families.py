@@ -1,7 +1,5 @@
 """The tuner where several families compete: on a GPU, and for batches of small products."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -10,21 +8,20 @@ import pytest
 from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database
-from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
 from pyclgemm.tuning import search
 from pyclgemm.tuning import tuner as tuning_stages
 from pyclgemm.tuning.results import make_file
 from pyclgemm.tuning.session import Standing, nearest
 from pyclgemm.tuning.tuner import tune
-from tests.support.facts import cpu, gpu
+from tests.support.databases import a_database, made_file
+from tests.support.facts import cpu, gpu, recorded
 from tests.support.tuner_fakes import (
     CPU_DATABASE,
     GPU_DATABASE,
     SHAPES,
     Pretender,
     cpu_seconds,
-    file,
     pretended_run,
 )
 
@@ -108,8 +105,8 @@ def batch_seconds(shape, config):
 def test_kernels_for_small_products_are_searched_for_batches_alone(run, tmp_path):
     shapes = [(64, 64, 64), BATCH, GemmShape(16, 16, 16, batch=10_000)]
     large = GemmShape(128, 128, 128, batch=64)
-    known = [*CPU_DATABASE.groups[0][0].entries[0].records, Record((32, 32, 32), SMALL_KNOWN)]
-    database = Database(((file("cpu", known),),))
+    known = [*CPU_DATABASE.groups[0][0].entries[0].records, recorded("32x32x32", SMALL_KNOWN)]
+    database = a_database(made_file(known, "cpu"))
     process = Pretender(cpu(), batch_seconds)
     found = run(process, [*shapes, large], database, budget=100.0)
     for trial in process.trials:

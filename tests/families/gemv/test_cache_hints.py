@@ -1,8 +1,5 @@
 """Loads past the first-level cache: on devices that lack them in plain C, elsewhere as they are."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -11,7 +8,7 @@ import pytest
 
 from pyclgemm.device.traits import has_cache_hints
 from pyclgemm.families.registry import make_schedule
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN_ALIGNED, ROW_ALIGNED, check_gemm
 from tests.support.configs import GEMV
@@ -24,7 +21,7 @@ STREAMING = replace(GEMV, VW=4, STREAMB=1)
 
 
 @pytest.fixture
-def streams(traits: Any) -> Iterator[None]:
+def streams(traits):
     if has_cache_hints(traits):
         yield
     else:
@@ -49,7 +46,7 @@ def streams(traits: Any) -> Iterator[None]:
         ("complex128", 1),
     ],
 )
-def test_every_type_and_layout(queue: Any, require: Any, dtype: str, width: int, b: Layout) -> None:
+def test_every_type_and_layout(queue, require, dtype, width, b):
     """With columns that no vector fills, and where rows are at odd places by single elements."""
     if dtype not in ("bfloat16", "int8"):
         require(dtype)
@@ -60,7 +57,7 @@ def test_every_type_and_layout(queue: Any, require: Any, dtype: str, width: int,
 
 
 @pytest.mark.usefixtures("streams")
-def test_conjugates(queue: Any) -> None:
+def test_conjugates(queue):
     config = replace(STREAMING, VW=2)
     check_gemm(queue, (3, 37, 50), "complex64", config=config, b=ROW_ALIGNED, trans_b="C")
 
@@ -70,7 +67,7 @@ def test_conjugates(queue: Any) -> None:
 
 def _text(dtype: str, config: Any) -> str:
     traits = gpu(architecture="sm_90")
-    schedule = make_schedule(product_of(Inquiry(1, 64, 64, dtype)), config, traits)
+    schedule = make_schedule(GemmShape(1, 64, 64).product(dtype), config, traits)
     return schedule.launches[-1].source.text
 
 
@@ -79,7 +76,7 @@ def _text(dtype: str, config: Any) -> str:
     [("float32", 1, ".u32 %0"), ("float16", 4, ".v2.u32 {%0, %1}"),
      ("float64", 2, ".v4.u32 {%0, %1, %2, %3}")],
 )  # fmt: skip
-def test_a_load_has_the_words_of_a_vector(dtype: str, width: int, load: str) -> None:
+def test_a_load_has_the_words_of_a_vector(dtype, width, load):
     text = _text(dtype, replace(STREAMING, VW=width))
     assert len(STREAMED.findall(text)) == 1
     assert f"L2::128B{load}, [%" in text
@@ -87,5 +84,5 @@ def test_a_load_has_the_words_of_a_vector(dtype: str, width: int, load: str) -> 
     assert "load_streamed(b + " in text and "load_streamed(a" not in text
 
 
-def test_without_it_there_is_no_inline_ptx() -> None:
+def test_without_it_there_is_no_inline_ptx():
     assert "asm" not in _text("float32", replace(STREAMING, STREAMB=0))

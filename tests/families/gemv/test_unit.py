@@ -1,9 +1,6 @@
 """Few rows by matrix units that lanes feed from memory, with the instructions emulated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,9 +12,15 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import families_of, suits
-from tests.support.batch_checks import check_batch
-from tests.support.buffers import Layout
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.checks import (
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    check_batch,
+    check_gemm,
+)
 from tests.support.unit_configs import GEMV_UNIT as CONFIG
 from tests.support.unit_configs import GEMV_UNIT_CONFIGS as CONFIGS
 
@@ -28,7 +31,7 @@ TYPES = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("b", [ROW_ALIGNED, COLUMN_ALIGNED], ids=["row", "column"])
 @pytest.mark.parametrize("sizes", [(8, 64, 128), (5, 70, 200), (19, 35, 33)], ids=str)
-def test_configurations(units: None, queue: Any, config: Any, b: Layout, sizes: Any) -> None:
+def test_configurations(units, queue, config, b, sizes):
     check_gemm(queue, sizes, "float16", a=ROW_ALIGNED, b=b, config=config)
 
 
@@ -38,13 +41,13 @@ def test_configurations(units: None, queue: Any, config: Any, b: Layout, sizes: 
     [(ROW_ALIGNED, ROW), (ROW, COLUMN), (COLUMN, ROW_ALIGNED), (STRIDED, STRIDED),
      (COLUMN_ALIGNED, COLUMN_ALIGNED)],
 )  # fmt: skip
-def test_layouts(units: None, queue: Any, dtype: str, a: Layout, b: Layout) -> None:
+def test_layouts(units, queue, dtype, a, b):
     check_gemm(queue, (7, 37, 75), dtype, a=a, b=b, out=ROW, config=CONFIG)
 
 
 @TYPES
 @pytest.mark.parametrize("out", [ROW_ALIGNED, STRIDED, COLUMN], ids=["row", "strided", "column"])
-def test_epilogue(units: None, queue: Any, dtype: str, out: Layout) -> None:
+def test_epilogue(units, queue, dtype, out):
     check_gemm(
         queue, (9, 37, 75), dtype, out=out, c=ROW, bias=True, activation="gelu", alpha=0.5,
         beta=-1.5, config=CONFIG,
@@ -53,21 +56,21 @@ def test_epilogue(units: None, queue: Any, dtype: str, out: Layout) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (37, 3, 75), (300, 1, 20), (5, 7, 0)], ids=str)
-def test_few_columns_and_the_smallest_sizes(units: None, queue: Any, sizes: Any) -> None:
+def test_few_columns_and_the_smallest_sizes(units, queue, sizes):
     check_gemm(queue, sizes, "float16", config=CONFIG, c=ROW, beta=1.0, bias=True)
 
 
-def test_a_float32_result(units: None, queue: Any) -> None:
+def test_a_float32_result(units, queue):
     check_gemm(queue, (5, 37, 75), "float16", result="float32", config=CONFIG, alpha=1 / 3)
 
 
 @pytest.mark.parametrize("along_k", [False, True])
-def test_a_constant_operand(units: None, queue: Any, along_k: bool) -> None:
+def test_a_constant_operand(units, queue, along_k):
     packed = PackedLayout("padded", 16, 1 if along_k else 32, along_k=along_k)
     check_gemm(queue, (5, 37, 75), "float16", config=CONFIG, pack=packed)
 
 
-def test_a_batch(units: None, queue: Any) -> None:
+def test_a_batch(units, queue):
     steps = "apart shared apart apart"
     check_batch(queue, 3, (5, 37, 75), "float16", config=CONFIG, bias=True, steps=steps)
 
@@ -76,7 +79,7 @@ def test_a_batch(units: None, queue: Any) -> None:
 
 
 @pytest.mark.parametrize(("b", "loads"), [("N", 8), ("T", 4)])
-def test_b_is_loaded_by_vectors_and_passes_local_memory_by(b: str, loads: int) -> None:
+def test_b_is_loaded_by_vectors_and_passes_local_memory_by(b, loads):
     problem = GemmShape(8, 512, 512, f"N{b}").problem("float16")
     text = generate_gemv_unit(problem, replace(CONFIG, STREAMB=1), H100).text
     assert text.count("load_streamed(b") == 1
@@ -96,9 +99,7 @@ def test_b_is_loaded_by_vectors_and_passes_local_memory_by(b: str, loads: int) -
         (GemmShape(8, 8, 8), "float16", None, "sm_75"),
     ],
 )
-def test_what_it_does_not_compute(
-    shape: Any, dtype: str, precision: str | None, architecture: str
-) -> None:
+def test_what_it_does_not_compute(shape, dtype, precision, architecture):
     traits = typical_traits(architecture)
     with pytest.raises(ConfigError):
         select(shape.problem(dtype, precision), traits, load_database(), CONFIG)
@@ -107,7 +108,7 @@ def test_what_it_does_not_compute(
 
 
 @TYPES
-def test_the_tuner_tries_it_on_few_rows(dtype: str) -> None:
+def test_the_tuner_tries_it_on_few_rows(dtype):
     few, many = (GemmShape(m, 512, 512).problem(dtype) for m in (8, 512))
     assert "gemv_unit" in families_of(H100, dtype, few.precision)
     assert suits("gemv_unit", few, H100) and not suits("gemv_unit", many, H100)

@@ -1,7 +1,5 @@
 """Products by AMD's matrix units, with the instructions emulated; and which lane holds what."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -19,7 +17,6 @@ from pyclgemm.families.registry import generate_gemm, make_schedule, violations
 from pyclgemm.problem.precision import PRECISIONS
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
-from pyclgemm.selection.overrides import Inquiry, product_of
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import search_space
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
@@ -47,7 +44,7 @@ def unit_of(architecture: str, dtype: str, name: str) -> MatrixUnit:
 
 
 @pytest.fixture(autouse=True)
-def emulating(request: pytest.FixtureRequest) -> None:
+def emulating(request):
     """Tests on a device run where the emulation compiles in well under a second."""
     if "queue" in request.fixturenames:
         skip_without_emulation(request.getfixturevalue("queue").device)
@@ -60,7 +57,7 @@ def config_for(architecture: str, **changes: int) -> MatrixConfig:
 
 
 @pytest.mark.parametrize(("architecture", "dtype", "precision"), UNITS)
-def test_every_unit(queue: Any, architecture: str, dtype: str, precision: str) -> None:
+def test_every_unit(queue, architecture, dtype, precision):
     """Odd sizes, an addend, a bias and an activation where the type has one."""
     activation = None if dtype == "int8" else "gelu"
     factors: dict[str, Any] = (
@@ -76,7 +73,7 @@ def test_every_unit(queue: Any, architecture: str, dtype: str, precision: str) -
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("precision", ["BF16_BF16_F32_X3", "BF16_BF16_F32_X9"])
-def test_parts(queue: Any, architecture: str, precision: str, rng: Any) -> None:
+def test_parts(queue, architecture, precision, rng):
     a = rng.uniform(-1, 1, (33, 40)).astype(np.float32)
     b = rng.uniform(-1, 1, (40, 37)).astype(np.float32)
     a[0, 3], a[1, 5], a[2, 7], a[3, 0], a[3, 1] = np.inf, -np.inf, np.nan, np.inf, -np.inf
@@ -97,7 +94,7 @@ def test_parts(queue: Any, architecture: str, precision: str, rng: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("architecture", ["gfx1200", "gfx90a"])
-def test_layouts(queue: Any, architecture: str, a: Any, b: Any, out: Any) -> None:
+def test_layouts(queue, architecture, a, b, out):
     with emulated_units(architecture):
         check_gemm(
             queue, (45, 39, 53), "float16", a=a, b=b, out=out, config=config_for(architecture)
@@ -115,7 +112,7 @@ def test_layouts(queue: Any, architecture: str, a: Any, b: Any, out: Any) -> Non
     ids=str,
 )
 @pytest.mark.parametrize("architecture", ["gfx1100", "gfx942"])
-def test_tiles(queue: Any, architecture: str, changes: Any) -> None:
+def test_tiles(queue, architecture, changes):
     with emulated_units(architecture):
         for sizes in ((70, 66, 90), (5, 70, 0), (1, 1, 1), (96, 64, 64)):
             config = config_for(architecture, **changes)
@@ -135,7 +132,7 @@ def evaluated(expression: str, lane: int) -> int:
     [*UNITS, *(("sm_90", one.operand, one.name) for one in PRECISIONS if one.terms == 1
                and matrix_unit(one, typical_traits("sm_90")))],
 )  # fmt: skip
-def test_every_element_has_its_lane(architecture: str, dtype: str, precision: str) -> None:
+def test_every_element_has_its_lane(architecture, dtype, precision):
     unit = unit_of(architecture, dtype, precision)
     places, result = unit.places, unit.result
     copies = 2 if architecture == "gfx1100" else 1
@@ -168,7 +165,7 @@ def test_every_element_has_its_lane(architecture: str, dtype: str, precision: st
 
 
 @pytest.mark.parametrize(("architecture", "dtype", "precision"), UNITS)
-def test_the_text_has_the_builtin_and_no_ptx(architecture: str, dtype: str, precision: str) -> None:
+def test_the_text_has_the_builtin_and_no_ptx(architecture, dtype, precision):
     problem = GemmShape(64, 64, 64).problem(dtype, precision)
     text = generate_gemm(problem, config_for(architecture), typical_traits(architecture)).text
     builtin = unit_of(architecture, dtype, precision).instruction.split("(")[0]
@@ -186,22 +183,14 @@ def test_the_text_has_the_builtin_and_no_ptx(architecture: str, dtype: str, prec
         ("float32", "NT", ["packed_a", "packed_b"]),  # in parts
     ],
 )
-def test_what_does_not_lie_along_k_is_packed(dtype: str, layout: str, packed: list[str]) -> None:
+def test_what_does_not_lie_along_k_is_packed(dtype, layout, packed):
     precision = {"float16": "F16_F16_F32", "float32": "BF16_BF16_F32"}[dtype]
-    inquiry: Any = Inquiry(
-        64,
-        64,
-        64,
-        dtype=dtype,
-        precision=precision,
-        trans_a=layout[0],
-        trans_b=layout[1],  # type: ignore[arg-type]
-    )
-    schedule = make_schedule(product_of(inquiry), CONFIG, typical_traits("gfx1100"))
+    product = GemmShape(64, 64, 64, layout).product(dtype, precision)
+    schedule = make_schedule(product, CONFIG, typical_traits("gfx1100"))
     assert list(schedule.workspaces) == packed
 
 
-def test_mesas_runtimes_have_no_builtins() -> None:
+def test_mesas_runtimes_have_no_builtins():
     [half] = [one for one in PRECISIONS if one.name == "F16_F16_F32"]
     traits = typical_traits("gfx1100")
     assert matrix_unit(half, traits)
@@ -210,7 +199,7 @@ def test_mesas_runtimes_have_no_builtins() -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_search_space_fits_the_lanes(architecture: str) -> None:
+def test_the_search_space_fits_the_lanes(architecture):
     traits = typical_traits(architecture)
     space = search_space("matrix", "float16", traits)
     assert space.axes["STAGES"] == (1, 2)
@@ -224,7 +213,7 @@ def test_the_search_space_fits_the_lanes(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_what_the_databases_choose(architecture: str) -> None:
+def test_what_the_databases_choose(architecture):
     """float16 takes units; float32 stays what it is; float64 waits until units were compared."""
     traits, database = typical_traits(architecture), load_database()
 

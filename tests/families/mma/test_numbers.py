@@ -1,7 +1,5 @@
 """Products by matrix units of hard numbers, held to the bound that each precision documents."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +24,7 @@ def product(queue: Any, a: Any, b: Any, precision: str) -> Any:
 
 @pytest.mark.parametrize("precision", FLOAT32)
 @pytest.mark.parametrize("kind", ["badly scaled", "cancelling", "denormal", "near the largest"])
-def test_error_bound(units: None, queue: Any, rng: Any, precision: str, kind: str) -> None:
+def test_error_bound(units, queue, rng, precision, kind):
     a, b = rng.uniform(-1, 1, (32, 64)), rng.uniform(-1, 1, (64, 32))
     if kind == "badly scaled":
         a *= 2.0 ** rng.integers(-40, 40, a.shape)
@@ -48,7 +46,7 @@ def test_error_bound(units: None, queue: Any, rng: Any, precision: str, kind: st
 
 
 @pytest.mark.parametrize("precision", FLOAT32)
-def test_infinities_and_nan(units: None, queue: Any, rng: Any, precision: str) -> None:
+def test_infinities_and_nan(units, queue, rng, precision):
     a = rng.uniform(0.5, 1, (32, 40)).astype(np.float32)
     b = rng.uniform(0.5, 1, (40, 32)).astype(np.float32)
     a[0, 3], a[1, 5], a[2, 7] = np.inf, -np.inf, np.nan
@@ -59,14 +57,14 @@ def test_infinities_and_nan(units: None, queue: Any, rng: Any, precision: str) -
 
 
 @pytest.mark.parametrize("precision", SPLIT)
-def test_leading_parts_that_overflow(units: None, queue: Any, precision: str) -> None:
+def test_leading_parts_that_overflow(units, queue, precision):
     """Both leading parts of bfloat16 are rounded up, and their product is infinite."""
     a, b = np.zeros((32, 64), np.float32), np.zeros((64, 32), np.float32)
     a[5, 9], b[9, 7] = 3.383e38, 1.0040
     assert_close(product(queue, a, b, precision), expected_gemm(a, b, precision=precision))
 
 
-def test_split_products_are_as_good_as_float32(units: None, queue: Any, rng: Any) -> None:
+def test_split_products_are_as_good_as_float32(units, queue, rng):
     """Not only within the bound, which a wrong pair of parts may be: near the sum's own error."""
     a = rng.uniform(-1, 1, (64, 96)).astype(np.float32)
     b = rng.uniform(-1, 1, (96, 64)).astype(np.float32)

@@ -1,10 +1,7 @@
 """Products by matrix units: fragments, splits and edges, with the instructions emulated."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +18,22 @@ from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.problem.precision import parts_of, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.overrides import kernel_sources
+from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
-from tests.support.batch_checks import check_batch
 from tests.support.buffers import Layout
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.checks import (
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    check_batch,
+    check_gemm,
+)
+from tests.support.databases import NVIDIA, a_database, made_file
 from tests.support.families import refusal
+from tests.support.products import product_of
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.unit_configs import ALIGNED
 from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
@@ -61,26 +66,26 @@ PRECISIONS = (
         ("int8", "I8_I8_I32", COLUMN_ALIGNED, ROW_ALIGNED),  # packed: k must be contiguous
     ],
 )
-def test_layouts(units: None, queue: Any, dtype: str, precision: str, a: Any, b: Any) -> None:
+def test_layouts(units, queue, dtype, precision, a, b):
     config = replace(CONFIG, KWG=32) if dtype == "int8" else CONFIG
     check_gemm(queue, (45, 39, 53), dtype, a=a, b=b, precision=precision, config=config)
 
 
 @pytest.mark.parametrize(("a", "b"), [(ROW, COLUMN), (COLUMN, STRIDED), (STRIDED, ROW)])
-def test_rows_that_cannot_be_copied_are_packed(units: None, queue: Any, a: Any, b: Any) -> None:
+def test_rows_that_cannot_be_copied_are_packed(units, queue, a, b):
     check_gemm(
         queue, (33, 35, 37), a=a, b=b, precision="TF32_TF32_F32", config=CONFIG, trans_a=True
     )
 
 
-def test_a_constant_operand_is_read_as_it_was_packed(units: None, queue: Any) -> None:
+def test_a_constant_operand_is_read_as_it_was_packed(units, queue):
     packed = PackedLayout("padded", depth_block=16, width=32)
     for dtype in ("float16", "complex128"):
         check_gemm(queue, (33, 35, 37), dtype, config=CONFIG, pack=packed)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (32, 32, 16), (31, 33, 17), (65, 1, 130), (5, 70, 0)])
-def test_sizes(units: None, queue: Any, sizes: Any) -> None:
+def test_sizes(units, queue, sizes):
     check_gemm(queue, sizes, "float16", config=CONFIG)
 
 
@@ -96,7 +101,7 @@ def test_sizes(units: None, queue: Any, sizes: Any) -> None:
     ],
     ids=str,
 )
-def test_tiles(units: None, queue: Any, config: MatrixConfig) -> None:
+def test_tiles(units, queue, config):
     check_gemm(
         queue, (70, 66, 90), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED, config=config
     )
@@ -111,22 +116,20 @@ def test_tiles(units: None, queue: Any, config: MatrixConfig) -> None:
         ("int8", "I8_I8_I32", 64),
     ],
 )
-def test_fragments_a_step_ahead(
-    units: None, queue: Any, dtype: str, precision: str, depth: int
-) -> None:
+def test_fragments_a_step_ahead(units, queue, dtype, precision, depth):
     config = replace(CONFIG, KWG=depth, FRAGMENTS=2)
     check_gemm(queue, (37, 33, 150), dtype, precision=precision, config=config)
 
 
 @pytest.mark.parametrize("activation", ["gelu_tanh", "silu", "sigmoid"])
-def test_approximated_activations(units: None, queue: Any, activation: str) -> None:
+def test_approximated_activations(units, queue, activation):
     check_gemm(
         queue, (37, 33, 40), "float16", bias=True, activation=activation, alpha=2.0, config=CONFIG
     )
 
 
 @pytest.mark.parametrize(("dtype", "out"), [("float16", ROW_ALIGNED), ("float64", STRIDED)])
-def test_epilogue(units: None, queue: Any, dtype: str, out: Any) -> None:
+def test_epilogue(units, queue, dtype, out):
     check_gemm(
         queue, (37, 33, 40), dtype, out=out, c=ROW, bias=True, activation="gelu", alpha=0.5,
         beta=-1.5, config=CONFIG,
@@ -137,7 +140,7 @@ def test_epilogue(units: None, queue: Any, dtype: str, out: Any) -> None:
 
 
 @pytest.mark.parametrize(("trans_a", "trans_b"), [("C", "N"), ("N", "C"), ("C", "C")])
-def test_conjugates(units: None, queue: Any, trans_a: str, trans_b: str) -> None:
+def test_conjugates(units, queue, trans_a, trans_b):
     check_gemm(
         queue, (37, 33, 40), "complex128", c=ROW, bias=True, alpha=0.5 - 2j, beta=1j,
         trans_a=trans_a, trans_b=trans_b, config=CONFIG,
@@ -154,9 +157,7 @@ def test_conjugates(units: None, queue: Any, trans_a: str, trans_b: str) -> None
         ("int8", "int32", Layout(alignment=4), 36),
     ],
 )
-def test_results_in_pieces(
-    units: None, queue: Any, dtype: str, result: str, out: Layout, n: int, c: Layout | None
-) -> None:
+def test_results_in_pieces(units, queue, dtype, result, out, n, c):
     """Rows end within a piece or between two; without another addend there is that in place."""
     check_gemm(
         queue, (45, n, 40), dtype, out=out, c=c, in_place=c is None, result=result, bias=True,
@@ -168,7 +169,7 @@ def test_results_in_pieces(
 
 
 @pytest.mark.parametrize(("dtype", "precision"), PRECISIONS)
-def test_the_text_has_the_instruction_and_nothing_undecided(dtype: str, precision: str) -> None:
+def test_the_text_has_the_instruction_and_nothing_undecided(dtype, precision):
     problem = GemmShape(64, 64, 64).problem(dtype, precision)
     text = generate_gemm(problem, CONFIG, H100).text
     unit = required_unit(problem.precision, H100)
@@ -183,7 +184,7 @@ def test_the_text_has_the_instruction_and_nothing_undecided(dtype: str, precisio
     assert not re.search(r"[^\w]if \((0|1|true|false)\)", text)
 
 
-def test_a_complex_product_is_four_real_ones_and_an_element_one_load() -> None:
+def test_a_complex_product_is_four_real_ones_and_an_element_one_load():
     text = generate_gemm(GemmShape(64, 64, 64).problem("complex128"), CONFIG, H100).text
     assert text.count("multiply_accumulate(accumulators") == 4
     assert text.count("= load_element(") == 3  # two of A's fragment, one of B's
@@ -209,17 +210,14 @@ def test_a_complex_product_is_four_real_ones_and_an_element_one_load() -> None:
         (None, "complex128", (32, 32, 32), "CN", ["packed_a"]),  # conjugated on the way
     ],
 )
-def test_only_rows_of_16_bytes_are_copied_where_they_lie(
-    precision: str | None, dtype: str, sizes: Any, layout: Any, packed: list[str]
-) -> None:
-    inquiry = Inquiry(
-        *sizes, dtype=dtype, precision=precision, trans_a=layout[0], trans_b=layout[1]
-    )
-    assert list(make_schedule(product_of(inquiry), CONFIG, H100).workspaces) == packed
+def test_only_rows_of_16_bytes_are_copied_where_they_lie(precision, dtype, sizes, layout, packed):
+    trans_a, trans_b = layout
+    product = product_of(*sizes, dtype, precision=precision, trans_a=trans_a, trans_b=trans_b)
+    assert list(make_schedule(product, CONFIG, H100).workspaces) == packed
 
 
 @pytest.mark.parametrize(
-    ("inquiry", "pieces_of"),
+    ("options", "pieces_of"),
     [
         ({"dtype": "float16"}, ("out",)),
         ({"dtype": "float16", "reads_c": True}, ("c", "out")),
@@ -229,15 +227,15 @@ def test_only_rows_of_16_bytes_are_copied_where_they_lie(
         ({"dtype": "float64"}, ()),  # two neighbours are 16 bytes
     ],
 )
-def test_results_leave_in_pieces_of_16_bytes(inquiry: Any, pieces_of: tuple[str, ...]) -> None:
-    inquiry = {"m": 64, "n": 64, "k": 64, **inquiry}
+def test_results_leave_in_pieces_of_16_bytes(options, pieces_of):
+    product = product_of(**{"m": 64, "n": 64, "k": 64, **options})
     config = replace(CONFIG, KWG=32, STAGES=4)
-    *_, source = kernel_sources(product_of(Inquiry(**inquiry)), config, H100)
+    *_, source = kernel_sources(product, config, H100)
     there = tuple(re.findall(r"\*there = \(.*global \w+ \*\)(\w+) \+", source.text))
     assert there == pieces_of
 
 
-def test_results_that_slabs_leave_no_room_for_are_stored_directly() -> None:
+def test_results_that_slabs_leave_no_room_for_are_stored_directly():
     problem = GemmShape(128, 128, 128).problem("float16")
     config = MatrixConfig(MWG=128, NWG=128, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2, STAGES=2)
     text = generate_gemm(problem, config, H100).text
@@ -249,15 +247,12 @@ def test_results_that_slabs_leave_no_room_for_are_stored_directly() -> None:
 
 def database_of(*configs: Any, dtype: str = "float32", precision: str = "TF32_TF32_F32") -> Any:
     """A database with a record for each configuration, at growing sizes."""
-    records = [Record((64 << i, 64, 64), config) for i, config in enumerate(configs)]
-    entry = Entry(dtype, precision, tuple(records))
-    match = Match("vendor", "gpu", "nvidia")
-    file = DatabaseFile.make(Path("mine"), match, Source("measured", "a test"), [entry])
-    return Database(((file,),))
+    records = [Record(GemmShape(64 << i, 64, 64), config) for i, config in enumerate(configs)]
+    return a_database(made_file(records, NVIDIA, kind="measured", types=(dtype, precision)))
 
 
 @pytest.mark.parametrize("sizes", [(64, 64, 64), (64, 64, 0), (1, 1, 1)])
-def test_a_precision_of_units_takes_the_record_of_a_unit(sizes: Any) -> None:
+def test_a_precision_of_units_takes_the_record_of_a_unit(sizes):
     problem = GemmShape(64, 64, 64).problem("float32", "TF32_TF32_F32")
     problem = replace(problem, m=sizes[0], n=sizes[1], k=sizes[2])
     choice = select(problem, H100, database_of(CONFIG))
@@ -265,7 +260,7 @@ def test_a_precision_of_units_takes_the_record_of_a_unit(sizes: Any) -> None:
     assert "only matrix units compute TF32_TF32_F32" in choice.reason
 
 
-def test_records_of_units_are_passed_over_where_there_is_none() -> None:
+def test_records_of_units_are_passed_over_where_there_is_none():
     direct = XgemmDirectConfig(
         WGD=8, KWGD=8, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=1, VWMD=1, VWND=1
     )
@@ -278,7 +273,7 @@ def test_records_of_units_are_passed_over_where_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("precision", FLOAT32)
-def test_a_device_has_units_or_says_so(queue: Any, rng: Any, precision: str) -> None:
+def test_a_device_has_units_or_says_so(queue, rng, precision):
     a, b = (rng.uniform(-1, 1, sizes).astype(np.float32) for sizes in ((20, 36), (36, 24)))
     if matrix_unit(resolve_precision(precision, "float32"), traits_of(queue.device)):
         got = pyclgemm.gemm(queue, a, b, precision=precision)
@@ -288,7 +283,7 @@ def test_a_device_has_units_or_says_so(queue: Any, rng: Any, precision: str) -> 
             pyclgemm.gemm(queue, a, b, precision=precision)
 
 
-def test_units_that_take_no_complex_elements_say_so() -> None:
+def test_units_that_take_no_complex_elements_say_so():
     problem = GemmShape(64, 64, 64).problem("complex128")
     gfx90a = typical_traits("gfx90a")
     assert refusal(CONFIG, problem, gfx90a) == "no matrix unit for F64_F64_F64 of complex elements"
@@ -301,13 +296,13 @@ def test_units_that_take_no_complex_elements_say_so() -> None:
     assert "UNALIGNED" in broken
 
 
-def test_complex_elements_are_refused(queue: Any) -> None:
+def test_complex_elements_are_refused(queue):
     a = np.ones((4, 4), np.complex64)
     with pytest.raises(UnsupportedError, match="complex64 and precision is .*, which is for real"):
         pyclgemm.gemm(queue, a, a, precision="TF32_TF32_F32")
 
 
-def test_other_families_do_not_compute_in_a_units_precision(units: None, queue: Any) -> None:
+def test_other_families_do_not_compute_in_a_units_precision(units, queue):
     a = np.ones((4, 4), np.float32)
     indirect = {
         "path": "indirect", "MWG": 8, "NWG": 8, "KWG": 8, "MDIMC": 8, "NDIMC": 8, "MDIMA": 8,
@@ -318,7 +313,7 @@ def test_other_families_do_not_compute_in_a_units_precision(units: None, queue: 
 
 
 @pytest.mark.parametrize("name", FLOAT32)
-def test_the_documented_error_is_the_bound_of_the_tests(name: str) -> None:
+def test_the_documented_error_is_the_bound_of_the_tests(name):
     from tests.support.reference import _PARTS
 
     precision = resolve_precision(name, "float32")

@@ -1,13 +1,9 @@
 """Slices of k within a work-group of matrix units, whose sums meet in local memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from tests.support.buffers import Layout
 from tests.support.checks import ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.matrix_checks import check_epilogue, check_infinities
 from tests.support.unit_configs import ALIGNED
@@ -29,18 +25,16 @@ SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)
     ],
 )
 @pytest.mark.parametrize("out", [ROW_ALIGNED, STRIDED], ids=["pieces", "elements"])
-def test_slices(
-    units: None, queue: Any, dtype: str, precision: str, changes: Any, out: Layout
-) -> None:
+def test_slices(units, queue, dtype, precision, changes, out):
     check_epilogue(queue, dtype, precision, out, replace(SLICED, **changes))
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (32, 32, 64), (5, 70, 0)])
-def test_sizes_of_slices(units: None, queue: Any, sizes: Any) -> None:
+def test_sizes_of_slices(units, queue, sizes):
     config = replace(SLICED, FRAGMENTS=2, SLICES=2)
     for layout in ALIGNED:
         check_gemm(queue, sizes, "float16", a=layout, b=layout, config=config)
 
 
-def test_infinities_in_slices(units: None, queue: Any, rng: Any) -> None:
+def test_infinities_in_slices(units, queue, rng):
     check_infinities(queue, rng, 70, replace(SLICED, SLICES=2, STAGES=3))

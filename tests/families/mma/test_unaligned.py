@@ -1,17 +1,15 @@
 """Operands of matrix units that are read where they lie, whatever their alignment."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from pyclgemm.analysis.explain import describe_packing
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database
-from pyclgemm.selection.overrides import Inquiry, kernel_sources, product_of
+from pyclgemm.selection.overrides import kernel_sources
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import search_space
 from tests.support.buffers import Layout
@@ -37,9 +35,7 @@ IN_PLACE = replace(CONFIG, KWG=32, UNALIGNED=1)
     ],
 )
 @pytest.mark.parametrize("alignment", [1, 4])
-def test_any_alignment(
-    units: None, queue: Any, dtype: str, precision: str, orders: tuple[str, str], alignment: int
-) -> None:
+def test_any_alignment(units, queue, dtype, precision, orders, alignment):
     """More than one slab, and rows that end within a vector."""
     a, b = (Layout(order, alignment=alignment) for order in orders)
     check_gemm(queue, (45, 39, 77), dtype, a=a, b=b, precision=precision, config=IN_PLACE)
@@ -49,9 +45,7 @@ def test_any_alignment(
     "changes", [{"STAGES": 1}, {"KWG": 128, "SLICES": 2, "SUBGROUPS_M": 1}], ids=str
 )
 @pytest.mark.parametrize("alignments", [(1, 2), (8, 1)], ids=str)
-def test_alignments_differ(
-    units: None, queue: Any, changes: dict[str, int], alignments: tuple[int, int]
-) -> None:
+def test_alignments_differ(units, queue, changes, alignments):
     """Whole tiles and slabs, and the epilogue behind them."""
     a, b = (Layout(alignment=alignment) for alignment in alignments)
     check_gemm(
@@ -61,20 +55,20 @@ def test_alignments_differ(
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (32, 32, 32), (3, 70, 5), (33, 1, 64)])
-def test_sizes(units: None, queue: Any, sizes: Any) -> None:
+def test_sizes(units, queue, sizes):
     for layout in (ROW, COLUMN, ROW_ALIGNED):
         check_gemm(queue, sizes, "float16", a=layout, b=layout, config=IN_PLACE)
 
 
-def test_what_is_strided_is_packed(units: None, queue: Any) -> None:
+def test_what_is_strided_is_packed(units, queue):
     check_gemm(queue, (33, 35, 37), "float16", a=STRIDED, b=COLUMN, config=IN_PLACE)
 
 
 @pytest.mark.parametrize(
     ("architecture", "packed"), [("sm_90", "nothing"), ("gfx1100", "b (k is not contiguous in it)")]
 )
-def test_what_lies_as_units_read_it_is_not_packed(architecture: str, packed: str) -> None:
-    product = product_of(Inquiry(63, 61, 65, "float16"))
+def test_what_lies_as_units_read_it_is_not_packed(architecture, packed):
+    product = GemmShape(63, 61, 65).product("float16")
     sources = kernel_sources(product, IN_PLACE, typical_traits(architecture))
     names = [source.name for source in sources]
     assert describe_packing(product.problem, IN_PLACE, names) == packed
@@ -84,11 +78,9 @@ def test_what_lies_as_units_read_it_is_not_packed(architecture: str, packed: str
     ("precision", "is_split"),
     [("TF32_TF32_F32", False), ("TF32_TF32_F32_X3", True), ("BF16_BF16_F32", True)],
 )
-def test_what_is_split_as_it_is_packed_is_not_read_where_it_lies(
-    precision: str, is_split: bool
-) -> None:
+def test_what_is_split_as_it_is_packed_is_not_read_where_it_lies(precision, is_split):
     h100 = typical_traits("sm_90")
-    problem = product_of(Inquiry(63, 61, 65, precision=precision)).problem
+    problem = GemmShape(63, 61, 65).problem(precision=precision)
     assert bool(refusal(IN_PLACE, problem, h100)) == is_split
     if is_split:
         with pytest.raises(

@@ -1,9 +1,6 @@
 """Copies past the registers: on devices that lack them in plain C, elsewhere as they are."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +10,7 @@ from hypothesis import strategies as st
 
 from pyclgemm.device.traits import has_async_copy
 from pyclgemm.families.registry import make_schedule, violations
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.buffers import Layout
 from tests.support.checks import (
     COLUMN,
@@ -34,6 +31,7 @@ from tests.support.emulation.async_copy import (
     in_plain_c,
 )
 from tests.support.facts import gpu
+from tests.support.products import product_of
 
 pytestmark = pytest.mark.any_runtime
 
@@ -53,7 +51,7 @@ CONFIGS = {
 
 
 @pytest.fixture
-def async_copies(traits: Any, queue: Any) -> Iterator[None]:
+def async_copies(traits, queue):
     skip_if_refused(queue, DIRECT)
     if has_async_copy(traits):
         yield
@@ -64,7 +62,7 @@ def async_copies(traits: Any, queue: Any) -> Iterator[None]:
 
 @pytest.mark.usefixtures("async_copies")
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_every_configuration(queue: Any, config: Any) -> None:
+def test_every_configuration(queue, config):
     spoil_workspace(queue, config=config)
     for sizes in TELLING_SIZES:
         check_gemm(queue, sizes, config=config)
@@ -74,7 +72,7 @@ def test_every_configuration(queue: Any, config: Any) -> None:
 @pytest.mark.parametrize("operands", [ROW_ALIGNED, COLUMN_ALIGNED, Layout(alignment=2)],
                          ids=["row", "column", "row by twos"])  # fmt: skip
 @pytest.mark.parametrize("name", ["direct: two stages", "direct: 16 bytes"])
-def test_vectors_that_the_edge_cuts(queue: Any, name: str, operands: Layout) -> None:
+def test_vectors_that_the_edge_cuts(queue, name, operands):
     # Of n = 31 and m = 33 the last vector is cut, of 36 it is whole, of 64 there is no edge.
     for sizes in [(33, 31, 9), (36, 36, 36), (64, 64, 64), (62, 34, 18)]:
         check_gemm(queue, sizes, config=CONFIGS[name], a=operands, b=operands)
@@ -83,13 +81,13 @@ def test_vectors_that_the_edge_cuts(queue: Any, name: str, operands: Layout) -> 
 @pytest.mark.usefixtures("async_copies")
 @pytest.mark.parametrize("a", [ROW, COLUMN, STRIDED], ids=["row", "column", "strided"])
 @pytest.mark.parametrize("b", [ROW, COLUMN, STRIDED], ids=["row", "column", "strided"])
-def test_every_layout(queue: Any, a: Layout, b: Layout) -> None:
+def test_every_layout(queue, a, b):
     check_gemm(queue, (37, 41, 19), config=PLAIN, a=a, b=b, out=ROW)
 
 
 @pytest.mark.usefixtures("async_copies")
 @pytest.mark.parametrize("dtype", ["float64", "complex64", "complex128"])
-def test_every_type_and_conjugates(queue: Any, require: Any, dtype: str) -> None:
+def test_every_type_and_conjugates(queue, require, dtype):
     require(dtype)
     width = 1 if dtype == "complex128" else 2
     config = replace(PLAIN, VWMD=width, VWND=width)
@@ -104,12 +102,12 @@ def test_every_type_and_conjugates(queue: Any, require: Any, dtype: str) -> None
 @pytest.mark.usefixtures("async_copies")
 @settings(max_examples=15)
 @given(sizes=st.tuples(*[st.integers(1, 80)] * 3), seed=st.integers(0, 2**32 - 1))
-def test_any_size(queue: Any, sizes: Any, seed: int) -> None:
+def test_any_size(queue, sizes, seed):
     check_gemm(queue, sizes, config=CONFIGS["direct: all at once"], seed=seed)
 
 
 @pytest.mark.usefixtures("async_copies")
-def test_zero_sizes(queue: Any) -> None:
+def test_zero_sizes(queue):
     for sizes in [(0, 5, 3), (5, 0, 3), (5, 7, 0)]:
         for config in CONFIGS.values():
             check_gemm(queue, sizes, config=config)
@@ -120,7 +118,7 @@ def test_zero_sizes(queue: Any) -> None:
 
 def _text(config: Any, *sizes: int, dtype: str = "float32", **options: Any) -> str:
     assert violations(config, dtype, H100) == []
-    schedule = make_schedule(product_of(Inquiry(*sizes, dtype, **options)), config, H100)
+    schedule = make_schedule(product_of(*sizes, dtype, **options), config, H100)
     return schedule.launches[-1].source.text
 
 
@@ -130,7 +128,7 @@ TRANSPOSITIONS = pytest.mark.parametrize(
 
 
 @TRANSPOSITIONS
-def test_each_copy_says_how_many_bytes_are_valid(trans_a: str, trans_b: str) -> None:
+def test_each_copy_says_how_many_bytes_are_valid(trans_a, trans_b):
     text = _text(PLAIN, 37, 41, 19, trans_a=trans_a, trans_b=trans_b)
     copies = list(COPY.finditer(text))
     # One of A and one of B, in the functions that the first slabs and the loop call.
@@ -143,7 +141,7 @@ def test_each_copy_says_how_many_bytes_are_valid(trans_a: str, trans_b: str) -> 
 
 
 @TRANSPOSITIONS
-def test_whole_tiles_and_slabs_are_copied_without_checks(trans_a: str, trans_b: str) -> None:
+def test_whole_tiles_and_slabs_are_copied_without_checks(trans_a, trans_b):
     text = _text(PLAIN, 64, 32, 48, trans_a=trans_a, trans_b=trans_b)
     for copy in COPY.finditer(text):
         assert copy["valid"] == copy["count"]
@@ -151,17 +149,15 @@ def test_whole_tiles_and_slabs_are_copied_without_checks(trans_a: str, trans_b: 
 
 @TRANSPOSITIONS
 @pytest.mark.parametrize("sizes", [(64, 32, 47), (64, 32, 40), (63, 31, 48)])
-def test_the_direct_family_checks_each_copy_unless_sizes_divide(
-    sizes: tuple[int, int, int], trans_a: str, trans_b: str
-) -> None:
+def test_the_direct_family_checks_each_copy_unless_sizes_divide(sizes, trans_a, trans_b):
     text = _text(PLAIN, *sizes, trans_a=trans_a, trans_b=trans_b)
     for copy in COPY.finditer(text):
         assert copy["valid"] != copy["count"]
 
 
-def test_of_a_vector_that_the_edge_cuts_the_part_inside_is_copied() -> None:
+def test_of_a_vector_that_the_edge_cuts_the_part_inside_is_copied():
     # Rows of 35 elements that start 36 apart: the last vector of two goes over the edge.
-    product = product_of(Inquiry(64, 35, 64, trans_a="T"))
+    product = GemmShape(64, 35, 64, "TN").product()
     padded = replace(product.problem.b, alignment=4)
     product = replace(product, problem=replace(product.problem, b=padded))
     text = make_schedule(product, PLAIN, H100).launches[-1].source.text
@@ -169,7 +165,7 @@ def test_of_a_vector_that_the_edge_cuts_the_part_inside_is_copied() -> None:
     assert [bool(inside.search(copy["valid"])) for copy in COPY.finditer(text)] == [False, True]
 
 
-def test_the_indirect_family_pads_and_never_checks() -> None:
+def test_the_indirect_family_pads_and_never_checks():
     for sizes in [(33, 31, 9), (64, 32, 48), (5, 5, 0)]:
         copies = list(COPY.finditer(_text(CONFIGS["indirect: three stages"], *sizes)))
         assert len(copies) == 2
@@ -188,9 +184,7 @@ def test_the_indirect_family_pads_and_never_checks() -> None:
         ("complex128", 1, "N", 16, "cg"),
     ],
 )
-def test_bytes_of_a_copy_and_the_cache_that_it_passes(
-    dtype: str, width: int, trans_a: str, count: int, cache: str
-) -> None:
+def test_bytes_of_a_copy_and_the_cache_that_it_passes(dtype, width, trans_a, count, cache):
     # cp.async.cg takes 16 bytes only, and .ca any of 4, 8 and 16 (PTX ISA).
     config = replace(PLAIN, WGD=32, VWMD=width, VWND=width, PADA=4, PADB=4)
     copy = next(COPY.finditer(_text(config, 64, 64, 64, dtype=dtype, trans_a=trans_a)))
@@ -198,7 +192,7 @@ def test_bytes_of_a_copy_and_the_cache_that_it_passes(
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_copies_are_grouped_and_waited_for(name: str) -> None:
+def test_copies_are_grouped_and_waited_for(name):
     config = CONFIGS[name]
     text = _text(config, 64, 64, 64)
     stages = config.STAGES
@@ -214,7 +208,7 @@ def test_copies_are_grouped_and_waited_for(name: str) -> None:
             assert lines[number + 1] == "barrier(CLK_LOCAL_MEM_FENCE);"
 
 
-def test_without_it_there_is_no_inline_ptx() -> None:
+def test_without_it_there_is_no_inline_ptx():
     for config in (INDIRECT, DIRECT, replace(DIRECT, STAGES=2, FRAGMENTS=2, FILL=2)):
         text = _text(config, 33, 31, 9)
         assert in_plain_c(text) == text

@@ -1,7 +1,5 @@
 """Packed operands with padding at the end of their rows: the indirect path's PADLD."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +8,6 @@ import pytest
 from pyclgemm.codegen.launch import Schedule
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.problem import PackedLayout
-from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import (
     COLUMN_ALIGNED,
     ROW,
@@ -21,6 +18,7 @@ from tests.support.checks import (
 )
 from tests.support.configs import INDIRECT, TELLING_SIZES
 from tests.support.facts import gpu
+from tests.support.products import product_of
 
 pytestmark = pytest.mark.any_runtime
 
@@ -36,7 +34,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_every_configuration(queue: Any, config: Any) -> None:
+def test_every_configuration(queue, config):
     # The padding is NaN then: a read of it shows.
     spoil_workspace(queue, config=config)
     for sizes in TELLING_SIZES:
@@ -46,16 +44,14 @@ def test_every_configuration(queue: Any, config: Any) -> None:
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
 @pytest.mark.parametrize("trans_a", [False, True], ids=["N", "T"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
-def test_every_layout_and_type(
-    queue: Any, require: Any, dtype: str, trans_a: bool, trans_b: bool
-) -> None:
+def test_every_layout_and_type(queue, require, dtype, trans_a, trans_b):
     require(dtype)
     spoil_workspace(queue, dtype, config=PADDED)
     for sizes in [(37, 41, 19), (64, 32, 24)]:
         check_gemm(queue, sizes, dtype, config=PADDED, trans_a=trans_a, trans_b=trans_b)
 
 
-def test_conjugates_and_strides(queue: Any, require: Any) -> None:
+def test_conjugates_and_strides(queue, require):
     require("complex64")
     options: dict[str, Any] = {"trans_a": "C", "trans_b": "C", "config": PADDED}
     check_gemm(queue, (37, 41, 19), "complex64", a=STRIDED, b=STRIDED, **options)
@@ -65,14 +61,12 @@ def test_conjugates_and_strides(queue: Any, require: Any) -> None:
     ("a", "b"), [(COLUMN_ALIGNED, ROW), (ROW, ROW_ALIGNED), (COLUMN_ALIGNED, ROW_ALIGNED)],
     ids=["a", "b", "both"],
 )  # fmt: skip
-def test_beside_an_operand_that_is_read_where_it_lies(queue: Any, a: Any, b: Any) -> None:
+def test_beside_an_operand_that_is_read_where_it_lies(queue, a, b):
     check_gemm(queue, (64, 32, 24), config=PADDED, a=a, b=b)
 
 
 @pytest.mark.parametrize("sizes", [(37, 64, 32), (37, 41, 19)])
-def test_an_operand_that_was_packed_ahead_keeps_its_layout(
-    queue: Any, sizes: tuple[int, int, int]
-) -> None:
+def test_an_operand_that_was_packed_ahead_keeps_its_layout(queue, sizes):
     for width in (64, 16):  # whole tiles, and less: that one is packed once more
         layout = PackedLayout("padded", depth_block=32, width=width)
         check_gemm(queue, sizes, config=PADDED, pack=layout)
@@ -82,10 +76,10 @@ def test_an_operand_that_was_packed_ahead_keeps_its_layout(
 
 
 def _schedule(config: Any, sizes: tuple[int, int, int] = (37, 41, 19), **options: Any) -> Schedule:
-    return make_schedule(product_of(Inquiry(*sizes, **options)), config, gpu())
+    return make_schedule(product_of(*sizes, **options), config, gpu())
 
 
-def test_leading_dimensions_and_workspaces() -> None:
+def test_leading_dimensions_and_workspaces():
     pack_a, pack_b, gemm = _schedule(PADDED).launches
     # 37 x 19 and 19 x 41 in tiles of 32 and slabs of 8.
     assert _schedule(PADDED).workspaces == {
@@ -98,18 +92,18 @@ def test_leading_dimensions_and_workspaces() -> None:
         assert (pack.values["padded_positions"], pack.values["padded_k"]) == (64, 24)
 
 
-def test_sizes_of_elements_count() -> None:
+def test_sizes_of_elements_count():
     for dtype, size in [("float16", 2), ("float64", 8), ("complex128", 16)]:
         assert _schedule(PADDED, dtype=dtype).workspaces["packed_a"] == size * 74 * 24
 
 
-def test_the_kernel_that_multiplies_is_the_same() -> None:
+def test_the_kernel_that_multiplies_is_the_same():
     padded, plain = (_schedule(config).launches[-1].source for config in (PADDED, INDIRECT))
     assert padded.text.splitlines()[2:] == plain.text.splitlines()[2:]
     assert "PADLD=10" in padded.text.splitlines()[1]
 
 
-def test_what_is_not_packed_has_no_padding() -> None:
+def test_what_is_not_packed_has_no_padding():
     # Whole tiles and slabs: of a row-major product only A is packed, of T x N neither.
     first, last = _schedule(PADDED, (64, 64, 64)).launches
     assert first.source.name == "pack_a"

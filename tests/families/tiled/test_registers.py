@@ -1,7 +1,5 @@
 """Caps of registers: in the text and the options where compilers take them, refused elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +9,7 @@ import pyclgemm
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import has_register_caps
 from pyclgemm.families.registry import make_schedule, violations
-from pyclgemm.selection.overrides import Inquiry, product_of
+from pyclgemm.problem.shape import GemmShape
 from tests.support.checks import check_gemm, skip_if_refused
 from tests.support.configs import DIRECT, INDIRECT
 from tests.support.facts import gpu
@@ -23,7 +21,7 @@ BOTH = pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=lambda config: 
 
 def _gemm(config: Any, traits: Any) -> KernelSource:
     assert violations(config, "float32", traits) == []
-    return make_schedule(product_of(Inquiry(33, 31, 9)), config, traits).launches[-1].source
+    return make_schedule(GemmShape(33, 31, 9).product(), config, traits).launches[-1].source
 
 
 def _body(source: KernelSource) -> str:
@@ -42,7 +40,7 @@ def _declaration(source: KernelSource) -> str:
 
 
 @BOTH
-def test_nvidias_compiler_takes_an_option_instead_of_the_work_groups_size(config: Any) -> None:
+def test_nvidias_compiler_takes_an_option_instead_of_the_work_groups_size(config):
     free, capped = (_gemm(replace(config, REGISTERS=number), H100) for number in (0, 96))
     items = free.local_size[0]
     assert _declaration(free) == f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1)))"
@@ -53,14 +51,14 @@ def test_nvidias_compiler_takes_an_option_instead_of_the_work_groups_size(config
 
 
 @BOTH
-def test_amds_compiler_takes_an_attribute_beside_it(config: Any) -> None:
+def test_amds_compiler_takes_an_attribute_beside_it(config):
     free, capped = (_gemm(replace(config, REGISTERS=number), RADEON) for number in (0, 96))
     assert _declaration(capped) == f"{_declaration(free)} __attribute__((amdgpu_num_vgpr(96)))"
     assert _body(capped) == _body(free)
     assert free.options == capped.options == ""
 
 
-def test_the_cap_stands_beside_the_options_of_the_fence() -> None:
+def test_the_cap_stands_beside_the_options_of_the_fence():
     both = replace(DIRECT, REGISTERS=128, FILL=2)
     assert _gemm(both, H100).options == "-cl-std=CL3.0 -cl-nv-maxrregcount=128"
     assert _gemm(both, replace(H100, fence_options="")).options == "-cl-nv-maxrregcount=128"
@@ -68,9 +66,7 @@ def test_the_cap_stands_beside_the_options_of_the_fence() -> None:
 
 
 @BOTH
-def test_right_where_there_is_a_cap_and_refused_elsewhere(
-    queue: Any, traits: Any, rng: Any, config: Any
-) -> None:
+def test_right_where_there_is_a_cap_and_refused_elsewhere(queue, traits, rng, config):
     skip_if_refused(queue, config)
     capped = replace(config, REGISTERS=32)
     if has_register_caps(traits):

@@ -1,9 +1,6 @@
 """Fragments passed by shuffles: as the device has them, and as NVIDIA's devices do, everywhere."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -16,7 +13,6 @@ from pyclgemm.device.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
 from pyclgemm.device.traits import has_async_copy
 from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.families.tiled.slab import part_start, part_width
-from pyclgemm.selection.overrides import Inquiry, product_of
 from tests.support.checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 from tests.support.emulation.async_copy import emulated_async_copies
@@ -28,6 +24,7 @@ from tests.support.emulation.shuffle import (
     through_local_memory,
 )
 from tests.support.facts import gpu
+from tests.support.products import product_of
 
 pytestmark = pytest.mark.any_runtime
 
@@ -63,7 +60,7 @@ EVERY_CONFIG = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
 @pytest.fixture
-def shuffling(context: Any, traits: Any) -> Iterator[cl.CommandQueue]:
+def shuffling(context, traits):
     """A queue of its own: others remember products that were prepared with other kernels."""
     queue = cl.CommandQueue(context)
     if 32 in traits.sub_group_sizes:
@@ -74,7 +71,7 @@ def shuffling(context: Any, traits: Any) -> Iterator[cl.CommandQueue]:
 
 
 @EVERY_CONFIG
-def test_every_configuration(shuffling: Any, config: Any) -> None:
+def test_every_configuration(shuffling, config):
     # More than a tile, less than one, and several slabs, all cut by edges.
     check_gemm(shuffling, (67, 41, 47), config=config)
 
@@ -82,15 +79,13 @@ def test_every_configuration(shuffling: Any, config: Any) -> None:
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
 @pytest.mark.parametrize("trans_a", [False, True], ids=["N", "T"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
-def test_every_layout_and_type(
-    shuffling: Any, require: Any, dtype: str, trans_a: bool, trans_b: bool
-) -> None:
+def test_every_layout_and_type(shuffling, require, dtype, trans_a, trans_b):
     require(dtype)
     for config in (INDIRECT_CONFIGS["shuffles"], DIRECT_CONFIGS["shuffles"]):
         check_gemm(shuffling, (67, 41, 19), dtype, config=config, trans_a=trans_a, trans_b=trans_b)
 
 
-def test_beside_copies_past_the_registers(shuffling: Any, traits: Any, require: Any) -> None:
+def test_beside_copies_past_the_registers(shuffling, traits, require):
     # These cannot conjugate: a part is conjugated as it is loaded.
     require("complex64")
     config = replace(SHALLOW, ASYNC=1, STAGES=3, FRAGMENTS=2)
@@ -102,14 +97,14 @@ def test_beside_copies_past_the_registers(shuffling: Any, traits: Any, require: 
 @pytest.mark.parametrize(
     "operands", [ROW_ALIGNED, COLUMN_ALIGNED, STRIDED], ids=["row", "column", "strided"]
 )
-def test_operands_of_every_kind(shuffling: Any, operands: Any) -> None:
+def test_operands_of_every_kind(shuffling, operands):
     options: dict[str, Any] = {"a": operands, "b": operands, "c": ROW, "alpha": 0.5, "beta": -2.0}
     # Whole tiles: no vector is cut.
     check_gemm(shuffling, (64, 64, 32), config=DIRECT_CONFIGS["shuffles"], **options)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
-def test_nvidias_way_word_by_word(context: Any, traits: Any, require: Any, dtype: str) -> None:
+def test_nvidias_way_word_by_word(context, traits, require, dtype):
     if traits.shuffle != KHR_SHUFFLE:
         pytest.skip("this device cannot exchange words in the place of PTX")
     precision = "F16_F16_F16" if dtype == "float16" else None
@@ -122,9 +117,7 @@ def test_nvidias_way_word_by_word(context: Any, traits: Any, require: Any, dtype
         )  # fmt: skip
 
 
-def test_it_is_refused_with_the_reason_where_the_device_cannot(
-    queue: Any, traits: Any, rng: Any
-) -> None:
+def test_it_is_refused_with_the_reason_where_the_device_cannot(queue, traits, rng):
     if 32 in traits.sub_group_sizes:
         pytest.skip("this device can")
     a = rng.random((40, 40), dtype="float32")
@@ -133,7 +126,7 @@ def test_it_is_refused_with_the_reason_where_the_device_cannot(
 
 
 @pytest.mark.parametrize(("lanes_m", "lanes_n"), [(4, 2), (2, 4), (4, 4), (8, 2)])
-def test_sub_groups_of_other_sizes(queue: Any, lanes_m: int, lanes_n: int) -> None:
+def test_sub_groups_of_other_sizes(queue, lanes_m, lanes_n):
     # Smaller than NVIDIA's: as Intel's devices have them.
     check_gemm(queue, (67, 41, 19), config=replace(LARGE, LANES_M=lanes_m, LANES_N=lanes_n))
 
@@ -145,9 +138,7 @@ def test_sub_groups_of_other_sizes(queue: Any, lanes_m: int, lanes_n: int) -> No
 @pytest.mark.parametrize("sharers", [2, 4, 8])
 @pytest.mark.parametrize("fragment", [4, 8, 12, 16])
 @pytest.mark.parametrize("step", [8, 64])
-def test_the_parts_of_all_work_items_are_the_fragment(
-    fragment: int, sharers: int, width: int, step: int
-) -> None:
+def test_the_parts_of_all_work_items_are_the_fragment(fragment, sharers, width, step):
     if fragment % width or step < width:
         return
     at_once = part_width(fragment, width, sharers)
@@ -165,7 +156,7 @@ def test_the_parts_of_all_work_items_are_the_fragment(
     assert found == [i // width * step + i % width for i in range(fragment)]
 
 
-def test_parts_that_do_not_divide() -> None:
+def test_parts_that_do_not_divide():
     assert part_width(fragment=6, width=2, sharers=4) is None
     assert part_width(fragment=12, width=2, sharers=4) is None  # three are no whole vectors
     assert part_width(fragment=12, width=4, sharers=4) is None  # nor an equal share of one
@@ -176,12 +167,12 @@ def test_parts_that_do_not_divide() -> None:
 
 def _source(config: Any, traits: Any = H100, **options: Any) -> Any:
     assert violations(config, options.get("dtype", "float32"), traits) == []
-    product = product_of(Inquiry(67, 41, 19, **options))
+    product = product_of(67, 41, 19, **options)
     return make_schedule(product, config, traits).launches[-1].source
 
 
 @EVERY_CONFIG
-def test_each_element_is_passed_on_and_a_part_is_loaded(config: Any) -> None:
+def test_each_element_is_passed_on_and_a_part_is_loaded(config):
     text = _source(config).text
     assert text.count("element a_part[A_PART];") == text.count("element b_part[B_PART];") == 1
     a, b = USE.finditer(text)
@@ -197,7 +188,7 @@ def test_each_element_is_passed_on_and_a_part_is_loaded(config: Any) -> None:
 
 
 @EVERY_CONFIG
-def test_without_it_there_is_no_trace_of_it(config: Any) -> None:
+def test_without_it_there_is_no_trace_of_it(config):
     text = _source(replace(config, SHUFFLE=0)).text
     text = "\n".join(text.splitlines()[2:])  # without the configuration
     assert not re.search(r"shuffle|shfl|_PART|_part|\blane_[mn]|LANES_|sub_group", text)
@@ -207,7 +198,7 @@ def test_without_it_there_is_no_trace_of_it(config: Any) -> None:
     ("dtype", "words"),
     [("float32", 1), ("float64", 2), ("complex64", 2), ("complex128", 4), ("float16", 1)],
 )
-def test_nvidias_shuffle_takes_words_of_32_bits(dtype: str, words: int) -> None:
+def test_nvidias_shuffle_takes_words_of_32_bits(dtype, words):
     source = _source(replace(LARGE, KWG=4, KWI=1, MDIMA=16, NDIMB=16), dtype=dtype)
     assert len(PTX.findall(source.text)) == 1
     assert source.text.count("shuffle_word(") == 1 + words
@@ -217,8 +208,8 @@ def test_nvidias_shuffle_takes_words_of_32_bits(dtype: str, words: int) -> None:
 @pytest.mark.parametrize("function", [KHR_SHUFFLE, INTEL_SHUFFLE])
 @pytest.mark.parametrize(("dtype", "calls"), [("float32", 1), ("complex64", 2)])
 def test_elsewhere_it_is_a_function_in_a_sub_group_of_a_size_that_is_asked_for(
-    function: str, dtype: str, calls: int
-) -> None:
+    function, dtype, calls
+):
     text = _source(LARGE, replace(XE, shuffle=function), dtype=dtype).text
     assert len(re.findall(rf"\b{function}\(", text)) == calls
     assert "asm" not in text
@@ -231,7 +222,7 @@ def test_elsewhere_it_is_a_function_in_a_sub_group_of_a_size_that_is_asked_for(
     assert "intel_reqd_sub_group_size(16)" in smaller
 
 
-def test_emulations_leave_other_kernels_alone() -> None:
+def test_emulations_leave_other_kernels_alone():
     source = _source(replace(LARGE, SHUFFLE=0))
     with pytest.raises(AssertionError):
         through_local_memory(source)

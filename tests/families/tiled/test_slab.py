@@ -3,8 +3,6 @@
 The expressions of a `SlabReader` are C; here Python evaluates them for every work-item.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace
@@ -138,9 +136,7 @@ def _slabs(name: str, layout: MatrixLayout, sizes: Any, past_registers: bool) ->
 @EVERY_LAYOUT
 @EVERY_SIZE
 @pytest.mark.parametrize("past_registers", [False, True], ids=["registers", "past them"])
-def test_every_element_is_copied_once_and_from_its_place(
-    name: str, layout: MatrixLayout, sizes: Any, past_registers: bool
-) -> None:
+def test_every_element_is_copied_once_and_from_its_place(name, layout, sizes, past_registers):
     extent = TILES.MWG if name == "a" else TILES.NWG
     for slab in _slabs(name, layout, sizes, past_registers):
         copied: Counter[tuple[int, int]] = Counter()
@@ -155,7 +151,7 @@ def test_every_element_is_copied_once_and_from_its_place(
 
 @OPERANDS
 @EVERY_LAYOUT
-def test_the_next_slab_lies_where_the_next_depth_does(name: str, layout: MatrixLayout) -> None:
+def test_the_next_slab_lies_where_the_next_depth_does(name, layout):
     for slab in _slabs(name, layout, (33, 63, 40), past_registers=False):
         step = _evaluate(slab.reader.advance, slab.values)
         assert step == slab.address(5, TILES.KWG) - slab.address(5, 0)
@@ -164,7 +160,7 @@ def test_the_next_slab_lies_where_the_next_depth_does(name: str, layout: MatrixL
 @OPERANDS
 @EVERY_LAYOUT
 @EVERY_SIZE
-def test_valid_bytes_end_at_the_edge(name: str, layout: MatrixLayout, sizes: Any) -> None:
+def test_valid_bytes_end_at_the_edge(name, layout, sizes):
     for slab in _slabs(name, layout, sizes, past_registers=True):
         for values, position, depth in slab.vectors():
             inside = [slab.is_inside(*lane) for lane in slab.lanes(position, depth)]
@@ -176,7 +172,7 @@ def test_valid_bytes_end_at_the_edge(name: str, layout: MatrixLayout, sizes: Any
 @OPERANDS
 @EVERY_LAYOUT
 @EVERY_SIZE
-def test_what_is_read_whole_lies_inside(name: str, layout: MatrixLayout, sizes: Any) -> None:
+def test_what_is_read_whole_lies_inside(name, layout, sizes):
     for slab in _slabs(name, layout, sizes, past_registers=False):
         reader = slab.reader
         for values, position, depth in slab.vectors():
@@ -206,11 +202,11 @@ def test_what_is_read_whole_lies_inside(name: str, layout: MatrixLayout, sizes: 
         ((32, 64, 0), "column, aligned", "vectors"),
     ],
 )
-def test_where_a_row_major_b_may_end(sizes: Any, layout: str, edges: str) -> None:
+def test_where_a_row_major_b_may_end(sizes, layout, edges):
     assert _reader("b", LAYOUTS[layout], sizes, past_registers=False).edges == edges
 
 
-def test_vectors_are_as_wide_as_alignment_allows() -> None:
+def test_vectors_are_as_wide_as_alignment_allows():
     widths = {
         layout: _reader("b", LAYOUTS[layout], (32, 64, 16), past_registers=False).copy.width
         for layout in LAYOUTS
@@ -223,7 +219,7 @@ def test_vectors_are_as_wide_as_alignment_allows() -> None:
     assert turned.copy.width == 1
 
 
-def test_a_slab_that_does_not_divide_names_the_operand() -> None:
+def test_a_slab_that_does_not_divide_names_the_operand():
     odd = replace(TILES, NWG=12, NDIMB=3, VWN=1, NDIMC=4)
     with pytest.raises(ConfigError, match="a slab of b does not divide among the work-items"):
         slab_reader("b", problem(12, 12, 12), operand_type("float32", "float32"), odd)

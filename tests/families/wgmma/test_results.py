@@ -1,9 +1,7 @@
 """Results of warpgroup units: addends, biases, activations, and how they leave, emulated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -17,27 +15,26 @@ from tests.support.reference import ACTIVATIONS, Expected, assert_close, expecte
 from tests.support.unit_configs import WGMMA as CONFIG
 from tests.support.unit_configs import WGMMA_NARROW as NARROW
 
+LANES = replace(CONFIG, TMA=0)
+check = partial(check_gemm, dtype="float16", a=ROW_ALIGNED, b=ROW_ALIGNED)
+WHOLE = {"bias": True, "activation": "gelu", "alpha": 0.5, "beta": -1.5}
+
 
 @pytest.mark.parametrize("result", ["float16", "float32"])
 @pytest.mark.parametrize("out", [ROW_ALIGNED, COLUMN_ALIGNED, ROW, STRIDED])
-@pytest.mark.parametrize("c", [ROW, COLUMN_ALIGNED], ids=["c in rows", "c in columns"])
-def test_epilogue(warpgroups: None, queue: Any, c: Any, out: Any, result: str) -> None:
-    check_gemm(
-        queue, (70, 72, 40), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=out, result=result,
-        c=c, bias=True, activation="gelu", alpha=0.5, beta=-1.5, config=CONFIG,
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "c"),
+    [(CONFIG, ROW), (CONFIG, COLUMN_ALIGNED), (LANES, ROW_ALIGNED), (LANES, COLUMN_ALIGNED)],
+)
+def test_epilogue(warpgroups, queue, config, c, out, result):
+    check(queue, (70, 72, 40), out=out, result=result, c=c, config=config, **WHOLE)
 
 
 @pytest.mark.parametrize("config", [NARROW, replace(CONFIG, NWG=96)], ids=str)
 @pytest.mark.parametrize("result", ["float16", "float32"])
 @pytest.mark.parametrize("out", [ROW_ALIGNED, COLUMN_ALIGNED], ids=["rows", "columns"])
-def test_epilogue_of_narrow_tiles(
-    warpgroups: None, queue: Any, out: Any, result: str, config: WgmmaConfig
-) -> None:
-    check_gemm(
-        queue, (72, 72, 40), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=out, result=result,
-        c=ROW, bias=True, activation="gelu", alpha=0.5, beta=-1.5, config=config,
-    )  # fmt: skip
+def test_epilogue_of_narrow_tiles(warpgroups, queue, out, result, config):
+    check(queue, (72, 72, 40), out=out, result=result, c=ROW, config=config, **WHOLE)
 
 
 #: A c that lies as boxes are copied, and such that do not.
@@ -49,11 +46,9 @@ ADDENDS = {
 
 @pytest.mark.parametrize("c", ADDENDS.values(), ids=ADDENDS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_addends(warpgroups: None, queue: Any, dtype: str, c: Any) -> None:
-    check_gemm(
-        queue, (70, 72, 40), dtype, a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED, c=c,
-        beta=-1.5, bias=True, activation="relu", config=CONFIG,
-    )  # fmt: skip
+def test_addends(warpgroups, queue, dtype, c):
+    options = {"beta": -1.5, "bias": True, "activation": "relu", "config": CONFIG}
+    check(queue, (70, 72, 40), dtype=dtype, out=ROW_ALIGNED, c=c, **options)
 
 
 @pytest.mark.parametrize(
@@ -75,20 +70,17 @@ def test_addends(warpgroups: None, queue: Any, dtype: str, c: Any) -> None:
         "narrow", "three narrow", "two narrow fragments", "narrow words",
     ],
 )  # fmt: skip
-def test_boxes_of_c_come_behind_slabs(
-    warpgroups: None, queue: Any, config: WgmmaConfig, result: str
-) -> None:
+def test_boxes_of_c_come_behind_slabs(warpgroups, queue, config, result):
     # Several tiles for a work-group, of which some end outside; no slab at all.
+    options = {"out": ROW_ALIGNED, "c": ROW_ALIGNED, "beta": 2.0, "bias": True}
     for depth in (70, 0):
-        check_gemm(
-            queue, (200, 264, depth), "float16", a=ROW_ALIGNED, b=ROW_ALIGNED, out=ROW_ALIGNED,
-            c=ROW_ALIGNED, beta=2.0, bias=True, activation="silu", result=result, config=config,
-        )  # fmt: skip
+        sizes = (200, 264, depth)
+        check(queue, sizes, activation="silu", result=result, config=config, **options)
 
 
 @pytest.mark.parametrize("result", ["float32", "bfloat16"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_every_activation(warpgroups: None, queue: Any, activation: str, result: str) -> None:
+def test_every_activation(warpgroups, queue, activation, result):
     dtype = "float16" if result == "float32" else result
     check_gemm(
         queue, (66, 72, 40), dtype, out=ROW_ALIGNED, bias=True, activation=activation,
@@ -98,9 +90,7 @@ def test_every_activation(warpgroups: None, queue: Any, activation: str, result:
 
 @pytest.mark.parametrize("out", [ROW_ALIGNED, ROW], ids=["collected", "direct"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_activations_over_the_whole_range(
-    warpgroups: None, queue: Any, activation: str, out: Any
-) -> None:
+def test_activations_over_the_whole_range(warpgroups, queue, activation, out):
     x = np.concatenate(
         [[0.0, -0.0, np.nan, np.inf], *(s * np.logspace(-6, 4, 150) for s in (1, -1))]
     )
@@ -116,12 +106,12 @@ def test_activations_over_the_whole_range(
     assert_close(result.get(), Expected(expected.value, np.minimum(expected.bound, own)))
 
 
-def test_in_place(warpgroups: None, queue: Any) -> None:
+def test_in_place(warpgroups, queue):
     for out in (ROW_ALIGNED, COLUMN_ALIGNED, ROW):
         check_gemm(queue, (70, 72, 40), "float16", out=out, in_place=True, beta=2.0, config=CONFIG)
 
 
-def test_integers_with_their_epilogue(warpgroups: None, queue: Any) -> None:
+def test_integers_with_their_epilogue(warpgroups, queue):
     check_gemm(
         queue, (70, 72, 40), "int8", out=ROW_ALIGNED, c=ROW, bias=True, activation="relu",
         alpha=3, beta=-2, config=CONFIG,

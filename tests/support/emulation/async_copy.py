@@ -4,8 +4,6 @@ A copy is then in place at once, not when it is waited for: what is tested is wh
 where, not that they are waited for.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ exact size, so that an access beyond it meets what AddressSanitizer keeps around
 thread for each work-item of a group, one group after the other.
 """
 
-from __future__ import annotations
-
 import atexit
 import platform
 import re
@@ -45,170 +43,7 @@ _OPENCL = [
     "-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(BUILT_INS),
 ]  # fmt: skip
 
-#: What work-items ask about themselves, answered by the program below.
-_WORK_ITEM = """
-size_t host_local_id(uint);
-size_t host_group_id(uint);
-size_t host_groups(uint);
-size_t host_local_size(uint);
-void host_barrier(void);
-#define OVERLOADED static inline __attribute__((overloadable))
-#define get_local_id(d) host_local_id(d)
-#define get_group_id(d) host_group_id(d)
-#define get_num_groups(d) host_groups(d)
-#define get_local_size(d) host_local_size(d)
-#define get_global_id(d) (host_group_id(d) * host_local_size(d) + host_local_id(d))
-#define barrier(flags) host_barrier()
-#define atomic_inc(p) __sync_fetch_and_add(p, 1)
-#define mem_fence(flags) __sync_synchronize()
-#define atomic_work_item_fence(flags, order, scope) __sync_synchronize()
-"""
-
-#: Accesses by vector, in text that sanitizers see: pocl's own were compiled without them.
-_VECTORS = """
-OVERLOADED {type}{n} host_load{n}(size_t i, const {space} {type} *p)
-{{
-    {type}{n} loaded;
-    for (int j = 0; j < {n}; ++j) {{
-        loaded[j] = p[i * {n} + j];
-    }}
-    return loaded;
-}}
-OVERLOADED void host_store{n}({type}{n} x, size_t i, {space} {type} *p)
-{{
-    for (int j = 0; j < {n}; ++j) {{
-        p[i * {n} + j] = x[j];
-    }}
-}}
-"""
-_WIDTHS = (2, 4, 8, 16)
-_TYPES = ("char", "uchar", "short", "ushort", "int", "uint", "float", "double")
-_NAMES = ("load", "store", "load_half", "store_half", "loada_half", "storea_half")
-
-#: Halves, which any kernel may hold in memory; `loada` and `storea` are aligned.
-_HALVES = """
-OVERLOADED float{n} host_loada_half{n}(size_t i, const {space} half *p)
-{{
-    const half{n} loaded = ((const {space} half{n} *)p)[i];
-    float{n} x;
-    for (int j = 0; j < {n}; ++j) {{
-        x[j] = loaded[j];
-    }}
-    return x;
-}}
-OVERLOADED void host_storea_half{n}(float{n} x, size_t i, {space} half *p)
-{{
-    half{n} stored;
-    for (int j = 0; j < {n}; ++j) {{
-        stored[j] = (half)x[j];
-    }}
-    (({space} half{n} *)p)[i] = stored;
-}}
-OVERLOADED float{n} host_load_half{n}(size_t i, const {space} half *p)
-{{
-    float{n} x;
-    for (int j = 0; j < {n}; ++j) {{
-        x[j] = p[i * {n} + j];
-    }}
-    return x;
-}}
-OVERLOADED void host_store_half{n}(float{n} x, size_t i, {space} half *p)
-{{
-    for (int j = 0; j < {n}; ++j) {{
-        p[i * {n} + j] = (half)x[j];
-    }}
-}}
-"""
-_SPACES = ("__global", "__local", "__private")
-
-
-@cache
-def _accesses() -> str:
-    """Functions in the place of OpenCL's `vload` and `vstore`."""
-    lines = [
-        "#pragma OPENCL EXTENSION cl_khr_fp16 : enable",
-        "#define vload_half(i, p) ((float)(p)[i])",
-        "#define vstore_half(x, i, p) ((p)[i] = (half)(x))",
-    ]
-    for n in _WIDTHS:
-        for space in _SPACES:
-            lines += [_VECTORS.format(n=n, type=kind, space=space) for kind in _TYPES]
-            lines.append(_HALVES.format(n=n, space=space))
-        lines += [f"#define v{what}{n} host_{what}{n}" for what in _NAMES]
-    return "\n".join(lines)
-
-
-#: Runs a kernel on the buffers and numbers of one file, and writes the buffers to another. A file
-#: starts with groups and work-items along three dimensions; each argument has its size, and 1 if it
-#: is a buffer.
-_PROGRAM = """
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-typedef float float2 __attribute__((ext_vector_type(2)));
-typedef double double2 __attribute__((ext_vector_type(2)));
-
-enum {{ COUNT = {count} }};
-static long sizes[6], heads[COUNT][2];
-static void *values[COUNT];
-static pthread_barrier_t meeting;
-static __thread long item, group;
-
-static long along(const long *counts, long index, unsigned d)
-{{
-    for (unsigned i = 0; i < d; ++i) {{
-        index /= counts[i];
-    }}
-    return index % counts[d];
-}}
-
-size_t host_local_id(unsigned d) {{ return along(sizes + 3, item, d); }}
-size_t host_group_id(unsigned d) {{ return along(sizes, group, d); }}
-size_t host_groups(unsigned d) {{ return sizes[d]; }}
-size_t host_local_size(unsigned d) {{ return sizes[3 + d]; }}
-void host_barrier(void) {{ pthread_barrier_wait(&meeting); }}
-
-void {name}({parameters});
-
-static void *work(void *number)
-{{
-    item = (long)number;
-    for (group = 0; group < sizes[0] * sizes[1] * sizes[2]; ++group) {{
-        {name}({arguments});
-        host_barrier();
-    }}
-    return 0;
-}}
-
-int main(int argc, char **argv)
-{{
-    FILE *file = fopen(argv[1], "rb");
-    fread(sizes, sizeof sizes, 1, file);
-    for (int i = 0; i < COUNT; ++i) {{
-        fread(heads[i], sizeof heads[i], 1, file);
-        values[i] = malloc(heads[i][0]);
-        fread(values[i], 1, heads[i][0], file);
-    }}
-    fclose(file);
-    const long items = sizes[3] * sizes[4] * sizes[5];
-    pthread_barrier_init(&meeting, 0, items);
-    pthread_t *threads = malloc(items * sizeof *threads);
-    for (long i = 0; i < items; ++i) {{
-        pthread_create(&threads[i], 0, work, (void *)i);
-    }}
-    for (long i = 0; i < items; ++i) {{
-        pthread_join(threads[i], 0);
-    }}
-    file = fopen(argv[2], "wb");
-    for (int i = 0; i < COUNT; ++i) {{
-        if (heads[i][1]) {{
-            fwrite(values[i], 1, heads[i][0], file);
-        }}
-    }}
-    return fclose(file);
-}}
-"""
+_HERE = Path(__file__).parent
 
 _SCALARS: dict[str, Any] = {
     "int": np.int32,
@@ -332,20 +167,20 @@ def _program(source: KernelSource) -> Path:
     """The program that runs a kernel."""
     stem = _folder() / f"kernel_{abs(hash(source)):x}"
     kernel, main = stem.with_suffix(".cl"), stem.with_suffix(".c")
-    kernel.write_text(f"{_WORK_ITEM}{_accesses()}\n#line 1\n{source.text}")
+    kernel.write_text(f'#include "{_HERE / "host_built_ins.cl"}"\n#line 1\n{source.text}')
     types = ["void *" if argument.type else argument.kind for argument in source.arguments]
     arguments = [
         f"values[{i}]" if kind == "void *" else f"*({kind} *)values[{i}]"
         for i, kind in enumerate(types)
     ]
-    main.write_text(
-        _PROGRAM.format(
-            count=len(types),
-            name=source.name,
-            parameters=", ".join(types),
-            arguments=", ".join(arguments),
-        )
-    )
+    defined = {
+        "KERNEL": source.name,
+        "PARAMETERS": ", ".join(types),
+        "ARGUMENTS": ", ".join(arguments),
+        "ARGUMENT_COUNT": len(types),
+    }
+    lines = [f"#define {name} {value}" for name, value in defined.items()]
+    main.write_text("\n".join([*lines, f'#include "{_HERE / "host_program.c"}"\n']))
     definitions = re.findall(r"-D *\S+", source.options)
     _compile([*_OPENCL, *definitions, "-c", str(kernel), "-o", f"{stem}.o"])
     _compile([str(main), f"{stem}.o", "-o", str(stem), "-lm", "-lpthread"])

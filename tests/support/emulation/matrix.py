@@ -6,8 +6,6 @@ again, by lane and element and as the vendors' documents do, not taken from what
 are formed in the type of the result, in the order of k.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 What is tested is which work-item takes what from which; a real shuffle needs no barrier.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

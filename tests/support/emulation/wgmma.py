@@ -5,8 +5,6 @@ generated text is compiled by clang for the host, its inline PTX replaced by cal
 ``wgmma.c``, and run by threads.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import re

@@ -1,0 +1,90 @@
+"""Configurations, database files and databases for tests that need no device."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from pyclgemm.device.traits import DeviceTraits
+from pyclgemm.families.cpu.codegen import CpuConfig
+from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from tests.support.facts import cpu, gpu, recorded
+from tests.support.typical_configs import CPU as SQUARE
+from tests.support.typical_configs import INDIRECT
+
+SMALL = XgemmDirectConfig(
+    WGD=16, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
+)
+DIRECT = XgemmDirectConfig(
+    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
+)
+LARGE = XgemmConfig(
+    MWG=128, NWG=128, KWG=32, MDIMC=16, NDIMC=16, MDIMA=32, NDIMB=32, KWI=2, VWM=4, VWN=4
+)
+ROWS = CpuConfig(MR=1, NR=64, KC=256, VW=16)
+NARROW = CpuConfig(MR=12, NR=32, KC=512, VW=16)
+
+FLOAT32, FLOAT16 = ("float32", "F32_F32_F32"), ("float16", "F16_F16_F32")
+NVIDIA = Match("vendor", "gpu", "nvidia")
+SM_90 = Match("architecture", "gpu", "nvidia", "sm_90")
+
+
+def made_file(
+    records: Iterable[Record], match: str | Match = "gpu", threshold: Threshold | None = None, *,
+    name: str | Path = "db", kind: str = "default", types: tuple[str, str] = FLOAT32,
+) -> DatabaseFile:  # fmt: skip
+    """A file with one entry; `match` may be a type of devices."""
+    entry = Entry(*types, tuple(records), threshold)
+    return file_of([entry], match, name=name, kind=kind)
+
+
+def file_of(
+    entries: list[Entry], match: str | Match, *, name: str | Path = "db", kind: str = "default"
+) -> DatabaseFile:
+    """A file with the given entries."""
+    match = Match("generic", match) if isinstance(match, str) else match
+    return DatabaseFile.make(Path(name), match, Source(kind, "a test"), entries)
+
+
+def a_database(*files: DatabaseFile) -> Database:
+    """A database with one group of files."""
+    return Database((files,))
+
+
+def measured(
+    records: Iterable[Record],
+    threshold: Threshold | None = None,
+    traits: DeviceTraits | None = None,
+) -> DatabaseFile:
+    """A file of the device's own, whose paths were timed against each other."""
+    traits = traits or gpu()
+    match = Match("device", traits.type, device=traits.name)
+    return made_file(records, match, threshold, kind="measured")
+
+
+GENERIC = made_file(
+    [
+        recorded("64x64x64", INDIRECT),
+        recorded("4096x4096x4096", LARGE),
+        recorded("512x512x512", DIRECT),
+        recorded("16x16x16", SMALL),
+    ],
+    threshold=Threshold(mnk=10**6),
+)
+CPU_FILE = made_file(
+    [
+        recorded("1x1024x1024", ROWS),
+        recorded("1024x1024x1024", SQUARE),
+        recorded("1024x32x1024", NARROW),
+    ],
+    "cpu",
+)
+DATABASE = a_database(GENERIC, CPU_FILE)
+
+sizes = st.integers(0, 20_000)
+devices = st.sampled_from(
+    [gpu(), gpu(vendor="amd", architecture="gfx1012", name="RX 5500 XT"), cpu(),
+     cpu(architecture="aarch64"), cpu(architecture=""), gpu(type="accelerator", vendor="altera")]
+)  # fmt: skip

@@ -1,0 +1,46 @@
+"""Products of contiguous row-major matrices of any size, zero included, as `gemm` names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyclgemm.problem.matrix import Matrix
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.product import Product, make_product
+
+
+def product_of(
+    m: int,
+    n: int,
+    k: int,
+    dtype: str = "float32",
+    *,
+    trans_a: Any = "N",
+    trans_b: Any = "N",
+    precision: str | None = None,
+    reads_c: bool = False,
+    bias: bool = False,
+    batch: int | None = None,
+    **options: Any,
+) -> Product:
+    """The product of operands that are stored as "N", "T" or "C" says; others as `make_product`."""
+
+    def stored(rows: int, columns: int, transposition: Any = "N") -> Matrix:
+        if transposition != "N":
+            rows, columns = columns, rows
+        stride = rows * columns if batch else 0
+        matrix = Matrix(rows, columns, columns, 1, 0, batch_stride=stride)
+        return matrix.operated(transposition, is_complex=dtype.startswith("complex"))
+
+    out = stored(m, n)
+    return make_product(
+        stored(m, k, trans_a),
+        stored(k, n, trans_b),
+        out,
+        out if reads_c else None,
+        dtype=dtype,
+        precision=resolve_precision(precision, dtype),
+        bias_stride=1 if bias else None,
+        batch=batch,
+        **options,
+    )
