@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import pyclgemm
 from tests.support.buffers import GuardedArray, Layout
 from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
+from tests.support.configs import DIRECT_CONFIGS, GEMV_CONFIGS
 from tests.support.reference import assert_close, expected_gemm, random_array
 
 pytestmark = pytest.mark.any_runtime
@@ -97,6 +98,23 @@ def test_any_strides(queue, data, sizes, seed):
     a, b, c, out = draw(m, k, "a"), draw(k, n, "b"), draw(m, n, "c"), draw(m, n, "out")
     pyclgemm.gemm(queue, a.array, b.array, c.array, beta=0.5, out=out.array)
     assert_close(out.get(), expected_gemm(a.initial, b.initial, c.initial, beta=0.5))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [DIRECT_CONFIGS["wide vectors"], GEMV_CONFIGS["wide vectors"]],
+    ids=["direct", "gemv"],
+)
+def test_the_same_strides_at_another_offset(queue, rng, config):
+    """Kernels that read whole vectors of aligned rows do not serve rows at odd offsets."""
+    a, b = (random_array(rng, (32, 32), "float32") for _ in range(2))
+    for lead in (64, 65):
+        left, right, out = (
+            GuardedArray(queue, (32, 32), "float32", (48, 1), lead=lead, values=values)
+            for values in (a, b, None)
+        )
+        pyclgemm.gemm(queue, left.array, right.array, out=out.array, config=config)
+        assert_close(out.get(), expected_gemm(a, b))
 
 
 VIEWS = {

@@ -4,7 +4,7 @@ That each slab is added once is tested on devices (tests/codegen/test_stream_k.p
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pyclgemm.codegen.stream_k import Division, divide, stream_k, tile_count
@@ -55,6 +55,7 @@ def test_tiles_of_a_result(m, n, tiles):
     assert tile_count(m, n, rows=32, columns=16) == tiles
 
 
+@example(tiles=263, slabs=124_000, groups=132)  # just beyond 32 bits
 @given(**SHAPES)
 def test_counts_of_32_bits_are_used_where_all_products_fit(tiles, slabs, groups):
     division = divide(tiles, slabs, groups)

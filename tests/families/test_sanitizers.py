@@ -70,6 +70,8 @@ CASES = {
     **{f"direct, {name}": Case(config) for name, config in DIRECT_CONFIGS.items()},
     **{f"gemv, {name}": Case(config) for name, config in GEMV_CONFIGS.items()},
     **{f"cpu, {name}": Case(config) for name, config in CPU_CONFIGS.items()},
+    # Whole slabs: what is fetched ahead of the last one lies behind the operand.
+    "indirect, two stages": Case(INDIRECT_CONFIGS["two stages"], (37, 35, 24)),
     # Sizes around a tile; nothing to add up; nothing to add to.
     **{
         f"{name}, {'x'.join(map(str, sizes))}": Case(config, sizes)
@@ -250,11 +252,19 @@ def misaligned(source: KernelSource) -> KernelSource:
     return replace(source, text=head + body)
 
 
+def short(source: KernelSource) -> KernelSource:
+    """A kernel whose slab of A has room for one element less."""
+    return replace(source, text=source.text.replace("a_local[", "a_local[-1 + "))
+
+
 @pytest.mark.parametrize(
-    ("fault", "said"),
-    [(beyond, "heap-buffer-overflow"), (misaligned, "misaligned address")],
+    ("config", "fault", "said"),
+    [
+        *((config, beyond, "heap-buffer-overflow") for config in (CPU_PLAIN, DIRECT, INDIRECT)),
+        *((config, misaligned, "misaligned address") for config in (CPU_PLAIN, DIRECT, INDIRECT)),
+        (INDIRECT, short, "global-buffer-overflow"),
+    ],
 )
-@pytest.mark.parametrize("config", [CPU_PLAIN, DIRECT, INDIRECT], ids=["cpu", "direct", "indirect"])
 def test_faults_are_found(config, fault, said):
     traits = CPU if config is CPU_PLAIN else GPU
     schedule = make_schedule(GemmShape(8, 8, 8).product(), config, traits)

@@ -190,7 +190,7 @@ def test_a_warning_that_is_an_error_stops_nothing(tmp_path):
 
 # Compiled kernels
 
-_ANSWER = "__kernel void answer(__global int *out) { out[0] = 42; }"
+_ANSWER = "__kernel void answer(__global int *out) { out[0] = VALUE; }"
 
 
 @pytest.fixture
@@ -199,9 +199,9 @@ def kept(monkeypatch, tmp_path, device):
     monkeypatch.setattr(kernel_cache, "kernel_folder", lambda: tmp_path)
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
-    source = KernelSource("answer", _ANSWER, (), (1,))
 
-    def answer():
+    def answer(value=42):
+        source = KernelSource("answer", _ANSWER, (), (1,), f"-D VALUE={value}")
         program = compile_program(context, device, source)
         out = np.zeros(1, np.int32)
         buffer = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, out.nbytes)
@@ -220,6 +220,11 @@ def test_a_kept_kernel_is_used(kept, monkeypatch):
     answer, _ = kept
     monkeypatch.setattr(kernel_cache, "_compiled", None)
     assert answer() == 42
+
+
+def test_a_kept_kernel_is_that_of_its_options(kept):
+    answer, _ = kept
+    assert [answer(value) for value in (7, 42)] == [7, 42]
 
 
 def test_a_damaged_kernel_is_made_anew(kept):

@@ -158,22 +158,24 @@ _VALUE = {
     "int8": "(char)(one >> 8 * (element % 4))",
 }
 
-#: A finite half by its bits: a pointer to them as another type may read them before they are there.
+#: A half by its bits: a pointer to them as another type may read them before they are there.
 _HALF_OF = """
 static inline float half_of(const uint bits)
 {
-    const float size = as_float((bits & 0x7fff) << 13) * 0x1p112f;
-    return bits & 0x8000 ? -size : size;
+    const uint size = (bits & 0x7fff) << 13;
+    const float x = size < 0x0f800000 ? as_float(size) * 0x1p112f : as_float(size | 0x7f800000);
+    return bits & 0x8000 ? -x : x;
 }
 """
 
 
-#: Nearest, ties to even; that of a NaN is not asked for.
+#: Nearest, ties to even.
 _BITS_OF = """
 static inline uint bits_of(const float x)
 {
     const uint size = as_uint(fabs(x) * 0x1p-112f);
-    const uint rounded = fabs(x) < 65520 ? (size + 0xfff + (size >> 13 & 1)) >> 13 : 0x7c00;
+    const uint rounded = fabs(x) < 65520 ? (size + 0xfff + (size >> 13 & 1)) >> 13
+        : isnan(x) ? 0x7e00 : 0x7c00;
     return x < 0 ? rounded | 0x8000 : rounded;
 }
 """
