@@ -14,7 +14,7 @@ from pyclgemm.families.mma.slab import as_copied, matrix_slabs, packed_operands
 from pyclgemm.problem.problem import GemmProblem
 
 #: Registers of a lane for addresses, positions and what the compiler keeps besides.
-_SPARE = 52
+_SPARE = 60
 
 #: Registers that an instruction can name: of RDNA's lanes 256 in all, of CDNA's as many again
 #: for sums.

@@ -121,13 +121,13 @@ static inline void copy_slab${slab.suffix}(
     const extent first_row, const extent row_end, const extent first_column, const extent column_end)
 {
     <%call expr="each_vector(slab)">
-        const extent matrix_row = first_row + ${slab.row_of_copy};
-        const extent matrix_column = first_column + ${slab.column_of_copy};
+        const bool in_rows = ${slab.row_of_copy} < row_end - first_row;
+        const extent columns = column_end - first_column - ${slab.column_of_copy};
         % if slab.edges == "vectors":
-        const int bytes = matrix_row < row_end && matrix_column < column_end ? 16 : 0;
+        const int bytes = in_rows && columns > 0 ? 16 : 0;
         % else:
-        const int left = clamp(column_end - matrix_column, (extent)0, (extent)${slab.width});
-        const int bytes = matrix_row < row_end ? left * ${slab.element.stored_bytes} : 0;
+        const int left = clamp(columns, (extent)0, (extent)${slab.width});
+        const int bytes = in_rows ? left * ${slab.element.stored_bytes} : 0;
         % endif
         ${async_copy.copy(slab.copy_target, slab.copy_source, 16, "bytes")}
     </%call>
