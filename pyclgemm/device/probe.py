@@ -124,7 +124,8 @@ class Probe:
 def probe_device(device: cl.Device) -> Probe:
     """Build and run tiny kernels; raise `UnsupportedError` if not even one of one line works."""
     try:
-        queue = cl.CommandQueue(cl.Context([device]))
+        context = cl.Context([device])  # held: on Intel's CPU runtime a queue does not hold it
+        queue = cl.CommandQueue(context)
         macros = _run_base(queue)
     except UnsupportedError:
         raise
@@ -147,7 +148,8 @@ def wgmma_refusal(device: cl.Device) -> str:
     """Why a device of compute capability 9.0 does not run ``wgmma``; empty if it does."""
     sums = np.zeros(64 * 8, np.float32)
     try:
-        queue = cl.CommandQueue(cl.Context([device]))
+        context = cl.Context([device])  # held, as above
+        queue = cl.CommandQueue(context)
         _run(queue, _WGMMA_SOURCE, None, sums, items=128, target="sm_90a")
     except REFUSALS as error:
         return f"the driver does not take its instructions: {summary(error)}"
