@@ -74,7 +74,7 @@ def test_the_library_knows_no_algorithm_that_is_missing() -> None:
     from pyclgemm.problem import precision
 
     named = {(algorithm.precision, algorithm.operand) for algorithm in ALGORITHMS}
-    assert set(precision._PRECISIONS) == named
+    assert {(one.name, one.operand) for one in precision.PRECISIONS} == named
     results = {(algorithm.operand, algorithm.result) for algorithm in ALGORITHMS}
     assert results == {
         (dtype, result)

@@ -430,7 +430,10 @@ def _vector_at(element: ElementType, array: str, index: str, width: int) -> str:
 def generate_small_cpu(parts: GemmParts, config: SmallCpuConfig) -> KernelSource:
     """Write the kernel that computes a batch of small products on a CPU."""
     problem = parts.problem
-    blocks = column_blocks(problem.n, config.VW, config.NR)
+    # Without products all rows are alike: pocl 3.1 then stores vectors of halves at multiples of 16
+    # bytes, where they do not lie.
+    width = config.VW if problem.k else 1
+    blocks = column_blocks(problem.n, width, config.NR)
     tiles = small_tiles(problem.m, config.MR)
     kernel = _SmallCpuKernel(problem, parts.element, parts.wide, tiles, blocks)
     return parts.source(
