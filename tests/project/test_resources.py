@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from configparser import ConfigParser
+from pathlib import Path
+
 import pytest
 
 import pyclgemm.resources
@@ -48,3 +51,17 @@ def test_the_message_names_every_place_that_was_looked_at(package):
         resource_folder("kernels_cl")
     assert str(package / "kernels_cl") in str(caught.value)
     assert str(package.parent / "kernels_cl") in str(caught.value)
+
+
+def test_a_wheel_has_every_package():
+    root = Path(pyclgemm.__file__).parent.parent
+    if not (root / "setup.cfg").is_file():
+        pytest.skip("installed from a wheel: there is no setup.cfg")
+    settings = ConfigParser()
+    settings.read(root / "setup.cfg")
+    named = settings["options"]["packages"].split()
+    found = {
+        ".".join(path.parent.relative_to(root).parts)
+        for path in root.glob("pyclgemm/**/__init__.py")
+    }
+    assert set(named) == found | {"pyclgemm.kernels_cl", "pyclgemm.databases"}
