@@ -107,6 +107,7 @@ MORE_BATCHES = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.any_runtime
 @pytest.mark.parametrize(("count", "sizes", "dtype", "options"), BATCHES)
 def test_batches(queue, require, count, sizes, dtype, options):
@@ -114,6 +115,7 @@ def test_batches(queue, require, count, sizes, dtype, options):
     check_batch(queue, count, sizes, dtype, **options)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.first_runtime
 @pytest.mark.parametrize(("count", "sizes", "dtype", "options"), MORE_BATCHES)
 def test_more_batches(queue, require, count, sizes, dtype, options):

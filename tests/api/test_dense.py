@@ -35,6 +35,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("rows", "dtype", "with_bias", "activation"), LAYERS)
 def test_layer(queue, require, rng, rows, dtype, with_bias, activation):
     require(dtype)

@@ -105,6 +105,7 @@ PRODUCTS = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("sizes", "dtype", "options"), PRODUCTS.values(), ids=PRODUCTS)
 def test_products(queue, require, sizes, dtype, options):
     require(dtype, options.get("precision"))

@@ -41,6 +41,7 @@ PRODUCTS = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("sizes", "dtype", "options"), PRODUCTS)
 def test_products(queue, require, sizes, dtype, options):
     require(dtype)

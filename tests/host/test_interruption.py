@@ -95,6 +95,7 @@ _COMMANDS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("command", sorted(_COMMANDS))
 def test_every_long_command_ends_at_sigterm(command, tmp_path):
     process = subprocess.Popen(
