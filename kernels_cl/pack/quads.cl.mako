@@ -27,8 +27,7 @@ static inline quad load_quad(const __global stored *from, const bool inside, con
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({blocks}, {rows}, 1)))", arguments)}
 {
-    // Row r of the source's contiguous index holds quads along the destination's. Quads of a row are
-    // permuted, so that those that are written together are in different banks.
+    // A row holds quads along the destination, permuted: those written together differ in bank.
     __local quad transposed[4 * BLOCKS][BLOCKS + 1];
     source += source_offset;
     destination += destination_offset;
