@@ -18,11 +18,13 @@ from ..codegen.element import stored_bytes
 from ..codegen.launch import Schedule
 from ..codegen.source import KernelSource
 from ..codegen.stream_k import Division
+from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..problem.bounds import Allowed
 from ..problem.precision import Precision
 from ..problem.problem import GemmProblem, PackedLayout
 from ..problem.product import Product
+from .cost import Work
 from .traffic import Traffic, least_traffic
 
 C = TypeVar("C", bound=Config)
@@ -239,6 +241,16 @@ class Family(ABC, Generic[C]):
         k loops, and `packed` which operands are packed first.
         """
         return Traffic(least_traffic(problem), 0, None, None, None)
+
+    def work(
+        self, config: C, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
+    ) -> Work | None:
+        """What a configuration does for products that lie as `problem`, whatever their sizes.
+
+        Of the sizes only the order of m and n may be asked. None where no time can be predicted:
+        such a configuration is taken only where it was measured.
+        """
+        return None
 
     def load_bytes(
         self, problem: GemmProblem, config: C, packed: Collection[str]

@@ -12,11 +12,13 @@ from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.source import KernelSource
 from ...codegen.stream_k import Division
+from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
+from ..cost import Costs, Work
 from ..family import Advice, Axes, Family, Point, Tile, is_small_batch
 from ..traffic import Traffic, least_traffic, stored_size
 from .codegen import generate_cpu
@@ -144,6 +146,11 @@ def tile_axes(dtype: str, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
     }
 
 
+#: Multiply-adds of vectors that a core has under way at once: two pipes of four stages. Fewer
+#: vectors of sums leave it waiting.
+_CHAINS = 8
+
+
 class CpuFamily(Family[CpuConfig]):
     """One work-item a core, explicit vectors, operands packed by the item."""
 
@@ -267,6 +274,33 @@ class CpuFamily(Family[CpuConfig]):
         packing = 2 * size * problem.k * (problem.m + (0 if problem.packed else problem.n))
         read = tiles * problem.k * (config.MR + config.NR) * size
         return Traffic(least_traffic(problem), packing, read, None, None)
+
+    def work(
+        self, config: CpuConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
+    ) -> Work | None:
+        """A core computes register tiles, block by block of k; each block adds to the result."""
+        costs = Costs.of(problem, traits, ceilings)
+        if costs is None:
+            return None
+        sums = config.MR * config.vectors
+        in_place = reads_b_in_place(problem, config)
+        packing = 2 * costs.memory_byte * costs.stored
+        dots = in_place and problem.b.order != "row"
+        return Work(
+            config.MR,
+            config.NR,
+            1,  # a block may be of any depth
+            costs.multiply_add * config.MR * config.NR * max(1.0, _CHAINS / sums),
+            loads=costs.multiply_add * config.VW * (config.MR + config.vectors),
+            cache=costs.cache_byte * config.NR * costs.stored if in_place else 0.0,
+            turned=costs.multiply_add * config.NR if dots else 0.0,
+            local=2 * costs.cache_byte * config.MR * config.NR * costs.result / config.KC,
+            store=costs.cache_byte * config.MR * config.NR * costs.result,
+            packed_a=packing,
+            packed_b=0.0 if in_place or problem.packed else packing,
+            operand=costs.operand_element,
+            result=costs.result_element(problem),
+        )
 
     def load_bytes(
         self, problem: GemmProblem, config: CpuConfig, packed: Collection[str]

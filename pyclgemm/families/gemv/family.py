@@ -20,11 +20,14 @@ from ...codegen.element import stored_bytes
 from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.source import KernelSource
+from ...device.ceilings import Ceilings
+from ...device.limits import resident_groups
 from ...device.traits import DeviceTraits, has_cache_hints
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
+from ..cost import Costs, Work
 from ..family import Advice, Axes, Family, Point, Role, Tile, least_work_items, most_sums
 from .codegen import (
     OPERANDS,
@@ -107,6 +110,38 @@ class _FewRows(Family[Few]):
         source = self.source(problem, config, traits)
         return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
 
+    def _few_rows(
+        self,
+        config: Few,
+        problem: GemmProblem,
+        traits: DeviceTraits,
+        costs: Costs,
+        depth: int,
+        items: int,
+        registers: int,
+    ) -> Work:
+        """The work of a strip of columns: B is read once, in vectors where its rows allow it."""
+        swapped = problem.n < problem.m
+        b = problem.a.transposed if swapped else problem.b
+        rows, columns = config.MR, config.columns
+        by_rows = b.order == "row"
+        width = min(config.VW, b.alignment) if by_rows else 1
+        local = self.local_bytes(config, problem.dtype)
+        return Work(
+            rows,
+            columns,
+            depth,
+            costs.multiply_add * rows * columns * depth,
+            resident=resident_groups(traits, items, local, registers),
+            swapped=swapped,
+            cache=costs.cache_byte * (rows + columns) * depth * costs.stored,
+            loads=costs.load * depth * (rows + columns // width),
+            turned=0.0 if by_rows else costs.load * depth * columns,
+            store=costs.cache_byte * rows * columns * costs.result,
+            operand=costs.operand_element,
+            result=costs.result_element(problem),
+        )
+
 
 class GemvFamily(_FewRows[GemvConfig]):
     """Few rows by the multiply-adds of work-items."""
@@ -164,6 +199,17 @@ class GemvFamily(_FewRows[GemvConfig]):
     ) -> KernelSource:
         """The kernel, which adds the sums of the work-items along k."""
         return generate_gemv(gemm_parts(problem, config, traits), config)
+
+    def work(
+        self, config: GemvConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
+    ) -> Work | None:
+        """Lanes along k take KWI depths at a time."""
+        costs = Costs.of(problem, traits, ceilings)
+        if costs is None:
+            return None
+        depth = config.lanes_k * config.KWI
+        registers = 2 * config.MR * config.VW * math.ceil(costs.stored / 4) + _SPARE
+        return self._few_rows(config, problem, traits, costs, depth, config.WGS, registers)
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""
@@ -265,6 +311,18 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         """The mma.sync that multiplies its fragments."""
         unit = register_unit(problem.precision, traits)
         return None if unit is None else unit.text
+
+    def work(
+        self, config: GemvUnitConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
+    ) -> Work | None:
+        """Sub-groups divide k, and multiply what they load to registers."""
+        costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
+        if costs is None:
+            return None
+        items = _LANES * config.SUBGROUPS
+        return self._few_rows(
+            config, problem, traits, costs, config.depth, items, _registers(config)
+        )
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""

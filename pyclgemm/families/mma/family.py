@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Literal
 
@@ -20,12 +21,15 @@ from ...codegen.matrix_units import (
 from ...codegen.pack import pack_operands, padded_row, why_units_pack
 from ...codegen.source import KernelSource
 from ...codegen.stream_k import Division, launch_tiles
+from ...device.ceilings import Ceilings
+from ...device.limits import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem
 from ...problem.product import Product
+from ..cost import Costs, Work
 from ..family import Advice, Axes, Family, Point, Role, Tile, most_sums
 from ..traffic import (
     Traffic,
@@ -139,6 +143,12 @@ def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | N
     """Bytes of the slabs of one operand, the larger one's, without padding."""
     _, term = _staged_bytes(dtype, traits)
     return config.STAGES * max(config.MWG, config.NWG) * config.KWG * term
+
+
+#: Registers of a work-item beside its sums.
+_OTHER_REGISTERS = 60
+#: Sub-groups that multiply at a time on a compute unit.
+_SCHEDULERS = 4
 
 
 class MatrixFamily(Family[MatrixConfig]):
@@ -367,6 +377,49 @@ class MatrixFamily(Family[MatrixConfig]):
             local,
             local,
             joining_bytes(problem, config.MWG * config.NWG, reads.tiles, reads.slabs, division),
+        )
+
+    def work(
+        self, config: MatrixConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
+    ) -> Work | None:
+        """Sub-groups multiply slabs in local memory; what cannot be copied is packed first."""
+        costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
+        unit = element_unit(problem.dtype, problem.precision, traits)
+        if costs is None or unit is None:
+            return None
+        items = _items(config, traits)
+        packed = packed_operands(problem, config, unit)
+        vector = max(1, VECTOR_BYTES // costs.stored)
+        loads = sum(
+            extent * config.KWG // (vector if name in packed else min(vector, layout.alignment))
+            for name, layout, extent in (
+                ("a", problem.a, config.MWG),
+                ("b", problem.b, config.NWG),
+            )
+        )
+        sums = config.MWG * config.NWG // (sub_group_lanes(traits) * config.tile_subgroups)
+        registers = min(255, sums * math.ceil(costs.stored / 4) + _OTHER_REGISTERS)
+        read = config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG
+        # Terms of split elements lie one behind the other.
+        packing = 2 * costs.memory_byte * costs.stored * problem.precision.terms
+        return Work(
+            config.MWG,
+            config.NWG,
+            config.KWG,
+            costs.multiply_add * config.MWG * config.NWG * config.KWG,
+            config.FILL,
+            resident_groups(traits, items, local_bytes(config, problem.dtype), registers),
+            max(1.0, _SCHEDULERS / config.subgroups),
+            local=costs.local_byte * read * config.KWG * costs.stored,
+            cache=costs.cache_byte * (config.MWG + config.NWG) * config.KWG * costs.stored,
+            loads=costs.load * loads,
+            store=costs.cache_byte * config.MWG * config.NWG * costs.result,
+            join=costs.memory_byte * 2 * config.MWG * config.NWG * _sum_bytes(problem.dtype),
+            packs=len(packed),
+            packed_a=packing if "a" in packed else 0.0,
+            packed_b=packing if "b" in packed else 0.0,
+            operand=costs.operand_element,
+            result=costs.result_element(problem),
         )
 
     def load_bytes(

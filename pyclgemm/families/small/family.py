@@ -10,11 +10,13 @@ from ...codegen.element import operand_type
 from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.source import KernelSource
+from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits, crashes_on_small_halves
 from ...problem.bounds import VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
+from ..cost import Costs, Work
 from ..cpu.family import tile_axes
 from ..family import MOST_SMALL, Advice, Axes, Family, Point, Role, Tile, is_small_batch, most_sums
 from .codegen import SmallConfig, SmallCpuConfig, generate_small, generate_small_cpu, small_tiling
@@ -107,6 +109,27 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         """The kernel, written for the very sizes."""
         return generate_small(gemm_parts(problem, config, traits), config)
 
+    def work(
+        self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
+    ) -> Work | None:
+        """Each work-item takes tiles of whole products; a group takes WGS of them."""
+        costs = Costs.of(problem, traits, ceilings)
+        if costs is None:
+            return None
+        read = (config.MWI + config.NWI) * config.KWI * config.WGS
+        return Work(
+            config.MWI,
+            config.NWI,
+            config.KWI,
+            costs.multiply_add * config.MWI * config.NWI * config.KWI * config.WGS,
+            tiles=config.WGS,
+            resident=max(1, traits.max_work_group_size // config.WGS),
+            local=costs.local_byte * read * costs.stored,
+            store=costs.cache_byte * config.MWI * config.NWI * config.WGS * costs.result,
+            operand=costs.operand_element,
+            result=costs.result_element(problem),
+        )
+
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""
         return {
@@ -184,6 +207,24 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
     ) -> KernelSource:
         """The kernel, written for the very sizes."""
         return generate_small_cpu(gemm_parts(problem, config, traits), config)
+
+    def work(
+        self, config: SmallCpuConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
+    ) -> Work | None:
+        """A core computes one register tile after the other."""
+        costs = Costs.of(problem, traits, ceilings)
+        if costs is None:
+            return None
+        return Work(
+            config.MR,
+            config.NR,
+            1,
+            costs.multiply_add * config.MR * config.NR,
+            loads=costs.multiply_add * config.VW * (config.MR + config.NR // config.VW),
+            store=costs.cache_byte * config.MR * config.NR * costs.result,
+            operand=costs.operand_element,
+            result=costs.result_element(problem),
+        )
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """The register tile."""

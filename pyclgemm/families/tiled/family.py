@@ -13,11 +13,14 @@ from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.pack import PACKED_A, PACKED_B, PackedForm, pack_operands
 from ...codegen.source import KernelSource
 from ...codegen.stream_k import Division, launch_tiles, slab_count
+from ...device.ceilings import Ceilings
+from ...device.limits import resident_groups
 from ...device.traits import DeviceTraits, has_async_copy
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem
 from ...problem.product import Product
+from ..cost import Costs, Work
 from ..family import Advice, Axes, Family, Point, Role, Tile, least_work_items, most_sums
 from ..traffic import Traffic, joining_bytes, least_traffic, stored_size, tile_reads
 from .codegen import generate_xgemm
@@ -49,6 +52,11 @@ _BOUNDS: dict[str, Allowed] = {
 _PLAIN = (
     "STAGES", "ASYNC", "GROUP_M", "FILL", "RUN_K", "SWIZZLE", "FRAGMENTS", "SLICES", "SERPENTINE",
 )  # fmt: skip
+
+#: Registers of a work-item beside its sums and fragments: addresses, counters, what is copied.
+_OTHER_REGISTERS = 40
+#: Work-items that a compute unit multiplies for at a time.
+_LANES = 128
 
 #: Rows and columns of a work-group's tile that the tuner tries at most.
 _LARGEST_TILE = 256
@@ -102,6 +110,51 @@ class _TiledFamily(Family[Tiled]):
             reads.depths * local or None,
             reads.depths * by_items or None,
             joining_bytes(problem, tiles.MWG * tiles.NWG, reads.tiles, reads.slabs, division),
+        )
+
+    def work(
+        self, config: Tiled, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
+    ) -> Work | None:
+        """Slabs pass through local memory; work-items read fragments of them."""
+        costs = Costs.of(problem, traits, ceilings)
+        if costs is None:
+            return None
+        tiles = config.tiles
+        read = self._as_read(problem)
+        staged = STAGED_BYTES[problem.dtype]
+        held = tiles.MWI * tiles.NWI + 2 * (tiles.MWI + tiles.NWI)
+        needed = min(255, held * math.ceil(staged / 4) + _OTHER_REGISTERS)
+        registers = tiles.REGISTERS or needed
+        loads = turned = 0
+        for extent, width, layout, along in (
+            (tiles.MWG, tiles.VWM, read.a, "column"),
+            (tiles.NWG, tiles.VWN, read.b, "row"),
+        ):
+            along_tile = layout.order == along
+            loads += extent * tiles.KWG // (min(width, layout.alignment) if along_tile else 1)
+            turned += 0 if along_tile else extent * tiles.KWG
+        local, _ = _local_reads(tiles, staged, least_work_items(traits))
+        packing = costs.memory_byte * 2 * costs.stored if self.packs else 0.0
+        lanes = _LANES if traits.vendor in ("nvidia", "amd") else least_work_items(traits)
+        return Work(
+            tiles.MWG,
+            tiles.NWG,
+            tiles.KWG,
+            costs.multiply_add * tiles.MWG * tiles.NWG * tiles.KWG,
+            tiles.FILL,
+            resident_groups(traits, tiles.work_items, local_bytes(tiles, problem.dtype), registers),
+            max(1.0, lanes / tiles.work_items),
+            local=costs.local_byte * local * tiles.KWG,
+            cache=costs.cache_byte * (tiles.MWG + tiles.NWG) * tiles.KWG * costs.stored,
+            loads=costs.load * loads,
+            turned=costs.local_byte * turned * staged,
+            store=costs.cache_byte * tiles.MWG * tiles.NWG * costs.result,
+            join=costs.memory_byte * 2 * tiles.MWG * tiles.NWG * max(4, staged),
+            packs=2 if self.packs else 0,
+            packed_a=packing,
+            packed_b=packing,
+            operand=costs.operand_element,
+            result=costs.result_element(problem),
         )
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:

@@ -20,12 +20,14 @@ from ...codegen.matrix_units import matrix_unit
 from ...codegen.pack import PackedForm, pack_operands, padded_row, why_units_pack
 from ...codegen.source import MOST_POSITIONS, KernelSource
 from ...codegen.stream_k import Division, divide, tile_count
+from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT, Matrix
 from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import GemmProblem, MatrixLayout
 from ...problem.product import Product
+from ..cost import Costs, Work
 from ..family import Advice, Axes, Family, Role, Tile
 from ..traffic import Traffic, joining_bytes, least_traffic, slab_load_bytes, tile_reads
 from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
@@ -176,11 +178,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
 
     def orient(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Product:
         """Exchanged where only A may run along the tile: it goes through registers."""
-        problem = product.problem
-        direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
-        if direct and problem.a.order == "row" and problem.b.order == "row":
-            return product.transposed
-        return product
+        return product.transposed if _is_exchanged(product.problem) else product
 
     def schedule(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Schedule:
         """Launches that pack what no tensor map describes or what is split, and one more."""
@@ -246,6 +244,40 @@ class WgmmaFamily(Family[WgmmaConfig]):
             joining_bytes(problem, config.MWG * config.NWG, reads.tiles, slabs, division),
         )
 
+    def work(
+        self, config: WgmmaConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
+    ) -> Work | None:
+        """Warpgroups multiply out of local memory; one work-group has a compute unit to itself."""
+        costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
+        if costs is None:
+            return None
+        precision = problem.precision
+        unit = required_wgmma_unit(precision, traits)
+        swapped = _is_exchanged(problem)
+        packed = boxed_forms(problem.transposed if swapped else problem, unit)
+        depth = ROW_BYTES // unit.element_bytes
+        stored = unit.element_bytes * parts_of(precision.terms)
+        read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
+        packing = costs.memory_byte * (costs.stored + stored)
+        return Work(
+            config.MWG,
+            config.NWG,
+            depth,
+            costs.multiply_add * config.MWG * config.NWG * depth,
+            config.FILL,
+            local=costs.local_byte * read * depth * unit.element_bytes * precision.terms,
+            cache=costs.cache_byte * (config.MWG + config.NWG) * depth * stored,
+            store=costs.cache_byte * config.MWG * config.NWG * costs.result,
+            join=costs.memory_byte * 2 * config.MWG * config.NWG * _SUM_BYTES,
+            packs=len(packed),
+            packed_a=packing if "ab"[swapped] in packed else 0.0,
+            packed_b=packing if "ba"[swapped] in packed else 0.0,
+            swapped=swapped,
+            descriptors=config.TMA,
+            operand=costs.operand_element,
+            result=costs.result_element(problem),
+        )
+
     def load_bytes(
         self, problem: GemmProblem, config: WgmmaConfig, packed: Collection[str]
     ) -> dict[str, int]:
@@ -284,6 +316,12 @@ class WgmmaFamily(Family[WgmmaConfig]):
             "FILL": (0, 1),
             "TMA": (0, 1),
         }
+
+
+def _is_exchanged(problem: GemmProblem) -> bool:
+    """Whether TF32 needs rows and columns exchanged: only A may pass through registers."""
+    direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
+    return direct and problem.a.order == "row" and problem.b.order == "row"
 
 
 def with_describable_rows(product: Product) -> Product:

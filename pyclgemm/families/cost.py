@@ -1,0 +1,224 @@
+"""Predicted time of a product: what a configuration does, and what a device needs for it.
+
+A family states the work of a configuration (`Work`) in seconds at the device's ceilings: for a
+slab of k, for a tile, for what is packed. `WorkTable` puts many configurations side by side and
+predicts the time of each for given sizes, in some ten operations on arrays. Coefficients
+(`Coefficients`) say how far a family stays from the ceilings; `pyclgemm.tuning.fit` fits them to
+measured times.
+
+The terms are those of the analytical models of this field: work-groups in waves over compute units,
+the time of a slab with and without others beside it, filling and draining, bytes through memory and
+caches, joining the partial sums of Stream-K, packing. See AMD's Origami (hipBLASLt, tritonBLAS),
+NVIDIA's nvMatmulHeuristics, and M. Osama et al., "Stream-K" (PPoPP 2023), section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..codegen.element import stored_bytes
+from ..device.ceilings import Ceilings, unit_name
+from ..device.traits import DeviceTraits
+from ..problem.precision import is_complex
+from ..problem.problem import GemmProblem
+
+Column = NDArray[np.float64]
+Sizes = int | Column
+
+#: Exponent of the norm that stands for "the larger of two times that overlap": with equal times the
+#: sum is 1.26 times one of them.
+_OVERLAP = 3.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a configuration does for products of one layout, at the ceilings of one device.
+
+    Seconds are those of one compute unit (a core of a CPU) at its share of the ceiling.
+    """
+
+    rows: int  # of the tile of a work-group; of a core's register tile on CPUs
+    columns: int
+    depth: int  # of a slab
+    multiply: float  # seconds of the multiply-adds of a slab
+    fill: int = 0  # work-groups of a compute unit that split k loops; 0: a group for each tile
+    resident: int = 1  # work-groups of a compute unit at a time
+    alone: float = 1.0  # a work-group alone on its unit multiplies that many times longer
+    tiles: int = 1  # tiles of a work-group
+    swapped: bool = False  # rows of the tile are columns of the result
+    local: float = 0.0  # seconds of reading a slab from local memory
+    cache: float = 0.0  # seconds of reading a slab from the second-level cache
+    loads: float = 0.0  # seconds of a slab's load instructions
+    turned: float = 0.0  # seconds of storing element by element what lies across the slab
+    store: float = 0.0  # seconds of writing a tile
+    join: float = 0.0  # seconds, of all units together, of writing and reading a tile's sums
+    packs: int = 0  # launches before the one that multiplies
+    packed_a: float = 0.0  # seconds, of all units together, for each element of A packed
+    packed_b: float = 0.0
+    operand: float = 0.0  # seconds, of all units together, for each element of A and B read once
+    result: float = 0.0  # the same for each entry of the result
+    descriptors: int = 0  # whether each work-group describes its operands first (tensor maps)
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """How far kernels stay from the ceilings; a ratio where nothing else is said.
+
+    The defaults are assumptions, made from no device's measurements: ceilings are reached to about
+    80 %, a slab takes a barrier and what latency is not hidden, a launch what drivers take.
+    """
+
+    multiply: float = 1.25
+    local: float = 0.5  # reads overlap with multiply-adds, but share their issue slots
+    loads: float = 0.5
+    turned: float = 1.0
+    slab: float = 0.3e-6  # seconds from one slab to the next of a work-group alone
+    tile: float = 1.0e-6  # seconds before the first slab and after the last
+    store: float = 1.0
+    memory: float = 1.25
+    cache: float = 1.25
+    launch: float = 4e-6  # seconds of a launch on the device
+    pack_launch: float = 3e-6  # seconds of each launch before
+    packing: float = 1.25
+    join: float = 1.0
+    split: float = 2e-6  # seconds of waiting for the sums of others
+    descriptors: float = 0.5e-6  # seconds
+
+    @classmethod
+    def of(cls, values: Mapping[str, float]) -> Coefficients:
+        """Those of a database; what it does not state is as by default."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})
+
+
+#: Multiply-adds of real numbers for one of complex ones.
+_COMPLEX = 4
+
+#: Multiply-adds in float32 for which a compute unit issues one load: NVIDIA's have 128 lanes for
+#: arithmetic and 32 for loads and stores, and others' are about as far apart.
+_LOADS = 4
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of single operations of a product, at the ceilings of a device."""
+
+    multiply_add: float  # of one compute unit
+    load: float  # a load instruction of one work-item, of one compute unit
+    local_byte: float  # of one compute unit
+    cache_byte: float  # of one compute unit
+    memory_byte: float  # of global memory, of all compute units together
+    stored: int  # bytes of an element of A and B
+    result: int  # of an element of the result
+
+    @classmethod
+    def of(
+        cls, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings, unit: str = ""
+    ) -> Costs | None:
+        """The costs where the matrix unit `unit` multiplies, or none if empty.
+
+        None where the ceilings have no such arithmetic.
+        """
+        units = traits.compute_units
+        precision = problem.precision
+        if unit:
+            rate = ceilings.units.get(unit_name(unit, precision.multiplied or ""))
+        else:
+            rate = ceilings.arithmetic.get(precision.arithmetic)
+        single = ceilings.arithmetic["float32"]
+        if rate is None:
+            return None
+        terms = precision.terms * (_COMPLEX if is_complex(problem.dtype) else 1)
+        memory = 1e-9 / ceilings.global_memory
+        return cls(
+            terms * 2e-9 * units / rate,
+            _LOADS * 2e-9 * units / single,
+            1e-9 * units / ceilings.local_memory if ceilings.local_memory else 0.0,
+            1e-9 * units / ceilings.cache if ceilings.cache else memory * units,
+            memory,
+            stored_bytes(problem.dtype),
+            stored_bytes(problem.result_dtype),
+        )
+
+    @property
+    def operand_element(self) -> float:
+        """Seconds, of all units together, of reading an element of A or B once."""
+        return self.memory_byte * self.stored
+
+    def result_element(self, problem: GemmProblem) -> float:
+        """Seconds, of all units together, of writing an entry of the result, and reading C's."""
+        return self.memory_byte * self.result * (2 if problem.c else 1)
+
+
+class WorkTable:
+    """Configurations side by side: predicts the time of each."""
+
+    def __init__(
+        self, work: Sequence[Work], coefficients: Sequence[Coefficients], units: int
+    ) -> None:
+        self._units = float(units)
+        self.work = _columns(work, Work)
+        self.coefficients = _columns(coefficients, Coefficients)
+        self._swapped = self.work["swapped"] > 0
+        self._fills = self.work["fill"] > 0
+
+    def seconds(self, m: Sizes, n: Sizes, k: Sizes, products: Sizes) -> Column:
+        """The predicted time of each configuration; of sizes of 0, that of size 1.
+
+        Sizes are numbers, or arrays with one for each configuration.
+        """
+        w, c, fills, units = self.work, self.coefficients, self._fills, self._units
+        m, n, k = (np.maximum(size, 1) for size in (m, n, k))
+        rows, columns = np.where(self._swapped, n, m), np.where(self._swapped, m, n)
+        tiles = np.ceil(rows / w["rows"]) * np.ceil(columns / w["columns"]) * products
+        tiles = np.ceil(tiles / w["tiles"])
+        slabs = np.ceil(k / w["depth"])
+        # Without FILL a compute unit takes whole tiles, as many at a time as are resident; with
+        # it all slabs are divided evenly among the work-groups.
+        on_unit = np.ceil(tiles / units)
+        in_turn = np.ceil(on_unit / w["resident"])
+        groups = np.where(
+            fills, np.minimum(units * w["fill"], np.maximum(1, tiles * slabs / 2)), tiles
+        )
+        busy = np.minimum(units, groups)
+        shared = tiles / groups
+        on_unit = np.where(fills, tiles / busy, on_unit) * slabs
+        in_turn_slabs = np.where(fills, shared, in_turn) * slabs
+        ends = np.where(fills, np.maximum(1, shared), in_turn)
+        # A unit full of work-groups is bound by throughput, one alone by its chain of slabs.
+        multiply = w["multiply"] * c["multiply"]
+        slab = multiply + sum(w[name] * c[name] for name in ("local", "loads", "turned"))
+        chain = in_turn_slabs * (c["slab"] + multiply * w["alone"])
+        core = _overlapped(on_unit * slab, chain) + ends * (c["tile"] + w["store"] * c["store"])
+        memory = products * ((m * k + k * n) * w["operand"] + m * n * w["result"])
+        cache = tiles * slabs * w["cache"] / busy
+        body = _overlapped(core, memory * c["memory"], cache * c["cache"])
+        split = fills & (tiles % groups != 0)
+        parts = np.where(split, np.maximum(groups, tiles), 0)
+        packed = products * (m * k * w["packed_a"] + k * n * w["packed_b"])
+        total: Column = (
+            c["launch"]
+            + w["packs"] * c["pack_launch"]
+            + packed * c["packing"]
+            + w["descriptors"] * c["descriptors"]
+            + body
+            + parts * w["join"] * c["join"]
+            + split * c["split"]
+        )
+        return total
+
+
+def _columns(rows: Sequence[Any], of: type[Any]) -> dict[str, Column]:
+    """An array of each field of many dataclasses."""
+    names = [field.name for field in fields(of)]
+    return {name: np.array([getattr(row, name) for row in rows], float) for name in names}
+
+
+def _overlapped(*seconds: Column) -> Column:
+    total: Column = sum((one**_OVERLAP for one in seconds), start=0.0) ** (1 / _OVERLAP)
+    return total
