@@ -24,7 +24,7 @@ from ..problem.bounds import Allowed
 from ..problem.precision import Precision
 from ..problem.problem import GemmProblem, PackedLayout
 from ..problem.product import Product
-from .cost import Work
+from .cost import Coefficients, Work
 from .traffic import Traffic, least_traffic
 
 C = TypeVar("C", bound=Config)
@@ -129,6 +129,8 @@ class Family(ABC, Generic[C]):
         Whether work-groups take tiles; else they take whole products or blocks of any size.
     most_rows : int or None
         The tuner tries it where the lesser of m and n is at most this.
+    coefficients : Coefficients
+        Of predicted times, where nothing was fitted.
     advice : Advice
         What to try when it is slow.
     """
@@ -146,6 +148,7 @@ class Family(ABC, Generic[C]):
     needs_alignment: ClassVar[bool] = True
     tiles_fill_device: ClassVar[bool] = True
     most_rows: ClassVar[int | None] = None
+    coefficients: ClassVar[Coefficients] = Coefficients()
     advice: ClassVar[Advice] = Advice("a larger tile of the work-item, more work in each group")
 
     @property

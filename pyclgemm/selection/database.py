@@ -20,7 +20,7 @@ from ..device.traits import DeviceTraits
 from ..errors import DatabaseError, DatabaseWarning, printable, shown
 from ..host.files import Purpose, read_json, write_whole
 from ..resources import resource_folder
-from .records import LEVELS, Entry, Match, Source, Threshold, read_record, record_document
+from .records import LEVELS, Entry, Match, Model, Source, Threshold, read_record, record_document
 
 #: Records of a file that cannot be used: warnings that name one each, at most.
 _MOST_TOLD = 10
@@ -155,6 +155,7 @@ def _make_entry(document: dict[str, Any], where: str, refused: list[str]) -> Ent
         document["precision"],
         tuple(records),
         Threshold(**threshold) if threshold is not None else None,
+        fitted=Model.read(document["model"]) if "model" in document else None,
     )
 
 
@@ -169,6 +170,7 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
         "precision": entry.precision,
         "indirect_from": _without_none(vars(threshold)) if threshold else None,
         "like": {"dtype": like.dtype, "precision": like.precision} if like else None,
+        "model": entry.fitted.document if entry.fitted else None,
         "records": [record_document(record) for record in entry.own],
     }
     return _without_none(document)
@@ -185,6 +187,8 @@ class Database:
     """
 
     groups: tuple[tuple[DatabaseFile, ...], ...]
+    #: What selection derived from it for a device, by what was asked.
+    kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def lookup(
         self, traits: DeviceTraits, dtype: str, precision: str

@@ -20,16 +20,13 @@ from ..families.registry import (
     make_schedule,
     oriented,
     problem_on,
-    violations,
 )
 from ..host.files import read_json
 from ..problem.problem import GemmProblem
 from ..problem.product import Product
 from ..resources import names_file
-from .candidates import groups_of
 from .database import Database
-from .distance import features_of, in_order
-from .records import Record
+from .model import ranking
 from .select import Choice, select
 
 
@@ -72,7 +69,7 @@ def choose(
         family, base = choice.path, choice.config
     else:
         try:
-            base = _nearest(problem, traits, database, family)
+            base = _fastest(problem, traits, database, family)
         except ArgumentError:
             if (whole := _whole(family, parameters or {})) is None:
                 raise
@@ -88,20 +85,12 @@ def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> li
     return [launch.source for launch in schedule.launches]
 
 
-def _nearest(problem: GemmProblem, traits: DeviceTraits, database: Database, family: str) -> Config:
+def _fastest(problem: GemmProblem, traits: DeviceTraits, database: Database, family: str) -> Config:
+    """The configuration of a family that is expected to be the fastest."""
     problem = problem_on(problem, traits)
-
-    def is_asked_for(record: Record) -> bool:
-        return (
-            record.config.family == family
-            and (record.kind != "batch" or problem.products > 1)
-            and not violations(record.config, problem.dtype, traits)
-        )
-
-    wanted = features_of(problem)
-    for group in groups_of(database.lookup(traits, problem.dtype, problem.precision.name)):
-        for _, record in in_order(group, is_asked_for, wanted, traits.compute_units):
-            return record.config
+    for one in ranking(problem, traits, database).ordered(problem):
+        if one.config.family == family:
+            return one.config
     raise ArgumentError(
         f"path is {family!r}, of which no database has a configuration for {problem.dtype} on "
         f"{traits.name!r}"

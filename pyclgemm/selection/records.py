@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, NoReturn, cast
 
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, DatabaseError, shown
+from ..families.cost import Coefficients
 from ..families.family import Role
 from ..families.registry import FAMILIES, config_from_dict, family_of, violations
 from ..problem.bounds import (
@@ -86,6 +88,30 @@ class Threshold:
 
 
 @dataclass(frozen=True)
+class Model:
+    """Coefficients of predicted times, and where they come from."""
+
+    source: str  # the device, and what was measured on it
+    date: str  # ISO 8601
+    paths: Mapping[str, Coefficients] = field(hash=False)  # by family
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Model:
+        """Read that of a file."""
+        paths = {path: Coefficients.of(one) for path, one in document["paths"].items()}
+        return cls(document["source"], document["date"], paths)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON object, with three digits of each coefficient."""
+        paths = {
+            path: {name: float(f"{value:.3g}") for name, value in vars(coefficients).items()}
+            for path, coefficients in self.paths.items()
+        }
+        return {"source": self.source, "date": self.date, "paths": paths}
+
+
+@dataclass(frozen=True)
 class Record:
     """One configuration and the product that it is for.
 
@@ -143,6 +169,8 @@ class Entry:
         The sizes from which the indirect path is taken; None where records tell the path.
     like : Entry or None
         Another entry of the file, whose own records count here too.
+    fitted : Model or None
+        What was fitted to measured times of this type and arithmetic.
 
     Examples
     --------
@@ -160,6 +188,13 @@ class Entry:
     own: tuple[Record, ...]
     indirect_from: Threshold | None = None
     like: Entry | None = None
+    fitted: Model | None = None
+
+    @property
+    def model(self) -> Mapping[str, Coefficients]:
+        """The coefficients of predicted times by family: its own, and those that it borrows."""
+        models = (self.like.fitted if self.like else None, self.fitted)
+        return {path: one for model in models if model for path, one in model.paths.items()}
 
     @property
     def name(self) -> tuple[str, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..codegen.config import Config
@@ -21,10 +22,10 @@ from ..families.registry import (
 )
 from ..problem.precision import Precision
 from ..problem.problem import GemmProblem, PackedLayout
-from .candidates import Attempt, Hits, attempts_for, groups_of
+from ..problem.shape import GemmShape
 from .database import Database, DatabaseFile
-from .distance import Features, features_of, in_order
-from .records import ALIGNED, Record
+from .model import Hits, Ranked, knowledge, ranking
+from .records import ALIGNED, Entry, Threshold
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Choice:
         Which file they stand in and where its figures come from.
     reason : str
         Why this path, and what was passed over.
+    seconds : float or None
+        The time that is predicted for the product, or was measured; None where nobody knows.
     """
 
     path: str
@@ -51,6 +54,7 @@ class Choice:
     level: str
     source: str
     reason: str
+    seconds: float | None = None
 
     def __str__(self) -> str:
         return f"{self.path}, {self.config}, from {self.source}, {self.reason}"
@@ -64,16 +68,10 @@ def select(
 ) -> Choice:
     """Choose the path and the configuration for a problem on a device.
 
-    A CPU takes the "cpu" path, which computes narrow results as their transposes. On other
-    devices entries that were measured and have no threshold tell the fastest path shape by
-    shape: the record for the nearest product is taken, whatever its path. Otherwise few rows or
-    columns take the kernels for them, the indirect path is taken from the database's threshold
-    on, and the direct one below. Of that path's records, the one for the nearest product is taken
-    that the device can run; if none fits, the next level's, and last the other path's.
-    Batches take records of batches before all others, where one is near; single products never do.
-
-    `pyclgemm.selection.candidates` says which records are asked, and how a user's own stand beside
-    those that ship; `pyclgemm.selection.distance`, how near a record is.
+    The record that was measured on this very product is taken, if there is one. Else it is the
+    configuration of the least predicted time, of all that databases have for the device, its
+    architecture, its vendor and devices of its kind (`pyclgemm.selection.model`). Where a file of
+    published values states a threshold, it decides between the direct and the indirect path.
 
     Parameters
     ----------
@@ -97,80 +95,138 @@ def select(
     """
     if config is not None:
         return _callers_choice(problem, traits, config)
+    choice = next(_choices(problem, traits, database), None)
+    if choice is None:
+        raise UnsupportedError(_nothing_fits(problem_on(problem, traits), traits, database))
+    return choice
+
+
+def alternatives(
+    problem: GemmProblem, traits: DeviceTraits, database: Database, most: int
+) -> list[Choice]:
+    """The choices for a problem, the fastest first, `most` at most; the first is `select`'s.
+
+    Raises
+    ------
+    UnsupportedError
+        If B was packed for another type of device.
+    """
+    return list(itertools.islice(_choices(problem, traits, database), most))
+
+
+def _choices(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Iterator[Choice]:
+    """What may be taken, the best first: each configuration once."""
+    _check_packed(problem, traits)
     given, problem = problem, problem_on(problem, traits)
-    precision = problem.precision.name
-    hits = database.lookup(traits, problem.dtype, precision)
-    rank = "smallest" if 0 in (problem.m, problem.n, problem.k) else "nearest"
-    passed_over: dict[tuple[str, str], list[str]] = {}
-    for attempt in attempts_for(problem, traits, hits):
-        for group in attempt.groups:
-            for file, record, candidate in _candidates(group, attempt, problem, traits):
-                broken = violations(candidate, problem.dtype, traits)
-                if stated := family_of(candidate).refusal(candidate, problem, traits):
-                    broken.append(stated)
-                if broken:
-                    key = f"{file.match}'s {candidate.family}", "; ".join(broken)
-                    passed_over.setdefault(key, []).append(str(record))
-                    continue
-                reasons = [attempt.reason]
-                if problem is not given:
-                    reasons.append("rows and columns are exchanged, for there are few columns")
-                reasons.append(f"the {rank} record is for {record}")
-                if record.kind == "single" and problem.products > 1:
-                    reasons.append("a single product")
-                if attempt.instead_of:
-                    reasons.append(f"no configuration of the {attempt.instead_of} path fits")
-                if passed_over:
-                    reasons.append(f"passed over: {_describe_passed_over(passed_over)}")
-                reason, level = ", ".join(reasons), file.match.level
-                return Choice(candidate.family, candidate, level, str(file), reason)
-    raise UnsupportedError(
-        f"no configuration for {problem.dtype} by {precision} fits {traits.name!r}; tried: "
-        + (
-            _describe_passed_over(passed_over)
-            or f"no database has an entry for this type ({traits.type})"
-        )
-    )
+    exchanged = "" if problem is given else ", rows and columns are exchanged, for few columns"
+    taken: set[Config] = set()
+    for choice in _measured(problem, traits, database):
+        taken.add(choice.config)
+        yield _because(choice, exchanged)
+    for choice in _predicted(problem, traits, database):
+        if choice.config not in taken:
+            taken.add(choice.config)
+            yield _because(choice, exchanged)
 
 
-def _describe_passed_over(passed_over: dict[tuple[str, str], list[str]]) -> str:
-    """Records that do not fit, by whose they are and why: a reason is stated once."""
-    return "; ".join(
-        f"{whose} for {records[0]}"
-        + (f" and {len(records) - 1} more" if len(records) > 1 else "")
-        + f" ({reason})"
-        for (whose, reason), records in passed_over.items()
-    )
+def _because(choice: Choice, exchanged: str) -> Choice:
+    return replace(choice, reason=choice.reason + exchanged) if exchanged else choice
 
 
-def _candidates(
-    group: Hits, attempt: Attempt, problem: GemmProblem, traits: DeviceTraits
-) -> list[tuple[DatabaseFile, Record, Config]]:
-    """The records of an attempt, best first, each with the configuration that it stands for."""
+def _measured(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Iterator[Choice]:
+    """The configurations that were measured on this very product, the fastest first."""
+    if 0 in (problem.m, problem.n, problem.k):
+        return
+    known = knowledge(database, traits, problem.dtype, problem.precision.name)
+    for file, record in known.measured_on(problem):
+        config = _reading(record.config, problem.packed)
+        if config is not None and not _broken(config, problem, traits):
+            speed = "" if record.gflops is None else f": {record.gflops:g} GFLOPS"
+            reason = f"measured on this very product{speed}"
+            seconds = known.seconds(record, problem)
+            yield Choice(config.family, config, file.match.level, str(file), reason, seconds)
 
-    def is_asked_for(record: Record) -> bool:
-        return record.config.family in attempt.families and record.kind == attempt.kind
 
+def _predicted(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Iterator[Choice]:
+    """All configurations, the least predicted time first."""
     is_empty = 0 in (problem.m, problem.n, problem.k)
-    units = 0 if is_empty else traits.compute_units  # no tile fits nothing
-    ordered = in_order(group, is_asked_for, features_of(problem), units, attempt.reach)
+    known = knowledge(database, traits, problem.dtype, problem.precision.name)
+    candidates = ranking(problem, traits, database)
+    ordered = list(candidates.ordered(problem))
+    count = f"the least of {len(ordered)} configurations"
+    decided = ""
     if is_empty:
-        ordered.sort(key=lambda one: _tile_size(one[1].config))
-    candidates = [(file, record, record.config) for file, record in ordered]
-    packed = problem.packed
-    if packed is None or packed.form == "padded":
-        return candidates
+        ordered = [one for one in ordered if family_of(one.config).role is Role.ANY]
+        ordered.sort(key=lambda one: _tile_size(one.config))
+    elif stated := _stated_threshold(known.hits):
+        threshold, files = stated
+        decided = _compare(threshold, problem.m, problem.n, problem.k)
+        role = Role.LARGE if threshold.reached(problem.m, problem.n, problem.k) else Role.ANY
+        ordered = _by_threshold(ordered, role, files)
+    reading = [(one, _reading(one.config, problem.packed)) for one in ordered]
+    # Those tuned for the very panels that B was packed in come first.
+    reading.sort(key=lambda pair: pair[1] is not pair[0].config)
+    passed_over: list[str] = []
+    for one, config in reading:
+        if config is None:
+            continue
+        if broken := _broken(config, problem, traits):
+            passed_over.append(f"{config.family} ({broken})")
+            continue
+        told = f"{one.seconds * 1e6:.3g} us are predicted, {count}"
+        if is_empty:
+            told = f"m, n, k = {problem.m}, {problem.n}, {problem.k} needs no products"
+        parts = [decided] if decided else []
+        parts.append(told)
+        if passed_over:
+            parts.append(f"passed over: {'; '.join(dict.fromkeys(passed_over))}")
+        level, source = one.file.match.level, str(one.file)
+        yield Choice(config.family, config, level, source, ", ".join(parts), one.seconds)
 
-    def rows(config: Config) -> int:
-        return family_of(config).tile(config).rows
 
-    candidates = [one for one in candidates if family_of(one[2]).panels(one[2]) is not None]
-    # A tile of more rows than there are would compute what nobody reads; one of fewer than the
-    # nearest record's, if tuned for these very panels, would read them more often.
-    fit = [one for one in candidates if max(1, problem.m) >= rows(one[2])] or candidates
-    return [one for one in fit if _reads(one[2], packed) and rows(one[2]) >= rows(fit[0][2])] or [
-        (file, record, family_of(config).for_panels(config, packed)) for file, record, config in fit
-    ]
+def _stated_threshold(hits: Hits) -> tuple[Threshold, list[DatabaseFile]] | None:
+    """The threshold that decides, and the files whose configurations it is about.
+
+    None where files that compared the paths come first.
+    """
+    for index, (file, entry) in enumerate(hits):
+        if compares_families(file, entry):
+            return None
+        if entry.indirect_from is not None:
+            return entry.indirect_from, [one for one, _ in hits[: index + 1]]
+    return None
+
+
+def compares_families(file: DatabaseFile, entry: Entry) -> bool:
+    """Whether an entry has measured which family is the fastest, shape by shape."""
+    return file.source.kind == "measured" and entry.indirect_from is None and bool(entry.records)
+
+
+def _by_threshold(ordered: list[Ranked], role: Role, files: list[DatabaseFile]) -> list[Ranked]:
+    """Those of the role that a threshold decided for; those of the other role last."""
+    sides = {Role.ANY, Role.LARGE}
+    about = [one for one in ordered if family_of(one.config).role not in sides or one.file in files]
+    other = sides - {role}
+    return sorted(about, key=lambda one: family_of(one.config).role in other)
+
+
+def _broken(config: Config, problem: GemmProblem, traits: DeviceTraits) -> str:
+    """Why a configuration cannot compute a product; empty if it can."""
+    broken = violations(config, problem.dtype, traits)
+    if stated := family_of(config).refusal(config, problem, traits):
+        broken.append(stated)
+    return "; ".join(broken)
+
+
+def _reading(config: Config, packed: PackedLayout | None) -> Config | None:
+    """The configuration as it reads B, which may be packed; None if it cannot."""
+    family = family_of(config)
+    if _reads(config, packed):
+        return config
+    if packed is not None and packed.form == "panels" and family.panels(config) is not None:
+        adapted: Config = family.for_panels(config, packed)
+        return adapted
+    return None
 
 
 def _tile_size(config: Config) -> int:
@@ -182,6 +238,59 @@ def _reads(config: Config, packed: PackedLayout | None) -> bool:
     """Whether a kernel of this configuration can read B as it was packed, if it was."""
     panels = family_of(config).panels(config)
     return packed is None or (packed.form == "padded" if panels is None else packed == panels)
+
+
+def _check_packed(problem: GemmProblem, traits: DeviceTraits) -> None:
+    """Raise `UnsupportedError` if B was packed for another type of device."""
+    if problem.packed is None:
+        return
+    if traits.type == "cpu" and problem.packed.form == "padded":
+        raise UnsupportedError(
+            f"b was packed for a GPU, and {traits.name!r} is a CPU: pack it with its queue"
+        )
+    if traits.type != "cpu" and problem.packed.form == "panels":
+        raise UnsupportedError(
+            f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
+        )
+
+
+def _nothing_fits(problem: GemmProblem, traits: DeviceTraits, database: Database) -> str:
+    candidates = ranking(problem, traits, database)
+    tried = [f"{', '.join(whose)} ({why})" for why, whose in candidates.passed_over.items()]
+    for candidate in candidates.candidates:
+        if broken := _broken(candidate.config, problem, traits):
+            tried.append(f"{candidate.file.match}'s {candidate.config.family} ({broken})")
+    return (
+        f"no configuration for {problem.dtype} by {problem.precision.name} fits {traits.name!r}; "
+        "tried: "
+        + (
+            "; ".join(dict.fromkeys(tried))
+            or f"no database has an entry for this type ({traits.type})"
+        )
+    )
+
+
+def _compare(threshold: Threshold, m: int, n: int, k: int) -> str:
+    """State what was compared with the threshold; of two conditions, the one that decided."""
+    sides = []
+    if threshold.mnk is not None:
+        sides.append(("m*n*k", m * n * k, threshold.mnk))
+    if threshold.m_or_n is not None:
+        sides.append(("max(m, n)", max(m, n), threshold.m_or_n))
+    for name, value, limit in sides:
+        if value >= limit:
+            return f"{name} = {_number(value, limit)} is at least {_number(limit, value)}"
+    return " and ".join(
+        f"{name} = {_number(value, limit)} is below {_number(limit, value)}"
+        for name, value, limit in sides
+    )
+
+
+def _number(value: int, other: int) -> str:
+    """A short form, unless that looks like the other number's."""
+    if value < 100_000 or f"{value:.1e}" == f"{other:.1e}":
+        return str(value)
+    return f"{value:.1e}".replace("e+", "e").replace("e0", "e")
 
 
 def _callers_choice(
@@ -259,30 +368,24 @@ def packed_layout(
     if _along_k(precision, traits):
         return PackedLayout("padded", depth_block=ALIGNED, width=1, along_k=True)
     families = packing_families(traits)
-
-    def is_asked_for(record: Record) -> bool:
-        return (
-            record.config.family in families
-            and record.kind == "single"
-            and not violations(record.config, dtype, traits)
+    shape = GemmShape(_MANY_ROWS, max(1, n), max(1, k)).problem(dtype, precision.name)
+    configs = [
+        one.config
+        for one in ranking(shape, traits, database).ordered(shape)
+        if one.config.family in families
+    ]
+    if not configs:
+        raise UnsupportedError(
+            f"no database has a record of the {' or '.join(families)} path for {dtype} by "
+            f"{precision.name} that fits {traits.name!r}"
         )
-
-    for group in groups_of(database.lookup(traits, dtype, precision.name)):
-        ordered = in_order(group, is_asked_for, Features((_MANY_ROWS, n, k)))
-        configs = [record.config for _, record in ordered]
-        if not configs:
-            continue
-        if panels := family_of(configs[0]).panels(configs[0]):
-            return panels
-        tiles = [family_of(config).tile(config) for config in configs]
-        return PackedLayout(
-            "padded",
-            depth_block=_shared_block([tile.depth for tile in tiles], k),
-            width=_shared_block([tile.columns for tile in tiles], n),
-        )
-    raise UnsupportedError(
-        f"no database has a record of the {' or '.join(families)} path for {dtype} by "
-        f"{precision.name} that fits {traits.name!r}"
+    if panels := family_of(configs[0]).panels(configs[0]):
+        return panels
+    tiles = [family_of(config).tile(config) for config in configs]
+    return PackedLayout(
+        "padded",
+        depth_block=_shared_block([tile.depth for tile in tiles], k),
+        width=_shared_block([tile.columns for tile in tiles], n),
     )
 
 

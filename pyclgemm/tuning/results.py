@@ -1,7 +1,7 @@
 """From what the tuner found to a database file: records by shape, and what must not be lost.
 
 Records of single products, of batches, and of batches of small products are three kinds, each
-looked up by itself (`pyclgemm.selection.candidates`): tuning one kind leaves the others as they
+looked up by itself: tuning one kind leaves the others as they
 are.
 """
 
@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import Literal
 
 from ..device.traits import DeviceTraits
-from ..errors import ArgumentError, UnsupportedError
-from ..families.family import Role
-from ..families.registry import family_of, violations
+from ..errors import ArgumentError
+from ..families.registry import family_of
 from ..host.files import check_writable, locked
-from ..problem.problem import GemmProblem
-from ..selection.candidates import compares_families
 from ..selection.database import (
     DATABASE,
     Database,
@@ -30,17 +27,11 @@ from ..selection.database import (
     user_database_folder,
 )
 from ..selection.database import save_file as save_database_file
-from ..selection.distance import Features, distance, features_of, features_of_record, record_for
+from ..selection.features import Features, features_of, features_of_record, record_for
 from ..selection.records import Entry, Kind, Match, Record, Source
-from ..selection.select import select
 from .process import device_slug
 from .tuner import TuningResult
 
-#: A known record this close, in octaves, to a product that was tuned is superseded: the layout and
-#: the alignment must be the same, for another one is farther.
-_SAME_CLASS = 0.5
-#: Products of a batch for which a record for batches of any number is looked up.
-_MANY = 10_000
 #: The order of records in a file.
 _KINDS: tuple[Kind, ...] = ("single", "batch", "small")
 
@@ -67,78 +58,21 @@ def tuned_records(result: TuningResult) -> list[Record]:
     return list(found.values())
 
 
-def kept_records(
-    result: TuningResult,
-    database: Database,
-    match: Match,
-    own: Sequence[Record] = (),
-    borrowed: Sequence[Record] = (),
-) -> list[Record]:
-    """Records for shapes that were not tuned: of the file itself, and what the library uses today.
+def kept_records(result: TuningResult, own: Sequence[Record]) -> list[Record]:
+    """The records of a file for products that were not tuned now.
 
-    A file of the device's own hides the starting points below it. So what these say about other
-    shapes is carried over, without its speed, which was measured elsewhere; only of the kinds that
-    were tuned, for each is looked up by itself. Measured records that ship for the device are asked
-    beside the file (`pyclgemm.selection.candidates`). They are carried over only to a file for the
-    same devices, for the next release may have better ones.
-
-    `match` says which devices the file is for; `own` are its records so far, and `borrowed` those
-    that its entry has from another one of the file, which count without being written.
+    A record that a driver may refuse does not replace what stands in for it.
     """
-    tuned: dict[Kind, list[tuple[Record, Features]]] = {}
+    refusable: dict[Features, bool] = {}
     for record in tuned_records(result):
-        tuned.setdefault(record.kind, []).append((record, _features_of(record, result)))
+        features = features_of_record(record, result.dtype, result.precision)
+        refusable[features] = refusable.get(features, True) and _may_be_refused(record)
 
     def superseded(record: Record) -> bool:
-        wanted = _features_of(record, result)
-        return any(
-            distance(wanted, features) <= _SAME_CLASS
-            for known, features in tuned.get(record.kind, ())
-            if _may_be_refused(record) or not _may_be_refused(known)
-        )
+        tuned = refusable.get(features_of_record(record, result.dtype, result.precision))
+        return tuned is not None and (_may_be_refused(record) or not tuned)
 
-    kept = {_sort_key(record): record for record in own if not superseded(record)}
-    counted = {_sort_key(record) for record in borrowed}
-    for file, entry in database.lookup(result.traits, result.dtype, result.precision):
-        if file.built_in and file.match != match and compares_families(file, entry):
-            continue
-        for record in entry.records:
-            key = _sort_key(record)
-            if key in kept or key in counted or superseded(record):
-                continue
-            if record.kind not in tuned:
-                continue  # it is found in its own file
-            if violations(record.config, result.dtype, result.traits):
-                continue
-            try:
-                choice = select(_problem_of(record, result), result.traits, database)
-            except UnsupportedError:
-                continue
-            if choice.config == record.config:
-                here = file.match.device == result.traits.name
-                kept[key] = record if here else replace(record, gflops=None)
-    return list(kept.values())
-
-
-def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
-    """The product for which a record stands; without an alignment, of contiguous matrices."""
-    shape = record.shape
-    if record.kind == "small" and shape.batch is None:
-        shape = replace(shape, batch=_MANY)
-    problem = shape.problem(result.dtype, result.precision)
-    if record.alignment is None:
-        return problem
-    a, b, out = (
-        replace(layout, alignment=record.alignment)
-        for layout in (problem.a, problem.b, problem.out)
-    )
-    return replace(problem, a=a, b=b, out=out)
-
-
-def _features_of(record: Record, result: TuningResult) -> Features:
-    """The features by which a record is compared with others of its kind."""
-    features = features_of(_problem_of(record, result))
-    return replace(features, products=features_of_record(record).products)
+    return [record for record in own if not superseded(record)]
 
 
 def _rounded(gflops: float) -> float:
@@ -153,7 +87,7 @@ def _may_be_refused(record: Record) -> bool:
 
 def _sort_key(record: Record) -> tuple[int, tuple[int, int, int], str, int, int, bool]:
     """What tells records apart, and their order in a file: a stand-in follows what it replaces."""
-    shape, alignment = record.shape, features_of_record(record).alignment
+    shape, alignment = record.shape, record.alignment or 0
     kind = _KINDS.index(record.kind)
     return kind, shape.sizes, shape.layout, alignment, shape.batch or 0, not _may_be_refused(record)
 
@@ -183,30 +117,21 @@ def make_file(
     if not records:
         raise ArgumentError("nothing was measured: there is nothing to save")
     traits = result.traits
-    match = _match(traits, level)
     present = read_file(path).entries if path.exists() else ()
     name = result.dtype, result.precision
-    here = [entry for entry in present if entry.name == name]
+    here = next((entry for entry in present if entry.name == name), Entry(*name, ()))
     batches_alone = all(record.kind != "single" for record in records)
-    if not batches_alone:
-        here = [_without_threshold(entry) for entry in here]
-    own = [record for entry in here for record in entry.own]
-    kept = kept_records(
-        result, database, match, own, [record for entry in here for record in entry.borrowed]
-    )
-    if batches_alone:
-        # Single products keep their threshold, with the records of both paths.
-        singles = [record for record in own if record.kind == "single"]
-        kept = [*singles, *(record for record in kept if record.kind != "single")]
-    threshold = next((entry.indirect_from for entry in here if entry.indirect_from), None)
-    like = next((entry.like for entry in here if entry.like), None)
-    records = sorted([*records, *kept], key=_sort_key)
+    # Once single products were compared, records tell the path.
+    threshold = here.indirect_from if batches_alone else None
+    kept = kept_records(result, here.own)
     text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
         text += "; records without a speed are older ones"
-    entries = [Entry(*name, tuple(records), threshold, like)]
-    entries += [entry for entry in present if entry.name != name]
-    return DatabaseFile.make(path, match, Source("measured", text), entries)
+    entry = replace(
+        here, own=tuple(sorted([*records, *kept], key=_sort_key)), indirect_from=threshold
+    )
+    entries = [entry, *(other for other in present if other.name != name)]
+    return DatabaseFile.make(path, _match(traits, level), Source("measured", text), entries)
 
 
 def _match(traits: DeviceTraits, level: Literal["device", "architecture"]) -> Match:
@@ -216,23 +141,6 @@ def _match(traits: DeviceTraits, level: Literal["device", "architecture"]) -> Ma
         vendor = None if kind == "cpu" else traits.vendor
         return Match("architecture", kind, vendor, traits.architecture)
     return Match("device", kind, traits.vendor, device=traits.name)
-
-
-def _without_threshold(entry: Entry) -> Entry:
-    """An entry whose records tell the path: of one with a threshold, those of the path it takes.
-
-    What such an entry borrows becomes its own: `like` cannot say which of the two paths is meant.
-    """
-    threshold = entry.indirect_from
-    if threshold is None:
-        return entry
-    taken = tuple(
-        record
-        for record in entry.records
-        if record.kind != "single"
-        or (family_of(record.config).role is Role.LARGE) == threshold.reached(*record.shape.sizes)
-    )
-    return Entry(entry.dtype, entry.precision, taken)
 
 
 def check_destination(contribute: Path | None = None) -> None:

@@ -13,7 +13,7 @@ from ..families.family import is_small_batch
 from ..families.registry import family_of, violations
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
-from ..selection.distance import distance, features_of
+from ..selection.features import octaves_between
 from .process import FINE, Logged, Outcome, Trial, TrialProcess, TuningLog
 from .search import Search, search_space, suits
 
@@ -110,15 +110,14 @@ class Standing:
 
 
 def nearest(standing: Standing, others: Iterable[Standing]) -> list[Standing]:
-    """The other shapes, the nearest first, as `pyclgemm.selection.distance` has it.
+    """The other shapes, the nearest first, in octaves.
 
     Batches of small products, which have kernels of their own, are far from all else.
     """
     is_small = is_small_batch(standing.problem)
-    wanted = features_of(standing.problem)
 
     def far(other: Standing) -> tuple[bool, float]:
-        octaves = distance(wanted, features_of(other.problem))
+        octaves = octaves_between(standing.problem, other.problem)
         return is_small_batch(other.problem) != is_small, octaves
 
     return sorted((other for other in others if other is not standing), key=far)

@@ -22,9 +22,11 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+import numpy as np
 
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
@@ -33,10 +35,8 @@ from ..families.registry import FAMILIES, problem_on
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
-from ..selection.candidates import compares_families
 from ..selection.database import Database, load_database
-from ..selection.distance import features_of, octaves_to
-from ..selection.records import Record
+from ..selection.model import predict
 from ..selection.select import select
 from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
@@ -52,8 +52,6 @@ _LAST_AT_MOST = 0.40
 LAST_AT_LEAST = 0.15
 #: Configurations of the databases that are tried on a shape.
 _MOST_KNOWN = 24
-#: Octaves by which records of other types count as farther than those of the type that is tuned.
-_OTHER_TYPE = 1.0
 #: A family whose best is this much slower than the best is not compared with it once more.
 _CLOSE = 1.10
 #: Candidates that are built side by side, on devices that do not time them on the same cores.
@@ -150,41 +148,33 @@ class TuningStages:
         return True
 
     def _from_database(self, problem: GemmProblem) -> list[Config]:
-        """The configurations that the databases have for the device, the nearest shapes first.
+        """The configurations that the databases have for the device, the fastest expected first.
 
         Those for other types are among them, adapted to this one: what suits a shape often does so
         whatever is multiplied.
         """
         traits = self._session.process.traits
         families = {name for name in self._session.spaces if suits(name, problem, traits)}
-        known = [one for one in self._starting_points if one[0].config.family in families]
-        records = [record for record, _ in known]
-        octaves = octaves_to(records, features_of(problem), traits.compute_units)
-        found = [
-            (distance + farther, record.config)
-            for distance, (record, farther) in zip(octaves, known, strict=True)
-        ]
-        found.sort(key=lambda one: one[0])
-        return list(dict.fromkeys(config for _, config in found))
+        known = [config for config in self._starting_points if config.family in families]
+        seconds = predict(known, problem, traits, self._database)
+        return [known[index] for index in np.argsort(seconds, kind="stable")]
 
     @cached_property
-    def _starting_points(self) -> list[tuple[Record, float]]:
-        """All records that may be tried, adapted to the type, and how much farther each counts."""
+    def _starting_points(self) -> list[Config]:
+        """All configurations that may be tried, those of other types adapted."""
         session = self._session
         problem = session.standings[0].problem
-        found = []
-        for file, entry in self._database.entries_for(session.process.traits):
+        found: dict[Config, None] = {}
+        for _, entry in self._database.entries_for(session.process.traits):
             is_other = entry.name != (problem.dtype, problem.precision.name)
-            if is_other and not compares_families(file, entry):
-                continue
             for record in entry.records:
                 space = session.spaces.get(record.config.family)
                 if space is None:
                     continue
                 config = space.adapted(record.config) if is_other else record.config
                 if config is not None:
-                    found.append((replace(record, config=config), is_other * _OTHER_TYPE))
-        return found
+                    found[config] = None
+        return list(found)
 
     def _search(self, kept: Callable[[], float]) -> None:
         """Search until no more seconds are left than `kept` says."""

@@ -1,0 +1,256 @@
+"""The configurations that a device can run for a product, by predicted time.
+
+A family predicts the time of a configuration from the ceilings of the device
+(`pyclgemm.families.cost`). Two things are learnt from measurements and kept in the databases:
+coefficients of each family, fitted to all its times, and the records themselves. Where a
+configuration was measured on products near this one, its prediction is corrected by what it missed
+there, the more the nearer: kriging of the residual (C. Rasmussen and C. Williams, "Gaussian
+Processes for Machine Learning", 2006, section 2.7) with a weight for each record by itself, which
+takes no system of equations for each product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..codegen.config import VECTOR_BYTES, Config
+from ..codegen.element import stored_bytes
+from ..device.ceilings import Ceilings, typical_ceilings
+from ..device.traits import DeviceTraits
+from ..families.cost import Coefficients, Column, Work, WorkTable
+from ..families.registry import family_of, problem_on, violations
+from ..problem.precision import is_complex
+from ..problem.problem import GemmProblem, MatrixLayout, Order
+from .database import Database, DatabaseFile
+from .features import Features, features_of, features_of_record, problem_of
+from .records import Entry, Record
+
+#: What a database knows for a device, type and arithmetic, the most specific first.
+Hits = list[tuple[DatabaseFile, Entry]]
+
+#: Octaves over which what a prediction missed at a record still tells something; the weight, in
+#: records, of having missed nothing; and the logarithm by which a configuration counts as slower
+#: that was measured nowhere near, for the least of many uncertain predictions is too low. Chosen
+#: on an H200, float32 and float16, by leaving shapes out.
+_REACH = 2.0
+_PRIOR = 1.0
+_DOUBT = 0.15
+#: The part of a record's weight that is left where an operand lies otherwise.
+_OTHER_LAYOUT = 0.5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration, and the most specific file that has it."""
+
+    config: Config
+    file: DatabaseFile
+
+
+@dataclass(frozen=True)
+class Ranked(Candidate):
+    """A candidate, and the time that is expected of it."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What databases know for a device, an element type and an arithmetic."""
+
+    hits: Hits
+    ceilings: Ceilings
+    coefficients: Mapping[str, Coefficients]  # fitted, by family
+    exact: Mapping[Features, list[tuple[DatabaseFile, Record]]]  # measured, by product
+    # Of records with a speed: the configuration, its product, and what its prediction missed, as
+    # a logarithm.
+    configs: tuple[Config, ...]
+    places: Column  # log2 of m, n, k and products, a row for each record
+    layouts: tuple[tuple[Order, Order], ...]
+    missed: Column
+
+    def coefficients_of(self, config: Config) -> Coefficients:
+        """Those fitted to the family of a configuration, else those that it assumes."""
+        family = family_of(config)
+        return self.coefficients.get(family.name, family.coefficients)
+
+    def measured_on(self, problem: GemmProblem) -> list[tuple[DatabaseFile, Record]]:
+        """The records of this very product, the most specific file and the fastest first."""
+        features = features_of(problem)
+        any_number = replace(features, products=None)
+        return self.exact.get(features, []) + self.exact.get(any_number, [])
+
+    def seconds(self, record: Record, problem: GemmProblem) -> float | None:
+        """The time of a product at the speed that a record states."""
+        if record.gflops is None:
+            return None
+        operations = (8 if is_complex(problem.dtype) else 2) * problem.m * problem.n * problem.k
+        return operations * max(1, problem.products) / (1e9 * record.gflops)
+
+
+def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: str) -> Knowledge:
+    """Gather what is known; kept with the database."""
+    key = traits, dtype, precision
+    found = database.kept.get(key)
+    if found is None:
+        found = database.kept[key] = _gather(database.lookup(traits, dtype, precision), traits)
+    return found
+
+
+def _gather(hits: Hits, traits: DeviceTraits) -> Knowledge:
+    coefficients: dict[str, Coefficients] = {}
+    for _, entry in hits:
+        for family, fitted in entry.model.items():
+            coefficients.setdefault(family, fitted)
+    exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
+    known = Knowledge(
+        hits, typical_ceilings(traits), coefficients, exact, (), np.empty((0, 4)), (), np.empty(0)
+    )
+    measured: list[tuple[Record, GemmProblem, Work]] = []
+    for file, entry in hits:
+        if file.source.kind != "measured":
+            continue
+        for record in entry.records:
+            exact.setdefault(features_of_record(record, *entry.name), []).append((file, record))
+            if record.gflops is None:
+                continue
+            problem = problem_on(problem_of(record, *entry.name), traits)
+            work = family_of(record.config).work(record.config, problem, traits, known.ceilings)
+            if work is not None:
+                measured.append((record, problem, work))
+    if not measured:
+        return known
+    sizes = np.array([(one.m, one.n, one.k, max(1, one.products)) for _, one, _ in measured], float)
+    table = WorkTable(
+        [work for _, _, work in measured],
+        [known.coefficients_of(record.config) for record, _, _ in measured],
+        traits.compute_units,
+    )
+    times = np.array([known.seconds(record, problem) for record, problem, _ in measured])
+    return replace(
+        known,
+        configs=tuple(record.config for record, _, _ in measured),
+        places=np.log2(sizes),
+        layouts=tuple((problem.a.order, problem.b.order) for _, problem, _ in measured),
+        missed=np.log(times / table.seconds(*sizes.T)),
+    )
+
+
+class Ranking:
+    """All candidates for products that lie alike, on one device."""
+
+    def __init__(self, problem: GemmProblem, traits: DeviceTraits, known: Knowledge) -> None:
+        self.passed_over: dict[str, list[str]] = {}  # the paths of files, by why they do not fit
+        found: dict[Config, tuple[Candidate, Work]] = {}
+        for file, entry in known.hits:
+            for record in entry.records:
+                config = record.config
+                family = family_of(config)
+                if config in found or not family.runs(problem.dtype, problem.precision, traits):
+                    continue
+                if broken := violations(config, problem.dtype, traits):
+                    whose = self.passed_over.setdefault("; ".join(broken), [])
+                    whose.append(f"{file.match}'s {config.family} for {record}")
+                    continue
+                work = family.work(config, problem, traits, known.ceilings)
+                if work is not None:
+                    found[config] = Candidate(config, file), work
+        self.candidates = [candidate for candidate, _ in found.values()]
+        self._table = WorkTable(
+            [work for _, work in found.values()],
+            [known.coefficients_of(config) for config in found],
+            traits.compute_units,
+        )
+        numbers = {config: number for number, config in enumerate(found)}
+        kept = [index for index, config in enumerate(known.configs) if config in numbers]
+        layout = problem.a.order, problem.b.order
+        self._places = known.places[kept]
+        self._missed = known.missed[kept]
+        self._of = np.array([numbers[known.configs[index]] for index in kept], int)
+        self._weights = np.array(
+            [1.0 if known.layouts[index] == layout else _OTHER_LAYOUT for index in kept]
+        )
+
+    def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
+        """The candidates, the one that is expected to be the fastest first."""
+        if not self.candidates:
+            return
+        expected, compared = self.seconds(problem)
+        for index in np.argsort(compared, kind="stable"):
+            one = self.candidates[index]
+            yield Ranked(one.config, one.file, float(expected[index]))
+
+    def seconds(self, problem: GemmProblem) -> tuple[Column, Column]:
+        """The expected time of each candidate, and the time by which they are compared."""
+        sizes = problem.m, problem.n, problem.k, max(1, problem.products)
+        predicted = self._table.seconds(*sizes)
+        octaves = self._places - np.log2(np.maximum(sizes, 1))
+        near = self._weights * np.exp(-np.square(octaves).sum(1) / (2 * _REACH**2))
+        count = len(self.candidates)
+        weight = np.bincount(self._of, near, count)
+        missed = np.bincount(self._of, near * self._missed, count) / (weight + _PRIOR)
+        expected = predicted * np.exp(missed)
+        return expected, expected * np.exp(_DOUBT * np.sqrt(_PRIOR / (weight + _PRIOR)))
+
+
+def ranking(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Ranking:
+    """The candidates for products that lie as `problem`; kept with the database."""
+    lies = _lying(problem)
+    key = traits, lies
+    found = database.kept.get(key)
+    if found is None:
+        known = knowledge(database, traits, problem.dtype, problem.precision.name)
+        found = database.kept[key] = Ranking(lies, traits, known)
+    return found
+
+
+def predict(
+    configs: Sequence[Config], problem: GemmProblem, traits: DeviceTraits, database: Database
+) -> Column:
+    """The predicted time of any configurations on a product; infinite where none is known."""
+    known = knowledge(database, traits, problem.dtype, problem.precision.name)
+    problem = problem_on(problem, traits)
+    seconds = np.full(len(configs), np.inf)
+    work = {
+        index: stated
+        for index, config in enumerate(configs)
+        if (stated := family_of(config).work(config, problem, traits, known.ceilings))
+    }
+    if work:
+        table = WorkTable(
+            list(work.values()),
+            [known.coefficients_of(configs[index]) for index in work],
+            traits.compute_units,
+        )
+        sizes = problem.m, problem.n, problem.k, max(1, problem.products)
+        seconds[list(work)] = table.seconds(*sizes)
+    return seconds
+
+
+def _lying(problem: GemmProblem) -> GemmProblem:
+    """The problem without its sizes, but for which of m and n is the smaller.
+
+    Alignments are those that make a difference, so that few kinds are told apart.
+    """
+    widest = max(1, VECTOR_BYTES // stored_bytes(problem.dtype))
+
+    def plain(layout: MatrixLayout) -> MatrixLayout:
+        return replace(layout, alignment=min(layout.alignment, widest))
+
+    m, n = (2, 1) if problem.n < problem.m else (1, 2)
+    return replace(
+        problem,
+        m=m,
+        n=n,
+        k=1,
+        a=plain(problem.a),
+        b=plain(problem.b),
+        out=MatrixLayout(problem.out.order),
+        c=None if problem.c is None else MatrixLayout(problem.c.order),
+        bias=None,
+        activation=None,
+        batch=None if problem.batch is None else 2,
+    )
