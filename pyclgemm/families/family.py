@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from ..codegen.config import Config, Constraint
 from ..codegen.element import stored_bytes
@@ -20,7 +20,7 @@ from ..codegen.source import KernelSource
 from ..codegen.stream_k import Division
 from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
-from ..problem.bounds import Allowed
+from ..problem.bounds import Allowed, out_of_bounds
 from ..problem.precision import Precision
 from ..problem.problem import GemmProblem, PackedLayout
 from ..problem.product import Product
@@ -36,6 +36,9 @@ _LEAST_PRODUCTS = 32
 
 #: Bytes of a work-item's sums that the tuner tries at most: more do not fit any GPU's registers.
 _MOST_BYTES = 512
+
+#: Values below which a menu's point does not go so as to take less local memory.
+_LEAST = {"STAGES": 2, "KWG": 16}
 
 #: Values of a tuner's coordinates, ascending, by name; and a value for each of them.
 Axes = Mapping[str, tuple[int, ...]]
@@ -279,6 +282,73 @@ class Family(ABC, Generic[C]):
         """The parameters at a point, by name; None where none are worth trying."""
         return dict(point)
 
+    #: Points that are worth a try on any device, by the coordinates in which they differ: small and
+    #: large tiles, few and many work-groups. Other coordinates take their first value.
+    points: ClassVar[tuple[Point, ...]] = ()
+
+    def menu(self, dtype: str, traits: DeviceTraits, precision: Precision) -> tuple[C, ...]:
+        """Configurations for a device on which nothing was measured, from `points`.
+
+        A coordinate takes the device's largest value that is not above the point's. What does not
+        fit its local memory gets fewer stages, then shallower slabs.
+        """
+        axes = self.axes(dtype, traits, precision)
+        if not all(axes.values()):
+            return ()
+        found: dict[C, None] = {}
+        for point in self.points:
+            values = {
+                name: max((one for one in axis if one <= point.get(name, axis[0])), default=axis[0])
+                for name, axis in axes.items()
+            }
+            config = self._fitting(values, axes, dtype, traits)
+            if config is not None:
+                found[config] = None
+        return tuple(found)
+
+    def _fitting(
+        self, values: dict[str, int], axes: Axes, dtype: str, traits: DeviceTraits
+    ) -> C | None:
+        """The configuration at a point, or at one that takes less local memory."""
+        while True:
+            parameters = self.at(values, dtype, traits)
+            if parameters is not None:
+                config = cast(C, self.config_class(**parameters))
+                if not broken_constraints(self, config, dtype, traits):
+                    return config
+            smaller = (
+                (name, max((one for one in axes[name] if one < values[name]), default=0))
+                for name in ("STAGES", "KWG")
+                if name in axes and values[name] > _LEAST[name]
+            )
+            name, value = next(smaller, ("", 0))
+            if not value:
+                return None
+            values = values | {name: value}
+
     def coordinates(self, config: C) -> dict[str, int]:
         """The coordinates of a configuration, as far as they can be told."""
         return config.as_dict()
+
+
+def broken_constraints(
+    family: Family[Any], config: Config, dtype: str, traits: DeviceTraits | None
+) -> list[str]:
+    """State every constraint of a family that a configuration breaks."""
+    # Nothing is computed from a value that is out of bounds.
+    return out_of_bounds(vars(config), family.bounds) or [
+        f"{constraint.rule}: {constraint.values(config, dtype, traits)}"
+        for constraint in family.constraints
+        if not constraint.holds(config, dtype, traits)
+    ]
+
+
+def point_table(names: str, *rows: tuple[int, ...]) -> tuple[Point, ...]:
+    """Points as a table: the coordinates' names, and their values in a row each.
+
+    Examples
+    --------
+    >>> point_table("MR WGS", (1, 128), (4, 64))
+    ({'MR': 1, 'WGS': 128}, {'MR': 4, 'WGS': 64})
+    """
+    return tuple(dict(zip(names.split(), row, strict=True)) for row in rows)

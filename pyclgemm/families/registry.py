@@ -11,11 +11,10 @@ from ..codegen.launch import Schedule
 from ..codegen.source import KernelSource
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, printable, shown
-from ..problem.bounds import out_of_bounds
 from ..problem.problem import GemmProblem
 from ..problem.product import Product
 from .cpu.family import CpuFamily
-from .family import Family, Role
+from .family import Family, Role, broken_constraints
 from .gemv.family import GemvFamily, GemvUnitFamily
 from .mma.family import MatrixFamily
 from .small.family import SmallCpuFamily, SmallFamily
@@ -146,13 +145,7 @@ def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -
     >>> violations(CpuConfig(MR=6, NR=40, KC=512, VW=16), "float32")
     ['NR must be a multiple of VW: NR is 40, VW is 16']
     """
-    family = family_of(config)
-    # Nothing is computed from a value that is out of bounds.
-    return out_of_bounds(vars(config), family.bounds) or [
-        f"{constraint.rule}: {constraint.values(config, dtype, traits)}"
-        for constraint in family.constraints
-        if not constraint.holds(config, dtype, traits)
-    ]
+    return broken_constraints(family_of(config), config, dtype, traits)
 
 
 def check_config(config: Config, dtype: str, traits: DeviceTraits | None = None) -> None:

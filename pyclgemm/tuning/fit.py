@@ -1,8 +1,8 @@
 """Coefficients of predicted times, fitted to measured ones.
 
-Non-linear least squares (`scipy.optimize.least_squares`) of the logarithm of predicted over measured
-times, family by family. A few wrong times do not pull it far (`soft_l1`), and a coefficient about
-which the times say nothing stays as the family assumes it.
+Non-linear least squares (`scipy.optimize.least_squares`) of the logarithm of predicted over
+measured times, family by family. A few wrong times do not pull it far (`soft_l1`), and a
+coefficient about which the times say nothing stays as the family assumes it.
 """
 
 from __future__ import annotations

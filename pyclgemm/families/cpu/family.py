@@ -18,8 +18,8 @@ from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
-from ..cost import Costs, Work
-from ..family import Advice, Axes, Family, Point, Tile, is_small_batch
+from ..cost import Coefficients, Costs, Work
+from ..family import Advice, Axes, Family, Point, Tile, is_small_batch, point_table
 from ..traffic import Traffic, least_traffic, stored_size
 from .codegen import generate_cpu
 from .config import CpuConfig, reads_b_in_place
@@ -182,6 +182,21 @@ class CpuFamily(Family[CpuConfig]):
     advice = Advice(
         "packing and the wake-up of cores weigh: a constant operand packed ahead (`pack`), "
         "several products in one; else the tile and the block (MR, NR, KC)"
+    )
+
+    coefficients = Coefficients(
+        local=1.0, loads=1.0, slab=1e-10, tile=1e-8, launch=5e-6, pack_launch=1e-6, cache=1.0
+    )
+    points = point_table(
+        "MR VECTORS KC VW MC PACKB PREFETCHB PREFETCHC",
+        *((rows, 1, 1024, 16, 512, 0, 1, 1) for rows in (1, 2, 4, 8)),
+        *((rows, 4, 64, 16, 512, 0, 1, 1) for rows in (1, 2, 4)),
+        *((rows, 8, 32, 16, 512, 0, 1, 1) for rows in (1, 2)),
+        *((rows, 2, 256, 16, 256, 1, 1, 1) for rows in (2, 4, 6, 8, 14)),
+        *((rows, 3, 256, 16, 256, 1, 1, 1) for rows in (4, 6, 8)),
+        *((rows, 4, 128, 16, 512, 1, 1, 1) for rows in (2, 4, 6)),
+        (1, 4, 256, 16, 512, 1, 1, 1),
+        (4, 1, 256, 16, 256, 1, 1, 1),
     )
 
     def tile(self, config: CpuConfig) -> Tile:

@@ -28,7 +28,17 @@ from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
 from ..cost import Costs, Work
-from ..family import Advice, Axes, Family, Point, Role, Tile, least_work_items, most_sums
+from ..family import (
+    Advice,
+    Axes,
+    Family,
+    Point,
+    Role,
+    Tile,
+    least_work_items,
+    most_sums,
+    point_table,
+)
 from .codegen import (
     OPERANDS,
     SUM_BYTES,
@@ -182,6 +192,15 @@ class GemvFamily(_FewRows[GemvConfig]):
         ),
     )
 
+    points = point_table(
+        "MR WGS LANES_N VW KWI STREAMB",
+        *((rows, 256, 4, 4, 4 if rows < 4 else 1, 1) for rows in (1, 2, 4, 8)),
+        *((rows, 128, 8, 2, 2, 0) for rows in (1, 2, 4, 8)),
+        *((rows, 128, 16, 1, 4, 0) for rows in (1, 2, 4, 8)),
+        *((rows, 64, 1, 4, 1, 0) for rows in (1, 2, 4, 8)),
+        *((rows, 512, 4, 4, 1, 1) for rows in (1, 2, 4)),
+    )
+
     def tile(self, config: GemvConfig) -> Tile:
         """Rows of A, and the columns of a work-group."""
         return Tile(config.MR, config.columns)
@@ -266,6 +285,13 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
             "the partial sums of a work-group",
             lambda c, dtype: SUM_BYTES * sums_join(c).elements,
         ),
+    )
+
+    points = point_table(
+        "MR SUBGROUPS VW KWI STREAMB",
+        *((rows, groups, 2, 4, 1) for rows in (8, 16, 32) for groups in (4, 8, 16)),
+        (8, 8, 4, 4, 1),
+        (16, 16, 4, 2, 1),
     )
 
     def tile(self, config: GemvUnitConfig) -> Tile:

@@ -30,7 +30,7 @@ from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem
 from ...problem.product import Product
 from ..cost import Costs, Work
-from ..family import Advice, Axes, Family, Point, Role, Tile, most_sums
+from ..family import Advice, Axes, Family, Point, Role, Tile, most_sums, point_table
 from ..traffic import (
     Traffic,
     joining_bytes,
@@ -284,6 +284,26 @@ class MatrixFamily(Family[MatrixConfig]):
         "sub-group, or fewer sub-groups to wait for at each slab",
         "a larger tile of the sub-group (MWG / SUBGROUPS_M, NWG / SUBGROUPS_N), which reads "
         "each element of it once",
+    )
+
+    points = tuple(
+        point | {"FILL": fill, "UNALIGNED": unaligned}
+        for point in point_table(
+            "MWG NWG KWG SUBGROUPS_M SUBGROUPS_N STAGES GROUP_M FRAGMENTS SLICES",
+            (16, 16, 128, 1, 1, 2, 1, 1, 4),
+            (16, 32, 128, 1, 1, 2, 1, 1, 4),
+            (32, 32, 64, 1, 2, 4, 1, 2, 1),
+            (32, 32, 128, 1, 2, 2, 1, 1, 2),
+            (64, 32, 32, 4, 1, 4, 1, 2, 1),
+            (64, 64, 32, 2, 2, 4, 1, 2, 1),
+            (64, 64, 64, 2, 2, 3, 4, 2, 1),
+            (64, 128, 32, 2, 4, 3, 4, 2, 1),
+            (128, 128, 32, 2, 4, 3, 8, 2, 1),
+            (64, 64, 16, 2, 2, 4, 8, 2, 1),
+            (128, 128, 16, 2, 4, 3, 8, 2, 1),
+            (128, 256, 32, 2, 4, 4, 4, 2, 1),
+        )
+        for fill, unaligned in ((0, 0), (1, 0), (0, 1))
     )
 
     def tile(self, config: MatrixConfig) -> Tile:

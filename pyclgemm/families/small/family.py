@@ -16,9 +16,20 @@ from ...problem.bounds import VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
-from ..cost import Costs, Work
+from ..cost import Coefficients, Costs, Work
 from ..cpu.family import tile_axes
-from ..family import MOST_SMALL, Advice, Axes, Family, Point, Role, Tile, is_small_batch, most_sums
+from ..family import (
+    MOST_SMALL,
+    Advice,
+    Axes,
+    Family,
+    Point,
+    Role,
+    Tile,
+    is_small_batch,
+    most_sums,
+    point_table,
+)
 from .codegen import SmallConfig, SmallCpuConfig, generate_small, generate_small_cpu, small_tiling
 
 Small = TypeVar("Small", SmallConfig, SmallCpuConfig)
@@ -75,6 +86,12 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         ),
     )
     advice = Advice("more independent work at a time: a larger tile of the work-item, KWI")
+
+    points = point_table(
+        "MWI NWI WGS KWI",
+        *((rows, columns, 128, 2) for rows, columns in ((1, 1), (2, 2), (4, 2), (4, 4), (8, 4))),
+        (4, 4, 256, 4),
+    )
 
     def tile(self, config: SmallConfig) -> Tile:
         """The tile of a work-item."""
@@ -181,6 +198,11 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
         ),
     )
     advice = Advice("the wake-up of cores weighs: more products at a time; else the tile (MR, NR)")
+
+    coefficients = Coefficients(slab=1e-10, tile=1e-8, launch=5e-6)
+    points = point_table(
+        "MR VECTORS VW", (1, 1, 16), (4, 1, 8), (4, 1, 16), (4, 2, 16), (6, 2, 16), (8, 2, 16)
+    )
 
     def tile(self, config: SmallCpuConfig) -> Tile:
         """The register tile."""

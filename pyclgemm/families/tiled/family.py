@@ -21,7 +21,17 @@ from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem
 from ...problem.product import Product
 from ..cost import Costs, Work
-from ..family import Advice, Axes, Family, Point, Role, Tile, least_work_items, most_sums
+from ..family import (
+    Advice,
+    Axes,
+    Family,
+    Point,
+    Role,
+    Tile,
+    least_work_items,
+    most_sums,
+    point_table,
+)
 from ..traffic import Traffic, joining_bytes, least_traffic, stored_size, tile_reads
 from .codegen import generate_xgemm
 from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
@@ -111,6 +121,39 @@ class _TiledFamily(Family[Tiled]):
             reads.depths * by_items or None,
             joining_bytes(problem, tiles.MWG * tiles.NWG, reads.tiles, reads.slabs, division),
         )
+
+    # Tiles of 16 x 32 to 128 x 128, each by whole tiles and by Stream-K; vectors as wide as a load,
+    # stages and copies past the registers where the device has them.
+    points = tuple(
+        point
+        | {
+            "STAGED": 1,
+            "STRIDED": 1,
+            "VWM": 4,
+            "VWN": 4,
+            "PAD_A": 1,
+            "ASYNC": 1,
+            "GROUP_M": 4,
+            "FILL": fill,
+        }
+        for point in point_table(
+            "ITEM_M ITEM_N MDIMC NDIMC KWG KWI SLICES LANES STAGES FRAGMENTS RUN_K",
+            (2, 4, 4, 8, 64, 8, 2, 4, 3, 1, 16),
+            (4, 4, 4, 8, 64, 8, 4, 4, 3, 1, 16),
+            (4, 4, 4, 8, 32, 8, 2, 4, 3, 1, 16),
+            (4, 4, 8, 8, 16, 8, 1, 8, 3, 1, 8),
+            (8, 4, 4, 8, 32, 8, 2, 4, 3, 2, 8),
+            (4, 8, 8, 8, 16, 8, 1, 8, 3, 2, 8),
+            (4, 4, 4, 16, 32, 8, 1, 4, 3, 1, 8),
+            (8, 4, 8, 8, 32, 8, 2, 8, 3, 2, 8),
+            (8, 8, 8, 8, 16, 8, 1, 8, 3, 2, 8),
+            (8, 8, 8, 8, 16, 8, 2, 8, 3, 2, 8),
+            (8, 8, 8, 16, 16, 8, 1, 8, 3, 2, 8),
+            (8, 8, 16, 16, 16, 8, 1, 8, 2, 2, 8),
+            (8, 4, 16, 4, 32, 8, 1, 8, 3, 1, 8),
+        )
+        for fill in (0, 2)
+    )
 
     def work(
         self, config: Tiled, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings

@@ -28,7 +28,7 @@ from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import GemmProblem, MatrixLayout
 from ...problem.product import Product
 from ..cost import Costs, Work
-from ..family import Advice, Axes, Family, Role, Tile
+from ..family import Advice, Axes, Family, Role, Tile, point_table
 from ..traffic import Traffic, joining_bytes, least_traffic, slab_load_bytes, tile_reads
 from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
 from .config import WgmmaConfig
@@ -144,6 +144,18 @@ class WgmmaFamily(Family[WgmmaConfig]):
         "more independent work at a time: STAGES, a larger tile of the work-item, KWI",
         "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
         "(LANES_M, LANES_N), wider vectors (VWM, VWN)",
+    )
+
+    points = point_table(
+        "MWG NWG CONSUMERS STAGES GROUP_M PROMOTE FILL TMA",
+        *((64, columns, 1, 8, 4, 4, 0, tma) for columns in (32, 64, 128) for tma in (0, 1)),
+        *((64, columns, 1, 6, 8, 4, 1, tma) for columns in (64, 192) for tma in (0, 1)),
+        (64, 192, 1, 6, 8, 4, 0, 0),
+        (128, 128, 1, 5, 4, 4, 0, 1),
+        (128, 128, 2, 5, 4, 4, 0, 0),
+        (128, 128, 2, 5, 4, 4, 1, 1),
+        (128, 256, 2, 3, 8, 4, 0, 1),
+        (128, 256, 2, 4, 4, 4, 1, 1),
     )
 
     def tile(self, config: WgmmaConfig) -> Tile:
