@@ -52,6 +52,7 @@ class _Unit:
     memory: float  # GB/s of global memory, the device's over its compute units
     float64: float = 1 / 32  # multiply-adds, over those of float32
     matrix: int = 0  # multiply-adds of float16 by matrix units, summed in float32
+    cache: int = 32  # bytes from the second-level cache
 
 
 #: By a pattern of the architecture, else of the vendor. From the vendors' documents: NVIDIA's
@@ -86,10 +87,10 @@ _UNITS = {
 _VENDORS = {
     "nvidia": _Unit(1.5, 128, 9),
     "amd": _Unit(1.8, 64, 10, 1 / 16),
-    "intel": _Unit(1.5, 8, 1, 1 / 4),
+    "intel": _Unit(1.5, 8, 1, 1 / 4, cache=4),
     "apple": _Unit(1.3, 128, 10),
     "qualcomm": _Unit(0.8, 256, 10),
-    "arm": _Unit(0.9, 64, 5),
+    "arm": _Unit(0.9, 64, 5, cache=16),
 }
 _OTHER = _Unit(1.0, 64, 5)
 _OTHER_CPU = _Unit(2.5, 8, 6, 1 / 2)
@@ -101,9 +102,7 @@ _DOUBLES = ("sm_80", "sm_90", "gfx90a", "gfx942")
 #: Warpgroup instructions read local memory past the registers: twice what others reach.
 _WARPGROUPS = 2.0
 
-#: Bytes of the second-level cache in a clock of a compute unit; of local memory for each
-#: multiply-add (NVIDIA: 128 bytes and 128 multiply-adds).
-_CACHE_BYTES = 32
+#: Bytes of local memory for each multiply-add (NVIDIA: 128 bytes and 128 multiply-adds).
 _LOCAL_BYTES = 1.0
 
 #: Seconds from one empty launch to the next: what drivers of GPUs and CPUs take.
@@ -145,7 +144,7 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
     return Ceilings(
         arithmetic,
         unit.memory * traits.compute_units,
-        None if is_cpu else _CACHE_BYTES * clocks,
+        None if is_cpu else unit.cache * clocks,
         None if is_cpu else _LOCAL_BYTES * unit.float32 * clocks,
         _CPU_LAUNCH if is_cpu else _LAUNCH,
         "",

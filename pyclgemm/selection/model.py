@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -21,12 +23,12 @@ from ..codegen.element import stored_bytes
 from ..device.ceilings import Ceilings, typical_ceilings
 from ..device.traits import DeviceTraits
 from ..families.cost import Coefficients, Column, Work, WorkTable
-from ..families.registry import family_of, problem_on, violations
+from ..families.registry import FAMILIES, family_of, problem_on, violations
 from ..problem.precision import is_complex
 from ..problem.problem import GemmProblem, MatrixLayout, Order
 from .database import Database, DatabaseFile
 from .features import Features, features_of, features_of_record, problem_of
-from .records import Entry, Record
+from .records import Entry, Match, Record, Source
 
 #: What a database knows for a device, type and arithmetic, the most specific first.
 Hits = list[tuple[DatabaseFile, Entry]]
@@ -139,25 +141,50 @@ def _gather(hits: Hits, traits: DeviceTraits) -> Knowledge:
     )
 
 
+def compares_families(file: DatabaseFile, entry: Entry) -> bool:
+    """Whether an entry has measured which family is the fastest, shape by shape."""
+    return file.source.kind == "measured" and entry.indirect_from is None and bool(entry.records)
+
+
+def _menus(
+    problem: GemmProblem, traits: DeviceTraits, hits: Hits
+) -> Iterator[tuple[DatabaseFile, Config]]:
+    """What families offer on a device on which nobody has compared them."""
+    if not hits or any(compares_families(file, entry) for file, entry in hits):
+        return
+    kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
+    source = Source("default", "derived from the traits of the device, not measured")
+    made = DatabaseFile.make(Path("menu"), Match("generic", kind), source, [])
+    file = replace(made, built_in=True)
+    for family in FAMILIES.values():
+        if family.runs(problem.dtype, problem.precision, traits):
+            for config in family.menu(problem.dtype, traits, problem.precision):
+                yield file, config
+
+
 class Ranking:
     """All candidates for products that lie alike, on one device."""
 
     def __init__(self, problem: GemmProblem, traits: DeviceTraits, known: Knowledge) -> None:
         self.passed_over: dict[str, list[str]] = {}  # the paths of files, by why they do not fit
         found: dict[Config, tuple[Candidate, Work]] = {}
-        for file, entry in known.hits:
-            for record in entry.records:
-                config = record.config
-                family = family_of(config)
-                if config in found or not family.runs(problem.dtype, problem.precision, traits):
-                    continue
-                if broken := violations(config, problem.dtype, traits):
-                    whose = self.passed_over.setdefault("; ".join(broken), [])
-                    whose.append(f"{file.match}'s {config.family} for {record}")
-                    continue
-                work = family.work(config, problem, traits, known.ceilings)
-                if work is not None:
-                    found[config] = Candidate(config, file), work
+        offered = [
+            (file, record.config, f" for {record}")
+            for file, entry in known.hits
+            for record in entry.records
+        ]
+        offered += [(file, config, "") for file, config in _menus(problem, traits, known.hits)]
+        for file, config, of in offered:
+            family = family_of(config)
+            if config in found or not family.runs(problem.dtype, problem.precision, traits):
+                continue
+            if broken := violations(config, problem.dtype, traits):
+                whose = self.passed_over.setdefault("; ".join(broken), [])
+                whose.append(f"{file.match}'s {config.family}{of}")
+                continue
+            work = family.work(config, problem, traits, known.ceilings)
+            if work is not None:
+                found[config] = Candidate(config, file), work
         self.candidates = [candidate for candidate, _ in found.values()]
         self._table = WorkTable(
             [work for _, work in found.values()],

@@ -24,8 +24,8 @@ from ..problem.precision import Precision
 from ..problem.problem import GemmProblem, PackedLayout
 from ..problem.shape import GemmShape
 from .database import Database, DatabaseFile
-from .model import Hits, Ranked, knowledge, ranking
-from .records import ALIGNED, Entry, Threshold
+from .model import Hits, Ranked, compares_families, knowledge, ranking
+from .records import ALIGNED, Threshold
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,9 @@ def _predicted(problem: GemmProblem, traits: DeviceTraits, database: Database) -
         threshold, files = stated
         decided = _compare(threshold, problem.m, problem.n, problem.k)
         role = Role.LARGE if threshold.reached(problem.m, problem.n, problem.k) else Role.ANY
-        ordered = _by_threshold(ordered, role, files)
+        ordered = _by_threshold(
+            [one for one in ordered if _competes(one, problem, traits)], role, files
+        )
     reading = [(one, _reading(one.config, problem.packed)) for one in ordered]
     # Those tuned for the very panels that B was packed in come first.
     reading.sort(key=lambda pair: pair[1] is not pair[0].config)
@@ -197,9 +199,10 @@ def _stated_threshold(hits: Hits) -> tuple[Threshold, list[DatabaseFile]] | None
     return None
 
 
-def compares_families(file: DatabaseFile, entry: Entry) -> bool:
-    """Whether an entry has measured which family is the fastest, shape by shape."""
-    return file.source.kind == "measured" and entry.indirect_from is None and bool(entry.records)
+def _competes(one: Ranked, problem: GemmProblem, traits: DeviceTraits) -> bool:
+    """Whether a family takes part where a threshold decides: if it is made for such products."""
+    family = family_of(one.config)
+    return family.role in (Role.ANY, Role.LARGE) or family.preferred(problem, traits)
 
 
 def _by_threshold(ordered: list[Ranked], role: Role, files: list[DatabaseFile]) -> list[Ranked]:

@@ -287,7 +287,7 @@ class MatrixFamily(Family[MatrixConfig]):
     )
 
     points = tuple(
-        point | {"FILL": fill, "UNALIGNED": unaligned}
+        {**point, "FILL": fill, "UNALIGNED": unaligned}
         for point in point_table(
             "MWG NWG KWG SUBGROUPS_M SUBGROUPS_N STAGES GROUP_M FRAGMENTS SLICES",
             (16, 16, 128, 1, 1, 2, 1, 1, 4),
