@@ -206,11 +206,18 @@ def _competes(one: Ranked, problem: GemmProblem, traits: DeviceTraits) -> bool:
 
 
 def _by_threshold(ordered: list[Ranked], role: Role, files: list[DatabaseFile]) -> list[Ranked]:
-    """Those of the role that a threshold decided for; those of the other role last."""
-    sides = {Role.ANY, Role.LARGE}
-    about = [one for one in ordered if family_of(one.config).role not in sides or one.file in files]
-    other = sides - {role}
-    return sorted(about, key=lambda one: family_of(one.config).role in other)
+    """Those of the role that a threshold decided for; those of the other role last.
+
+    Of either role those that the threshold is about, if there are any.
+    """
+
+    def of_role(wanted: Role) -> list[Ranked]:
+        found = [one for one in ordered if family_of(one.config).role is wanted]
+        return [one for one in found if one.file in files] or found
+
+    other = Role.ANY if role is Role.LARGE else Role.LARGE
+    free = [one for one in ordered if family_of(one.config).role not in (role, other)]
+    return sorted([*free, *of_role(role)], key=lambda one: one.seconds) + of_role(other)
 
 
 def _broken(config: Config, problem: GemmProblem, traits: DeviceTraits) -> str:
