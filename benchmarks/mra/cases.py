@@ -13,9 +13,9 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
+from pyclgemm.analysis.operands import rotated_sets
 from pyclgemm.measure.bench import Calls, HostBurst
 from pyclgemm.measure.filled_queue import Blocker, Clock
-from pyclgemm.measure.operands import rotated_sets
 from pyclgemm.mra.transform import plan_transform3d
 
 #: Bytes of a buffer that is copied to find the bandwidth; no cache holds it.

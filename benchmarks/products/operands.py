@@ -1,6 +1,6 @@
 """The matrices of a case, the same for every contender, and how far a result is from the exact one.
 
-The bench of the library makes them (`pyclgemm.measure.operands`) and checks a result
+The bench of the library makes them (`pyclgemm.analysis.operands`) and checks a result
 (`pyclgemm.measure.verify`); here stands what only contenders of other libraries need.
 """
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
+from pyclgemm.analysis.operands import poison, uniform, with_padding
 from pyclgemm.measure import operands as bench_operands
 from pyclgemm.measure.filled_queue import Blocker
-from pyclgemm.measure.operands import poison, uniform, with_padding
 from pyclgemm.measure.verify import MeasuredError, Part, measure_error, rounding_of
 from pyclgemm.problem.precision import Precision
 

@@ -26,8 +26,6 @@ from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedEr
 from ..host.files import JsonError, Purpose, append_line, parse_json, read_lines
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
-from ..measure.operands import Operands, OperandStore, check_room, plan_contender
-from ..measure.suites import Shape
 from ..problem.precision import resolve_precision
 from ..problem.product import Product
 from ..problem.shape import GemmShape, shape_text
@@ -35,7 +33,9 @@ from ..selection.database import load_database
 from ..selection.overrides import AskedConfig, apply_change, parse_change, parse_config
 from ..selection.select import Choice, select
 from .ceilings import ceilings_of
+from .operands import Operands, OperandStore, check_room, plan_contender
 from .profile import analyse, assess
+from .suites import Shape
 
 #: A change is kept above this gain, and rejected beyond a loss as large.
 THRESHOLD = 0.02

@@ -18,10 +18,10 @@ from ..errors import PyclgemmError
 from ..host.files import Purpose, write_whole
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
-from ..measure.operands import Operands, make_operands, plan_contender, random_operands
 from ..measure.verify import MeasuredError
 from ..problem.precision import resolve_precision
 from ..problem.shape import GemmShape
+from .operands import Operands, make_operands, plan_contender, random_operands
 from .report import new_figure, save_figure, time_text
 
 #: Multiply-adds that a reference may cost; a larger product is compared in some rows and columns.
@@ -110,7 +110,7 @@ class Report:
 
     device: str
     sizes: tuple[int, int, int]
-    data: str  # one of `pyclgemm.measure.operands.DISTRIBUTIONS`
+    data: str  # one of `pyclgemm.analysis.operands.DISTRIBUTIONS`
     rows: tuple[Row, ...]
 
     def relative(self, row: Row) -> float | None:
@@ -219,7 +219,7 @@ class PrecisionBench:
     """Measures algorithms on one product; what is known so far can be asked for at any time.
 
     The queue is in-order and without profiling; `sizes` are m, n, k, and `data` is one of
-    `pyclgemm.measure.operands.DISTRIBUTIONS`.
+    `pyclgemm.analysis.operands.DISTRIBUTIONS`.
 
     Examples
     --------

@@ -18,7 +18,6 @@ from ..families.registry import family_of, make_schedule, oriented
 from ..families.traffic import Traffic
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
-from ..measure.operands import Operands, make_operands, plan_contender, uniform
 from ..problem.problem import OPERANDS, Epilogue
 from ..problem.product import Product
 from ..problem.shape import GemmShape
@@ -28,6 +27,7 @@ from ..selection.select import Choice
 from .bottleneck import Bound, Utilisation, Verdict, bounds_of, judge, utilise
 from .ceilings import Ceilings, ceilings_of
 from .occupancy import KernelResources, Occupancy, estimate_occupancy, limits_of, resources_of
+from .operands import Operands, make_operands, plan_contender, uniform
 
 #: Work-items that read local memory together where no architecture tells.
 _SUB_GROUP = 32

@@ -85,6 +85,15 @@ class Call(NamedTuple):
             **{name: to_device(queue, name, getattr(self, name)) for name in names}
         )
 
+    def arrays(self, out: Any) -> list[Any]:
+        """The arrays that the launches of a `checked` call take, in their order."""
+        arrays = [self.a, self.b, out]
+        if self.c is not None and self.beta != 0:
+            arrays.append(self.c)
+        if self.epilogue is not None and self.epilogue.bias is not None:
+            arrays.append(self.epilogue.bias)
+        return arrays
+
     def with_arrays(self, bias: Any, **arrays: Any) -> Call:
         """The same with other arrays."""
         epilogue = self.epilogue

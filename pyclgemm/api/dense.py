@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyopencl as cl
 
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError, shown
 from ..problem.problem import Epilogue
+from ..runtime.memory import new_array
 from ..runtime.transfer import check_array, to_device
+from ..selection.select import Choice
+from .autotune import SECONDS, TOP
 from .gemm import gemm
 from .pack import pack
 from .plan import GemmPlan, plan
@@ -120,6 +124,58 @@ class DenseLayer:
         return plan(
             self.queue, x, self.weight, out=out, epilogue=self.epilogue, precision=self.precision
         )
+
+    def autotune(
+        self,
+        batch_sizes: Sequence[int],
+        top: int = TOP,
+        seconds: float = SECONDS,
+        *,
+        save: bool = True,
+    ) -> dict[int, Choice]:
+        """Time the kernels that are predicted to be the fastest, for inputs of so many rows each.
+
+        Layers of these sizes take the fastest from now on.
+
+        Parameters
+        ----------
+        batch_sizes : sequence of int
+            Rows of the inputs.
+        top, seconds, save
+            As for `GemmPlan.autotune`, for each size. Without `save` nothing but the choices is
+            returned.
+
+        Returns
+        -------
+        dict of int to Choice
+            The fastest kernel for each size.
+
+        Raises
+        ------
+        ArgumentError
+            If a size is below 1, or `top` or `seconds` out of range.
+        DatabaseError, FileError
+            If the user's database cannot be used or written.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> layer = DenseLayer(queue, np.eye(8, dtype=np.float32))
+        >>> choices = layer.autotune([1, 16], top=1, seconds=0.1, save=False)
+        >>> list(choices)
+        [1, 16]
+        """
+        choices = {}
+        for rows in batch_sizes:
+            if not isinstance(rows, int) or rows < 1:
+                raise ArgumentError(
+                    f"batch_sizes has {shown(rows)}; integers of at least 1 are wanted"
+                )
+            shape = rows, self.weight.shape[0]
+            x = new_array(self.queue, "x", shape, self.weight.dtype)
+            x.fill(1)
+            choices[rows] = self.plan(x).autotune(top, seconds, save=save)
+        return choices
 
     def _check(self, x: Any) -> None:
         check_array("x", x)

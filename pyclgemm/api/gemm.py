@@ -10,7 +10,7 @@ import pyopencl as cl
 from ..codegen.config import Config
 from ..problem.problem import Epilogue
 from .arguments import Call
-from .prepare import run
+from .run import run
 
 
 def gemm(

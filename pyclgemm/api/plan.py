@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 
 from ..codegen.config import Config
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..problem.problem import Epilogue
 from ..problem.product import Product
-from ..runtime.memory import new_array
+from ..runtime.memory import new_array, new_buffer
 from ..selection.select import Choice
 from .arguments import Call
+from .autotune import SECONDS, TOP, autotune
 from .prepare import build_sequence, choose, describe_product, result_shape
 
 
@@ -42,6 +45,17 @@ class ArraySignature:
     def of(cls, array: Any, alignment: int) -> ArraySignature:
         """That of arrays like this one, whose offset is a multiple of `alignment` elements."""
         return cls(array.shape, array.strides, array.dtype, alignment * array.dtype.itemsize)
+
+    def new(self, queue: cl.CommandQueue, name: str) -> Any:
+        """An array of random numbers that agrees with it."""
+        reach = [(size - 1) * step for size, step in zip(self.shape, self.strides, strict=True)]
+        low = sum(min(0, step) for step in reach)
+        size = sum(abs(step) for step in reach) + self.dtype.itemsize
+        content = np.random.default_rng(0).integers(-3, 4, size // self.dtype.itemsize)
+        buffer = new_buffer(queue.context, name, size, content.astype(self.dtype))
+        return cl_array.Array(
+            queue, self.shape, self.dtype, data=buffer, offset=-low, strides=self.strides
+        )
 
     def check(self, name: str, array: Any) -> None:
         """Raise unless `array` is laid out as the plan expects."""
@@ -106,7 +120,68 @@ class GemmPlan:
             )
             if layout is not None
         }  # fmt: skip
+        # A plan does not keep the memory of arrays that lent it their layout.
+        self._arrays = {
+            name: weakref.ref(array)
+            for name, array in (("a", call.a), ("b", call.b), ("out", out), ("c", call.c))
+            if array is not None
+        }
         self._sequence = build_sequence(queue, product, choice)
+
+    def autotune(self, top: int = TOP, seconds: float = SECONDS, *, save: bool = True) -> Choice:
+        """Time the kernels that are predicted to be the fastest, and run the fastest from now on.
+
+        They run on the arrays that the plan was made for, or on others like them if those are
+        gone; operands are rotated among copies that no cache holds, results are checked against
+        each other, and the content of `out` is the same afterwards.
+
+        Parameters
+        ----------
+        top : int
+            How many kernels are timed, at most.
+        seconds : float
+            For timing them; building them comes on top.
+        save : bool
+            Whether the user's database gets the fastest, so that products like this one take it in
+            later programs.
+
+        Returns
+        -------
+        Choice
+            The plan's choice from now on; its `seconds` are measured.
+
+        Raises
+        ------
+        ArgumentError
+            If `top` or `seconds` is out of range.
+        DatabaseError, FileError
+            If the user's database cannot be used or written.
+
+        Examples
+        --------
+        >>> import numpy as np, pyopencl.array as cl_array
+        >>> a = cl_array.to_device(queue, np.eye(64, dtype=np.float32))
+        >>> plan = pyclgemm.plan(queue, a, a)
+        >>> plan.autotune(top=2, seconds=0.1, save=False).seconds > 0
+        True
+        """
+        arrays = [self._lent(name) for name in ("a", "b", "out", "c") if name in self._signatures]
+        if self._bias is not None:
+            arrays.append(self._bias)
+        tuned = autotune(
+            self.queue, self.product, arrays, self._scalars, top=top, seconds=seconds, save=save
+        )
+        self.choice, self._sequence = tuned
+        return self.choice
+
+    def _lent(self, name: str) -> Any:
+        """The array that the plan was made for, or one like it."""
+        array = self._arrays[name]()
+        if array is not None:
+            return array
+        if name == "b" and self.product.problem.packed:
+            raise ArgumentError("b was packed, and that PackedMatrix is gone; keep it to autotune")
+        return self._signatures[name].new(self.queue, name)
 
     def _new_result(self) -> Any:
         return new_array(self.queue, "out", self._shape, self._dtype, self._allocator)

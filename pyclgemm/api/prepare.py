@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 
 from ..codegen.config import Config
 from ..codegen.launch import Schedule
@@ -19,7 +17,6 @@ from ..families.registry import make_schedule, oriented
 from ..problem.matrix import (
     Matrix,
     Transposition,
-    check_dtype,
     check_product_shapes,
     check_result_shape,
     check_writable,
@@ -30,20 +27,16 @@ from ..problem.matrix import (
 from ..problem.precision import UNIT_DTYPES, Precision, is_complex, resolve_precision
 from ..problem.problem import Epilogue
 from ..problem.product import Product, common_count, folded, make_product
-from ..runtime.arrays import ArraySequence, PackedMatrix, check_stack_writable, stack_of
+from ..runtime.arrays import PackedMatrix, check_stack_writable, stack_of
 from ..runtime.launcher import LaunchSequence, Operand
-from ..runtime.memory import new_array
 from ..runtime.queue_state import queue_state
-from ..runtime.transfer import DEVICE_TYPES, check_array, check_queue, is_on_device, through_device
+from ..runtime.transfer import check_queue
 from ..selection.database import load_database
 from ..selection.select import Choice, select
 from .arguments import Call
 
 #: An operand by name: its matrix, or the first of several, and how many there are.
 Described = Callable[[str, Any], tuple[Matrix, int]]
-
-#: Runs a product whose arrays are on the device; returns the result and its event.
-Runner = Callable[[cl.CommandQueue, Call], tuple[Any, cl.Event | None]]
 
 
 def describe_product(call: Call) -> Product:
@@ -238,66 +231,3 @@ def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> 
         operands.append(Operand("bias", "bias"))
     label = f"{type(config).__name__}({config}): "
     return LaunchSequence(queue_state(queue), schedule, operands, ("alpha", "beta"), label)
-
-
-class Prepared(NamedTuple):
-    """Launches that are built for calls of one kind, and the array that they write by default."""
-
-    sequence: LaunchSequence
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
-    """Find the launches for calls like this one, which is checked, or build them."""
-    kept = queue_state(queue).prepared
-    key = call.key()
-    prepared: Prepared | None = kept.get(key)
-    if prepared is None:
-        product = describe_product(call)
-        sequence = build_sequence(queue, product, choose(queue, product, call.config))
-        dtype = np.dtype(product.problem.result_dtype)
-        prepared = Prepared(sequence, result_shape(call), dtype)
-        kept.keep(key, prepared)
-    return prepared
-
-
-def run_on_device(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None]:
-    """Run a product whose arrays are on the device; returns the result and its event."""
-    call = call.checked()
-    sequence, shape, dtype = prepare(queue, call)
-    a, b, c, out, epilogue, alpha, beta = call[:7]
-    if out is None:
-        out = new_array(queue, "out", shape, dtype, call.allocator)
-    arrays = [a, b, out]
-    if c is not None and beta != 0:
-        arrays.append(c)
-    if epilogue is not None and epilogue.bias is not None:
-        arrays.append(epilogue.bias)
-    return out, sequence.enqueue(arrays, (alpha, beta), call.wait_for)
-
-
-def run(
-    queue: cl.CommandQueue, call: Call, launch: Runner = run_on_device
-) -> tuple[Any, cl.Event | None]:
-    """Run a product by `launch`, on copies of the arrays that are on the host."""
-    a, b, c, out, epilogue = call[:5]
-    bias = None if epilogue is None else epilogue.bias
-    arrays = (a, b, c, out, bias)
-    # The first question, which is quick, answers for nearly all calls.
-    if DEVICE_TYPES.issuperset(map(type, arrays)) or all(map(is_on_device, arrays)):
-        return launch(queue, call)
-
-    def run_copies(**copies: Any) -> tuple[Any, cl.Event | None]:
-        if isinstance(out, np.ndarray):
-            check_dtype("out", out.dtype)
-            copies["out"] = new_array(queue, "out", out.shape, out.dtype, call.allocator)
-        else:
-            check_array("out", out)
-        return launch(queue, call.with_arrays(**copies))
-
-    operands = {"bias": bias, "a": a, "b": b, "c": c}
-    makes_host_array = not any(
-        isinstance(array, (cl_array.Array, ArraySequence)) for array in (a, b, c)
-    )
-    return through_device(queue, operands, out, run_copies, makes_host_array=makes_host_array)

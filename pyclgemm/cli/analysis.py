@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from ..analysis.operands import DISTRIBUTIONS
 from ..analysis.precision import (
     ALGORITHMS,
     TABLE,
@@ -20,10 +21,9 @@ from ..analysis.precision import (
     write_csv,
 )
 from ..analysis.report import PLOT
+from ..analysis.suites import Shape, parse_suite
 from ..device.traits import type_of
 from ..host.files import check_writable
-from ..measure.operands import DISTRIBUTIONS
-from ..measure.suites import Shape, parse_suite
 from ..problem.product import Product
 from ..problem.shape import shape_text
 from ..selection.overrides import parse_change, parse_config

@@ -16,12 +16,12 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from ..analysis.operands import make_operands, plan_contender
 from ..api.dense import DenseLayer
 from ..device.discovery import FoundDevice
 from ..device.traits import traits_of
 from ..errors import PyclgemmError
 from ..measure.bench import OPENBLAS_UNREST, Bench, Calls, pace_for
-from ..measure.operands import make_operands, plan_contender
 from ..problem.precision import resolve_precision
 from ..problem.shape import GemmShape
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from ..analysis.suites import SUITES, parse_products
 from ..host.process import postponed
-from ..measure.suites import SUITES, parse_products
 from ..problem.shape import GemmShape
 from .console import (
     device_option,

@@ -9,7 +9,7 @@ filled first (`pyclgemm.measure.filled_queue`).
 
 How to use it: make operands and a reference, check each contender, add those that are right.
 
->>> from pyclgemm.measure.operands import make_operands, plan_contender
+>>> from pyclgemm.analysis.operands import make_operands, plan_contender
 >>> from pyclgemm.problem.precision import resolve_precision
 >>> from pyclgemm.problem.shape import GemmShape
 >>> operands = make_operands(queue, GemmShape(64, 64, 64), "float32")
@@ -35,6 +35,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+import pyopencl as cl
 
 from .filled_queue import (
     LONGEST_PRODUCT,
@@ -46,6 +47,11 @@ from .filled_queue import (
     Sample,
     fill_queue,
 )
+
+#: Rotated sets together exceed these bytes: the largest cache of a GPU, and more. A CPU may
+#: have one that is larger yet, but seldom to itself.
+_LEAST_BYTES = 128 << 20
+_MOST_SETS = 64
 
 #: No burst is shorter, in seconds: a machine that is held up for less makes no single call of it.
 _SHORTEST = 1e-3
@@ -125,6 +131,22 @@ def pace_for(user: str, device_type: str) -> Pace:
     """
     on_cpu, elsewhere = PACES[user]
     return on_cpu if device_type == "cpu" else elsewhere
+
+
+def rotated_sets(set_bytes: int, device: cl.Device) -> int:
+    """How many sets of operands, each of `set_bytes`, to rotate among on a device.
+
+    A program whose operands come from elsewhere finds them in memory, not in the cache.
+
+    Examples
+    --------
+    >>> rotated_sets(1 << 30, queue.device)
+    1
+    """
+    wanted = _LEAST_BYTES
+    if not device.type & cl.device_type.CPU:  # whose runtimes tell of one core's, or of a host's
+        wanted = max(wanted, 2 * device.global_mem_cache_size)
+    return int(min(_MOST_SETS, max(1, -(-wanted // max(1, set_bytes)))))
 
 
 class Calls(Contender):

@@ -77,7 +77,9 @@ def record_for(features: Features, config: Config, gflops: float | None = None) 
     contiguous = _contiguous_alignment(shape)
     as_sizes_tell = ALIGNED if contiguous >= features.widest else contiguous
     alignment = None if features.alignment == as_sizes_tell else features.alignment
-    return Record(shape, config, gflops, alignment)
+    # Four digits: the product of three small matrices may run at 0.01 GFLOPS.
+    speed = None if gflops is None else float(f"{gflops:.4g}")
+    return Record(shape, config, speed, alignment)
 
 
 def problem_of(record: Record, dtype: str, precision: str) -> GemmProblem:

@@ -44,6 +44,10 @@ _DOUBT = 0.15
 _OTHER_LAYOUT = 0.5
 
 
+#: Configurations that were measured on a device from which on its databases have them all.
+_ENOUGH = 16
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A configuration, and the most specific file that has it."""
@@ -149,8 +153,14 @@ def compares_families(file: DatabaseFile, entry: Entry) -> bool:
 def _menus(
     problem: GemmProblem, traits: DeviceTraits, hits: Hits
 ) -> Iterator[tuple[DatabaseFile, Config]]:
-    """What families offer on a device on which nobody has compared them."""
-    if not hits or any(compares_families(file, entry) for file, entry in hits):
+    """What families offer on a device on which few configurations were measured."""
+    known = {
+        record.config
+        for file, entry in hits
+        if file.source.kind == "measured"
+        for record in entry.records
+    }
+    if not hits or len(known) >= _ENOUGH:
         return
     kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
     source = Source("default", "derived from the traits of the device, not measured")

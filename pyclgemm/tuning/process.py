@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import queue
-import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from ..families.registry import as_config
 from ..host.files import JsonError, Purpose, append_line, check_writable, parse_json, read_lines
 from ..problem.shape import GemmShape
 from ..resources import resource_folder
+from ..selection.saving import device_slug
 
 #: How a trial can come out; all but the first leave the configuration out of the running.
 FINE = "fine"
@@ -340,15 +340,3 @@ def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | No
         digest.update(f"\0{fact}".encode())
     slug = device_slug(traits)[:60]
     return folder / f"{slug}-{dtype}-{precision}-{digest.hexdigest()[:12]}.jsonl"
-
-
-def device_slug(traits: DeviceTraits) -> str:
-    """The device's name as part of a file's name.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> device_slug(typical_traits("sm_90"))
-    'typical-sm-90'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", traits.name.lower()).strip("-") or "device"

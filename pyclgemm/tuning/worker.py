@@ -25,6 +25,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from ..analysis.operands import Operands, OperandStore, plan_contender
 from ..api.arguments import Call
 from ..api.plan import GemmPlan
 from ..api.prepare import check_supported, describe_product
@@ -36,7 +37,6 @@ from ..errors import ConfigError, KernelBuildError, LaunchError, PyclgemmError, 
 from ..families.registry import violations
 from ..measure.bench import Bench, Timing, pace_for
 from ..measure.filled_queue import Blocker, blocker_of
-from ..measure.operands import Operands, OperandStore, plan_contender
 from ..problem.precision import Precision, resolve_precision
 from ..problem.shape import GemmShape
 from ..runtime.build import CompilePool, adopt_binary

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pyclgemm.analysis import precision as precision_bench
+from pyclgemm.analysis.operands import DISTRIBUTIONS, random_operands
 from pyclgemm.analysis.precision import (
     ALGORITHMS,
     BASELINE,
@@ -27,7 +28,6 @@ from pyclgemm.analysis.precision import (
 from pyclgemm.cli.main import main
 from pyclgemm.errors import ArgumentError, FileError, KernelBuildError, PyclgemmError
 from pyclgemm.measure import operands as operands_module
-from pyclgemm.measure.operands import DISTRIBUTIONS, random_operands
 from pyclgemm.measure.verify import (
     MeasuredError,
     Rounding,

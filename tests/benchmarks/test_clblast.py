@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.contenders import clblast, factories
 from benchmarks.contenders.contenders import CLBLAST, NUMPY
-from pyclgemm.measure.operands import uniform
+from pyclgemm.analysis.operands import uniform
 
 COMPLEX = ("complex64", "complex128")
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.products.case import Case, parse_shapes
 from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_cases
-from pyclgemm.measure.suites import SUITES as TUNED
+from pyclgemm.analysis.suites import SUITES as TUNED
 
 
 def test_square_doubles_from_64_to_8192() -> None:

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 import pyclgemm
+from pyclgemm.analysis.suites import SUITES
 from pyclgemm.cli.main import main
 from pyclgemm.cli.tune import parse_shapes
-from pyclgemm.measure.suites import SUITES
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import read_file, reload_database
 from pyclgemm.tuning import tuner

@@ -8,17 +8,17 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm.device.traits import traits_of
-from pyclgemm.errors import UnsupportedError
-from pyclgemm.measure import operands as operands_module
-from pyclgemm.measure import verify
-from pyclgemm.measure.operands import (
+from pyclgemm.analysis.operands import (
     OperandStore,
     make_operands,
     plan_contender,
     rotated_sets,
     uniform,
 )
+from pyclgemm.device.traits import traits_of
+from pyclgemm.errors import UnsupportedError
+from pyclgemm.measure import operands as operands_module
+from pyclgemm.measure import verify
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 

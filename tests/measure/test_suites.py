@@ -6,11 +6,11 @@ import itertools
 import math
 
 import pytest
-
-from pyclgemm.errors import ArgumentError
-from pyclgemm.measure.suites import SUITES, parse_products, parse_suite
-from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
 from pyclgemm.selection.distance import features_of
+
+from pyclgemm.analysis.suites import SUITES, parse_products, parse_suite
+from pyclgemm.errors import ArgumentError
+from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))

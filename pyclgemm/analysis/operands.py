@@ -20,17 +20,12 @@ from numpy.typing import NDArray
 from ..api.plan import GemmPlan, plan
 from ..device.traits import traits_of
 from ..errors import UnsupportedError
+from ..measure.bench import Calls, rotated_sets
+from ..measure.filled_queue import Blocker
+from ..measure.verify import MeasuredError, Part, fault_of, measure_error, reference, rounding_of
 from ..problem.matrix import Transposition
 from ..problem.precision import Precision, is_complex, result_dtypes
 from ..problem.shape import GemmShape
-from .bench import Calls
-from .filled_queue import Blocker
-from .verify import MeasuredError, Part, fault_of, measure_error, reference, rounding_of
-
-#: Rotated sets together exceed these bytes: the largest cache of a GPU, and more. A CPU may
-#: have one that is larger yet, but seldom to itself.
-_LEAST_BYTES = 128 << 20
-_MOST_SETS = 64
 
 #: Random numbers on which algorithms differ: normal; uniform in [-1, 1); normal ones, each times
 #: a power of two of its own, so that few terms make up a sum; and normal ones of which the second
@@ -96,22 +91,6 @@ def random_operands(
         most = np.iinfo(kind).max
         a, b = (np.rint(x * (most / np.abs(x).max())) for x in (a, b))
     return a.astype(kind), b.astype(kind)
-
-
-def rotated_sets(set_bytes: int, device: cl.Device) -> int:
-    """How many sets of operands, each of `set_bytes`, to rotate among on a device.
-
-    A program whose operands come from elsewhere finds them in memory, not in the cache.
-
-    Examples
-    --------
-    >>> rotated_sets(1 << 30, queue.device)
-    1
-    """
-    wanted = _LEAST_BYTES
-    if not device.type & cl.device_type.CPU:  # whose runtimes tell of one core's, or of a host's
-        wanted = max(wanted, 2 * device.global_mem_cache_size)
-    return int(min(_MOST_SETS, max(1, -(-wanted // max(1, set_bytes)))))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,297 @@
+"""Autotuning in the program: the choices that predict the least time are timed on real arrays.
+
+The shape of it is that of NVIDIA's nvmath-python: plan, autotune, execute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+from numpy.typing import NDArray
+
+from ..device.traits import traits_of
+from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError, shown
+from ..families.registry import problem_on
+from ..measure.bench import Bench, Calls, Pace, rotated_sets
+from ..measure.filled_queue import QueueBlocker
+from ..measure.verify import rounding_of
+from ..problem.precision import is_complex
+from ..problem.product import Product
+from ..runtime.arrays import MatrixSequence, PackedMatrix
+from ..runtime.launcher import LaunchSequence
+from ..runtime.memory import new_buffer
+from ..selection.database import load_database, reload_database
+from ..selection.features import features_of, record_for
+from ..selection.saving import save_records, user_file
+from ..selection.select import Choice, alternatives
+from .prepare import build_sequence, check_supported
+
+#: Asks for autotuning at the first call of each new shape.
+VARIABLE = "PYCLGEMM_AUTOTUNE"
+
+#: Choices that are timed, and seconds for timing them, where nobody says.
+TOP, SECONDS = 5, 1.0
+_MOST_SECONDS = 3600.0
+
+#: A choice this much faster than the first takes its place; less is noise.
+_BETTER = 0.985
+
+#: Derivatives of all activations are below this (that of GELU reaches 1.13).
+_STEEPEST = 1.2
+
+
+def is_asked_for() -> bool:
+    """Whether the environment asks for autotuning at each first call.
+
+    Raises
+    ------
+    ArgumentError
+        If the variable holds something else than 0 or 1.
+    """
+    value = os.environ.get(VARIABLE, "")
+    if value not in ("", "0", "1"):
+        raise ArgumentError(f"{VARIABLE} is {shown(value)}; 1, 0 or nothing is wanted")
+    return value == "1"
+
+
+class Tuned(NamedTuple):
+    """What autotuning found."""
+
+    choice: Choice  # the fastest; its `seconds` are measured
+    sequence: LaunchSequence
+
+
+def autotune(
+    queue: cl.CommandQueue,
+    product: Product,
+    arrays: Sequence[Any],
+    scalars: tuple[Any, Any],
+    *,
+    top: int = TOP,
+    seconds: float = SECONDS,
+    save: bool = True,
+) -> Tuned:
+    """Time the choices that predict the least time for a product, and take the fastest.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        An in-order queue without profiling.
+    product : Product
+        What is computed.
+    arrays : sequence
+        Those of a call: a, b and the result, then c and the bias if there are such. The result
+        has its content again in the end.
+    scalars : tuple
+        alpha and beta.
+    top : int
+        Choices that are timed, at most.
+    seconds : float
+        For timing; building kernels comes on top.
+    save : bool
+        Whether the user's database gets the fastest.
+
+    Raises
+    ------
+    ArgumentError
+        If `top` or `seconds` is out of range.
+    DatabaseError, FileError
+        If the user's database cannot be written.
+    """
+    if not isinstance(top, int) or top < 1:
+        raise ArgumentError(f"top is {shown(top)}; an integer of at least 1 is wanted")
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise ArgumentError(f"seconds is {shown(seconds)}; up to {_MOST_SECONDS:g} are wanted")
+    problem, traits = product.problem, traits_of(queue.device)
+    check_supported(problem.dtype, problem.precision, traits)
+    found = alternatives(problem, traits, load_database(), top)
+    built = [(choice, sequence) for choice in found if (sequence := _built(queue, product, choice))]
+    if not built:
+        raise UnsupportedError(f"none of {len(found)} choices can be built for this product")
+    if 0 in (problem.m, problem.n, problem.k):
+        return Tuned(*built[0])  # there is nothing to time
+    with _restored(queue, arrays[2]) as restore:
+        right = _right(queue, product, arrays, scalars, built, restore)
+        times = _times(queue, right, arrays, scalars, seconds)
+    first = times[right[0][0]]
+    best, sequence = min(right, key=lambda one: times[one[0]])
+    if times[best] > _BETTER * first:
+        best, sequence = right[0]
+    measured = replace(
+        best, seconds=times[best], reason=f"the fastest of {len(right)} that were timed"
+    )
+    if save:
+        on_device = problem_on(problem, traits)
+        operations = (8 if is_complex(problem.dtype) else 2) * problem.m * problem.n * problem.k
+        gflops = operations * max(1, problem.products) / times[best] / 1e9
+        record = record_for(features_of(on_device), best.config, gflops)
+        name = problem.dtype, problem.precision.name
+        save_records(user_file(traits), traits, name, [record])
+        reload_database()
+    return Tuned(measured, sequence)
+
+
+def _built(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence | None:
+    """The launches of a choice; None if the device's compiler refuses them."""
+    try:
+        return build_sequence(queue, product, choice)
+    except (KernelBuildError, ConfigError, UnsupportedError):
+        return None
+
+
+def _right(
+    queue: cl.CommandQueue,
+    product: Product,
+    arrays: Sequence[Any],
+    scalars: tuple[Any, Any],
+    built: list[tuple[Choice, LaunchSequence]],
+    restore: Callable[[], None],
+) -> list[tuple[Choice, LaunchSequence]]:
+    """The choices whose results agree with the first one's, and the first."""
+    results: list[NDArray[Any]] = []
+    right = []
+    for choice, sequence in built:
+        restore()
+        try:
+            sequence.enqueue(arrays, scalars)
+            queue.finish()
+        except (cl.Error, ConfigError, MemoryError):
+            if not results:
+                raise
+            continue
+        result = _content(queue, arrays[2])
+        if not results or _agree(product, arrays, scalars, queue, results[0], result):
+            right.append((choice, sequence))
+            results = results or [result]
+    return right
+
+
+def _agree(
+    product: Product,
+    arrays: Sequence[Any],
+    scalars: tuple[Any, Any],
+    queue: cl.CommandQueue,
+    one: NDArray[Any],
+    other: NDArray[Any],
+) -> bool:
+    """Whether two results are no farther apart than rounding may have it.
+
+    Of each, sums are within the bound of `pyclgemm.measure.verify`, with k times the largest
+    elements of A and B in the place of the sums of their absolute products.
+    """
+    problem = product.problem
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(one.astype(np.complex128 if is_complex(problem.dtype) else float))
+        rounding = rounding_of(problem.dtype, problem.k, problem.precision, problem.result_dtype)
+        largest = math.prod(_largest(queue, array) for array in arrays[:2]) * problem.k
+        sums = abs(scalars[0]) * _STEEPEST * rounding.sums * largest
+        stored = 4 * (rounding.storing + rounding.sums) * np.abs(one.astype(complex))
+        difference = np.abs(one.astype(complex) - other.astype(complex))
+        return bool((~finite | (difference <= 2 * (sums + stored + rounding.floor))).all())
+
+
+def _largest(queue: cl.CommandQueue, operand: Any) -> float:
+    """The largest absolute value of an operand; of a packed one, the padding included."""
+    content = np.abs(_content(queue, operand).astype(complex))
+    finite = content[np.isfinite(content)]
+    return float(finite.max()) if finite.size else 0.0
+
+
+def _times(
+    queue: cl.CommandQueue,
+    right: list[tuple[Choice, LaunchSequence]],
+    arrays: Sequence[Any],
+    scalars: tuple[Any, Any],
+    seconds: float,
+) -> dict[Choice, float]:
+    """The median time of each choice, operands rotated among sets that no cache holds."""
+    size = sum(_span(array)[1] for array in arrays[:4] if isinstance(array, cl_array.Array))
+    count = rotated_sets(size, queue.device)
+    sets = [list(arrays), *(_copied(queue, arrays) for _ in range(count - 1))]
+    is_cpu = bool(queue.device.type & cl.device_type.CPU)
+    blocker = None if is_cpu else QueueBlocker(queue)
+    bench = Bench(Pace(burst=0.005, rest=1.0 if is_cpu else 0.5, rounds=7, seconds=seconds))
+    for number, (_, sequence) in enumerate(right):
+        calls = [
+            lambda one=one, sequence=sequence: sequence.enqueue(one, scalars, None, False)
+            for one in sets
+        ]
+        bench.add(Calls(str(number), calls, queue.finish, blocker=blocker))
+    timings = bench.run()
+    return {choice: timings[str(number)].median for number, (choice, _) in enumerate(right)}
+
+
+def _copied(queue: cl.CommandQueue, arrays: Sequence[Any]) -> list[Any]:
+    """Arrays like those of a call, in memory of their own; what is constant stays."""
+    copies: list[Any] = []
+    for array in arrays:
+        same = next((new for old, new in zip(arrays, copies, strict=False) if old is array), None)
+        copies.append(same if same is not None else _copy(queue, array))
+    return copies
+
+
+def _copy(queue: cl.CommandQueue, array: Any) -> Any:
+    if isinstance(array, (PackedMatrix, MatrixSequence)) or array.base_data is None:
+        return array
+    low, size = _span(array)
+    buffer = new_buffer(queue.context, "a copy of an operand", size)
+    cl.enqueue_copy(queue, buffer, array.base_data, byte_count=size, src_offset=low)
+    return cl_array.Array(
+        queue, array.shape, array.dtype, data=buffer, offset=array.offset - low,
+        strides=array.strides,
+    )  # fmt: skip
+
+
+def _span(array: Any) -> tuple[int, int]:
+    """Where an array begins in its buffer, or a little before, and how many bytes it spans."""
+    reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
+    low = array.offset + sum(min(0, step) for step in reach)
+    high = array.offset + sum(max(0, step) for step in reach) + array.dtype.itemsize
+    aligned = low - low % _ALIGNMENT
+    return aligned, high - aligned
+
+
+#: Bytes to which the beginning of a copy is aligned as the original is.
+_ALIGNMENT = 256
+
+
+@contextlib.contextmanager
+def _restored(queue: cl.CommandQueue, out: Any) -> Iterator[Callable[[], None]]:
+    """Keep the content of the result; gives what restores it, as the end of the block does."""
+    low, size = _span(out)
+    kept = new_buffer(queue.context, "a copy of out", size)
+    for event in out.events:
+        event.wait()
+    cl.enqueue_copy(queue, kept, out.base_data, byte_count=size, src_offset=low)
+
+    def restore() -> None:
+        cl.enqueue_copy(queue, out.base_data, kept, byte_count=size, dst_offset=low)
+
+    try:
+        yield restore
+    finally:
+        restore()
+        queue.finish()
+        kept.release()
+
+
+def _content(queue: cl.CommandQueue, array: Any) -> NDArray[Any]:
+    """The entries of an array of any strides, on the host; of a packed matrix as they lie."""
+    if isinstance(array, PackedMatrix):
+        rows, columns = array.padded_shape
+        is_stored = array.nbytes == rows * columns * array.dtype.itemsize
+        packed = np.empty((rows, columns), array.dtype if is_stored else array.precision.arithmetic)
+        cl.enqueue_copy(queue, packed, array.base_data)
+        return packed
+    low, size = _span(array)
+    content = np.empty(size, np.uint8)
+    cl.enqueue_copy(queue, content, array.base_data, src_offset=low)
+    return np.ndarray(array.shape, array.dtype, content, array.offset - low, array.strides)

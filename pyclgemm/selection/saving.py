@@ -1,0 +1,146 @@
+"""What was measured on a device, written to a database file: the user's own, or one to contribute.
+
+A file keeps what it has for other products and other types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+from ..device.traits import DeviceTraits
+from ..families.registry import family_of
+from ..host.files import locked
+from .database import DATABASE, DatabaseFile, read_file, save_file, user_database_folder
+from .features import Features, features_of_record
+from .records import Entry, Kind, Match, Model, Record, Source
+
+#: Whom a file is for.
+Level = Literal["device", "architecture"]
+
+#: The order of records in a file.
+_KINDS: tuple[Kind, ...] = ("single", "batch", "small")
+
+
+def device_slug(traits: DeviceTraits) -> str:
+    """A file name for a device: letters, digits and dashes.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> device_slug(typical_traits("sm_90"))
+    'typical-sm-90'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", traits.name.lower()).strip("-") or "device"
+
+
+def user_file(traits: DeviceTraits) -> Path:
+    """The file of the user's own database for a device."""
+    return user_database_folder() / f"{device_slug(traits)}.json"
+
+
+def save_records(
+    path: Path,
+    traits: DeviceTraits,
+    name: tuple[str, str],
+    records: Sequence[Record],
+    *,
+    level: Level = "device",
+    model: Model | None = None,
+) -> None:
+    """Write records of an element type and an arithmetic, and a model if there is one.
+
+    What other processes save meanwhile stays: the file is locked while it is read and written.
+
+    Raises
+    ------
+    DatabaseError
+        If the file that is there cannot be used, or a record is not valid.
+    FileError
+        If it cannot be written, or another process keeps it locked.
+    """
+    with locked(path, DATABASE):
+        save_file(extended_file(path, traits, name, records, level=level, model=model))
+
+
+def extended_file(
+    path: Path,
+    traits: DeviceTraits,
+    name: tuple[str, str],
+    records: Sequence[Record],
+    *,
+    level: Level = "device",
+    model: Model | None = None,
+) -> DatabaseFile:
+    """The file at a path with more records, or a new one; nothing is written.
+
+    A record for the same product is replaced, but not what stands in for one that a driver may
+    refuse. Once single products were compared, no threshold decides between paths. A file for the
+    architecture of a device that has none known is for the device.
+
+    Raises
+    ------
+    DatabaseError
+        If the file that is there cannot be used.
+    """
+    present = read_file(path).entries if path.exists() else ()
+    here = next((entry for entry in present if entry.name == name), Entry(*name, ()))
+    kept = _kept(here.own, records, name)
+    batches_alone = all(record.kind != "single" for record in records)
+    text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
+    if any(record.gflops is None for record in kept):
+        text += "; records without a speed are older ones"
+    entry = replace(
+        here,
+        own=tuple(sorted([*records, *kept], key=_sort_key)),
+        indirect_from=here.indirect_from if batches_alone else None,
+        fitted=model or here.fitted,
+    )
+    others = [other for other in present if other.name != name]
+    return DatabaseFile.make(
+        path, match_of(traits, level), Source("measured", text), [entry, *others]
+    )
+
+
+def match_of(traits: DeviceTraits, level: Level) -> Match:
+    """Whom a file is for."""
+    kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
+    if level == "architecture" and traits.architecture:
+        vendor = None if kind == "cpu" else traits.vendor
+        return Match("architecture", kind, vendor, traits.architecture)
+    return Match("device", kind, traits.vendor, device=traits.name)
+
+
+def sorted_records(records: Sequence[Record]) -> tuple[Record, ...]:
+    """The records in the order of a file."""
+    return tuple(sorted(records, key=_sort_key))
+
+
+def _kept(own: Sequence[Record], records: Sequence[Record], name: tuple[str, str]) -> list[Record]:
+    """The records of an entry that new ones do not replace."""
+    refusable: dict[Features, bool] = {}
+    for record in records:
+        features = features_of_record(record, *name)
+        refusable[features] = refusable.get(features, True) and _may_be_refused(record)
+
+    def superseded(record: Record) -> bool:
+        new = refusable.get(features_of_record(record, *name))
+        return new is not None and (_may_be_refused(record) or not new)
+
+    return [record for record in own if not superseded(record)]
+
+
+def _may_be_refused(record: Record) -> bool:
+    """Whether a driver may refuse the kernels, for which another record then stands in."""
+    return family_of(record.config).may_be_refused
+
+
+def _sort_key(record: Record) -> tuple[int, tuple[int, int, int], str, int, int, bool]:
+    """What tells records apart, and their order in a file: a stand-in follows what it replaces."""
+    shape, alignment = record.shape, record.alignment or 0
+    kind = _KINDS.index(record.kind)
+    return kind, shape.sizes, shape.layout, alignment, shape.batch or 0, not _may_be_refused(record)
