@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from ..codegen.config import Config
 from ..codegen.stream_k import tile_count
+from ..device.ceilings import Ceilings
 from ..families.family import Role
 from ..families.registry import family_of
 from ..families.traffic import Traffic
 from ..problem.problem import GemmProblem
-from .ceilings import Ceilings
 from .occupancy import Occupancy
 
 #: Below this part of the time, the largest bound does not explain it.

@@ -14,8 +14,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
@@ -25,6 +25,7 @@ import pyopencl as cl
 from ..codegen.matrix_unit import MatrixUnit
 from ..codegen.matrix_units import matrix_unit
 from ..codegen.source import KernelSource
+from ..device.ceilings import Ceilings, unit_name
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import FileError
 from ..families.registry import FAMILIES
@@ -62,53 +63,6 @@ _UNIT_PRECISIONS = (
 
 
 @dataclass(frozen=True)
-class Ceilings:
-    """What a device reached in kernels that do one thing only; GB/s are 1e9 bytes a second."""
-
-    # GFLOPS of multiply-adds in registers (each counted as 2), by NumPy name of the real type;
-    # only types that the device has.
-    arithmetic: Mapping[str, float]
-    # GB/s of reading once a buffer of 1 GiB (512 MiB on CPUs), where the device has the memory.
-    global_memory: float
-    # GB/s of reading 2 MiB over and over by all work-groups, which the second-level cache
-    # serves; None on CPUs.
-    cache: float | None
-    # GB/s of reading local memory, all compute units together; None on CPUs, where it is
-    # ordinary memory.
-    local_memory: float | None
-    # From one empty launch to the next, in a stream of launches; on devices other than CPUs, in
-    # a queue that is filled faster than it runs.
-    launch_seconds: float
-    date: str  # of the measurement, ISO 8601
-    # GFLOPS of matrix units, by unit and what they multiply (`unit_name`); terms of a split
-    # element count as elements. Only units that the device has: "matrix" from registers,
-    # "wgmma" out of local memory, as its kernels use it.
-    units: Mapping[str, float] = field(default_factory=dict)
-
-    def peak(self, family: str, precision: Precision) -> Peak | None:
-        """The ceiling of the arithmetic of a family's kernel; None if it was not measured.
-
-        Examples
-        --------
-        >>> from pyclgemm.problem.precision import resolve_precision
-        >>> ceilings = Ceilings({"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01",
-        ...                     {"matrix tf32": 390e3})
-        >>> ceilings.peak("matrix", resolve_precision("TF32_TF32_F32_X3", "float32"))
-        Peak(gflops=130000.0, name='tf32 by matrix units, 3 products each')
-        >>> ceilings.peak("direct", resolve_precision(None, "float32"))
-        Peak(gflops=60000.0, name='float32')
-        """
-        asked = FAMILIES[family]
-        unit = self.units.get(unit_name(asked.unit_ceiling, precision.multiplied or ""))
-        if unit is not None:
-            terms = f", {precision.terms} products each" if precision.terms > 1 else ""
-            name = f"{precision.multiplied} by matrix units{terms}"
-            return Peak(unit / precision.terms, name)
-        plain = None if asked.uses_units else self.arithmetic.get(precision.arithmetic)
-        return None if plain is None else Peak(plain, precision.arithmetic)
-
-
-@dataclass(frozen=True)
 class Peak:
     """The ceiling of a kernel's arithmetic."""
 
@@ -116,9 +70,26 @@ class Peak:
     name: str  # what multiplies
 
 
-def unit_name(unit: str, multiplied: str) -> str:
-    """The key of a ceiling in `Ceilings.units`: a unit, and what it multiplies."""
-    return f"{unit} {multiplied}"
+def peak_of(ceilings: Ceilings, family: str, precision: Precision) -> Peak | None:
+    """The ceiling of the arithmetic of a family's kernel; None if it was not measured.
+
+    Examples
+    --------
+    >>> from pyclgemm.problem.precision import resolve_precision
+    >>> ceilings = Ceilings({"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01",
+    ...                     {"matrix tf32": 390e3})
+    >>> peak_of(ceilings, "matrix", resolve_precision("TF32_TF32_F32_X3", "float32"))
+    Peak(gflops=130000.0, name='tf32 by matrix units, 3 products each')
+    >>> peak_of(ceilings, "direct", resolve_precision(None, "float32"))
+    Peak(gflops=60000.0, name='float32')
+    """
+    asked = FAMILIES[family]
+    unit = ceilings.units.get(unit_name(asked.unit_ceiling, precision.multiplied or ""))
+    if unit is not None:
+        terms = f", {precision.terms} products each" if precision.terms > 1 else ""
+        return Peak(unit / precision.terms, f"{precision.multiplied} by matrix units{terms}")
+    plain = None if asked.uses_units else ceilings.arithmetic.get(precision.arithmetic)
+    return None if plain is None else Peak(plain, precision.arithmetic)
 
 
 def measure_ceilings(

@@ -12,6 +12,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..codegen.stream_k import Division
+from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
 from ..families.registry import family_of, make_schedule, oriented
@@ -25,7 +26,7 @@ from ..selection.database import load_database
 from ..selection.overrides import choose
 from ..selection.select import Choice
 from .bottleneck import Bound, Utilisation, Verdict, bounds_of, judge, utilise
-from .ceilings import Ceilings, ceilings_of
+from .ceilings import ceilings_of, peak_of
 from .occupancy import KernelResources, Occupancy, estimate_occupancy, limits_of, resources_of
 from .operands import Operands, make_operands, plan_contender, uniform
 
@@ -113,7 +114,7 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
 def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:
     """Relate the measured time of a product to the device's ceilings; pure."""
     problem = analysis.product.problem
-    peak = ceilings.peak(analysis.choice.path, problem.precision)
+    peak = peak_of(ceilings, analysis.choice.path, problem.precision)
     bounds = bounds_of(
         problem.flops, peak.gflops if peak else None, analysis.traffic, len(analysis.kernels),
         analysis.utilisation, ceilings, seconds,

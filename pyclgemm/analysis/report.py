@@ -14,6 +14,7 @@ from rich.text import Text
 from ..errors import ArgumentError, PyclgemmError, printable
 from ..host.files import Purpose, write_whole
 from .ab import Record, Side
+from .ceilings import peak_of
 from .explain import describe_packing, describe_unit
 from .profile import Analysis, Profile
 
@@ -52,7 +53,7 @@ _Rows = Iterable[tuple[str, str]]
 
 def _speed(profile: Profile) -> _Rows:
     ceilings, analysis = profile.ceilings, profile.analysis
-    peak = ceilings.peak(analysis.choice.path, analysis.product.problem.precision)
+    peak = peak_of(ceilings, analysis.choice.path, analysis.product.problem.precision)
     yield "time", time_text(profile.seconds)
     achieved = f"{number_text(profile.gflops)} GFLOPS"
     if peak:
@@ -202,7 +203,7 @@ def plot_roofline(profile: Profile, path: Path) -> None:
     axes = figure.subplots()
     problem = profile.analysis.product.problem
     ceilings, traffic = profile.ceilings, profile.analysis.traffic
-    found = ceilings.peak(profile.analysis.choice.path, problem.precision)
+    found = peak_of(ceilings, profile.analysis.choice.path, problem.precision)
     peak = found.gflops if found else None
     roofs = {
         "global memory": (ceilings.global_memory, traffic.global_memory),

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..errors import DatabaseError, DatabaseWarning, printable, shown
 from ..host.files import Purpose, read_json, write_whole
@@ -48,16 +49,22 @@ class DatabaseFile:
 
     @classmethod
     def make(
-        cls, path: Path, match: Match, source: Source, entries: Sequence[Entry]
+        cls,
+        path: Path,
+        match: Match,
+        source: Source,
+        entries: Sequence[Entry],
+        ceilings: Ceilings | None = None,
     ) -> DatabaseFile:
         """Build a file from its parts."""
         document = {
             "schema": 1,
             "match": _without_none(vars(match)),
             "source": dict(vars(source)),
+            "ceilings": _without_none(vars(ceilings)) if ceilings else None,
             "entries": [_entry_document(entry) for entry in entries],
         }
-        return cls(path, document)
+        return cls(path, _without_none(document))
 
     @cached_property
     def match(self) -> Match:
@@ -68,6 +75,12 @@ class DatabaseFile:
     def source(self) -> Source:
         """Where its figures come from."""
         return Source(**self.document["source"])
+
+    @cached_property
+    def ceilings(self) -> Ceilings | None:
+        """Those that its models are about, where they were measured; else estimates are meant."""
+        stated = self.document.get("ceilings")
+        return Ceilings(**{"cache": None, "local_memory": None, **stated}) if stated else None
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -371,8 +384,9 @@ def _checked(file: DatabaseFile) -> DatabaseFile:
 def _to_text(document: dict[str, Any]) -> str:
     """JSON with one record a line, so that a difference of two versions can be read."""
     lines = ["{"]
-    for key in ("schema", "match", "source"):
-        lines.append(f' "{key}": {json.dumps(document[key], ensure_ascii=False)},')
+    for key in ("schema", "match", "source", "ceilings"):
+        if key in document:
+            lines.append(f' "{key}": {json.dumps(document[key], ensure_ascii=False)},')
     entries = []
     for entry in document["entries"]:
         head = json.dumps({key: value for key, value in entry.items() if key != "records"})

@@ -68,8 +68,8 @@ class Knowledge:
     """What databases know for a device, an element type and an arithmetic."""
 
     hits: Hits
-    ceilings: Ceilings
-    coefficients: Mapping[str, Coefficients]  # fitted, by family
+    ceilings: Ceilings  # those of families without fitted coefficients
+    fitted: Mapping[str, tuple[Coefficients, Ceilings]]  # by family, and what they are about
     exact: Mapping[Features, list[tuple[DatabaseFile, Record]]]  # measured, by product
     # Of records with a speed: the configuration, its product, and what its prediction missed, as
     # a logarithm.
@@ -81,7 +81,14 @@ class Knowledge:
     def coefficients_of(self, config: Config) -> Coefficients:
         """Those fitted to the family of a configuration, else those that it assumes."""
         family = family_of(config)
-        return self.coefficients.get(family.name, family.coefficients)
+        found = self.fitted.get(family.name)
+        return found[0] if found else family.coefficients
+
+    def work(self, config: Config, problem: GemmProblem, traits: DeviceTraits) -> Work | None:
+        """What a configuration does, at the ceilings that its coefficients are about."""
+        family = family_of(config)
+        found = self.fitted.get(family.name)
+        return family.work(config, problem, traits, found[1] if found else self.ceilings)
 
     def measured_on(self, problem: GemmProblem) -> list[tuple[DatabaseFile, Record]]:
         """The records of this very product, the most specific file and the fastest first."""
@@ -107,14 +114,15 @@ def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: s
 
 
 def _gather(hits: Hits, traits: DeviceTraits) -> Knowledge:
-    coefficients: dict[str, Coefficients] = {}
-    for _, entry in hits:
-        for family, fitted in entry.model.items():
-            coefficients.setdefault(family, fitted)
+    typical = typical_ceilings(traits)
+    fitted: dict[str, tuple[Coefficients, Ceilings]] = {}
+    for file, entry in hits:
+        for family, coefficients in entry.model.items():
+            fitted.setdefault(family, (coefficients, file.ceilings or typical))
+    stated = [file.ceilings for file, _ in hits if file.ceilings is not None]
+    ceilings = stated[0] if stated else typical
     exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
-    known = Knowledge(
-        hits, typical_ceilings(traits), coefficients, exact, (), np.empty((0, 4)), (), np.empty(0)
-    )
+    known = Knowledge(hits, ceilings, fitted, exact, (), np.empty((0, 4)), (), np.empty(0))
     measured: list[tuple[Record, GemmProblem, Work]] = []
     for file, entry in hits:
         if file.source.kind != "measured":
@@ -124,7 +132,7 @@ def _gather(hits: Hits, traits: DeviceTraits) -> Knowledge:
             if record.gflops is None:
                 continue
             problem = problem_on(problem_of(record, *entry.name), traits)
-            work = family_of(record.config).work(record.config, problem, traits, known.ceilings)
+            work = known.work(record.config, problem, traits)
             if work is not None:
                 measured.append((record, problem, work))
     if not measured:
@@ -192,7 +200,7 @@ class Ranking:
                 whose = self.passed_over.setdefault("; ".join(broken), [])
                 whose.append(f"{file.match}'s {config.family}{of}")
                 continue
-            work = family.work(config, problem, traits, known.ceilings)
+            work = known.work(config, problem, traits)
             if work is not None:
                 found[config] = Candidate(config, file), work
         self.candidates = [candidate for candidate, _ in found.values()]
@@ -254,7 +262,7 @@ def predict(
     work = {
         index: stated
         for index, config in enumerate(configs)
-        if (stated := family_of(config).work(config, problem, traits, known.ceilings))
+        if (stated := known.work(config, problem, traits))
     }
     if work:
         table = WorkTable(

@@ -6,12 +6,13 @@ A file keeps what it has for other products and other types.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Literal
 
+from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..families.registry import family_of
 from ..host.files import locked
@@ -87,7 +88,8 @@ def extended_file(
     DatabaseError
         If the file that is there cannot be used.
     """
-    present = read_file(path).entries if path.exists() else ()
+    known = read_file(path) if path.exists() else None
+    present = known.entries if known else ()
     here = next((entry for entry in present if entry.name == name), Entry(*name, ()))
     kept = _kept(here.own, records, name)
     batches_alone = all(record.kind != "single" for record in records)
@@ -102,7 +104,37 @@ def extended_file(
     )
     others = [other for other in present if other.name != name]
     return DatabaseFile.make(
-        path, match_of(traits, level), Source("measured", text), [entry, *others]
+        path,
+        match_of(traits, level),
+        Source("measured", text),
+        [entry, *others],
+        known.ceilings if known else None,
+    )
+
+
+def calibrated_file(
+    path: Path,
+    traits: DeviceTraits,
+    ceilings: Ceilings,
+    models: Mapping[tuple[str, str], Model],
+) -> DatabaseFile:
+    """The file at a path, or a new one, with the ceilings of a device and models by entry.
+
+    Raises
+    ------
+    DatabaseError
+        If the file that is there cannot be used.
+    """
+    present = {}
+    source = Source("measured", f"calibrated on {traits.name}, {date.today()}")
+    if path.exists():
+        file = read_file(path)
+        present = {entry.name: entry for entry in file.entries}
+        source = file.source
+    for name, model in models.items():
+        present[name] = replace(present.get(name, Entry(*name, ())), fitted=model)
+    return DatabaseFile.make(
+        path, match_of(traits, "device"), source, list(present.values()), ceilings
     )
 
 
