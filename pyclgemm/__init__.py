@@ -1,5 +1,7 @@
 """Matrix products for every OpenCL device: generated kernels, chosen by a per-device database."""
 
+from typing import TYPE_CHECKING, Any
+
 from .device.runtimes import register_runtimes
 from .host.caches import make_room_for_pocl
 
@@ -39,6 +41,19 @@ from .problem.problem import Epilogue  # noqa: E402
 from .runtime.arrays import PackedMatrix  # noqa: E402
 from .selection.select import Choice  # noqa: E402
 
+if TYPE_CHECKING:
+    from .tuning.calibrate import calibrate
+
+
+def __getattr__(name: str) -> Any:
+    """Import what most programs do not need only where it is asked for."""
+    if name != "calibrate":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .tuning.calibrate import calibrate
+
+    return calibrate
+
+
 __all__ = [
     "AllocationError",
     "ArgumentError",
@@ -68,6 +83,7 @@ __all__ = [
     "WgmmaConfig",
     "XgemmConfig",
     "XgemmDirectConfig",
+    "calibrate",
     "explain",
     "gemm",
     "gemm_batched",

@@ -31,7 +31,7 @@ from ..runtime.memory import new_buffer
 from ..selection.database import load_database, reload_database
 from ..selection.features import features_of, record_for
 from ..selection.saving import save_records, user_file
-from ..selection.select import Choice, alternatives
+from ..selection.select import Choice, alternatives, faster_arithmetic
 from .prepare import build_sequence, check_supported
 
 #: Asks for autotuning at the first call of each new shape.
@@ -112,6 +112,8 @@ def autotune(
         raise ArgumentError(f"seconds is {shown(seconds)}; up to {_MOST_SECONDS:g} are wanted")
     problem, traits = product.problem, traits_of(queue.device)
     check_supported(problem.dtype, problem.precision, traits)
+    problem, _ = faster_arithmetic(problem, traits, load_database())
+    product = replace(product, problem=problem)
     found = alternatives(problem, traits, load_database(), top)
     built = [(choice, sequence) for choice in found if (sequence := _built(queue, product, choice))]
     if not built:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from ..codegen.config import Config
 from ..errors import ArgumentError, ShapeError, shown
 from ..problem.problem import Epilogue
 from ..runtime.memory import new_array
@@ -15,7 +16,7 @@ from ..selection.select import Choice
 from .autotune import SECONDS, TOP
 from .gemm import gemm
 from .pack import pack
-from .plan import GemmPlan, plan
+from .plan import ArraySignature, GemmPlan, plan
 
 
 class DenseLayer:
@@ -67,6 +68,7 @@ class DenseLayer:
         self.precision = precision
         self.epilogue = Epilogue(to_device(queue, "bias", bias), activation)
         self.weight = pack(queue, weight, precision=precision)
+        self._tuned: dict[int, Config] = {}  # by rows of the input
         if bias is not None and tuple(bias.shape) != (self.weight.shape[1],):
             raise ShapeError(
                 f"bias is {tuple(bias.shape)}; weight is {self.weight.shape}: "
@@ -91,8 +93,9 @@ class DenseLayer:
         """
         self._check(x)
         return gemm(
-            self.queue, x, self.weight, out=out, epilogue=self.epilogue, precision=self.precision
-        )
+            self.queue, x, self.weight, out=out, epilogue=self.epilogue, precision=self.precision,
+            config=self._tuned.get(x.shape[0]),
+        )  # fmt: skip
 
     def plan(self, x: Any, out: Any = None) -> GemmPlan:
         """Prepare the layer for inputs like `x`, to run it many times.
@@ -135,15 +138,14 @@ class DenseLayer:
     ) -> dict[int, Choice]:
         """Time the kernels that are predicted to be the fastest, for inputs of so many rows each.
 
-        Layers of these sizes take the fastest from now on.
+        This layer takes the fastest for them from now on.
 
         Parameters
         ----------
         batch_sizes : sequence of int
             Rows of the inputs.
         top, seconds, save
-            As for `GemmPlan.autotune`, for each size. Without `save` nothing but the choices is
-            returned.
+            As for `GemmPlan.autotune`, for each size.
 
         Returns
         -------
@@ -173,8 +175,9 @@ class DenseLayer:
                 )
             shape = rows, self.weight.shape[0]
             x = new_array(self.queue, "x", shape, self.weight.dtype)
-            x.fill(1)
+            x = ArraySignature.of(x, 1).new(self.queue, "x")
             choices[rows] = self.plan(x).autotune(top, seconds, save=save)
+            self._tuned[rows] = choices[rows].config
         return choices
 
     def _check(self, x: Any) -> None:

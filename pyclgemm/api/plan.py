@@ -289,7 +289,7 @@ def plan(
         Call(a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator),
     )
     product = describe_product(call)
-    return GemmPlan(queue, call, product, choose(queue, product, config))
+    return GemmPlan(queue, call, *choose(queue, product, config))
 
 
 def explain(
@@ -329,7 +329,7 @@ def explain(
     True
     """
     call = Call(a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision)
-    return choose(queue, describe_product(_as_described(queue, call)), config)
+    return choose(queue, describe_product(_as_described(queue, call)), config)[1]
 
 
 def _as_described(queue: cl.CommandQueue, call: Call) -> Call:

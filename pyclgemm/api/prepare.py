@@ -32,7 +32,7 @@ from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.queue_state import queue_state
 from ..runtime.transfer import check_queue
 from ..selection.database import load_database
-from ..selection.select import Choice, select
+from ..selection.select import Choice, faster_arithmetic, select
 from .arguments import Call
 
 #: An operand by name: its matrix, or the first of several, and how many there are.
@@ -200,15 +200,22 @@ def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> N
 
 def choose(
     queue: cl.CommandQueue, product: Product, config: Config | Mapping[str, Any] | None
-) -> Choice:
-    """Choose the kernel for a product on the device of `queue`."""
+) -> tuple[Product, Choice]:
+    """Choose the kernel for a product on the device of `queue`, and the arithmetic.
+
+    Gives the product in that arithmetic (`pyclgemm.selection.select.faster_arithmetic`).
+    """
     check_queue(queue)
     traits = traits_of(queue.device)
     check_supported(product.problem.dtype, product.problem.precision, traits)
-    choice = select(product.problem, traits, load_database(), config)
-    if product.problem.result_dtype == product.problem.dtype:
-        return choice
-    return replace(choice, reason=f"{choice.reason}; element types {product.problem.types}")
+    database, why = load_database(), ""
+    if config is None:
+        problem, why = faster_arithmetic(product.problem, traits, database)
+        product = replace(product, problem=problem)
+    choice = select(product.problem, traits, database, config)
+    if product.problem.result_dtype != product.problem.dtype:
+        why = f"{why}; element types {product.problem.types}".removeprefix("; ")
+    return product, replace(choice, reason=f"{choice.reason}; {why}") if why else choice
 
 
 def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:

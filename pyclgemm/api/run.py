@@ -45,7 +45,7 @@ def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
                 out = new_array(queue, "out", shape, dtype, call.allocator)
             sequence = autotune(queue, product, call.arrays(out), (call.alpha, call.beta)).sequence
         else:
-            sequence = build_sequence(queue, product, choose(queue, product, call.config))
+            sequence = build_sequence(queue, *choose(queue, product, call.config))
         prepared = Prepared(sequence, shape, dtype)
         kept.keep(key, prepared)
     return prepared

@@ -208,7 +208,7 @@ def _kronecker_schedule(
         for stack in (transform.tensors, kronecker, transform.out)
     )
     product = describe_product(Call(tensors, matrix, out=out))
-    gemm_choice = choose(queue, product, None)
+    product, gemm_choice = choose(queue, product, None)
     product = oriented(product, gemm_choice.config, traits)
     gemm = make_gemm_schedule(product, gemm_choice.config, traits)
     return make_kronecker_schedule(transform, product, gemm, traits)

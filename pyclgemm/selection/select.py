@@ -20,7 +20,7 @@ from ..families.registry import (
     problem_on,
     violations,
 )
-from ..problem.precision import Precision
+from ..problem.precision import Precision, resolve_precision
 from ..problem.problem import GemmProblem, PackedLayout
 from ..problem.shape import GemmShape
 from .database import Database, DatabaseFile
@@ -112,6 +112,34 @@ def alternatives(
         If B was packed for another type of device.
     """
     return list(itertools.islice(_choices(problem, traits, database), most))
+
+
+def faster_arithmetic(
+    problem: GemmProblem, traits: DeviceTraits, database: Database
+) -> tuple[GemmProblem, str]:
+    """The problem in the arithmetic that computes it, and why it is another one than asked for.
+
+    A precision is a promise of accuracy, and true float32 keeps that of each algorithm that rounds
+    or splits float32 for matrix units. Where it is predicted to be faster it is taken.
+
+    Raises
+    ------
+    UnsupportedError
+        As `select`.
+    """
+    asked = problem.precision
+    if problem.dtype != "float32" or not asked.multiplied_by_units_alone or traits.type == "cpu":
+        return problem, ""
+    plain = replace(problem, precision=resolve_precision(None, "float32"))
+    own, other = (next(_choices(one, traits, database), None) for one in (problem, plain))
+    if own is None or other is None or own.seconds is None or other.seconds is None:
+        return problem, ""
+    if other.seconds >= own.seconds:
+        return problem, ""
+    return plain, (
+        f"in true float32, which is at least as exact as {asked.name} and predicted to take "
+        f"{other.seconds * 1e6:.3g} us instead of {own.seconds * 1e6:.3g}"
+    )
 
 
 def _choices(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Iterator[Choice]:
