@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..codegen.config import Config
@@ -24,7 +25,7 @@ from ..problem.precision import Precision, resolve_precision
 from ..problem.problem import GemmProblem, PackedLayout
 from ..problem.shape import GemmShape
 from .database import Database, DatabaseFile
-from .model import Hits, Ranked, compares_families, knowledge, ranking
+from .model import Hits, Ranked, compares_families, knowledge, predict, ranking
 from .records import ALIGNED, Threshold
 
 
@@ -47,6 +48,8 @@ class Choice:
         Why this path, and what was passed over.
     seconds : float or None
         The time that is predicted for the product, or was measured; None where nobody knows.
+    rest : callable or None
+        Gives all choices, this one first.
     """
 
     path: str
@@ -55,6 +58,24 @@ class Choice:
     source: str
     reason: str
     seconds: float | None = None
+    rest: Callable[[], list[Choice]] | None = field(default=None, repr=False, compare=False)
+
+    @functools.cached_property
+    def alternatives(self) -> tuple[Choice, ...]:
+        """What else could run the product, the fastest by predicted time first.
+
+        Empty where the caller gave the configuration.
+
+        Examples
+        --------
+        >>> from pyclgemm.device.traits import typical_traits
+        >>> from pyclgemm.selection.database import load_database
+        >>> problem = GemmShape(1000, 1000, 1000).problem("float32")
+        >>> choice = select(problem, typical_traits("gfx1100"), load_database())
+        >>> choice.seconds < choice.alternatives[0].seconds < choice.alternatives[9].seconds
+        True
+        """
+        return tuple(self.rest()[1:]) if self.rest else ()
 
     def __str__(self) -> str:
         return f"{self.path}, {self.config}, from {self.source}, {self.reason}"
@@ -98,11 +119,11 @@ def select(
     choice = next(_choices(problem, traits, database), None)
     if choice is None:
         raise UnsupportedError(_nothing_fits(problem_on(problem, traits), traits, database))
-    return choice
+    return replace(choice, rest=functools.partial(alternatives, problem, traits, database))
 
 
 def alternatives(
-    problem: GemmProblem, traits: DeviceTraits, database: Database, most: int
+    problem: GemmProblem, traits: DeviceTraits, database: Database, most: int | None = None
 ) -> list[Choice]:
     """The choices for a problem, the fastest first, `most` at most; the first is `select`'s.
 
@@ -172,6 +193,8 @@ def _measured(problem: GemmProblem, traits: DeviceTraits, database: Database) ->
             speed = "" if record.gflops is None else f": {record.gflops:g} GFLOPS"
             reason = f"measured on this very product{speed}"
             seconds = known.seconds(record, problem)
+            if seconds is None:
+                seconds = float(predict([config], problem, traits, database)[0])
             yield Choice(config.family, config, file.match.level, str(file), reason, seconds)
 
 
