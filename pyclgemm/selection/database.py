@@ -149,6 +149,10 @@ class DatabaseFile:
         )
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         location = "" if self.built_in else f" in {self.path}"
         return printable(f"{self.match}{location} ({self.source.text})")
 

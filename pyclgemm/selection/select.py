@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -200,41 +200,42 @@ def _measured(problem: GemmProblem, traits: DeviceTraits, database: Database) ->
 
 def _predicted(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Iterator[Choice]:
     """All configurations, the least predicted time first."""
-    is_empty = 0 in (problem.m, problem.n, problem.k)
     known = knowledge(database, traits, problem.dtype, problem.precision.name)
     candidates = ranking(problem, traits, database)
-    ordered = list(candidates.ordered(problem))
-    count = f"the least of {len(ordered)} configurations"
+    ordered: Iterable[Ranked] = candidates.ordered(problem)
+    is_empty = 0 in (problem.m, problem.n, problem.k)
     decided = ""
     if is_empty:
-        ordered = [one for one in ordered if family_of(one.config).role is Role.ANY]
-        ordered.sort(key=lambda one: _tile_size(one.config))
+        simple = [one for one in ordered if family_of(one.config).role is Role.ANY]
+        ordered = sorted(simple, key=lambda one: _tile_size(one.config))
     elif stated := _stated_threshold(known.hits):
         threshold, files = stated
-        decided = _compare(threshold, problem.m, problem.n, problem.k)
+        decided = f"{_compare(threshold, problem.m, problem.n, problem.k)}, "
         role = Role.LARGE if threshold.reached(problem.m, problem.n, problem.k) else Role.ANY
-        ordered = _by_threshold(
-            [one for one in ordered if _competes(one, problem, traits)], role, files
-        )
-    reading = [(one, _reading(one.config, problem.packed)) for one in ordered]
-    # Those tuned for the very panels that B was packed in come first.
-    reading.sort(key=lambda pair: pair[1] is not pair[0].config)
-    passed_over: list[str] = []
-    for one, config in reading:
+        competing = [one for one in ordered if _competes(one, problem, traits)]
+        ordered = _by_threshold(competing, role, files)
+    if problem.packed:
+        # Those tuned for the very panels that B was packed in come first.
+        ordered = sorted(ordered, key=lambda one: not _reads(one.config, problem.packed))
+    passed_over: dict[str, None] = {}
+    for one in ordered:
+        config = _reading(one.config, problem.packed)
         if config is None:
             continue
-        if broken := _broken(config, problem, traits):
-            passed_over.append(f"{config.family} ({broken})")
+        if broken := _broken(config, problem, traits, is_checked=config is one.config):
+            passed_over[f"{config.family} ({broken})"] = None
             continue
-        told = f"{one.seconds * 1e6:.3g} us are predicted, {count}"
+        reason = (
+            f"{decided}{one.seconds * 1e6:.3g} us are predicted, the least of "
+            f"{len(candidates.candidates)} configurations"
+        )
         if is_empty:
-            told = f"m, n, k = {problem.m}, {problem.n}, {problem.k} needs no products"
-        parts = [decided] if decided else []
-        parts.append(told)
+            sizes = ", ".join(map(str, (problem.m, problem.n, problem.k)))
+            reason = f"m, n, k = {sizes} needs no products"
         if passed_over:
-            parts.append(f"passed over: {'; '.join(dict.fromkeys(passed_over))}")
+            reason += f", passed over: {'; '.join(passed_over)}"
         level, source = one.file.match.level, str(one.file)
-        yield Choice(config.family, config, level, source, ", ".join(parts), one.seconds)
+        yield Choice(config.family, config, level, source, reason, one.seconds)
 
 
 def _stated_threshold(hits: Hits) -> tuple[Threshold, list[DatabaseFile]] | None:
@@ -271,9 +272,11 @@ def _by_threshold(ordered: list[Ranked], role: Role, files: list[DatabaseFile]) 
     return sorted([*free, *of_role(role)], key=lambda one: one.seconds) + of_role(other)
 
 
-def _broken(config: Config, problem: GemmProblem, traits: DeviceTraits) -> str:
-    """Why a configuration cannot compute a product; empty if it can."""
-    broken = violations(config, problem.dtype, traits)
+def _broken(
+    config: Config, problem: GemmProblem, traits: DeviceTraits, *, is_checked: bool = False
+) -> str:
+    """Why a configuration, whose constraints may be checked already, cannot compute a product."""
+    broken = [] if is_checked else violations(config, problem.dtype, traits)
     if stated := family_of(config).refusal(config, problem, traits):
         broken.append(stated)
     return "; ".join(broken)
