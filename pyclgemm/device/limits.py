@@ -8,6 +8,7 @@ AMD's OpenCL does, on RDNA as work-group processors.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ _LIMITS = {
 }
 
 
+@functools.lru_cache(maxsize=64)
 def limits_of(traits: DeviceTraits) -> UnitLimits | None:
     """What a compute unit of an architecture holds; None where that is not known here.
 

@@ -24,7 +24,7 @@ from ..device.ceilings import Ceilings, typical_ceilings
 from ..device.traits import DeviceTraits
 from ..families.cost import Coefficients, Column, Work, WorkTable
 from ..families.registry import FAMILIES, family_of, problem_on, violations
-from ..problem.precision import is_complex
+from ..problem.precision import Precision, is_complex, resolve_precision
 from ..problem.problem import GemmProblem, MatrixLayout, Order
 from .database import Database, DatabaseFile
 from .features import Features, features_of, features_of_record, problem_of
@@ -71,6 +71,8 @@ class Knowledge:
     ceilings: Ceilings  # those of families without fitted coefficients
     fitted: Mapping[str, tuple[Coefficients, Ceilings]]  # by family, and what they are about
     exact: Mapping[Features, list[tuple[DatabaseFile, Record]]]  # measured, by product
+    candidates: tuple[Candidate, ...]  # valid on the device
+    passed_over: Mapping[str, list[str]]  # the paths of files, by why they do not fit
     # Of records with a speed: the configuration, its product, and what its prediction missed, as
     # a logarithm.
     configs: tuple[Config, ...]
@@ -109,11 +111,14 @@ def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: s
     key = traits, dtype, precision
     found = database.kept.get(key)
     if found is None:
-        found = database.kept[key] = _gather(database.lookup(traits, dtype, precision), traits)
+        hits = database.lookup(traits, dtype, precision)
+        found = database.kept[key] = _gather(
+            hits, traits, resolve_precision(precision, dtype), dtype
+        )
     return found
 
 
-def _gather(hits: Hits, traits: DeviceTraits) -> Knowledge:
+def _gather(hits: Hits, traits: DeviceTraits, precision: Precision, dtype: str) -> Knowledge:
     typical = typical_ceilings(traits)
     fitted: dict[str, tuple[Coefficients, Ceilings]] = {}
     for file, entry in hits:
@@ -122,7 +127,11 @@ def _gather(hits: Hits, traits: DeviceTraits) -> Knowledge:
     stated = [file.ceilings for file, _ in hits if file.ceilings is not None]
     ceilings = stated[0] if stated else typical
     exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
-    known = Knowledge(hits, ceilings, fitted, exact, (), np.empty((0, 4)), (), np.empty(0))
+    candidates, passed_over = _candidates(hits, traits, dtype, precision)
+    none = np.empty((0, 4))
+    known = Knowledge(
+        hits, ceilings, fitted, exact, candidates, passed_over, (), none, (), none[:, 0]
+    )
     measured: list[tuple[Record, GemmProblem, Work]] = []
     for file, entry in hits:
         if file.source.kind != "measured":
@@ -158,9 +167,33 @@ def compares_families(file: DatabaseFile, entry: Entry) -> bool:
     return file.source.kind == "measured" and entry.indirect_from is None and bool(entry.records)
 
 
+def _candidates(
+    hits: Hits, traits: DeviceTraits, dtype: str, precision: Precision
+) -> tuple[tuple[Candidate, ...], dict[str, list[str]]]:
+    """What is valid on the device, and the paths of files that are not, by why."""
+    found: dict[Config, Candidate] = {}
+    passed_over: dict[str, list[str]] = {}
+    offered = [
+        (Candidate(record.config, file), f" for {record}")
+        for file, entry in hits
+        for record in entry.records
+    ]
+    offered += [(one, "") for one in _menus(hits, traits, dtype, precision)]
+    for candidate, of in offered:
+        config = candidate.config
+        if config in found or not family_of(config).runs(dtype, precision, traits):
+            continue
+        if broken := violations(config, dtype, traits):
+            whose = passed_over.setdefault("; ".join(broken), [])
+            whose.append(f"{candidate.file.match}'s {config.family}{of}")
+        else:
+            found[config] = candidate
+    return tuple(found.values()), passed_over
+
+
 def _menus(
-    problem: GemmProblem, traits: DeviceTraits, hits: Hits
-) -> Iterator[tuple[DatabaseFile, Config]]:
+    hits: Hits, traits: DeviceTraits, dtype: str, precision: Precision
+) -> Iterator[Candidate]:
     """What families offer on a device on which few configurations were measured."""
     known = {
         record.config
@@ -175,34 +208,20 @@ def _menus(
     made = DatabaseFile.make(Path("menu"), Match("generic", kind), source, [])
     file = replace(made, built_in=True)
     for family in FAMILIES.values():
-        if family.runs(problem.dtype, problem.precision, traits):
-            for config in family.menu(problem.dtype, traits, problem.precision):
-                yield file, config
+        if family.runs(dtype, precision, traits):
+            for config in family.menu(dtype, traits, precision):
+                yield Candidate(config, file)
 
 
 class Ranking:
     """All candidates for products that lie alike, on one device."""
 
     def __init__(self, problem: GemmProblem, traits: DeviceTraits, known: Knowledge) -> None:
-        self.passed_over: dict[str, list[str]] = {}  # the paths of files, by why they do not fit
         found: dict[Config, tuple[Candidate, Work]] = {}
-        offered = [
-            (file, record.config, f" for {record}")
-            for file, entry in known.hits
-            for record in entry.records
-        ]
-        offered += [(file, config, "") for file, config in _menus(problem, traits, known.hits)]
-        for file, config, of in offered:
-            family = family_of(config)
-            if config in found or not family.runs(problem.dtype, problem.precision, traits):
-                continue
-            if broken := violations(config, problem.dtype, traits):
-                whose = self.passed_over.setdefault("; ".join(broken), [])
-                whose.append(f"{file.match}'s {config.family}{of}")
-                continue
-            work = known.work(config, problem, traits)
+        for candidate in known.candidates:
+            work = known.work(candidate.config, problem, traits)
             if work is not None:
-                found[config] = Candidate(config, file), work
+                found[candidate.config] = candidate, work
         self.candidates = [candidate for candidate, _ in found.values()]
         self._table = WorkTable(
             [work for _, work in found.values()],

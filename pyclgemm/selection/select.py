@@ -319,9 +319,9 @@ def _check_packed(problem: GemmProblem, traits: DeviceTraits) -> None:
 
 
 def _nothing_fits(problem: GemmProblem, traits: DeviceTraits, database: Database) -> str:
-    candidates = ranking(problem, traits, database)
-    tried = [f"{', '.join(whose)} ({why})" for why, whose in candidates.passed_over.items()]
-    for candidate in candidates.candidates:
+    known = knowledge(database, traits, problem.dtype, problem.precision.name)
+    tried = [f"{', '.join(whose)} ({why})" for why, whose in known.passed_over.items()]
+    for candidate in known.candidates:
         if broken := _broken(candidate.config, problem, traits):
             tried.append(f"{candidate.file.match}'s {candidate.config.family} ({broken})")
     return (
