@@ -50,11 +50,6 @@ def speedup(before: Sequence[float], after: Sequence[float]) -> tuple[float, flo
 
     Beside it stands the standard error of its logarithm, which for small values is that of the
     ratio. `before` and `after` are seconds; burst i of one was taken beside burst i of the other.
-
-    Examples
-    --------
-    >>> speedup([2.0, 2.2, 2.0], [1.0, 1.1, 1.0])
-    (2.0, 0.0)
     """
     logarithms = [math.log(x / y) for x, y in zip(before, after, strict=True)]
     middle = statistics.median(logarithms)
@@ -64,13 +59,7 @@ def speedup(before: Sequence[float], after: Sequence[float]) -> tuple[float, flo
 
 
 def combine(ratios: Sequence[float], errors: Sequence[float]) -> tuple[float, float]:
-    """The geometric mean over a suite, and twice its standard error.
-
-    Examples
-    --------
-    >>> combine([1.0, 1.21], [0.0, 0.0])
-    (1.1, 0.0)
-    """
+    """The geometric mean over a suite, and twice its standard error."""
     mean = statistics.fmean(math.log(ratio) for ratio in ratios)
     spread = 2 * math.hypot(*errors) / len(errors)
     return round(math.exp(mean), 12), spread
@@ -81,11 +70,6 @@ def decide(ratio: float, spread: float) -> str:
 
     "kept" if it gains more than `THRESHOLD`, "rejected" if it loses more than that, and "noise" if
     it does neither, or not by more than the spread.
-
-    Examples
-    --------
-    >>> decide(1.05, 0.01), decide(1.05, 0.06), decide(0.97, 0.01), decide(1.01, 0.001)
-    ('kept', 'noise', 'rejected', 'noise')
     """
     if abs(ratio - 1) <= max(THRESHOLD, spread):
         return "noise"
@@ -159,28 +143,13 @@ class _UncomparedError(Exception):
 
 
 class Comparison:
-    """Compares changes on a suite of shapes on one device.
+    """Compares changes on a suite of shapes (m, n, k) on one device.
 
-    Operands, references and the kernels of baselines are kept from one change to the next.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        In-order, without profiling, on a device that does nothing else.
-    shapes : sequence of tuple of int
-        m, n, k of each product; `UnsupportedError` if the device cannot hold one.
-    dtype, precision : str
-        NumPy name of the element type, and JAX's of the arithmetic.
-    figures : bool
-        Whether to find the bottleneck of each side too: it compiles each kernel once more
-        on NVIDIA's devices, and measures the device's ceilings if nobody has yet.
-
-    Examples
-    --------
-    >>> comparison = Comparison(queue, [(64, 64, 64)], figures=False)
-    >>> record = comparison.run("cpu:MR=4,NR=16,KC=256,VW=4", "KC=128", rounds=3)
-    >>> record.verdict in ("kept", "rejected", "noise"), record.results[0].shape
-    (True, '64x64x64')
+    Operands, references and the kernels of baselines are kept from one change to the next. The
+    queue is in-order and without profiling, on a device that does nothing else; `UnsupportedError`
+    says that it cannot hold a product. With `figures` the bottleneck of each side is found too:
+    that compiles each kernel once more on NVIDIA's devices, and measures the device's ceilings if
+    nobody has yet.
     """
 
     def __init__(
@@ -217,22 +186,12 @@ class Comparison:
     ) -> Record:
         """Compare one change with a baseline.
 
-        Shapes on which the change is not possible are skipped, with the reason; a wrong result
-        fails the change.
-
-        Parameters
-        ----------
-        base, change : str
-            As `parse_config` and `parse_change` of `pyclgemm.selection.overrides` read them; the
-            parameters of the change replace those of the baseline, shape by shape.
-        technique : str, optional
-            What the change stands for; by default the change itself.
-        rounds : int
-            Bursts of each side; `ArgumentError` if there are fewer than 3.
-        command : str
-            What was called, for the record.
-        report : callable, optional
-            Told each shape when it is done.
+        `base` and `change` are as `parse_config` and `parse_change` of
+        `pyclgemm.selection.overrides` read them; the parameters of the change replace those of the
+        baseline, shape by shape. Shapes on which the change is not possible are skipped, with the
+        reason; a wrong result fails the change. `technique` says what the change stands for (by
+        default the change itself) and `command` what was called, for the record; `rounds` are the
+        bursts of each side, at least 3; `report` is told each shape when it is done.
         """
         if rounds < 3:
             raise ArgumentError(f"rounds is {rounds}; a spread needs at least 3")

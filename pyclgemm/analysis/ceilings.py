@@ -86,18 +86,7 @@ class Ceilings:
     units: Mapping[str, float] = field(default_factory=dict)
 
     def peak(self, family: str, precision: Precision) -> Peak | None:
-        """The ceiling of the arithmetic of a family's kernel; None if it was not measured.
-
-        Examples
-        --------
-        >>> from pyclgemm.problem.precision import resolve_precision
-        >>> ceilings = Ceilings({"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01",
-        ...                     {"matrix tf32": 390e3})
-        >>> ceilings.peak("matrix", resolve_precision("TF32_TF32_F32_X3", "float32"))
-        Peak(gflops=130000.0, name='tf32 by matrix units, 3 products each')
-        >>> ceilings.peak("direct", resolve_precision(None, "float32"))
-        Peak(gflops=60000.0, name='float32')
-        """
+        """The ceiling of the arithmetic of a family's kernel; None if it was not measured."""
         asked = FAMILIES[family]
         unit = self.units.get(unit_name(asked.unit_ceiling, precision.multiplied or ""))
         if unit is not None:
@@ -128,12 +117,6 @@ def measure_ceilings(
 
     The queue is in-order and without profiling; `report` is told what is measured next.
     `KernelBuildError` says that the compiler refuses one of the kernels.
-
-    Examples
-    --------
-    >>> ceilings = measure_ceilings(queue)
-    >>> ceilings.arithmetic["float32"] > 0
-    True
     """
     traits = traits_of(queue.device)
     types = ["float32"]

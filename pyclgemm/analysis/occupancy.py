@@ -72,16 +72,7 @@ _LIMITS = {
 
 
 def limits_of(traits: DeviceTraits) -> UnitLimits | None:
-    """What a compute unit of an architecture holds; None where that is not known here.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> limits_of(typical_traits("sm_90")).sub_groups
-    64
-    >>> limits_of(typical_traits("x86-64-v4")) is None
-    True
-    """
+    """What a compute unit of an architecture holds; None where that is not known here."""
     for pattern, limits in _LIMITS.items():
         if traits.type != "cpu" and re.fullmatch(pattern, traits.architecture):
             return limits
@@ -112,14 +103,6 @@ def estimate_occupancy(
 
     A work-group has `work_items` and `local_bytes` of local memory, a work-item `registers` of 32
     bits; without these the estimate is an upper bound, and says so.
-
-    Examples
-    --------
-    256 work-items of 128 registers each: 65536 registers hold two such work-groups.
-
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> estimate_occupancy(typical_traits("sm_90"), 256, 33792, 128)
-    Occupancy(groups=2, sub_groups=16, most_sub_groups=64, limit='registers')
     """
     limits = limits_of(traits)
     if traits.type == "cpu":
@@ -175,11 +158,6 @@ def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
 
     "registers", and "stack", "stores", "loads" (spills) and "local" in bytes; only what the log
     says of this kernel, so nothing if it says nothing.
-
-    Examples
-    --------
-    >>> parse_ptxas_log("Compiling entry function 'f' for 'sm_90'\nUsed 40 registers", "f")
-    {'registers': 40}
     """
     figures: dict[str, int] = {}
     current = ""
@@ -200,11 +178,6 @@ def parse_amd_binary(binary: bytes) -> dict[str, int]:
     "registers" (vector registers), "spills" (in registers), "private" and "local" in bytes; only
     what is there. The metadata are a MessagePack map in a note of the ELF file. Its keys are unique
     words, so each is looked for, and the integer that follows it is read.
-
-    Examples
-    --------
-    >>> parse_amd_binary(b"\x7fELF....\xab.vgpr_count\xcc\x80")
-    {'registers': 128}
     """
     keys = {
         "registers": b".vgpr_count",

@@ -220,14 +220,6 @@ class PrecisionBench:
 
     The queue is in-order and without profiling; `sizes` are m, n, k, and `data` is one of
     `pyclgemm.measure.operands.DISTRIBUTIONS`.
-
-    Examples
-    --------
-    >>> bench = PrecisionBench(queue, (32, 32, 32), algorithms=[BASELINE])
-    >>> bench.check()
-    >>> bench.time(rounds=1)
-    >>> bench.report().rows[0].verdict
-    'held'
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the command line shows of profiles and comparisons: tables, and a plot of the roofline."""
+"""What the command line shows: why a kernel was chosen, profiles, comparisons, the roofline."""
 
 from __future__ import annotations
 
@@ -6,18 +6,63 @@ import io
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
 
+from ..codegen.config import Config
+from ..codegen.matrix_units import element_unit, elements_wanted
+from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, PyclgemmError, printable
+from ..families.registry import family_of
 from ..host.files import Purpose, write_whole
+from ..problem.problem import OPERANDS, GemmProblem
 from .ab import Record, Side
-from .explain import describe_packing, describe_unit
 from .profile import Analysis, Profile
 
 _UNKNOWN = "unknown"
+
+
+def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) -> str:
+    """Say which matrix unit computes a product with a configuration, or why none does."""
+    precision = problem.precision
+    if precision.multiplied is None:
+        return f"none: {precision.name} is not what any unit computes"
+    family = family_of(config)
+    if not family.uses_units:
+        unit = element_unit(problem.dtype, precision, traits)
+        if unit is None:
+            wanted = elements_wanted(problem.dtype, precision)
+            return f"none: the device has none for {wanted} that this version drives"
+        return f"not used on the {config.family} path, though the device has {unit.text}"
+    what = family.instruction(problem, config, traits) or "none"
+    if traits.wgmma_refusal and not family.may_be_refused:
+        what += f" (not wgmma: {traits.wgmma_refusal})"
+    if precision.terms > 1:
+        what += f", {precision.terms} products of parts for each of {problem.dtype}"
+    return what
+
+
+def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str]) -> str:
+    """Say which operands are packed before the product, and why.
+
+    `kernels` are the names of its kernels, in the order of their launches.
+    """
+    family = family_of(config)
+    if family.packs_in_kernel:
+        return "panels of both, by each work-item for itself, within the only launch"
+    packed = [name for name in OPERANDS if f"pack_{name}" in kernels]
+    return ", ".join(f"{name} ({_cause(name, problem, config)})" for name in packed) or "nothing"
+
+
+def _cause(name: Literal["a", "b"], problem: GemmProblem, config: Config) -> str:
+    layout = problem.a if name == "a" else problem.b
+    if layout.order == "strided":
+        return "neither its rows nor its columns are contiguous"
+    if layout.conjugate:
+        return "its elements are conjugated on the way"
+    return family_of(config).packing_cause(name, problem, config)
 
 
 def profile_table(profile: Profile) -> Table:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import click
 from rich.syntax import Syntax
 
-from ..analysis.explain import describe_packing, describe_unit
+from ..analysis.report import describe_packing, describe_unit
 from ..device.discovery import choose_device
 from ..device.traits import DeviceTraits, typical_traits
 from ..errors import shown

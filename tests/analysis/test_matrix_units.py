@@ -13,11 +13,10 @@ import pytest
 
 import pyclgemm
 from pyclgemm.analysis import ceilings_kernels
-from pyclgemm.analysis.bottleneck import Bound, judge, utilise
 from pyclgemm.analysis.ceilings import Ceilings, _units_of, _warpgroup_units_of
 from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
-from pyclgemm.analysis.profile import profile
+from pyclgemm.analysis.profile import Bound, judge, profile, utilise
 from pyclgemm.analysis.report import profile_table
 from pyclgemm.api import prepare
 from pyclgemm.codegen.matrix_units import matrix_unit
