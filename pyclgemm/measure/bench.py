@@ -63,13 +63,7 @@ OPENBLAS_UNREST = 0.2
 
 @dataclass(frozen=True)
 class Pace:
-    """How bursts are laid out; a call that takes longer than a burst is a burst by itself.
-
-    Examples
-    --------
-    >>> Pace(burst=0.015, rest=4.0).rest_after(0.01)
-    0.04
-    """
+    """How bursts are laid out; a call that takes longer than a burst is a burst by itself."""
 
     burst: float  # seconds of work
     rest: float  # pause after a burst, as a multiple of its work
@@ -82,13 +76,7 @@ class Pace:
     takes: int = 1
 
     def shortened(self, contenders: int) -> Pace:
-        """Shorten bursts so that all rounds, and three in which calls are counted, fit the time.
-
-        Examples
-        --------
-        >>> Pace(burst=0.015, rest=4.0, rounds=3, seconds=0.6).shortened(2).burst
-        0.01
-        """
+        """Shorten bursts so that all rounds, and three in which calls are counted, fit the time."""
         fitting = self.seconds / (contenders * (1 + self.rest) * (self.rounds + 3))
         return replace(self, burst=min(self.burst, max(_SHORTEST, fitting)))
 
@@ -116,13 +104,7 @@ PACES: dict[str, tuple[Pace, Pace]] = {
 
 
 def pace_for(user: str, device_type: str) -> Pace:
-    """The pace of a user on a device of a type ("cpu", "gpu" or "accelerator").
-
-    Examples
-    --------
-    >>> pace_for("analysis", "cpu").rest, pace_for("analysis", "gpu").rest
-    (4.0, 2.0)
-    """
+    """The pace of a user on a device of a type ("cpu", "gpu" or "accelerator")."""
     on_cpu, elsewhere = PACES[user]
     return on_cpu if device_type == "cpu" else elsewhere
 
@@ -218,21 +200,8 @@ class _Entry:
 class Bench:
     """Times contenders in turn; what is known so far can be asked for at any time.
 
-    Parameters
-    ----------
-    pace : Pace
-        Bursts, pauses, rounds.
-    rng : numpy.random.Generator, optional
-        Shuffles the order in every round; without it the order is A B B A A B.
-    clock : Clock, optional
-        Replaced in tests.
-
-    Examples
-    --------
-    >>> bench = Bench(Pace(burst=0.0, rest=0.0, rounds=2))
-    >>> bench.add(Calls("nothing", [lambda: None]))
-    >>> len(bench.run()["nothing"].samples)
-    2
+    `rng` shuffles the order in every round; without it the order is A B B A A B. `clock` is
+    replaced in tests.
     """
 
     def __init__(

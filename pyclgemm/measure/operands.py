@@ -46,11 +46,6 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
     """Random numbers in [-1, 1), real and imaginary part each; all integers of an integer type.
 
     Zeros would run too fast.
-
-    Examples
-    --------
-    >>> uniform(np.random.default_rng(0), (2, 3), "complex64").dtype
-    dtype('complex64')
     """
     kind = np.dtype(dtype)
     if kind.kind in "iu":
@@ -71,12 +66,6 @@ def random_operands(
     """Random A (m, k) and B (k, n) of a real type; `data` is one of `DISTRIBUTIONS`.
 
     Integers are numbers scaled to their whole range.
-
-    Examples
-    --------
-    >>> a, b = random_operands(np.random.default_rng(0), 2, 3, 4, "int8", "normal")
-    >>> a.dtype.name, int(np.abs(b).max())
-    ('int8', 127)
     """
     if data == "uniform":
         a, b = rng.uniform(-1, 1, (m, k)), rng.uniform(-1, 1, (k, n))
@@ -102,11 +91,6 @@ def rotated_sets(set_bytes: int, device: cl.Device) -> int:
     """How many sets of operands, each of `set_bytes`, to rotate among on a device.
 
     A program whose operands come from elsewhere finds them in memory, not in the cache.
-
-    Examples
-    --------
-    >>> rotated_sets(1 << 30, queue.device)
-    1
     """
     wanted = _LEAST_BYTES
     if not device.type & cl.device_type.CPU:  # whose runtimes tell of one core's, or of a host's
@@ -195,30 +179,10 @@ def make_operands(
 ) -> Operands:
     """Make the operands of a product, or of a batch, and find out what it must be.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        In order, without profiling.
-    shape : GemmShape
-        Sizes, and how the matrices are stored; `UnsupportedError` if the device cannot hold one
-        of them in one buffer.
-    dtype, result_dtype : str
-        NumPy names of the element types of A and B, and of the result, by default the one that
-        `dtype` gives by itself.
-    trans : tuple of str, optional
-        "N", "T" or "C" of A and of B; by default as the layout of the shape says.
-    host : tuple of numpy.ndarray, optional
-        A and B as they are stored; by default uniform random numbers.
-    count : int, optional
-        Sets; by default as `rotated_sets` gives it.
-    most_work : int, optional
-        As for `pyclgemm.measure.verify.reference`.
-
-    Examples
-    --------
-    >>> operands = make_operands(queue, GemmShape(8, 4, 2, "TN"), "float32")
-    >>> operands.sets[0][0].shape, operands.host[1].shape
-    ((2, 8), (2, 4))
+    `UnsupportedError` says that the device cannot hold one of them in one buffer. The queue is in
+    order, without profiling. `result_dtype` is by default the one that `dtype` gives by itself,
+    `trans` what the layout of the shape says, `host` (A and B as they are stored) uniform random
+    numbers, `count` what `rotated_sets` gives; `most_work` is as for `reference`.
     """
     result = np.dtype(result_dtype or result_dtypes(dtype)[0])
     check_room(queue.device, shape, dtype, result.name)
@@ -297,15 +261,7 @@ def plan_contender(
 
 
 class OperandStore:
-    """Operands of products that come again; the oldest are dropped where memory gets short.
-
-    Examples
-    --------
-    >>> store = OperandStore(queue)
-    >>> shape = GemmShape(8, 8, 8)
-    >>> store.get(shape, "float32") is store.get(shape, "float32")
-    True
-    """
+    """Operands of products that come again; the oldest are dropped where memory gets short."""
 
     def __init__(self, queue: cl.CommandQueue) -> None:
         self._queue = queue

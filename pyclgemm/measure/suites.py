@@ -78,19 +78,8 @@ def parse_products(text: str) -> list[GemmShape]:
     `text` has, separated by commas, names of `SUITES`, shapes in the form MxNxK with a layout
     (:NT), padding (+7) and a batch (*100) as `GemmShape.parse` takes them, and files. A file has
     names and shapes separated by white space or commas, and comments after ``#``. A shape that
-    occurs twice is taken once, at its first place.
-
-    Raises
-    ------
-    ArgumentError
-        If a part is none of these, a size is zero, a file cannot be read, or there is no shape.
-
-    Examples
-    --------
-    >>> [str(shape) for shape in parse_products("64x3072x768:NT, 1000x1000x1000+7")]
-    ['64x3072x768:NT', '1000x1000x1000+7']
-    >>> len(parse_products("square,1x4096x4096"))
-    8
+    occurs twice is taken once, at its first place. `ArgumentError` says that a part is none of
+    these, a size is zero, a file cannot be read, or there is no shape.
     """
     shapes: dict[GemmShape, None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
@@ -115,11 +104,6 @@ def parse_suite(text: str) -> list[Shape]:
     """Read m, n, k of contiguous matrices that are not transposed, as `parse_products` does.
 
     `ArgumentError` is raised for transposed operands, padding and batches, too.
-
-    Examples
-    --------
-    >>> parse_suite("64x3072x768, 1000x1000x1000")
-    [(64, 3072, 768), (1000, 1000, 1000)]
     """
     products = parse_products(text)
     for product in products:

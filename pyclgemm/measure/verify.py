@@ -63,14 +63,6 @@ def rounding_of(
     """What rounding may do to a product with sums of length k, by the law that this module names.
 
     The result is of the operands' type unless `result_dtype` names another.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> fast = resolve_precision("TF32_TF32_F32", "float32")
-    >>> rounding = rounding_of("float32", 1024, fast)
-    >>> fast.product_error < rounding.sums < 1.02 * fast.product_error, rounding.storing
-    (True, 0.0)
     """
     if precision.arithmetic not in _FLOATING:
         return Rounding(0.0, 0.0, 0.0)
@@ -106,28 +98,10 @@ def reference(
 ) -> tuple[Part, ...]:
     """Compute in float64 what the product of `a` and `b` must be, or what parts of it must be.
 
-    Of a large product the first row, the last, and one at random out of each run of neighbours
-    are computed, and a few columns; of a batch some products in the same way.
-
-    Parameters
-    ----------
-    a, b : numpy.ndarray
-        (m, k) and (k, n), or (batch, m, k) and (batch, k, n), as stored.
-    rng : numpy.random.Generator
-        Picks products, rows and columns.
-    most_work : int, optional
-        Multiply-adds that all rows may cost, and the products of a batch.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> one = np.eye(2, dtype=np.float32)
-    >>> parts = reference(one, one, np.random.default_rng(0))
-    >>> rounding = rounding_of("float32", 2, resolve_precision(None, "float32"))
-    >>> fault_of(one, parts, rounding) is None
-    True
-    >>> fault_of(2 * one, parts, rounding)
-    '2 of 4 elements that were checked; at (0, 0) it is 2, 1 within 1e-06 is right'
+    The operands are (m, k) and (k, n), or (batch, m, k) and (batch, k, n). Of a large product the
+    first row, the last, and one at random out of each run of neighbours are computed, and a few
+    columns; of a batch some products in the same way. `most_work` are the multiply-adds that all
+    rows may cost, and the products of a batch.
     """
     most_work = _WHOLE if most_work is None else most_work
     (m, k), n = a.shape[-2:], b.shape[-1]
@@ -202,15 +176,7 @@ class MeasuredError:
 
 
 def measure_error(result: NDArray[Any], parts: Sequence[Part], rounding: Rounding) -> MeasuredError:
-    """Measure how far a result is from what it must be; parameters as for `fault_of`.
-
-    Examples
-    --------
-    >>> one = np.eye(2)
-    >>> parts = reference(one, one, np.random.default_rng(0))
-    >>> measure_error(one, parts, Rounding(0.0, 0.0, 0.0))
-    MeasuredError(largest=0.0, root_mean_square=0.0, bound=0.0, ratio=0.0)
-    """
+    """Measure how far a result is from what it must be; parameters as for `fault_of`."""
     bound = rounding.sums + rounding.storing
     if not np.isfinite(result).all():
         return MeasuredError(math.inf, math.inf, bound, math.inf)

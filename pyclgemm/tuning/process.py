@@ -59,15 +59,7 @@ class Outcome:
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:
-    """The trial as plain data.
-
-    Examples
-    --------
-    >>> from pyclgemm import CpuConfig
-    >>> trial = Trial(GemmShape(8, 8, 8, "NT"), CpuConfig(MR=6, NR=16, KC=256, VW=8))
-    >>> trial_from_json(trial_to_json(trial)) == trial
-    True
-    """
+    """The trial as plain data."""
     return {
         "shape": str(trial.shape),
         "config": config_to_json(trial.config),
@@ -105,12 +97,6 @@ class TrialProcess:
     It is asked for a device, an element type and an arithmetic as `pyclgemm.tuning.tuner.tune`;
     `command` is replaced in tests. `traits` are the device's facts. Where the process met with a
     `PyclgemmError` as it opened the device, that is raised.
-
-    Examples
-    --------
-    >>> with TrialProcess(None, "float32", None) as process:
-    ...     process.traits.type in ("gpu", "cpu", "accelerator")
-    True
     """
 
     def __init__(
@@ -265,16 +251,6 @@ class TuningLog:
     """What was measured so far, so that a second run resumes: lines of JSON, one a trial.
 
     Each is written as soon as it is known; the file and its folder are made with the first.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pyclgemm import CpuConfig
-    >>> log = TuningLog(Path(tempfile.mkdtemp()) / "log.jsonl")
-    >>> config = CpuConfig(MR=6, NR=16, KC=256, VW=8)
-    >>> log.append(Logged(GemmShape(8, 8, 8), config, Outcome("wrong")))
-    >>> [logged.outcome.status for logged in log]
-    ['wrong']
     """
 
     def __init__(self, path: Path) -> None:
@@ -343,12 +319,5 @@ def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | No
 
 
 def device_slug(traits: DeviceTraits) -> str:
-    """The device's name as part of a file's name.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> device_slug(typical_traits("sm_90"))
-    'typical-sm-90'
-    """
+    """The device's name as part of a file's name."""
     return re.sub(r"[^a-z0-9]+", "-", traits.name.lower()).strip("-") or "device"

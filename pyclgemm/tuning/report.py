@@ -164,10 +164,7 @@ def dry_run_tables(
 ) -> list[Table]:
     """How large the space of each family is, and how the budget would be spent.
 
-    Raises
-    ------
-    PyclgemmError
-        If the device cannot be opened or cannot compute in this precision.
+    A `PyclgemmError` says that the device cannot be opened or cannot compute in this precision.
     """
     with TrialProcess(device, dtype, precision) as process:
         traits = process.traits

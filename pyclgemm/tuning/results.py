@@ -166,18 +166,13 @@ def make_file(
 ) -> DatabaseFile:
     """Make the file for a result; what it has for other types and arithmetics stays.
 
-    An entry that is like another one stays so, unless a threshold goes, and only its own records
-    are written; those that are like the one that was tuned borrow what it has now.
-
     A file that is at `path` is extended; `database` is what the library uses today. A file for the
-    architecture of a device that has none known is for the device.
+    architecture of a device that has none known is for the device. An entry that is like another
+    one stays so, unless a threshold goes, and only its own records are written; those that are like
+    the one that was tuned borrow what it has now.
 
-    Raises
-    ------
-    ArgumentError
-        If nothing was measured.
-    DatabaseError
-        If the file that is there cannot be used.
+    `ArgumentError` says that nothing was measured, `DatabaseError` that the file that is there
+    cannot be used.
     """
     records = tuned_records(result)
     if not records:
@@ -238,12 +233,8 @@ def _without_threshold(entry: Entry) -> Entry:
 def check_destination(contribute: Path | None = None) -> None:
     """Refuse a database that `save_result` could not write, before anything is measured.
 
-    Raises
-    ------
-    DatabaseError
-        If the file to contribute is there and cannot be used.
-    FileError
-        If it, or the folder of the user's own database, cannot be written.
+    `DatabaseError` says that the file to contribute is there and cannot be used, `FileError` that
+    it, or the folder of the user's own database, cannot be written.
     """
     if contribute is None:
         # The name of the file depends on the device, which nothing has opened yet.
@@ -270,22 +261,9 @@ def save_result(
     """Write the user's database, or a file to contribute, and return its path.
 
     What other processes save meanwhile stays: the file is locked while it is read and written.
-
-    Parameters
-    ----------
-    result : TuningResult
-        What was found.
-    database : Database, optional
-        What the library uses today; None reads it again.
-    contribute : pathlib.Path, optional
-        Write this file, for the architecture, and leave the user's database as it is.
-
-    Raises
-    ------
-    ArgumentError, DatabaseError
-        As `make_file`.
-    FileError
-        If the file cannot be written, or another process keeps it locked.
+    `database` is what the library uses today; None reads it again. `contribute` is a file to write
+    for the architecture, which leaves the user's database as it is. Errors are those of
+    `make_file`, and `FileError` if the file cannot be written, or another process keeps it locked.
     """
     path = user_file(result) if contribute is None else contribute
     with locked(path, DATABASE):

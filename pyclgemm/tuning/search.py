@@ -80,8 +80,8 @@ class SearchSpace:
     ) -> dict[str, int] | None:
         """A valid point near another one, or that point itself; None if none was found.
 
-        One coordinate after the other is changed at random. The change is kept if fewer
-        constraints are broken than before, or now and then if as many are.
+        One coordinate after the other is changed at random. The change is kept if fewer constraints
+        are broken than before, or now and then if as many are.
         """
         current = dict(point)
         _, broken = self._examined(current)
@@ -115,16 +115,7 @@ class SearchSpace:
 
 
 def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple[str, ...]:
-    """The families that `pyclgemm.selection.select` may choose for single products on a device.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> split = resolve_precision("TF32_TF32_F32", "float32")
-    >>> families_of(typical_traits("sm_90"), "float32", split)
-    ('matrix', 'wgmma')
-    """
+    """The families that `select` may choose for single products on a device."""
     return tuple(
         name
         for name, family in FAMILIES.items()
@@ -155,17 +146,7 @@ def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
 
 
 def families_for(problems: Iterable[GemmProblem], traits: DeviceTraits) -> tuple[str, ...]:
-    """The families that `pyclgemm.selection.select` may choose for some problems of one type and
-    precision.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> problems = [GemmShape(8, 8, 8, batch=batch).problem("float32") for batch in (None, 100)]
-    >>> families_for(problems, typical_traits("x86-64-v3"))
-    ('cpu', 'small_cpu')
-    """
+    """The families that `select` may choose for some problems of one type and precision."""
     families: dict[str, None] = {}
     small: dict[str, None] = {}
     for problem in problems:
@@ -179,25 +160,6 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     """Whether a family is worth trying on a product or a batch.
 
     Where the library takes kernels for small products, matrix units alone compete with them.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> column = GemmShape(4096, 1, 512).problem("float32")
-    >>> square = GemmShape(512, 512, 512).problem("float32")
-    >>> h100 = typical_traits("sm_90")
-    >>> suits("gemv", column, h100), suits("gemv", square, h100), suits("direct", square, h100)
-    (True, False, True)
-
-    A matrix unit multiplies more rows than a work-item with as much of the other operand.
-
-    >>> layer = GemmShape(64, 3072, 768).problem("float16")
-    >>> suits("gemv", layer, h100), suits("gemv_unit", layer, h100)
-    (False, True)
-    >>> batch = GemmShape(64, 64, 64, batch=100)
-    >>> [suits("matrix", batch.problem(dtype), h100) for dtype in ("float16", "float32")]
-    [True, False]
     """
     small, asked = small_family(problem, traits), FAMILIES[family]
     if asked.role is Role.SMALL_BATCH:
@@ -210,22 +172,7 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
 def search_space(
     family: str, dtype: str, traits: DeviceTraits, precision: Precision | None = None
 ) -> SearchSpace:
-    """Lay out the space of a family; `precision` None is that of elements as they are stored.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such family.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> space = search_space("cpu", "float32", typical_traits("x86-64-v3"))
-    >>> space.axes["VW"]
-    (4, 8, 16)
-    >>> space.config({"MR": 6, "VECTORS": 2, "KC": 512, "VW": 8}).NR
-    16
-    """
+    """Lay out the space of a family; `precision` None is that of elements as they are stored."""
     if family not in FAMILIES:
         raise ArgumentError(f"family is {family!r}; known are {', '.join(FAMILIES)}")
     return SearchSpace(family, dtype, traits, FAMILIES[family].axes(dtype, traits, precision))
@@ -277,27 +224,8 @@ _TRIES = 20
 class Search:
     """Proposes configurations one by one, and learns from what they took.
 
-    Parameters
-    ----------
-    space : SearchSpace
-        Where to search.
-    seed : int
-        Equal seeds and equal answers give equal proposals.
-
-    Raises
-    ------
-    UnsupportedError
-        If Optuna is not installed.
-
-    Examples
-    --------
-    >>> from pyclgemm.tuning.search import search_space
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> search = Search(search_space("cpu", "float32", typical_traits("x86-64-v3")), seed=0)
-    >>> config = search.ask()
-    >>> search.tell(config, 1e-3)
-    >>> search.ask() == config
-    False
+    Equal seeds and equal answers give equal proposals. `UnsupportedError` says that Optuna is not
+    installed.
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:

@@ -50,21 +50,7 @@ class Standing:
         return self.flops / self.seconds[self.best] / 1e9
 
     def note(self, config: Config, outcome: Outcome) -> bool:
-        """Take in an outcome; tells whether it is a new best.
-
-        Examples
-        --------
-        >>> from pyclgemm import CpuConfig
-        >>> slow, fast = (CpuConfig(MR=mr, NR=16, KC=256, VW=8) for mr in (1, 6))
-        >>> shape = GemmShape(8, 8, 8)
-        >>> standing = Standing(shape, shape.problem("float32"))
-        >>> standing.note(slow, Outcome("fine", seconds=4.0))
-        True
-        >>> standing.note(fast, Outcome("fine", seconds=4.0, rival_seconds=8.0))
-        True
-        >>> standing.scores[fast]  # the machine was at half its speed
-        2.0
-        """
+        """Take in an outcome; tells whether it is a new best."""
         if outcome.status != FINE or outcome.seconds is None:
             self.scores.setdefault(config, None)
             return False

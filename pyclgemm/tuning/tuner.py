@@ -341,19 +341,16 @@ def tune(
         contiguous operands that are not transposed.
     device : str, optional
         As for `pyclgemm.device.discovery.choose_device`.
-    dtype : str
-        NumPy name of the element type.
-    precision : str, optional
-        JAX's name of the arithmetic; None for the default of the type.
+    dtype, precision : str
+        NumPy name of the element type, and JAX's of the arithmetic.
     budget : float
         Seconds, compiling and all else included.
     families : sequence of str, optional
-        Kernel families; None takes those that the library may choose on the device. A batch
-        for which it takes kernels for small products is searched among these alone.
+        Kernel families; by default those that the library may choose on the device.
     database : Database, optional
-        What is known; None takes what `pyclgemm.gemm` uses.
+        What is known; by default what `pyclgemm.gemm` uses.
     log_folder : pathlib.Path, optional
-        Where logs lie; None takes the user's cache folder.
+        Where logs lie; by default in the user's cache folder.
     seed : int
         Of the search.
     progress : callable, optional
@@ -364,13 +361,10 @@ def tune(
     Raises
     ------
     ArgumentError
-        If there is no shape or a malformed one, the budget is not positive, or a family is
-        unknown.
+        If there is no shape or a malformed one, the budget is not positive, or a family is unknown.
     PyclgemmError
-        If the device cannot be opened or cannot compute in this precision, or if Optuna is
-        not installed.
-    FileError
-        If the log cannot be written. If that happens only later, the run goes on without it.
+        If the device cannot be opened or cannot compute in this precision, Optuna is not installed,
+        or the log cannot be written. If that happens only later, the run goes on without it.
 
     Examples
     --------

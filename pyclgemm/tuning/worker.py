@@ -64,19 +64,7 @@ class _Plans:
 
 
 class TrialBench:
-    """Runs trials for one element type and arithmetic.
-
-    Examples
-    --------
-    >>> from pyclgemm import CpuConfig
-    >>> from pyclgemm.device.traits import traits_of
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> bench = TrialBench(
-    ...     queue.context, traits_of(queue.device), "float32", resolve_precision(None, "float32")
-    ... )
-    >>> bench.run(Trial(GemmShape(8, 8, 8), CpuConfig(MR=4, NR=8, KC=128, VW=4))).status
-    'fine'
-    """
+    """Runs trials for one element type and arithmetic."""
 
     def __init__(
         self, context: cl.Context, traits: DeviceTraits, dtype: str, precision: Precision
