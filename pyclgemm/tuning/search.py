@@ -1,6 +1,7 @@
-"""The configurations among which the tuner searches: points of few coordinates.
+"""The configurations among which the tuner searches, and the search for a fast one.
 
 Each kernel family has its coordinates, and its constraints have the last word on each point.
+Optuna's sampler proposes points; why this one, `benchmarks/TECHNIQUES.md` tells.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _COUNTED = 50_000
 _DRAWN = 4_000
 #: How often a change that mends nothing is kept while a point is repaired.
 _SIDEWAYS = 0.1
+#: Configurations that are drawn at random before the sampler has anything to go by.
+_STARTUP = 8
+#: Points that the sampler may propose in vain: known ones, or ones far from all valid points.
+_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,6 @@ class SearchSpace:
     dtype: str
     traits: DeviceTraits
     axes: Mapping[str, tuple[int, ...]]  # the values of each coordinate, ascending
-
-    @property
-    def points(self) -> int:
-        """Points before constraints."""
-        return math.prod(map(len, self.axes.values()))
 
     def config(self, point: Point) -> Config | None:
         """The configuration at a point; None where there is no valid one."""
@@ -102,7 +102,7 @@ class SearchSpace:
 
     def count(self, seed: int = 0) -> Count:
         """Count the points before and after constraints."""
-        points = self.points
+        points = math.prod(map(len, self.axes.values()))
         if points <= _COUNTED:
             valid = sum(
                 self.config(dict(zip(self.axes, values, strict=True))) is not None
@@ -124,18 +124,7 @@ def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple
 
 
 def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
-    """The family for batches of small products, where the library takes it before any other.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> batch = GemmShape(8, 8, 8, batch=100)
-    >>> small_family(batch.problem("float32"), typical_traits("sm_90"))
-    'small'
-    >>> small_family(batch.problem("complex64"), typical_traits("x86-64-v3")) is None
-    True
-    """
+    """The family for batches of small products, where the library takes it before any other."""
     if not is_small_batch(problem):
         return None
     for name, family in FAMILIES.items():
@@ -180,45 +169,6 @@ def search_space(
 
 def _log(value: int) -> float:
     return math.log2(value) if value > 0 else -1.0
-
-
-# --------------------------------------------------------------------------------------
-# The search for a fast configuration in one space, by Optuna's sampler.
-#
-# Optuna 5.0 (T. Akiba et al., KDD 2019) with its multivariate tree-structured Parzen estimator
-# (J. Bergstra et al., NeurIPS 2011; S. Falkner et al., ICML 2018) was compared with random search
-# and with the strategies of Kernel Tuner 1.5 (B. van Werkhoven, FGCS 90, 2019) on tables of
-# measurements: 297 configurations of the cpu family at 384^3 and 255 of the indirect family at
-# 256^3, both on a 2-core Xeon with Intel's runtime, float32, 2026-11-21. The time of the best
-# found, over that of the best in the table, after this many measurements (mean of 25 seeds; 200
-# for random search); of the eleven strategies of Kernel Tuner that ran, the best four are
-# shown, by their names there:
-#
-# ====================== ===== ===== ===== ===== ===== =====
-# ..                     cpu               indirect
-# ---------------------- ----------------- -----------------
-# measurements           20    40    60    20    40    60
-# ====================== ===== ===== ===== ===== ===== =====
-# random                 1.123 1.079 1.061 1.139 1.091 1.070
-# Optuna, multivariate   1.094 1.033 1.013 1.100 1.056 1.034
-# Optuna, univariate     1.112 1.064 1.053 1.204 1.096 1.085
-# bayes_opt              1.134 1.056 1.037 1.126 1.067 1.035
-# hybrid_vndx            1.096 1.057 1.029 1.121 1.066 1.047
-# adaptive_tabu_greywolf 1.160 1.056 1.028 1.158 1.065 1.045
-# firefly_algorithm      1.111 1.040 1.026 1.160 1.083 1.078
-# ====================== ===== ===== ===== ===== ===== =====
-#
-# Optuna's lead is little more than the noise of these means: a first run of 20 seeds had it at
-# 1.130, behind bayes_opt, in the fourth column. What decided: it is asked and told, so that
-# codegen, checks, timing in turn and isolation stay the library's, while Kernel Tuner compiles and
-# runs kernels itself and lists every valid point of the space first (billions here); and it brings
-# 8 packages, Kernel Tuner about 30.
-# --------------------------------------------------------------------------------------
-
-#: Configurations that are drawn at random before the sampler has anything to go by.
-_STARTUP = 8
-#: Points that the sampler may propose in vain: known ones, or ones far from all valid points.
-_TRIES = 20
 
 
 class Search:
