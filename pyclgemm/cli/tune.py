@@ -78,7 +78,7 @@ def tune(
     Every result is checked before its time counts.
     """
     # Imported here, because the other commands need none of it.
-    from ..selection.database import read_file, reload_database
+    from ..selection.database import reload_database
     from ..tuning.report import ShownProgress, dry_run_tables, outcome_lines, result_table
     from ..tuning.results import check_destination, save_result, unsaved_text
     from ..tuning.tuner import tune as run_tuner
@@ -89,12 +89,10 @@ def tune(
             console.print(table)
         return
     check_destination(contribute)
-    if contribute is not None and contribute.exists():
-        read_file(contribute)  # raises before anything is measured if it cannot be extended
     with ShownProgress(console, budget) as show:
         result = run_tuner(
             shapes, device, dtype=dtype, precision=precision, budget=budget, seed=seed,
-            progress=show.update,
+            progress=show.show,
         )  # fmt: skip
     console.print(result_table(result))
     for line in outcome_lines(result):
