@@ -60,11 +60,8 @@ class Outcome:
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:
     """The trial as plain data."""
-    return {
-        "shape": str(trial.shape),
-        "config": config_to_json(trial.config),
-        "rival": None if trial.rival is None else config_to_json(trial.rival),
-    }
+    rival = trial.rival and config_to_json(trial.rival)
+    return {"shape": str(trial.shape), "config": config_to_json(trial.config), "rival": rival}
 
 
 def trial_from_json(document: Mapping[str, Any]) -> Trial:
@@ -128,8 +125,6 @@ class TrialProcess:
 
         A process that died is started again by the next call.
         """
-        if self._process is None:
-            self._start()
         answer = self._ask(trial_to_json(trial), timeout)
         if isinstance(answer, str):
             outcome = Outcome(answer, reason=self._last_words(answer, timeout))
@@ -145,8 +140,6 @@ class TrialProcess:
 
         If that kills the process or takes too long, the trials will tell which one did it.
         """
-        if self._process is None:
-            self._start()
         request = {"build": [trial_to_json(trial) for trial in trials]}
         if isinstance(self._ask(request, timeout), str):
             self.close()
@@ -194,7 +187,9 @@ class TrialProcess:
         return DeviceTraits(**answer["traits"])
 
     def _ask(self, document: dict[str, Any], timeout: float) -> dict[str, Any] | str:
-        """The answer, or "crash" or "timeout"."""
+        """The answer, or "crash" or "timeout"; a process is started where none runs."""
+        if self._process is None:
+            self._start()
         process = self._process
         assert process is not None and process.stdin is not None
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import fields
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -25,22 +24,19 @@ from .tuner import LAST_AT_LEAST, TuningResult, start_part
 _QUIET_SECONDS = 10.0
 
 
-class ShownProgress:
+class ShownProgress(Bar):
     """Shows the progress of a run of `budget` seconds: a bar on a terminal, lines anywhere else.
 
     Examples
     --------
     >>> from pyclgemm.problem.shape import GemmShape
     >>> with ShownProgress(Console(force_terminal=False), 60.0) as shown:
-    ...     shown.update(Progress("search", 12.0, 60.0, 34, GemmShape(8, 8, 8), 1.5, True))
+    ...     shown.show(Progress("search", 12.0, 34, GemmShape(8, 8, 8), 1.5))
       12 of 60 s: search, 34 trials, best on 8x8x8: 1.5 GFLOPS
     """
 
     def __init__(self, console: Console, budget: float) -> None:
-        self._console = console
-        self._last = -_QUIET_SECONDS
-        self._budget = budget
-        self._bar = Bar(
+        super().__init__(
             TextColumn("{task.fields[stage]:7}"),
             BarColumn(),
             TextColumn("{task.fields[left]:.0f} s left, {task.fields[trials]} trials"),
@@ -49,27 +45,17 @@ class ShownProgress:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task(
+        self._last = -_QUIET_SECONDS
+        self._budget = budget
+        self._task = self.add_task(
             "", total=budget, stage="start", left=budget, trials=0, best="opening the device"
         )
 
-    def __enter__(self) -> ShownProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
-
-    def update(self, progress: Progress) -> None:
+    def show(self, progress: Progress) -> None:
         """Show where the run stands."""
         best = f"best on {progress.shape}: {speed_text(progress.gflops)}"
-        if self._console.is_terminal:
-            self._bar.update(
+        if self.console.is_terminal:
+            self.update(
                 self._task,
                 completed=min(progress.elapsed, self._budget),
                 stage=progress.stage,
@@ -81,7 +67,7 @@ class ShownProgress:
         now = time.monotonic()
         if now - self._last >= _QUIET_SECONDS:
             self._last = now
-            self._console.print(
+            self.console.print(
                 f"{progress.elapsed:4.0f} of {self._budget:.0f} s: {progress.stage}, "
                 f"{progress.trials} trials, {best}"
             )
@@ -102,13 +88,11 @@ def speed_text(gflops: float | None) -> str:
 
 def result_table(result: TuningResult) -> Table:
     """The best configuration of each shape, its speed, and what it gained."""
-    table = Table(
-        title=f"{result.traits.name}, {result.dtype}, {result.precision}", title_justify="left"
-    )
+    title = f"{result.traits.name}, {result.dtype}, {result.precision}"
+    table = Table(title=title, title_justify="left")
     table.add_column("m x n x k", no_wrap=True)
-    table.add_column("speed", justify="right", no_wrap=True)
-    table.add_column("gain", justify="right", no_wrap=True)
-    table.add_column("tried", justify="right", no_wrap=True)
+    for name in ("speed", "gain", "tried"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
     for standing in result.standings:
         if standing.best is None:
@@ -176,9 +160,7 @@ def dry_run_tables(
             f"precision is {algorithm.name}, which no kernel computes on {traits.name!r}"
         )
     title = f"{traits.name}: configurations for {dtype}, {algorithm.name}"
-    spaces = Table(title=title, title_justify="left")
-    for name in ("family", "coordinates"):
-        spaces.add_column(name)
+    spaces = Table("family", "coordinates", title=title, title_justify="left")
     for name in ("points", "of them valid"):
         spaces.add_column(name, justify="right", no_wrap=True)
     for family in families:
@@ -187,19 +169,14 @@ def dry_run_tables(
             continue
         space = search_space(family, dtype, traits, algorithm)
         count = space.count()
-        axes = ", ".join(f"{name} {_values(values)}" for name, values in space.axes.items())
+        axes = [f"{name} {'/'.join(map(str, values))}" for name, values in space.axes.items()]
         valid = f"{count.valid:,}" if count.exact else f"about {count.valid:.2g}"
-        spaces.add_row(family, axes, f"{count.points:,}", valid)
-    plan = Table(title=f"Budget of {budget:.0f} s on {len(shapes)} shapes", title_justify="left")
-    for name in ("stage", "what", "seconds"):
-        plan.add_column(name)
+        spaces.add_row(family, ", ".join(axes), f"{count.points:,}", valid)
+    title = f"Budget of {budget:.0f} s on {len(shapes)} shapes"
+    plan = Table("stage", "what", "seconds", title=title, title_justify="left")
     least, most = LAST_AT_LEAST * budget, start_part(budget, len(shapes)) * budget
     plan.add_row("start", "what the library and its databases have", f"at most {most:.0f}")
     plan.add_row("search", "equal time for each shape", "what the others leave")
     plan.add_row("cross, confirm", "winners on all shapes, and in turn", f"at least {least:.0f}")
     plan.add_row("", "shapes", " ".join(map(str, shapes)))
     return [spaces, plan]
-
-
-def _values(values: Sequence[int]) -> str:
-    return "/".join(map(str, values))
