@@ -171,10 +171,7 @@ Examples:
 @dtype_option
 @click.option("--precision", help="JAX's name of the arithmetic, such as TF32_TF32_F32.")
 @click.option(
-    "--rounds",
-    type=click.IntRange(min=3),
-    default=5,
-    help="Bursts of about 10 ms of each side.",
+    "--rounds", type=click.IntRange(min=3), default=5, help="Bursts of about 10 ms of each side."
 )
 @file_option(
     "--log",
