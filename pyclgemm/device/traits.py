@@ -97,6 +97,11 @@ class DeviceTraits:
         # JSON makes them a list, which has no hash.
         object.__setattr__(self, "sub_group_sizes", tuple(self.sub_group_sizes))
 
+    @property
+    def slug(self) -> str:
+        """The name as part of a file's name."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "device"
+
 
 @functools.cache
 def traits_of(device: cl.Device) -> DeviceTraits:

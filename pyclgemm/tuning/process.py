@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import queue
-import re
 import subprocess
 import sys
 import tempfile
@@ -88,7 +87,7 @@ def config_to_json(config: Config) -> dict[str, Any]:
 _START_SECONDS = 120.0
 
 
-class TrialProcess:
+class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
     """A process that measures, restarted whenever a trial makes it die or hang.
 
     It is asked for a device, an element type and an arithmetic as `pyclgemm.tuning.tuner.tune`;
@@ -113,9 +112,6 @@ class TrialProcess:
         except BaseException:  # nobody has the object by which to end the process
             self.close()
             raise
-
-    def __enter__(self) -> TrialProcess:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -309,10 +305,5 @@ def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | No
         digest.update(template.read_bytes())
     for fact in (traits.name, traits.platform, traits.driver):
         digest.update(f"\0{fact}".encode())
-    slug = device_slug(traits)[:60]
+    slug = traits.slug[:60]
     return folder / f"{slug}-{dtype}-{precision}-{digest.hexdigest()[:12]}.jsonl"
-
-
-def device_slug(traits: DeviceTraits) -> str:
-    """The device's name as part of a file's name."""
-    return re.sub(r"[^a-z0-9]+", "-", traits.name.lower()).strip("-") or "device"

@@ -33,7 +33,6 @@ from ..selection.database import save_file as save_database_file
 from ..selection.distance import Features, distance, features_of, features_of_record, record_for
 from ..selection.records import Entry, Kind, Match, Record, Source
 from ..selection.select import select
-from .process import device_slug
 from .tuner import TuningResult
 
 #: A known record this close, in octaves, to a product that was tuned is superseded: the layout and
@@ -249,7 +248,7 @@ def save_result(
     for the architecture, which leaves the user's database as it is. Errors are those of
     `make_file`, and `FileError` if the file cannot be written, or another process keeps it locked.
     """
-    path = contribute or user_database_folder() / f"{device_slug(result.traits)}.json"
+    path = contribute or user_database_folder() / f"{result.traits.slug}.json"
     with locked(path, DATABASE):
         known = reload_database() if database is None else database
         level: Literal["device", "architecture"] = "architecture" if contribute else "device"
