@@ -219,30 +219,36 @@ def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -
         # What runtimes report as private there are variables that mostly live in registers.
         return KernelResources(None, None, None, local, "does not apply to CPUs")
     if traits.vendor == "nvidia":
-        return _from_nvidia(context, device, source, private, local)
-    if traits.vendor == "amd":
-        return _from_amd(kernel, device, private, local)
-    told = "OpenCL's queries; the driver tells no registers"
-    return KernelResources(None, None, private, local, told)
-
-
-def _from_nvidia(
-    context: cl.Context, device: cl.Device, source: KernelSource, private: int, local: int
-) -> KernelResources:
-    figures = parse_ptxas_log(_nvidia_log(context, device, source, source.text), source.name)
+        figures = _nvidia_figures(context, device, source)
+        told, untold = "the build log (-cl-nv-verbose)", "the driver's build log told nothing"
+    elif traits.vendor == "amd":
+        program = kernel.program
+        binaries = program.get_info(cl.program_info.BINARIES)
+        index = program.get_info(cl.program_info.DEVICES).index(device)
+        figures = parse_amd_binary(bytes(binaries[index]))
+        told, untold = "the metadata of the binary", "the binary has no metadata"
+    else:
+        figures, told = {}, ""
+        untold = "OpenCL's queries; the driver tells no registers"
     if "registers" not in figures:
-        # The driver answers from its cache without a log: a kernel of a new name is new to it.
-        fresh = f"{source.text}\n__kernel void fresh_{uuid.uuid4().hex}(void) {{}}\n"
-        figures = parse_ptxas_log(_nvidia_log(context, device, source, fresh), source.name)
-    if "registers" not in figures:
-        return KernelResources(None, None, private, local, "the driver's build log told nothing")
+        return KernelResources(None, None, private, local, untold)
+    stored, loaded, registers = (figures.get(name, 0) for name in ("stores", "loads", "spills"))
     return KernelResources(
         figures["registers"],
-        max(figures.get("stores", 0), figures.get("loads", 0)),
-        figures.get("stack", private),
+        max(stored, loaded, 4 * registers),
+        figures.get("stack", figures.get("private", private)),
         max(figures.get("local", 0), local),
-        "the build log (-cl-nv-verbose)",
+        told,
     )
+
+
+def _nvidia_figures(context: cl.Context, device: cl.Device, source: KernelSource) -> dict[str, int]:
+    figures = parse_ptxas_log(_nvidia_log(context, device, source, source.text), source.name)
+    if "registers" in figures:
+        return figures
+    # The driver answers from its cache without a log: a kernel of a new name is new to it.
+    fresh = f"{source.text}\n__kernel void fresh_{uuid.uuid4().hex}(void) {{}}\n"
+    return parse_ptxas_log(_nvidia_log(context, device, source, fresh), source.name)
 
 
 def _nvidia_log(context: cl.Context, device: cl.Device, source: KernelSource, text: str) -> str:
@@ -259,19 +265,3 @@ def _nvidia_log(context: cl.Context, device: cl.Device, source: KernelSource, te
         return str(program.get_build_info(device, cl.program_build_info.LOG))
     except (cl.Error, PtxStepError):  # the kernel itself builds: only this option is not known
         return ""
-
-
-def _from_amd(kernel: cl.Kernel, device: cl.Device, private: int, local: int) -> KernelResources:
-    program = kernel.program
-    devices = program.get_info(cl.program_info.DEVICES)
-    binaries = program.get_info(cl.program_info.BINARIES)
-    figures = parse_amd_binary(bytes(binaries[devices.index(device)]))
-    if "registers" not in figures:
-        return KernelResources(None, None, private, local, "the binary has no metadata")
-    return KernelResources(
-        figures["registers"],
-        4 * figures.get("spills", 0),
-        figures.get("private", private),
-        max(figures.get("local", 0), local),
-        "the metadata of the binary",
-    )
