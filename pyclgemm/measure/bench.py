@@ -166,11 +166,6 @@ class Timing:
         """Time that `fraction` of the bursts did not exceed."""
         return float(np.quantile(self.samples, fraction))
 
-    @property
-    def spread(self) -> float:
-        """Half the distance between the quartiles, as a part of the median."""
-        return (self.quantile(0.75) - self.quantile(0.25)) / (2 * self.median)
-
 
 @dataclass
 class HostBurst:

@@ -318,41 +318,22 @@ def tune(
 ) -> TuningResult:
     """Search configurations for some shapes on a device.
 
+    Shapes are products with a row-major result, or batches of them; m, n, k alone stand for one of
+    contiguous operands that are not transposed. The device is as for
+    `pyclgemm.device.discovery.choose_device`, `dtype` a NumPy name, `precision` JAX's name of the
+    arithmetic. The budget is in seconds, compiling and all else included. By default those kernel
+    families take part that the library may choose on the device, `database` is what
+    `pyclgemm.gemm` uses, and the log lies in the user's cache folder; `progress` is told after each
+    trial; `open_process` is replaced in tests.
+
     Nothing is saved but the log of trials, from which a second run resumes;
-    `pyclgemm.tuning.results.save_result` writes the database. Ctrl-C ends the search, and what
-    was found is returned.
+    `pyclgemm.tuning.results.save_result` writes the database. Ctrl-C ends the search, and what was
+    found is returned.
 
-    Parameters
-    ----------
-    shapes : sequence of GemmShape or tuple of int
-        Products with a row-major result, or batches of them. m, n, k alone stand for one of
-        contiguous operands that are not transposed.
-    device : str, optional
-        As for `pyclgemm.device.discovery.choose_device`.
-    dtype, precision : str
-        NumPy name of the element type, and JAX's of the arithmetic.
-    budget : float
-        Seconds, compiling and all else included.
-    families : sequence of str, optional
-        Kernel families; by default those that the library may choose on the device.
-    database : Database, optional
-        What is known; by default what `pyclgemm.gemm` uses.
-    log_folder : pathlib.Path, optional
-        Where logs lie; by default in the user's cache folder.
-    seed : int
-        Of the search.
-    progress : callable, optional
-        Told after each trial.
-    open_process : callable, optional
-        Makes the measuring process; replaced in tests.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no shape or a malformed one, the budget is not positive, or a family is unknown.
-    PyclgemmError
-        If the device cannot be opened or cannot compute in this precision, Optuna is not installed,
-        or the log cannot be written. If that happens only later, the run goes on without it.
+    `ArgumentError` says that there is no shape or a malformed one, that the budget is not positive,
+    or that a family is unknown; another `PyclgemmError` that the device cannot be opened or cannot
+    compute in this precision, that Optuna is not installed, or that the log cannot be written. If
+    that happens only later, the run goes on without it.
 
     Examples
     --------
