@@ -48,15 +48,7 @@ def working_devices() -> list[FoundDevice]:
 def default_device() -> cl.Device:
     """The best device that works. Devices that rank lower are not probed.
 
-    Raises
-    ------
-    UnsupportedError
-        If there is none; the message says what was found and how to install a runtime.
-
-    Examples
-    --------
-    >>> default_device() == working_devices()[0].device
-    True
+    `UnsupportedError` says that there is none, what was found and how to install a runtime.
     """
     devices, _ = _list_devices()
     for device in devices:
@@ -70,13 +62,8 @@ def choose_device(selector: str | None) -> FoundDevice:
 
     The selector is a rank, counted from 0, or a part of the device's or its platform's name, in
     upper or lower case. If several devices match, the best is taken. None means the best of all.
-
-    Raises
-    ------
-    ArgumentError
-        If no working device matches; the message lists those that work.
-    UnsupportedError
-        If no device works.
+    `ArgumentError` lists the devices that work where none matches; `UnsupportedError` says that
+    none works.
     """
     devices = working_devices()
     if not devices:
