@@ -7,22 +7,9 @@ medians count. A `Pace` says how long each of these is; `PACES` has that of ever
 contender names a blocker, products too short for the host's clock are timed on a queue that is
 filled first (`pyclgemm.measure.filled_queue`).
 
-How to use it: make operands and a reference, check each contender, add those that are right.
-
->>> from pyclgemm.measure.operands import make_operands, plan_contender
->>> from pyclgemm.problem.precision import resolve_precision
->>> from pyclgemm.problem.shape import GemmShape
->>> operands = make_operands(queue, GemmShape(64, 64, 64), "float32")
->>> product = operands.plan()
->>> operands.fault(product, resolve_precision(None, "float32")) is None
-True
->>> bench = Bench(Pace(burst=0.001, rest=0.0, rounds=3))
->>> bench.add(plan_contender("pyclgemm", operands, product))
->>> timings = bench.run()
->>> len(timings["pyclgemm"].samples), timings["pyclgemm"].clock_name
-(3, 'host')
-
-Another library is a `Calls` of its functions, or a subclass of `Contender` where it needs more.
+Contenders are plans on sets of operands (`pyclgemm.measure.operands.plan_contender`), checked
+before (`Operands.fault`). Another library is a `Calls` of its functions, or a subclass of
+`Contender` where it needs more.
 """
 
 from __future__ import annotations
@@ -187,7 +174,7 @@ class _Entry:
     """A contender, what its bursts are, and what they took."""
 
     contender: Contender
-    blocker: Blocker | None
+    may_fill: bool = True  # whether its blocker, if it has one, is tried
     burst: HostBurst | FilledBurst | None = None
     samples: list[float] = field(default_factory=list)
 
@@ -210,7 +197,7 @@ class Bench:
 
     def add(self, contender: Contender) -> None:
         """Let a contender take part; it has been called before, so that nothing is built now."""
-        self._entries.append(_Entry(contender, contender.blocker))
+        self._entries.append(_Entry(contender))
 
     def run(
         self,
@@ -219,10 +206,10 @@ class Bench:
         enough: Callable[[Mapping[str, Timing]], bool] = lambda timings: False,
         report: Callable[[float], None] = lambda fraction: None,
     ) -> dict[str, Timing]:
-        """Time every contender once a round; give their timings by their names.
+        """Time every contender once a round, by default as often as the pace says.
 
-        There are as many rounds as the pace says if not given. `enough` is asked after each whether
-        what is known suffices, `report` told after each burst which part of all bursts it was.
+        `enough` is asked after each round whether what is known suffices, `report` told after each
+        burst which part of all bursts it was. The result has a timing for each name.
         """
         rounds = rounds or self._pace.rounds
         self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._entries)))
@@ -262,8 +249,8 @@ class Bench:
         calls, elapsed = calibrate(contender, pace, clock)
         clock.sleep(pace.rest_after(elapsed, contender.unrest))
         filled = None
-        if entry.blocker is not None and elapsed / calls < LONGEST_PRODUCT:
-            filled = fill_queue(contender, calls, entry.blocker, clock, pace.takes)
+        if contender.blocker and entry.may_fill and elapsed / calls < LONGEST_PRODUCT:
+            filled = fill_queue(contender, calls, contender.blocker, clock, pace.takes)
         return filled or HostBurst(contender, calls, clock)
 
     def _take_sample(self, entry: _Entry) -> None:
@@ -276,7 +263,7 @@ class Bench:
                 # The samples of a contender are to be of one kind: those that it had are taken
                 # again, once more behind the blocker, then on the host's clock.
                 entry.burst = self._burst(entry)
-                entry.blocker = None
+                entry.may_fill = False
                 entry.samples.clear()
                 continue
             entry.samples.append(sample.seconds)

@@ -32,9 +32,8 @@ from .verify import MeasuredError, Part, fault_of, measure_error, reference, rou
 _LEAST_BYTES = 128 << 20
 _MOST_SETS = 64
 
-#: Random numbers on which algorithms differ: normal; uniform in [-1, 1); normal ones, each times
-#: a power of two of its own, so that few terms make up a sum; and normal ones of which the second
-#: half of each sum takes away nearly all that the first half gave.
+#: Random numbers on which algorithms differ. Of badly scaled ones few terms make up a sum; of
+#: cancelling ones the second half of a sum takes away nearly all that the first half gave.
 DISTRIBUTIONS = ("normal", "uniform", "badly-scaled", "cancelling")
 
 #: Bytes that an `OperandStore` keeps at most, and the part of the device's memory.
@@ -63,10 +62,7 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
 def random_operands(
     rng: np.random.Generator, m: int, n: int, k: int, dtype: str, data: str
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Random A (m, k) and B (k, n) of a real type; `data` is one of `DISTRIBUTIONS`.
-
-    Integers are numbers scaled to their whole range.
-    """
+    """Random A (m, k) and B (k, n) of a real type; integers are scaled to their whole range."""
     if data == "uniform":
         a, b = rng.uniform(-1, 1, (m, k)), rng.uniform(-1, 1, (k, n))
     else:
@@ -248,8 +244,7 @@ def plan_contender(
 ) -> Calls:
     """Call a plan on the sets of operands in turn, without events, as a stream of products does.
 
-    `product` is as `Operands.plan` makes it, with `c` if it has an addend; `name` and `blocker` are
-    as for `pyclgemm.measure.bench.Calls`.
+    `product` is as `Operands.plan` makes it, with `c` if it has an addend.
     """
     calls = []
     for a, b, out in operands.sets:
