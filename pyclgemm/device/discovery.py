@@ -35,8 +35,7 @@ def find_devices() -> tuple[FoundDevice, ...]:
     """
     devices, empty = _list_devices()
     found = [_examine(device) for device in devices]
-    working = [one for one in found if one.traits is not None]
-    return (*working, *(one for one in found if one.traits is None), *empty)
+    return (*sorted(found, key=lambda one: one.traits is None), *empty)
 
 
 def working_devices() -> list[FoundDevice]:
@@ -50,8 +49,7 @@ def default_device() -> cl.Device:
 
     `UnsupportedError` says that there is none, what was found and how to install a runtime.
     """
-    devices, _ = _list_devices()
-    for device in devices:
+    for device in _list_devices()[0]:
         if _examine(device).traits is not None:
             return device
     raise _nothing_works()
@@ -75,12 +73,10 @@ def choose_device(selector: str | None) -> FoundDevice:
     else:
         matching = [one for one in devices if selector.lower() in _names(one).lower()]
     if not matching:
-        known = "; ".join(
-            f"{rank}: {one.name} ({one.platform})" for rank, one in enumerate(devices)
-        )
+        known = [f"{rank}: {one.name} ({one.platform})" for rank, one in enumerate(devices)]
         raise ArgumentError(
             f"device is {selector!r}, which is neither the number nor part of the name of a "
-            f"device that works: {known}"
+            f"device that works: {'; '.join(known)}"
         )
     return matching[0]
 

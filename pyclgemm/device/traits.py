@@ -28,13 +28,7 @@ from .probe import KHR_SHUFFLE, SHFL, Probe, probe_device, wgmma_refusal
 LOCAL_MEMORY_BYTES = {"sm_90": 229_440}
 
 #: Bytes of a vector register, by the architectures of CPUs.
-_CPU_VECTOR_BYTES = {
-    "x86-64": 16,
-    "x86-64-v2": 16,
-    "x86-64-v3": 32,
-    "x86-64-v4": 64,
-    "aarch64": 16,
-}
+_CPU_VECTOR_BYTES = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4": 64, "aarch64": 16}
 #: "Vector" of a GPU, whose work-items compute scalars.
 _GPU_VECTOR_BYTES = 4
 
@@ -52,11 +46,8 @@ _COMPUTE_UNITS = {
 #: GPUs whose drivers do not tell the architecture, by their files in databases/: compute units
 #: (Intel's driver counts execution units) and local memory in KB.
 _VENDOR_GPUS = {
-    "intel_gpu": (96, 64),
-    "apple_gpu": (38, 32),
-    "qualcomm_gpu": (6, 32),
-    "arm_gpu": (6, 32),
-}
+    "intel_gpu": (96, 64), "apple_gpu": (38, 32), "qualcomm_gpu": (6, 32), "arm_gpu": (6, 32)
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
