@@ -30,7 +30,7 @@ from ..measure.operands import Operands, OperandStore, check_room, plan_contende
 from ..measure.suites import Shape
 from ..problem.precision import resolve_precision
 from ..problem.product import Product
-from ..problem.shape import GemmShape, shape_text
+from ..problem.shape import GemmShape
 from ..selection.database import load_database
 from ..selection.overrides import AskedConfig, apply_change, parse_change, parse_config
 from ..selection.select import Choice, select
@@ -163,11 +163,11 @@ class Comparison:
     ) -> None:
         self._queue = queue
         self._traits = traits_of(queue.device)
-        self._shapes = tuple(shapes)
+        self._shapes = [GemmShape(*shape) for shape in shapes]
         self._dtype = dtype
         self._precision = resolve_precision(precision, dtype)
-        for shape in shapes:
-            check_room(queue.device, GemmShape(*shape), dtype)
+        for shape in self._shapes:
+            check_room(queue.device, shape, dtype)
         self._store = OperandStore(queue)
         self._blocker = blocker_of(queue)
         self._ceilings = ceilings_of(queue) if figures else None
@@ -182,7 +182,7 @@ class Comparison:
         technique: str | None = None,
         rounds: int = 5,
         command: str = "",
-        report: Callable[[Shape], None] = lambda shape: None,
+        report: Callable[[GemmShape], None] = lambda shape: None,
     ) -> Record:
         """Compare one change with a baseline.
 
@@ -203,7 +203,7 @@ class Comparison:
             try:
                 results.append(self._compare_on(shape, asked_base, asked_change, rounds))
             except _UncomparedError as error:
-                skipped[shape_text(shape)] = str(error)
+                skipped[str(shape)] = str(error)
                 wrong = wrong or error.wrong
             report(shape)
         ratio = spread = None
@@ -233,13 +233,13 @@ class Comparison:
         )
 
     def _compare_on(
-        self, shape: Shape, base: AskedConfig, change: AskedConfig, rounds: int
+        self, shape: GemmShape, base: AskedConfig, change: AskedConfig, rounds: int
     ) -> ShapeResult:
-        product = GemmShape(*shape).product(self._dtype, self._precision.name)
+        product = shape.product(self._dtype, self._precision.name)
         before, after = self._choices(product, base, change)
         if before.config == after.config:
             raise _UncomparedError("the change changes nothing")
-        operands = self._store.get(GemmShape(*shape), self._dtype)
+        operands = self._store.get(shape, self._dtype)
         baselines = self._baselines.setdefault(operands, {})
         if before.config not in baselines:
             baselines[before.config] = self._checked(operands, before)
@@ -250,7 +250,7 @@ class Comparison:
         timings = bench.run(rounds)
         ratio, error = speedup(timings["before"].samples, timings["after"].samples)
         return ShapeResult(
-            shape_text(shape),
+            str(shape),
             self._describe(product, before, timings["before"].median),
             self._describe(product, after, timings["after"].median),
             ratio,

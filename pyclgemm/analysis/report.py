@@ -210,13 +210,10 @@ PLOT = Purpose("the plot", "name another file with --plot")
 def new_figure() -> Any:
     """An empty figure that needs no display; `PyclgemmError` if Matplotlib is missing."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PyclgemmError('a plot needs Matplotlib: pip install "pyclgemm[profile]"') from error
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(8, 5), layout="constrained")
 
 
 def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:

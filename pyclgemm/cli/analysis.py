@@ -239,7 +239,7 @@ def ab(
             record = comparison.run(
                 base, change, technique=technique, rounds=rounds, command=command,
                 report=lambda shape, task=task, progress=progress: progress.update(  # type: ignore[misc]
-                    task, advance=1, current=shape_text(shape)
+                    task, advance=1, current=str(shape)
                 ),
             )  # fmt: skip
         console.print(record_table(record))

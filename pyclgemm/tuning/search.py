@@ -136,13 +136,11 @@ def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
 
 def families_for(problems: Iterable[GemmProblem], traits: DeviceTraits) -> tuple[str, ...]:
     """The families that `select` may choose for some problems of one type and precision."""
-    families: dict[str, None] = {}
-    small: dict[str, None] = {}
+    chosen: set[str | None] = set()
     for problem in problems:
-        families |= dict.fromkeys(families_of(traits, problem.dtype, problem.precision))
-        if found := small_family(problem, traits):
-            small[found] = None
-    return (*families, *small)
+        chosen.update(families_of(traits, problem.dtype, problem.precision))
+        chosen.add(small_family(problem, traits))
+    return tuple(name for name in FAMILIES if name in chosen)
 
 
 def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:

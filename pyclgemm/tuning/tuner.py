@@ -210,17 +210,15 @@ class TuningStages:
             proposed = [config for config in asked if config is not None]
             if not proposed:
                 exhausted.add((standing.shape, family))
-                self._remark_unless_tried(standing, family)
+                what = f"no configuration of the {family} family fits the device"
+                remark = f"{standing.shape}: {what}"
+                is_new = all(config.family != family for config in standing.scores)
+                if is_new and remark not in session.remarks:
+                    session.remarks.append(remark)
             session.prepare(standing, proposed, until)
             for config in proposed:
                 outcome = session.trial(standing, config, until)
                 self._promote(standing, config, outcome, _PROMISING)
-
-    def _remark_unless_tried(self, standing: Standing, family: str) -> None:
-        remark = f"{standing.shape}: no configuration of the {family} family fits the device"
-        tried = any(config.family == family for config in standing.scores)
-        if not tried and remark not in self._session.remarks:
-            self._session.remarks.append(remark)
 
     def _promote(self, standing: Standing, config: Config, outcome: Outcome, limit: float) -> None:
         """Put a candidate up on the nearest shapes, if it is the best or close to it."""
