@@ -203,6 +203,17 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
+def speed_text(giga: float, unit: str = "FLOPS") -> str:
+    """A speed of 1e9 operations a second with its unit, in three digits.
+
+    Examples
+    --------
+    >>> speed_text(12345.0), speed_text(500.0, "OPS")
+    ('12.3 TFLOPS', '500 GOPS')
+    """
+    return f"{giga / 1000:.3g} T{unit}" if giga >= 1000 else f"{giga:.3g} G{unit}"
+
+
 #: Names a plot in errors of writing.
 PLOT = Purpose("the plot", "name another file with --plot")
 

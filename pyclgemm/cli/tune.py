@@ -13,6 +13,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from ..analysis.report import speed_text
 from ..codegen.config import Config
 from ..errors import UnsupportedError
 from ..host.process import postponed
@@ -151,7 +152,8 @@ class ShownProgress(Bar):
 
     def show(self, progress: Progress) -> None:
         """Show where the run stands."""
-        best = f"best on {progress.shape}: {speed_text(progress.gflops)}"
+        speed = "none yet" if progress.gflops is None else speed_text(progress.gflops)
+        best = f"best on {progress.shape}: {speed}"
         if self.console.is_terminal:
             self.update(
                 self._task,
@@ -171,19 +173,6 @@ class ShownProgress(Bar):
             )
 
 
-def speed_text(gflops: float | None) -> str:
-    """A speed with its unit, in three digits.
-
-    Examples
-    --------
-    >>> speed_text(12345.0), speed_text(None)
-    ('12.3 TFLOPS', 'none yet')
-    """
-    if gflops is None:
-        return "none yet"
-    return f"{gflops / 1000:.3g} TFLOPS" if gflops >= 1000 else f"{gflops:.3g} GFLOPS"
-
-
 def result_table(result: tuner.TuningResult) -> Table:
     """The best configuration of each shape, its speed, and what it gained."""
     title = f"{result.traits.name}, {result.dtype}, {result.precision}"
@@ -198,7 +187,7 @@ def result_table(result: tuner.TuningResult) -> Table:
             continue
         table.add_row(
             str(standing.shape),
-            speed_text(standing.gflops),
+            "none yet" if standing.gflops is None else speed_text(standing.gflops),
             "-" if standing.gain is None else f"{standing.gain:.2f}",
             str(len(standing.scores)),
             f"{standing.best.family} {short_text(standing.best)}",

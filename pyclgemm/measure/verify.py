@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,15 +33,6 @@ _SAMPLED = 6
 _PRODUCT = 1 << 21
 #: Columns of B that are widened to float64 at a time.
 _BLOCK = 1024
-
-#: Of real types: the distance from 1 to the next number, and the smallest normal number.
-#: (NumPy itself does not know bfloat16.)
-_FLOATING: dict[str, tuple[float, float]] = {
-    "float16": (2.0**-10, 2.0**-14),
-    "bfloat16": (2.0**-7, 2.0**-126),
-    "float32": (2.0**-23, 2.0**-126),
-    "float64": (2.0**-52, 2.0**-1022),
-}
 
 
 @dataclass(frozen=True)
@@ -64,18 +56,24 @@ def rounding_of(
 
     The result is of the operands' type unless `result_dtype` names another.
     """
-    if precision.arithmetic not in _FLOATING:
+    if np.dtype(precision.arithmetic).kind == "i":
         return Rounding(0.0, 0.0, 0.0)
-    eps, tiny = _FLOATING[precision.arithmetic]
+    eps, tiny = _spacing(precision.arithmetic)
     terms = (2 * k if is_complex(dtype) else k) * precision.terms
     # A float64 reference errs by as much where float64 is checked; ten roundings on top are
     # those of alpha, of the conversion and of short sums, for which no law of numbers holds.
     sums = (_LAMBDA * math.sqrt(terms) + 10) * eps / 2 * (math.sqrt(2) if is_complex(dtype) else 1)
     if precision.arithmetic == "float64":
         sums *= 2
-    stored_eps, stored_tiny = _FLOATING[real_part_name(result_dtype or dtype)]
+    stored_eps, stored_tiny = _spacing(real_part_name(result_dtype or dtype))
     storing = stored_eps if stored_eps > eps else 0.0
     return Rounding(sums + precision.product_error, storing, 2 * max(stored_tiny, tiny))
+
+
+def _spacing(dtype: str) -> tuple[float, float]:
+    """The distance from 1 to the next number, and the smallest normal number, of a real type."""
+    info = ml_dtypes.finfo(dtype)  # NumPy's does not know bfloat16
+    return float(info.eps), float(info.smallest_normal)
 
 
 @dataclass(frozen=True)
