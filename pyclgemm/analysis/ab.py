@@ -143,13 +143,11 @@ class _UncomparedError(Exception):
 
 
 class Comparison:
-    """Compares changes on a suite of shapes (m, n, k) on one device.
+    """Compares changes on a suite of shapes (m, n, k) on one device, which does nothing else.
 
     Operands, references and the kernels of baselines are kept from one change to the next. The
-    queue is in-order and without profiling, on a device that does nothing else; `UnsupportedError`
-    says that it cannot hold a product. With `figures` the bottleneck of each side is found too:
-    that compiles each kernel once more on NVIDIA's devices, and measures the device's ceilings if
-    nobody has yet.
+    queue is in-order and without profiling; `UnsupportedError` says that the device cannot hold a
+    product. With `figures` the bottleneck of each side is found too, by the device's ceilings.
     """
 
     def __init__(
@@ -184,14 +182,13 @@ class Comparison:
         command: str = "",
         report: Callable[[GemmShape], None] = lambda shape: None,
     ) -> Record:
-        """Compare one change with a baseline.
+        """Compare one change with a baseline, at least 3 `rounds` of bursts each.
 
         `base` and `change` are as `parse_config` and `parse_change` of
-        `pyclgemm.selection.overrides` read them; the parameters of the change replace those of the
-        baseline, shape by shape. Shapes on which the change is not possible are skipped, with the
-        reason; a wrong result fails the change. `technique` says what the change stands for (by
-        default the change itself) and `command` what was called, for the record; `rounds` are the
-        bursts of each side, at least 3; `report` is told each shape when it is done.
+        `pyclgemm.selection.overrides` read them. Shapes on which the change is not possible are
+        skipped, with the reason; a wrong result fails the change. `technique` says what the change
+        stands for, `command` what was called, for the record; `report` is told each shape when it
+        is done.
         """
         if rounds < 3:
             raise ArgumentError(f"rounds is {rounds}; a spread needs at least 3")

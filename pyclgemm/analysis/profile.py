@@ -333,12 +333,10 @@ def profile(
 
     The queue is in-order and without profiling, on a device that does nothing else; the matrices
     are contiguous and row-major. `path` is a kernel family, even where it would not be chosen, and
-    `parameters` replace those of the configuration that the database gives. The ceilings are by
-    default those of `ceilings_of`; `rounds` bursts are timed; `report` is told what is done next.
-
-    `ArgumentError`, `ConfigError` or `UnsupportedError` say that the product or the configuration
-    is not possible on the device, another `PyclgemmError` that the result is wrong: then no time of
-    it means anything.
+    `parameters` replace those of its configuration; the ceilings are by default those of
+    `ceilings_of`; `rounds` bursts are timed; `report` is told what is done next. `PyclgemmError`
+    says that the product is not possible, or that its result is wrong: then no time of it means
+    anything.
     """
     traits = traits_of(queue.device)
     choice = choose(product.problem, traits, load_database(), path, parameters)

@@ -175,10 +175,10 @@ def make_operands(
 ) -> Operands:
     """Make the operands of a product, or of a batch, and find out what it must be.
 
-    `UnsupportedError` says that the device cannot hold one of them in one buffer. The queue is in
-    order, without profiling. `result_dtype` is by default the one that `dtype` gives by itself,
-    `trans` what the layout of the shape says, `host` (A and B as they are stored) uniform random
-    numbers, `count` what `rotated_sets` gives; `most_work` is as for `reference`.
+    The queue is in order, without profiling. `result_dtype` is by default the one that `dtype`
+    gives by itself, `trans` what the layout of the shape says, `host` (A and B as they are stored)
+    uniform random numbers, `count` what `rotated_sets` gives; `most_work` is as for `reference`.
+    Errors are those of `check_room`.
     """
     result = np.dtype(result_dtype or result_dtypes(dtype)[0])
     check_room(queue.device, shape, dtype, result.name)

@@ -19,8 +19,7 @@ _LARGEST_FILE = 2**20
 def _spread(count: int = 192, largest: int = 8192) -> tuple[GemmShape, ...]:
     """Sizes evenly spread over the cube of their logarithms, the layouts in turn.
 
-    The points are the additive recurrence of M. Roberts, "The unreasonable effectiveness of
-    quasirandom sequences" (2018): no two are near each other, and no part of the cube is left out.
+    M. Roberts, "The unreasonable effectiveness of quasirandom sequences" (2018).
     """
     root = 1.2207440846057596  # of x**4 == x + 1
     shapes = []

@@ -72,7 +72,7 @@ def rounding_of(
 
 def _spacing(dtype: str) -> tuple[float, float]:
     """The distance from 1 to the next number, and the smallest normal number, of a real type."""
-    info = ml_dtypes.finfo(dtype)  # NumPy's does not know bfloat16
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # NumPy lacks bfloat16
     return float(info.eps), float(info.smallest_normal)
 
 

@@ -47,8 +47,7 @@ _KINDS: tuple[Kind, ...] = ("single", "batch", "small")
 def tuned_records(result: TuningResult) -> list[Record]:
     """A record for each product or batch on which something was measured.
 
-    Of shapes that are one product in canonical form, such as 9x1x8 and 1x9x8:NT, the faster
-    counts.
+    Of shapes that are one product, such as 9x1x8 and 1x9x8:NT, the faster counts.
     """
     found: dict[Features, Record] = {}
     for standing in result.standings:
@@ -68,14 +67,10 @@ def _kept_records(
 ) -> list[Record]:
     """Records for shapes that were not tuned: of the file itself, and what the library uses today.
 
-    A file of the device's own hides the starting points below it. So what these say about other
-    shapes is carried over, without its speed, which was measured elsewhere; only of the kinds that
-    were tuned, for each is looked up by itself. Measured records that ship for the device are asked
-    beside the file (`pyclgemm.selection.candidates`). They are carried over only to a file for the
-    same devices, for the next release may have better ones.
-
-    `match` says which devices the file is for; `here` are its entries so far. What these borrow
-    from another one of the file counts without being written.
+    A file of the device's own hides the starting points below it. What these say about other shapes
+    is carried over, of the kinds that were tuned, and without a speed that was measured elsewhere.
+    Measured records that ship for the device are asked beside the file, so only a file for the same
+    devices (`match`) takes them. What the entries `here` borrow counts without being written.
     """
     tuned: dict[Kind, list[tuple[Record, Features]]] = {}
     for record in tuned_records(result):
@@ -150,15 +145,12 @@ def make_file(
     database: Database,
     level: Literal["device", "architecture"] = "device",
 ) -> DatabaseFile:
-    """Make the file for a result; what it has for other types and arithmetics stays.
+    """Make the file for a result, or extend the one at `path`.
 
-    A file that is at `path` is extended; `database` is what the library uses today. A file for the
-    architecture of a device that has none known is for the device. An entry that is like another
-    one stays so, unless a threshold goes, and only its own records are written; those that are like
-    the one that was tuned borrow what it has now.
-
-    `ArgumentError` says that nothing was measured, `DatabaseError` that the file that is there
-    cannot be used.
+    What it has for other types and arithmetics stays; `database` is what the library uses today. A
+    file for the architecture of a device that has none known is for the device. An entry that is
+    like another one stays so, unless a threshold goes, and only its own records are written.
+    `ArgumentError` says that nothing was measured.
     """
     records = tuned_records(result)
     if not records:
@@ -216,8 +208,7 @@ def _without_threshold(entry: Entry) -> Entry:
 def check_destination(contribute: Path | None = None) -> None:
     """Refuse a database that `save_result` could not write, before anything is measured.
 
-    `DatabaseError` says that the file to contribute is there and cannot be used, `FileError` that
-    it, or the folder of the user's own database, cannot be written.
+    `DatabaseError` says that it cannot be used, `FileError` that it cannot be written.
     """
     if contribute is None:
         # The name of the file depends on the device, which nothing has opened yet.
@@ -241,12 +232,11 @@ def unsaved_text(result: TuningResult) -> str:
 def save_result(
     result: TuningResult, database: Database | None = None, contribute: Path | None = None
 ) -> Path:
-    """Write the user's database, or a file to contribute, and return its path.
+    """Write the user's database, or a file to contribute (for the architecture); return its path.
 
     What other processes save meanwhile stays: the file is locked while it is read and written.
-    `database` is what the library uses today; None reads it again. `contribute` is a file to write
-    for the architecture, which leaves the user's database as it is. Errors are those of
-    `make_file`, and `FileError` if the file cannot be written, or another process keeps it locked.
+    `database` is what the library uses today; None reads it again. Errors are those of `make_file`,
+    and `FileError` if the file cannot be written, or another process keeps it locked.
     """
     path = contribute or user_database_folder() / f"{result.traits.slug}.json"
     with locked(path, DATABASE):

@@ -152,11 +152,7 @@ class TuningStages:
         return True
 
     def _from_database(self, problem: GemmProblem) -> list[Config]:
-        """The configurations that the databases have for the device, the nearest shapes first.
-
-        Those for other types are among them, adapted to this one: what suits a shape often does so
-        whatever is multiplied.
-        """
+        """What the databases have, also for other types (adapted), the nearest shapes first."""
         traits = self._session.process.traits
         families = {name for name in self._session.spaces if suits(name, problem, traits)}
         known = [one for one in self._starting_points if one[0].config.family in families]
