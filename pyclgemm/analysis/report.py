@@ -257,19 +257,16 @@ def plot_roofline(profile: Profile, path: Path) -> None:
     ceilings, traffic = profile.ceilings, profile.analysis.traffic
     found = ceilings.peak(profile.analysis.choice.path, problem.precision)
     peak = found.gflops if found else None
-    roofs = {
-        "global memory": (ceilings.global_memory, traffic.global_memory),
-        "second-level cache": (ceilings.cache, traffic.cache),
-        "local memory": (ceilings.local_memory, traffic.local),
-    }
-    points = {
-        name: (profile.intensity(moved), bandwidth) for name, (bandwidth, moved) in roofs.items()
-    }
-    drawn = [x for x, bandwidth in points.values() if x and bandwidth]
+    levels = (
+        ("global memory", ceilings.global_memory, traffic.global_memory),
+        ("second-level cache", ceilings.cache, traffic.cache),
+        ("local memory", ceilings.local_memory, traffic.local),
+    )
+    roofs = [(name, rate, profile.intensity(moved)) for name, rate, moved in levels if rate]
+    drawn = [x for _, _, x in roofs if x]
     least, most = min(_LEAST, *drawn) / 2, max(_MOST, *drawn) * 2
-    for (name, (x, bandwidth)), colour in zip(points.items(), ("C0", "C1", "C2"), strict=True):
-        if not bandwidth:
-            continue
+    for number, (name, bandwidth, x) in enumerate(roofs):
+        colour = f"C{number}"
         ridge = min(most, peak / bandwidth) if peak else most
         axes.plot([least, ridge], [least * bandwidth, ridge * bandwidth], colour,
                   label=f"{name}: {bandwidth:.0f} GB/s")  # fmt: skip
