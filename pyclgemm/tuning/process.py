@@ -19,7 +19,7 @@ from typing import IO, Any
 from .. import errors
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
-from ..errors import ConfigError, PyclgemmError, UnsupportedError, shown
+from ..errors import PyclgemmError, UnsupportedError, shown
 from ..families.registry import as_config
 from ..host.files import JsonError, Purpose, append_line, check_writable, parse_json, read_lines
 from ..problem.shape import GemmShape
@@ -238,14 +238,14 @@ class Logged:
     outcome: Outcome
 
 
+@dataclass(frozen=True)
 class TuningLog:
     """What was measured so far, so that a second run resumes: lines of JSON, one a trial.
 
     Each is written as soon as it is known; the file and its folder are made with the first.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def __iter__(self) -> Iterator[Logged]:
         """All that can be read; a line cut short by a crash is passed over."""
@@ -258,12 +258,13 @@ class TuningLog:
                 document = parse_json(line)
                 shape = shape_from_json(document["shape"])
                 status = document["status"]
+                if status not in OUTCOMES:
+                    continue
                 seconds = _seconds(document.get("seconds"), status)
                 logged = Logged(shape, as_config(document["config"]), Outcome(status, seconds))
-            except (ValueError, TypeError, KeyError, AttributeError, ConfigError):
+            except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
                 continue
-            if status in OUTCOMES:
-                yield logged
+            yield logged
 
     def append(self, logged: Logged) -> None:
         """Add a line, which outlives the process; `FileError` if the file cannot be written."""
