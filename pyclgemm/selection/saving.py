@@ -5,7 +5,6 @@ A file keeps what it has for other products and other types.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -27,21 +26,9 @@ Level = Literal["device", "architecture"]
 _KINDS: tuple[Kind, ...] = ("single", "batch", "small")
 
 
-def device_slug(traits: DeviceTraits) -> str:
-    """A file name for a device: letters, digits and dashes.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> device_slug(typical_traits("sm_90"))
-    'typical-sm-90'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", traits.name.lower()).strip("-") or "device"
-
-
 def user_file(traits: DeviceTraits) -> Path:
     """The file of the user's own database for a device."""
-    return user_database_folder() / f"{device_slug(traits)}.json"
+    return user_database_folder() / f"{traits.slug}.json"
 
 
 def save_records(

@@ -18,8 +18,7 @@ from .tuner import TuningResult
 def tuned_records(result: TuningResult) -> list[Record]:
     """A record for each product or batch on which something was measured.
 
-    Of shapes that are one product in canonical form, such as 9x1x8 and 1x9x8:NT, the faster
-    counts.
+    Of shapes that are one product, such as 9x1x8 and 1x9x8:NT, the faster counts.
     """
     found: dict[Features, Record] = {}
     for standing in result.standings:
@@ -35,12 +34,7 @@ def tuned_records(result: TuningResult) -> list[Record]:
 def check_destination(contribute: Path | None = None) -> None:
     """Refuse a database that `save_result` could not write, before anything is measured.
 
-    Raises
-    ------
-    DatabaseError
-        If the file to contribute is there and cannot be used.
-    FileError
-        If it, or the folder of the user's own database, cannot be written.
+    `DatabaseError` says that it cannot be used, `FileError` that it cannot be written.
     """
     if contribute is None:
         # The name of the file depends on the device, which nothing has opened yet.
