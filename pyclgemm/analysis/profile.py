@@ -29,7 +29,7 @@ from ..problem.problem import OPERANDS, Epilogue, GemmProblem
 from ..problem.product import Product
 from ..problem.shape import GemmShape
 from ..selection.database import load_database
-from ..selection.overrides import choose
+from ..selection.overrides import choose_for
 from ..selection.select import Choice
 from .ceilings import ceilings_of, peak_of
 from .occupancy import KernelResources, Occupancy, estimate_occupancy, limits_of, resources_of
@@ -351,7 +351,7 @@ def profile(
     anything.
     """
     traits = traits_of(queue.device)
-    choice = choose(product.problem, traits, load_database(), path, parameters)
+    product, choice = choose_for(product, traits, load_database(), path, parameters)
     report("kernels")
     analysis = analyse(queue, product, choice)
     if ceilings is None:

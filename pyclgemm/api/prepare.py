@@ -32,7 +32,8 @@ from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.queue_state import queue_state
 from ..runtime.transfer import check_queue
 from ..selection.database import load_database
-from ..selection.select import Choice, faster_arithmetic, select
+from ..selection.overrides import choose_for
+from ..selection.select import Choice, select
 from .arguments import Call
 
 #: An operand by name: its matrix, or the first of several, and how many there are.
@@ -208,14 +209,14 @@ def choose(
     check_queue(queue)
     traits = traits_of(queue.device)
     check_supported(product.problem.dtype, product.problem.precision, traits)
-    database, why = load_database(), ""
     if config is None:
-        problem, why = faster_arithmetic(product.problem, traits, database)
-        product = replace(product, problem=problem)
-    choice = select(product.problem, traits, database, config)
+        product, choice = choose_for(product, traits, load_database())
+    else:
+        choice = select(product.problem, traits, load_database(), config)
     if product.problem.result_dtype != product.problem.dtype:
-        why = f"{why}; element types {product.problem.types}".removeprefix("; ")
-    return product, replace(choice, reason=f"{choice.reason}; {why}") if why else choice
+        reason = f"{choice.reason}; element types {product.problem.types}"
+        choice = replace(choice, reason=reason)
+    return product, choice
 
 
 def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.syntax import Syntax
+from rich.table import Table
 
 from ..analysis import precision as precisions
 from ..analysis.operands import DISTRIBUTIONS
-from ..analysis.report import PLOT, describe_packing, describe_unit
+from ..analysis.report import PLOT, describe_packing, describe_unit, time_text
 from ..analysis.suites import Shape, parse_suite
 from ..device.discovery import choose_device
 from ..device.traits import DeviceTraits, type_of, typical_traits
@@ -24,7 +26,7 @@ from ..host.files import check_writable
 from ..problem.product import Product
 from ..problem.shape import shape_text
 from ..selection.database import load_database
-from ..selection.overrides import choose, kernel_sources, parse_change, parse_config
+from ..selection.overrides import choose_for, kernel_sources, parse_change, parse_config
 from ..selection.select import Choice
 from .options import (
     device_option,
@@ -39,7 +41,7 @@ from .options import (
 )
 
 
-def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Callable[..., None]:
+def _of_product(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that describe a product, and call it with the choice for it."""
 
     @functools.partial(product_options, batches=True)
@@ -55,12 +57,14 @@ def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Cal
         parameters: dict[str, int],
         device: str | None,
         architecture: str | None,
+        **options: Any,
     ) -> None:
         if device is not None and architecture is not None:
             raise click.UsageError("--device and --architecture exclude each other")
         traits = typical_traits(architecture) if architecture else choose_device(device).traits
         assert traits is not None
-        command(product, choose(product.problem, traits, load_database(), path, parameters), traits)
+        chosen = choose_for(product, traits, load_database(), path, parameters)
+        command(*chosen, traits, **options)
 
     return wrapped
 
@@ -95,12 +99,19 @@ Examples:
   python -m pyclgemm explain 1024x1024x1024
   python -m pyclgemm explain 64x3072x768 --dtype float16 --architecture sm_90
   python -m pyclgemm explain "128x128x128*256"
+  python -m pyclgemm explain 7680x16x2560 --top 5
 """
 
 
 @click.command(epilog=_EXPLAIN_EXAMPLES)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=1,
+    help="List as many kernels, the fastest by predicted time first.",
+)
 @_of_product
-def explain(product: Product, choice: Choice, traits: DeviceTraits) -> None:
+def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) -> None:
     """Say which kernels compute a product, and why.
 
     It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. `unit` is the matrix
@@ -125,6 +136,21 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     }
     for name, value in lines.items():
         click.echo(f"{name:8} {value}")
+    if top > 1:
+        open_console().print(_choices_table([choice, *choice.alternatives][:top]))
+
+
+def _choices_table(choices: Sequence[Choice]) -> Table:
+    """Choices, the fastest first."""
+    table = Table(title="Predicted times", title_justify="left")
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("path", no_wrap=True)
+    table.add_column("configuration", overflow="fold")
+    table.add_column("from", no_wrap=True)
+    for one in choices:
+        time = "unknown" if one.seconds is None else time_text(one.seconds)
+        table.add_row(time, one.path, str(one.config), one.level)
+    return table
 
 
 _rounds_option = click.option(

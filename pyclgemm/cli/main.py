@@ -14,9 +14,11 @@ from rich.text import Text
 from ..device.discovery import FoundDevice, choose_device, find_devices, working_devices
 from ..errors import PyclgemmError, printable
 from ..host.process import ended_as_by_hand
+from ..selection.database import load_database
+from ..selection.model import standing
 from .analysis import ab, explain, precision, profile, source
 from .options import device_option, open_console
-from .tune import tune
+from .tune import calibrate, tune
 
 
 def device_table(found: Sequence[FoundDevice]) -> Table:
@@ -30,6 +32,7 @@ def device_table(found: Sequence[FoundDevice]) -> Table:
     table.add_column("architecture", no_wrap=True)
     table.add_column("units", justify="right", no_wrap=True)
     table.add_column("beside float32", no_wrap=True)
+    table.add_column("kernels", no_wrap=True)
     for rank, one in enumerate(found):
         traits = one.traits
         if traits is None:
@@ -43,6 +46,7 @@ def device_table(found: Sequence[FoundDevice]) -> Table:
             _lines(traits.type, traits.architecture or "unknown"),
             str(traits.compute_units),
             _lines(*(name if has else f"no {name}" for name, has in supported.items())),
+            standing(load_database(), traits) or "neither",
         )
     return table
 
@@ -94,6 +98,11 @@ def _show_devices() -> Console:
     with console.status("building a kernel on every device"):
         found = find_devices()
     console.print(device_table(found))
+    if any(one.traits and not standing(load_database(), one.traits) for one in found):
+        console.print(
+            "Neither measured nor calibrated: kernels are chosen by estimates. "
+            "python -m pyclgemm calibrate takes 20 seconds, python -m pyclgemm tune finds more."
+        )
     return console
 
 
@@ -102,7 +111,8 @@ def devices() -> None:
     """List every OpenCL device, what it can do, or why it is skipped.
 
     A device is used only if it builds and runs a kernel here. The rank is what `--device`
-    of other subcommands takes; rank 0 is used where no device is named.
+    of other subcommands takes; rank 0 is used where no device is named. Kernels are chosen by
+    what was measured on a device, by a calibration, or, with neither, by estimates.
     """
     _show_devices()
     if not working_devices():
@@ -134,5 +144,5 @@ def demo(device: str | None) -> None:
         raise click.ClickException("results were wrong: see above")
 
 
-for command in (source, explain, profile, precision, ab, tune):
+for command in (source, explain, profile, precision, ab, tune, calibrate):
     main.add_command(command)

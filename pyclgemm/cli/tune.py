@@ -22,6 +22,8 @@ from ..problem.precision import resolve_precision
 from ..problem.shape import GemmShape
 from ..selection.database import reload_database
 from ..tuning import tuner
+from ..tuning.calibrate import SECONDS
+from ..tuning.calibrate import calibrate as run_calibration
 from ..tuning.process import FINE, OUTCOMES, TrialProcess
 from ..tuning.results import check_destination, save_result, unsaved_text
 from ..tuning.search import families_for, search_space, suits
@@ -31,6 +33,7 @@ from .options import (
     dtype_option,
     file_option,
     open_console,
+    open_queue,
     parsed,
     precision_option,
 )
@@ -117,6 +120,49 @@ def tune(
         click.echo("These records were not saved; a file of this content is a database:")
         click.echo(unsaved_text(result))
         raise
+
+
+_CALIBRATE_EXAMPLES = """\b
+Examples:
+  python -m pyclgemm calibrate
+  python -m pyclgemm calibrate --device pocl --seconds 60
+"""
+
+
+@click.command(epilog=_CALIBRATE_EXAMPLES)
+@device_option
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 3600),
+    default=SECONDS,
+    help="For all of it, about, compiling included.",
+)
+def calibrate(device: str | None, seconds: float) -> None:
+    """Measure what the choice of kernels needs to know of a device nobody tuned.
+
+    Ceilings and a handful of kernels are measured; predicted times rest on them from then on. What
+    follows goes to your own database. Nothing else should run on the device meanwhile. The tuner
+    (`tune`) finds the fastest kernels for the shapes that matter to you.
+    """
+    console = open_console()
+    _context, queue = open_queue(device)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def report(what: str, part: float) -> None:
+            bar.update(task, description=what, completed=part)
+
+        found = run_calibration(queue, seconds, report=report)
+    table = Table(title=f"{queue.device.name.strip()}: predicted times", title_justify="left")
+    for name in ("type", "path"):
+        table.add_column(name, no_wrap=True)
+    for name in ("times", "median error"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for dtype, fits in found.fits.items():
+        for path, fit in fits.items():
+            table.add_row(dtype, path, str(fit.times), f"{100 * fit.error:.0f} %")
+    console.print(table)
+    console.print(f"{found.seconds:.0f} s; saved in {found.path}")
 
 
 #: Seconds between lines where there is no terminal.

@@ -167,6 +167,35 @@ def compares_families(file: DatabaseFile, entry: Entry) -> bool:
     return file.source.kind == "measured" and entry.indirect_from is None and bool(entry.records)
 
 
+def is_measured(hits: Hits) -> bool:
+    """Whether so many configurations were measured that databases have those that matter."""
+    known = {
+        record.config
+        for file, entry in hits
+        if file.source.kind == "measured"
+        for record in entry.records
+    }
+    return len(known) >= _ENOUGH
+
+
+def standing(database: Database, traits: DeviceTraits) -> Literal["measured", "calibrated", ""]:
+    """What choices for float32 rest on: configurations that were measured, or a calibration.
+
+    Empty where they rest on estimates alone.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> from pyclgemm.selection.database import load_database
+    >>> [standing(load_database(), typical_traits(name)) for name in ("sm_90", "gfx1100")]
+    ['measured', '']
+    """
+    known = knowledge(database, traits, "float32", "F32_F32_F32")
+    if is_measured(known.hits):
+        return "measured"
+    return "calibrated" if any(file.ceilings for file, _ in known.hits) else ""
+
+
 def _candidates(
     hits: Hits, traits: DeviceTraits, dtype: str, precision: Precision
 ) -> tuple[tuple[Candidate, ...], dict[str, list[str]]]:
@@ -195,13 +224,7 @@ def _menus(
     hits: Hits, traits: DeviceTraits, dtype: str, precision: Precision
 ) -> Iterator[Candidate]:
     """What families offer on a device on which few configurations were measured."""
-    known = {
-        record.config
-        for file, entry in hits
-        if file.source.kind == "measured"
-        for record in entry.records
-    }
-    if not hits or len(known) >= _ENOUGH:
+    if not hits or is_measured(hits):
         return
     kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
     source = Source("default", "derived from the traits of the device, not measured")

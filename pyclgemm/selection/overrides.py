@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..codegen.config import Config
@@ -27,7 +27,7 @@ from ..problem.product import Product
 from ..resources import names_file
 from .database import Database
 from .model import ranking
-from .select import Choice, select
+from .select import Choice, faster_arithmetic, select
 
 
 def choose(
@@ -77,6 +77,27 @@ def choose(
     # Rebuilt by name: what a configuration derives from others stays as it was found.
     asked = config_from_dict(family, {**base.as_dict(), **(parameters or {})})
     return select(problem, traits, database, asked)
+
+
+def choose_for(
+    product: Product,
+    traits: DeviceTraits,
+    database: Database,
+    family: str | None = None,
+    parameters: Mapping[str, int] | None = None,
+) -> tuple[Product, Choice]:
+    """Choose as `choose`, and give the product in the arithmetic that computes it.
+
+    That is another one than asked for only where nothing else is asked for
+    (`pyclgemm.selection.select.faster_arithmetic`).
+    """
+    if family is not None or parameters:
+        return product, choose(product.problem, traits, database, family, parameters)
+    problem, why = faster_arithmetic(product.problem, traits, database)
+    choice = select(problem, traits, database)
+    if why:
+        choice = replace(choice, reason=f"{choice.reason}; {why}")
+    return replace(product, problem=problem), choice
 
 
 def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> list[KernelSource]:
