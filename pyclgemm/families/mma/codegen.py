@@ -167,7 +167,7 @@ def joined_pitch(config: MatrixConfig) -> int:
     return config.NWG + _PADDING
 
 
-@dataclass(frozen=True)
+@dataclass
 class ResultText:
     """A lane's results in the text of a kernel: their sums, their entries, their stores."""
 
@@ -177,15 +177,18 @@ class ResultText:
     collected: CollectedResults | None
     joined: JoinedResults | None
 
-    @property
-    def group(self) -> str:
-        """The number of a run of neighbours."""
-        return "group" if self.unit.result.groups > 1 else "0"
-
-    @property
-    def row(self) -> str:
-        """The row of a run in its fragment."""
-        return plus(times(self.unit.result.row_step, self.group), self.unit.result.row)
+    def __post_init__(self) -> None:
+        # The number of a run of neighbours.
+        self.group = "group" if self.unit.result.groups > 1 else "0"
+        # The row of a run in its fragment.
+        self.row = plus(times(self.unit.result.row_step, self.group), self.unit.result.row)
+        # Results side by side: those that a work-item has joined, or a lane's own.
+        self.run = self.joined.width if self.joined else self.unit.result.width
+        # Results of a lane that go to the sums of its slice at once.
+        self.joined_at_once = min(self.unit.result.width, self.joined.vector) if self.joined else 1
+        self.joined_vector = f"{self.parts.wide.real}{self.joined_at_once}"  # C type of these
+        # C type of the sums of a slice that a work-item reads at once.
+        self.read_vector = f"{self.parts.wide.real}{self.joined.read}" if self.joined else ""
 
     @property
     def column(self) -> str:
@@ -194,34 +197,14 @@ class ResultText:
         return plus(times(self.unit.n, "j"), times(held.column_step, self.group), held.column)
 
     @property
-    def run(self) -> int:
-        """Results side by side: those that a work-item has joined, or a lane's own."""
-        return self.joined.width if self.joined else self.unit.result.width
-
-    @property
     def stored(self) -> int:
         """Results of a run that are stored at once."""
         out = self.parts.problem.out
         return min(self.run, out.alignment) if out.order == "row" else 1
 
-    @property
-    def joined_at_once(self) -> int:
-        """Results of a lane that go to the sums of its slice at once."""
-        return min(self.unit.result.width, self.joined.vector) if self.joined else 1
-
-    @property
-    def joined_vector(self) -> str:
-        """C type of these."""
-        return f"{self.parts.wide.real}{self.joined_at_once}"
-
     def column_after(self, element: int) -> str:
         """The column of element `element` of a run."""
         return plus(self.column, element)
-
-    @property
-    def read_vector(self) -> str:
-        """C type of the sums of a slice that a work-item reads at once."""
-        return f"{self.parts.wide.real}{self.joined.read}" if self.joined else ""
 
     def read_sums(self, element: int) -> str:
         """The sums of a slice, from `element` of a run on."""
@@ -287,7 +270,7 @@ class ResultText:
 _DOUBLES = {8: "double", 16: "double2"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class FragmentLoad:
     """How a lane loads its elements of fragments from local memory."""
 
@@ -299,15 +282,9 @@ class FragmentLoad:
     vector: str = ""  # of vectors: the C type
     vectors: int = 0  # how many the lane loads
 
-    @property
-    def _depths(self) -> int:
-        """Depths that a lane loads at once."""
-        return self.unit.held.run * self.steps
-
-    @property
-    def registers(self) -> int:
-        """Registers that a lane loads at once."""
-        return self._depths // self.unit.word
+    def __post_init__(self) -> None:
+        self._depths = self.unit.held.run * self.steps  # depths that a lane loads at once
+        self.registers = self._depths // self.unit.word  # registers that a lane loads at once
 
     def declared(
         self, products: ElementProducts, name: Literal["a", "b"], config: MatrixConfig

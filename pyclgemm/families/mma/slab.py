@@ -29,7 +29,7 @@ _ROW_OF_LANE = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class MatrixSlab:
     """A slab of A or B in local memory, which lies there as in memory."""
 
@@ -51,101 +51,54 @@ class MatrixSlab:
     sliced: bool  # whether sub-groups multiply different parts of it
     suffix: str = ""  # of the functions that copy it: none where A's and B's are the same
 
-    @property
-    def index(self) -> str:
-        """The index along the tile, which is also the name of its size."""
-        return {"a": "m", "b": "n"}[self.name]
+    def __post_init__(self) -> None:
+        # The index along the tile, which is also the name of its size.
+        self.index = {"a": "m", "b": "n"}[self.name]
+        # The positions along the tile, in words.
+        self.positions = {"a": "rows", "b": "columns"}[self.name]
+        # To the slab that is multiplied, in C.
+        self.pointer = (
+            f"{self.name}_slab" if self.stages > 1 or self.sliced else f"{self.name}_local"
+        )
+        # C type in which an element is copied: half's bits need no arithmetic of half.
+        self.bits = "ushort" if self.element.stored == "half" else self.element.stored
+        self.width = VECTOR_BYTES // self.element.stored_bytes  # elements of a 16-byte vector
+        self.chunks = self.length // self.width  # vectors of a row
+        # Loads that make up a vector whose alignment is less than its size.
+        self.loads_of_vector = self.width // self.vector
+        # Bytes of all split terms.
+        self.bytes = self.terms * self.rows * self.pitch * self.element.stored_bytes
+        self.i = "i" if self.copies > 1 else "0"  # the number of a work-item's vector
+        # Where that stands among the vectors of the slab.
+        self.number = plus("item", times(self.i, "ITEMS"))
+        self.row_of_number = divided("number", self.chunks)  # its row
+        # Its first element in the row.
+        self.column_of_number = times(modulo("number", self.chunks), self.width)
+        self.first_row = divided("item", self.chunks)  # the row of a work-item's first vector
+        # The first element of that vector in the row.
+        self.first_column = times(modulo("item", self.chunks), self.width)
+        # The row of vector i where `row` is that of the first.
+        self.row_of_copy = plus("row", self._row_step)
+        # The first element of vector i where `column` is that of the first.
+        self.column_of_copy = plus("column", self._column_step)
+        # Where it goes in local memory.
+        self.copy_target = plus("slab", times(self.row_of_copy, self.pitch), self.column_of_copy)
+        # Where it comes from.
+        self.copy_source = plus("next", times(self._row_step, "stride"), self._column_step)
+        # C type of what is loaded at once where a vector takes several loads.
+        self.load_type = f"{self.bits}{self.vector if self.vector > 1 else ''}"
+        # The vector that they make, element by element.
+        self.loaded_vector = ", ".join(f"loads[{one}]" for one in range(self.loads_of_vector))
+        # Elements of all slabs in local memory.
+        self.local_elements = times("STAGES" if self.stages > 1 else 1, f"{self.name.upper()}_SLAB")
+        # Elements from one slab to the next in memory.
+        self.advance = "KWG" if self.along_k else f"KWG * {self.stride}"
 
     @property
     def stride(self) -> str:
         """The argument that says how far rows are apart in memory."""
         by_row = self.along_k == (self.name == "a")
         return f"{self.name}_{'row' if by_row else 'column'}_stride"
-
-    @property
-    def positions(self) -> str:
-        """The positions along the tile, in words."""
-        return {"a": "rows", "b": "columns"}[self.name]
-
-    @property
-    def pointer(self) -> str:
-        """To the slab that is multiplied, in C."""
-        return f"{self.name}_slab" if self.stages > 1 or self.sliced else f"{self.name}_local"
-
-    @property
-    def bits(self) -> str:
-        """C type in which an element is copied: half's bits need no arithmetic of half."""
-        return "ushort" if self.element.stored == "half" else self.element.stored
-
-    @property
-    def width(self) -> int:
-        """Elements of a 16-byte vector."""
-        return VECTOR_BYTES // self.element.stored_bytes
-
-    @property
-    def chunks(self) -> int:
-        """Vectors of a row."""
-        return self.length // self.width
-
-    @property
-    def loads_of_vector(self) -> int:
-        """Loads that make up a vector whose alignment is less than its size."""
-        return self.width // self.vector
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all split terms."""
-        return self.terms * self.rows * self.pitch * self.element.stored_bytes
-
-    @property
-    def i(self) -> str:
-        """The number of a work-item's vector."""
-        return "i" if self.copies > 1 else "0"
-
-    @property
-    def number(self) -> str:
-        """Where that stands among the vectors of the slab."""
-        return plus("item", times(self.i, "ITEMS"))
-
-    @property
-    def row_of_number(self) -> str:
-        """Its row."""
-        return divided("number", self.chunks)
-
-    @property
-    def column_of_number(self) -> str:
-        """Its first element in the row."""
-        return times(modulo("number", self.chunks), self.width)
-
-    @property
-    def first_row(self) -> str:
-        """The row of a work-item's first vector."""
-        return divided("item", self.chunks)
-
-    @property
-    def first_column(self) -> str:
-        """The first element of that vector in the row."""
-        return times(modulo("item", self.chunks), self.width)
-
-    @property
-    def row_of_copy(self) -> str:
-        """The row of vector i where `row` is that of the first."""
-        return plus("row", self._row_step)
-
-    @property
-    def column_of_copy(self) -> str:
-        """The first element of vector i where `column` is that of the first."""
-        return plus("column", self._column_step)
-
-    @property
-    def copy_target(self) -> str:
-        """Where it goes in local memory."""
-        return plus("slab", times(self.row_of_copy, self.pitch), self.column_of_copy)
-
-    @property
-    def copy_source(self) -> str:
-        """Where it comes from."""
-        return plus("next", times(self._row_step, "stride"), self._column_step)
 
     @property
     def _row_step(self) -> str:
@@ -162,21 +115,6 @@ class MatrixSlab:
     def lane(self, index: int) -> str:
         """Selector of an element of a vector."""
         return self.element.lane(index, self.width)
-
-    @property
-    def load_type(self) -> str:
-        """C type of what is loaded at once where a vector takes several loads."""
-        return f"{self.bits}{self.vector if self.vector > 1 else ''}"
-
-    @property
-    def loaded_vector(self) -> str:
-        """The vector that they make, element by element."""
-        return ", ".join(f"loads[{one}]" for one in range(self.loads_of_vector))
-
-    @property
-    def local_elements(self) -> str:
-        """Elements of all slabs in local memory."""
-        return times("STAGES" if self.stages > 1 else 1, f"{self.name.upper()}_SLAB")
 
     def in_stage(self, stage: str) -> str:
         """Where a slab starts in local memory."""
@@ -205,11 +143,6 @@ class MatrixSlab:
             rows, columns = columns, rows
         row = plus(rows, f"{self.name}_row")
         return plus(self.name, times(row, self.stride), columns, f"{self.name}_column")
-
-    @property
-    def advance(self) -> str:
-        """Elements from one slab to the next in memory."""
-        return "KWG" if self.along_k else f"KWG * {self.stride}"
 
     def lane_row(self, term: int, depth: str) -> str:
         """For ldmatrix: the row of 16 bytes in split term `term` that a lane points to."""

@@ -75,31 +75,20 @@ def generate_xgemm(
     return without_unrolling(source) if traits.type == "cpu" else source
 
 
-@dataclass(frozen=True)
+@dataclass
 class TileLanes:
     """Where the neighbours of a run of work-items lie in the tile, in C."""
 
     tiles: XgemmConfig
     item: str  # the work-item's number among those of the tile
 
-    @property
-    def run(self) -> int:
-        """Work-items of a run."""
-        return self.tiles.LANES_M * self.tiles.LANES_N
-
-    @property
-    def _runs_m(self) -> int:
-        return self.tiles.MDIMC // self.tiles.LANES_M
-
-    @property
-    def lane_m(self) -> str:
-        """The work-item's number along the rows of its run."""
-        return modulo(self.item, self.tiles.LANES_M)
-
-    @property
-    def lane_n(self) -> str:
-        """Its number along the columns."""
-        return divided(modulo(self.item, self.run), self.tiles.LANES_M)
+    def __post_init__(self) -> None:
+        self.run = self.tiles.LANES_M * self.tiles.LANES_N  # work-items of a run
+        self._runs_m = self.tiles.MDIMC // self.tiles.LANES_M
+        # The work-item's number along the rows of its run.
+        self.lane_m = modulo(self.item, self.tiles.LANES_M)
+        # Its number along the columns.
+        self.lane_n = divided(modulo(self.item, self.run), self.tiles.LANES_M)
 
     @property
     def item_m(self) -> str:
@@ -114,17 +103,15 @@ class TileLanes:
         return plus(times(rows_of_runs, self.tiles.LANES_N), self.lane_n)
 
 
-@dataclass(frozen=True)
+@dataclass
 class TileResults:
     """What a work-item stores, in C."""
 
     parts: GemmParts
     tiles: XgemmConfig
 
-    @property
-    def width(self) -> int:
-        """Results that are stored at once."""
-        return self._at_once(self.parts.problem.out)
+    def __post_init__(self) -> None:
+        self.width = self._at_once(self.parts.problem.out)  # results that are stored at once
 
     @property
     def c_whole(self) -> bool:

@@ -49,7 +49,7 @@ def slab_copy(
     return None
 
 
-@dataclass(frozen=True)
+@dataclass
 class SlabReader:
     """How a work-item copies its vectors of a slab of A or B; the templates' view of an operand."""
 
@@ -63,45 +63,34 @@ class SlabReader:
     stages: int  # slabs in local memory
     first_depth: str = "first_depth"  # of the first slab, in C
 
-    @property
-    def upper(self) -> str:
-        """The operand's name in macros."""
-        return self.name.upper()
-
-    @property
-    def vector(self) -> str:
-        """C type of what is read at once."""
-        return self.element.vector(self.copy.width)
-
-    @property
-    def unit_index(self) -> str:
-        """The index with unit stride in memory."""
-        return "k" if self.unit == "depth" else self.tile_index
-
-    @property
-    def tile_index(self) -> str:
-        """The index along the tile, which is also the name of its size."""
-        return {"a": "m", "b": "n"}[self.name]
-
-    @property
-    def vectors(self) -> int:
-        """Vectors of one work-item."""
-        return self.copy.unit_vectors * self.copy.other_rows
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of a vector."""
-        return self.copy.width * self.element.stored_bytes
-
-    @property
-    def pointer_to_slab(self) -> str:
-        """To the slab that is multiplied, in C."""
-        return f"{self.name}_slab" if self.stages > 1 else f"{self.name}_local"
-
-    @property
-    def local_elements(self) -> str:
-        """Elements of all slabs in local memory."""
-        return times(self.stages, "KWG", f"{self.upper}_PITCH")
+    def __post_init__(self) -> None:
+        self.upper = self.name.upper()  # the operand's name in macros
+        self.vector = self.element.vector(self.copy.width)  # C type of what is read at once
+        # The index along the tile, which is also the name of its size.
+        self.tile_index = {"a": "m", "b": "n"}[self.name]
+        # The index with unit stride in memory.
+        self.unit_index = "k" if self.unit == "depth" else self.tile_index
+        self.vectors = self.copy.unit_vectors * self.copy.other_rows  # vectors of one work-item
+        self.bytes = self.copy.width * self.element.stored_bytes  # bytes of a vector
+        # To the slab that is multiplied, in C.
+        self.pointer_to_slab = f"{self.name}_slab" if self.stages > 1 else f"{self.name}_local"
+        # Elements of all slabs in local memory.
+        self.local_elements = times(self.stages, "KWG", f"{self.upper}_PITCH")
+        # Where a work-item's first vector starts along the unit-stride index of the slab.
+        self.first_unit = times(modulo("item", self.copy.unit_items), self.copy.width)
+        # Where it lies along the other index.
+        self.first_other = divided("item", self.copy.unit_items)
+        self.advance = self._distance("0", "KWG")  # elements from a slab to the next
+        self.i = "i" if self.vectors > 1 else "0"  # the number of a vector
+        # Where vector i starts along the unit-stride index of the slab.
+        self.unit_of_i = plus(self._steps_of_i()[0], f"{self.name}_unit")
+        # Where vector i lies along the other index of the slab.
+        self.other_of_i = plus(self._steps_of_i()[1], f"{self.name}_other")
+        # The same by the name that it has in the kernel.
+        self._unit = "unit" if self._steps_of_i()[0] != "0" else f"{self.name}_unit"
+        self._other = "other" if self._steps_of_i()[1] != "0" else f"{self.name}_other"
+        # What it is given for them.
+        self.arguments = "".join(f", {name}" for _, name in self._where + self._edges)
 
     def in_stage(self, stage: str) -> str:
         """Where the slab of a stage starts in local memory; of the first if `stage` is empty."""
@@ -127,16 +116,6 @@ class SlabReader:
         return (unit, other) if self.unit == "tile" else (other, unit)
 
     @property
-    def first_unit(self) -> str:
-        """Where a work-item's first vector starts along the unit-stride index of the slab."""
-        return times(modulo("item", self.copy.unit_items), self.copy.width)
-
-    @property
-    def first_other(self) -> str:
-        """Where it lies along the other index."""
-        return divided("item", self.copy.unit_items)
-
-    @property
     def start(self) -> str:
         """Where this work-item's first vector of the slab at `first_depth` lies."""
         tile, depth = self._by_index(f"{self.name}_unit", f"{self.name}_other")
@@ -145,41 +124,12 @@ class SlabReader:
             row, column = column, row
         return f"{self.name} + {self.upper}_AT({row}, {column})"
 
-    @property
-    def advance(self) -> str:
-        """Elements from a slab to the next."""
-        return self._distance("0", "KWG")
-
-    @property
-    def i(self) -> str:
-        """The number of a vector."""
-        return "i" if self.vectors > 1 else "0"
-
     def _steps_of_i(self) -> tuple[str, str]:
         """How far vector i lies from vector 0 along the unit-stride index and the other one."""
         copy = self.copy
         unit = modulo(self.i, copy.unit_vectors) if copy.other_rows > 1 else self.i
         other = divided(self.i, copy.unit_vectors) if copy.other_rows > 1 else "0"
         return times(unit, copy.unit_items * copy.width), times(other, copy.other_items)
-
-    @property
-    def unit_of_i(self) -> str:
-        """Where vector i starts along the unit-stride index of the slab."""
-        return plus(self._steps_of_i()[0], f"{self.name}_unit")
-
-    @property
-    def other_of_i(self) -> str:
-        """Where vector i lies along the other index of the slab."""
-        return plus(self._steps_of_i()[1], f"{self.name}_other")
-
-    @property
-    def _unit(self) -> str:
-        """The same by the name that it has in the kernel."""
-        return "unit" if self._steps_of_i()[0] != "0" else f"{self.name}_unit"
-
-    @property
-    def _other(self) -> str:
-        return "other" if self._steps_of_i()[1] != "0" else f"{self.name}_other"
 
     @property
     def indices(self) -> list[tuple[str, str]]:
@@ -258,11 +208,6 @@ class SlabReader:
         ]
         return ",\n".join(["", *(", ".join(line) for line in lines if line)])
 
-    @property
-    def arguments(self) -> str:
-        """What it is given for them."""
-        return "".join(f", {name}" for _, name in self._where + self._edges)
-
 
 def slab_reader(
     name: Literal["a", "b"],
@@ -301,7 +246,7 @@ def slab_reader(
     return SlabReader(name, layout, element, copy, unit, bool(tiles.ASYNC), edges, tiles.STAGES)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FragmentReader:
     """The templates' view of the fragments of A or of B."""
 
@@ -317,15 +262,9 @@ class FragmentReader:
     start: str = ""  # what `first` is computed from; empty where each work-item loads all
     source: str = ""  # the work-item of the sub-group that loads element i; empty likewise
 
-    @property
-    def upper(self) -> str:
-        """The operand's name in macros."""
-        return self.name.upper()
-
-    @property
-    def pitch(self) -> str:
-        """Elements from a depth to the next in local memory."""
-        return f"{self.upper}_PITCH"
+    def __post_init__(self) -> None:
+        self.upper = self.name.upper()  # the operand's name in macros
+        self.pitch = f"{self.upper}_PITCH"  # elements from a depth to the next in local memory
 
     def vector_at(self, row: str) -> str:
         """Where vector i of a row of the slab lies in local memory."""

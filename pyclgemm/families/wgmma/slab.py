@@ -18,7 +18,7 @@ from .unit import MAP_ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, box
 _SWIZZLES = {64: 2, 128: 1}
 
 
-@dataclass(frozen=True)
+@dataclass
 class WgmmaOperand:
     """A slab of A or B in local memory: boxes as they are copied."""
 
@@ -30,18 +30,13 @@ class WgmmaOperand:
     outer: str
     pitch: str  # in C: elements between its rows
 
-    @property
-    def descriptor(self) -> int:
-        """A descriptor without its address."""
-        return descriptor(1 if self.along_k else self.map.bytes // 16, self.map.row_bytes)
-
-    @property
-    def step(self) -> int:
-        """From what an instruction multiplies to what the next one does, in units of 16 bytes.
-
-        32 bytes of each row where k is contiguous, else 16 rows.
-        """
-        return 32 // 16 if self.along_k else 16 * self.map.row_bytes // 16
+    def __post_init__(self) -> None:
+        # A descriptor without its address.
+        self.descriptor = descriptor(
+            1 if self.along_k else self.map.bytes // 16, self.map.row_bytes
+        )
+        # From what an instruction multiplies to what the next one does, in units of 16 bytes.
+        self.step = 32 // 16 if self.along_k else 16 * self.map.row_bytes // 16
 
 
 def descriptor(beside: int = 1, row_bytes: int = ROW_BYTES) -> int:
@@ -107,7 +102,7 @@ def _operand(
 # ISA, "Shared Memory Matrix Layout").
 
 
-@dataclass(frozen=True)
+@dataclass
 class BoxVectors:
     """The 16-byte vectors of a box in local memory, dealt out to the lanes of a warpgroup.
 
@@ -122,37 +117,20 @@ class BoxVectors:
 
     box: TensorMap  # its rows lie one behind the other
 
-    @property
-    def across(self) -> int:
-        """Vectors of a row; a power of two."""
-        return self.box.row_bytes // VECTOR_BYTES
-
-    @property
-    def width(self) -> int:
-        """Elements of a vector."""
-        return VECTOR_BYTES // self.box.element_bytes
-
-    @property
-    def rows(self) -> int:
-        """Rows whose vectors all lanes together copy at once."""
-        return WARPGROUP // self.across
-
-    @property
-    def per_box(self) -> int:
-        """Vectors of a lane in a box."""
-        return self.box.rows // self.rows
-
-    @property
-    def step(self) -> int:
-        """Bytes in local memory from one of them to the next: whole periods of the swizzle."""
-        return WARPGROUP * VECTOR_BYTES
+    def __post_init__(self) -> None:
+        self.across = self.box.row_bytes // VECTOR_BYTES  # vectors of a row; a power of two
+        self.width = VECTOR_BYTES // self.box.element_bytes  # elements of a vector
+        self.rows = WARPGROUP // self.across  # rows whose vectors all lanes together copy at once
+        self.per_box = self.box.rows // self.rows  # vectors of a lane in a box
+        # Bytes in local memory from one of them to the next: whole periods of the swizzle.
+        self.step = WARPGROUP * VECTOR_BYTES
 
     def offset(self, lane: str) -> str:
         """Bytes before a lane's first vector, in C: vectors of a row change places every 128."""
         return f"{VECTOR_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
 
 
-@dataclass(frozen=True)
+@dataclass
 class LaneCopies:
     """How each lane of a warpgroup copies vectors of a slab; what is text is C."""
 
@@ -160,56 +138,29 @@ class LaneCopies:
     stored: str  # C type of an element in memory
     edges: Literal["vectors", "elements"]  # rows of the matrix end between vectors, or within one
 
-    @property
-    def name(self) -> str:
-        """The operand's name."""
-        return self.operand.name
-
-    @property
-    def vectors(self) -> BoxVectors:
-        """The vectors of a box."""
-        return BoxVectors(self.operand.map)
-
-    @property
-    def count(self) -> int:
-        """Copies of a lane in a slab."""
-        return self.operand.boxes * self.vectors.per_box
-
-    @property
-    def index(self) -> str:
-        """The index along the tile, which is also the name of its size."""
-        return {"a": "m", "b": "n"}[self.name]
-
-    @property
-    def first_element(self) -> str:
-        """Where a lane's first vector of a slab starts along the matrix's rows."""
-        return f"{'depth' if self.operand.along_k else f'{self.name}_from'} + {self.name}_element"
-
-    @property
-    def element_of_box(self) -> str:
-        """The same of a box."""
-        return f"{self.first_element} + box"
+    def __post_init__(self) -> None:
+        self.name = self.operand.name  # the operand's name
+        self.vectors = BoxVectors(self.operand.map)  # the vectors of a box
+        self.count = self.operand.boxes * self.vectors.per_box  # copies of a lane in a slab
+        # The index along the tile, which is also the name of its size.
+        self.index = {"a": "m", "b": "n"}[self.name]
+        # Where a lane's first vector of a slab starts along the matrix's rows.
+        self.first_element = (
+            f"{'depth' if self.operand.along_k else f'{self.name}_from'} + {self.name}_element"
+        )
+        self.element_of_box = f"{self.first_element} + box"  # the same of a box
+        # A pointer to the vector that lies `row` rows behind the first one.
+        self.vector_in_row = f"{self.name}_vector + {self._at('row', '0')}"
+        # A pointer to the vector that lies `row` rows and `box` elements behind the first one.
+        self.vector_in_box = f"{self.name}_vector + {self._at('row', 'box')}"
+        # Where vector i goes in local memory.
+        self.vector_in_slab = f"{self.name}_slab + i * {self.vectors.step}"
 
     @property
     def first_vector(self) -> str:
         """A pointer to the lane's first vector of a slab."""
         row = f"{self.name}_from" if self.operand.along_k else "depth"
         return f"{self.name} + {self._at(f'{row} + {self.name}_row', self.first_element)}"
-
-    @property
-    def vector_in_row(self) -> str:
-        """A pointer to the vector that lies `row` rows behind the first one."""
-        return f"{self.name}_vector + {self._at('row', '0')}"
-
-    @property
-    def vector_in_box(self) -> str:
-        """A pointer to the vector that lies `row` rows and `box` elements behind the first one."""
-        return f"{self.name}_vector + {self._at('row', 'box')}"
-
-    @property
-    def vector_in_slab(self) -> str:
-        """Where vector i goes in local memory."""
-        return f"{self.name}_slab + i * {self.vectors.step}"
 
     @property
     def bytes_inside(self) -> str:
