@@ -149,9 +149,9 @@ def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -
     family = family_of(config)
     # Nothing is computed from a value that is out of bounds.
     return out_of_bounds(vars(config), family.bounds) or [
-        f"{constraint.rule}: {constraint.values(config, dtype, traits)}"
+        broken
         for constraint in family.constraints
-        if not constraint.holds(config, dtype, traits)
+        if (broken := constraint.violation(config, dtype, traits))
     ]
 
 

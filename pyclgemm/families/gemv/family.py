@@ -59,8 +59,9 @@ _LEAST_DEPTH = 64
 
 _CACHE_HINTS = Constraint(
     "loads past the first-level cache need NVIDIA's compute capability 7.5",
-    lambda c, dtype, traits: not c.STREAMB or traits is None or has_cache_hints(traits),
-    lambda c, dtype, traits: f"STREAMB is {c.STREAMB} on {traits.architecture if traits else '-'}",
+    lambda c, dtype, traits: not c.STREAMB or has_cache_hints(traits),
+    "STREAMB is {c.STREAMB} on {traits.architecture}",
+    on_device=True,
 )
 
 
@@ -133,17 +134,18 @@ class GemvFamily(_FewRows[GemvConfig]):
         _CACHE_HINTS,
         Constraint(
             "the work-items of a gemv must divide into LANES_N columns and a power of two along k",
-            lambda c, dtype, traits: (
-                c.WGS % c.LANES_N == 0 and (c.WGS // c.LANES_N).bit_count() == 1
-            ),
-            lambda c, dtype, traits: f"WGS is {c.WGS}, LANES_N is {c.LANES_N}",
+            lambda c, dtype, traits: c.WGS % c.LANES_N == 0 and c.lanes_k.bit_count() == 1,
+            "WGS is {c.WGS}, LANES_N is {c.LANES_N}",
         ),
         within_work_group(lambda c, traits: c.WGS),
-        within_local_memory("the partial sums of a work-group", _local_bytes),
+        within_local_memory(
+            "the partial sums of a work-group",
+            lambda c, dtype, traits: _local_bytes(c, dtype),
+        ),
         Constraint(
             "loads past the first-level cache read vectors of 4, 8 or 16 bytes",
             lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in LOAD_BYTES,
-            lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
+            "STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
         ),
     )
 
@@ -202,14 +204,14 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         Constraint(
             "the units that take elements from registers multiply float16 and bfloat16",
             lambda c, dtype, traits: dtype in OPERANDS,
-            lambda c, dtype, traits: f"they are {dtype}",
+            "they are {dtype}",
         ),
         Constraint(
             "the device must have NVIDIA's mma.sync for the elements",
-            lambda c, dtype, traits: (
-                traits is None or dtype not in OPERANDS or unit_for(dtype, traits) is not None
-            ),
-            lambda c, dtype, traits: f"{traits.name if traits else '-'!r} has none for {dtype}",
+            lambda c, dtype, traits: unit_for(dtype, traits) is not None,
+            "{traits.name!r} has none for {dtype}",
+            on_device=True,
+            types=OPERANDS,
         ),
         Constraint(
             "a lane's sums and fragments must fit its registers",
@@ -218,7 +220,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         ),
         within_local_memory(
             "the partial sums of a work-group",
-            lambda c, dtype: SUM_BYTES * sums_join(c).elements,
+            lambda c, dtype, traits: SUM_BYTES * sums_join(c).elements,
         ),
     )
 

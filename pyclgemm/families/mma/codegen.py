@@ -17,7 +17,7 @@ from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem
-from .config import MatrixConfig
+from .config import RESULT_PADDING, MatrixConfig, joined_pitch, work_items
 from .slab import MatrixSlab, as_copied, matrix_slabs, packed_form, packed_operands
 
 
@@ -74,11 +74,6 @@ def element_products(problem: GemmProblem) -> ElementProducts:
 #: C types of a result's bits.
 _BITS = {2: "ushort", 4: "uint"}
 
-#: Results between the rows that a sub-group collects. A row is then an odd multiple of 16 bytes (of
-#: 32 with results of 4 bytes), and lanes that write to several rows at once use different banks.
-#: So it is with sums of slices.
-_PADDING = 8
-
 
 @dataclass(frozen=True)
 class CollectedResults:
@@ -110,7 +105,7 @@ def collected_results(
         return None
     if problem.out.order != "row" or not problem.out.in_pieces(VECTOR_BYTES, size):
         return None
-    columns = config.NWG + config.SUBGROUPS_N * _PADDING
+    columns = config.NWG + config.SUBGROUPS_N * RESULT_PADDING
     needed = config.SUBGROUPS_M * unit.m * columns * size
     larger = max(slabs, key=lambda slab: slab.bytes)
     if needed > config.STAGES * larger.bytes:
@@ -121,7 +116,7 @@ def collected_results(
         slab=larger.name,
         bits=_BITS[size],
         width=width,
-        padding=_PADDING,
+        padding=RESULT_PADDING,
         edges="elements" if problem.n % width else "vectors",
         c_in_vectors=c is not None and c.order == "row" and c.in_pieces(VECTOR_BYTES, size),
     )
@@ -162,11 +157,6 @@ def joined_results(
     )
 
 
-def joined_pitch(config: MatrixConfig) -> int:
-    """Sums from one row of a slice's tile to the next in local memory."""
-    return config.NWG + _PADDING
-
-
 @dataclass
 class ResultText:
     """A lane's results in the text of a kernel: their sums, their entries, their stores."""
@@ -178,60 +168,46 @@ class ResultText:
     joined: JoinedResults | None
 
     def __post_init__(self) -> None:
-        # The number of a run of neighbours.
-        self.group = "group" if self.unit.result.groups > 1 else "0"
-        # The row of a run in its fragment.
-        self.row = plus(times(self.unit.result.row_step, self.group), self.unit.result.row)
-        # Results side by side: those that a work-item has joined, or a lane's own.
-        self.run = self.joined.width if self.joined else self.unit.result.width
-        # Results of a lane that go to the sums of its slice at once.
-        self.joined_at_once = min(self.unit.result.width, self.joined.vector) if self.joined else 1
-        self.joined_vector = f"{self.parts.wide.real}{self.joined_at_once}"  # C type of these
+        problem, wide, held = self.parts.problem, self.parts.wide, self.unit.result
+        self.group = "group" if held.groups > 1 else "0"  # the number of a run of neighbours
+        # The row of a run in its fragment, and its first column in fragment j of a row of them.
+        self.row = plus(times(held.row_step, self.group), held.row)
+        self.column = plus(
+            times(self.unit.n, "j"), times(held.column_step, self.group), held.column
+        )
+        # Results side by side: those that a work-item has joined, or a lane's own; and how many of
+        # them are stored at once.
+        self.run = self.joined.width if self.joined else held.width
+        by_row = problem.out.order == "row"
+        self.stored = min(self.run, problem.out.alignment) if by_row else 1
+        # Results of a lane that go to the sums of its slice at once, and their C type.
+        self.joined_at_once = min(held.width, self.joined.vector) if self.joined else 1
+        self.joined_vector = f"{wide.real}{self.joined_at_once}"
         # C type of the sums of a slice that a work-item reads at once.
-        self.read_vector = f"{self.parts.wide.real}{self.joined.read}" if self.joined else ""
-
-    @property
-    def column(self) -> str:
-        """The first column of a run in fragment j of a row of them."""
-        held = self.unit.result
-        return plus(times(self.unit.n, "j"), times(held.column_step, self.group), held.column)
-
-    @property
-    def stored(self) -> int:
-        """Results of a run that are stored at once."""
-        out = self.parts.problem.out
-        return min(self.run, out.alignment) if out.order == "row" else 1
+        self.read_vector = f"{wide.real}{self.joined.read}" if self.joined else ""
+        # Whether a lane reads C for its own results; else a run of C that was read to where
+        # results are collected.
+        in_vectors = self.collected is not None and self.collected.c_in_vectors
+        self.reads_c = problem.c is not None and not in_vectors
+        self.collected_addends = wide.load("to_row + fragment_column", held.width, space="__local")
 
     def column_after(self, element: int) -> str:
         """The column of element `element` of a run."""
         return plus(self.column, element)
 
+    def column_at(self, element: int) -> str:
+        """The column of element `element` of results side by side."""
+        return plus("column", element)
+
     def read_sums(self, element: int) -> str:
         """The sums of a slice, from `element` of a run on."""
         return f"*(const __local {self.read_vector} *)({plus('from', element)})"
 
-    @property
-    def collected_addends(self) -> str:
-        """A run of C that was read to where results are collected."""
-        width = self.unit.result.width
-        return self.parts.wide.load("to_row + fragment_column", width, space="__local")
-
     def collected_result(self, element: int) -> str:
         """Element `element` of a run that is collected."""
+        was_read = self.parts.problem.c and not self.reads_c
         lane = self.parts.wide.lane(element, self.unit.result.width)
-        return self.result(
-            element, "" if self.reads_c or not self.parts.problem.c else f"addends{lane}"
-        )
-
-    @property
-    def reads_c(self) -> bool:
-        """Whether a lane reads C for its own results."""
-        in_vectors = self.collected is not None and self.collected.c_in_vectors
-        return self.parts.problem.c is not None and not in_vectors
-
-    def column_at(self, element: int) -> str:
-        """The column of element `element` of results side by side."""
-        return plus("column", element)
+        return self.result(element, f"addends{lane}" if was_read else "")
 
     def lane_sum(self, element: int | str) -> str:
         """Element `element` of a lane's run."""
@@ -294,7 +270,7 @@ class FragmentLoad:
         buffer = "[2]" if config.FRAGMENTS == 2 else ""
         numbers = products.a_numbers if name == "a" else products.b_numbers
         count = times(f"{name.upper()}_FRAGMENTS", registers * self.steps)
-        return f"{name}_fragments{buffer}" + (f"[{numbers}]" if numbers > 1 else "") + f"[{count}]"
+        return products.array(name, buffer, numbers) + f"[{count}]"
 
     def store(self, number: int) -> str:
         """The statement that takes a vector to registers."""
@@ -352,11 +328,6 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     loaded = min(VECTOR_BYTES, steps * run_bytes)
     vector = (_DOUBLES if unit.register == "double" else WORDS)[loaded]
     return FragmentLoad(unit, "vectors", steps, vector, steps * run_bytes // loaded)
-
-
-def work_items(config: MatrixConfig, lanes: int) -> int:
-    """Work-items of a group whose sub-groups have `lanes` lanes."""
-    return lanes * config.subgroups
 
 
 def generate_matrix(

@@ -12,12 +12,7 @@ from ...codegen.matrix_unit import MatrixUnit
 from ...codegen.pack import PackedForm, with_packed
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
-from .config import MatrixConfig
-
-#: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that
-#: NVIDIA's units load element by element: the lanes that read at once then read different banks.
-#: Elsewhere it is `VECTOR_BYTES`.
-_PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, True): 4}
+from .config import MatrixConfig, padding_elements, work_items
 
 #: For ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in 16 positions and
 #: 32 bytes of depths of the slab, by operand and by whether k is contiguous.
@@ -52,65 +47,48 @@ class MatrixSlab:
     suffix: str = ""  # of the functions that copy it: none where A's and B's are the same
 
     def __post_init__(self) -> None:
-        # The index along the tile, which is also the name of its size.
-        self.index = {"a": "m", "b": "n"}[self.name]
-        # The positions along the tile, in words.
-        self.positions = {"a": "rows", "b": "columns"}[self.name]
-        # To the slab that is multiplied, in C.
-        self.pointer = (
-            f"{self.name}_slab" if self.stages > 1 or self.sliced else f"{self.name}_local"
-        )
+        name, upper, size = self.name, self.name.upper(), self.element.stored_bytes
+        # The index along the tile, which is also the name of its size, and the positions in words.
+        self.index, self.positions = {"a": ("m", "rows"), "b": ("n", "columns")}[name]
+        # The argument that says how far rows are apart in memory; how far slabs are.
+        by_row = self.along_k == (name == "a")
+        self.stride = f"{name}_{'row' if by_row else 'column'}_stride"
+        self.advance = "KWG" if self.along_k else f"KWG * {self.stride}"
         # C type in which an element is copied: half's bits need no arithmetic of half.
         self.bits = "ushort" if self.element.stored == "half" else self.element.stored
-        self.width = VECTOR_BYTES // self.element.stored_bytes  # elements of a 16-byte vector
-        self.chunks = self.length // self.width  # vectors of a row
-        # Loads that make up a vector whose alignment is less than its size.
-        self.loads_of_vector = self.width // self.vector
-        # Bytes of all split terms.
-        self.bytes = self.terms * self.rows * self.pitch * self.element.stored_bytes
-        self.i = "i" if self.copies > 1 else "0"  # the number of a work-item's vector
-        # Where that stands among the vectors of the slab.
-        self.number = plus("item", times(self.i, "ITEMS"))
-        self.row_of_number = divided("number", self.chunks)  # its row
-        # Its first element in the row.
-        self.column_of_number = times(modulo("number", self.chunks), self.width)
-        self.first_row = divided("item", self.chunks)  # the row of a work-item's first vector
-        # The first element of that vector in the row.
-        self.first_column = times(modulo("item", self.chunks), self.width)
-        # The row of vector i where `row` is that of the first.
-        self.row_of_copy = plus("row", self._row_step)
-        # The first element of vector i where `column` is that of the first.
-        self.column_of_copy = plus("column", self._column_step)
-        # Where it goes in local memory.
-        self.copy_target = plus("slab", times(self.row_of_copy, self.pitch), self.column_of_copy)
-        # Where it comes from.
-        self.copy_source = plus("next", times(self._row_step, "stride"), self._column_step)
-        # C type of what is loaded at once where a vector takes several loads.
+        self.width = VECTOR_BYTES // size  # elements of a 16-byte vector
+        self.bytes = self.terms * self.rows * self.pitch * size  # of all split terms
+        self.local_elements = times("STAGES" if self.stages > 1 else 1, f"{upper}_SLAB")
+        # Of a vector that takes several loads: the type and the number of these, and the vector.
         self.load_type = f"{self.bits}{self.vector if self.vector > 1 else ''}"
-        # The vector that they make, element by element.
+        self.loads_of_vector = self.width // self.vector
         self.loaded_vector = ", ".join(f"loads[{one}]" for one in range(self.loads_of_vector))
-        # Elements of all slabs in local memory.
-        self.local_elements = times("STAGES" if self.stages > 1 else 1, f"{self.name.upper()}_SLAB")
-        # Elements from one slab to the next in memory.
-        self.advance = "KWG" if self.along_k else f"KWG * {self.stride}"
+        # To the slab that is multiplied, in C; and where a sub-group's part of it starts.
+        by_name = self.stages > 1 or self.sliced
+        self.pointer = f"{name}_slab" if by_name else f"{name}_local"
+        depth = f"{upper}_INDEX(0, slice * SLICE_DEPTH)" if self.sliced else 0
+        self.multiplied = plus(self.in_stage("stage"), depth)
 
-    @property
-    def stride(self) -> str:
-        """The argument that says how far rows are apart in memory."""
-        by_row = self.along_k == (self.name == "a")
-        return f"{self.name}_{'row' if by_row else 'column'}_stride"
-
-    @property
-    def _row_step(self) -> str:
-        if self.items >= self.chunks:
-            return times(self.i, self.items // self.chunks)
-        return divided(self.i, self.chunks // self.items)
-
-    @property
-    def _column_step(self) -> str:
-        if self.items >= self.chunks:
-            return "0"
-        return times(modulo(self.i, self.chunks // self.items), self.items * self.width)
+        # Of a work-item's vector i: its number in the slab, its row there, its first element.
+        vectors = self.length // self.width  # of a row
+        self.i = "i" if self.copies > 1 else "0"
+        self.number = plus("item", times(self.i, "ITEMS"))
+        self.row_of_number = divided("number", vectors)
+        self.column_of_number = times(modulo("number", vectors), self.width)
+        # The same of vector 0, and of vector i where `row` and `column` are those of vector 0.
+        self.first_row = divided("item", vectors)
+        self.first_column = times(modulo("item", vectors), self.width)
+        if self.items >= vectors:
+            row_step, column_step = times(self.i, self.items // vectors), "0"
+        else:
+            in_row = vectors // self.items
+            row_step = divided(self.i, in_row)
+            column_step = times(modulo(self.i, in_row), self.items * self.width)
+        self.row_of_copy = plus("row", row_step)
+        self.column_of_copy = plus("column", column_step)
+        # Where it goes in local memory, and where it comes from.
+        self.copy_target = plus("slab", times(self.row_of_copy, self.pitch), self.column_of_copy)
+        self.copy_source = plus("next", times(row_step, "stride"), column_step)
 
     def lane(self, index: int) -> str:
         """Selector of an element of a vector."""
@@ -120,12 +98,6 @@ class MatrixSlab:
         """Where a slab starts in local memory."""
         moves = stage if self.stages > 1 else 0
         return plus(f"{self.name}_local", times(moves, f"{self.name.upper()}_SLAB"))
-
-    @property
-    def multiplied(self) -> str:
-        """Where the part of a slab starts that a sub-group multiplies."""
-        depth = f"{self.name.upper()}_INDEX(0, slice * SLICE_DEPTH)" if self.sliced else 0
-        return plus(self.in_stage("stage"), depth)
 
     def fetch_arguments(self, own: str, term: str) -> str:
         """What `fetch_slab` is given before the region: of a split term, behind the first one."""
@@ -225,19 +197,6 @@ def as_copied(problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit) -> G
     return with_packed(problem, dict.fromkeys(packed_operands(problem, config, unit), form))
 
 
-def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
-    """Elements between the rows of a slab in local memory."""
-    if unit.loads_elements(along_k):
-        return _PADDING[stored_bytes, along_k]
-    return VECTOR_BYTES // stored_bytes
-
-
-def most_padding(stored_bytes: int) -> int:
-    """The most padding of any unit, for elements of `stored_bytes` or more."""
-    loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
-    return max(*loaded, VECTOR_BYTES // stored_bytes)
-
-
 def matrix_slabs(
     problem: GemmProblem, packed: tuple[str, ...], config: MatrixConfig, unit: MatrixUnit
 ) -> tuple[MatrixSlab, MatrixSlab]:
@@ -248,7 +207,7 @@ def matrix_slabs(
         stored = {"bfloat16": "bfloat16", "tf32": "float32"}[form.split.name]
     element = ElementType(stored, problem.precision.arithmetic)
     size = element.stored_bytes
-    items = unit.lanes * config.subgroups
+    items = work_items(config, unit.lanes)
     width = VECTOR_BYTES // size
 
     def slab(name: Literal["a", "b"], layout: MatrixLayout, tile: int, fragment: int) -> MatrixSlab:

@@ -69,7 +69,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         Constraint(
             "a tile must not have more than 128 sums",
             lambda c, dtype, traits: c.MWI * c.NWI <= 128,
-            lambda c, dtype, traits: f"MWI is {c.MWI}, NWI is {c.NWI}",
+            "MWI is {c.MWI}, NWI is {c.NWI}",
         ),
     )
     advice = Advice("more independent work at a time: a larger tile of the work-item, KWI")
@@ -133,7 +133,7 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
         Constraint(
             f"a tile must not have more than {_MOST_VECTORS} vectors of sums",
             lambda c, dtype, traits: c.MR * (c.NR // c.VW) <= _MOST_VECTORS,
-            lambda c, dtype, traits: f"MR is {c.MR}, NR is {c.NR}, VW is {c.VW}",
+            "MR is {c.MR}, NR is {c.NR}, VW is {c.VW}",
         ),
         at_most(
             "the vectors of sums that are written for 64 columns",
@@ -143,18 +143,14 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
         Constraint(
             "those of CPUs multiply real elements",
             lambda c, dtype, traits: not is_complex(dtype),
-            lambda c, dtype, traits: f"the operands are {dtype}",
+            "the operands are {dtype}",
         ),
         Constraint(
             "the runtime must compile those of float16; pocl 5.0 crashes as it does so",
-            lambda c, dtype, traits: (
-                dtype != "float16" or traits is None or not crashes_on_small_halves(traits)
-            ),
-            lambda c, dtype, traits: (
-                f"the device's runtime is {traits.platform} {traits.driver}"
-                if traits
-                else "no device"
-            ),
+            lambda c, dtype, traits: not crashes_on_small_halves(traits),
+            "the device's runtime is {traits.platform} {traits.driver}",
+            on_device=True,
+            types=("float16",),
         ),
     )
     advice = Advice("the wake-up of cores weighs: more products at a time; else the tile (MR, NR)")

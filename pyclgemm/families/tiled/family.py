@@ -20,10 +20,9 @@ from ...problem.problem import OPERANDS, GemmProblem
 from ...problem.product import Product
 from ..family import Advice, Axes, Family, Point, Role, Tile, least_work_items, most_sums
 from ..traffic import Traffic, joining_bytes, least_traffic, stored_size, tile_reads
-from .codegen import generate_xgemm
+from .codegen import generate_xgemm, slab_copy, slab_reader
 from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
-from .slab import slab_copy, slab_reader
 
 Tiled = TypeVar("Tiled", XgemmConfig, XgemmDirectConfig)
 

@@ -95,7 +95,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         Constraint(
             f"warpgroup units multiply {', '.join(_DTYPES)}",
             lambda c, dtype, traits: dtype in _DTYPES,
-            lambda c, dtype, traits: f"the operands are {dtype}",
+            "the operands are {dtype}",
         ),
         Constraint(
             f"MWG must be a multiple of {FRAGMENT_ROWS} rows for each of CONSUMERS, and at most "
@@ -103,12 +103,13 @@ class WgmmaFamily(Family[WgmmaConfig]):
             lambda c, dtype, traits: (
                 c.MWG % (FRAGMENT_ROWS * c.CONSUMERS) == 0 and c.MWG <= _MOST_ROWS
             ),
-            lambda c, dtype, traits: f"MWG is {c.MWG}, CONSUMERS is {c.CONSUMERS}",
+            "MWG is {c.MWG}, CONSUMERS is {c.CONSUMERS}",
         ),
         Constraint(
             "PROMOTE must be 0 where sums are integers, which nothing is cut off from",
-            lambda c, dtype, traits: dtype != "int8" or c.PROMOTE == 0,
-            lambda c, dtype, traits: f"PROMOTE is {c.PROMOTE}, the operands are {dtype}",
+            lambda c, dtype, traits: c.PROMOTE == 0,
+            "PROMOTE is {c.PROMOTE}, the operands are {dtype}",
+            types=("int8",),
         ),
         Constraint(
             "the sums of a work-item must fit its registers",
@@ -125,17 +126,17 @@ class WgmmaFamily(Family[WgmmaConfig]):
         ),
         within_work_group(lambda c, traits: work_items(c)),
         within_local_memory(
-            "slabs and collected results", lambda c, dtype: local_bytes(c, _RESULT_BYTES)
+            "slabs and collected results",
+            lambda c, dtype, traits: local_bytes(c, _RESULT_BYTES),
         ),
         Constraint(
             "the device must have warpgroup units",
-            lambda c, dtype, traits: traits is None or traits.wgmma,
+            lambda c, dtype, traits: traits.wgmma,
             lambda c, dtype, traits: (
                 f"{traits.name!r} has none"
                 + (f": {traits.wgmma_refusal}" if traits.wgmma_refusal else "")
-                if traits
-                else ""
             ),
+            on_device=True,
         ),
     )
     advice = Advice(

@@ -12,7 +12,7 @@ import pyclgemm
 from pyclgemm.device.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
 from pyclgemm.device.traits import has_async_copy
 from pyclgemm.families.registry import make_schedule, violations
-from pyclgemm.families.tiled.slab import part_start, part_width
+from pyclgemm.families.tiled.codegen import part_start, part_width
 from tests.support.checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 from tests.support.emulation.async_copy import emulated_async_copies

@@ -12,8 +12,8 @@ import pytest
 
 from pyclgemm.codegen.element import operand_type
 from pyclgemm.errors import ConfigError
+from pyclgemm.families.tiled.codegen import SlabReader, slab_reader
 from pyclgemm.families.tiled.config import XgemmConfig
-from pyclgemm.families.tiled.slab import SlabReader, slab_reader
 from pyclgemm.problem.problem import MatrixLayout
 from tests.support.facts import problem
 
