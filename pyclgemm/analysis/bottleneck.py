@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from ..codegen.config import Config
 from ..codegen.stream_k import tile_count
-from ..families.family import Role
+from ..families.family import Role, Traffic
 from ..families.registry import family_of
-from ..families.traffic import Traffic
 from ..problem.problem import GemmProblem
 from .ceilings import Ceilings
 from .occupancy import Occupancy

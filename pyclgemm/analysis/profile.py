@@ -14,8 +14,8 @@ import pyopencl.array as cl_array
 from ..codegen.stream_k import Division
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
+from ..families.family import Launched, Traffic
 from ..families.registry import family_of, make_schedule, oriented
-from ..families.traffic import Traffic
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
 from ..measure.operands import Operands, make_operands, plan_contender, uniform
@@ -105,7 +105,7 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
         utilisation=utilise(
             problem, config, math.prod(main.groups), traits.compute_units, occupancy.groups
         ),
-        traffic=family.traffic(problem, config, sub_group, share, packed),
+        traffic=family.traffic(problem, config, Launched(sub_group, share, packed)),
         loads=family.load_bytes(problem, config, packed),
     )
 

@@ -6,12 +6,11 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from ..device.traits import DeviceTraits
 from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import PartType, real_part_name
-from ..problem.problem import GemmProblem, MatrixLayout
+from ..problem.problem import GemmProblem, MatrixLayout, OperandName
 from ..problem.product import Product
 from .config import VECTOR_BYTES
 from .element import ElementType, stored_bytes
@@ -45,7 +44,7 @@ class PackedForm:
     split: PartType | None = None  # the type of split terms, each a whole matrix after the other
     terms: int = 1  # how many split terms
 
-    def layout(self, name: Literal["a", "b"]) -> MatrixLayout:
+    def layout(self, name: OperandName) -> MatrixLayout:
         """The layout of operand `name` in this form."""
         if self.along_k:
             return DEEP_A if name == "a" else DEEP_B
@@ -62,7 +61,7 @@ def padded_row(elements: int) -> int:
 
 def generate_pack(
     layout: MatrixLayout,
-    name: Literal["a", "b"],
+    name: OperandName,
     dtype: str,
     sizes: tuple[int, int],
     traits: DeviceTraits,
@@ -162,7 +161,7 @@ def _split_bits(split: PartType | None, term: int) -> str:
     return f"as_uint(lead{term}) >> 16" if upper_half else f"lead{term}"
 
 
-def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:
+def _source_offset(layout: MatrixLayout, name: OperandName) -> tuple[str, str]:
     """The offset of an element in C, and which of position and depth is contiguous."""
     row, column = ("position", "depth") if name == "a" else ("depth", "position")
     if layout.order == "strided":
@@ -172,7 +171,7 @@ def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, 
 
 
 def pack_launch(
-    role: str, destination: str, matrix: Matrix, name: Literal["a", "b"], dtype: str,
+    role: str, destination: str, matrix: Matrix, name: OperandName, dtype: str,
     padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
@@ -222,7 +221,7 @@ class PackedOperands:
 
 def pack_operands(
     product: Product,
-    sizes: dict[Literal["a", "b"], tuple[int, int]],
+    sizes: dict[OperandName, tuple[int, int]],
     traits: DeviceTraits,
     form: PackedForm = _PLAIN,
 ) -> PackedOperands:
@@ -253,14 +252,14 @@ def pack_operands(
     return PackedOperands(tuple(launches), workspaces, moved, strides)
 
 
-def with_packed(problem: GemmProblem, forms: Mapping[Literal["a", "b"], PackedForm]) -> GemmProblem:
+def with_packed(problem: GemmProblem, forms: Mapping[OperandName, PackedForm]) -> GemmProblem:
     """The product with the operands in `forms` as they lie once they are packed."""
     a = forms["a"].layout("a") if "a" in forms else problem.a
     b = forms["b"].layout("b") if "b" in forms else problem.b
     return replace(problem, a=a, b=b)
 
 
-def why_units_pack(name: Literal["a", "b"], problem: GemmProblem, *, in_place: bool) -> str:
+def why_units_pack(name: OperandName, problem: GemmProblem, *, in_place: bool) -> str:
     """Why a kernel of matrix units packs an operand; `in_place` ones read rows of any alignment."""
     layout = problem.a if name == "a" else problem.b
     size = stored_bytes(problem.dtype)

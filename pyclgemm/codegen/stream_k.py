@@ -5,10 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..device.traits import DeviceTraits
-from ..problem.problem import GemmProblem
-from .element import operand_type
-
 #: Most partial sums of a tile that are added up in one step; more are in two.
 FAN_IN = 12
 
@@ -162,28 +158,3 @@ def slab_count(k: int, depth: int) -> int:
 def tile_count(m: int, n: int, rows: int, columns: int) -> int:
     """Tiles of `rows` x `columns` that cover an m x n result."""
     return math.ceil(m / rows) * math.ceil(n / columns)
-
-
-@dataclass(frozen=True)
-class TileLaunch:
-    """Work-groups of a kernel of tiles, with the values and workspaces that splitting k needs."""
-
-    groups: int
-    values: dict[str, int]
-    workspaces: dict[str, int]
-
-
-def launch_tiles(
-    problem: GemmProblem, rows: int, columns: int, depth: int, fill: int, traits: DeviceTraits
-) -> TileLaunch:
-    """A work-group for each tile; or, by FILL, as many as split the k loops of all tiles."""
-    tiles = tile_count(problem.m, problem.n, rows, columns) * problem.products
-    if not fill:
-        return TileLaunch(tiles, {}, {})
-    division = divide(tiles, slab_count(problem.k, depth), fill * traits.compute_units)
-    element = operand_type(problem.dtype, problem.precision.arithmetic)
-    workspaces = {
-        "partial_sums": division.slots * rows * columns * element.bytes,
-        "counters": 4 * division.counters,
-    }
-    return TileLaunch(division.groups, {"rounds": division.rounds}, workspaces)

@@ -7,23 +7,24 @@ line in `pyclgemm.families.registry`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-from ..codegen.config import Config, Constraint
-from ..codegen.element import stored_bytes
-from ..codegen.launch import Schedule
+from ..codegen.config import VECTOR_BYTES, Config, Constraint
+from ..codegen.element import operand_type, stored_bytes
+from ..codegen.launch import Schedule, gemm_launch
+from ..codegen.pack import PackedOperands
 from ..codegen.source import KernelSource
-from ..codegen.stream_k import Division
+from ..codegen.stream_k import Division, divide, slab_count, tile_count
 from ..device.traits import DeviceTraits
 from ..problem.bounds import Allowed
 from ..problem.precision import Precision
-from ..problem.problem import GemmProblem, PackedLayout
+from ..problem.problem import OPERANDS, GemmProblem, OperandName, PackedLayout
 from ..problem.product import Product
-from .traffic import Traffic, least_traffic
 
 C = TypeVar("C", bound=Config)
 
@@ -34,6 +35,9 @@ _LEAST_PRODUCTS = 32
 
 #: Bytes of a work-item's sums that the tuner tries at most: more do not fit any GPU's registers.
 _MOST_BYTES = 512
+
+#: Names of the operands that are packed before the kernel reads them.
+Packed = Collection[str]
 
 #: Values of a tuner's coordinates, ascending, by name; and a value for each of them.
 Axes = Mapping[str, tuple[int, ...]]
@@ -62,6 +66,16 @@ def least_work_items(traits: DeviceTraits) -> int:
 def most_sums(dtype: str) -> int:
     """Sums of a work-item that the tuner tries at most."""
     return _MOST_BYTES // max(4, stored_bytes(dtype))
+
+
+def cpu_tile_axes(dtype: str, traits: DeviceTraits) -> Axes:
+    """The tuner's coordinates of a CPU's register tile: rows, vectors of a row, their width."""
+    widest = max(1, traits.vector_bytes // stored_bytes(dtype))
+    return {
+        "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
+        "VECTORS": (1, 2, 3, 4, 8),
+        "VW": tuple(width for width in (1, 2, 4, 8, 16) if widest <= 2 * width <= 4 * widest),
+    }
 
 
 class Role(Enum):
@@ -96,53 +110,132 @@ class Advice:
     balance: str = ""  # empty: tiles whose number suits the device, or FILL
 
 
-class Family(ABC, Generic[C]):
-    """One kernel family: its configurations, kernels and launches.
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a product moves; None is what does not apply to its family."""
 
-    Attributes
-    ----------
-    name : str
-        The path that choices, databases and the command line name.
-    config_class : type
-        The configuration's class.
-    bounds : mapping of str to Allowed
-        The values that each parameter may have.
-    constraints : tuple of Constraint
-        What parameters must be to each other and to the device, in the order of reporting.
-    role : Role
-        When selection considers it.
-    on_cpu : bool
-        Whether selection takes it on CPUs; else on all other devices.
-    unit_ceiling : str
-        The unit whose measured ceiling bounds it ("matrix", "wgmma"); empty without units.
-    may_be_refused : bool
-        Whether a driver may refuse its kernels on a device that should run them.
-    packs_in_kernel : bool
-        Whether its only kernel packs operands.
-    packs : bool
-        Whether it brings operands of any layout to one before the product.
-    needs_alignment : bool
-        Whether its vectors gain by aligned rows.
-    tiles_fill_device : bool
-        Whether work-groups take tiles; else they take whole products or blocks of any size.
-    most_rows : int or None
-        The tuner tries it where the lesser of m and n is at most this.
-    advice : Advice
-        What to try when it is slow.
+    least: int  # every operand read once and the result written once: no less is possible
+    packing: int  # added by packing operands: written, and read again
+    tiles: int | None = None  # read from global memory or its caches by all tiles together
+    #: Read from local memory, entries that work-items of one sub-group share counted once; and
+    #: counted for every work-item
+    local: int | None = None
+    local_by_items: int | None = None
+    joining: int = 0  # added by the partial sums of tiles whose k loop is split (FILL), likewise
+
+    @property
+    def global_memory(self) -> int:
+        """Read from and written to global memory, if no cache held anything."""
+        return self.least + self.packing + self.joining
+
+    @property
+    def cache(self) -> int | None:
+        """Moved by the kernel that multiplies between its work-groups and the cache they share."""
+        return None if self.tiles is None else self.tiles + self.joining
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What decides the traffic of a product beside its configuration."""
+
+    sub_group: int  # work-items that read local memory together
+    division: Division | None  # how work-groups split k loops
+    packed: Packed  # the operands that are packed first
+
+
+def least_traffic(problem: GemmProblem) -> int:
+    """Bytes of every operand read once and of the result written once."""
+    m, n, k = problem.m, problem.n, problem.k
+    results = stored_bytes(problem.result_dtype) * m * n
+    operands = stored_bytes(problem.dtype) * (m * k + k * n)
+    return operands + results * (2 if problem.c else 1)
+
+
+def packing_traffic(problem: GemmProblem, packed: Packed, size: int) -> int:
+    """Bytes of packed operands whose elements have `size`, written and read."""
+    extents = {"a": problem.m, "b": problem.n}
+    return sum(2 * size * extents[name] * problem.k for name in packed)
+
+
+def tile_traffic(
+    problem: GemmProblem,
+    tile: Tile,
+    size: int,
+    local: tuple[int, int],
+    packing: int,
+    division: Division | None,
+    terms: int = 1,
+) -> Traffic:
+    """The traffic of tiles that read slabs of elements of `size`, `terms` times.
+
+    `local` are bytes for each depth that are read from local memory, as `Traffic` has them.
     """
+    tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns)
+    slabs = math.ceil(problem.k / tile.depth)
+    depths = tiles * slabs * tile.depth
+    shared, by_items = (depths * read or None for read in local)
+    joining = 0
+    if division is not None:
+        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        written = division.partial_sums(tiles, max(1, terms * slabs))
+        joining = 2 * tile.rows * tile.columns * element.bytes * written
+    read = depths * (tile.rows + tile.columns) * size
+    return Traffic(least_traffic(problem), packing, read, shared, by_items, joining)
 
-    name: ClassVar[str]
+
+def slab_load_bytes(problem: GemmProblem, packed: Packed) -> dict[str, int]:
+    """Bytes of the loads of matrix units' slabs: whole vectors, or what the alignment allows."""
+    size = stored_bytes(problem.dtype)
+    found = {}
+    for name, layout in zip(OPERANDS, (problem.a, problem.b), strict=True):
+        aligned = VECTOR_BYTES if name in packed else layout.alignment * size
+        found[f"{name.upper()} from global memory"] = min(VECTOR_BYTES, aligned)
+    return found
+
+
+@dataclass(frozen=True)
+class TileLaunch:
+    """Work-groups of a kernel of tiles, with the values and workspaces that splitting k needs."""
+
+    groups: int
+    values: Mapping[str, int]
+    workspaces: Mapping[str, int]
+
+
+def launch_tiles(problem: GemmProblem, tile: Tile, slabs: int, traits: DeviceTraits) -> TileLaunch:
+    """A work-group for each tile; or, by FILL, as many as split the k loops of all tiles."""
+    tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns) * problem.products
+    if not tile.fill:
+        return TileLaunch(tiles, {}, {})
+    division = divide(tiles, slabs, tile.fill * traits.compute_units)
+    element = operand_type(problem.dtype, problem.precision.arithmetic)
+    workspaces = {
+        "partial_sums": division.slots * tile.rows * tile.columns * element.bytes,
+        "counters": 4 * division.counters,
+    }
+    return TileLaunch(division.groups, {"rounds": division.rounds}, workspaces)
+
+
+class Family(ABC, Generic[C]):
+    """One kernel family: its configurations, kernels and launches."""
+
+    name: ClassVar[str]  # the path that choices, databases and the command line name
     config_class: ClassVar[type[Config]]
-    bounds: ClassVar[Mapping[str, Allowed]]
+    bounds: ClassVar[Mapping[str, Allowed]]  # the values that each parameter may have
+    #: What parameters must be to each other and to the device, in the order of reporting
     constraints: ClassVar[tuple[Constraint, ...]]
-    role: ClassVar[Role] = Role.ANY
-    on_cpu: ClassVar[bool] = False
+    role: ClassVar[Role] = Role.ANY  # when selection considers it
+    on_cpu: ClassVar[bool] = False  # whether selection takes it on CPUs; else on all other devices
+    #: The unit whose measured ceiling bounds it ("matrix", "wgmma"); empty without units
     unit_ceiling: ClassVar[str] = ""
+    #: Whether a driver may refuse its kernels on a device that should run them
     may_be_refused: ClassVar[bool] = False
-    packs: ClassVar[bool] = False
-    packs_in_kernel: ClassVar[bool] = False
-    needs_alignment: ClassVar[bool] = True
+    packs: ClassVar[bool] = False  # whether it brings operands of any layout to one first
+    packs_in_kernel: ClassVar[bool] = False  # whether its only kernel packs operands
+    needs_alignment: ClassVar[bool] = True  # whether its vectors gain by aligned rows
+    #: Whether work-groups take tiles; else they take whole products or blocks of any size
     tiles_fill_device: ClassVar[bool] = True
+    #: The tuner tries it where the lesser of m and n is at most this
     most_rows: ClassVar[int | None] = None
     advice: ClassVar[Advice] = Advice("a larger tile of the work-item, more work in each group")
 
@@ -223,34 +316,37 @@ class Family(ABC, Generic[C]):
     def source(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> KernelSource:
         """The kernel that computes a product."""
 
+    def tile_schedule(
+        self,
+        product: Product,
+        config: C,
+        traits: DeviceTraits,
+        packed: PackedOperands,
+        strides: Mapping[str, int],
+    ) -> Schedule:
+        """Launches that pack, and one of tiles; `strides` are those of what is not packed."""
+        problem, tile = product.problem, self.tile(config)
+        tiles = launch_tiles(problem, tile, slab_count(problem.k, tile.depth), traits)
+        values = {**strides, **packed.strides, **tiles.values}
+        source = self.source(problem, config, traits)
+        gemm = gemm_launch(product, source, (tiles.groups,), values, packed.moved)
+        return Schedule((*packed.launches, gemm), {**packed.workspaces, **tiles.workspaces})
+
     # What it costs, in words and numbers
 
-    def traffic(
-        self,
-        problem: GemmProblem,
-        config: C,
-        sub_group: int,
-        division: Division | None,
-        packed: Collection[str],
-    ) -> Traffic:
-        """Bytes that a product moves at each level of memory.
+    def traffic(self, problem: GemmProblem, config: C, launched: Launched) -> Traffic:
+        """Bytes that a product moves at each level of memory."""
+        return Traffic(least_traffic(problem), 0)
 
-        `sub_group` work-items read local memory together, `division` says how work-groups split
-        k loops, and `packed` which operands are packed first.
-        """
-        return Traffic(least_traffic(problem), 0, None, None, None)
-
-    def load_bytes(
-        self, problem: GemmProblem, config: C, packed: Collection[str]
-    ) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: C, packed: Packed) -> dict[str, int]:
         """Bytes of one load instruction of a work-item, by what it reads."""
         return {}
 
-    def instruction(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> str | None:
-        """The matrix unit's instruction and fragment; None where no unit multiplies."""
-        return None
+    def instruction(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> str:
+        """The matrix unit's instruction and fragment; empty where no unit multiplies."""
+        return ""
 
-    def packing_cause(self, name: Literal["a", "b"], problem: GemmProblem, config: C) -> str:
+    def packing_cause(self, name: OperandName, problem: GemmProblem, config: C) -> str:
         """Why an operand is packed first although its rows or columns are contiguous."""
         return "the kernel reads it packed"
 

@@ -10,9 +10,9 @@ from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.families.cpu.config import CpuConfig
+from pyclgemm.families.family import Traffic
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
-from pyclgemm.families.traffic import Traffic
 from tests.support.families import load_bytes, traffic_of
 from tests.support.products import product_of
 

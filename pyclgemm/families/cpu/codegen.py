@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from ...codegen.element import ElementType, operand_type
 from ...codegen.expression import plus, times
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Launch, arguments_of_matrix
 from ...codegen.source import (
     Argument,
@@ -18,9 +17,10 @@ from ...codegen.source import (
     render,
     zeroed,
 )
+from ...device.traits import DeviceTraits
 from ...problem.matrix import Matrix
 from ...problem.precision import Precision
-from ...problem.problem import GemmProblem, MatrixLayout, PackedLayout
+from ...problem.problem import GemmProblem, MatrixLayout, OperandName, PackedLayout
 from .config import CpuConfig, reads_b_in_place
 
 #: Sums of dot products that hide the latency of a multiply-add and fit the registers of AVX2.
@@ -34,7 +34,7 @@ _LONG_CALL = 76
 class _CpuOperand:
     """How the elements of A or B are loaded to be packed."""
 
-    name: Literal["a", "b"]
+    name: OperandName
     layout: MatrixLayout
     config: CpuConfig
     element: ElementType
@@ -361,9 +361,10 @@ def _in_tile(name: str, r: str, j: str) -> str:
     return plus(f"{name}_tile", offset)
 
 
-def generate_cpu(parts: GemmParts, config: CpuConfig) -> KernelSource:
+def generate_cpu(problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a product on a CPU."""
-    if parts.traits.type != "cpu":
+    parts = gemm_parts(problem, config, traits)
+    if traits.type != "cpu":
         # A compiler for separate address spaces refuses these hints.
         config = replace(config, PREFETCHB=0, PREFETCHC=0)
     parts = parts.adding(
@@ -375,8 +376,8 @@ def generate_cpu(parts: GemmParts, config: CpuConfig) -> KernelSource:
     )
     if parts.wide.converts:
         parts = parts.adding(Argument("partial", "output", parts.wide.real))
-    result = _CpuResult(parts.problem, config, parts.element, parts.wide)
-    kernel = _CpuKernel(parts.problem, config, parts.element, result)
+    result = _CpuResult(problem, config, parts.element, parts.wide)
+    kernel = _CpuKernel(problem, config, parts.element, result)
     return parts.source("gemm_cpu", "cpu/gemm.cl.mako", 1, cpu=config, kernel=kernel, zeroed=zeroed)
 
 

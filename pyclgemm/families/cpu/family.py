@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from ...codegen.config import COMPLEX_VECTORS, at_most, multiple
 from ...codegen.element import epilogue_type, operand_type, stored_bytes
-from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Schedule, gemm_launch
-from ...codegen.source import KernelSource
-from ...codegen.stream_k import Division
+from ...codegen.stream_k import tile_count
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
-from ..family import Advice, Axes, Family, Point, Tile, is_small_batch
-from ..traffic import Traffic, least_traffic, stored_size
+from ..family import (
+    Advice,
+    Axes,
+    Family,
+    Launched,
+    Packed,
+    Point,
+    Tile,
+    Traffic,
+    cpu_tile_axes,
+    is_small_batch,
+    least_traffic,
+)
 from .codegen import generate_cpu
 from .config import CpuConfig, reads_b_in_place
 
@@ -134,16 +142,6 @@ _MOST_PACKED = 2**23
 _FEW_VECTORS = 4
 
 
-def tile_axes(dtype: str, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
-    """The tuner's coordinates of a register tile: rows, vectors of a row, and their width."""
-    widest = max(1, traits.vector_bytes // stored_bytes(dtype))
-    return {
-        "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
-        "VECTORS": (1, 2, 3, 4, 8),
-        "VW": tuple(width for width in (1, 2, 4, 8, 16) if widest <= 2 * width <= 4 * widest),
-    }
-
-
 class CpuFamily(Family[CpuConfig]):
     """One work-item a core, explicit vectors, operands packed by the item."""
 
@@ -154,6 +152,7 @@ class CpuFamily(Family[CpuConfig]):
     packs_in_kernel = True
     needs_alignment = False
     tiles_fill_device = False
+    source = staticmethod(generate_cpu)
     bounds = {
         "MR": up_to(64),
         "NR": up_to(1024),
@@ -214,10 +213,6 @@ class CpuFamily(Family[CpuConfig]):
         """The transpose of a product of few columns, with its matrices."""
         return product.transposed if is_transposed_on(product.problem, traits) else product
 
-    def source(self, problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) -> KernelSource:
-        """The one kernel, which packs and multiplies."""
-        return generate_cpu(gemm_parts(problem, config, traits), config)
-
     def schedule(self, product: Product, config: CpuConfig, traits: DeviceTraits) -> Schedule:
         """The one launch: every work-item takes a block of the result, or products of a batch."""
         problem = product.problem
@@ -253,30 +248,21 @@ class CpuFamily(Family[CpuConfig]):
         launch = gemm_launch(product, source, (groups,), values, {})
         return Schedule((launch,), workspaces)
 
-    def traffic(
-        self,
-        problem: GemmProblem,
-        config: CpuConfig,
-        sub_group: int,
-        division: Division | None,
-        packed: Collection[str],
-    ) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: CpuConfig, launched: Launched) -> Traffic:
         """Tiles in registers read packed panels, which the caches serve."""
-        size = stored_size(problem)
-        tiles = math.ceil(problem.m / config.MR) * math.ceil(problem.n / config.NR)
+        size = stored_bytes(problem.dtype)
         packing = 2 * size * problem.k * (problem.m + (0 if problem.packed else problem.n))
+        tiles = tile_count(problem.m, problem.n, config.MR, config.NR)
         read = tiles * problem.k * (config.MR + config.NR) * size
-        return Traffic(least_traffic(problem), packing, read, None, None)
+        return Traffic(least_traffic(problem), packing, read)
 
-    def load_bytes(
-        self, problem: GemmProblem, config: CpuConfig, packed: Collection[str]
-    ) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: CpuConfig, packed: Packed) -> dict[str, int]:
         """Vectors of the packed panel."""
-        return {"packed B": config.VW * stored_size(problem)}
+        return {"packed B": config.VW * stored_bytes(problem.dtype)}
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """The register tile, the block of k, and what is packed and fetched ahead."""
-        tile = tile_axes(dtype, traits)
+        tile = cpu_tile_axes(dtype, traits)
         return {
             "MR": tile["MR"],
             "VECTORS": tile["VECTORS"],

@@ -9,7 +9,7 @@ from typing import ClassVar
 from ...codegen.config import Config
 from ...codegen.element import WORDS
 from ...codegen.expression import divided, modulo, plus, times
-from ...codegen.kernel import GemmParts, gemm_parts
+from ...codegen.kernel import gemm_parts
 from ...codegen.matrix_unit import MatrixUnit
 from ...codegen.matrix_units import unit_multiplying
 from ...codegen.source import KernelSource
@@ -233,10 +233,10 @@ def _vector(layout: MatrixLayout, run: int) -> int:
     return wanted if layout.order != "strided" and layout.alignment >= wanted else 0
 
 
-def generate_gemv(parts: GemmParts, config: GemvConfig) -> KernelSource:
+def generate_gemv(problem: GemmProblem, config: GemvConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that multiplies few rows."""
-    problem, element = parts.problem, parts.element
-    a, b = problem.a, problem.b
+    parts = gemm_parts(problem, config, traits)
+    a, b, element = problem.a, problem.b, parts.element
     join = join_of(config.lanes_k, config.MR * config.columns, element.bytes)
     return parts.source(
         "gemv",

@@ -17,9 +17,7 @@ from ...codegen.config import (
     within_work_group,
 )
 from ...codegen.element import stored_bytes
-from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Schedule, gemm_launch
-from ...codegen.source import KernelSource
 from ...device.traits import DeviceTraits, has_cache_hints
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
@@ -115,6 +113,7 @@ class GemvFamily(_FewRows[GemvConfig]):
     name = GemvConfig.family
     config_class = GemvConfig
     most_rows = 32
+    source = staticmethod(generate_gemv)
     bounds = {
         "MR": up_to(64),
         "WGS": up_to(2**14),
@@ -161,12 +160,6 @@ class GemvFamily(_FewRows[GemvConfig]):
         """Where there are very few rows or columns, and k is long."""
         return min(problem.m, problem.n) <= _FEW and problem.k >= _LEAST_DEPTH
 
-    def source(
-        self, problem: GemmProblem, config: GemvConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel, which adds the sums of the work-items along k."""
-        return generate_gemv(gemm_parts(problem, config, traits), config)
-
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""
         return {
@@ -191,6 +184,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     config_class = GemvUnitConfig
     unit_ceiling = "matrix"
     most_rows = 128
+    source = staticmethod(generate_gemv_unit)
     bounds = {
         "MR": (8, 16, 32, 64),
         "SUBGROUPS": (1, 2, 4, 8, 16, 32),
@@ -255,18 +249,12 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
             and register_unit(problem.precision, traits) is not None
         )
 
-    def source(
-        self, problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel, which adds the sums of the sub-groups along k."""
-        return generate_gemv_unit(problem, config, traits)
-
     def instruction(
         self, problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
-    ) -> str | None:
+    ) -> str:
         """The mma.sync that multiplies its fragments."""
         unit = register_unit(problem.precision, traits)
-        return None if unit is None else unit.text
+        return unit.text if unit else ""
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""

@@ -16,7 +16,7 @@ from ...codegen.source import KernelSource, stream_k_arguments
 from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
-from ...problem.problem import GemmProblem
+from ...problem.problem import GemmProblem, OperandName
 from .config import RESULT_PADDING, MatrixConfig, joined_pitch, work_items
 from .slab import MatrixSlab, as_copied, matrix_slabs, packed_form, packed_operands
 
@@ -41,7 +41,7 @@ class ElementProducts:
         """In C, the index of one of the sums, or the size of an array of them; empty for one."""
         return f"[{number}]" if self.complex else ""
 
-    def array(self, name: Literal["a", "b"], buffer: str, number: int) -> str:
+    def array(self, name: OperandName, buffer: str, number: int) -> str:
         """In C, the registers of one number of each element of A's or B's fragments."""
         numbers = self.a_numbers if name == "a" else self.b_numbers
         return f"{name}_fragments{buffer}" + (f"[{number}]" if numbers > 1 else "")
@@ -79,7 +79,7 @@ _BITS = {2: "ushort", 4: "uint"}
 class CollectedResults:
     """How a sub-group collects results in local memory, to store 16-byte vectors of rows."""
 
-    slab: Literal["a", "b"]  # the operand in whose local memory, when all slabs were multiplied
+    slab: OperandName  # the operand in whose local memory, when all slabs were multiplied
     bits: str  # C type of as many bytes as a result
     width: int  # results in a vector
     padding: int  # results between rows
@@ -126,7 +126,7 @@ def collected_results(
 class JoinedResults:
     """How the sums of slices lie in local memory: tile behind tile, a slice each."""
 
-    slab: Literal["a", "b"]  # the operand in whose local memory, when all slabs were multiplied
+    slab: OperandName  # the operand in whose local memory, when all slabs were multiplied
     pitch: int  # sums from one row of a tile to the next
     width: int  # neighbours in a row that a work-item adds up and stores: up to 16 bytes
     vector: int  # of these, how many it reads at once
@@ -262,9 +262,7 @@ class FragmentLoad:
         self._depths = self.unit.held.run * self.steps  # depths that a lane loads at once
         self.registers = self._depths // self.unit.word  # registers that a lane loads at once
 
-    def declared(
-        self, products: ElementProducts, name: Literal["a", "b"], config: MatrixConfig
-    ) -> str:
+    def declared(self, products: ElementProducts, name: OperandName, config: MatrixConfig) -> str:
         """The array of a lane's registers of A's or B's fragments."""
         registers = self.unit.a_registers if name == "a" else self.unit.b_registers
         buffer = "[2]" if config.FRAGMENTS == 2 else ""
@@ -305,7 +303,7 @@ class FragmentLoad:
     def products(self, products: ElementProducts, buffer: str) -> list[tuple[str, str, str]]:
         """What is multiplied of fragments i and j: the sum, and the registers of A and of B."""
 
-        def at(name: Literal["a", "b"], number: int, step: int) -> str:
+        def at(name: OperandName, number: int, step: int) -> str:
             index, count = (
                 ("i", self.unit.a_registers) if name == "a" else ("j", self.unit.b_registers)
             )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Literal
-
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
-from ...codegen.launch import Schedule, gemm_launch
+from ...codegen.launch import Schedule
 from ...codegen.matrix_unit import fills_fragments
 from ...codegen.matrix_units import (
     element_unit,
@@ -17,22 +14,26 @@ from ...codegen.matrix_units import (
     sub_group_lanes,
 )
 from ...codegen.pack import pack_operands, padded_row, why_units_pack
-from ...codegen.source import KernelSource
-from ...codegen.stream_k import Division, launch_tiles
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT
 from ...problem.precision import Precision
-from ...problem.problem import OPERANDS, GemmProblem
+from ...problem.problem import OPERANDS, GemmProblem, OperandName
 from ...problem.product import Product
-from ..family import Advice, Axes, Family, Point, Role, Tile, most_sums
-from ..traffic import (
+from ..family import (
+    Advice,
+    Axes,
+    Family,
+    Launched,
+    Packed,
+    Point,
+    Role,
+    Tile,
     Traffic,
-    joining_bytes,
-    least_traffic,
+    most_sums,
+    packing_traffic,
     slab_load_bytes,
-    stored_size,
-    tile_reads,
+    tile_traffic,
 )
 from .codegen import generate_matrix
 from .config import CONSTRAINTS, MatrixConfig, local_bytes
@@ -61,6 +62,7 @@ class MatrixFamily(Family[MatrixConfig]):
         "FILL": up_to(64, 0),
     }
     constraints = CONSTRAINTS
+    source = staticmethod(generate_matrix)
     advice = Advice(
         "more independent work at a time: STAGES, a deeper slab (KWG), a larger tile of the "
         "sub-group, or fewer sub-groups to wait for at each slab",
@@ -115,7 +117,6 @@ class MatrixFamily(Family[MatrixConfig]):
         problem = product.problem
         unit = required_unit(problem.precision, traits)
         form = packed_form(problem, unit)
-
         sizes = {
             name: (
                 (extent, padded_row(problem.k))
@@ -126,57 +127,28 @@ class MatrixFamily(Family[MatrixConfig]):
             if name in packed_operands(problem, config, unit)
         }
         packed = pack_operands(product, sizes, traits, form)
-        tiles = launch_tiles(problem, config.MWG, config.NWG, config.KWG, config.FILL, traits)
-        values = packed.strides | tiles.values
-        source = self.source(problem, config, traits)
-        gemm = gemm_launch(product, source, (tiles.groups,), values, packed.moved)
-        return Schedule((*packed.launches, gemm), packed.workspaces | tiles.workspaces)
+        return self.tile_schedule(product, config, traits, packed, {})
 
-    def source(
-        self, problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel that multiplies fragments."""
-        return generate_matrix(problem, config, traits)
-
-    def traffic(
-        self,
-        problem: GemmProblem,
-        config: MatrixConfig,
-        sub_group: int,
-        division: Division | None,
-        packed: Collection[str],
-    ) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: MatrixConfig, launched: Launched) -> Traffic:
         """Sub-groups read their rows and columns of a slab, each element by one work-item."""
-        size = stored_size(problem)
-        extents = {"a": problem.m, "b": problem.n}
-        reads = tile_reads(problem, config.MWG, config.NWG, config.KWG)
-        by_subgroups = config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG
-        local = reads.depths * by_subgroups * size or None
-        return Traffic(
-            least_traffic(problem),
-            sum(2 * size * extents[name] * problem.k for name in packed),
-            reads.depths * (config.MWG + config.NWG) * size,
-            local,
-            local,
-            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, reads.slabs, division),
-        )
+        size = stored_bytes(problem.dtype)
+        local = (config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG) * size
+        packing = packing_traffic(problem, launched.packed, size)
+        tile = self.tile(config)
+        return tile_traffic(problem, tile, size, (local, local), packing, launched.division)
 
     def load_bytes(
-        self, problem: GemmProblem, config: MatrixConfig, packed: Collection[str]
+        self, problem: GemmProblem, config: MatrixConfig, packed: Packed
     ) -> dict[str, int]:
         """16-byte vectors, or what the alignment of an operand that is not packed allows."""
         return slab_load_bytes(problem, packed)
 
-    def instruction(
-        self, problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits
-    ) -> str | None:
+    def instruction(self, problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) -> str:
         """The unit of the elements."""
         unit = element_unit(problem.dtype, problem.precision, traits)
-        return None if unit is None else unit.text
+        return unit.text if unit else ""
 
-    def packing_cause(
-        self, name: Literal["a", "b"], problem: GemmProblem, config: MatrixConfig
-    ) -> str:
+    def packing_cause(self, name: OperandName, problem: GemmProblem, config: MatrixConfig) -> str:
         """Alignment, terms to split, or an order that the unit does not read."""
         return why_units_pack(name, problem, in_place=bool(config.UNALIGNED))
 

@@ -11,7 +11,7 @@ from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.matrix_unit import MatrixUnit
 from ...codegen.pack import PackedForm, with_packed
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from .config import MatrixConfig, padding_elements, work_items
 
 #: For ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in 16 positions and
@@ -28,7 +28,7 @@ _ROW_OF_LANE = {
 class MatrixSlab:
     """A slab of A or B in local memory, which lies there as in memory."""
 
-    name: Literal["a", "b"]
+    name: OperandName
     element: ElementType  # its elements, or the type in which their split terms lie
     terms: int  # split terms of an element, each a matrix in memory and a slab in local memory
     along_k: bool  # whether k is contiguous; else the position along the tile is
@@ -153,9 +153,7 @@ def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
     return unit.spelling == "ptx" and unit.operand == "tf32" and precision.terms == 1
 
 
-def is_copied(
-    name: Literal["a", "b"], problem: GemmProblem, unit: MatrixUnit, unaligned: bool
-) -> bool:
+def is_copied(name: OperandName, problem: GemmProblem, unit: MatrixUnit, unaligned: bool) -> bool:
     """Whether an operand is copied where it lies; else it is packed first.
 
     Examples
@@ -185,7 +183,7 @@ def is_copied(
 
 def packed_operands(
     problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit
-) -> tuple[Literal["a", "b"], ...]:
+) -> tuple[OperandName, ...]:
     """The operands that are packed before the kernel reads them."""
     unaligned = bool(config.UNALIGNED)
     return tuple(name for name in OPERANDS if not is_copied(name, problem, unit, unaligned))
@@ -210,7 +208,7 @@ def matrix_slabs(
     items = work_items(config, unit.lanes)
     width = VECTOR_BYTES // size
 
-    def slab(name: Literal["a", "b"], layout: MatrixLayout, tile: int, fragment: int) -> MatrixSlab:
+    def slab(name: OperandName, layout: MatrixLayout, tile: int, fragment: int) -> MatrixSlab:
         along_k = layout.order == {"a": "row", "b": "column"}[name]
         rows, length = (tile, config.KWG) if along_k else (config.KWG, tile)
         end = problem.k if along_k else {"a": problem.m, "b": problem.n}[name]

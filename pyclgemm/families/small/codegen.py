@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
 from ...codegen.expression import divided, modulo, plus, times
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import GemmParts, gemm_parts
 from ...codegen.source import KernelSource, without_unrolling, zeroed
-from ...problem.problem import GemmProblem, MatrixLayout
+from ...device.traits import DeviceTraits
+from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ _FETCHED_BYTES = 512
 class SmallOperand:
     """A or B of a product in local memory, line by line as it lies in global memory."""
 
-    name: Literal["a", "b"]
+    name: OperandName
     along_k: bool  # whether k runs along the lines; else the positions do: rows of A, columns of B
     lines: int  # lines of the matrix
     length: int  # elements of a line
@@ -151,7 +152,7 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
     widest = max(1, VECTOR_BYTES // element.bytes)
     step = math.gcd(widest, problem.k) or 1
 
-    def operand(name: Literal["a", "b"], layout: MatrixLayout, tile: int) -> SmallOperand:
+    def operand(name: OperandName, layout: MatrixLayout, tile: int) -> SmallOperand:
         extent, items = (problem.m, items_m) if name == "a" else (problem.n, items_n)
         along_k = layout.order != ("column" if name == "a" else "row")
         lines, length = (extent, problem.k) if along_k else (problem.k, extent)
@@ -204,9 +205,10 @@ class _SmallResults:
         return self.parts.result_at(total, "row", column, addend)
 
 
-def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
+def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a batch of small products on a GPU."""
-    problem, element = parts.problem, parts.element
+    parts = gemm_parts(problem, config, traits)
+    element = parts.element
     tiling = small_tiling(problem, config, element)
 
     def in_global(one: SmallOperand) -> str:
@@ -236,7 +238,7 @@ def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
         in_global=in_global,
         in_local=in_local,
     )
-    return without_unrolling(source) if parts.traits.type == "cpu" else source
+    return without_unrolling(source) if traits.type == "cpu" else source
 
 
 class _SmallVector(NamedTuple):
@@ -378,9 +380,11 @@ def _vector_at(element: ElementType, array: str, index: str, width: int) -> str:
     return f"vload{width}(0, {plus(array, index)})"
 
 
-def generate_small_cpu(parts: GemmParts, config: SmallCpuConfig) -> KernelSource:
+def generate_small_cpu(
+    problem: GemmProblem, config: SmallCpuConfig, traits: DeviceTraits
+) -> KernelSource:
     """Write the kernel that computes a batch of small products on a CPU."""
-    problem = parts.problem
+    parts = gemm_parts(problem, config, traits)
     # Without products all rows are alike: pocl 3.1 then stores vectors of halves at multiples of 16
     # bytes, where they do not lie.
     width = config.VW if problem.k else 1

@@ -7,16 +7,24 @@ from typing import TypeVar
 
 from ...codegen.config import Constraint, at_most, multiple
 from ...codegen.element import operand_type
-from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Schedule, gemm_launch
-from ...codegen.source import KernelSource
 from ...device.traits import DeviceTraits, crashes_on_small_halves
 from ...problem.bounds import VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
-from ..cpu.family import tile_axes
-from ..family import MOST_SMALL, Advice, Axes, Family, Point, Role, Tile, is_small_batch, most_sums
+from ..family import (
+    MOST_SMALL,
+    Advice,
+    Axes,
+    Family,
+    Point,
+    Role,
+    Tile,
+    cpu_tile_axes,
+    is_small_batch,
+    most_sums,
+)
 from .codegen import SmallConfig, SmallCpuConfig, generate_small, generate_small_cpu, small_tiling
 
 Small = TypeVar("Small", SmallConfig, SmallCpuConfig)
@@ -59,6 +67,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
 
     name = SmallConfig.family
     config_class = SmallConfig
+    source = staticmethod(generate_small)
     bounds = {
         "MWI": VECTOR_WIDTHS,
         "NWI": VECTOR_WIDTHS,
@@ -101,12 +110,6 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         source = self.source(problem, config, traits)
         return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
 
-    def source(
-        self, problem: GemmProblem, config: SmallConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel, written for the very sizes."""
-        return generate_small(gemm_parts(problem, config, traits), config)
-
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""
         return {
@@ -126,6 +129,7 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
 
     name = SmallCpuConfig.family
     config_class = SmallCpuConfig
+    source = staticmethod(generate_small_cpu)
     on_cpu = True
     bounds = {"MR": up_to(64), "NR": up_to(512), "VW": VECTOR_WIDTHS}
     constraints = (
@@ -175,15 +179,9 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
         source = self.source(product.problem, config, traits)
         return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
 
-    def source(
-        self, problem: GemmProblem, config: SmallCpuConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel, written for the very sizes."""
-        return generate_small_cpu(gemm_parts(problem, config, traits), config)
-
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """The register tile."""
-        return tile_axes(dtype, traits)
+        return cpu_tile_axes(dtype, traits)
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int]:
         """NR is a whole number of vectors."""

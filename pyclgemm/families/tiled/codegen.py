@@ -15,7 +15,7 @@ from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.probe import SHFL
 from ...device.traits import DeviceTraits
 from ...errors import ConfigError
-from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from .config import XgemmConfig, XgemmDirectConfig
 
 
@@ -60,7 +60,7 @@ def slab_copy(
 class SlabReader:
     """How a work-item copies its vectors of a slab of A or B; the templates' view of an operand."""
 
-    name: Literal["a", "b"]
+    name: OperandName
     layout: MatrixLayout
     element: ElementType
     copy: SlabCopy  # what the work-item copies
@@ -171,7 +171,7 @@ class SlabReader:
 
 
 def slab_reader(
-    name: Literal["a", "b"],
+    name: OperandName,
     problem: GemmProblem,
     element: ElementType,
     tiles: XgemmConfig,
@@ -214,7 +214,7 @@ def slab_reader(
 class FragmentReader:
     """The templates' view of the fragments of A or of B."""
 
-    name: Literal["a", "b"]
+    name: OperandName
     staged: bool  # whether it is read from a slab in local memory, or through the caches
     length: str  # elements of a fragment, by the name that the kernel has for them
     part: str  # those of them that a work-item loads
@@ -263,7 +263,7 @@ def part_start(lane: str, fragment: int, width: int, sharers: int, step: str) ->
     return plus(times(divided(lane, lanes), step), times(modulo(lane, lanes), part))
 
 
-def fragment_reader(name: Literal["a", "b"], tiles: XgemmConfig) -> FragmentReader:
+def fragment_reader(name: OperandName, tiles: XgemmConfig) -> FragmentReader:
     """Describe the fragments of an operand."""
     staged, length, width, first, step, position = (
         (tiles.SA, "MWI", tiles.VWM, "FIRST_ROW", "ROW_STEP", "ROW")

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from ...codegen.config import STAGED_BYTES, is_staged_as_stored
 from ...codegen.element import operand_type, stored_bytes
-from ...codegen.launch import Schedule, gemm_launch
+from ...codegen.launch import Schedule
 from ...codegen.pack import PACKED_A, PACKED_B, PackedForm, pack_operands
-from ...codegen.source import KernelSource
-from ...codegen.stream_k import Division, launch_tiles, slab_count
+from ...codegen.stream_k import slab_count
 from ...device.traits import DeviceTraits, has_async_copy
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
 from ...problem.precision import Precision
-from ...problem.problem import OPERANDS, GemmProblem
+from ...problem.problem import OPERANDS, GemmProblem, OperandName
 from ...problem.product import Product
-from ..family import Advice, Axes, Family, Point, Role, Tile, least_work_items, most_sums
-from ..traffic import Traffic, joining_bytes, least_traffic, stored_size, tile_reads
+from ..family import (
+    Advice,
+    Axes,
+    Family,
+    Launched,
+    Packed,
+    Point,
+    Role,
+    Tile,
+    Traffic,
+    least_work_items,
+    most_sums,
+    packing_traffic,
+    tile_traffic,
+)
 from .codegen import generate_xgemm, slab_copy, slab_reader
 from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
@@ -56,6 +67,7 @@ _LARGEST_TILE = 256
 class _TiledFamily(Family[Tiled]):
     """What both families share: the tiling, its launches, traffic and coordinates."""
 
+    source = staticmethod(generate_xgemm)
     advice = Advice(
         "more independent work at a time: STAGES, a larger tile of the work-item, KWI",
         "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
@@ -75,43 +87,22 @@ class _TiledFamily(Family[Tiled]):
         """The wider vector of the two operands."""
         return max(config.tiles.VWM, config.tiles.VWN)
 
-    def source(self, problem: GemmProblem, config: Tiled, traits: DeviceTraits) -> KernelSource:
-        """The kernel that multiplies tiles."""
-        return generate_xgemm(problem, config, traits)
-
     def _packing(self, problem: GemmProblem, config: Tiled) -> int:
         return 0
 
-    def traffic(
-        self,
-        problem: GemmProblem,
-        config: Tiled,
-        sub_group: int,
-        division: Division | None,
-        packed: Collection[str],
-    ) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: Tiled, launched: Launched) -> Traffic:
         """Work-items read fragments of slabs in local memory."""
-        tiles = config.tiles
-        reads = tile_reads(problem, tiles.MWG, tiles.NWG, tiles.KWG)
-        local, by_items = _local_reads(tiles, STAGED_BYTES[problem.dtype], sub_group)
-        return Traffic(
-            least_traffic(problem),
-            self._packing(problem, config),
-            reads.depths * (tiles.MWG + tiles.NWG) * stored_size(problem),
-            reads.depths * local or None,
-            reads.depths * by_items or None,
-            joining_bytes(problem, tiles.MWG * tiles.NWG, reads.tiles, reads.slabs, division),
-        )
+        local = _local_reads(config.tiles, STAGED_BYTES[problem.dtype], launched.sub_group)
+        size, packing = stored_bytes(problem.dtype), self._packing(problem, config)
+        return tile_traffic(problem, self.tile(config), size, local, packing, launched.division)
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
         return problem
 
-    def load_bytes(
-        self, problem: GemmProblem, config: Tiled, packed: Collection[str]
-    ) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: Tiled, packed: Packed) -> dict[str, int]:
         """Copies of slabs and reads of fragments; vectors from global memory where none is."""
         tiles = config.tiles
-        stored = stored_size(problem)
+        stored = stored_bytes(problem.dtype)
         element = operand_type(problem.dtype, problem.precision.arithmetic)
         read = self._as_read(problem)
         run = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
@@ -245,31 +236,20 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             if needs_packing(name, problem, config)
         }
         packed = pack_operands(product, sizes, traits, PackedForm(padding=config.PADLD))
-        tiles = launch_tiles(problem, config.MWG, config.NWG, config.KWG, config.FILL, traits)
-        values = {
+        strides = {
             "a_column_stride": product.a.column_stride,
             "b_row_stride": product.b.row_stride,
-            **packed.strides,
-            **tiles.values,
         }
-        source = self.source(problem, config, traits)
-        gemm = gemm_launch(product, source, (tiles.groups,), values, packed.moved)
-        return Schedule((*packed.launches, gemm), packed.workspaces | tiles.workspaces)
+        return self.tile_schedule(product, config, traits, packed, strides)
 
     def _packing(self, problem: GemmProblem, config: XgemmConfig) -> int:
-        entries = {"a": problem.m * problem.k, "b": problem.k * problem.n}
-        return sum(
-            2 * stored_size(problem) * entries[name]
-            for name in OPERANDS
-            if needs_packing(name, problem, config)
-        )
+        packed = [name for name in OPERANDS if needs_packing(name, problem, config)]
+        return packing_traffic(problem, packed, stored_bytes(problem.dtype))
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
         return replace(problem, a=PACKED_A, b=PACKED_B)
 
-    def packing_cause(
-        self, name: Literal["a", "b"], problem: GemmProblem, config: XgemmConfig
-    ) -> str:
+    def packing_cause(self, name: OperandName, problem: GemmProblem, config: XgemmConfig) -> str:
         """Why the kernel, which checks no bounds, cannot read an operand where it lies."""
         layout = problem.a if name == "a" else problem.b
         wanted, index, extent, tile, tile_name, width = {
@@ -331,12 +311,8 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
         self, product: Product, config: XgemmDirectConfig, traits: DeviceTraits
     ) -> Schedule:
         """One launch."""
-        shape = config.tiles
-        problem = product.problem
-        tiles = launch_tiles(problem, shape.MWG, shape.NWG, shape.KWG, shape.FILL, traits)
-        source = self.source(problem, config, traits)
-        launch = gemm_launch(product, source, (tiles.groups,), tiles.values, {})
-        return Schedule((launch,), tiles.workspaces)
+        packed = pack_operands(product, {}, traits)
+        return self.tile_schedule(product, config, traits, packed, {})
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """The parameters of the tiling, by the direct family's names."""

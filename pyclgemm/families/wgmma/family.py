@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
-from typing import Literal
 
 from ...codegen.config import (
     ALL_REGISTERS,
@@ -18,16 +16,27 @@ from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.matrix_unit import fills_fragments
 from ...codegen.matrix_units import matrix_unit
 from ...codegen.pack import PackedForm, pack_operands, padded_row, why_units_pack
-from ...codegen.source import MOST_POSITIONS, KernelSource
-from ...codegen.stream_k import Division, divide, tile_count
+from ...codegen.source import MOST_POSITIONS
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT, Matrix
 from ...problem.precision import Precision, is_complex, parts_of
-from ...problem.problem import GemmProblem, MatrixLayout
+from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
-from ..family import Advice, Axes, Family, Role, Tile
-from ..traffic import Traffic, joining_bytes, least_traffic, slab_load_bytes, tile_reads
+from ..family import (
+    Advice,
+    Axes,
+    Family,
+    Launched,
+    Packed,
+    Role,
+    Tile,
+    Traffic,
+    launch_tiles,
+    packing_traffic,
+    slab_load_bytes,
+    tile_traffic,
+)
 from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
 from .config import WgmmaConfig
 from .slab import boxed_forms
@@ -67,10 +76,6 @@ def initial_registers(config: WgmmaConfig) -> int:
     return ALL_REGISTERS // work_items(config)
 
 
-#: Bytes of a sum.
-_SUM_BYTES = 4
-
-
 class WgmmaFamily(Family[WgmmaConfig]):
     """Persistent work-groups: one warpgroup copies slabs, others multiply them."""
 
@@ -80,6 +85,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
     unit_ceiling = "wgmma"
     may_be_refused = True
     packs = True
+    source = staticmethod(generate_wgmma)
     bounds = {
         "MWG": up_to(256),
         "NWG": (32, 64, 96, 128, 192, 256),
@@ -199,73 +205,43 @@ class WgmmaFamily(Family[WgmmaConfig]):
             traits,
             next(iter(forms.values()), PackedForm()),
         )
-        tiles = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products
-        groups = min(tiles, traits.compute_units)
-        values = dict(packed.strides)
-        workspaces = dict(packed.workspaces)
-        if config.FILL:
-            division = divide(tiles, slab_count(problem, unit), config.FILL * traits.compute_units)
-            groups = division.groups
-            values["rounds"] = division.rounds
-            workspaces["partial_sums"] = division.slots * config.MWG * config.NWG * _SUM_BYTES
-            workspaces["counters"] = 4 * division.counters
+        tiles = launch_tiles(problem, self.tile(config), slab_count(problem, unit), traits)
+        groups = tiles.groups if config.FILL else min(tiles.groups, traits.compute_units)
+        workspaces = {**packed.workspaces, **tiles.workspaces}
         if config.TMA:
             workspaces["maps"] = map_bytes(groups, config, batched=problem.batch is not None)
+        values = {**packed.strides, **tiles.values}
         source = self.source(problem, config, traits)
         gemm = gemm_launch(product, source, (groups,), values, packed.moved)
         return Schedule((*packed.launches, gemm), workspaces)
 
-    def source(
-        self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel, for sm_90a."""
-        return generate_wgmma(problem, config, traits)
-
-    def traffic(
-        self,
-        problem: GemmProblem,
-        config: WgmmaConfig,
-        sub_group: int,
-        division: Division | None,
-        packed: Collection[str],
-    ) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: WgmmaConfig, launched: Launched) -> Traffic:
         """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
-        precision = problem.precision
-        size = UNITS[precision.multiplied or ""].element_bytes
-        stored = size * parts_of(precision.terms)
-        extents = {"a": problem.m, "b": problem.n}
-        reads = tile_reads(problem, config.MWG, config.NWG, ROW_BYTES // size)
-        read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
-        local = reads.depths * read * size * precision.terms or None
-        slabs = precision.terms * reads.slabs
-        return Traffic(
-            least_traffic(problem),
-            sum(2 * stored * extents[name] * problem.k for name in packed),
-            reads.depths * (config.MWG + config.NWG) * stored,
-            local,
-            local,
-            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, slabs, division),
+        terms = problem.precision.terms
+        size = UNITS[problem.precision.multiplied or ""].element_bytes
+        local = (config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG) * size * terms
+        stored = size * parts_of(terms)
+        packing = packing_traffic(problem, launched.packed, stored)
+        tile = replace(self.tile(config), depth=ROW_BYTES // size)
+        return tile_traffic(
+            problem, tile, stored, (local, local), packing, launched.division, terms
         )
 
     def load_bytes(
-        self, problem: GemmProblem, config: WgmmaConfig, packed: Collection[str]
+        self, problem: GemmProblem, config: WgmmaConfig, packed: Packed
     ) -> dict[str, int]:
         """Those of lanes; a tensor map's copies are no loads."""
         return {} if config.TMA else slab_load_bytes(problem, packed)
 
-    def instruction(
-        self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits
-    ) -> str | None:
+    def instruction(self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits) -> str:
         """The wgmma for the tile's columns."""
         unit = wgmma_unit(problem.precision, traits)
         if unit is None:
-            return None
+            return ""
         name = unit.instruction(config.NWG)
         return f"{name}: {FRAGMENT_ROWS} x {config.NWG} x {unit.k} of {unit.operand}"
 
-    def packing_cause(
-        self, name: Literal["a", "b"], problem: GemmProblem, config: WgmmaConfig
-    ) -> str:
+    def packing_cause(self, name: OperandName, problem: GemmProblem, config: WgmmaConfig) -> str:
         """Alignment, terms to split, or an order that the unit does not read."""
         return why_units_pack(name, problem, in_place=False)
 

@@ -10,7 +10,7 @@ from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, parts_of
-from ...problem.problem import OPERANDS, GemmProblem
+from ...problem.problem import OPERANDS, GemmProblem, OperandName
 from .config import WgmmaConfig
 from .unit import MAP_ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, boxes_across
 
@@ -22,7 +22,7 @@ _SWIZZLES = {64: 2, 128: 1}
 class WgmmaOperand:
     """A slab of A or B in local memory: boxes as they are copied."""
 
-    name: Literal["a", "b"]
+    name: OperandName
     along_k: bool  # whether k is contiguous; else the index along the tile is
     map: TensorMap
     boxes: int  # in a slab
@@ -52,7 +52,7 @@ def slab_depth(unit: WgmmaUnit) -> int:
     return ROW_BYTES // unit.element_bytes
 
 
-def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -> PackedForm | None:
+def boxed_form(name: OperandName, problem: GemmProblem, unit: WgmmaUnit) -> PackedForm | None:
     """The form in which an operand must be packed first; None where it is copied as it lies."""
     terms = problem.precision.terms
     layout = problem.a if name == "a" else problem.b
@@ -66,7 +66,7 @@ def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -
     return PackedForm(along_k=True, split=split, terms=parts_of(terms))
 
 
-def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[Literal["a", "b"], PackedForm]:
+def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, PackedForm]:
     """The operands that are packed first, and how they lie then."""
     forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
     return {name: form for name, form in forms.items() if form}
@@ -84,7 +84,7 @@ def wgmma_operands(
 
 
 def _operand(
-    name: Literal["a", "b"], along_k: bool, extent: int, unit: WgmmaUnit, terms: int
+    name: OperandName, along_k: bool, extent: int, unit: WgmmaUnit, terms: int
 ) -> WgmmaOperand:
     size = {"a": "m", "b": "n"}[name]
     rows = ROW_BYTES // unit.element_bytes
