@@ -14,7 +14,7 @@ import pyopencl.array as cl_array
 from ..codegen.stream_k import Division
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
-from ..families.family import Launched, Traffic
+from ..families.family import Run, Traffic
 from ..families.registry import family_of, make_schedule, oriented
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
@@ -93,7 +93,8 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     sub_group = limits.sub_group if limits else _SUB_GROUP
     packed = tuple(name for name in OPERANDS if f"packed_{name}" in schedule.workspaces)
     rounds = main.values.get("rounds")  # of Stream-K
-    share = None if rounds is None else Division(main.groups[0], rounds)
+    division = None if rounds is None else Division(main.groups[0], rounds)
+    run = Run(sub_group, division, packed)
     return Analysis(
         product=product,
         traits=traits,
@@ -105,8 +106,8 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
         utilisation=utilise(
             problem, config, math.prod(main.groups), traits.compute_units, occupancy.groups
         ),
-        traffic=family.traffic(problem, config, Launched(sub_group, share, packed)),
-        loads=family.load_bytes(problem, config, packed),
+        traffic=family.traffic(problem, config, run),
+        loads=family.load_bytes(problem, config, run),
     )
 
 

@@ -11,8 +11,15 @@ from ..device.traits import DeviceTraits
 from ..problem.problem import GemmProblem, MatrixLayout, activation_expression, result_expression
 from .config import Config
 from .element import ElementType, epilogue_type, operand_type
-from .expression import times
-from .source import Argument, KernelSource, extent_type, matrix_arguments, moved_matrices, render
+from .source import (
+    Argument,
+    KernelSource,
+    extent_type,
+    matrix_arguments,
+    moved_matrices,
+    render,
+    times,
+)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from ..problem.problem import GemmProblem, MatrixLayout, OperandName
 from ..problem.product import Product
 from .config import VECTOR_BYTES
 from .element import ElementType, stored_bytes
-from .expression import plus, times
 from .launch import Buffer, Launch, arguments_of_matrix
 from .source import (
     Argument,
@@ -22,8 +21,10 @@ from .source import (
     batch_argument,
     extent_type,
     moved_matrices,
+    plus,
     render,
     stride_arguments,
+    times,
 )
 
 #: Layouts after packing for a GPU: positions contiguous, rows padded to the widest vector.
@@ -69,25 +70,11 @@ def generate_pack(
     *,
     batched: bool = False,
 ) -> tuple[KernelSource, int]:
-    """Write the kernel that packs an operand for a GPU.
+    """Write the kernel that packs an operand for a GPU, or the operands of a batch.
 
-    Parameters
-    ----------
-    layout, name, dtype
-        How the operand lies in memory, whether it is A or B, and its NumPy type.
-    sizes : tuple of int
-        Positions along the tile (rows of A, columns of B) and depths after padding.
-    form : PackedForm
-        How it lies once it is packed.
-    batched : bool
-        Whether one launch packs the matrices of a batch.
-
-    Returns
-    -------
-    source : KernelSource
-        The kernel; its first dimension runs along the destination's rows.
-    tile : int
-        Elements along both indices that a work-group packs.
+    `sizes` are the positions along the tile (rows of A, columns of B) and the depths after padding.
+    With it comes how many elements along both indices a work-group packs; the kernel's first
+    dimension runs along the destination's rows.
     """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
@@ -175,16 +162,10 @@ def pack_launch(
     padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
-    """The launch that packs `matrix`, in the role of `name`.
+    """The launch that packs `matrix`, in the role of `name`, as `generate_pack` writes it.
 
-    Parameters
-    ----------
-    role, destination : str
-        Roles of the buffers that are read and written.
-    name, dtype, padded, form
-        As `generate_pack` takes them; `padded` are its sizes.
-    batch : tuple of int, optional
-        Matrices of a batch, and elements from one that is packed to the next.
+    `role` and `destination` are those of the buffers that are read and written, `padded` the sizes;
+    `batch` holds the matrices of a batch and the elements from one that is packed to the next.
     """
     positions, depth = (
         (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)

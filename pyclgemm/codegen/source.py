@@ -1,4 +1,4 @@
-"""A kernel's text and arguments as data, and the functions that make both."""
+"""A kernel's text and arguments as data, and what writes them: templates, index expressions."""
 
 from __future__ import annotations
 
@@ -58,6 +58,64 @@ def format_source(text: str) -> str:
     while lines and not lines[-1]:
         lines.pop()
     return "\n".join(lines) + "\n"
+
+
+# Index expressions of C, folded as they are written: no ``x * 1``, no ``+ 0``, no ``0 * x``.
+
+#: Operators that bind less than ``*``; and those that do not, but go from left to right.
+_LOOSER = re.compile(r" [-+^|&<>?:=]")
+_EQUAL = re.compile(r" [/%]")
+
+
+def plus(*terms: str | int) -> str:
+    """The sum of `terms`, in their order; numbers are added up, and stand last."""
+    numbers = sum(int(term) for term in terms if _is_number(term))
+    names = [str(term) for term in terms if not _is_number(term)]
+    return " + ".join(names + ([str(numbers)] if numbers or not names else []))
+
+
+def times(first: str | int, *factors: str | int) -> str:
+    """The product of `first` and `factors`, from left to right."""
+    product = str(first)
+    for factor in map(str, factors):
+        if "0" in (product, factor):
+            return "0"
+        if _is_number(product) and _is_number(factor):
+            product = str(int(product) * int(factor))
+        elif product == "1":
+            product = factor
+        elif factor != "1":
+            product = f"{_operand(product)} * {_operand(factor, last=True)}"
+    return product
+
+
+def divided(dividend: str | int, divisor: int) -> str:
+    """The quotient of whole numbers."""
+    if _is_number(dividend):
+        return str(int(dividend) // divisor)
+    return str(dividend) if divisor == 1 else f"{_operand(str(dividend))} / {divisor}"
+
+
+def modulo(dividend: str | int, divisor: int) -> str:
+    """The remainder of their division."""
+    if _is_number(dividend):
+        return str(int(dividend) % divisor)
+    return "0" if divisor == 1 else f"{_operand(str(dividend))} % {divisor}"
+
+
+def _is_number(term: str | int) -> bool:
+    return isinstance(term, int) or term.isdecimal()
+
+
+def _operand(expression: str, *, last: bool = False) -> str:
+    """`expression` as a factor, the first or the last: in parentheses where it needs them."""
+    depth, outside = 0, ""
+    for letter in expression:
+        depth -= letter == ")"
+        outside += letter if depth == 0 else ""
+        depth += letter == "("
+    loose = _LOOSER.search(outside) or (last and _EQUAL.search(outside))
+    return f"({expression})" if loose else expression
 
 
 #: The largest size with 32-bit positions: rounded up to tiles it must not reach 2^31.

@@ -36,9 +36,6 @@ _LEAST_PRODUCTS = 32
 #: Bytes of a work-item's sums that the tuner tries at most: more do not fit any GPU's registers.
 _MOST_BYTES = 512
 
-#: Names of the operands that are packed before the kernel reads them.
-Packed = Collection[str]
-
 #: Values of a tuner's coordinates, ascending, by name; and a value for each of them.
 Axes = Mapping[str, tuple[int, ...]]
 Point = Mapping[str, int]
@@ -135,62 +132,12 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Launched:
+class Run:
     """What decides the traffic of a product beside its configuration."""
 
     sub_group: int  # work-items that read local memory together
     division: Division | None  # how work-groups split k loops
-    packed: Packed  # the operands that are packed first
-
-
-def least_traffic(problem: GemmProblem) -> int:
-    """Bytes of every operand read once and of the result written once."""
-    m, n, k = problem.m, problem.n, problem.k
-    results = stored_bytes(problem.result_dtype) * m * n
-    operands = stored_bytes(problem.dtype) * (m * k + k * n)
-    return operands + results * (2 if problem.c else 1)
-
-
-def packing_traffic(problem: GemmProblem, packed: Packed, size: int) -> int:
-    """Bytes of packed operands whose elements have `size`, written and read."""
-    extents = {"a": problem.m, "b": problem.n}
-    return sum(2 * size * extents[name] * problem.k for name in packed)
-
-
-def tile_traffic(
-    problem: GemmProblem,
-    tile: Tile,
-    size: int,
-    local: tuple[int, int],
-    packing: int,
-    division: Division | None,
-    terms: int = 1,
-) -> Traffic:
-    """The traffic of tiles that read slabs of elements of `size`, `terms` times.
-
-    `local` are bytes for each depth that are read from local memory, as `Traffic` has them.
-    """
-    tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns)
-    slabs = math.ceil(problem.k / tile.depth)
-    depths = tiles * slabs * tile.depth
-    shared, by_items = (depths * read or None for read in local)
-    joining = 0
-    if division is not None:
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
-        written = division.partial_sums(tiles, max(1, terms * slabs))
-        joining = 2 * tile.rows * tile.columns * element.bytes * written
-    read = depths * (tile.rows + tile.columns) * size
-    return Traffic(least_traffic(problem), packing, read, shared, by_items, joining)
-
-
-def slab_load_bytes(problem: GemmProblem, packed: Packed) -> dict[str, int]:
-    """Bytes of the loads of matrix units' slabs: whole vectors, or what the alignment allows."""
-    size = stored_bytes(problem.dtype)
-    found = {}
-    for name, layout in zip(OPERANDS, (problem.a, problem.b), strict=True):
-        aligned = VECTOR_BYTES if name in packed else layout.alignment * size
-        found[f"{name.upper()} from global memory"] = min(VECTOR_BYTES, aligned)
-    return found
+    packed: Collection[str]  # the operands that are packed first
 
 
 @dataclass(frozen=True)
@@ -202,18 +149,10 @@ class TileLaunch:
     workspaces: Mapping[str, int]
 
 
-def launch_tiles(problem: GemmProblem, tile: Tile, slabs: int, traits: DeviceTraits) -> TileLaunch:
-    """A work-group for each tile; or, by FILL, as many as split the k loops of all tiles."""
-    tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns) * problem.products
-    if not tile.fill:
-        return TileLaunch(tiles, {}, {})
-    division = divide(tiles, slabs, tile.fill * traits.compute_units)
-    element = operand_type(problem.dtype, problem.precision.arithmetic)
-    workspaces = {
-        "partial_sums": division.slots * tile.rows * tile.columns * element.bytes,
-        "counters": 4 * division.counters,
-    }
-    return TileLaunch(division.groups, {"rounds": division.rounds}, workspaces)
+def _least_traffic(problem: GemmProblem) -> int:
+    m, n, k = problem.m, problem.n, problem.k
+    results = stored_bytes(problem.result_dtype) * m * n
+    return stored_bytes(problem.dtype) * (m * k + k * n) + results * (2 if problem.c else 1)
 
 
 class Family(ABC, Generic[C]):
@@ -316,6 +255,22 @@ class Family(ABC, Generic[C]):
     def source(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> KernelSource:
         """The kernel that computes a product."""
 
+    def launch_tiles(
+        self, problem: GemmProblem, config: C, slabs: int, traits: DeviceTraits
+    ) -> TileLaunch:
+        """A work-group for each tile; or, by FILL, as many as split the k loops of all tiles."""
+        tile = self.tile(config)
+        tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns) * problem.products
+        if not tile.fill:
+            return TileLaunch(tiles, {}, {})
+        division = divide(tiles, slabs, tile.fill * traits.compute_units)
+        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        workspaces = {
+            "partial_sums": division.slots * tile.rows * tile.columns * element.bytes,
+            "counters": 4 * division.counters,
+        }
+        return TileLaunch(division.groups, {"rounds": division.rounds}, workspaces)
+
     def tile_schedule(
         self,
         product: Product,
@@ -325,8 +280,9 @@ class Family(ABC, Generic[C]):
         strides: Mapping[str, int],
     ) -> Schedule:
         """Launches that pack, and one of tiles; `strides` are those of what is not packed."""
-        problem, tile = product.problem, self.tile(config)
-        tiles = launch_tiles(problem, tile, slab_count(problem.k, tile.depth), traits)
+        problem = product.problem
+        slabs = slab_count(problem.k, self.tile(config).depth)
+        tiles = self.launch_tiles(problem, config, slabs, traits)
         values = {**strides, **packed.strides, **tiles.values}
         source = self.source(problem, config, traits)
         gemm = gemm_launch(product, source, (tiles.groups,), values, packed.moved)
@@ -334,13 +290,44 @@ class Family(ABC, Generic[C]):
 
     # What it costs, in words and numbers
 
-    def traffic(self, problem: GemmProblem, config: C, launched: Launched) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: C, run: Run) -> Traffic:
         """Bytes that a product moves at each level of memory."""
-        return Traffic(least_traffic(problem), 0)
+        return Traffic(_least_traffic(problem), 0)
 
-    def load_bytes(self, problem: GemmProblem, config: C, packed: Packed) -> dict[str, int]:
+    def tile_traffic(
+        self, problem: GemmProblem, tile: Tile, run: Run, size: int, local: tuple[int, int],
+        terms: int = 1,
+    ) -> Traffic:  # fmt: skip
+        """The traffic of tiles whose slabs of elements of `size` are read `terms` times.
+
+        `local` are the bytes of each depth that are read from local memory, as `Traffic` has them.
+        """
+        tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns)
+        slabs = math.ceil(problem.k / tile.depth)
+        depths = tiles * slabs * tile.depth
+        shared, by_items = (depths * read or None for read in local)
+        joining = 0
+        if run.division is not None:
+            element = operand_type(problem.dtype, problem.precision.arithmetic)
+            written = run.division.partial_sums(tiles, max(1, terms * slabs))
+            joining = 2 * tile.rows * tile.columns * element.bytes * written
+        extents = {"a": problem.m, "b": problem.n}
+        packing = sum(2 * size * extents[name] * problem.k for name in run.packed)
+        read = depths * (tile.rows + tile.columns) * size
+        return Traffic(_least_traffic(problem), packing, read, shared, by_items, joining)
+
+    def load_bytes(self, problem: GemmProblem, config: C, run: Run) -> dict[str, int]:
         """Bytes of one load instruction of a work-item, by what it reads."""
         return {}
+
+    def slab_load_bytes(self, problem: GemmProblem, run: Run) -> dict[str, int]:
+        """Those of matrix units' slabs: whole vectors, or what the alignment allows."""
+        size = stored_bytes(problem.dtype)
+        found = {}
+        for name, layout in zip(OPERANDS, (problem.a, problem.b), strict=True):
+            aligned = VECTOR_BYTES if name in run.packed else layout.alignment * size
+            found[f"{name.upper()} from global memory"] = min(VECTOR_BYTES, aligned)
+        return found
 
     def instruction(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> str:
         """The matrix unit's instruction and fragment; empty where no unit multiplies."""

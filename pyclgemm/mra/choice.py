@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.matrix_unit import MatrixUnit
-from ..codegen.matrix_units import matrix_unit, nvidia_double_unit
+from ..codegen.matrix_units import MatrixUnit, matrix_unit, nvidia_double_unit
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
 from ..problem.precision import resolve_precision

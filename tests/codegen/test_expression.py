@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.codegen.expression import divided, modulo, plus, times
+from pyclgemm.codegen.source import divided, modulo, plus, times
 
 NUMBERS = st.integers(0, 40)
 TERMS = st.one_of(NUMBERS, st.sampled_from(["i", "j", "i + 1", "i % 3", "i / 2", "(i + j)"]))
@@ -43,8 +43,13 @@ def test_quotients_and_remainders(dividend, factor, divisor, i, j):
     [
         (plus("a", 0), "a"),
         (plus(0, "a", 0, "b"), "a + b"),
+        (plus("i", 3, "j", 4), "i + j + 7"),
+        (plus(0, 0), "0"),
         (times("a", 1), "a"),
         (times(0, "a"), "0"),
+        (times(3, 4), "12"),
+        (times("i + 1", 8), "(i + 1) * 8"),
+        (times(8, "i % 4", "PITCH"), "8 * (i % 4) * PITCH"),
         (times(modulo("item", 16), 1), "item % 16"),
         (divided("item", 1), "item"),
         (modulo("item", 1), "0"),

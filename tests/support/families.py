@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pyclgemm.codegen.source import KernelSource
-from pyclgemm.families.family import Launched, Role
+from pyclgemm.families.family import Role, Run
 from pyclgemm.families.registry import FAMILIES, family_of
 
 SMALL_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.role is Role.SMALL_BATCH)
@@ -21,11 +21,11 @@ def refusal(config: Any, problem: Any, traits: Any) -> str:
 
 
 def traffic_of(problem: Any, config: Any, sub_group: int, division: Any = None, packed: Any = ()):
-    return family_of(config).traffic(problem, config, Launched(sub_group, division, packed))
+    return family_of(config).traffic(problem, config, Run(sub_group, division, packed))
 
 
 def load_bytes(problem: Any, config: Any, packed: Any = ()):
-    return family_of(config).load_bytes(problem, config, packed)
+    return family_of(config).load_bytes(problem, config, Run(32, None, packed))
 
 
 @contextmanager

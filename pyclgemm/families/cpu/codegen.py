@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 
 from ...codegen.element import ElementType, operand_type
-from ...codegen.expression import plus, times
 from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Launch, arguments_of_matrix
 from ...codegen.source import (
@@ -14,7 +13,9 @@ from ...codegen.source import (
     KernelSource,
     extent_type,
     matrix_arguments,
+    plus,
     render,
+    times,
     zeroed,
 )
 from ...device.traits import DeviceTraits

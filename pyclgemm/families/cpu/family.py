@@ -14,19 +14,7 @@ from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
-from ..family import (
-    Advice,
-    Axes,
-    Family,
-    Launched,
-    Packed,
-    Point,
-    Tile,
-    Traffic,
-    cpu_tile_axes,
-    is_small_batch,
-    least_traffic,
-)
+from ..family import Advice, Axes, Family, Point, Run, Tile, Traffic, cpu_tile_axes, is_small_batch
 from .codegen import generate_cpu
 from .config import CpuConfig, reads_b_in_place
 
@@ -154,15 +142,9 @@ class CpuFamily(Family[CpuConfig]):
     tiles_fill_device = False
     source = staticmethod(generate_cpu)
     bounds = {
-        "MR": up_to(64),
-        "NR": up_to(1024),
-        "KC": up_to(4096),
-        "VW": VECTOR_WIDTHS,
-        "MC": up_to(2**15),
-        "PACKB": FLAG,
-        "PREFETCHB": FLAG,
-        "PREFETCHC": FLAG,
-    }
+        "MR": up_to(64), "NR": up_to(1024), "KC": up_to(4096), "VW": VECTOR_WIDTHS,
+        "MC": up_to(2**15), "PACKB": FLAG, "PREFETCHB": FLAG, "PREFETCHC": FLAG,
+    }  # fmt: skip
     constraints = (
         at_most("the vectors of sums", _MOST_VECTORS, lambda c: c.MR * (c.NR // c.VW)),
         at_most("the elements of a packed block", _MOST_PACKED, lambda c: c.KC * c.MC),
@@ -248,15 +230,15 @@ class CpuFamily(Family[CpuConfig]):
         launch = gemm_launch(product, source, (groups,), values, {})
         return Schedule((launch,), workspaces)
 
-    def traffic(self, problem: GemmProblem, config: CpuConfig, launched: Launched) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: CpuConfig, run: Run) -> Traffic:
         """Tiles in registers read packed panels, which the caches serve."""
         size = stored_bytes(problem.dtype)
         packing = 2 * size * problem.k * (problem.m + (0 if problem.packed else problem.n))
         tiles = tile_count(problem.m, problem.n, config.MR, config.NR)
         read = tiles * problem.k * (config.MR + config.NR) * size
-        return Traffic(least_traffic(problem), packing, read)
+        return replace(super().traffic(problem, config, run), packing=packing, tiles=read)
 
-    def load_bytes(self, problem: GemmProblem, config: CpuConfig, packed: Packed) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: CpuConfig, run: Run) -> dict[str, int]:
         """Vectors of the packed panel."""
         return {"packed B": config.VW * stored_bytes(problem.dtype)}
 

@@ -8,11 +8,9 @@ from typing import ClassVar
 
 from ...codegen.config import Config
 from ...codegen.element import WORDS
-from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import gemm_parts
-from ...codegen.matrix_unit import MatrixUnit
-from ...codegen.matrix_units import unit_multiplying
-from ...codegen.source import KernelSource
+from ...codegen.matrix_units import MatrixUnit, unit_multiplying
+from ...codegen.source import KernelSource, divided, modulo, plus, times
 from ...device.traits import DeviceTraits
 from ...errors import UnsupportedError
 from ...problem.precision import Precision

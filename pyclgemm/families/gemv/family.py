@@ -115,13 +115,9 @@ class GemvFamily(_FewRows[GemvConfig]):
     most_rows = 32
     source = staticmethod(generate_gemv)
     bounds = {
-        "MR": up_to(64),
-        "WGS": up_to(2**14),
-        "LANES_N": up_to(2**14),
-        "VW": VECTOR_WIDTHS,
-        "KWI": up_to(64),
-        "STREAMB": FLAG,
-    }
+        "MR": up_to(64), "WGS": up_to(2**14), "LANES_N": up_to(2**14),
+        "VW": VECTOR_WIDTHS, "KWI": up_to(64), "STREAMB": FLAG,
+    }  # fmt: skip
     constraints = (
         COMPLEX_VECTORS,
         at_most("the sums of a work-item", _MOST_SUMS, lambda c: c.MR * c.VW),

@@ -8,11 +8,9 @@ from typing import Literal
 
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import WORDS, ElementType
-from ...codegen.expression import modulo, plus, times
 from ...codegen.kernel import GemmParts, approximation, gemm_parts
-from ...codegen.matrix_unit import MatrixUnit
-from ...codegen.matrix_units import required_unit
-from ...codegen.source import KernelSource, stream_k_arguments
+from ...codegen.matrix_units import MatrixUnit, required_unit
+from ...codegen.source import KernelSource, modulo, plus, stream_k_arguments, times
 from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of

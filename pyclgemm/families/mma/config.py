@@ -18,8 +18,7 @@ from ...codegen.config import (
     within_work_group,
 )
 from ...codegen.element import stored_bytes
-from ...codegen.matrix_unit import MatrixUnit
-from ...codegen.matrix_units import sub_group_lanes, unit_multiplying
+from ...codegen.matrix_units import MatrixUnit, sub_group_lanes, unit_multiplying
 from ...device.traits import DeviceTraits
 
 #: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that

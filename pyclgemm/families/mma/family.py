@@ -5,10 +5,10 @@ from __future__ import annotations
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
-from ...codegen.matrix_unit import fills_fragments
 from ...codegen.matrix_units import (
     element_unit,
     elements_wanted,
+    fills_fragments,
     matrix_unit,
     required_unit,
     sub_group_lanes,
@@ -20,21 +20,7 @@ from ...problem.matrix import MAX_ALIGNMENT
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem, OperandName
 from ...problem.product import Product
-from ..family import (
-    Advice,
-    Axes,
-    Family,
-    Launched,
-    Packed,
-    Point,
-    Role,
-    Tile,
-    Traffic,
-    most_sums,
-    packing_traffic,
-    slab_load_bytes,
-    tile_traffic,
-)
+from ..family import Advice, Axes, Family, Point, Role, Run, Tile, Traffic, most_sums
 from .codegen import generate_matrix
 from .config import CONSTRAINTS, MatrixConfig, local_bytes
 from .slab import packed_form, packed_operands, split_type
@@ -49,18 +35,11 @@ class MatrixFamily(Family[MatrixConfig]):
     unit_ceiling = "matrix"
     packs = True
     bounds = {
-        "MWG": up_to(512),
-        "NWG": up_to(512),
-        "KWG": up_to(512),
-        "SUBGROUPS_M": up_to(32),
-        "SUBGROUPS_N": up_to(32),
-        "STAGES": (1, 2, 3, 4, 6, 8),
-        "GROUP_M": up_to(1024),
-        "FRAGMENTS": (1, 2),
-        "SLICES": (1, 2, 4, 8),
-        "UNALIGNED": FLAG,
-        "FILL": up_to(64, 0),
-    }
+        "MWG": up_to(512), "NWG": up_to(512), "KWG": up_to(512),
+        "SUBGROUPS_M": up_to(32), "SUBGROUPS_N": up_to(32), "STAGES": (1, 2, 3, 4, 6, 8),
+        "GROUP_M": up_to(1024), "FRAGMENTS": (1, 2), "SLICES": (1, 2, 4, 8),
+        "UNALIGNED": FLAG, "FILL": up_to(64, 0),
+    }  # fmt: skip
     constraints = CONSTRAINTS
     source = staticmethod(generate_matrix)
     advice = Advice(
@@ -129,19 +108,15 @@ class MatrixFamily(Family[MatrixConfig]):
         packed = pack_operands(product, sizes, traits, form)
         return self.tile_schedule(product, config, traits, packed, {})
 
-    def traffic(self, problem: GemmProblem, config: MatrixConfig, launched: Launched) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: MatrixConfig, run: Run) -> Traffic:
         """Sub-groups read their rows and columns of a slab, each element by one work-item."""
         size = stored_bytes(problem.dtype)
         local = (config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG) * size
-        packing = packing_traffic(problem, launched.packed, size)
-        tile = self.tile(config)
-        return tile_traffic(problem, tile, size, (local, local), packing, launched.division)
+        return self.tile_traffic(problem, self.tile(config), run, size, (local, local))
 
-    def load_bytes(
-        self, problem: GemmProblem, config: MatrixConfig, packed: Packed
-    ) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: MatrixConfig, run: Run) -> dict[str, int]:
         """16-byte vectors, or what the alignment of an operand that is not packed allows."""
-        return slab_load_bytes(problem, packed)
+        return self.slab_load_bytes(problem, run)
 
     def instruction(self, problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) -> str:
         """The unit of the elements."""

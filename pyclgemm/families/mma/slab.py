@@ -7,9 +7,9 @@ from typing import Literal
 
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import ElementType, stored_bytes
-from ...codegen.expression import divided, modulo, plus, times
-from ...codegen.matrix_unit import MatrixUnit
+from ...codegen.matrix_units import MatrixUnit
 from ...codegen.pack import PackedForm, with_packed
+from ...codegen.source import divided, modulo, plus, times
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from .config import MatrixConfig, padding_elements, work_items

@@ -12,9 +12,8 @@ from typing import ClassVar, NamedTuple
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
-from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts, gemm_parts
-from ...codegen.source import KernelSource, without_unrolling, zeroed
+from ...codegen.source import KernelSource, divided, modulo, plus, times, without_unrolling, zeroed
 from ...device.traits import DeviceTraits
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 

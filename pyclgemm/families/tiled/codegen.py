@@ -7,10 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...codegen.element import ElementType
-from ...codegen.expression import divided, modulo, plus, times
 from ...codegen.kernel import GemmParts, gemm_parts
 from ...codegen.pack import PACKED_A, PACKED_B
-from ...codegen.source import KernelSource, stream_k_arguments, without_unrolling
+from ...codegen.source import (
+    KernelSource,
+    divided,
+    modulo,
+    plus,
+    stream_k_arguments,
+    times,
+    without_unrolling,
+)
 from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.probe import SHFL
 from ...device.traits import DeviceTraits

@@ -20,16 +20,13 @@ from ..family import (
     Advice,
     Axes,
     Family,
-    Launched,
-    Packed,
     Point,
     Role,
+    Run,
     Tile,
     Traffic,
     least_work_items,
     most_sums,
-    packing_traffic,
-    tile_traffic,
 )
 from .codegen import generate_xgemm, slab_copy, slab_reader
 from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
@@ -39,21 +36,12 @@ Tiled = TypeVar("Tiled", XgemmConfig, XgemmDirectConfig)
 
 #: The values of parameters that both families have under the same name.
 _BOUNDS: dict[str, Allowed] = {
-    "PADA": up_to(128, 0),
-    "PADB": up_to(128, 0),
-    "STAGES": (1, 2, 3, 4),
+    "PADA": up_to(128, 0), "PADB": up_to(128, 0), "STAGES": (1, 2, 3, 4),
     "LANES_M": up_to(256, 0),  # 0 stands for MDIMC, or MDIMCD
-    "LANES_N": up_to(256),
-    "GROUP_M": up_to(1024),
-    "ASYNC": FLAG,
-    "FILL": up_to(64, 0),
-    "SWIZZLE": VECTOR_WIDTHS,
-    "FRAGMENTS": (1, 2),
-    "SLICES": up_to(16),
-    "REGISTERS": up_to(255, 0),
-    "SHUFFLE": FLAG,
-    "SERPENTINE": FLAG,
-}
+    "LANES_N": up_to(256), "GROUP_M": up_to(1024), "ASYNC": FLAG, "FILL": up_to(64, 0),
+    "SWIZZLE": VECTOR_WIDTHS, "FRAGMENTS": (1, 2), "SLICES": up_to(16),
+    "REGISTERS": up_to(255, 0), "SHUFFLE": FLAG, "SERPENTINE": FLAG,
+}  # fmt: skip
 
 #: Coordinates that are a parameter of the same name.
 _PLAIN = (
@@ -87,31 +75,32 @@ class _TiledFamily(Family[Tiled]):
         """The wider vector of the two operands."""
         return max(config.tiles.VWM, config.tiles.VWN)
 
-    def _packing(self, problem: GemmProblem, config: Tiled) -> int:
-        return 0
+    def _packed(self, problem: GemmProblem, config: Tiled) -> tuple[str, ...]:
+        return ()
 
-    def traffic(self, problem: GemmProblem, config: Tiled, launched: Launched) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: Tiled, run: Run) -> Traffic:
         """Work-items read fragments of slabs in local memory."""
-        local = _local_reads(config.tiles, STAGED_BYTES[problem.dtype], launched.sub_group)
-        size, packing = stored_bytes(problem.dtype), self._packing(problem, config)
-        return tile_traffic(problem, self.tile(config), size, local, packing, launched.division)
+        local = _local_reads(config.tiles, STAGED_BYTES[problem.dtype], run.sub_group)
+        run = replace(run, packed=self._packed(problem, config))
+        size = stored_bytes(problem.dtype)
+        return self.tile_traffic(problem, self.tile(config), run, size, local)
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
         return problem
 
-    def load_bytes(self, problem: GemmProblem, config: Tiled, packed: Packed) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: Tiled, run: Run) -> dict[str, int]:
         """Copies of slabs and reads of fragments; vectors from global memory where none is."""
         tiles = config.tiles
         stored = stored_bytes(problem.dtype)
         element = operand_type(problem.dtype, problem.precision.arithmetic)
         read = self._as_read(problem)
-        run = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
+        run_k = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
         found: dict[str, int] = {}
         for name, staged, width in zip(
             OPERANDS, (tiles.SA, tiles.SB), (tiles.VWM, tiles.VWN), strict=True
         ):
             if staged:
-                reader = slab_reader(name, read, element, tiles, run)
+                reader = slab_reader(name, read, element, tiles, run_k)
                 found[f"{name.upper()} from global memory"] = reader.copy.width * stored
                 found[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
             else:
@@ -163,23 +152,15 @@ class _TiledFamily(Family[Tiled]):
         tiles = config.tiles
         copy_a = _copiers(tiles.MWG, tiles.KWG, tiles.work_items, tiles.VWM)
         copy_b = _copiers(tiles.NWG, tiles.KWG, tiles.work_items, tiles.VWN)
-        return config.as_dict() | {
-            "ITEM_M": tiles.MWI,
-            "ITEM_N": tiles.NWI,
-            "MDIMC": tiles.MDIMC,
-            "NDIMC": tiles.NDIMC,
-            "KWG": tiles.KWG,
-            "KWI": tiles.KWI,
-            "VWM": tiles.VWM,
-            "VWN": tiles.VWN,
+        same = ("MDIMC", "NDIMC", "KWG", "KWI", "VWM", "VWN")
+        return config.as_dict() | {name: getattr(tiles, name) for name in same} | {
+            "ITEM_M": tiles.MWI, "ITEM_N": tiles.NWI,
             "COPY_A": copy_a.index(tiles.MDIMA) if tiles.MDIMA in copy_a else 0,
             "COPY_B": copy_b.index(tiles.NDIMB) if tiles.NDIMB in copy_b else 0,
-            "PAD_A": int(tiles.PADA > 0),
-            "PAD_B": int(tiles.PADB > 0),
+            "PAD_A": int(tiles.PADA > 0), "PAD_B": int(tiles.PADB > 0),
             "LANES": tiles.LANES_M if tiles.LANES_N > 1 else 0,
-            "STAGED": tiles.SA,
-            "STRIDED": tiles.STRM,
-        }
+            "STAGED": tiles.SA, "STRIDED": tiles.STRM,
+        }  # fmt: skip
 
 
 class XgemmFamily(_TiledFamily[XgemmConfig]):
@@ -190,23 +171,11 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
     role = Role.LARGE
     packs = True
     bounds = {
-        "MWG": up_to(1024),
-        "NWG": up_to(1024),
-        "KWG": up_to(1024),
-        "MDIMC": up_to(256),
-        "NDIMC": up_to(256),
-        "MDIMA": up_to(1024),
-        "NDIMB": up_to(1024),
-        "KWI": up_to(128),
-        "VWM": VECTOR_WIDTHS,
-        "VWN": VECTOR_WIDTHS,
-        "SA": FLAG,
-        "SB": FLAG,
-        "STRM": FLAG,
-        "STRN": FLAG,
-        "PADLD": up_to(1024, 0),
-        **_BOUNDS,
-    }
+        "MWG": up_to(1024), "NWG": up_to(1024), "KWG": up_to(1024),
+        "MDIMC": up_to(256), "NDIMC": up_to(256), "MDIMA": up_to(1024), "NDIMB": up_to(1024),
+        "KWI": up_to(128), "VWM": VECTOR_WIDTHS, "VWN": VECTOR_WIDTHS,
+        "SA": FLAG, "SB": FLAG, "STRM": FLAG, "STRN": FLAG, "PADLD": up_to(1024, 0), **_BOUNDS,
+    }  # fmt: skip
     constraints = INDIRECT_CONSTRAINTS
 
     def refusal(self, config: XgemmConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
@@ -242,9 +211,8 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         }
         return self.tile_schedule(product, config, traits, packed, strides)
 
-    def _packing(self, problem: GemmProblem, config: XgemmConfig) -> int:
-        packed = [name for name in OPERANDS if needs_packing(name, problem, config)]
-        return packing_traffic(problem, packed, stored_bytes(problem.dtype))
+    def _packed(self, problem: GemmProblem, config: XgemmConfig) -> tuple[str, ...]:
+        return tuple(name for name in OPERANDS if needs_packing(name, problem, config))
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
         return replace(problem, a=PACKED_A, b=PACKED_B)
@@ -292,19 +260,11 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
     name = XgemmDirectConfig.family
     config_class = XgemmDirectConfig
     bounds = {
-        "WGD": up_to(1024),
-        "NWGD": up_to(1024, 0),  # 0 stands for WGD
-        "KWGD": up_to(1024, 0),  # likewise
-        "MDIMCD": up_to(256),
-        "NDIMCD": up_to(256),
-        "MDIMAD": up_to(1024),
-        "NDIMBD": up_to(1024),
-        "KWID": up_to(128),
-        "VWMD": VECTOR_WIDTHS,
-        "VWND": VECTOR_WIDTHS,
-        "RUN_K": up_to(256),
+        "WGD": up_to(1024), "NWGD": up_to(1024, 0), "KWGD": up_to(1024, 0),  # 0 stands for WGD
+        "MDIMCD": up_to(256), "NDIMCD": up_to(256), "MDIMAD": up_to(1024), "NDIMBD": up_to(1024),
+        "KWID": up_to(128), "VWMD": VECTOR_WIDTHS, "VWND": VECTOR_WIDTHS, "RUN_K": up_to(256),
         **_BOUNDS,
-    }
+    }  # fmt: skip
     constraints = DIRECT_CONSTRAINTS
 
     def schedule(

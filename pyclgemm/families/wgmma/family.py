@@ -13,8 +13,7 @@ from ...codegen.config import (
     within_work_group,
 )
 from ...codegen.launch import Schedule, gemm_launch
-from ...codegen.matrix_unit import fills_fragments
-from ...codegen.matrix_units import matrix_unit
+from ...codegen.matrix_units import fills_fragments, matrix_unit
 from ...codegen.pack import PackedForm, pack_operands, padded_row, why_units_pack
 from ...codegen.source import MOST_POSITIONS
 from ...device.traits import DeviceTraits
@@ -23,20 +22,7 @@ from ...problem.matrix import MAX_ALIGNMENT, Matrix
 from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
-from ..family import (
-    Advice,
-    Axes,
-    Family,
-    Launched,
-    Packed,
-    Role,
-    Tile,
-    Traffic,
-    launch_tiles,
-    packing_traffic,
-    slab_load_bytes,
-    tile_traffic,
-)
+from ..family import Advice, Axes, Family, Role, Run, Tile, Traffic
 from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
 from .config import WgmmaConfig
 from .slab import boxed_forms
@@ -87,15 +73,10 @@ class WgmmaFamily(Family[WgmmaConfig]):
     packs = True
     source = staticmethod(generate_wgmma)
     bounds = {
-        "MWG": up_to(256),
-        "NWG": (32, 64, 96, 128, 192, 256),
-        "CONSUMERS": (1, 2, 3),
-        "STAGES": (2, 3, 4, 5, 6, 7, 8),
-        "GROUP_M": up_to(1024),
-        "PROMOTE": up_to(1024, 0),
-        "FILL": up_to(64, 0),
-        "TMA": FLAG,
-    }
+        "MWG": up_to(256), "NWG": (32, 64, 96, 128, 192, 256), "CONSUMERS": (1, 2, 3),
+        "STAGES": (2, 3, 4, 5, 6, 7, 8), "GROUP_M": up_to(1024), "PROMOTE": up_to(1024, 0),
+        "FILL": up_to(64, 0), "TMA": FLAG,
+    }  # fmt: skip
     constraints = (
         FENCED_FILL,
         Constraint(
@@ -205,7 +186,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             traits,
             next(iter(forms.values()), PackedForm()),
         )
-        tiles = launch_tiles(problem, self.tile(config), slab_count(problem, unit), traits)
+        tiles = self.launch_tiles(problem, config, slab_count(problem, unit), traits)
         groups = tiles.groups if config.FILL else min(tiles.groups, traits.compute_units)
         workspaces = {**packed.workspaces, **tiles.workspaces}
         if config.TMA:
@@ -215,23 +196,18 @@ class WgmmaFamily(Family[WgmmaConfig]):
         gemm = gemm_launch(product, source, (groups,), values, packed.moved)
         return Schedule((*packed.launches, gemm), workspaces)
 
-    def traffic(self, problem: GemmProblem, config: WgmmaConfig, launched: Launched) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> Traffic:
         """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
         terms = problem.precision.terms
         size = UNITS[problem.precision.multiplied or ""].element_bytes
         local = (config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG) * size * terms
-        stored = size * parts_of(terms)
-        packing = packing_traffic(problem, launched.packed, stored)
         tile = replace(self.tile(config), depth=ROW_BYTES // size)
-        return tile_traffic(
-            problem, tile, stored, (local, local), packing, launched.division, terms
-        )
+        stored = size * parts_of(terms)
+        return self.tile_traffic(problem, tile, run, stored, (local, local), terms)
 
-    def load_bytes(
-        self, problem: GemmProblem, config: WgmmaConfig, packed: Packed
-    ) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> dict[str, int]:
         """Those of lanes; a tensor map's copies are no loads."""
-        return {} if config.TMA else slab_load_bytes(problem, packed)
+        return {} if config.TMA else self.slab_load_bytes(problem, run)
 
     def instruction(self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits) -> str:
         """The wgmma for the tile's columns."""

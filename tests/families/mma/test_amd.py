@@ -9,8 +9,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.codegen.matrix_unit import MatrixUnit
-from pyclgemm.codegen.matrix_units import matrix_unit
+from pyclgemm.codegen.matrix_units import MatrixUnit, matrix_unit
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import generate_gemm, make_schedule, violations

@@ -12,9 +12,8 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import make_schedule, violations
-from pyclgemm.families.wgmma.codegen import local_bytes
+from pyclgemm.families.wgmma.codegen import STRIP_COLUMNS, local_bytes, staging_of
 from pyclgemm.families.wgmma.config import WgmmaConfig
-from pyclgemm.families.wgmma.results import STRIP_COLUMNS, staging_of
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database

@@ -17,8 +17,7 @@ import pyopencl as cl
 import pytest
 
 from pyclgemm.api import prepare
-from pyclgemm.codegen.matrix_unit import MatrixUnit
-from pyclgemm.codegen.matrix_units import required_unit
+from pyclgemm.codegen.matrix_units import MatrixUnit, required_unit
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import miscompiles_tiles, traits_of
 from tests.support import checks
