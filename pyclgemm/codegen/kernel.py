@@ -10,7 +10,7 @@ from typing import Any
 from ..device.traits import DeviceTraits
 from ..problem.problem import GemmProblem, MatrixLayout, activation_expression, result_expression
 from .config import Config
-from .element import ElementType, epilogue_type, operand_type
+from .element import ElementType, epilogue_type
 from .source import (
     Argument,
     KernelSource,
@@ -58,16 +58,11 @@ class GemmParts:
 
     def reading_whole(self) -> GemmParts:
         """The same where the elements are read beside their split terms."""
-        matrices = zip(("whole_a", "whole_b"), self.whole, strict=True)
-        return self.adding(
-            *(
-                argument
-                for name, layout in matrices
-                for argument in matrix_arguments(
-                    name, layout, "input", self.element.stored, batched=self.batched
-                )
-            )
-        )
+        arguments: list[Argument] = []
+        for name, layout in zip(("whole_a", "whole_b"), self.whole, strict=True):
+            stored = self.element.stored
+            arguments += matrix_arguments(name, layout, "input", stored, batched=self.batched)
+        return self.adding(*arguments)
 
     def result_of(self, total: str, addend: str, bias: str) -> str:
         """OpenCL C expression for a result whose sum of products is `total`."""
@@ -125,9 +120,8 @@ def gemm_parts(
 ) -> GemmParts:
     """Collect what a kernel needs in any family."""
     arithmetic = problem.precision.arithmetic
-    element = operand_type(problem.dtype, arithmetic)
+    element = ElementType(problem.dtype, arithmetic)
     wide = epilogue_type(problem.result_dtype, arithmetic)
-    position_type = extent_type(problem.m, problem.n, problem.k)
     return GemmParts(
         problem,
         whole or (problem.a, problem.b),
@@ -135,7 +129,7 @@ def gemm_parts(
         traits,
         element,
         wide,
-        _arguments(problem, element, wide, position_type, _operand_kind(element, traits)),
+        _arguments(problem, element, wide, _operand_kind(element, traits)),
     )
 
 
@@ -150,13 +144,10 @@ def _operand_kind(element: ElementType, traits: DeviceTraits) -> str:
 
 
 def _arguments(
-    problem: GemmProblem,
-    element: ElementType,
-    wide: ElementType,
-    position_type: str,
-    operand_kind: str,
+    problem: GemmProblem, element: ElementType, wide: ElementType, operand_kind: str
 ) -> tuple[Argument, ...]:
     """The arguments that every gemm kernel starts with."""
+    position_type = extent_type(problem.m, problem.n, problem.k)
     arguments = [Argument(size, position_type) for size in ("m", "n", "k")]
     arguments.append(Argument("alpha", wide.vector(1)))
     if problem.batch is not None:

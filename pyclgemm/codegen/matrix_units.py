@@ -72,17 +72,7 @@ class ResultLanes:
 
 @dataclass(frozen=True)
 class MatrixUnit:
-    """An instruction that multiplies fragments.
-
-    Examples
-    --------
-    >>> held = OperandLanes("lane / 4", "lane % 4", positions=8, runs=4, run=1)
-    >>> result = ResultLanes("lane / 4", "lane % 4 * 2", width=2, groups=1)
-    >>> name = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
-    >>> unit = MatrixUnit("ptx", name, "float64", 8, 8, 4, 32, held, result, sums="float64")
-    >>> unit.a_registers, unit.b_registers, unit.result_elements
-    (1, 1, 2)
-    """
+    """An instruction that multiplies fragments."""
 
     #: Whether `instruction` is written as inline PTX, or is a function of the compiler
     spelling: Literal["ptx", "builtin"]
@@ -114,18 +104,13 @@ class MatrixUnit:
 
     @property
     def reads_along_k(self) -> bool:
-        """Whether k must be contiguous in local memory.
-
-        Builtins take runs along k from every lane, and ldmatrix transposes only elements of 16
-        bits.
-        """
+        """Whether k must be contiguous in local memory."""
+        # Builtins take runs along k from every lane; ldmatrix transposes only 16-bit elements.
         return self.spelling == "builtin" or self.operand == "int8"
 
     def loads_elements(self, along_k: bool) -> bool:
-        """Whether lanes load element by element from a slab in local memory.
-
-        ldmatrix takes rows of 16 bytes along k, or transposes elements of 16 bits.
-        """
+        """Whether lanes load element by element from a slab in local memory."""
+        # ldmatrix takes rows of 16 bytes along k, or transposes elements of 16 bits.
         if self.spelling != "ptx":
             return False
         return self.operand == "float64" or (self.operand == "tf32" and not along_k)
@@ -181,7 +166,7 @@ class MatrixUnit:
         return self.result_elements // 2 if self.packed_sums else self.result_elements
 
     @property
-    def constraints(self) -> tuple[str, str]:
+    def _constraints(self) -> tuple[str, str]:
         """The kinds of registers of the result, and of A and B, in inline PTX."""
         if self.packed_sums:
             return "r", "r"
@@ -190,8 +175,8 @@ class MatrixUnit:
     @property
     def ptx_operands(self) -> str:
         """The operands of the instruction, by number: result, A, B, and what is added to."""
-        numbers = iter(range(self.result_registers + self.a_registers + self.b_registers))
         counts = self.result_registers, self.a_registers, self.b_registers
+        numbers = iter(range(sum(counts)))
         c, a, b = (
             "{" + ", ".join(f"%{next(numbers)}" for _ in range(count)) + "}" for count in counts
         )
@@ -200,17 +185,15 @@ class MatrixUnit:
     @property
     def ptx_results(self) -> str:
         """The constraints of the result."""
-        kind = self.constraints[0]
+        kind = self._constraints[0]
         return ", ".join(f'"+{kind}"(c[{i}])' for i in range(self.result_registers))
 
     @property
     def ptx_factors(self) -> str:
         """The constraints of A and B."""
-        kind = self.constraints[1]
         counts = {"a": self.a_registers, "b": self.b_registers}
-        return ", ".join(
-            f'"{kind}"({name}[{i}])' for name, count in counts.items() for i in range(count)
-        )
+        held = [f"{name}[{i}]" for name, count in counts.items() for i in range(count)]
+        return ", ".join(f'"{self._constraints[1]}"({one})' for one in held)
 
     @property
     def builtin_call(self) -> str:
@@ -383,20 +366,7 @@ _VENDORS = {"nvidia": nvidia_unit, "amd": amd_unit}
 
 
 def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of a device that computes in a precision; None if there is none.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> half = resolve_precision("F16_F16_F32", "float16")
-    >>> matrix_unit(half, typical_traits("sm_90")).k
-    16
-    >>> matrix_unit(half, typical_traits("gfx1100")).spelling
-    'builtin'
-    >>> matrix_unit(half, typical_traits("sm_70")) is None
-    True
-    """
+    """The unit of a device that computes in a precision; None if there is none."""
     if precision.multiplied is None:
         return None
     return unit_multiplying(precision.multiplied, precision.arithmetic, traits)
@@ -406,16 +376,6 @@ def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> Matr
     """The unit of a device for elements of a type in a precision; None if there is none.
 
     Complex elements are two numbers for NVIDIA's units, which take them by elements.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> double = resolve_precision("F64_F64_F64", "float64")
-    >>> element_unit("complex128", double, typical_traits("sm_90")).operand
-    'float64'
-    >>> element_unit("complex128", double, typical_traits("gfx90a")) is None
-    True
     """
     unit = matrix_unit(precision, traits)
     if unit is not None and is_complex(dtype) and not unit.loads_elements(True):
@@ -454,15 +414,12 @@ def required_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit:
 
 
 def sub_group_lanes(traits: DeviceTraits | None) -> int:
-    """Work-items of the sub-groups in which a device's matrix units multiply.
-
-    Without a device the fewest of any.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> [sub_group_lanes(typical_traits(name)) for name in ("sm_90", "gfx1100", "gfx90a")]
-    [32, 32, 64]
-    """
+    """Work-items of the sub-groups in which a device's units multiply; the fewest without one."""
     wide = traits is not None and traits.vendor == "amd" and traits.architecture.startswith("gfx9")
     return 64 if wide else 32
+
+
+def prefers_units(problem: GemmProblem, traits: DeviceTraits) -> bool:
+    """Whether a product fills fragments; but other kernels are half as fast at worst in float64."""
+    unit = matrix_unit(problem.precision, traits)
+    return unit is not None and unit.operand != "float64" and fills_fragments(problem, unit)

@@ -167,10 +167,8 @@ def pack_launch(
     `role` and `destination` are those of the buffers that are read and written, `padded` the sizes;
     `batch` holds the matrices of a batch and the elements from one that is packed to the next.
     """
-    positions, depth = (
-        (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
-    )
-    layout = matrix.layout
+    rows, columns, layout = matrix.rows, matrix.columns, matrix.layout
+    positions, depth = (rows, columns) if name == "a" else (columns, rows)
     source, tile = generate_pack(
         layout, name, dtype, padded, traits, form, batched=batch is not None
     )
@@ -227,8 +225,7 @@ def pack_operands(
             )
         )  # fmt: skip
         workspaces[moved[name]] = size * elements * (batch[0] if batch else 1)
-        stride = f"{name}_{form.layout(name).order}_stride"
-        strides[stride] = leading_dimension
+        strides[f"{name}_{form.layout(name).order}_stride"] = leading_dimension
         strides[f"{name}_batch_stride"] = batch[1] if batch else 0
     return PackedOperands(tuple(launches), workspaces, moved, strides)
 

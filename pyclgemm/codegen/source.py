@@ -19,21 +19,10 @@ _INDENT = "    "
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def format_source(text: str) -> str:
-    r"""Indent C source by its braces and squeeze runs of blank lines.
+def _laid_out(text: str) -> str:
+    """Indent C source by its braces and squeeze runs of blank lines.
 
-    Templates nest freely and need not count columns. Preprocessor definitions stay at the left;
-    pragmas follow the code that they govern.
-
-    Examples
-    --------
-    >>> print(format_source("void f()\n{\nif (x) {\n\n\ny();\n}\n}"), end="")
-    void f()
-    {
-        if (x) {
-            y();
-        }
-    }
+    Preprocessor definitions stay at the left; pragmas follow the code that they govern.
     """
     lines: list[str] = []
     depth = 0
@@ -177,7 +166,7 @@ def render(template: str, **context: Any) -> str:
         if error.__context__ is None:
             raise
         raise error.__context__ from None
-    return format_source(text)
+    return _laid_out(text)
 
 
 def extent_type(*sizes: int) -> str:
@@ -243,11 +232,9 @@ def zeroed(names: Iterable[str]) -> list[str]:
 
 
 def without_unrolling(source: KernelSource) -> KernelSource:
-    """Drop the unrolling that keeps a GPU's private arrays in registers.
-
-    On a CPU they are memory in any case, and the longer code takes longer to compile (and
-    is compiled wrongly by pocl 5.0).
-    """
+    """Drop the unrolling that keeps a GPU's private arrays in registers."""
+    # On a CPU they are memory in any case, and longer code takes longer to compile (and is compiled
+    # wrongly by pocl 5.0).
     lines = source.text.splitlines()
     kept = [line for line in lines if not line.strip().startswith("#pragma unroll")]
     return replace(source, text="\n".join(kept) + "\n")

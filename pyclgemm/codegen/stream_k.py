@@ -40,13 +40,6 @@ class Division:
 
         Each work-group writes its sums of a divided tile; where these are added up in two steps,
         each that goes on to the second writes again.
-
-        Examples
-        --------
-        >>> divide(tiles=1, slabs=8, groups=4).partial_sums(tiles=1, slabs=8)
-        4
-        >>> divide(tiles=132, slabs=8, groups=132).partial_sums(tiles=132, slabs=8)
-        0
         """
         divided = (tiles - self.rounds * self.groups) * slabs
         written = 0
@@ -132,8 +125,6 @@ def divide(tiles: int, slabs: int, groups: int) -> Division:
     Division(groups=132, rounds=2)
     >>> divide(tiles=1, slabs=6250, groups=264)
     Division(groups=264, rounds=0)
-    >>> divide(tiles=30, slabs=64, groups=132)
-    Division(groups=120, rounds=0)
     """
     groups = min(groups, max(tiles, tiles * slabs // _LEAST_SLABS))
     if tiles % groups == 0:
@@ -145,13 +136,7 @@ def divide(tiles: int, slabs: int, groups: int) -> Division:
 
 
 def slab_count(k: int, depth: int) -> int:
-    """Slabs of `depth` that make up k; at least one, for the result beta C where k is 0.
-
-    Examples
-    --------
-    >>> slab_count(100, 32), slab_count(0, 32)
-    (4, 1)
-    """
+    """Slabs of `depth` that make up k; at least one, for the result beta C where k is 0."""
     return max(1, math.ceil(k / depth))
 
 

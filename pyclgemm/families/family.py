@@ -15,7 +15,7 @@ from enum import Enum
 from typing import ClassVar, Generic, TypeVar
 
 from ..codegen.config import VECTOR_BYTES, Config, Constraint
-from ..codegen.element import operand_type, stored_bytes
+from ..codegen.element import ElementType, stored_bytes
 from ..codegen.launch import Schedule, gemm_launch
 from ..codegen.pack import PackedOperands
 from ..codegen.source import KernelSource
@@ -42,15 +42,7 @@ Point = Mapping[str, int]
 
 
 def is_small_batch(problem: GemmProblem) -> bool:
-    """Whether a problem is a batch that kernels for small products are written for.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> shapes = GemmShape(8, 8, 8, batch=100), GemmShape(8, 8, 8), GemmShape(65, 8, 8, batch=100)
-    >>> [is_small_batch(shape.problem("float32")) for shape in shapes]
-    [True, False, False]
-    """
+    """Whether a problem is a batch that kernels for small products are written for."""
     sizes = (problem.m, problem.n, problem.k)
     return problem.products >= _LEAST_PRODUCTS and max(sizes) <= MOST_SMALL and 0 not in sizes
 
@@ -63,16 +55,6 @@ def least_work_items(traits: DeviceTraits) -> int:
 def most_sums(dtype: str) -> int:
     """Sums of a work-item that the tuner tries at most."""
     return _MOST_BYTES // max(4, stored_bytes(dtype))
-
-
-def cpu_tile_axes(dtype: str, traits: DeviceTraits) -> Axes:
-    """The tuner's coordinates of a CPU's register tile: rows, vectors of a row, their width."""
-    widest = max(1, traits.vector_bytes // stored_bytes(dtype))
-    return {
-        "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
-        "VECTORS": (1, 2, 3, 4, 8),
-        "VW": tuple(width for width in (1, 2, 4, 8, 16) if widest <= 2 * width <= 4 * widest),
-    }
 
 
 class Role(Enum):
@@ -105,6 +87,13 @@ class Advice:
     latency: str
     local_memory: str = ""
     balance: str = ""  # empty: tiles whose number suits the device, or FILL
+
+
+TILE_ADVICE = Advice(
+    "more independent work at a time: STAGES, a larger tile of the work-item, KWI",
+    "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
+    "(LANES_M, LANES_N), wider vectors (VWM, VWN)",
+)
 
 
 @dataclass(frozen=True)
@@ -140,15 +129,6 @@ class Run:
     packed: Collection[str]  # the operands that are packed first
 
 
-@dataclass(frozen=True)
-class TileLaunch:
-    """Work-groups of a kernel of tiles, with the values and workspaces that splitting k needs."""
-
-    groups: int
-    values: Mapping[str, int]
-    workspaces: Mapping[str, int]
-
-
 def _least_traffic(problem: GemmProblem) -> int:
     m, n, k = problem.m, problem.n, problem.k
     results = stored_bytes(problem.result_dtype) * m * n
@@ -174,6 +154,7 @@ class Family(ABC, Generic[C]):
     needs_alignment: ClassVar[bool] = True  # whether its vectors gain by aligned rows
     #: Whether work-groups take tiles; else they take whole products or blocks of any size
     tiles_fill_device: ClassVar[bool] = True
+    is_persistent: ClassVar[bool] = False  # whether a work-group walks over tiles
     #: The tuner tries it where the lesser of m and n is at most this
     most_rows: ClassVar[int | None] = None
     advice: ClassVar[Advice] = Advice("a larger tile of the work-item, more work in each group")
@@ -255,38 +236,30 @@ class Family(ABC, Generic[C]):
     def source(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> KernelSource:
         """The kernel that computes a product."""
 
-    def launch_tiles(
-        self, problem: GemmProblem, config: C, slabs: int, traits: DeviceTraits
-    ) -> TileLaunch:
-        """A work-group for each tile; or, by FILL, as many as split the k loops of all tiles."""
-        tile = self.tile(config)
-        tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns) * problem.products
-        if not tile.fill:
-            return TileLaunch(tiles, {}, {})
-        division = divide(tiles, slabs, tile.fill * traits.compute_units)
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
-        workspaces = {
-            "partial_sums": division.slots * tile.rows * tile.columns * element.bytes,
-            "counters": 4 * division.counters,
-        }
-        return TileLaunch(division.groups, {"rounds": division.rounds}, workspaces)
-
     def tile_schedule(
-        self,
-        product: Product,
-        config: C,
-        traits: DeviceTraits,
-        packed: PackedOperands,
-        strides: Mapping[str, int],
-    ) -> Schedule:
-        """Launches that pack, and one of tiles; `strides` are those of what is not packed."""
-        problem = product.problem
-        slabs = slab_count(problem.k, self.tile(config).depth)
-        tiles = self.launch_tiles(problem, config, slabs, traits)
-        values = {**strides, **packed.strides, **tiles.values}
+        self, product: Product, config: C, traits: DeviceTraits, packed: PackedOperands,
+        strides: Mapping[str, int], slabs: int | None = None,
+    ) -> Schedule:  # fmt: skip
+        """Launches that pack, and one with a work-group for each tile, or by FILL.
+
+        `strides` are those of what is not packed, `slabs` those of a tile where not all are of k.
+        """
+        problem, tile = product.problem, self.tile(config)
+        groups = tile_count(problem.m, problem.n, tile.rows, tile.columns) * problem.products
+        values, workspaces = {**strides, **packed.strides}, dict(packed.workspaces)
+        if tile.fill:
+            slabs = slabs or slab_count(problem.k, tile.depth)
+            division = divide(groups, slabs, tile.fill * traits.compute_units)
+            element = ElementType(problem.dtype, problem.precision.arithmetic)
+            groups = division.groups
+            values["rounds"] = division.rounds
+            workspaces["partial_sums"] = division.slots * tile.rows * tile.columns * element.bytes
+            workspaces["counters"] = 4 * division.counters
+        elif self.is_persistent:
+            groups = min(groups, traits.compute_units)
         source = self.source(problem, config, traits)
-        gemm = gemm_launch(product, source, (tiles.groups,), values, packed.moved)
-        return Schedule((*packed.launches, gemm), {**packed.workspaces, **tiles.workspaces})
+        gemm = gemm_launch(product, source, (groups,), values, packed.moved)
+        return Schedule((*packed.launches, gemm), workspaces)
 
     # What it costs, in words and numbers
 
@@ -308,7 +281,7 @@ class Family(ABC, Generic[C]):
         shared, by_items = (depths * read or None for read in local)
         joining = 0
         if run.division is not None:
-            element = operand_type(problem.dtype, problem.precision.arithmetic)
+            element = ElementType(problem.dtype, problem.precision.arithmetic)
             written = run.division.partial_sums(tiles, max(1, terms * slabs))
             joining = 2 * tile.rows * tile.columns * element.bytes * written
         extents = {"a": problem.m, "b": problem.n}
@@ -350,3 +323,29 @@ class Family(ABC, Generic[C]):
     def coordinates(self, config: C) -> dict[str, int]:
         """The coordinates of a configuration, as far as they can be told."""
         return config.as_dict()
+
+
+class CpuTiles(Family[C]):
+    """Those of CPUs, whose register tiles have rows of whole vectors."""
+
+    on_cpu = True
+    tiles_fill_device = False
+
+    def tile_axes(self, dtype: str, traits: DeviceTraits) -> Axes:
+        """The tuner's coordinates of a register tile: rows, vectors of a row, and their width."""
+        widest = max(1, traits.vector_bytes // stored_bytes(dtype))
+        return {
+            "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
+            "VECTORS": (1, 2, 3, 4, 8),
+            "VW": tuple(width for width in (1, 2, 4, 8, 16) if widest <= 2 * width <= 4 * widest),
+        }
+
+    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int]:
+        """NR is a whole number of vectors."""
+        parameters = {name: value for name, value in point.items() if name != "VECTORS"}
+        return parameters | {"NR": point["VECTORS"] * point["VW"]}
+
+    def coordinates(self, config: C) -> dict[str, int]:
+        """Vectors of a row instead of its elements."""
+        parameters = config.as_dict()
+        return parameters | {"VECTORS": parameters["NR"] // parameters["VW"]}

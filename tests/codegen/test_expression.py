@@ -52,7 +52,11 @@ def test_quotients_and_remainders(dividend, factor, divisor, i, j):
         (times(8, "i % 4", "PITCH"), "8 * (i % 4) * PITCH"),
         (times(modulo("item", 16), 1), "item % 16"),
         (divided("item", 1), "item"),
+        (divided("item", 4), "item / 4"),
+        (divided(9, 4), "2"),
         (modulo("item", 1), "0"),
+        (modulo("item + 1", 4), "(item + 1) % 4"),
+        (modulo(9, 4), "1"),
     ],
 )
 def test_nothing_is_written_that_changes_nothing(expression, folded):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...codegen.element import ElementType, operand_type
+from ...codegen.element import ElementType
 from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Launch, arguments_of_matrix
 from ...codegen.source import (
@@ -389,7 +389,7 @@ def panel_launch(matrix: Matrix, packed: PackedLayout, dtype: str, precision: Pr
         0, n, k, dtype, precision, MatrixLayout("row"), layout, MatrixLayout("row")
     )
     config = CpuConfig(1, packed.width, packed.depth_block, VW=math.gcd(packed.width, 8))
-    element = operand_type(dtype, precision.arithmetic)
+    element = ElementType(dtype, precision.arithmetic)
     position_type = extent_type(n, k)
     arguments = (
         Argument("n", position_type),

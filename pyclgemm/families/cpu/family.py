@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ...codegen.config import COMPLEX_VECTORS, at_most, multiple
-from ...codegen.element import epilogue_type, operand_type, stored_bytes
+from ...codegen.element import ElementType, epilogue_type, stored_bytes
 from ...codegen.launch import Schedule, gemm_launch
 from ...codegen.stream_k import tile_count
 from ...device.traits import DeviceTraits
@@ -14,7 +14,7 @@ from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
-from ..family import Advice, Axes, Family, Point, Run, Tile, Traffic, cpu_tile_axes, is_small_batch
+from ..family import Advice, Axes, CpuTiles, Run, Tile, Traffic, is_small_batch
 from .codegen import generate_cpu
 from .config import CpuConfig, reads_b_in_place
 
@@ -99,15 +99,6 @@ def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
 
     Tiles are a few rows high and whole vectors wide: a result of few columns leaves most of each
     vector empty. Its transpose, C^T = B^T A^T, has few rows, and A is read once, where it lies.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> shapes = GemmShape(2000, 8, 500), GemmShape(2000, 64, 500), GemmShape(2000, 8, 2)
-    >>> cpu = typical_traits("x86-64-v4")
-    >>> [is_transposed_on(shape.problem("float32"), cpu) for shape in shapes]
-    [True, False, False]
     """
     m, n, k = problem.m, problem.n, problem.k
     if traits.type != "cpu" or problem.packed or is_small_batch(problem):
@@ -130,16 +121,14 @@ _MOST_PACKED = 2**23
 _FEW_VECTORS = 4
 
 
-class CpuFamily(Family[CpuConfig]):
+class CpuFamily(CpuTiles[CpuConfig]):
     """One work-item a core, explicit vectors, operands packed by the item."""
 
     name = CpuConfig.family
     config_class = CpuConfig
-    on_cpu = True
     packs = True
     packs_in_kernel = True
     needs_alignment = False
-    tiles_fill_device = False
     source = staticmethod(generate_cpu)
     bounds = {
         "MR": up_to(64), "NR": up_to(1024), "KC": up_to(4096), "VW": VECTOR_WIDTHS,
@@ -198,7 +187,7 @@ class CpuFamily(Family[CpuConfig]):
     def schedule(self, product: Product, config: CpuConfig, traits: DeviceTraits) -> Schedule:
         """The one launch: every work-item takes a block of the result, or products of a batch."""
         problem = product.problem
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        element = ElementType(problem.dtype, problem.precision.arithmetic)
         wide = epilogue_type(problem.result_dtype, problem.precision.arithmetic)
         # The products of a batch come first: each takes as many cores as are left for it.
         sets = min(problem.products, _BLOCKS_PER_CORE * traits.compute_units)
@@ -244,23 +233,10 @@ class CpuFamily(Family[CpuConfig]):
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """The register tile, the block of k, and what is packed and fetched ahead."""
-        tile = cpu_tile_axes(dtype, traits)
+        tile = self.tile_axes(dtype, traits)
         return {
-            "MR": tile["MR"],
-            "VECTORS": tile["VECTORS"],
-            "KC": (8, 16, 32, 64, 128, 192, 256, 384, 512, 1024),
-            "VW": tile["VW"],
+            "MR": tile["MR"], "VECTORS": tile["VECTORS"],
+            "KC": (8, 16, 32, 64, 128, 192, 256, 384, 512, 1024), "VW": tile["VW"],
             "MC": (128, 256, 512, 1024, 4096),
-            "PACKB": (0, 1),
-            "PREFETCHB": (0, 1),
-            "PREFETCHC": (0, 1),
-        }
-
-    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int]:
-        """NR is a whole number of vectors."""
-        parameters = {name: value for name, value in point.items() if name != "VECTORS"}
-        return parameters | {"NR": point["VECTORS"] * point["VW"]}
-
-    def coordinates(self, config: CpuConfig) -> dict[str, int]:
-        """Vectors of a row instead of its elements."""
-        return config.as_dict() | {"VECTORS": config.NR // config.VW}
+            "PACKB": (0, 1), "PREFETCHB": (0, 1), "PREFETCHC": (0, 1),
+        }  # fmt: skip

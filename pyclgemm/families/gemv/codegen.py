@@ -169,18 +169,7 @@ SUM_BYTES = 4
 
 
 def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """NVIDIA's unit of `OPERANDS`, whose fragments lanes load themselves; None if there is none.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> half = resolve_precision("F16_F16_F32", "float16")
-    >>> register_unit(half, typical_traits("sm_80")).m
-    16
-    >>> register_unit(half, typical_traits("gfx1100")) is None
-    True
-    """
+    """NVIDIA's unit of `OPERANDS`, whose fragments lanes load themselves; None if there is none."""
     return unit_for(precision.operand, traits) if precision.arithmetic == "float32" else None
 
 

@@ -159,13 +159,10 @@ class GemvFamily(_FewRows[GemvConfig]):
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""
         return {
-            "MR": (1, 2, 4, 8),
-            "WGS": (32, 64, 128, 256, 512),
-            "LANES_N": (1, 2, 4, 8, 16, 32, 64),
-            "VW": (1, 2, 4, 8),
-            "KWI": (1, 2, 4, 8),
+            "MR": (1, 2, 4, 8), "WGS": (32, 64, 128, 256, 512),
+            "LANES_N": (1, 2, 4, 8, 16, 32, 64), "VW": (1, 2, 4, 8), "KWI": (1, 2, 4, 8),
             "STREAMB": (0, 1) if has_cache_hints(traits) else (0,),
-        }
+        }  # fmt: skip
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """None where sums do not fit registers, or lanes would idle."""
@@ -182,12 +179,9 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     most_rows = 128
     source = staticmethod(generate_gemv_unit)
     bounds = {
-        "MR": (8, 16, 32, 64),
-        "SUBGROUPS": (1, 2, 4, 8, 16, 32),
-        "VW": (2, 4, 8),
-        "KWI": (1, 2, 4, 8),
-        "STREAMB": FLAG,
-    }
+        "MR": (8, 16, 32, 64), "SUBGROUPS": (1, 2, 4, 8, 16, 32),
+        "VW": (2, 4, 8), "KWI": (1, 2, 4, 8), "STREAMB": FLAG,
+    }  # fmt: skip
     constraints = (
         _CACHE_HINTS,
         within_work_group(lambda c, traits: _LANES * c.SUBGROUPS),
@@ -255,9 +249,6 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""
         return {
-            "MR": (8, 16, 32, 64),
-            "SUBGROUPS": (1, 2, 4, 8, 16),
-            "VW": (2, 4, 8),
-            "KWI": (1, 2, 4, 8),
-            "STREAMB": (0, 1),
-        }
+            "MR": (8, 16, 32, 64), "SUBGROUPS": (1, 2, 4, 8, 16),
+            "VW": (2, 4, 8), "KWI": (1, 2, 4, 8), "STREAMB": (0, 1),
+        }  # fmt: skip

@@ -51,17 +51,7 @@ _COMPLEX = ElementProducts(2, 3, 2, ((0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 0, 1))
 
 
 def element_products(problem: GemmProblem) -> ElementProducts:
-    """Say how the products of a problem's elements are made up.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> shape = GemmShape(64, 64, 64)
-    >>> element_products(shape.problem("float32", "TF32_TF32_F32_X3"))
-    ElementProducts(a_numbers=2, b_numbers=2, sums=1, terms=((0, 1, 0), (1, 0, 0), (0, 0, 0)))
-    >>> element_products(shape.problem("complex128")).sums
-    2
-    """
+    """Say how the products of a problem's elements are made up."""
     if problem.complex:
         return _COMPLEX
     count = problem.precision.terms
@@ -225,15 +215,12 @@ class ResultText:
         return f"sums[{element}]" if self.joined else self.lane_sum(element)
 
     def result(self, element: int, addend: str = "") -> str:
-        """The result in column `element`; what is read for one outside of the matrix is left out.
-
-        `addend` is that of the result, if it was read already.
-        """
+        """The result in column `element`; `addend` is given where it was read already."""
         wide, problem = self.parts.wide, self.parts.problem
         column = self.column_at(element)
         bias = wide.entry("bias", times("row" if problem.bias == "row" else column, "bias_stride"))
         read = wide.entry("c", f"C_AT(row, {column})")
-        if self.collected:
+        if self.collected:  # lanes have results outside of the matrix, too
             inside = "row < m" if problem.bias == "row" else f"{column} < n"
             bias = f"{inside} ? {bias} : 0"
             read = f"row < m && {column} < n ? {read} : 0"

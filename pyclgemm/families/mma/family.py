@@ -10,6 +10,7 @@ from ...codegen.matrix_units import (
     elements_wanted,
     fills_fragments,
     matrix_unit,
+    prefers_units,
     required_unit,
     sub_group_lanes,
 )
@@ -83,8 +84,7 @@ class MatrixFamily(Family[MatrixConfig]):
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         """Where fragments fill, but for float64: there others are half as fast at worst."""
-        unit = matrix_unit(problem.precision, traits)
-        return unit is not None and unit.operand != "float64" and fills_fragments(problem, unit)
+        return prefers_units(problem, traits)
 
     def competes_with_small(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         """Where fragments fill."""
@@ -134,18 +134,13 @@ class MatrixFamily(Family[MatrixConfig]):
         packs_all = precision and unit and split_type(precision, unit)
         in_vectors = stored_bytes(dtype) == VECTOR_BYTES
         return {
-            "MWG": (16, 32, 64, 128, 256),
-            "NWG": (16, 32, 64, 128, 256),
-            "KWG": (16, 32, 64, 128),
-            "SUBGROUPS_M": (1, 2, 4),
-            "SUBGROUPS_N": (1, 2, 4),
+            "MWG": (16, 32, 64, 128, 256), "NWG": (16, 32, 64, 128, 256),
+            "KWG": (16, 32, 64, 128), "SUBGROUPS_M": (1, 2, 4), "SUBGROUPS_N": (1, 2, 4),
             "STAGES": (1, 2) if through_registers else (1, 2, 3, 4, 6, 8),
-            "GROUP_M": (1, 4, 8, 16),
-            "FRAGMENTS": (1,) if through_registers else (1, 2),
-            "SLICES": (1, 2, 4, 8),
-            "UNALIGNED": (0,) if packs_all or in_vectors else (0, 1),
+            "GROUP_M": (1, 4, 8, 16), "FRAGMENTS": (1,) if through_registers else (1, 2),
+            "SLICES": (1, 2, 4, 8), "UNALIGNED": (0,) if packs_all or in_vectors else (0, 1),
             "FILL": (0, 1, 2) if traits.fence_options is not None else (0,),
-        }
+        }  # fmt: skip
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """None where the sums of a slice do not fit registers."""

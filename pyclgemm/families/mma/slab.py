@@ -132,10 +132,9 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
 
     Along k where units read so. Other loads take what they find, and packing along the tile
     keeps the rows of a product with a small k long.
-
-    float32 is split into terms on the way, once each: every sub-group that loads them would take
-    more time to split them than to multiply.
     """
+    # float32 is split into terms on the way, once each: every sub-group that loads them would take
+    # more time to split them than to multiply.
     split = split_type(problem.precision, unit)
     along_k = unit.reads_along_k or split is not None
     return PackedForm(along_k, split=split, terms=parts_of(problem.precision.terms))
@@ -154,25 +153,7 @@ def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
 
 
 def is_copied(name: OperandName, problem: GemmProblem, unit: MatrixUnit, unaligned: bool) -> bool:
-    """Whether an operand is copied where it lies; else it is packed first.
-
-    Examples
-    --------
-    Whole 16-byte vectors are copied, and for AMD's units they lie along k.
-
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.codegen.matrix_units import amd_unit
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> unit = amd_unit("float16", "float32", typical_traits("gfx1100"))
-    >>> problem = GemmShape(64, 64, 64).problem("float16")
-    >>> problem.a.order, problem.b.order
-    ('row', 'row')
-    >>> is_copied("a", problem, unit, False), is_copied("b", problem, unit, False)
-    (True, False)
-    >>> odd = GemmShape(63, 63, 63).problem("float16")
-    >>> is_copied("a", odd, unit, False), is_copied("a", odd, unit, True)
-    (False, True)
-    """
+    """Whether an operand is copied where it lies; else it is packed first."""
     layout = problem.a if name == "a" else problem.b
     form = packed_form(problem, unit)
     size = stored_bytes(problem.dtype)

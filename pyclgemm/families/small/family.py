@@ -6,7 +6,7 @@ import math
 from typing import TypeVar
 
 from ...codegen.config import Constraint, at_most, multiple
-from ...codegen.element import operand_type
+from ...codegen.element import ElementType
 from ...codegen.launch import Schedule, gemm_launch
 from ...device.traits import DeviceTraits, crashes_on_small_halves
 from ...problem.bounds import VECTOR_WIDTHS, up_to
@@ -17,11 +17,11 @@ from ..family import (
     MOST_SMALL,
     Advice,
     Axes,
+    CpuTiles,
     Family,
     Point,
     Role,
     Tile,
-    cpu_tile_axes,
     is_small_batch,
     most_sums,
 )
@@ -68,12 +68,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
     name = SmallConfig.family
     config_class = SmallConfig
     source = staticmethod(generate_small)
-    bounds = {
-        "MWI": VECTOR_WIDTHS,
-        "NWI": VECTOR_WIDTHS,
-        "WGS": up_to(4096),
-        "KWI": up_to(16),
-    }
+    bounds = {"MWI": VECTOR_WIDTHS, "NWI": VECTOR_WIDTHS, "WGS": up_to(4096), "KWI": up_to(16)}
     constraints = (
         Constraint(
             "a tile must not have more than 128 sums",
@@ -91,7 +86,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         """Also sizes that exceed a work-group or local memory."""
         if stated := super().refusal(config, problem, traits):
             return stated
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        element = ElementType(problem.dtype, problem.precision.arithmetic)
         tiling = small_tiling(problem, config, element)
         if tiling.work_items > traits.max_work_group_size:
             return f"{tiling.work_items} work-items, and a group has {traits.max_work_group_size}"
@@ -105,7 +100,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
     def schedule(self, product: Product, config: SmallConfig, traits: DeviceTraits) -> Schedule:
         """One launch, a work-group for each few products."""
         problem = product.problem
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        element = ElementType(problem.dtype, problem.precision.arithmetic)
         groups = math.ceil(problem.products / small_tiling(problem, config, element).products)
         source = self.source(problem, config, traits)
         return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
@@ -113,24 +108,21 @@ class SmallFamily(_SmallProducts[SmallConfig]):
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""
         return {
-            "MWI": (1, 2, 4, 8, 16),
-            "NWI": (1, 2, 4, 8, 16),
-            "WGS": (32, 64, 128, 256, 512),
-            "KWI": (1, 2, 4, 8),
-        }
+            "MWI": (1, 2, 4, 8, 16), "NWI": (1, 2, 4, 8, 16),
+            "WGS": (32, 64, 128, 256, 512), "KWI": (1, 2, 4, 8),
+        }  # fmt: skip
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """None where sums do not fit registers."""
         return dict(point) if point["MWI"] * point["NWI"] <= most_sums(dtype) else None
 
 
-class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
+class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
     """On CPUs: a work-item computes one product after the other, unpacked."""
 
     name = SmallCpuConfig.family
     config_class = SmallCpuConfig
     source = staticmethod(generate_small_cpu)
-    on_cpu = True
     bounds = {"MR": up_to(64), "NR": up_to(512), "VW": VECTOR_WIDTHS}
     constraints = (
         multiple("NR", "VW"),
@@ -181,13 +173,4 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """The register tile."""
-        return cpu_tile_axes(dtype, traits)
-
-    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int]:
-        """NR is a whole number of vectors."""
-        vectors, width = point["VECTORS"], point["VW"]
-        return {"MR": point["MR"], "NR": vectors * width, "VW": width}
-
-    def coordinates(self, config: SmallCpuConfig) -> dict[str, int]:
-        """Vectors of a row instead of its elements."""
-        return config.as_dict() | {"VECTORS": config.NR // config.VW}
+        return self.tile_axes(dtype, traits)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...codegen.config import STAGED_BYTES, is_staged_as_stored
-from ...codegen.element import operand_type, stored_bytes
+from ...codegen.element import ElementType, stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.pack import PACKED_A, PACKED_B, PackedForm, pack_operands
 from ...codegen.stream_k import slab_count
@@ -17,7 +17,7 @@ from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem, OperandName
 from ...problem.product import Product
 from ..family import (
-    Advice,
+    TILE_ADVICE,
     Axes,
     Family,
     Point,
@@ -56,11 +56,7 @@ class _TiledFamily(Family[Tiled]):
     """What both families share: the tiling, its launches, traffic and coordinates."""
 
     source = staticmethod(generate_xgemm)
-    advice = Advice(
-        "more independent work at a time: STAGES, a larger tile of the work-item, KWI",
-        "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
-        "(LANES_M, LANES_N), wider vectors (VWM, VWN)",
-    )
+    advice = TILE_ADVICE
 
     def tile(self, config: Tiled) -> Tile:
         """The tile of a work-group, and the slab that it stages."""
@@ -92,7 +88,7 @@ class _TiledFamily(Family[Tiled]):
         """Copies of slabs and reads of fragments; vectors from global memory where none is."""
         tiles = config.tiles
         stored = stored_bytes(problem.dtype)
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        element = ElementType(problem.dtype, problem.precision.arithmetic)
         read = self._as_read(problem)
         run_k = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
         found: dict[str, int] = {}
@@ -113,39 +109,30 @@ class _TiledFamily(Family[Tiled]):
         widths = tuple(width for width in (1, 2, 4, 8) if width * size <= 16)
         copies = has_async_copy(traits) and is_staged_as_stored(dtype)
         axes: dict[str, tuple[int, ...]] = {
-            "ITEM_M": (1, 2, 4, 8, 16),
-            "ITEM_N": (1, 2, 4, 8, 16),
-            "MDIMC": (2, 4, 8, 16, 32),
-            "NDIMC": (2, 4, 8, 16, 32),
-            "KWG": (8, 16, 32, 64, 128),
-            "KWI": (2, 4, 8, 16, 32),
-            "VWM": widths,
-            "VWN": widths,
-            "COPY_A": (0, 1, 2),
-            "COPY_B": (0, 1, 2),
-            "PAD_A": (0, 1),
-            "PAD_B": (0, 1),
+            "ITEM_M": (1, 2, 4, 8, 16), "ITEM_N": (1, 2, 4, 8, 16),
+            "MDIMC": (2, 4, 8, 16, 32), "NDIMC": (2, 4, 8, 16, 32),
+            "KWG": (8, 16, 32, 64, 128), "KWI": (2, 4, 8, 16, 32), "VWM": widths, "VWN": widths,
+            "COPY_A": (0, 1, 2), "COPY_B": (0, 1, 2), "PAD_A": (0, 1), "PAD_B": (0, 1),
             "LANES": (0, 1, 4, 8, 16),
-        }
-        axes |= self._own_axes(traits)
+        }  # fmt: skip
+        is_direct = self.config_class is XgemmDirectConfig
+        if not is_direct and traits.vendor != "nvidia":
+            # On NVIDIA's the caches are no substitute for local memory, and contiguous rows of a
+            # work-item are read as badly as they look; elsewhere either may win.
+            axes |= {"STAGED": (0, 1), "STRIDED": (0, 1)}
         axes |= {
-            "STAGES": (1, 2, 3, 4) if copies else (1, 2),
-            "ASYNC": (0, 1) if copies else (0,),
+            "STAGES": (1, 2, 3, 4) if copies else (1, 2), "ASYNC": (0, 1) if copies else (0,),
             "GROUP_M": (1, 4, 8, 16),
             "FILL": (0, 1, 2, 3, 4) if traits.fence_options is not None else (0,),
-        }
-        if self.config_class is XgemmDirectConfig:
+        }  # fmt: skip
+        if is_direct:
             axes |= {"RUN_K": (8, 16, 32)}
+        # Clang makes the same of both SERPENTINE for AMD.
+        serpentine = (0, 1) if traits.vendor == "nvidia" else (0,)
         return axes | {
-            "SWIZZLE": (1, 2, 4, 8),
-            "FRAGMENTS": (1, 2),
-            "SLICES": (1, 2, 4, 8),
-            # Clang makes the same of both for AMD.
-            "SERPENTINE": (0, 1) if traits.vendor == "nvidia" else (0,),
-        }
-
-    def _own_axes(self, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
-        return {}
+            "SWIZZLE": (1, 2, 4, 8), "FRAGMENTS": (1, 2), "SLICES": (1, 2, 4, 8),
+            "SERPENTINE": serpentine,
+        }  # fmt: skip
 
     def coordinates(self, config: Tiled) -> dict[str, int]:
         """The tile of a work-item, and the ranks of its copies among those possible."""
@@ -237,13 +224,6 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             )
         return "its padding is not that of the tiles"
 
-    def _own_axes(self, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
-        if traits.vendor == "nvidia":
-            # The caches are no substitute for local memory there, and contiguous rows of a
-            # work-item are read as badly as they look; elsewhere either may win.
-            return {}
-        return {"STAGED": (0, 1), "STRIDED": (0, 1)}
-
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """The parameters of the tiling, and whether slabs are staged."""
         tiling = _tiling(point, dtype, traits)
@@ -251,7 +231,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             return None
         staged, strided = point.get("STAGED", 1), point.get("STRIDED", 1)
         tiling |= {"SA": staged, "SB": staged, "STRM": strided, "STRN": strided}
-        return _plain(point) | tiling
+        return tiling
 
 
 class DirectFamily(_TiledFamily[XgemmDirectConfig]):
@@ -281,16 +261,13 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
             return None
         if tiling["NWG"] == tiling["MWG"]:
             tiling["NWG"] = 0  # how a square tile is written
-        named = {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
-        return _plain(point) | named
+        return {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
 
 
 def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
-    """Whether an operand must be packed before the indirect kernel can read it.
-
-    Not if it is k-major already, with whole tiles and slabs and vectors in place. A matrix
-    that `pyclgemm.pack` padded counts with its padding.
-    """
+    """Whether an operand must be packed before the indirect kernel can read it."""
+    # Not if it is k-major already, with whole tiles and slabs and vectors in place; a matrix that
+    # `pyclgemm.pack` padded counts with its padding.
     if name == "a":
         layout, extent, tile, width = problem.a, problem.m, config.MWG, config.VWM
         fits = layout.order == "column" and extent % tile == 0 and problem.k % config.KWG == 0
@@ -305,13 +282,8 @@ def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
     return not (fits and layout.alignment >= width and not layout.conjugate)
 
 
-def _plain(point: Point) -> dict[str, int]:
-    """Coordinates that are a parameter of the same name."""
-    return {name: value for name, value in point.items() if name in _PLAIN}
-
-
 def _tiling(point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-    """The tile of a group from that of a work-item, and who copies what."""
+    """The parameters of the tiling; None where none are worth trying."""
     mdimc, ndimc = point["MDIMC"], point["NDIMC"]
     mwg, nwg = point["ITEM_M"] * mdimc, point["ITEM_N"] * ndimc
     vwm, vwn, kwg = point["VWM"], point["VWN"], point["KWG"]
@@ -328,7 +300,8 @@ def _tiling(point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | 
     # (1) they store single elements side by side, where rows of the result are not aligned.
     lanes_m = point["LANES"] or mdimc
     lanes_n = 32 // point["LANES"] if point["LANES"] else 1
-    return {
+    same = {name: value for name, value in point.items() if name in _PLAIN}
+    return same | {
         "MWG": mwg, "NWG": nwg, "KWG": kwg, "MDIMC": mdimc, "NDIMC": ndimc,
         "MDIMA": copy_a, "NDIMB": copy_b, "KWI": point["KWI"], "VWM": vwm, "VWN": vwn,
         "PADA": point["PAD_A"] * vwm, "PADB": point["PAD_B"] * vwn,
@@ -337,11 +310,8 @@ def _tiling(point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | 
 
 
 def _copying(extent: int, depth: int, items: int, width: int, choice: int) -> int | None:
-    """Work-items along the unit-stride index of a slab: as many as can be, or 2 or 4 times fewer.
-
-    The last that is possible stands for those after it.
-    """
-    counts = _copiers(extent, depth, items, width)
+    """Work-items along the unit-stride index of a slab: the most, or 2 or 4 times fewer."""
+    counts = _copiers(extent, depth, items, width)  # the last stands for those after it
     return counts[min(choice, len(counts) - 1)] if counts else None
 
 

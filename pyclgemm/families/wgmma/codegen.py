@@ -43,7 +43,7 @@ _TURNED_BYTES = 4
 _PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Staging:
     """How results are collected in local memory before they are copied out."""
 
@@ -55,17 +55,11 @@ class Staging:
     bytes: int  # local memory for all warpgroups
     turned: bool = False  # whether columns of the result are contiguous: a box's rows are columns
 
-    @property
-    def vectors(self) -> BoxVectors:
-        """The vectors of a box, as lanes store them where there is no map of the result."""
-        return BoxVectors(self.map)
-
-    @property
-    def chunk_strips(self) -> int:
-        """Strips that are collected at a time."""
-        if self.turned:
-            return self.map.rows // STRIP_COLUMNS
-        return self.boxes * self.map.elements // STRIP_COLUMNS
+    def __post_init__(self) -> None:
+        # The vectors of a box, as lanes store them where there is no map of the result.
+        self.vectors = BoxVectors(self.map)
+        columns = self.map.rows if self.turned else self.boxes * self.map.elements
+        self.chunk_strips = columns // STRIP_COLUMNS  # strips that are collected at a time
 
 
 @dataclass(frozen=True)
@@ -90,32 +84,30 @@ def wgmma_results(problem: GemmProblem, result: ElementType, config: WgmmaConfig
     if copied_out(problem, result) and (config.TMA or problem.out.order == "row"):
         staging = staging_of(config, result.stored_bytes, problem.out.order)
     packs = _PACKED_TYPES.get(result.dtype, "")
-    chunks = _c_chunks(problem, result, config, staging)
-    c_in_place = problem.c is not None and not chunks
-    is_placed = staging is None or problem.precision.terms > 1 or c_in_place
+    c, chunks = problem.c, _c_chunks(problem, result, config, staging)
+    # Whether two neighbouring elements of C, none of them outside, are one aligned load.
+    by_pairs = c is not None and c.order == "row" and c.alignment >= 2 and problem.n % 2 == 0
+    c_in_place = c is not None and not chunks
     return WgmmaResults(
         staging=staging,
         rolled=problem.activation not in (None, "relu"),
         packs=packs,
         relu_packs=bool(packs) and problem.activation == "relu",
-        c_in="boxes" if chunks else "pairs" if _c_in_pairs(problem) else "elements",
+        c_in="boxes" if chunks else "pairs" if by_pairs else "elements",
         c_chunks=chunks,
-        is_placed=is_placed,
+        is_placed=staging is None or problem.precision.terms > 1 or c_in_place,
     )
 
 
 def _c_chunks(
     problem: GemmProblem, result: ElementType, config: WgmmaConfig, staging: Staging | None
 ) -> int:
-    """Chunks of each warpgroup whose boxes of C fill the memory of slabs best.
-
-    0 where there are no maps, where C does not lie as boxes are copied, where it is known only at
-    the end which work-group finishes a tile, and in a batch, whose products would need maps of
-    their own.
-    """
+    """Chunks of each warpgroup whose boxes of C fill the memory of slabs best; 0 without boxes."""
     c = problem.c
     if c is None or staging is None or not config.TMA:
         return 0
+    # It is known only at the end which work-group finishes a divided tile, and each product of a
+    # batch would need maps of its own.
     if config.FILL or problem.batch is not None:
         return 0
     if c.order != problem.out.order or not c.in_pieces(MAP_ALIGNMENT, result.stored_bytes):
@@ -123,12 +115,6 @@ def _c_chunks(
     room = (config.MWG + config.NWG) * ROW_BYTES // staging.bytes
     chunks = config.MWG // (FRAGMENT_ROWS * config.CONSUMERS) * staging.chunks
     return max((number for number in range(1, room + 1) if chunks % number == 0), default=0)
-
-
-def _c_in_pairs(problem: GemmProblem) -> bool:
-    """Whether two neighbouring elements of C, none of them outside, are one aligned load."""
-    c = problem.c
-    return c is not None and c.order == "row" and c.alignment >= 2 and problem.n % 2 == 0
 
 
 def staging_of(config: WgmmaConfig, result_bytes: int, order: Order = "row") -> Staging:

@@ -12,8 +12,8 @@ from ...codegen.config import (
     within_local_memory,
     within_work_group,
 )
-from ...codegen.launch import Schedule, gemm_launch
-from ...codegen.matrix_units import fills_fragments, matrix_unit
+from ...codegen.launch import Schedule
+from ...codegen.matrix_units import prefers_units
 from ...codegen.pack import PackedForm, pack_operands, padded_row, why_units_pack
 from ...codegen.source import MOST_POSITIONS
 from ...device.traits import DeviceTraits
@@ -22,7 +22,7 @@ from ...problem.matrix import MAX_ALIGNMENT, Matrix
 from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
-from ..family import Advice, Axes, Family, Role, Run, Tile, Traffic
+from ..family import TILE_ADVICE, Axes, Family, Role, Run, Tile, Traffic
 from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
 from .config import WgmmaConfig
 from .slab import boxed_forms
@@ -70,6 +70,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
     role = Role.UNITS
     unit_ceiling = "wgmma"
     may_be_refused = True
+    is_persistent = True
     packs = True
     source = staticmethod(generate_wgmma)
     bounds = {
@@ -126,11 +127,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             on_device=True,
         ),
     )
-    advice = Advice(
-        "more independent work at a time: STAGES, a larger tile of the work-item, KWI",
-        "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
-        "(LANES_M, LANES_N), wider vectors (VWM, VWN)",
-    )
+    advice = TILE_ADVICE
 
     def tile(self, config: WgmmaConfig) -> Tile:
         """The tile of a work-group, and a slab of 128 bytes of two-byte elements."""
@@ -159,8 +156,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         """Where the fragments of the device's smaller units fill."""
-        unit = matrix_unit(problem.precision, traits)
-        return unit is not None and unit.operand != "float64" and fills_fragments(problem, unit)
+        return prefers_units(problem, traits)
 
     def orient(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Product:
         """Exchanged where only A may run along the tile: it goes through registers."""
@@ -186,15 +182,13 @@ class WgmmaFamily(Family[WgmmaConfig]):
             traits,
             next(iter(forms.values()), PackedForm()),
         )
-        tiles = self.launch_tiles(problem, config, slab_count(problem, unit), traits)
-        groups = tiles.groups if config.FILL else min(tiles.groups, traits.compute_units)
-        workspaces = {**packed.workspaces, **tiles.workspaces}
-        if config.TMA:
-            workspaces["maps"] = map_bytes(groups, config, batched=problem.batch is not None)
-        values = {**packed.strides, **tiles.values}
-        source = self.source(problem, config, traits)
-        gemm = gemm_launch(product, source, (groups,), values, packed.moved)
-        return Schedule((*packed.launches, gemm), workspaces)
+        slabs = slab_count(problem, unit)
+        schedule = self.tile_schedule(product, config, traits, packed, {}, slabs)
+        if not config.TMA:
+            return schedule
+        (groups,) = schedule.launches[-1].groups
+        maps = map_bytes(groups, config, batched=problem.batch is not None)
+        return replace(schedule, workspaces={**schedule.workspaces, "maps": maps})
 
     def traffic(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> Traffic:
         """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
@@ -225,18 +219,13 @@ class WgmmaFamily(Family[WgmmaConfig]):
         """All parameters as they are."""
         is_split = precision is not None and precision.terms > 1
         return {
-            "MWG": (64, 128, 192, 256),
-            "NWG": (32, 64, 96, 128, 192, 256),
-            "CONSUMERS": (1, 2, 3),
-            "STAGES": (2, 3, 4, 5, 6, 7, 8),
-            "GROUP_M": (1, 4, 8, 16),
+            "MWG": (64, 128, 192, 256), "NWG": (32, 64, 96, 128, 192, 256),
+            "CONSUMERS": (1, 2, 3), "STAGES": (2, 3, 4, 5, 6, 7, 8), "GROUP_M": (1, 4, 8, 16),
             # What splits are for is lost in sums that never leave the unit: at 4096 on an H100 the
             # error of TF32_TF32_F32_X3 was 0.6 of true float32's with 8 slabs, 1.1 with 16, and
             # 8.4 with 0.
-            "PROMOTE": (4, 8, 12) if is_split else (0,),
-            "FILL": (0, 1),
-            "TMA": (0, 1),
-        }
+            "PROMOTE": (4, 8, 12) if is_split else (0,), "FILL": (0, 1), "TMA": (0, 1),
+        }  # fmt: skip
 
 
 def with_describable_rows(product: Product) -> Product:

@@ -10,7 +10,7 @@ from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, OperandName
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from .config import WgmmaConfig
 from .unit import MAP_ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, boxes_across
 
@@ -52,24 +52,20 @@ def slab_depth(unit: WgmmaUnit) -> int:
     return ROW_BYTES // unit.element_bytes
 
 
-def boxed_form(name: OperandName, problem: GemmProblem, unit: WgmmaUnit) -> PackedForm | None:
-    """The form in which an operand must be packed first; None where it is copied as it lies."""
-    terms = problem.precision.terms
-    layout = problem.a if name == "a" else problem.b
-    along_k = layout.order == ("row" if name == "a" else "column")
-    stored = stored_bytes(problem.dtype)
-    as_it_is = terms == 1 and stored == unit.element_bytes
-    reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
-    if as_it_is and layout.in_pieces(MAP_ALIGNMENT, stored) and reads_it:
-        return None
-    split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
-    return PackedForm(along_k=True, split=split, terms=parts_of(terms))
-
-
 def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, PackedForm]:
-    """The operands that are packed first, and how they lie then."""
-    forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
-    return {name: form for name, form in forms.items() if form}
+    """The operands that are packed first, and how they lie then; others are copied as they lie."""
+    terms, stored = problem.precision.terms, stored_bytes(problem.dtype)
+    split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
+    form = PackedForm(along_k=True, split=split, terms=parts_of(terms))
+
+    def is_copied(name: OperandName, layout: MatrixLayout) -> bool:
+        along_k = layout.order == ("row" if name == "a" else "column")
+        as_it_is = terms == 1 and stored == unit.element_bytes
+        reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
+        return as_it_is and layout.in_pieces(MAP_ALIGNMENT, stored) and reads_it
+
+    layouts = zip(OPERANDS, (problem.a, problem.b), strict=True)
+    return {name: form for name, layout in layouts if not is_copied(name, layout)}
 
 
 def wgmma_operands(
@@ -139,34 +135,23 @@ class LaneCopies:
     edges: Literal["vectors", "elements"]  # rows of the matrix end between vectors, or within one
 
     def __post_init__(self) -> None:
-        self.name = self.operand.name  # the operand's name
-        self.vectors = BoxVectors(self.operand.map)  # the vectors of a box
+        name, along_k = self.operand.name, self.operand.along_k
+        self.name = name
+        self.index = {"a": "m", "b": "n"}[name]  # along the tile, also the name of its size
+        self.vectors = BoxVectors(self.operand.map)
         self.count = self.operand.boxes * self.vectors.per_box  # copies of a lane in a slab
-        # The index along the tile, which is also the name of its size.
-        self.index = {"a": "m", "b": "n"}[self.name]
-        # Where a lane's first vector of a slab starts along the matrix's rows.
-        self.first_element = (
-            f"{'depth' if self.operand.along_k else f'{self.name}_from'} + {self.name}_element"
-        )
-        self.element_of_box = f"{self.first_element} + box"  # the same of a box
-        # A pointer to the vector that lies `row` rows behind the first one.
-        self.vector_in_row = f"{self.name}_vector + {self._at('row', '0')}"
-        # A pointer to the vector that lies `row` rows and `box` elements behind the first one.
-        self.vector_in_box = f"{self.name}_vector + {self._at('row', 'box')}"
-        # Where vector i goes in local memory.
-        self.vector_in_slab = f"{self.name}_slab + i * {self.vectors.step}"
-
-    @property
-    def first_vector(self) -> str:
-        """A pointer to the lane's first vector of a slab."""
-        row = f"{self.name}_from" if self.operand.along_k else "depth"
-        return f"{self.name} + {self._at(f'{row} + {self.name}_row', self.first_element)}"
-
-    @property
-    def bytes_inside(self) -> str:
-        """Bytes of a vector that belong to the matrix."""
-        inside = "&& {0}_inside ? 16" if self.edges == "vectors" else "? {0}_inside"
-        return f"row < {self.name}_rows {inside.format(self.name)} : 0"
+        # Where a lane's first vector of a slab starts along the matrix's rows; and of a box.
+        across, along = (f"{name}_from", "depth") if along_k else ("depth", f"{name}_from")
+        self.first_element = f"{along} + {name}_element"
+        self.element_of_box = f"{self.first_element} + box"
+        # Pointers to that vector; to those `row` rows, and `box` elements, behind it.
+        self.first_vector = f"{name} + {self._at(f'{across} + {name}_row', self.first_element)}"
+        self.vector_in_row = f"{name}_vector + {self._at('row', '0')}"
+        self.vector_in_box = f"{name}_vector + {self._at('row', 'box')}"
+        # Where vector i goes in local memory, and its bytes that belong to the matrix.
+        self.vector_in_slab = f"{name}_slab + i * {self.vectors.step}"
+        inside = f"&& {name}_inside ? 16" if self.edges == "vectors" else f"? {name}_inside"
+        self.bytes_inside = f"row < {name}_rows {inside} : 0"
 
     def _at(self, row: str, element: str) -> str:
         """The offset in memory of an `element` of a row that is contiguous."""

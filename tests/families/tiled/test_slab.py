@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyclgemm.codegen.element import operand_type
+from pyclgemm.codegen.element import ElementType
 from pyclgemm.errors import ConfigError
 from pyclgemm.families.tiled.codegen import SlabReader, slab_reader
 from pyclgemm.families.tiled.config import XgemmConfig
@@ -43,7 +43,7 @@ def _reader(
 ) -> SlabReader:
     product = replace(problem(*sizes), **{name: layout})
     tiles = replace(TILES, ASYNC=int(past_registers))
-    return slab_reader(name, product, operand_type("float32", "float32"), tiles, run=8)
+    return slab_reader(name, product, ElementType("float32", "float32"), tiles, run=8)
 
 
 def _strides(name: str, layout: MatrixLayout) -> dict[str, int]:
@@ -222,4 +222,4 @@ def test_vectors_are_as_wide_as_alignment_allows():
 def test_a_slab_that_does_not_divide_names_the_operand():
     odd = replace(TILES, NWG=12, NDIMB=3, VWN=1, NDIMC=4)
     with pytest.raises(ConfigError, match="a slab of b does not divide among the work-items"):
-        slab_reader("b", problem(12, 12, 12), operand_type("float32", "float32"), odd)
+        slab_reader("b", problem(12, 12, 12), ElementType("float32", "float32"), odd)
