@@ -78,20 +78,15 @@ class GemmParts:
         return self.result_of(total, addend or read, bias)
 
     def source(
-        self,
-        name: str,
-        template: str,
-        work_items: int,
-        options: str = "",
-        target: str = "",
+        self, name: str, template: str, work_items: int, options: str = "", target: str = "",
         **context: Any,
-    ) -> KernelSource:
+    ) -> KernelSource:  # fmt: skip
         """Fill a template of ``kernels_cl/`` with `context` and with what all templates see.
 
         `work_items` are those of a work-group; `options` and `target` are `KernelSource`'s.
         """
         problem = self.problem
-        arithmetic = problem.precision.arithmetic
+        fast = fma_is_fast(problem.precision.arithmetic, self.traits)
         text = render(
             template,
             name=name,
@@ -99,7 +94,7 @@ class GemmParts:
             element=self.element,
             wide=self.wide,
             extent_type=self.position_type,
-            multiply_add_of=_multiply_add(fma_is_fast(arithmetic, self.traits)),
+            multiply_add_of=_multiply_add(fast),
             result_parameters=_result_parameters(problem),
             result_of=self.result_of,
             activation_of=functools.partial(activation_expression, problem.activation or ""),
@@ -108,8 +103,8 @@ class GemmParts:
             work_items=work_items,
             **context,
         )
-        header = _header(problem, self.config)
-        return KernelSource(name, header + text, self.arguments, (work_items,), options, target)
+        text = _header(problem, self.config) + text
+        return KernelSource(name, text, self.arguments, (work_items,), options, target)
 
 
 def gemm_parts(
@@ -122,15 +117,9 @@ def gemm_parts(
     arithmetic = problem.precision.arithmetic
     element = ElementType(problem.dtype, arithmetic)
     wide = epilogue_type(problem.result_dtype, arithmetic)
-    return GemmParts(
-        problem,
-        whole or (problem.a, problem.b),
-        config,
-        traits,
-        element,
-        wide,
-        _arguments(problem, element, wide, _operand_kind(element, traits)),
-    )
+    arguments = _arguments(problem, element, wide, _operand_kind(element, traits))
+    whole = whole or (problem.a, problem.b)
+    return GemmParts(problem, whole, config, traits, element, wide, arguments)
 
 
 def _operand_kind(element: ElementType, traits: DeviceTraits) -> str:
@@ -186,11 +175,9 @@ def _multiply_add(fast: bool) -> Any:
 
 
 def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
-    """Whether ``fma`` in the real type `arithmetic` is there and is one instruction.
-
-    NVIDIA's compiler has half arithmetic but no ``fma`` of halves; there, as everywhere,
-    the compiler may contract ``a * b + c`` by itself.
-    """
+    """Whether ``fma`` in the real type `arithmetic` is there and is one instruction."""
+    # NVIDIA's compiler has half arithmetic but no fma of halves; there, as everywhere, the compiler
+    # may contract a * b + c by itself.
     return {
         "float16": False,
         "float32": traits.fast_fma32,

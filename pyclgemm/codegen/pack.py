@@ -219,11 +219,10 @@ def pack_operands(
         batch = None
         if matrix.scattered or matrix.batch_stride:  # else all products share the packed one
             batch = (problem.products, elements)
+        to = moved[name]
         launches.append(
-            pack_launch(
-                name, moved[name], matrix, name, problem.dtype, padded, traits, form, batch
-            )
-        )  # fmt: skip
+            pack_launch(name, to, matrix, name, problem.dtype, padded, traits, form, batch)
+        )
         workspaces[moved[name]] = size * elements * (batch[0] if batch else 1)
         strides[f"{name}_{form.layout(name).order}_stride"] = leading_dimension
         strides[f"{name}_batch_stride"] = batch[1] if batch else 0

@@ -47,14 +47,11 @@ def is_small_batch(problem: GemmProblem) -> bool:
     return problem.products >= _LEAST_PRODUCTS and max(sizes) <= MOST_SMALL and 0 not in sizes
 
 
-def least_work_items(traits: DeviceTraits) -> int:
-    """Work-items of a group below which processors that run in lockstep leave lanes idle."""
-    return 32 if traits.vendor in ("nvidia", "amd") else 16
-
-
-def most_sums(dtype: str) -> int:
-    """Sums of a work-item that the tuner tries at most."""
-    return _MOST_BYTES // max(4, stored_bytes(dtype))
+def is_worth_trying(dtype: str, traits: DeviceTraits, sums: float, items: int) -> bool:
+    """Whether the tuner tries so many sums of a work-item, and work-items of a group."""
+    # With fewer, processors that run in lockstep leave lanes idle.
+    least = 32 if traits.vendor in ("nvidia", "amd") else 16
+    return items >= least and sums <= _MOST_BYTES // max(4, stored_bytes(dtype))
 
 
 class Role(Enum):
@@ -202,10 +199,7 @@ class Family(ABC, Generic[C]):
         return False
 
     def is_other_kernel(self, config: C, wanted: str | None, known: str | None, depth: int) -> bool:
-        """Whether a configuration runs another, slower kernel than where it was measured.
-
-        `wanted` and `known` are the orders of B now and then, `depth` is k.
-        """
+        """Whether a slower kernel runs where B's order is `wanted` than where it was `known`."""
         return False
 
     # A constant operand that is packed ahead

@@ -398,17 +398,10 @@ def panel_launch(matrix: Matrix, packed: PackedLayout, dtype: str, precision: Pr
         Argument("packed", "output", "element"),
     )
     text = render(
-        "pack/panels.cl.mako",
-        name="pack_panels",
-        problem=problem,
-        layout=layout,
-        cpu=config,
-        operand=_CpuOperand("b", layout, config, element),
-        element=element,
-        wide=element,
-        extent_type=position_type,
-        arguments=arguments,
-    )
+        "pack/panels.cl.mako", name="pack_panels", problem=problem, layout=layout, cpu=config,
+        operand=_CpuOperand("b", layout, config, element), element=element, wide=element,
+        extent_type=position_type, arguments=arguments,
+    )  # fmt: skip
     source = KernelSource("pack_panels", text, arguments, (1, 1))
     groups = (math.ceil(n / packed.width), math.ceil(k / packed.depth_block))
     return Launch.of(source, groups, {**arguments_of_matrix("b", "b", matrix), "n": n, "k": k})

@@ -23,7 +23,7 @@ from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
-from ..family import Advice, Axes, Family, Point, Role, Tile, least_work_items, most_sums
+from ..family import Advice, Axes, Family, Point, Role, Tile, is_worth_trying
 from .codegen import (
     OPERANDS,
     SUM_BYTES,
@@ -134,8 +134,7 @@ class GemvFamily(_FewRows[GemvConfig]):
         ),
         within_work_group(lambda c, traits: c.WGS),
         within_local_memory(
-            "the partial sums of a work-group",
-            lambda c, dtype, traits: _local_bytes(c, dtype),
+            "the partial sums of a work-group", lambda c, dtype, traits: _local_bytes(c, dtype)
         ),
         Constraint(
             "loads past the first-level cache read vectors of 4, 8 or 16 bytes",
@@ -166,8 +165,8 @@ class GemvFamily(_FewRows[GemvConfig]):
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """None where sums do not fit registers, or lanes would idle."""
-        fits = point["MR"] * point["VW"] <= most_sums(dtype)
-        return dict(point) if fits and point["WGS"] >= least_work_items(traits) else None
+        sums = point["MR"] * point["VW"]
+        return dict(point) if is_worth_trying(dtype, traits, sums, point["WGS"]) else None
 
 
 class GemvUnitFamily(_FewRows[GemvUnitConfig]):

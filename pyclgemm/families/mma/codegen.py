@@ -82,12 +82,9 @@ def collected_results(
     unit: MatrixUnit,
     slabs: tuple[MatrixSlab, MatrixSlab],
 ) -> CollectedResults | None:
-    """Choose whether results are collected before they are stored; None where they are not.
-
-    They are where NVIDIA's units leave a lane less than `VECTOR_BYTES` of a row, the result lies in
-    such vectors, and a slab's local memory has room for it. Sums of slices are in local memory
-    anyway: `joined_results`.
-    """
+    """Choose whether results are collected before they are stored; None where they are not."""
+    # They are where NVIDIA's units leave a lane less than a vector of a row, the result lies in
+    # vectors, and slabs have room for it. Sums of slices are in local memory anyway.
     size = result.stored_bytes
     if unit.spelling != "ptx" or unit.result.width * size >= VECTOR_BYTES or config.SLICES > 1:
         return None
@@ -117,12 +114,8 @@ class JoinedResults:
     slab: OperandName  # the operand in whose local memory, when all slabs were multiplied
     pitch: int  # sums from one row of a tile to the next
     width: int  # neighbours in a row that a work-item adds up and stores: up to 16 bytes
-    vector: int  # of these, how many it reads at once
-
-    @property
-    def read(self) -> int:
-        """Neighbours that it reads at once."""
-        return min(self.width, self.vector)
+    vector: int  # sums in 16 bytes
+    read: int  # neighbours that it reads at once
 
 
 def joined_results(
@@ -136,13 +129,12 @@ def joined_results(
         return None
     own = max(1, config.MWG * config.NWG // slabs[0].items)
     own = 1 << (own.bit_length() - 1)
-    width = min(VECTOR_BYTES // result.stored_bytes, problem.out.alignment, own)
-    return JoinedResults(
-        slab=max(slabs, key=lambda slab: slab.bytes).name,
-        pitch=joined_pitch(config),
-        width=width if problem.out.order == "row" else 1,
-        vector=VECTOR_BYTES // result.bytes,
-    )
+    width = 1
+    if problem.out.order == "row":
+        width = min(VECTOR_BYTES // result.stored_bytes, problem.out.alignment, own)
+    vector = VECTOR_BYTES // result.bytes
+    slab = max(slabs, key=lambda slab: slab.bytes).name
+    return JoinedResults(slab, joined_pitch(config), width, vector, read=min(width, vector))
 
 
 @dataclass

@@ -21,7 +21,7 @@ from ...problem.matrix import MAX_ALIGNMENT
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem, OperandName
 from ...problem.product import Product
-from ..family import Advice, Axes, Family, Point, Role, Run, Tile, Traffic, most_sums
+from ..family import Advice, Axes, Family, Point, Role, Run, Tile, Traffic, is_worth_trying
 from .codegen import generate_matrix
 from .config import CONSTRAINTS, MatrixConfig, local_bytes
 from .slab import packed_form, packed_operands, split_type
@@ -145,4 +145,5 @@ class MatrixFamily(Family[MatrixConfig]):
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """None where the sums of a slice do not fit registers."""
         items = sub_group_lanes(traits) * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
-        return dict(point) if point["MWG"] * point["NWG"] <= most_sums(dtype) * items else None
+        sums = point["MWG"] * point["NWG"] / items
+        return dict(point) if is_worth_trying(dtype, traits, sums, items) else None

@@ -23,7 +23,7 @@ from ..family import (
     Role,
     Tile,
     is_small_batch,
-    most_sums,
+    is_worth_trying,
 )
 from .codegen import SmallConfig, SmallCpuConfig, generate_small, generate_small_cpu, small_tiling
 
@@ -114,7 +114,8 @@ class SmallFamily(_SmallProducts[SmallConfig]):
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """None where sums do not fit registers."""
-        return dict(point) if point["MWI"] * point["NWI"] <= most_sums(dtype) else None
+        sums = point["MWI"] * point["NWI"]
+        return dict(point) if is_worth_trying(dtype, traits, sums, point["WGS"]) else None
 
 
 class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):

@@ -16,18 +16,7 @@ from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem, OperandName
 from ...problem.product import Product
-from ..family import (
-    TILE_ADVICE,
-    Axes,
-    Family,
-    Point,
-    Role,
-    Run,
-    Tile,
-    Traffic,
-    least_work_items,
-    most_sums,
-)
+from ..family import TILE_ADVICE, Axes, Family, Point, Role, Run, Tile, Traffic, is_worth_trying
 from .codegen import generate_xgemm, slab_copy, slab_reader
 from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
@@ -192,10 +181,8 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             if needs_packing(name, problem, config)
         }
         packed = pack_operands(product, sizes, traits, PackedForm(padding=config.PADLD))
-        strides = {
-            "a_column_stride": product.a.column_stride,
-            "b_row_stride": product.b.row_stride,
-        }
+        a, b = product.a.column_stride, product.b.row_stride
+        strides = {"a_column_stride": a, "b_row_stride": b}
         return self.tile_schedule(product, config, traits, packed, strides)
 
     def _packed(self, problem: GemmProblem, config: XgemmConfig) -> tuple[str, ...]:
@@ -287,10 +274,8 @@ def _tiling(point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | 
     mdimc, ndimc = point["MDIMC"], point["NDIMC"]
     mwg, nwg = point["ITEM_M"] * mdimc, point["ITEM_N"] * ndimc
     vwm, vwn, kwg = point["VWM"], point["VWN"], point["KWG"]
-    if point["ITEM_M"] * point["ITEM_N"] > most_sums(dtype) or max(mwg, nwg) > _LARGEST_TILE:
-        return None
-    items = mdimc * ndimc * point.get("SLICES", 1)
-    if items < least_work_items(traits):
+    items, sums = mdimc * ndimc * point.get("SLICES", 1), point["ITEM_M"] * point["ITEM_N"]
+    if max(mwg, nwg) > _LARGEST_TILE or not is_worth_trying(dtype, traits, sums, items):
         return None
     copy_a = _copying(mwg, kwg, items, vwm, point["COPY_A"])
     copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])

@@ -114,8 +114,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         ),
         within_work_group(lambda c, traits: work_items(c)),
         within_local_memory(
-            "slabs and collected results",
-            lambda c, dtype, traits: local_bytes(c, _RESULT_BYTES),
+            "slabs and collected results", lambda c, dtype, traits: local_bytes(c, _RESULT_BYTES)
         ),
         Constraint(
             "the device must have warpgroup units",
