@@ -40,7 +40,7 @@ from benchmarks.amd.compile import (
 )
 from benchmarks.amd.rows import Figures, figures_of, make_rows
 from benchmarks.reports.output import RESULTS
-from pyclgemm.cli.product import parameters_option, parse_shape
+from pyclgemm.cli.options import parameters_option, parse_shape
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.host.files import write_whole
 from pyclgemm.problem.precision import DTYPES

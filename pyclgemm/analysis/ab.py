@@ -30,7 +30,7 @@ from ..measure.operands import Operands, OperandStore, check_room, plan_contende
 from ..measure.suites import Shape
 from ..problem.precision import resolve_precision
 from ..problem.product import Product
-from ..problem.shape import GemmShape, shape_text
+from ..problem.shape import GemmShape
 from ..selection.database import load_database
 from ..selection.overrides import AskedConfig, apply_change, parse_change, parse_config
 from ..selection.select import Choice, select
@@ -50,11 +50,6 @@ def speedup(before: Sequence[float], after: Sequence[float]) -> tuple[float, flo
 
     Beside it stands the standard error of its logarithm, which for small values is that of the
     ratio. `before` and `after` are seconds; burst i of one was taken beside burst i of the other.
-
-    Examples
-    --------
-    >>> speedup([2.0, 2.2, 2.0], [1.0, 1.1, 1.0])
-    (2.0, 0.0)
     """
     logarithms = [math.log(x / y) for x, y in zip(before, after, strict=True)]
     middle = statistics.median(logarithms)
@@ -64,13 +59,7 @@ def speedup(before: Sequence[float], after: Sequence[float]) -> tuple[float, flo
 
 
 def combine(ratios: Sequence[float], errors: Sequence[float]) -> tuple[float, float]:
-    """The geometric mean over a suite, and twice its standard error.
-
-    Examples
-    --------
-    >>> combine([1.0, 1.21], [0.0, 0.0])
-    (1.1, 0.0)
-    """
+    """The geometric mean over a suite, and twice its standard error."""
     mean = statistics.fmean(math.log(ratio) for ratio in ratios)
     spread = 2 * math.hypot(*errors) / len(errors)
     return round(math.exp(mean), 12), spread
@@ -81,11 +70,6 @@ def decide(ratio: float, spread: float) -> str:
 
     "kept" if it gains more than `THRESHOLD`, "rejected" if it loses more than that, and "noise" if
     it does neither, or not by more than the spread.
-
-    Examples
-    --------
-    >>> decide(1.05, 0.01), decide(1.05, 0.06), decide(0.97, 0.01), decide(1.01, 0.001)
-    ('kept', 'noise', 'rejected', 'noise')
     """
     if abs(ratio - 1) <= max(THRESHOLD, spread):
         return "noise"
@@ -159,28 +143,11 @@ class _UncomparedError(Exception):
 
 
 class Comparison:
-    """Compares changes on a suite of shapes on one device.
+    """Compares changes on a suite of shapes (m, n, k) on one device, which does nothing else.
 
-    Operands, references and the kernels of baselines are kept from one change to the next.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        In-order, without profiling, on a device that does nothing else.
-    shapes : sequence of tuple of int
-        m, n, k of each product; `UnsupportedError` if the device cannot hold one.
-    dtype, precision : str
-        NumPy name of the element type, and JAX's of the arithmetic.
-    figures : bool
-        Whether to find the bottleneck of each side too: it compiles each kernel once more
-        on NVIDIA's devices, and measures the device's ceilings if nobody has yet.
-
-    Examples
-    --------
-    >>> comparison = Comparison(queue, [(64, 64, 64)], figures=False)
-    >>> record = comparison.run("cpu:MR=4,NR=16,KC=256,VW=4", "KC=128", rounds=3)
-    >>> record.verdict in ("kept", "rejected", "noise"), record.results[0].shape
-    (True, '64x64x64')
+    Operands, references and the kernels of baselines are kept from one change to the next. The
+    queue is in-order and without profiling; `UnsupportedError` says that the device cannot hold a
+    product. With `figures` the bottleneck of each side is found too, by the device's ceilings.
     """
 
     def __init__(
@@ -194,11 +161,11 @@ class Comparison:
     ) -> None:
         self._queue = queue
         self._traits = traits_of(queue.device)
-        self._shapes = tuple(shapes)
+        self._shapes = [GemmShape(*shape) for shape in shapes]
         self._dtype = dtype
         self._precision = resolve_precision(precision, dtype)
-        for shape in shapes:
-            check_room(queue.device, GemmShape(*shape), dtype)
+        for shape in self._shapes:
+            check_room(queue.device, shape, dtype)
         self._store = OperandStore(queue)
         self._blocker = blocker_of(queue)
         self._ceilings = ceilings_of(queue) if figures else None
@@ -213,26 +180,15 @@ class Comparison:
         technique: str | None = None,
         rounds: int = 5,
         command: str = "",
-        report: Callable[[Shape], None] = lambda shape: None,
+        report: Callable[[GemmShape], None] = lambda shape: None,
     ) -> Record:
-        """Compare one change with a baseline.
+        """Compare one change with a baseline, at least 3 `rounds` of bursts each.
 
-        Shapes on which the change is not possible are skipped, with the reason; a wrong result
-        fails the change.
-
-        Parameters
-        ----------
-        base, change : str
-            As `parse_config` and `parse_change` of `pyclgemm.selection.overrides` read them; the
-            parameters of the change replace those of the baseline, shape by shape.
-        technique : str, optional
-            What the change stands for; by default the change itself.
-        rounds : int
-            Bursts of each side; `ArgumentError` if there are fewer than 3.
-        command : str
-            What was called, for the record.
-        report : callable, optional
-            Told each shape when it is done.
+        `base` and `change` are as `parse_config` and `parse_change` of
+        `pyclgemm.selection.overrides` read them. Shapes on which the change is not possible are
+        skipped, with the reason; a wrong result fails the change. `technique` says what the change
+        stands for, `command` what was called, for the record; `report` is told each shape when it
+        is done.
         """
         if rounds < 3:
             raise ArgumentError(f"rounds is {rounds}; a spread needs at least 3")
@@ -244,7 +200,7 @@ class Comparison:
             try:
                 results.append(self._compare_on(shape, asked_base, asked_change, rounds))
             except _UncomparedError as error:
-                skipped[shape_text(shape)] = str(error)
+                skipped[str(shape)] = str(error)
                 wrong = wrong or error.wrong
             report(shape)
         ratio = spread = None
@@ -274,13 +230,13 @@ class Comparison:
         )
 
     def _compare_on(
-        self, shape: Shape, base: AskedConfig, change: AskedConfig, rounds: int
+        self, shape: GemmShape, base: AskedConfig, change: AskedConfig, rounds: int
     ) -> ShapeResult:
-        product = GemmShape(*shape).product(self._dtype, self._precision.name)
+        product = shape.product(self._dtype, self._precision.name)
         before, after = self._choices(product, base, change)
         if before.config == after.config:
             raise _UncomparedError("the change changes nothing")
-        operands = self._store.get(GemmShape(*shape), self._dtype)
+        operands = self._store.get(shape, self._dtype)
         baselines = self._baselines.setdefault(operands, {})
         if before.config not in baselines:
             baselines[before.config] = self._checked(operands, before)
@@ -291,7 +247,7 @@ class Comparison:
         timings = bench.run(rounds)
         ratio, error = speedup(timings["before"].samples, timings["after"].samples)
         return ShapeResult(
-            shape_text(shape),
+            str(shape),
             self._describe(product, before, timings["before"].median),
             self._describe(product, after, timings["after"].median),
             ratio,

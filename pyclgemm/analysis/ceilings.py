@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -85,18 +84,7 @@ class Ceilings:
     units: Mapping[str, float] = field(default_factory=dict)
 
     def peak(self, family: str, precision: Precision) -> Peak | None:
-        """The ceiling of the arithmetic of a family's kernel; None if it was not measured.
-
-        Examples
-        --------
-        >>> from pyclgemm.problem.precision import resolve_precision
-        >>> ceilings = Ceilings({"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01",
-        ...                     {"matrix tf32": 390e3})
-        >>> ceilings.peak("matrix", resolve_precision("TF32_TF32_F32_X3", "float32"))
-        Peak(gflops=130000.0, name='tf32 by matrix units, 3 products each')
-        >>> ceilings.peak("direct", resolve_precision(None, "float32"))
-        Peak(gflops=60000.0, name='float32')
-        """
+        """The ceiling of the arithmetic of a family's kernel; None if it was not measured."""
         asked = FAMILIES[family]
         unit = self.units.get(unit_name(asked.unit_ceiling, precision.multiplied or ""))
         if unit is not None:
@@ -127,19 +115,11 @@ def measure_ceilings(
 
     The queue is in-order and without profiling; `report` is told what is measured next.
     `KernelBuildError` says that the compiler refuses one of the kernels.
-
-    Examples
-    --------
-    >>> ceilings = measure_ceilings(queue)
-    >>> ceilings.arithmetic["float32"] > 0
-    True
     """
     traits = traits_of(queue.device)
-    types = ["float32"]
-    types += ["float64"] if traits.float64 else []
-    types += ["float16"] if traits.float16 else []
     arithmetic = {}
-    for name in types:
+    has = {"float32": True, "float64": traits.float64, "float16": traits.float16}
+    for name in filter(has.get, has):
         report(f"arithmetic in {name}")
         arithmetic[name] = _rate(*arithmetic_work(queue, traits, name))
     units = {}
@@ -257,14 +237,20 @@ def ceilings_of(
     if not remeasure and (kept := _read(path)) is not None:
         return kept
     ceilings = measure_ceilings(queue, report)
-    _write(path, traits, ceilings)
+    content = {
+        "version": _VERSION,
+        "device": {name: getattr(traits, name) for name in ("name", "platform", "driver")},
+        "ceilings": asdict(ceilings),
+    }
+    with contextlib.suppress(FileError):  # without the file, all is measured again next time
+        write_whole(path, json.dumps(content, indent=1), _CEILINGS)
     return ceilings
 
 
 def _file_name(traits: DeviceTraits) -> str:
     identity = "\n".join((traits.platform, traits.name, traits.driver, str(traits.compute_units)))
-    slug = re.sub(r"[^a-z0-9]+", "-", traits.name.lower()).strip("-")[:60]
-    return f"{slug}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
+    digest = hashlib.sha256(identity.encode()).hexdigest()
+    return f"{traits.slug[:60]}-{digest[:12]}.json"
 
 
 def _read(path: Path) -> Ceilings | None:
@@ -283,14 +269,3 @@ def _read(path: Path) -> Ceilings | None:
         return ceilings if all(0 < number < math.inf for number in numbers) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-def _write(path: Path, traits: DeviceTraits, ceilings: Ceilings) -> None:
-    """Keep a file for the next time; without it, all is measured again then."""
-    content = {
-        "version": _VERSION,
-        "device": {name: getattr(traits, name) for name in ("name", "platform", "driver")},
-        "ceilings": asdict(ceilings),
-    }
-    with contextlib.suppress(FileError):
-        write_whole(path, json.dumps(content, indent=1), _CEILINGS)

@@ -189,12 +189,6 @@ def pass_over(traits: DeviceTraits, size: int) -> Walk:
 
     Once only, since not all work-groups run at the same time: if a group came back to its
     part of the buffer, it would find it in a cache that does not hold the whole.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import traits_of
-    >>> pass_over(traits_of(queue.device), 2**30).bytes == 2**30
-    True
     """
     on_cpu = traits.type == "cpu"
     width = 16 if on_cpu else 4

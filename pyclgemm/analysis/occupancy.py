@@ -72,16 +72,7 @@ _LIMITS = {
 
 
 def limits_of(traits: DeviceTraits) -> UnitLimits | None:
-    """What a compute unit of an architecture holds; None where that is not known here.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> limits_of(typical_traits("sm_90")).sub_groups
-    64
-    >>> limits_of(typical_traits("x86-64-v4")) is None
-    True
-    """
+    """What a compute unit of an architecture holds; None where that is not known here."""
     for pattern, limits in _LIMITS.items():
         if traits.type != "cpu" and re.fullmatch(pattern, traits.architecture):
             return limits
@@ -112,14 +103,6 @@ def estimate_occupancy(
 
     A work-group has `work_items` and `local_bytes` of local memory, a work-item `registers` of 32
     bits; without these the estimate is an upper bound, and says so.
-
-    Examples
-    --------
-    256 work-items of 128 registers each: 65536 registers hold two such work-groups.
-
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> estimate_occupancy(typical_traits("sm_90"), 256, 33792, 128)
-    Occupancy(groups=2, sub_groups=16, most_sub_groups=64, limit='registers')
     """
     limits = limits_of(traits)
     if traits.type == "cpu":
@@ -175,11 +158,6 @@ def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
 
     "registers", and "stack", "stores", "loads" (spills) and "local" in bytes; only what the log
     says of this kernel, so nothing if it says nothing.
-
-    Examples
-    --------
-    >>> parse_ptxas_log("Compiling entry function 'f' for 'sm_90'\nUsed 40 registers", "f")
-    {'registers': 40}
     """
     figures: dict[str, int] = {}
     current = ""
@@ -200,11 +178,6 @@ def parse_amd_binary(binary: bytes) -> dict[str, int]:
     "registers" (vector registers), "spills" (in registers), "private" and "local" in bytes; only
     what is there. The metadata are a MessagePack map in a note of the ELF file. Its keys are unique
     words, so each is looked for, and the integer that follows it is read.
-
-    Examples
-    --------
-    >>> parse_amd_binary(b"\x7fELF....\xab.vgpr_count\xcc\x80")
-    {'registers': 128}
     """
     keys = {
         "registers": b".vgpr_count",
@@ -246,30 +219,36 @@ def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -
         # What runtimes report as private there are variables that mostly live in registers.
         return KernelResources(None, None, None, local, "does not apply to CPUs")
     if traits.vendor == "nvidia":
-        return _from_nvidia(context, device, source, private, local)
-    if traits.vendor == "amd":
-        return _from_amd(kernel, device, private, local)
-    told = "OpenCL's queries; the driver tells no registers"
-    return KernelResources(None, None, private, local, told)
-
-
-def _from_nvidia(
-    context: cl.Context, device: cl.Device, source: KernelSource, private: int, local: int
-) -> KernelResources:
-    figures = parse_ptxas_log(_nvidia_log(context, device, source, source.text), source.name)
+        figures = _nvidia_figures(context, device, source)
+        told, untold = "the build log (-cl-nv-verbose)", "the driver's build log told nothing"
+    elif traits.vendor == "amd":
+        program = kernel.program
+        binaries = program.get_info(cl.program_info.BINARIES)
+        index = program.get_info(cl.program_info.DEVICES).index(device)
+        figures = parse_amd_binary(bytes(binaries[index]))
+        told, untold = "the metadata of the binary", "the binary has no metadata"
+    else:
+        figures, told = {}, ""
+        untold = "OpenCL's queries; the driver tells no registers"
     if "registers" not in figures:
-        # The driver answers from its cache without a log: a kernel of a new name is new to it.
-        fresh = f"{source.text}\n__kernel void fresh_{uuid.uuid4().hex}(void) {{}}\n"
-        figures = parse_ptxas_log(_nvidia_log(context, device, source, fresh), source.name)
-    if "registers" not in figures:
-        return KernelResources(None, None, private, local, "the driver's build log told nothing")
+        return KernelResources(None, None, private, local, untold)
+    stored, loaded, registers = (figures.get(name, 0) for name in ("stores", "loads", "spills"))
     return KernelResources(
         figures["registers"],
-        max(figures.get("stores", 0), figures.get("loads", 0)),
-        figures.get("stack", private),
+        max(stored, loaded, 4 * registers),
+        figures.get("stack", figures.get("private", private)),
         max(figures.get("local", 0), local),
-        "the build log (-cl-nv-verbose)",
+        told,
     )
+
+
+def _nvidia_figures(context: cl.Context, device: cl.Device, source: KernelSource) -> dict[str, int]:
+    figures = parse_ptxas_log(_nvidia_log(context, device, source, source.text), source.name)
+    if "registers" in figures:
+        return figures
+    # The driver answers from its cache without a log: a kernel of a new name is new to it.
+    fresh = f"{source.text}\n__kernel void fresh_{uuid.uuid4().hex}(void) {{}}\n"
+    return parse_ptxas_log(_nvidia_log(context, device, source, fresh), source.name)
 
 
 def _nvidia_log(context: cl.Context, device: cl.Device, source: KernelSource, text: str) -> str:
@@ -286,19 +265,3 @@ def _nvidia_log(context: cl.Context, device: cl.Device, source: KernelSource, te
         return str(program.get_build_info(device, cl.program_build_info.LOG))
     except (cl.Error, PtxStepError):  # the kernel itself builds: only this option is not known
         return ""
-
-
-def _from_amd(kernel: cl.Kernel, device: cl.Device, private: int, local: int) -> KernelResources:
-    program = kernel.program
-    devices = program.get_info(cl.program_info.DEVICES)
-    binaries = program.get_info(cl.program_info.BINARIES)
-    figures = parse_amd_binary(bytes(binaries[devices.index(device)]))
-    if "registers" not in figures:
-        return KernelResources(None, None, private, local, "the binary has no metadata")
-    return KernelResources(
-        figures["registers"],
-        4 * figures.get("spills", 0),
-        figures.get("private", private),
-        max(figures.get("local", 0), local),
-        "the metadata of the binary",
-    )

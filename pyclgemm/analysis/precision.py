@@ -22,7 +22,7 @@ from ..measure.operands import Operands, make_operands, plan_contender, random_o
 from ..measure.verify import MeasuredError
 from ..problem.precision import resolve_precision
 from ..problem.shape import GemmShape
-from .report import new_figure, save_figure, time_text
+from .report import new_figure, save_figure, speed_text, time_text
 
 #: Multiply-adds that a reference may cost; a larger product is compared in some rows and columns.
 _MOST_WORK = 1 << 29
@@ -43,17 +43,6 @@ class Algorithm:
     def name(self) -> str:
         """Types and arithmetic, for a reader."""
         return f"{self.operand} to {self.result}, {self.precision}"
-
-    def speed_text(self, tera: float) -> str:
-        """A speed, given in 1e12 operations a second, with its unit.
-
-        Examples
-        --------
-        >>> Algorithm("int8", "int32", "I8_I8_I32").speed_text(0.5)
-        '500 GOPS'
-        """
-        unit = "OPS" if self.operand == "int8" else "FLOPS"
-        return f"{tera:.3g} T{unit}" if tera >= 1 else f"{1000 * tera:.3g} G{unit}"
 
 
 #: What others are compared with.
@@ -138,13 +127,14 @@ def report_table(report: Report) -> Table:
         if previous not in ("", algorithm.operand):
             table.add_section()
         previous = algorithm.operand
+        unit = "OPS" if algorithm.operand == "int8" else "FLOPS"
         table.add_row(
             algorithm.operand,
             algorithm.result,
             algorithm.precision,
             row.path,
             "-" if row.seconds is None else time_text(row.seconds),
-            "-" if speed is None else algorithm.speed_text(speed),
+            "-" if speed is None else speed_text(1000 * speed, unit),
             "-" if relative is None else f"{relative:.2f}",
             f"{row.error.largest:.1e}",
             f"{row.error.root_mean_square:.1e}",
@@ -220,14 +210,6 @@ class PrecisionBench:
 
     The queue is in-order and without profiling; `sizes` are m, n, k, and `data` is one of
     `pyclgemm.measure.operands.DISTRIBUTIONS`.
-
-    Examples
-    --------
-    >>> bench = PrecisionBench(queue, (32, 32, 32), algorithms=[BASELINE])
-    >>> bench.check()
-    >>> bench.time(rounds=1)
-    >>> bench.report().rows[0].verdict
-    'held'
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the command line shows of profiles and comparisons: tables, and a plot of the roofline."""
+"""What the command line shows: why a kernel was chosen, profiles, comparisons, the roofline."""
 
 from __future__ import annotations
 
@@ -6,18 +6,63 @@ import io
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
 
+from ..codegen.config import Config
+from ..codegen.matrix_units import element_unit, elements_wanted
+from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, PyclgemmError, printable
+from ..families.registry import family_of
 from ..host.files import Purpose, write_whole
+from ..problem.problem import OPERANDS, GemmProblem
 from .ab import Record, Side
-from .explain import describe_packing, describe_unit
 from .profile import Analysis, Profile
 
 _UNKNOWN = "unknown"
+
+
+def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) -> str:
+    """Say which matrix unit computes a product with a configuration, or why none does."""
+    precision = problem.precision
+    if precision.multiplied is None:
+        return f"none: {precision.name} is not what any unit computes"
+    family = family_of(config)
+    if not family.uses_units:
+        unit = element_unit(problem.dtype, precision, traits)
+        if unit is None:
+            wanted = elements_wanted(problem.dtype, precision)
+            return f"none: the device has none for {wanted} that this version drives"
+        return f"not used on the {config.family} path, though the device has {unit.text}"
+    what = family.instruction(problem, config, traits) or "none"
+    if traits.wgmma_refusal and not family.may_be_refused:
+        what += f" (not wgmma: {traits.wgmma_refusal})"
+    if precision.terms > 1:
+        what += f", {precision.terms} products of parts for each of {problem.dtype}"
+    return what
+
+
+def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str]) -> str:
+    """Say which operands are packed before the product, and why.
+
+    `kernels` are the names of its kernels, in the order of their launches.
+    """
+    family = family_of(config)
+    if family.packs_in_kernel:
+        return "panels of both, by each work-item for itself, within the only launch"
+    packed = [name for name in OPERANDS if f"pack_{name}" in kernels]
+    return ", ".join(f"{name} ({_cause(name, problem, config)})" for name in packed) or "nothing"
+
+
+def _cause(name: Literal["a", "b"], problem: GemmProblem, config: Config) -> str:
+    layout = problem.a if name == "a" else problem.b
+    if layout.order == "strided":
+        return "neither its rows nor its columns are contiguous"
+    if layout.conjugate:
+        return "its elements are conjugated on the way"
+    return family_of(config).packing_cause(name, problem, config)
 
 
 def profile_table(profile: Profile) -> Table:
@@ -158,6 +203,17 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
+def speed_text(giga: float, unit: str = "FLOPS") -> str:
+    """A speed of 1e9 operations a second with its unit, in three digits.
+
+    Examples
+    --------
+    >>> speed_text(12345.0), speed_text(500.0, "OPS")
+    ('12.3 TFLOPS', '500 GOPS')
+    """
+    return f"{giga / 1000:.3g} T{unit}" if giga >= 1000 else f"{giga:.3g} G{unit}"
+
+
 #: Names a plot in errors of writing.
 PLOT = Purpose("the plot", "name another file with --plot")
 
@@ -165,13 +221,10 @@ PLOT = Purpose("the plot", "name another file with --plot")
 def new_figure() -> Any:
     """An empty figure that needs no display; `PyclgemmError` if Matplotlib is missing."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PyclgemmError('a plot needs Matplotlib: pip install "pyclgemm[profile]"') from error
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(8, 5), layout="constrained")
 
 
 def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
@@ -204,19 +257,16 @@ def plot_roofline(profile: Profile, path: Path) -> None:
     ceilings, traffic = profile.ceilings, profile.analysis.traffic
     found = ceilings.peak(profile.analysis.choice.path, problem.precision)
     peak = found.gflops if found else None
-    roofs = {
-        "global memory": (ceilings.global_memory, traffic.global_memory),
-        "second-level cache": (ceilings.cache, traffic.cache),
-        "local memory": (ceilings.local_memory, traffic.local),
-    }
-    points = {
-        name: (profile.intensity(moved), bandwidth) for name, (bandwidth, moved) in roofs.items()
-    }
-    drawn = [x for x, bandwidth in points.values() if x and bandwidth]
+    levels = (
+        ("global memory", ceilings.global_memory, traffic.global_memory),
+        ("second-level cache", ceilings.cache, traffic.cache),
+        ("local memory", ceilings.local_memory, traffic.local),
+    )
+    roofs = [(name, rate, profile.intensity(moved)) for name, rate, moved in levels if rate]
+    drawn = [x for _, _, x in roofs if x]
     least, most = min(_LEAST, *drawn) / 2, max(_MOST, *drawn) * 2
-    for (name, (x, bandwidth)), colour in zip(points.items(), ("C0", "C1", "C2"), strict=True):
-        if not bandwidth:
-            continue
+    for number, (name, bandwidth, x) in enumerate(roofs):
+        colour = f"C{number}"
         ridge = min(most, peak / bandwidth) if peak else most
         axes.plot([least, ridge], [least * bandwidth, ridge * bandwidth], colour,
                   label=f"{name}: {bandwidth:.0f} GB/s")  # fmt: skip

@@ -1,48 +1,136 @@
-"""The commands that measure: ``ab`` compares configurations, ``precision`` algorithms.
+"""The commands about products: ``source`` and ``explain`` show what would run.
 
-``profile`` says what limits one product.
+``profile`` says what limits a product, ``ab`` compares configurations, ``precision`` algorithms.
 """
 
 from __future__ import annotations
 
+import functools
 import shlex
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
+from rich.syntax import Syntax
 
-from ..analysis.precision import (
-    ALGORITHMS,
-    TABLE,
-    PrecisionBench,
-    plot_report,
-    reasons,
-    report_table,
-    write_csv,
-)
-from ..analysis.report import PLOT
-from ..device.traits import type_of
+from ..analysis import precision as precisions
+from ..analysis.report import PLOT, describe_packing, describe_unit
+from ..device.discovery import choose_device
+from ..device.traits import DeviceTraits, type_of, typical_traits
 from ..host.files import check_writable
 from ..measure.operands import DISTRIBUTIONS
 from ..measure.suites import Shape, parse_suite
 from ..problem.product import Product
 from ..problem.shape import shape_text
-from ..selection.overrides import parse_change, parse_config
-from .console import (
+from ..selection.database import load_database
+from ..selection.overrides import choose, kernel_sources, parse_change, parse_config
+from ..selection.select import Choice
+from .options import (
     device_option,
     dtype_option,
     file_option,
     open_console,
     open_progress,
     open_queue,
+    parse_shape,
     parsed,
+    product_options,
 )
-from .product import parse_shape, product_options
+
+
+def _of_product(command: Callable[[Product, Choice, DeviceTraits], None]) -> Callable[..., None]:
+    """Give a command the options that describe a product, and call it with the choice for it."""
+
+    @functools.partial(product_options, batches=True)
+    @click.option(
+        "--architecture",
+        metavar="NAME",
+        help="A typical device of sm_90, gfx1012, x86-64-v4, ... instead of one that is here.",
+    )
+    @functools.wraps(command)
+    def wrapped(
+        product: Product,
+        path: str | None,
+        parameters: dict[str, int],
+        device: str | None,
+        architecture: str | None,
+    ) -> None:
+        if device is not None and architecture is not None:
+            raise click.UsageError("--device and --architecture exclude each other")
+        traits = typical_traits(architecture) if architecture else choose_device(device).traits
+        assert traits is not None
+        command(product, choose(product.problem, traits, load_database(), path, parameters), traits)
+
+    return wrapped
+
+
+_SOURCE_EXAMPLES = """\b
+Examples:
+  python -m pyclgemm source 1024x1024x1024
+  python -m pyclgemm source 64x3072x768 --bias --activation relu
+  python -m pyclgemm source 512x512x512 --path indirect --architecture gfx1012 --config KWG=32
+"""
+
+
+@click.command(epilog=_SOURCE_EXAMPLES)
+@_of_product
+def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
+    """Print the OpenCL C that computes a product.
+
+    It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. All kernels are printed
+    in the order of their launches. Colours appear only on a terminal, so the output can be piped
+    to a compiler.
+    """
+    kernels = kernel_sources(product, choice.config, traits)
+    text = "\n".join(kernel.text for kernel in kernels)
+    if sys.stdout.isatty():
+        open_console().print(Syntax(text, "c", background_color="default"))
+    else:
+        click.echo(text, nl=False)
+
+
+_EXPLAIN_EXAMPLES = """\b
+Examples:
+  python -m pyclgemm explain 1024x1024x1024
+  python -m pyclgemm explain 64x3072x768 --dtype float16 --architecture sm_90
+  python -m pyclgemm explain "128x128x128*256"
+"""
+
+
+@click.command(epilog=_EXPLAIN_EXAMPLES)
+@_of_product
+def explain(product: Product, choice: Choice, traits: DeviceTraits) -> None:
+    """Say which kernels compute a product, and why.
+
+    It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. `unit` is the matrix
+    unit that multiplies, or why none does; `packed` says which operands are laid out anew before,
+    and why.
+    """
+    problem = product.problem
+    batch = "" if problem.batch is None else f", {problem.batch} products"
+    kernels = [kernel.name for kernel in kernel_sources(product, choice.config, traits)]
+    lines = {
+        "product": f"{problem.m} x {problem.n} x {problem.k}{batch}, {problem.types}, "
+        f"{problem.precision.name}",
+        "device": f"{traits.name} ({traits.architecture or 'unknown architecture'}), "
+        f"{traits.platform} {traits.driver}",
+        "path": choice.path,
+        "config": str(choice.config),
+        "from": f"{choice.source} (level {choice.level})",
+        "reason": choice.reason,
+        "unit": describe_unit(problem, choice.config, traits),
+        "packed": describe_packing(problem, choice.config, kernels),
+        "kernels": ", ".join(kernels),
+    }
+    for name, value in lines.items():
+        click.echo(f"{name:8} {value}")
+
 
 _rounds_option = click.option(
     "--rounds",
     type=click.IntRange(min=1),
     default=5,
-    show_default=True,
     help="Bursts of about 10 ms that are timed; their median counts.",
 )
 
@@ -56,16 +144,10 @@ Examples:
 """
 
 
-def parse_shapes(text: str) -> list[Shape]:
-    """Read suites, files and shapes, as `parse_suite` does."""
-    return parsed(parse_suite, text)
-
-
 @click.command(epilog=_AB_EXAMPLES)
 @click.option(
     "--base",
     default="database",
-    show_default=True,
     metavar="CONFIG",
     help="The baseline: 'database' (what gemm takes for each shape), a path with parameters "
     "(indirect:MWG=128,KWG=32; those not named come from the database), or a JSON file.",
@@ -81,20 +163,15 @@ def parse_shapes(text: str) -> list[Shape]:
 @click.option("--technique", metavar="TEXT", help="What the change stands for, in the record.")
 @click.option(
     "--shapes",
-    type=parse_shapes,
+    type=lambda text: parsed(parse_suite, text),
     default="square",
-    show_default=True,
     metavar="square|dense|skinny|FILE|MxNxK,...",
     help="The products on which the change is judged.",
 )
 @dtype_option
 @click.option("--precision", help="JAX's name of the arithmetic, such as TF32_TF32_F32.")
 @click.option(
-    "--rounds",
-    type=click.IntRange(min=3),
-    default=5,
-    show_default=True,
-    help="Bursts of about 10 ms of each side.",
+    "--rounds", type=click.IntRange(min=3), default=5, help="Bursts of about 10 ms of each side."
 )
 @file_option(
     "--log",
@@ -162,7 +239,7 @@ def ab(
             record = comparison.run(
                 base, change, technique=technique, rounds=rounds, command=command,
                 report=lambda shape, task=task, progress=progress: progress.update(  # type: ignore[misc]
-                    task, advance=1, current=shape_text(shape)
+                    task, advance=1, current=str(shape)
                 ),
             )  # fmt: skip
         console.print(record_table(record))
@@ -208,7 +285,6 @@ Examples:
     "--data",
     type=click.Choice(DISTRIBUTIONS),
     default="normal",
-    show_default=True,
     help="The random numbers that are multiplied.",
 )
 @file_option("--csv", "Write the table to this file too, a line for each algorithm.")
@@ -216,7 +292,7 @@ Examples:
     "--plot", "Draw speed against error to this file; its suffix, such as .png, is the format."
 )
 @_rounds_option
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random numbers.")
+@click.option("--seed", type=int, default=0, help="Of the random numbers.")
 def precision(
     shape: tuple[int, int, int] | None,
     device: str | None,
@@ -235,16 +311,18 @@ def precision(
     Mary, 2019); a result beyond it is not timed, and the exit code is then 1. All are timed in
     turn. Nothing else should run on the device meanwhile. Ctrl-C shows what was measured.
     """
-    for path, purpose in ((csv, TABLE), (plot, PLOT)):
+    for path, purpose in ((csv, precisions.TABLE), (plot, PLOT)):
         if path is not None:
             check_writable(path, purpose)
     console = open_console(file_width=160)
     _context, queue = open_queue(device)
     size = _CPU_SIZE if type_of(queue.device) == "cpu" else _GPU_SIZE
-    bench = PrecisionBench(queue, shape or (size, size, size), data, ALGORITHMS, seed)
+    bench = precisions.PrecisionBench(
+        queue, shape or (size, size, size), data, precisions.ALGORITHMS, seed
+    )
     interrupted = False
     with open_progress(console) as progress:
-        checked = progress.add_task("errors", total=len(ALGORITHMS), current="")
+        checked = progress.add_task("errors", total=len(precisions.ALGORITHMS), current="")
         timed = progress.add_task("times", total=rounds, current="")
         try:
             bench.check(lambda what: progress.update(checked, advance=1, current=what))
@@ -252,18 +330,18 @@ def precision(
         except KeyboardInterrupt:
             interrupted = True
     report = bench.report()
-    console.print(report_table(report))
-    if left_out := reasons(report):
+    console.print(precisions.report_table(report))
+    if left_out := precisions.reasons(report):
         console.print("\nnot on this device:")
         for line in left_out:
             console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     if interrupted:
         console.print("Interrupted: this is what was measured so far.", style="yellow")
     if csv is not None:
-        write_csv(report, csv)
+        precisions.write_csv(report, csv)
         console.print(f"table: {csv}")
     if plot is not None:
-        plot_report(report, plot)
+        precisions.plot_report(report, plot)
         console.print(f"plot: {plot}")
     if any(row.verdict == "exceeded" for row in report.rows):
         raise click.ClickException("an error exceeds its bound: see above")

@@ -14,9 +14,8 @@ from rich.text import Text
 from ..device.discovery import FoundDevice, choose_device, find_devices, working_devices
 from ..errors import PyclgemmError, printable
 from ..host.process import ended_as_by_hand
-from .analysis import ab, precision, profile
-from .console import device_option, open_console
-from .product import explain, source
+from .analysis import ab, explain, precision, profile, source
+from .options import device_option, open_console
 from .tune import tune
 
 
@@ -81,7 +80,10 @@ Examples:
 """
 
 
-@click.group(cls=_Group, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
+@click.group(cls=_Group, epilog=_EXAMPLES, context_settings=_SETTINGS)
 @click.version_option(_version())
 def main() -> None:
     """Matrix products on OpenCL devices."""

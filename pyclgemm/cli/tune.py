@@ -1,15 +1,32 @@
-"""The command ``tune``: search configurations for a device, and save what it finds."""
+"""The command ``tune``: search configurations for a device, show and save what it finds."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
 
+from ..analysis.report import speed_text
+from ..codegen.config import Config
+from ..errors import UnsupportedError
 from ..host.process import postponed
 from ..measure.suites import SUITES, parse_products
+from ..problem.precision import resolve_precision
 from ..problem.shape import GemmShape
-from .console import (
+from ..selection.database import reload_database
+from ..tuning import tuner
+from ..tuning.process import FINE, OUTCOMES, TrialProcess
+from ..tuning.results import check_destination, save_result, unsaved_text
+from ..tuning.search import families_for, search_space, suits
+from ..tuning.session import Progress
+from .options import (
     device_option,
     dtype_option,
     file_option,
@@ -42,7 +59,6 @@ def parse_shapes(text: str) -> list[GemmShape]:
     "--shapes",
     type=parse_shapes,
     default="square",
-    show_default=True,
     metavar="|".join((*SUITES, "FILE", "MxNxK[:NT][+7][*100],...")),
     help="What to tune for; several are separated by commas. :NT says which operands lie "
     "transposed, +7 puts 7 elements between rows, *100 makes a batch of 100 products.",
@@ -51,7 +67,6 @@ def parse_shapes(text: str) -> list[GemmShape]:
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
-    show_default=True,
     metavar="SECONDS",
     help="For all of it, compiling included.",
 )
@@ -59,7 +74,7 @@ def parse_shapes(text: str) -> list[GemmShape]:
     "--contribute", "Write a file for databases/ instead of your own database.", metavar="PATH"
 )
 @click.option("--dry-run", is_flag=True, help="Count the space, show the plan, measure nothing.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the search.")
+@click.option("--seed", type=int, default=0, help="Of the search.")
 def tune(
     device: str | None,
     dtype: str,
@@ -77,24 +92,16 @@ def tune(
     stopped.
     Every result is checked before its time counts.
     """
-    # Imported here, because the other commands need none of it.
-    from ..selection.database import read_file, reload_database
-    from ..tuning.report import ShownProgress, dry_run_tables, outcome_lines, result_table
-    from ..tuning.results import check_destination, save_result, unsaved_text
-    from ..tuning.tuner import tune as run_tuner
-
     console = open_console(highlight=False)
     if dry_run:
         for table in dry_run_tables(device, dtype, precision, shapes, budget):
             console.print(table)
         return
     check_destination(contribute)
-    if contribute is not None and contribute.exists():
-        read_file(contribute)  # raises before anything is measured if it cannot be extended
     with ShownProgress(console, budget) as show:
-        result = run_tuner(
+        result = tuner.tune(
             shapes, device, dtype=dtype, precision=precision, budget=budget, seed=seed,
-            progress=show.update,
+            progress=show.show,
         )  # fmt: skip
     console.print(result_table(result))
     for line in outcome_lines(result):
@@ -110,3 +117,153 @@ def tune(
         click.echo("These records were not saved; a file of this content is a database:")
         click.echo(unsaved_text(result))
         raise
+
+
+#: Seconds between lines where there is no terminal.
+_QUIET_SECONDS = 10.0
+
+
+class ShownProgress(Bar):
+    """Shows the progress of a run of `budget` seconds: a bar on a terminal, lines anywhere else.
+
+    Examples
+    --------
+    >>> from pyclgemm.problem.shape import GemmShape
+    >>> with ShownProgress(Console(force_terminal=False), 60.0) as shown:
+    ...     shown.show(Progress("search", 12.0, 34, GemmShape(8, 8, 8), 1.5))
+      12 of 60 s: search, 34 trials, best on 8x8x8: 1.5 GFLOPS
+    """
+
+    def __init__(self, console: Console, budget: float) -> None:
+        super().__init__(
+            TextColumn("{task.fields[stage]:7}"),
+            BarColumn(),
+            TextColumn("{task.fields[left]:.0f} s left, {task.fields[trials]} trials"),
+            TextColumn("{task.fields[best]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._last = -_QUIET_SECONDS
+        self._budget = budget
+        self._task = self.add_task(
+            "", total=budget, stage="start", left=budget, trials=0, best="opening the device"
+        )
+
+    def show(self, progress: Progress) -> None:
+        """Show where the run stands."""
+        speed = "none yet" if progress.gflops is None else speed_text(progress.gflops)
+        best = f"best on {progress.shape}: {speed}"
+        if self.console.is_terminal:
+            self.update(
+                self._task,
+                completed=min(progress.elapsed, self._budget),
+                stage=progress.stage,
+                left=max(0.0, self._budget - progress.elapsed),
+                trials=progress.trials,
+                best=best,
+            )
+            return
+        now = time.monotonic()
+        if now - self._last >= _QUIET_SECONDS:
+            self._last = now
+            self.console.print(
+                f"{progress.elapsed:4.0f} of {self._budget:.0f} s: {progress.stage}, "
+                f"{progress.trials} trials, {best}"
+            )
+
+
+def result_table(result: tuner.TuningResult) -> Table:
+    """The best configuration of each shape, its speed, and what it gained."""
+    title = f"{result.traits.name}, {result.dtype}, {result.precision}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("m x n x k", no_wrap=True)
+    for name in ("speed", "gain", "tried"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("configuration", overflow="fold")
+    for standing in result.standings:
+        if standing.best is None:
+            table.add_row(str(standing.shape), "-", "-", "0", "-")
+            continue
+        table.add_row(
+            str(standing.shape),
+            "none yet" if standing.gflops is None else speed_text(standing.gflops),
+            "-" if standing.gain is None else f"{standing.gain:.2f}",
+            str(len(standing.scores)),
+            f"{standing.best.family} {short_text(standing.best)}",
+        )
+    return table
+
+
+def short_text(config: Config) -> str:
+    """A configuration without the parameters that have their default.
+
+    Examples
+    --------
+    >>> from pyclgemm import GemvConfig
+    >>> short_text(GemvConfig(MR=1, WGS=64, LANES_N=8, VW=4))
+    'MR=1 WGS=64 LANES_N=8 VW=4'
+    """
+    defaults = {field.name: field.default for field in fields(config)}
+    return " ".join(
+        f"{name}={value}" for name, value in config.as_dict().items() if value != defaults[name]
+    )
+
+
+def outcome_lines(result: tuner.TuningResult) -> list[str]:
+    """How the trials came out, the reasons of those that failed, remarks."""
+    trials = sum(result.outcomes.values())
+    fine = result.outcomes.get(FINE, 0)
+    ended = "Interrupted after" if result.interrupted else "Done in"
+    lines = [f"{ended} {result.seconds:.0f} s: {trials} trials, {fine} right and timed."]
+    lines += [
+        f"  {count} passed over: {OUTCOMES[status]}; the first: {result.examples[status]}"
+        for status, count in sorted(result.outcomes.items())
+        if status != FINE
+    ]
+    if any(standing.gain is not None for standing in result.standings):
+        lines.append("The gain is over what the library took before, timed in turn at the end.")
+    return [*lines, *result.remarks]
+
+
+def dry_run_tables(
+    device: str | None,
+    dtype: str,
+    precision: str | None,
+    shapes: Sequence[GemmShape],
+    budget: float,
+) -> list[Table]:
+    """How large the space of each family is, and how the budget would be spent.
+
+    A `PyclgemmError` says that the device cannot be opened or cannot compute in this precision.
+    """
+    with TrialProcess(device, dtype, precision) as process:
+        traits = process.traits
+    algorithm = resolve_precision(precision, dtype)
+    problems = [shape.problem(dtype, precision) for shape in shapes]
+    families = families_for(problems, traits)
+    if not families:
+        raise UnsupportedError(
+            f"precision is {algorithm.name}, which no kernel computes on {traits.name!r}"
+        )
+    title = f"{traits.name}: configurations for {dtype}, {algorithm.name}"
+    spaces = Table("family", "coordinates", title=title, title_justify="left")
+    for name in ("points", "of them valid"):
+        spaces.add_column(name, justify="right", no_wrap=True)
+    for family in families:
+        # A batch may leave families out; a single product shows all that the device has.
+        if not any(one.batch is None or suits(family, one, traits) for one in problems):
+            continue
+        space = search_space(family, dtype, traits, algorithm)
+        count = space.count()
+        axes = [f"{name} {'/'.join(map(str, values))}" for name, values in space.axes.items()]
+        valid = f"{count.valid:,}" if count.exact else f"about {count.valid:.2g}"
+        spaces.add_row(family, ", ".join(axes), f"{count.points:,}", valid)
+    title = f"Budget of {budget:.0f} s on {len(shapes)} shapes"
+    plan = Table("stage", "what", "seconds", title=title, title_justify="left")
+    least, most = tuner.LAST_AT_LEAST * budget, tuner.start_part(budget, len(shapes)) * budget
+    plan.add_row("start", "what the library and its databases have", f"at most {most:.0f}")
+    plan.add_row("search", "equal time for each shape", "what the others leave")
+    plan.add_row("cross, confirm", "winners on all shapes, and in turn", f"at least {least:.0f}")
+    plan.add_row("", "shapes", " ".join(map(str, shapes)))
+    return [spaces, plan]

@@ -35,8 +35,7 @@ def find_devices() -> tuple[FoundDevice, ...]:
     """
     devices, empty = _list_devices()
     found = [_examine(device) for device in devices]
-    working = [one for one in found if one.traits is not None]
-    return (*working, *(one for one in found if one.traits is None), *empty)
+    return (*sorted(found, key=lambda one: one.traits is None), *empty)
 
 
 def working_devices() -> list[FoundDevice]:
@@ -48,18 +47,9 @@ def working_devices() -> list[FoundDevice]:
 def default_device() -> cl.Device:
     """The best device that works. Devices that rank lower are not probed.
 
-    Raises
-    ------
-    UnsupportedError
-        If there is none; the message says what was found and how to install a runtime.
-
-    Examples
-    --------
-    >>> default_device() == working_devices()[0].device
-    True
+    `UnsupportedError` says that there is none, what was found and how to install a runtime.
     """
-    devices, _ = _list_devices()
-    for device in devices:
+    for device in _list_devices()[0]:
         if _examine(device).traits is not None:
             return device
     raise _nothing_works()
@@ -70,13 +60,8 @@ def choose_device(selector: str | None) -> FoundDevice:
 
     The selector is a rank, counted from 0, or a part of the device's or its platform's name, in
     upper or lower case. If several devices match, the best is taken. None means the best of all.
-
-    Raises
-    ------
-    ArgumentError
-        If no working device matches; the message lists those that work.
-    UnsupportedError
-        If no device works.
+    `ArgumentError` lists the devices that work where none matches; `UnsupportedError` says that
+    none works.
     """
     devices = working_devices()
     if not devices:
@@ -88,12 +73,10 @@ def choose_device(selector: str | None) -> FoundDevice:
     else:
         matching = [one for one in devices if selector.lower() in _names(one).lower()]
     if not matching:
-        known = "; ".join(
-            f"{rank}: {one.name} ({one.platform})" for rank, one in enumerate(devices)
-        )
+        known = [f"{rank}: {one.name} ({one.platform})" for rank, one in enumerate(devices)]
         raise ArgumentError(
             f"device is {selector!r}, which is neither the number nor part of the name of a "
-            f"device that works: {known}"
+            f"device that works: {'; '.join(known)}"
         )
     return matching[0]
 

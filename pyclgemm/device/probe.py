@@ -159,13 +159,7 @@ def wgmma_refusal(device: cl.Device) -> str:
 
 
 def summary(error: Exception) -> str:
-    r"""The most telling line of a runtime's message, cut to what fits a table.
-
-    Examples
-    --------
-    >>> summary(RuntimeError("clBuildProgram failed\n\nerror: unknown target CPU 'generic'"))
-    "error: unknown target CPU 'generic'"
-    """
+    """The most telling line of a runtime's message, cut to what fits a table."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line.lower()]
     return (telling or lines or [type(error).__name__])[0][:160]

@@ -23,21 +23,10 @@ class PtxStepError(ValueError):
 
 
 def lift(binary: bytes, target: str) -> bytes:
-    r"""Turn the marked comments of a PTX text into instructions, for a target that has them.
+    """Turn the marked comments of a PTX text into instructions, for a target that has them.
 
-    Raises
-    ------
-    PtxStepError
-        If the binary is no PTX text with one target, if that is not `target` without its
-        suffix, or if no instruction is marked in it.
-
-    Examples
-    --------
-    >>> ptx = b".version 8.8\n.target sm_90, texmode_independent\n//@wgmma.fence.sync.aligned;\n"
-    >>> print(lift(ptx, "sm_90a").decode(), end="")
-    .version 8.8
-    .target sm_90a, texmode_independent
-    wgmma.fence.sync.aligned;
+    `PtxStepError` says that the binary is no PTX text with one target, that this is not `target`
+    without its suffix, or that no instruction is marked in it.
     """
     found = _TARGET.findall(binary)
     if len(found) != 1:

@@ -73,11 +73,8 @@ def installed_intel_library() -> Path | None:
         files = importlib.metadata.files("intel-opencl-rt") or []
     except importlib.metadata.PackageNotFoundError:
         return None
-    for file in files:
-        if file.name == INTEL_LIBRARY:
-            path = Path(str(file.locate())).resolve()
-            return path if path.is_file() else None
-    return None
+    found = (Path(str(file.locate())).resolve() for file in files if file.name == INTEL_LIBRARY)
+    return next(filter(Path.is_file, found), None)
 
 
 def system_registries() -> list[Path]:

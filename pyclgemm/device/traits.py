@@ -28,13 +28,7 @@ from .probe import KHR_SHUFFLE, SHFL, Probe, probe_device, wgmma_refusal
 LOCAL_MEMORY_BYTES = {"sm_90": 229_440}
 
 #: Bytes of a vector register, by the architectures of CPUs.
-_CPU_VECTOR_BYTES = {
-    "x86-64": 16,
-    "x86-64-v2": 16,
-    "x86-64-v3": 32,
-    "x86-64-v4": 64,
-    "aarch64": 16,
-}
+_CPU_VECTOR_BYTES = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4": 64, "aarch64": 16}
 #: "Vector" of a GPU, whose work-items compute scalars.
 _GPU_VECTOR_BYTES = 4
 
@@ -52,11 +46,8 @@ _COMPUTE_UNITS = {
 #: GPUs whose drivers do not tell the architecture, by their files in databases/: compute units
 #: (Intel's driver counts execution units) and local memory in KB.
 _VENDOR_GPUS = {
-    "intel_gpu": (96, 64),
-    "apple_gpu": (38, 32),
-    "qualcomm_gpu": (6, 32),
-    "arm_gpu": (6, 32),
-}
+    "intel_gpu": (96, 64), "apple_gpu": (38, 32), "qualcomm_gpu": (6, 32), "arm_gpu": (6, 32)
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,17 +88,17 @@ class DeviceTraits:
         # JSON makes them a list, which has no hash.
         object.__setattr__(self, "sub_group_sizes", tuple(self.sub_group_sizes))
 
+    @property
+    def slug(self) -> str:
+        """The name as part of a file's name."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "device"
+
 
 @functools.cache
 def traits_of(device: cl.Device) -> DeviceTraits:
     """Find out what a device is and can do; the first call builds and runs tiny kernels.
 
     `UnsupportedError` is raised if not even a kernel of one line works.
-
-    Examples
-    --------
-    >>> traits_of(queue.device).type in ("gpu", "cpu", "accelerator")
-    True
     """
     kind = type_of(device)
     host = host_cpu()
@@ -263,11 +254,6 @@ def typical_traits(architecture: str) -> DeviceTraits:
     Architectures are "sm_90", "gfx1012" and their like, "x86-64" to "x86-64-v4", "aarch64"; or
     "intel_gpu", "apple_gpu", "qualcomm_gpu", "arm_gpu", whose drivers do not tell the architecture.
     `ArgumentError` is raised for others.
-
-    Examples
-    --------
-    >>> typical_traits("gfx1012").vendor
-    'amd'
     """
     kind = "gpu"
     if architecture in _CPU_VECTOR_BYTES:

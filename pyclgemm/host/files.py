@@ -221,18 +221,8 @@ class JsonError(ValueError):
 def parse_json(text: str | bytes) -> Any:
     """Read a text of JSON; bytes are UTF-8.
 
-    Raises
-    ------
-    JsonError
-        If it is not JSON in UTF-8, nests deeper than `MOST_DEPTH`, names a key of an object twice,
-        or has a number that is not finite or too long to read.
-
-    Examples
-    --------
-    >>> parse_json("[NaN]")
-    Traceback (most recent call last):
-        ...
-    pyclgemm.host.files.JsonError: NaN is no number of JSON
+    `JsonError` says that it is not JSON in UTF-8, nests deeper than `MOST_DEPTH`, names a key of an
+    object twice, or has a number that is not finite or too long to read.
     """
     try:
         if isinstance(text, bytes):

@@ -7,22 +7,9 @@ medians count. A `Pace` says how long each of these is; `PACES` has that of ever
 contender names a blocker, products too short for the host's clock are timed on a queue that is
 filled first (`pyclgemm.measure.filled_queue`).
 
-How to use it: make operands and a reference, check each contender, add those that are right.
-
->>> from pyclgemm.measure.operands import make_operands, plan_contender
->>> from pyclgemm.problem.precision import resolve_precision
->>> from pyclgemm.problem.shape import GemmShape
->>> operands = make_operands(queue, GemmShape(64, 64, 64), "float32")
->>> product = operands.plan()
->>> operands.fault(product, resolve_precision(None, "float32")) is None
-True
->>> bench = Bench(Pace(burst=0.001, rest=0.0, rounds=3))
->>> bench.add(plan_contender("pyclgemm", operands, product))
->>> timings = bench.run()
->>> len(timings["pyclgemm"].samples), timings["pyclgemm"].clock_name
-(3, 'host')
-
-Another library is a `Calls` of its functions, or a subclass of `Contender` where it needs more.
+Contenders are plans on sets of operands (`pyclgemm.measure.operands.plan_contender`), checked
+before (`Operands.fault`). Another library is a `Calls` of its functions, or a subclass of
+`Contender` where it needs more.
 """
 
 from __future__ import annotations
@@ -63,13 +50,7 @@ OPENBLAS_UNREST = 0.2
 
 @dataclass(frozen=True)
 class Pace:
-    """How bursts are laid out; a call that takes longer than a burst is a burst by itself.
-
-    Examples
-    --------
-    >>> Pace(burst=0.015, rest=4.0).rest_after(0.01)
-    0.04
-    """
+    """How bursts are laid out; a call that takes longer than a burst is a burst by itself."""
 
     burst: float  # seconds of work
     rest: float  # pause after a burst, as a multiple of its work
@@ -82,13 +63,7 @@ class Pace:
     takes: int = 1
 
     def shortened(self, contenders: int) -> Pace:
-        """Shorten bursts so that all rounds, and three in which calls are counted, fit the time.
-
-        Examples
-        --------
-        >>> Pace(burst=0.015, rest=4.0, rounds=3, seconds=0.6).shortened(2).burst
-        0.01
-        """
+        """Shorten bursts so that all rounds, and three in which calls are counted, fit the time."""
         fitting = self.seconds / (contenders * (1 + self.rest) * (self.rounds + 3))
         return replace(self, burst=min(self.burst, max(_SHORTEST, fitting)))
 
@@ -116,13 +91,7 @@ PACES: dict[str, tuple[Pace, Pace]] = {
 
 
 def pace_for(user: str, device_type: str) -> Pace:
-    """The pace of a user on a device of a type ("cpu", "gpu" or "accelerator").
-
-    Examples
-    --------
-    >>> pace_for("analysis", "cpu").rest, pace_for("analysis", "gpu").rest
-    (4.0, 2.0)
-    """
+    """The pace of a user on a device of a type ("cpu", "gpu" or "accelerator")."""
     on_cpu, elsewhere = PACES[user]
     return on_cpu if device_type == "cpu" else elsewhere
 
@@ -184,11 +153,6 @@ class Timing:
         """Time that `fraction` of the bursts did not exceed."""
         return float(np.quantile(self.samples, fraction))
 
-    @property
-    def spread(self) -> float:
-        """Half the distance between the quartiles, as a part of the median."""
-        return (self.quantile(0.75) - self.quantile(0.25)) / (2 * self.median)
-
 
 @dataclass
 class HostBurst:
@@ -210,7 +174,7 @@ class _Entry:
     """A contender, what its bursts are, and what they took."""
 
     contender: Contender
-    blocker: Blocker | None
+    may_fill: bool = True  # whether its blocker, if it has one, is tried
     burst: HostBurst | FilledBurst | None = None
     samples: list[float] = field(default_factory=list)
 
@@ -218,21 +182,8 @@ class _Entry:
 class Bench:
     """Times contenders in turn; what is known so far can be asked for at any time.
 
-    Parameters
-    ----------
-    pace : Pace
-        Bursts, pauses, rounds.
-    rng : numpy.random.Generator, optional
-        Shuffles the order in every round; without it the order is A B B A A B.
-    clock : Clock, optional
-        Replaced in tests.
-
-    Examples
-    --------
-    >>> bench = Bench(Pace(burst=0.0, rest=0.0, rounds=2))
-    >>> bench.add(Calls("nothing", [lambda: None]))
-    >>> len(bench.run()["nothing"].samples)
-    2
+    `rng` shuffles the order in every round; without it the order is A B B A A B. `clock` is
+    replaced in tests.
     """
 
     def __init__(
@@ -246,7 +197,7 @@ class Bench:
 
     def add(self, contender: Contender) -> None:
         """Let a contender take part; it has been called before, so that nothing is built now."""
-        self._entries.append(_Entry(contender, contender.blocker))
+        self._entries.append(_Entry(contender))
 
     def run(
         self,
@@ -255,10 +206,10 @@ class Bench:
         enough: Callable[[Mapping[str, Timing]], bool] = lambda timings: False,
         report: Callable[[float], None] = lambda fraction: None,
     ) -> dict[str, Timing]:
-        """Time every contender once a round; give their timings by their names.
+        """Time every contender once a round, by default as often as the pace says.
 
-        There are as many rounds as the pace says if not given. `enough` is asked after each whether
-        what is known suffices, `report` told after each burst which part of all bursts it was.
+        `enough` is asked after each round whether what is known suffices, `report` told after each
+        burst which part of all bursts it was. The result has a timing for each name.
         """
         rounds = rounds or self._pace.rounds
         self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._entries)))
@@ -298,8 +249,8 @@ class Bench:
         calls, elapsed = calibrate(contender, pace, clock)
         clock.sleep(pace.rest_after(elapsed, contender.unrest))
         filled = None
-        if entry.blocker is not None and elapsed / calls < LONGEST_PRODUCT:
-            filled = fill_queue(contender, calls, entry.blocker, clock, pace.takes)
+        if contender.blocker and entry.may_fill and elapsed / calls < LONGEST_PRODUCT:
+            filled = fill_queue(contender, calls, contender.blocker, clock, pace.takes)
         return filled or HostBurst(contender, calls, clock)
 
     def _take_sample(self, entry: _Entry) -> None:
@@ -312,7 +263,7 @@ class Bench:
                 # The samples of a contender are to be of one kind: those that it had are taken
                 # again, once more behind the blocker, then on the host's clock.
                 entry.burst = self._burst(entry)
-                entry.blocker = None
+                entry.may_fill = False
                 entry.samples.clear()
                 continue
             entry.samples.append(sample.seconds)

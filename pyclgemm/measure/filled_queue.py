@@ -105,15 +105,7 @@ class BlockerVariesError(QueueNotFilledError):
 
 
 class QueueBlocker:
-    """Hold an in-order OpenCL queue, which is idle: it is used to find out the kernel's speed.
-
-    Examples
-    --------
-    >>> still_holding = QueueBlocker(queue).hold(0.001)
-    >>> queue.finish()
-    >>> still_holding()
-    False
-    """
+    """Hold an in-order OpenCL queue, which is idle: it is used to find out the kernel's speed."""
 
     def __init__(self, queue: cl.CommandQueue) -> None:
         self._queue = queue

@@ -32,9 +32,8 @@ from .verify import MeasuredError, Part, fault_of, measure_error, reference, rou
 _LEAST_BYTES = 128 << 20
 _MOST_SETS = 64
 
-#: Random numbers on which algorithms differ: normal; uniform in [-1, 1); normal ones, each times
-#: a power of two of its own, so that few terms make up a sum; and normal ones of which the second
-#: half of each sum takes away nearly all that the first half gave.
+#: Random numbers on which algorithms differ. Of badly scaled ones few terms make up a sum; of
+#: cancelling ones the second half of a sum takes away nearly all that the first half gave.
 DISTRIBUTIONS = ("normal", "uniform", "badly-scaled", "cancelling")
 
 #: Bytes that an `OperandStore` keeps at most, and the part of the device's memory.
@@ -46,11 +45,6 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
     """Random numbers in [-1, 1), real and imaginary part each; all integers of an integer type.
 
     Zeros would run too fast.
-
-    Examples
-    --------
-    >>> uniform(np.random.default_rng(0), (2, 3), "complex64").dtype
-    dtype('complex64')
     """
     kind = np.dtype(dtype)
     if kind.kind in "iu":
@@ -68,16 +62,7 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
 def random_operands(
     rng: np.random.Generator, m: int, n: int, k: int, dtype: str, data: str
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Random A (m, k) and B (k, n) of a real type; `data` is one of `DISTRIBUTIONS`.
-
-    Integers are numbers scaled to their whole range.
-
-    Examples
-    --------
-    >>> a, b = random_operands(np.random.default_rng(0), 2, 3, 4, "int8", "normal")
-    >>> a.dtype.name, int(np.abs(b).max())
-    ('int8', 127)
-    """
+    """Random A (m, k) and B (k, n) of a real type; integers are scaled to their whole range."""
     if data == "uniform":
         a, b = rng.uniform(-1, 1, (m, k)), rng.uniform(-1, 1, (k, n))
     else:
@@ -102,11 +87,6 @@ def rotated_sets(set_bytes: int, device: cl.Device) -> int:
     """How many sets of operands, each of `set_bytes`, to rotate among on a device.
 
     A program whose operands come from elsewhere finds them in memory, not in the cache.
-
-    Examples
-    --------
-    >>> rotated_sets(1 << 30, queue.device)
-    1
     """
     wanted = _LEAST_BYTES
     if not device.type & cl.device_type.CPU:  # whose runtimes tell of one core's, or of a host's
@@ -195,30 +175,10 @@ def make_operands(
 ) -> Operands:
     """Make the operands of a product, or of a batch, and find out what it must be.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        In order, without profiling.
-    shape : GemmShape
-        Sizes, and how the matrices are stored; `UnsupportedError` if the device cannot hold one
-        of them in one buffer.
-    dtype, result_dtype : str
-        NumPy names of the element types of A and B, and of the result, by default the one that
-        `dtype` gives by itself.
-    trans : tuple of str, optional
-        "N", "T" or "C" of A and of B; by default as the layout of the shape says.
-    host : tuple of numpy.ndarray, optional
-        A and B as they are stored; by default uniform random numbers.
-    count : int, optional
-        Sets; by default as `rotated_sets` gives it.
-    most_work : int, optional
-        As for `pyclgemm.measure.verify.reference`.
-
-    Examples
-    --------
-    >>> operands = make_operands(queue, GemmShape(8, 4, 2, "TN"), "float32")
-    >>> operands.sets[0][0].shape, operands.host[1].shape
-    ((2, 8), (2, 4))
+    The queue is in order, without profiling. `result_dtype` is by default the one that `dtype`
+    gives by itself, `trans` what the layout of the shape says, `host` (A and B as they are stored)
+    uniform random numbers, `count` what `rotated_sets` gives; `most_work` is as for `reference`.
+    Errors are those of `check_room`.
     """
     result = np.dtype(result_dtype or result_dtypes(dtype)[0])
     check_room(queue.device, shape, dtype, result.name)
@@ -284,8 +244,7 @@ def plan_contender(
 ) -> Calls:
     """Call a plan on the sets of operands in turn, without events, as a stream of products does.
 
-    `product` is as `Operands.plan` makes it, with `c` if it has an addend; `name` and `blocker` are
-    as for `pyclgemm.measure.bench.Calls`.
+    `product` is as `Operands.plan` makes it, with `c` if it has an addend.
     """
     calls = []
     for a, b, out in operands.sets:
@@ -297,15 +256,7 @@ def plan_contender(
 
 
 class OperandStore:
-    """Operands of products that come again; the oldest are dropped where memory gets short.
-
-    Examples
-    --------
-    >>> store = OperandStore(queue)
-    >>> shape = GemmShape(8, 8, 8)
-    >>> store.get(shape, "float32") is store.get(shape, "float32")
-    True
-    """
+    """Operands of products that come again; the oldest are dropped where memory gets short."""
 
     def __init__(self, queue: cl.CommandQueue) -> None:
         self._queue = queue

@@ -19,8 +19,7 @@ _LARGEST_FILE = 2**20
 def _spread(count: int = 192, largest: int = 8192) -> tuple[GemmShape, ...]:
     """Sizes evenly spread over the cube of their logarithms, the layouts in turn.
 
-    The points are the additive recurrence of M. Roberts, "The unreasonable effectiveness of
-    quasirandom sequences" (2018): no two are near each other, and no part of the cube is left out.
+    M. Roberts, "The unreasonable effectiveness of quasirandom sequences" (2018).
     """
     root = 1.2207440846057596  # of x**4 == x + 1
     shapes = []
@@ -78,19 +77,8 @@ def parse_products(text: str) -> list[GemmShape]:
     `text` has, separated by commas, names of `SUITES`, shapes in the form MxNxK with a layout
     (:NT), padding (+7) and a batch (*100) as `GemmShape.parse` takes them, and files. A file has
     names and shapes separated by white space or commas, and comments after ``#``. A shape that
-    occurs twice is taken once, at its first place.
-
-    Raises
-    ------
-    ArgumentError
-        If a part is none of these, a size is zero, a file cannot be read, or there is no shape.
-
-    Examples
-    --------
-    >>> [str(shape) for shape in parse_products("64x3072x768:NT, 1000x1000x1000+7")]
-    ['64x3072x768:NT', '1000x1000x1000+7']
-    >>> len(parse_products("square,1x4096x4096"))
-    8
+    occurs twice is taken once, at its first place. `ArgumentError` says that a part is none of
+    these, a size is zero, a file cannot be read, or there is no shape.
     """
     shapes: dict[GemmShape, None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
@@ -115,11 +103,6 @@ def parse_suite(text: str) -> list[Shape]:
     """Read m, n, k of contiguous matrices that are not transposed, as `parse_products` does.
 
     `ArgumentError` is raised for transposed operands, padding and batches, too.
-
-    Examples
-    --------
-    >>> parse_suite("64x3072x768, 1000x1000x1000")
-    [(64, 3072, 768), (1000, 1000, 1000)]
     """
     products = parse_products(text)
     for product in products:

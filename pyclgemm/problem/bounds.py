@@ -41,26 +41,14 @@ def is_integer(value: object, allowed: Allowed) -> bool:
 
 
 def wanted(allowed: Allowed) -> str:
-    """The values in words.
-
-    Examples
-    --------
-    >>> wanted(range(1, 65)), wanted((0, 1))
-    ('an integer of 1 to 64', 'one of 0, 1')
-    """
+    """The values in words: "an integer of 1 to 64", "one of 0, 1"."""
     if isinstance(allowed, range):
         return f"an integer of {allowed[0]} to {allowed[-1]}"
     return f"one of {', '.join(map(str, allowed))}"
 
 
 def out_of_bounds(parameters: Mapping[str, Any], bounds: Mapping[str, Allowed]) -> list[str]:
-    """State each parameter that has none of its values.
-
-    Examples
-    --------
-    >>> out_of_bounds({"MR": 2, "VW": 3}, {"MR": up_to(64), "VW": VECTOR_WIDTHS})
-    ['VW must be one of 1, 2, 4, 8, 16: VW is 3']
-    """
+    """State each parameter that has none of its values."""
     return [
         f"{name} must be {wanted(bounds[name])}: {name} is {shown(value)}"
         for name, value in parameters.items()

@@ -92,12 +92,8 @@ class Matrix:
 def matrix_of(name: str, array: Any) -> Matrix:
     """Describe an array, which messages call `name`.
 
-    Raises
-    ------
-    DtypeError
-        If its elements are of a type that is not multiplied.
-    ShapeError
-        If it is not two-dimensional or its strides are no multiple of its elements.
+    `DtypeError` says that its elements are of a type that is not multiplied, `ShapeError` that it
+    is not two-dimensional or that its strides are no multiple of its elements.
     """
     check_dtype(name, array.dtype)
     if len(array.shape) != 2:
@@ -135,13 +131,6 @@ def result_dtype(dtype: str, **given: Any) -> str:
 
     It is that of the arrays that are `given`: `out`, `c` and `bias`, or None for each. They must
     agree, else `DtypeError` is raised. Without any it is the default of `dtype`.
-
-    Examples
-    --------
-    >>> result_dtype("float16", out=None), result_dtype("int8", out=None)
-    ('float16', 'int32')
-    >>> result_dtype("float16", out=np.empty(3, np.float32))
-    'float32'
     """
     allowed = result_dtypes(dtype)
     first, found = "", allowed[0]
@@ -220,13 +209,8 @@ class _AddressView:
 def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
     """Return alpha or beta as a Python number that operands of `dtype` are multiplied by.
 
-    Raises
-    ------
-    DtypeError
-        If it is no number, complex where the elements are real, or no integer of 32 bits where
-        they are integers. (1.0 is one.)
-    ArgumentError
-        If float64 cannot hold it.
+    `DtypeError` says that it is no number, complex where the elements are real, or no integer of 32
+    bits where they are integers (1.0 is one), `ArgumentError` that float64 cannot hold it.
     """
     if isinstance(value, (bool, str, bytes)) or not np.isscalar(value):
         raise DtypeError(f"{name} is {value!r}; a number is wanted")

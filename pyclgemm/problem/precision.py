@@ -39,11 +39,6 @@ class Precision:
         Two rounded parts leave u^2 of each, and the product of the second parts is left out:
         3 u^2, and smaller terms. Three parts of bfloat16 hold all 24 bits; of their products, X6
         leaves out those below 2 u^3 + u^4, X9 none. (For the splitting see `PartType`.)
-
-        Examples
-        --------
-        >>> [resolve_precision("BF16_BF16_F32", x).product_error for x in ("float32", "bfloat16")]
-        [0.0078277587890625, 0.0]
         """
         if self.multiplied not in ("tf32", "bfloat16") or self.operand == self.multiplied:
             return 0.0
@@ -128,32 +123,16 @@ def is_complex(dtype: str) -> bool:
 
 
 def result_dtypes(dtype: str) -> tuple[str, ...]:
-    """NumPy names of the types that the result of operands of `dtype` may have, the default first.
-
-    Examples
-    --------
-    >>> result_dtypes("float16"), result_dtypes("int8"), result_dtypes("float64")
-    (('float16', 'float32'), ('int32',), ('float64',))
-    """
+    """NumPy names of the types that a result of operands of `dtype` may have, the default first."""
     return _RESULTS.get(dtype, (dtype,))
 
 
 def resolve_precision(name: str | None, dtype: str) -> Precision:
     """Find the algorithm that `name` asks for on operands of `dtype`.
 
-    None takes the default of `dtype`, which is never less exact than the type itself.
-
-    Raises
-    ------
-    DtypeError
-        If operands of `dtype` are not multiplied by the algorithm `name`.
-    ArgumentError
-        If no algorithm has that name.
-
-    Examples
-    --------
-    >>> resolve_precision(None, "complex64").name
-    'F32_F32_F32'
+    None takes the default of `dtype`, which is never less exact than the type itself. `DtypeError`
+    says that operands of `dtype` are not multiplied by the algorithm, `ArgumentError` that none has
+    that name.
     """
     operand = real_part_name(dtype)
     name = _DEFAULTS[dtype] if name is None else name
@@ -176,11 +155,6 @@ class PartType:
     of parts, small ones first, add up to the product of the elements (G. Henry, P. Tang,
     A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
     Computations", ARITH 2019).
-
-    Examples
-    --------
-    >>> PART_TYPES["bfloat16"].mask, PART_TYPES["tf32"].rounding
-    ('0xffff0000', '0xfff')
     """
 
     name: str  # as units call it
@@ -226,11 +200,5 @@ PRODUCTS = {
 
 
 def parts_of(terms: int) -> int:
-    """Parts into which an element is split where `terms` products of parts are summed.
-
-    Examples
-    --------
-    >>> [parts_of(terms) for terms in (1, 3, 6, 9)]
-    [1, 2, 3, 3]
-    """
+    """Parts into which an element is split where `terms` products of parts are summed."""
     return 1 + max(max(pair) for pair in PRODUCTS[terms])

@@ -91,15 +91,7 @@ class GemmProblem:
 
     @property
     def transposed(self) -> GemmProblem:
-        """The same product with rows and columns exchanged: C^T = B^T A^T.
-
-        Examples
-        --------
-        >>> from pyclgemm.problem.shape import GemmShape
-        >>> other = GemmShape(8, 4, 2, "TN").problem("float32").transposed
-        >>> (other.m, other.n, other.k), other.a.order, other.b.order, other.out.order
-        ((4, 8, 2), 'column', 'row', 'column')
-        """
+        """The same product with rows and columns exchanged: C^T = B^T A^T."""
         return replace(
             self,
             m=self.n,
@@ -154,13 +146,7 @@ ACTIVATIONS: dict[str, str] = {
 
 
 def activation_expression(name: str, real: str) -> str:
-    """OpenCL C expression that applies activation `name` to ``x`` of type `real`.
-
-    Examples
-    --------
-    >>> activation_expression("silu", "float4")
-    'x < (float4)(-1000) ? (float4)(0) : x / (1.0f + exp(-x))'
-    """
+    """OpenCL C expression that applies activation `name` to ``x`` of type `real`."""
     suffix = "" if real.startswith("double") else "f"
     return ACTIVATIONS[name].format(real=real, f=suffix)
 

@@ -85,11 +85,6 @@ def common_count(counts: Mapping[str, int]) -> int:
     """How many products a batch has, by the number of matrices of each operand.
 
     A single matrix serves all products; other numbers must be equal, else `ShapeError` is raised.
-
-    Examples
-    --------
-    >>> common_count({"a": 1, "b": 5})
-    5
     """
     several = {name: count for name, count in counts.items() if count != 1}
     if len(set(several.values())) > 1:

@@ -32,11 +32,8 @@ _TEXT = re.compile(rf"{_SIZE}x{_SIZE}x{_SIZE}(?::([NT]{{2}}))?(?:\+([0-9]{{1,9}}
 class GemmShape:
     """A product ``out = op(a) op(b)`` of row-major matrices, out (m, n), or a batch of them.
 
-    Raises
-    ------
-    ArgumentError
-        If a size, the padding or the batch is no integer within the bounds of
-        `pyclgemm.problem.bounds`, or the layout is not one of `LAYOUTS`.
+    `ArgumentError` says that a size, the padding or the batch is no integer within the bounds of
+    `pyclgemm.problem.bounds`, or that the layout is not one of `LAYOUTS`.
 
     Examples
     --------
@@ -72,15 +69,7 @@ class GemmShape:
 
     @classmethod
     def parse(cls, text: str) -> GemmShape | None:
-        """Read a shape as `str` writes it; None if the text is of another form.
-
-        Examples
-        --------
-        >>> GemmShape.parse("64x3072x768:NT+7")
-        GemmShape(m=64, n=3072, k=768, layout='NT', padding=7, batch=None)
-        >>> GemmShape.parse("64x3072") is None
-        True
-        """
+        """Read a shape as `str` writes it; None if the text is of another form."""
         found = _TEXT.fullmatch(text)
         if found is None:
             return None
@@ -131,20 +120,9 @@ class GemmShape:
         """Describe the product, or the batch, as the functions that take arrays would.
 
         `conjugate` names the operands, "a", "b" or "ab", that are stored transposed and read
-        conjugated. `reads_c` is whether C is added, beta not being zero.
-
-        Raises
-        ------
-        DtypeError, ArgumentError
-            If the activation or the precision is unknown, or does not suit the type, or an
-            operand that is not stored transposed is to be conjugated.
-
-        Examples
-        --------
-        >>> GemmShape(8, 4, 2, "TN").product("complex64", conjugate="a").a.conjugate
-        True
-        >>> GemmShape(8, 4, 2, batch=100).product().b.batch_stride
-        8
+        conjugated. `reads_c` is whether C is added, beta not being zero. `DtypeError` or
+        `ArgumentError` says that the activation or the precision is unknown, or does not suit the
+        type, or that an operand that is not stored transposed is to be conjugated.
         """
         out = self._stored((self.m, self.n))
         return make_product(
@@ -163,13 +141,7 @@ class GemmShape:
     def problem(
         self, dtype: str = "float32", precision: str | None = None, **options: Any
     ) -> GemmProblem:
-        """What is computed: the problem of `product`, which takes the same arguments.
-
-        Examples
-        --------
-        >>> GemmShape(8, 5, 2, "TN").problem("float32").a.order
-        'column'
-        """
+        """What is computed: the problem of `product`, which takes the same arguments."""
         return self.product(dtype, precision, **options).problem
 
     def _operand(self, name: str, stored: tuple[int, int], dtype: str, conjugate: str) -> Matrix:

@@ -208,12 +208,11 @@ def excess_octaves(
     """
     if not family_of(config).tiles_fill_device:
         return 0.0
-    m, n, k = (max(1, size) for size in sizes)
+    tiles, padding = covering(config, sizes)
     tile = _tile_of(config)
-    tiles, steps = products * tiles_of(config, sizes), math.ceil(k / tile.depth)
-    done = tiles * tile.rows * tile.columns * steps * tile.depth
-    idle = _idle(tiles, steps, tile.fill, units)
-    return math.log2(done / (products * m * n * k)) + math.log2(idle)
+    steps = math.ceil(max(1, sizes[2]) / tile.depth)
+    idle = _idle(products * tiles, steps, tile.fill, units)
+    return math.log2(padding) + math.log2(idle)
 
 
 def tiles_of(config: Config, sizes: tuple[int, int, int]) -> int:
@@ -227,14 +226,18 @@ def tiles_of(config: Config, sizes: tuple[int, int, int]) -> int:
     >>> tiles_of(GemvConfig(MR=2, WGS=64, LANES_N=8, VW=4), (100, 3, 50))
     8
     """
-    family = family_of(config)
-    if not family.tiles_fill_device:
-        return 1
-    m, n = (max(1, size) for size in sizes[:2])
-    if family.role is Role.FEW_ROWS:
+    return covering(config, sizes)[0] if family_of(config).tiles_fill_device else 1
+
+
+def covering(config: Config, sizes: tuple[int, int, int]) -> tuple[int, float]:
+    """Tiles that cover one product, and their multiply-adds over those that it needs."""
+    m, n, k = (max(1, size) for size in sizes)
+    if family_of(config).role is Role.FEW_ROWS:
         m, n = min(m, n), max(m, n)  # as it is run
     tile = _tile_of(config)
-    return tile_count(m, n, tile.rows, tile.columns)
+    tiles = tile_count(m, n, tile.rows, tile.columns)
+    done = tiles * tile.rows * tile.columns * math.ceil(k / tile.depth) * tile.depth
+    return tiles, done / (m * n * k)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import queue
-import re
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from typing import IO, Any
 from .. import errors
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
-from ..errors import ConfigError, PyclgemmError, UnsupportedError, shown
+from ..errors import PyclgemmError, UnsupportedError, shown
 from ..families.registry import as_config
 from ..host.files import JsonError, Purpose, append_line, check_writable, parse_json, read_lines
 from ..problem.shape import GemmShape
@@ -59,20 +58,9 @@ class Outcome:
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:
-    """The trial as plain data.
-
-    Examples
-    --------
-    >>> from pyclgemm import CpuConfig
-    >>> trial = Trial(GemmShape(8, 8, 8, "NT"), CpuConfig(MR=6, NR=16, KC=256, VW=8))
-    >>> trial_from_json(trial_to_json(trial)) == trial
-    True
-    """
-    return {
-        "shape": str(trial.shape),
-        "config": config_to_json(trial.config),
-        "rival": None if trial.rival is None else config_to_json(trial.rival),
-    }
+    """The trial as plain data."""
+    rival = trial.rival and config_to_json(trial.rival)
+    return {"shape": str(trial.shape), "config": config_to_json(trial.config), "rival": rival}
 
 
 def trial_from_json(document: Mapping[str, Any]) -> Trial:
@@ -99,18 +87,12 @@ def config_to_json(config: Config) -> dict[str, Any]:
 _START_SECONDS = 120.0
 
 
-class TrialProcess:
+class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
     """A process that measures, restarted whenever a trial makes it die or hang.
 
     It is asked for a device, an element type and an arithmetic as `pyclgemm.tuning.tuner.tune`;
     `command` is replaced in tests. `traits` are the device's facts. Where the process met with a
     `PyclgemmError` as it opened the device, that is raised.
-
-    Examples
-    --------
-    >>> with TrialProcess(None, "float32", None) as process:
-    ...     process.traits.type in ("gpu", "cpu", "accelerator")
-    True
     """
 
     def __init__(
@@ -131,9 +113,6 @@ class TrialProcess:
             self.close()
             raise
 
-    def __enter__(self) -> TrialProcess:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
@@ -142,8 +121,6 @@ class TrialProcess:
 
         A process that died is started again by the next call.
         """
-        if self._process is None:
-            self._start()
         answer = self._ask(trial_to_json(trial), timeout)
         if isinstance(answer, str):
             outcome = Outcome(answer, reason=self._last_words(answer, timeout))
@@ -159,8 +136,6 @@ class TrialProcess:
 
         If that kills the process or takes too long, the trials will tell which one did it.
         """
-        if self._process is None:
-            self._start()
         request = {"build": [trial_to_json(trial) for trial in trials]}
         if isinstance(self._ask(request, timeout), str):
             self.close()
@@ -208,7 +183,9 @@ class TrialProcess:
         return DeviceTraits(**answer["traits"])
 
     def _ask(self, document: dict[str, Any], timeout: float) -> dict[str, Any] | str:
-        """The answer, or "crash" or "timeout"."""
+        """The answer, or "crash" or "timeout"; a process is started where none runs."""
+        if self._process is None:
+            self._start()
         process = self._process
         assert process is not None and process.stdin is not None
         try:
@@ -261,24 +238,14 @@ class Logged:
     outcome: Outcome
 
 
+@dataclass(frozen=True)
 class TuningLog:
     """What was measured so far, so that a second run resumes: lines of JSON, one a trial.
 
     Each is written as soon as it is known; the file and its folder are made with the first.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pyclgemm import CpuConfig
-    >>> log = TuningLog(Path(tempfile.mkdtemp()) / "log.jsonl")
-    >>> config = CpuConfig(MR=6, NR=16, KC=256, VW=8)
-    >>> log.append(Logged(GemmShape(8, 8, 8), config, Outcome("wrong")))
-    >>> [logged.outcome.status for logged in log]
-    ['wrong']
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def __iter__(self) -> Iterator[Logged]:
         """All that can be read; a line cut short by a crash is passed over."""
@@ -291,12 +258,13 @@ class TuningLog:
                 document = parse_json(line)
                 shape = shape_from_json(document["shape"])
                 status = document["status"]
+                if status not in OUTCOMES:
+                    continue
                 seconds = _seconds(document.get("seconds"), status)
                 logged = Logged(shape, as_config(document["config"]), Outcome(status, seconds))
-            except (ValueError, TypeError, KeyError, AttributeError, ConfigError):
+            except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
                 continue
-            if status in OUTCOMES:
-                yield logged
+            yield logged
 
     def append(self, logged: Logged) -> None:
         """Add a line, which outlives the process; `FileError` if the file cannot be written."""
@@ -338,17 +306,5 @@ def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | No
         digest.update(template.read_bytes())
     for fact in (traits.name, traits.platform, traits.driver):
         digest.update(f"\0{fact}".encode())
-    slug = device_slug(traits)[:60]
+    slug = traits.slug[:60]
     return folder / f"{slug}-{dtype}-{precision}-{digest.hexdigest()[:12]}.jsonl"
-
-
-def device_slug(traits: DeviceTraits) -> str:
-    """The device's name as part of a file's name.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> device_slug(typical_traits("sm_90"))
-    'typical-sm-90'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", traits.name.lower()).strip("-") or "device"

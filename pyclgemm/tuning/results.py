@@ -33,7 +33,6 @@ from ..selection.database import save_file as save_database_file
 from ..selection.distance import Features, distance, features_of, features_of_record, record_for
 from ..selection.records import Entry, Kind, Match, Record, Source
 from ..selection.select import select
-from .process import device_slug
 from .tuner import TuningResult
 
 #: A known record this close, in octaves, to a product that was tuned is superseded: the layout and
@@ -45,16 +44,10 @@ _MANY = 10_000
 _KINDS: tuple[Kind, ...] = ("single", "batch", "small")
 
 
-def user_file(result: TuningResult) -> Path:
-    """The file of the user's own database for the device of a result."""
-    return user_database_folder() / f"{device_slug(result.traits)}.json"
-
-
 def tuned_records(result: TuningResult) -> list[Record]:
     """A record for each product or batch on which something was measured.
 
-    Of shapes that are one product in canonical form, such as 9x1x8 and 1x9x8:NT, the faster
-    counts.
+    Of shapes that are one product, such as 9x1x8 and 1x9x8:NT, the faster counts.
     """
     found: dict[Features, Record] = {}
     for standing in result.standings:
@@ -63,27 +56,21 @@ def tuned_records(result: TuningResult) -> list[Record]:
         features = features_of(standing.problem)
         known = found.get(features)
         if known is None or standing.gflops > (known.gflops or 0.0):
-            found[features] = record_for(features, standing.best, _rounded(standing.gflops))
+            # Four digits: the product of three small matrices may run at 0.01 GFLOPS.
+            speed = float(f"{standing.gflops:.4g}")
+            found[features] = record_for(features, standing.best, speed)
     return list(found.values())
 
 
-def kept_records(
-    result: TuningResult,
-    database: Database,
-    match: Match,
-    own: Sequence[Record] = (),
-    borrowed: Sequence[Record] = (),
+def _kept_records(
+    result: TuningResult, database: Database, match: Match, here: Sequence[Entry]
 ) -> list[Record]:
     """Records for shapes that were not tuned: of the file itself, and what the library uses today.
 
-    A file of the device's own hides the starting points below it. So what these say about other
-    shapes is carried over, without its speed, which was measured elsewhere; only of the kinds that
-    were tuned, for each is looked up by itself. Measured records that ship for the device are asked
-    beside the file (`pyclgemm.selection.candidates`). They are carried over only to a file for the
-    same devices, for the next release may have better ones.
-
-    `match` says which devices the file is for; `own` are its records so far, and `borrowed` those
-    that its entry has from another one of the file, which count without being written.
+    A file of the device's own hides the starting points below it. What these say about other shapes
+    is carried over, of the kinds that were tuned, and without a speed that was measured elsewhere.
+    Measured records that ship for the device are asked beside the file, so only a file for the same
+    devices (`match`) takes them. What the entries `here` borrow counts without being written.
     """
     tuned: dict[Kind, list[tuple[Record, Features]]] = {}
     for record in tuned_records(result):
@@ -97,17 +84,18 @@ def kept_records(
             if _may_be_refused(record) or not _may_be_refused(known)
         )
 
+    own = [record for entry in here for record in entry.own]
     kept = {_sort_key(record): record for record in own if not superseded(record)}
-    counted = {_sort_key(record) for record in borrowed}
+    borrowed = {_sort_key(record) for entry in here for record in entry.borrowed}
     for file, entry in database.lookup(result.traits, result.dtype, result.precision):
         if file.built_in and file.match != match and compares_families(file, entry):
             continue
         for record in entry.records:
             key = _sort_key(record)
-            if key in kept or key in counted or superseded(record):
-                continue
             if record.kind not in tuned:
                 continue  # it is found in its own file
+            if key in kept or key in borrowed or superseded(record):
+                continue
             if violations(record.config, result.dtype, result.traits):
                 continue
             try:
@@ -115,8 +103,8 @@ def kept_records(
             except UnsupportedError:
                 continue
             if choice.config == record.config:
-                here = file.match.device == result.traits.name
-                kept[key] = record if here else replace(record, gflops=None)
+                is_own = file.match.device == result.traits.name
+                kept[key] = record if is_own else replace(record, gflops=None)
     return list(kept.values())
 
 
@@ -128,10 +116,8 @@ def _problem_of(record: Record, result: TuningResult) -> GemmProblem:
     problem = shape.problem(result.dtype, result.precision)
     if record.alignment is None:
         return problem
-    a, b, out = (
-        replace(layout, alignment=record.alignment)
-        for layout in (problem.a, problem.b, problem.out)
-    )
+    layouts = (problem.a, problem.b, problem.out)
+    a, b, out = (replace(layout, alignment=record.alignment) for layout in layouts)
     return replace(problem, a=a, b=b, out=out)
 
 
@@ -139,11 +125,6 @@ def _features_of(record: Record, result: TuningResult) -> Features:
     """The features by which a record is compared with others of its kind."""
     features = features_of(_problem_of(record, result))
     return replace(features, products=features_of_record(record).products)
-
-
-def _rounded(gflops: float) -> float:
-    """Four digits: the product of three small matrices may run at 0.01 GFLOPS."""
-    return float(f"{gflops:.4g}")
 
 
 def _may_be_refused(record: Record) -> bool:
@@ -164,20 +145,12 @@ def make_file(
     database: Database,
     level: Literal["device", "architecture"] = "device",
 ) -> DatabaseFile:
-    """Make the file for a result; what it has for other types and arithmetics stays.
+    """Make the file for a result, or extend the one at `path`.
 
-    An entry that is like another one stays so, unless a threshold goes, and only its own records
-    are written; those that are like the one that was tuned borrow what it has now.
-
-    A file that is at `path` is extended; `database` is what the library uses today. A file for the
-    architecture of a device that has none known is for the device.
-
-    Raises
-    ------
-    ArgumentError
-        If nothing was measured.
-    DatabaseError
-        If the file that is there cannot be used.
+    What it has for other types and arithmetics stays; `database` is what the library uses today. A
+    file for the architecture of a device that has none known is for the device. An entry that is
+    like another one stays so, unless a threshold goes, and only its own records are written.
+    `ArgumentError` says that nothing was measured.
     """
     records = tuned_records(result)
     if not records:
@@ -190,22 +163,19 @@ def make_file(
     batches_alone = all(record.kind != "single" for record in records)
     if not batches_alone:
         here = [_without_threshold(entry) for entry in here]
-    own = [record for entry in here for record in entry.own]
-    kept = kept_records(
-        result, database, match, own, [record for entry in here for record in entry.borrowed]
-    )
+    kept = _kept_records(result, database, match, here)
     if batches_alone:
         # Single products keep their threshold, with the records of both paths.
-        singles = [record for record in own if record.kind == "single"]
-        kept = [*singles, *(record for record in kept if record.kind != "single")]
+        kept = [record for record in kept if record.kind != "single"]
+        kept += [record for entry in here for record in entry.own if record.kind == "single"]
     threshold = next((entry.indirect_from for entry in here if entry.indirect_from), None)
     like = next((entry.like for entry in here if entry.like), None)
     records = sorted([*records, *kept], key=_sort_key)
     text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
         text += "; records without a speed are older ones"
-    entries = [Entry(*name, tuple(records), threshold, like)]
-    entries += [entry for entry in present if entry.name != name]
+    others = [entry for entry in present if entry.name != name]
+    entries = [Entry(*name, tuple(records), threshold, like), *others]
     return DatabaseFile.make(path, match, Source("measured", text), entries)
 
 
@@ -238,12 +208,7 @@ def _without_threshold(entry: Entry) -> Entry:
 def check_destination(contribute: Path | None = None) -> None:
     """Refuse a database that `save_result` could not write, before anything is measured.
 
-    Raises
-    ------
-    DatabaseError
-        If the file to contribute is there and cannot be used.
-    FileError
-        If it, or the folder of the user's own database, cannot be written.
+    `DatabaseError` says that it cannot be used, `FileError` that it cannot be written.
     """
     if contribute is None:
         # The name of the file depends on the device, which nothing has opened yet.
@@ -267,27 +232,13 @@ def unsaved_text(result: TuningResult) -> str:
 def save_result(
     result: TuningResult, database: Database | None = None, contribute: Path | None = None
 ) -> Path:
-    """Write the user's database, or a file to contribute, and return its path.
+    """Write the user's database, or a file to contribute (for the architecture); return its path.
 
     What other processes save meanwhile stays: the file is locked while it is read and written.
-
-    Parameters
-    ----------
-    result : TuningResult
-        What was found.
-    database : Database, optional
-        What the library uses today; None reads it again.
-    contribute : pathlib.Path, optional
-        Write this file, for the architecture, and leave the user's database as it is.
-
-    Raises
-    ------
-    ArgumentError, DatabaseError
-        As `make_file`.
-    FileError
-        If the file cannot be written, or another process keeps it locked.
+    `database` is what the library uses today; None reads it again. Errors are those of `make_file`,
+    and `FileError` if the file cannot be written, or another process keeps it locked.
     """
-    path = user_file(result) if contribute is None else contribute
+    path = contribute or user_database_folder() / f"{result.traits.slug}.json"
     with locked(path, DATABASE):
         known = reload_database() if database is None else database
         level: Literal["device", "architecture"] = "architecture" if contribute else "device"

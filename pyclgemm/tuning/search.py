@@ -1,6 +1,7 @@
-"""The configurations among which the tuner searches: points of few coordinates.
+"""The configurations among which the tuner searches, and the search for a fast one.
 
 Each kernel family has its coordinates, and its constraints have the last word on each point.
+Optuna's sampler proposes points; why this one, `benchmarks/TECHNIQUES.md` tells.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _COUNTED = 50_000
 _DRAWN = 4_000
 #: How often a change that mends nothing is kept while a point is repaired.
 _SIDEWAYS = 0.1
+#: Configurations that are drawn at random before the sampler has anything to go by.
+_STARTUP = 8
+#: Points that the sampler may propose in vain: known ones, or ones far from all valid points.
+_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,6 @@ class SearchSpace:
     dtype: str
     traits: DeviceTraits
     axes: Mapping[str, tuple[int, ...]]  # the values of each coordinate, ascending
-
-    @property
-    def points(self) -> int:
-        """Points before constraints."""
-        return math.prod(map(len, self.axes.values()))
 
     def config(self, point: Point) -> Config | None:
         """The configuration at a point; None where there is no valid one."""
@@ -80,8 +80,8 @@ class SearchSpace:
     ) -> dict[str, int] | None:
         """A valid point near another one, or that point itself; None if none was found.
 
-        One coordinate after the other is changed at random. The change is kept if fewer
-        constraints are broken than before, or now and then if as many are.
+        One coordinate after the other is changed at random. The change is kept if fewer constraints
+        are broken than before, or now and then if as many are.
         """
         current = dict(point)
         _, broken = self._examined(current)
@@ -102,7 +102,7 @@ class SearchSpace:
 
     def count(self, seed: int = 0) -> Count:
         """Count the points before and after constraints."""
-        points = self.points
+        points = math.prod(map(len, self.axes.values()))
         if points <= _COUNTED:
             valid = sum(
                 self.config(dict(zip(self.axes, values, strict=True))) is not None
@@ -115,16 +115,7 @@ class SearchSpace:
 
 
 def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple[str, ...]:
-    """The families that `pyclgemm.selection.select` may choose for single products on a device.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> split = resolve_precision("TF32_TF32_F32", "float32")
-    >>> families_of(typical_traits("sm_90"), "float32", split)
-    ('matrix', 'wgmma')
-    """
+    """The families that `select` may choose for single products on a device."""
     return tuple(
         name
         for name, family in FAMILIES.items()
@@ -133,18 +124,7 @@ def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple
 
 
 def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
-    """The family for batches of small products, where the library takes it before any other.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> batch = GemmShape(8, 8, 8, batch=100)
-    >>> small_family(batch.problem("float32"), typical_traits("sm_90"))
-    'small'
-    >>> small_family(batch.problem("complex64"), typical_traits("x86-64-v3")) is None
-    True
-    """
+    """The family for batches of small products, where the library takes it before any other."""
     if not is_small_batch(problem):
         return None
     for name, family in FAMILIES.items():
@@ -155,49 +135,18 @@ def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
 
 
 def families_for(problems: Iterable[GemmProblem], traits: DeviceTraits) -> tuple[str, ...]:
-    """The families that `pyclgemm.selection.select` may choose for some problems of one type and
-    precision.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> problems = [GemmShape(8, 8, 8, batch=batch).problem("float32") for batch in (None, 100)]
-    >>> families_for(problems, typical_traits("x86-64-v3"))
-    ('cpu', 'small_cpu')
-    """
-    families: dict[str, None] = {}
-    small: dict[str, None] = {}
+    """The families that `select` may choose for some problems of one type and precision."""
+    chosen: set[str | None] = set()
     for problem in problems:
-        families |= dict.fromkeys(families_of(traits, problem.dtype, problem.precision))
-        if found := small_family(problem, traits):
-            small[found] = None
-    return (*families, *small)
+        chosen.update(families_of(traits, problem.dtype, problem.precision))
+        chosen.add(small_family(problem, traits))
+    return tuple(name for name in FAMILIES if name in chosen)
 
 
 def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     """Whether a family is worth trying on a product or a batch.
 
     Where the library takes kernels for small products, matrix units alone compete with them.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> column = GemmShape(4096, 1, 512).problem("float32")
-    >>> square = GemmShape(512, 512, 512).problem("float32")
-    >>> h100 = typical_traits("sm_90")
-    >>> suits("gemv", column, h100), suits("gemv", square, h100), suits("direct", square, h100)
-    (True, False, True)
-
-    A matrix unit multiplies more rows than a work-item with as much of the other operand.
-
-    >>> layer = GemmShape(64, 3072, 768).problem("float16")
-    >>> suits("gemv", layer, h100), suits("gemv_unit", layer, h100)
-    (False, True)
-    >>> batch = GemmShape(64, 64, 64, batch=100)
-    >>> [suits("matrix", batch.problem(dtype), h100) for dtype in ("float16", "float32")]
-    [True, False]
     """
     small, asked = small_family(problem, traits), FAMILIES[family]
     if asked.role is Role.SMALL_BATCH:
@@ -210,22 +159,7 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
 def search_space(
     family: str, dtype: str, traits: DeviceTraits, precision: Precision | None = None
 ) -> SearchSpace:
-    """Lay out the space of a family; `precision` None is that of elements as they are stored.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such family.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> space = search_space("cpu", "float32", typical_traits("x86-64-v3"))
-    >>> space.axes["VW"]
-    (4, 8, 16)
-    >>> space.config({"MR": 6, "VECTORS": 2, "KC": 512, "VW": 8}).NR
-    16
-    """
+    """Lay out the space of a family; `precision` None is that of elements as they are stored."""
     if family not in FAMILIES:
         raise ArgumentError(f"family is {family!r}; known are {', '.join(FAMILIES)}")
     return SearchSpace(family, dtype, traits, FAMILIES[family].axes(dtype, traits, precision))
@@ -235,69 +169,11 @@ def _log(value: int) -> float:
     return math.log2(value) if value > 0 else -1.0
 
 
-# --------------------------------------------------------------------------------------
-# The search for a fast configuration in one space, by Optuna's sampler.
-#
-# Optuna 5.0 (T. Akiba et al., KDD 2019) with its multivariate tree-structured Parzen estimator
-# (J. Bergstra et al., NeurIPS 2011; S. Falkner et al., ICML 2018) was compared with random search
-# and with the strategies of Kernel Tuner 1.5 (B. van Werkhoven, FGCS 90, 2019) on tables of
-# measurements: 297 configurations of the cpu family at 384^3 and 255 of the indirect family at
-# 256^3, both on a 2-core Xeon with Intel's runtime, float32, 2026-11-21. The time of the best
-# found, over that of the best in the table, after this many measurements (mean of 25 seeds; 200
-# for random search); of the eleven strategies of Kernel Tuner that ran, the best four are
-# shown, by their names there:
-#
-# ====================== ===== ===== ===== ===== ===== =====
-# ..                     cpu               indirect
-# ---------------------- ----------------- -----------------
-# measurements           20    40    60    20    40    60
-# ====================== ===== ===== ===== ===== ===== =====
-# random                 1.123 1.079 1.061 1.139 1.091 1.070
-# Optuna, multivariate   1.094 1.033 1.013 1.100 1.056 1.034
-# Optuna, univariate     1.112 1.064 1.053 1.204 1.096 1.085
-# bayes_opt              1.134 1.056 1.037 1.126 1.067 1.035
-# hybrid_vndx            1.096 1.057 1.029 1.121 1.066 1.047
-# adaptive_tabu_greywolf 1.160 1.056 1.028 1.158 1.065 1.045
-# firefly_algorithm      1.111 1.040 1.026 1.160 1.083 1.078
-# ====================== ===== ===== ===== ===== ===== =====
-#
-# Optuna's lead is little more than the noise of these means: a first run of 20 seeds had it at
-# 1.130, behind bayes_opt, in the fourth column. What decided: it is asked and told, so that
-# codegen, checks, timing in turn and isolation stay the library's, while Kernel Tuner compiles and
-# runs kernels itself and lists every valid point of the space first (billions here); and it brings
-# 8 packages, Kernel Tuner about 30.
-# --------------------------------------------------------------------------------------
-
-#: Configurations that are drawn at random before the sampler has anything to go by.
-_STARTUP = 8
-#: Points that the sampler may propose in vain: known ones, or ones far from all valid points.
-_TRIES = 20
-
-
 class Search:
     """Proposes configurations one by one, and learns from what they took.
 
-    Parameters
-    ----------
-    space : SearchSpace
-        Where to search.
-    seed : int
-        Equal seeds and equal answers give equal proposals.
-
-    Raises
-    ------
-    UnsupportedError
-        If Optuna is not installed.
-
-    Examples
-    --------
-    >>> from pyclgemm.tuning.search import search_space
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> search = Search(search_space("cpu", "float32", typical_traits("x86-64-v3")), seed=0)
-    >>> config = search.ask()
-    >>> search.tell(config, 1e-3)
-    >>> search.ask() == config
-    False
+    Equal seeds and equal answers give equal proposals. `UnsupportedError` says that Optuna is not
+    installed.
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:

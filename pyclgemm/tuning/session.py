@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..codegen.config import Config
 from ..errors import FileError
@@ -38,59 +38,38 @@ class Standing:
     gain: float | None = None
 
     @property
-    def flops(self) -> int:
-        """Floating-point operations of the product, or of the whole batch."""
-        return self.problem.flops
-
-    @property
     def gflops(self) -> float | None:
         """Speed of the best, in GFLOPS."""
         if self.best is None or self.best not in self.seconds:
             return None
-        return self.flops / self.seconds[self.best] / 1e9
+        return self.problem.flops / self.seconds[self.best] / 1e9
 
-    def note(self, config: Config, outcome: Outcome) -> bool:
-        """Take in an outcome; tells whether it is a new best.
-
-        Examples
-        --------
-        >>> from pyclgemm import CpuConfig
-        >>> slow, fast = (CpuConfig(MR=mr, NR=16, KC=256, VW=8) for mr in (1, 6))
-        >>> shape = GemmShape(8, 8, 8)
-        >>> standing = Standing(shape, shape.problem("float32"))
-        >>> standing.note(slow, Outcome("fine", seconds=4.0))
-        True
-        >>> standing.note(fast, Outcome("fine", seconds=4.0, rival_seconds=8.0))
-        True
-        >>> standing.scores[fast]  # the machine was at half its speed
-        2.0
-        """
+    def note(self, config: Config, outcome: Outcome) -> None:
+        """Take in an outcome."""
         if outcome.status != FINE or outcome.seconds is None:
             self.scores.setdefault(config, None)
-            return False
+            return
         self.seconds[config] = outcome.seconds
-        best_score = self.scores.get(self.best) if self.best is not None else None
+        best_score = None if self.best is None else self.scores.get(self.best)
         if self.best is None or best_score is None or outcome.rival_seconds is None:
             self.scores[config] = outcome.seconds
-            if self.best is None or best_score is None or outcome.seconds < best_score:
-                self.best = config
-                return True
-            return False
-        self.seconds[self.best] = outcome.rival_seconds
-        ratio = outcome.seconds / outcome.rival_seconds
-        self.scores[config] = best_score * ratio
-        if config != self.best and ratio < _BETTER:
+            is_best = best_score is None or outcome.seconds < best_score
+        else:
+            # The machine may have been slower than before: its speed is that of the rival.
+            self.seconds[self.best] = outcome.rival_seconds
+            ratio = outcome.seconds / outcome.rival_seconds
+            self.scores[config] = best_score * ratio
+            is_best = config != self.best and ratio < _BETTER
+        if is_best:
             self.best = config
-            return True
-        return False
 
     def ranked(self, family: str | None = None) -> list[tuple[float, Config]]:
         """The configurations of one family, or of all, by their score, the least first."""
-        usable = [
+        usable = (
             (score, config)
             for config, score in self.scores.items()
             if score is not None and family in (None, config.family)
-        ]
+        )
         return sorted(usable, key=lambda pair: pair[0])
 
     def best_score(self, family: str | None = None) -> float | None:
@@ -141,76 +120,48 @@ class Progress:
 
     stage: str  # "start", "search", "cross" or "confirm"
     elapsed: float  # seconds
-    budget: float  # seconds
     trials: int  # configurations measured so far, in this run
     shape: GemmShape  # on which the last one was measured
     gflops: float | None  # the best so far on that shape
-    improved: bool  # the last trial was a new best
 
 
 class BudgetSpentError(Exception):
     """The time of a stage is over."""
 
 
+@dataclass
 class TuningSession:
-    """The shapes of a run, what is known about them, and the process that measures.
+    """The shapes of a run, what is known about them, and the process that measures."""
 
-    Parameters
-    ----------
-    process : TrialProcess
-        Measures.
-    standings : sequence of Standing
-        The shapes.
-    families : sequence of str
-        Kernel families that take part.
-    start, budget : float
-        When the run began, on `time.monotonic`'s clock, and the seconds that it has.
-    log : TuningLog
-        Gets every trial.
-    seed : int
-        Of the searches.
-    progress : callable
-        Told after each trial.
-    """
+    process: TrialProcess
+    standings: Sequence[Standing]  # the shapes
+    families: Sequence[str]  # kernel families that take part
+    start: float  # when the run began, on `time.monotonic`'s clock
+    budget: float  # seconds that it has
+    log: TuningLog  # gets every trial
+    seed: int  # of the searches
+    progress: Callable[[Progress], None]  # told after each trial
+    stage: str = "start"  # for `progress`
+    # These three as in `pyclgemm.tuning.tuner.TuningResult`.
+    outcomes: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    comparisons: list[float] = field(default_factory=list)  # seconds of trials of all rounds
+    left_out: set[GemmShape] = field(default_factory=set)  # shapes too large for the budget
 
-    def __init__(
-        self,
-        process: TrialProcess,
-        standings: Sequence[Standing],
-        families: Sequence[str],
-        start: float,
-        budget: float,
-        log: TuningLog,
-        seed: int,
-        progress: Callable[[Progress], None],
-    ) -> None:
-        self.process = process
-        self.standings = standings
-        self.families = families
-        self.start = start
-        self.budget = budget
-        self.deadline = start + budget
-        self.stage = "start"  # for `progress`
-        # These three as in `pyclgemm.tuning.tuner.TuningResult`.
-        self.outcomes: Counter[str] = Counter()
-        self.examples: dict[str, str] = {}
-        self.remarks: list[str] = []
-        self.comparisons: list[float] = []  # seconds of trials that were timed in all rounds
-        self.left_out: set[GemmShape] = set()  # shapes that are too large for the budget
-        self._log = log
+    def __post_init__(self) -> None:
+        self.deadline = self.start + self.budget
         self._logs = True
-        self._progress = progress
-        self._dtype = standings[0].problem.dtype
-        precision = standings[0].problem.precision
+        problem, traits = self.standings[0].problem, self.process.traits
         self.spaces = {
-            family: search_space(family, self._dtype, process.traits, precision)
-            for family in families
+            family: search_space(family, problem.dtype, traits, problem.precision)
+            for family in self.families
         }
         self.searches = {
-            (standing.shape, space.family): Search(space, seed + 1000 * number)
+            (standing.shape, space.family): Search(space, self.seed + 1000 * number)
             for number, standing in enumerate(self.standings)
             for space in self.spaces.values()
-            if suits(space.family, standing.problem, process.traits)
+            if suits(space.family, standing.problem, traits)
         }
 
     @property
@@ -228,13 +179,9 @@ class TuningSession:
     ) -> Outcome:
         """Measure a configuration in turn with the best so far, and take in what comes out.
 
-        The trial does not start after `until`. A `rival` is timed in turn with the candidate
-        instead of the best; then nothing is taken in.
-
-        Raises
-        ------
-        BudgetSpentError
-            If it is too late, or the budget ended while it was measured.
+        A `rival` is timed in turn with the candidate instead of the best; then nothing is taken
+        in. `BudgetSpentError` says that it is later than `until`, or that the budget ended while
+        it was measured.
         """
         now = time.monotonic()
         if now >= until:
@@ -254,23 +201,15 @@ class TuningSession:
         self.outcomes[outcome.status] += 1
         if outcome.status != FINE:
             self.examples.setdefault(outcome.status, f"{config.family} {config}: {outcome.reason}")
-        improved = False
         if rival is None:
-            improved = standing.note(config, outcome)
+            standing.note(config, outcome)
             score = standing.scores[config]
             self._tell(standing, config, score)
-            self._keep(Logged(standing.shape, config, _scored(outcome, score)))
-        self._progress(
-            Progress(
-                self.stage,
-                time.monotonic() - self.start,
-                self.budget,
-                sum(self.outcomes.values()),
-                standing.shape,
-                standing.gflops,
-                improved,
-            )
-        )
+            # Logged with its comparable time in place of the measured one.
+            scored = replace(outcome, seconds=score, rival_seconds=None)
+            self._keep(Logged(standing.shape, config, scored))
+        elapsed, trials = time.monotonic() - self.start, sum(self.outcomes.values())
+        self.progress(Progress(self.stage, elapsed, trials, standing.shape, standing.gflops))
         return outcome
 
     def prepare(self, standing: Standing, configs: Sequence[Config], until: float) -> None:
@@ -287,7 +226,7 @@ class TuningSession:
         traits = self.process.traits
         if config in standing.scores or not suits(config.family, standing.problem, traits):
             return False
-        if violations(config, self._dtype, traits):
+        if violations(config, standing.problem.dtype, traits):
             return False
         return not family_of(config).refusal(config, standing.problem, traits)
 
@@ -296,19 +235,18 @@ class TuningSession:
         by_shape = {standing.shape: standing for standing in self.standings}
         resumed = 0
         best: dict[GemmShape, list[Config]] = {}
-        for logged in self._log:
+        for logged in self.log:
             standing = by_shape.get(logged.shape)
-            if standing is None or logged.config.family not in self.families:
-                continue
-            score = logged.outcome.seconds if logged.outcome.status == FINE else None
-            standing.scores[logged.config] = score
-            resumed += 1
+            if standing is not None and logged.config.family in self.families:
+                is_fine = logged.outcome.status == FINE
+                standing.scores[logged.config] = logged.outcome.seconds if is_fine else None
+                resumed += 1
         for standing in self.standings:
             for config, score in standing.scores.items():
                 self._tell(standing, config, score)
             best[standing.shape] = [config for _, config in standing.ranked()[:_MOST_RESUMED]]
         if resumed:
-            self.remarks.append(f"resumed with {resumed} trials of earlier runs: {self._log.path}")
+            self.remarks.append(f"resumed with {resumed} trials of earlier runs: {self.log.path}")
         return best
 
     def _keep(self, logged: Logged) -> None:
@@ -316,7 +254,7 @@ class TuningSession:
         if not self._logs:
             return
         try:
-            self._log.append(logged)
+            self.log.append(logged)
         except FileError as error:
             self._logs = False
             self.remarks.append(f"a second run will not resume all of this one: {error}")
@@ -332,8 +270,3 @@ class TuningSession:
             return _FIRST_SECONDS
         least, most = _TRIAL_SECONDS
         return min(max(least, _TRIAL_PART * self.budget), most)
-
-
-def _scored(outcome: Outcome, score: float | None) -> Outcome:
-    """The outcome with its comparable time in place of the measured one."""
-    return Outcome(outcome.status, score, None, outcome.reason)

@@ -21,7 +21,7 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -78,48 +78,50 @@ class TuningStages:
     def __init__(self, session: TuningSession, database: Database) -> None:
         self._session = session
         self._database = database
-        self._known: dict[GemmShape, list[Config]] = {}
         self._at_once = 1 if session.process.traits.type == "cpu" else _BATCH
         self._promoted: deque[tuple[Standing, Config]] = deque()
 
     def run(self) -> None:
         """Run all stages; each ends when its time is over or when it has nothing left to try."""
         session = self._session
-        self._known = session.resume()
-        for stage, step in (
-            ("start", self._try_known),
+        resumed = session.resume()
+        stages: tuple[tuple[str, Callable[[], None]], ...] = (
+            ("start", lambda: self._try_known(resumed)),
             ("search", lambda: self._search(self._reserve)),
             ("cross", self._cross),
             ("search", lambda: self._search(self._confirming)),
             ("confirm", self._confirm),
-        ):
+        )
+        for stage, step in stages:
             session.stage = stage
             with contextlib.suppress(BudgetSpentError):
                 step()
 
-    def _try_known(self) -> None:
+    def _try_known(self, resumed: Mapping[GemmShape, Sequence[Config]]) -> None:
         """Try what the library takes today on each shape, small ones first, then what it knows."""
         session = self._session
         until = session.start + start_part(session.budget, len(session.standings)) * session.budget
-        ascending = sorted(session.standings, key=lambda standing: standing.flops)
+        ascending = sorted(session.standings, key=lambda standing: standing.problem.flops)
         for standing in ascending:
             standing.baseline = self._chosen_today(standing.problem)
             if standing.baseline is not None and not self._is_too_large(standing):
                 session.trial(standing, standing.baseline, session.deadline)
         for standing in session.active:
-            for config in self._known[standing.shape]:
+            for config in resumed[standing.shape]:
                 if config != standing.baseline:
                     session.trial(standing, config, until)
-        candidates = {
-            standing.shape: self._from_database(standing.problem) for standing in ascending
-        }
+        candidates = {one.shape: self._from_database(one.problem) for one in ascending}
         for first in range(0, _MOST_KNOWN, self._at_once):
             for standing in session.active:
                 known = candidates[standing.shape][first : min(first + self._at_once, _MOST_KNOWN)]
-                chunk = [config for config in known if session.may_run(standing, config)]
-                session.prepare(standing, chunk, until)
-                for config in chunk:
-                    session.trial(standing, config, until)
+                self._try_all(standing, known, until)
+
+    def _try_all(self, standing: Standing, configs: Iterable[Config], until: float) -> None:
+        """Try those of some configurations that can run."""
+        able = [config for config in configs if self._session.may_run(standing, config)]
+        self._session.prepare(standing, able, until)
+        for config in able:
+            self._session.trial(standing, config, until)
 
     def _chosen_today(self, problem: GemmProblem) -> Config | None:
         """What the library takes without the tuner; None if it knows nothing that takes part."""
@@ -133,13 +135,13 @@ class TuningStages:
     def _is_too_large(self, standing: Standing) -> bool:
         """Whether a product takes too long to be tuned, judging by the smaller ones."""
         session = self._session
-        measured = [one for one in session.standings if one.gflops]
-        if not measured:
+        fastest = max(session.standings, key=lambda one: one.gflops or 0.0)
+        if not fastest.gflops:
             return False
-        fastest = max(measured, key=lambda one: one.gflops or 0.0)
+        flops = standing.problem.flops
         # A larger product may run much faster: by the root of its size, as a guess.
-        growth = min(_MOST_GROWTH, math.sqrt(max(1.0, standing.flops / fastest.flops)))
-        product = standing.flops / ((fastest.gflops or 0.0) * 1e9 * growth)
+        growth = min(_MOST_GROWTH, math.sqrt(max(1.0, flops / fastest.problem.flops)))
+        product = flops / (fastest.gflops * 1e9 * growth)
         if product * _LEAST_PRODUCTS <= session.budget / len(session.standings):
             return False
         session.left_out.add(standing.shape)
@@ -150,22 +152,15 @@ class TuningStages:
         return True
 
     def _from_database(self, problem: GemmProblem) -> list[Config]:
-        """The configurations that the databases have for the device, the nearest shapes first.
-
-        Those for other types are among them, adapted to this one: what suits a shape often does so
-        whatever is multiplied.
-        """
+        """What the databases have, also for other types (adapted), the nearest shapes first."""
         traits = self._session.process.traits
         families = {name for name in self._session.spaces if suits(name, problem, traits)}
         known = [one for one in self._starting_points if one[0].config.family in families]
         records = [record for record, _ in known]
         octaves = octaves_to(records, features_of(problem), traits.compute_units)
-        found = [
-            (distance + farther, record.config)
-            for distance, (record, farther) in zip(octaves, known, strict=True)
-        ]
-        found.sort(key=lambda one: one[0])
-        return list(dict.fromkeys(config for _, config in found))
+        distances = [near + farther for near, (_, farther) in zip(octaves, known, strict=True)]
+        order = sorted(range(len(known)), key=distances.__getitem__)
+        return list(dict.fromkeys(records[index].config for index in order))
 
     @cached_property
     def _starting_points(self) -> list[tuple[Record, float]]:
@@ -197,35 +192,29 @@ class TuningStages:
                 if standing.shape not in session.left_out and session.may_run(standing, config):
                     outcome = session.trial(standing, config, until)
                     self._promote(standing, config, outcome, 1.0)
-            open_families = {
-                standing.shape: [
-                    family
-                    for family in session.families
-                    if (standing.shape, family) in session.searches.keys() - exhausted
-                ]
-                for standing in session.active
-            }
-            shapes = [one for one in session.active if open_families[one.shape]]
-            if not shapes:
+            left = session.searches.keys() - exhausted
+            shapes = {shape for shape, _ in left}
+            open_ones = [one for one in session.active if one.shape in shapes]
+            if not open_ones:
                 return
-            standing = min(shapes, key=lambda one: one.spent)
-            family = standing.next_family(open_families[standing.shape])
+            standing = min(open_ones, key=lambda one: one.spent)
+            family = standing.next_family(
+                [family for family in session.families if (standing.shape, family) in left]
+            )
             search = session.searches[standing.shape, family]
             asked = [search.ask() for _ in range(self._at_once)]
             proposed = [config for config in asked if config is not None]
             if not proposed:
                 exhausted.add((standing.shape, family))
-                self._remark_unless_tried(standing, family)
+                what = f"no configuration of the {family} family fits the device"
+                remark = f"{standing.shape}: {what}"
+                is_new = all(config.family != family for config in standing.scores)
+                if is_new and remark not in session.remarks:
+                    session.remarks.append(remark)
             session.prepare(standing, proposed, until)
             for config in proposed:
                 outcome = session.trial(standing, config, until)
                 self._promote(standing, config, outcome, _PROMISING)
-
-    def _remark_unless_tried(self, standing: Standing, family: str) -> None:
-        remark = f"{standing.shape}: no configuration of the {family} family fits the device"
-        tried = any(config.family == family for config in standing.scores)
-        if not tried and remark not in self._session.remarks:
-            self._session.remarks.append(remark)
 
     def _promote(self, standing: Standing, config: Config, outcome: Outcome, limit: float) -> None:
         """Put a candidate up on the nearest shapes, if it is the best or close to it."""
@@ -258,10 +247,7 @@ class TuningStages:
             for standing in active:
                 others = nearest(standing, active)[first : first + self._at_once]
                 winners = dict.fromkeys(other.best for other in others if other.best is not None)
-                chunk = [winner for winner in winners if session.may_run(standing, winner)]
-                session.prepare(standing, chunk, until)
-                for winner in chunk:
-                    session.trial(standing, winner, until)
+                self._try_all(standing, winners, until)
 
     def _confirm(self) -> None:
         session = self._session
@@ -277,10 +263,8 @@ class TuningStages:
             if outcome.seconds is None or outcome.rival_seconds is None:
                 continue
             standing.gain = outcome.rival_seconds / outcome.seconds
-            standing.seconds |= {
-                standing.best: outcome.seconds,
-                standing.baseline: outcome.rival_seconds,
-            }
+            standing.seconds[standing.best] = outcome.seconds
+            standing.seconds[standing.baseline] = outcome.rival_seconds
             if standing.gain < 1.0:
                 standing.best, standing.gain = standing.baseline, 1.0
 
@@ -305,10 +289,8 @@ class TuningResult:
     dtype: str  # by NumPy's name
     precision: str  # by JAX's name
     standings: tuple[Standing, ...]  # a shape each, in the order in which they were asked for
-    # Trials of this run by how they came out; see `pyclgemm.tuning.process.OUTCOMES`.
-    outcomes: dict[str, int] = field(default_factory=dict)
-    # For each way to fail, the reason of the first trial that failed so.
-    examples: dict[str, str] = field(default_factory=dict)
+    outcomes: dict[str, int] = field(default_factory=dict)  # trials of this run, by `OUTCOMES`
+    examples: dict[str, str] = field(default_factory=dict)  # the first reason of each failure
     remarks: tuple[str, ...] = ()  # what was left out, and why
     seconds: float = 0.0  # that the run took
     interrupted: bool = False  # by Ctrl-C or, in a command, by another signal
@@ -330,47 +312,22 @@ def tune(
 ) -> TuningResult:
     """Search configurations for some shapes on a device.
 
+    Shapes are products with a row-major result, or batches of them; m, n, k alone stand for one of
+    contiguous operands that are not transposed. The device is as for
+    `pyclgemm.device.discovery.choose_device`, `dtype` a NumPy name, `precision` JAX's name of the
+    arithmetic. The budget is in seconds, compiling and all else included. By default those kernel
+    families take part that the library may choose on the device, `database` is what
+    `pyclgemm.gemm` uses, and the log lies in the user's cache folder; `progress` is told after each
+    trial; `open_process` is replaced in tests.
+
     Nothing is saved but the log of trials, from which a second run resumes;
-    `pyclgemm.tuning.results.save_result` writes the database. Ctrl-C ends the search, and what
-    was found is returned.
+    `pyclgemm.tuning.results.save_result` writes the database. Ctrl-C ends the search, and what was
+    found is returned.
 
-    Parameters
-    ----------
-    shapes : sequence of GemmShape or tuple of int
-        Products with a row-major result, or batches of them. m, n, k alone stand for one of
-        contiguous operands that are not transposed.
-    device : str, optional
-        As for `pyclgemm.device.discovery.choose_device`.
-    dtype : str
-        NumPy name of the element type.
-    precision : str, optional
-        JAX's name of the arithmetic; None for the default of the type.
-    budget : float
-        Seconds, compiling and all else included.
-    families : sequence of str, optional
-        Kernel families; None takes those that the library may choose on the device. A batch
-        for which it takes kernels for small products is searched among these alone.
-    database : Database, optional
-        What is known; None takes what `pyclgemm.gemm` uses.
-    log_folder : pathlib.Path, optional
-        Where logs lie; None takes the user's cache folder.
-    seed : int
-        Of the search.
-    progress : callable, optional
-        Told after each trial.
-    open_process : callable, optional
-        Makes the measuring process; replaced in tests.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no shape or a malformed one, the budget is not positive, or a family is
-        unknown.
-    PyclgemmError
-        If the device cannot be opened or cannot compute in this precision, or if Optuna is
-        not installed.
-    FileError
-        If the log cannot be written. If that happens only later, the run goes on without it.
+    `ArgumentError` says that there is no shape or a malformed one, that the budget is not positive,
+    or that a family is unknown; another `PyclgemmError` that the device cannot be opened or cannot
+    compute in this precision, that Optuna is not installed, or that the log cannot be written. If
+    that happens only later, the run goes on without it.
 
     Examples
     --------
@@ -395,29 +352,17 @@ def tune(
         ]
         log = TuningLog(user_log(process.traits, dtype, algorithm.name, log_folder))
         log.check_writable()
+        taking_part = families or families_for([one.problem for one in standings], process.traits)
         session = TuningSession(
-            process,
-            standings,
-            tuple(families or families_for([one.problem for one in standings], process.traits)),
-            start,
-            budget,
-            log,
-            seed,
+            process, standings, taking_part, start, budget, log, seed,
             progress or (lambda event: None),
-        )
+        )  # fmt: skip
         interrupted = False
         try:
             TuningStages(session, database or load_database()).run()
         except KeyboardInterrupt:
             interrupted = True
         return TuningResult(
-            process.traits,
-            dtype,
-            algorithm.name,
-            tuple(standings),
-            dict(session.outcomes),
-            session.examples,
-            tuple(session.remarks),
-            time.monotonic() - start,
-            interrupted,
-        )
+            process.traits, dtype, algorithm.name, tuple(standings), dict(session.outcomes),
+            session.examples, tuple(session.remarks), time.monotonic() - start, interrupted,
+        )  # fmt: skip

@@ -38,7 +38,6 @@ from ..measure.bench import Bench, Timing, pace_for
 from ..measure.filled_queue import Blocker, blocker_of
 from ..measure.operands import Operands, OperandStore, plan_contender
 from ..problem.precision import Precision, resolve_precision
-from ..problem.shape import GemmShape
 from ..runtime.build import CompilePool, adopt_binary
 from ..selection.overrides import kernel_sources
 from .process import FINE, Outcome, Trial, trial_from_json
@@ -64,19 +63,7 @@ class _Plans:
 
 
 class TrialBench:
-    """Runs trials for one element type and arithmetic.
-
-    Examples
-    --------
-    >>> from pyclgemm import CpuConfig
-    >>> from pyclgemm.device.traits import traits_of
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> bench = TrialBench(
-    ...     queue.context, traits_of(queue.device), "float32", resolve_precision(None, "float32")
-    ... )
-    >>> bench.run(Trial(GemmShape(8, 8, 8), CpuConfig(MR=4, NR=8, KC=128, VW=4))).status
-    'fine'
-    """
+    """Runs trials for one element type and arithmetic."""
 
     def __init__(
         self, context: cl.Context, traits: DeviceTraits, dtype: str, precision: Precision
@@ -101,7 +88,7 @@ class TrialBench:
         if broken := violations(trial.config, self._dtype, self._traits):
             return Outcome("refused", reason="; ".join(broken))
         try:
-            operands = self._operands(trial.shape)
+            operands = self._store.get(trial.shape, self._dtype)
             candidate = self._checked(operands, trial.config)
         except (LaunchError, cl.Error, MemoryError) as error:
             self._require_device()
@@ -125,7 +112,7 @@ class TrialBench:
 
         Nothing is timed meanwhile, and failures are kept for `run` to report.
         """
-        work = [(self._operands(trial.shape), trial.config) for trial in trials]
+        work = [(self._store.get(trial.shape, self._dtype), trial.config) for trial in trials]
         sources = dict.fromkeys(
             source for operands, config in work for source in self._sources(operands, config)
         )
@@ -181,9 +168,6 @@ class TrialBench:
                 raise _WrongError(fault)
             ready = plans.checked[config] = built
         return ready
-
-    def _operands(self, shape: GemmShape) -> Operands:
-        return self._store.get(shape, self._dtype)
 
     def _require_device(self) -> None:
         """Raise unless the device still works: one fault can spoil a whole context."""

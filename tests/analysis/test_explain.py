@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from pyclgemm.analysis.explain import describe_packing, describe_unit
+from pyclgemm.analysis.report import describe_packing, describe_unit
 from pyclgemm.cli.main import main
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cpu.config import CpuConfig

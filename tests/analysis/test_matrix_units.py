@@ -13,13 +13,13 @@ import pytest
 
 import pyclgemm
 from pyclgemm.analysis import ceilings_kernels
-from pyclgemm.analysis.bottleneck import Bound, judge, utilise
 from pyclgemm.analysis.ceilings import Ceilings, _units_of, _warpgroup_units_of
 from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
-from pyclgemm.analysis.profile import profile
+from pyclgemm.analysis.profile import Bound, judge, profile, utilise
 from pyclgemm.analysis.report import profile_table
 from pyclgemm.api import prepare
+from pyclgemm.cli import tune as tuning_report
 from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.ptx import MARK
 from pyclgemm.device.traits import typical_traits
@@ -32,7 +32,6 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, read_file
 from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
-from pyclgemm.tuning import report as tuning_report
 from pyclgemm.tuning.process import Outcome, Trial
 from pyclgemm.tuning.results import save_result
 from pyclgemm.tuning.session import Standing

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from pyclgemm import SmallConfig
-from pyclgemm.analysis.bottleneck import Utilisation, bounds_of, judge, utilise
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.occupancy import Occupancy
+from pyclgemm.analysis.profile import Utilisation, bounds_of, judge, utilise
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.family import Traffic

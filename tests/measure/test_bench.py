@@ -166,9 +166,9 @@ def test_calls_go_on_where_they_stopped():
     assert made[4:] == [0]
 
 
-def test_spread_is_half_the_distance_between_quartiles():
+def test_quantiles_of_samples():
     timing = Timing(1, (1.0, 2.0, 3.0, 4.0, 5.0))
-    assert (timing.median, timing.spread) == (3.0, pytest.approx(1 / 3))
+    assert (timing.median, timing.quantile(0.25), timing.quantile(0.75)) == (3.0, 2.0, 4.0)
 
 
 @pytest.mark.parametrize("user", PACES)

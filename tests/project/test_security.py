@@ -31,7 +31,7 @@ from pyclgemm.problem.product import Product
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database, reload_database
 from pyclgemm.selection.overrides import choose, kernel_sources, parse_change, parse_config
-from pyclgemm.tuning.process import TrialProcess, device_slug, user_log
+from pyclgemm.tuning.process import TrialProcess, user_log
 
 CPU = typical_traits("x86-64-v3")
 CUBE = GemmShape(64, 64, 64).product()
@@ -219,7 +219,7 @@ def test_names_of_a_device_reach_neither_source_text_nor_paths(
         assert "evil" not in kernel.text + kernel.options + kernel.target
     log = user_log(named, "float32", "F32_F32_F32")
     assert log.resolve().parent == (folder / "pyclgemm" / "tuning").resolve()
-    assert set(device_slug(named)) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert set(named.slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 @EVERY

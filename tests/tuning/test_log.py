@@ -29,6 +29,9 @@ def test_broken_lines_are_passed_over(tmp_path):
     with log.path.open("a") as file:
         file.write('[1]\n{"shape": [1, 2, 3]}\n{"shape": "1x2x3", "status": "fine", "config": 5}\n')
         file.write('{"shape": "1x2x3", "status": "odd", "config": {"path": "cpu", "MR": 1}}\n')
+        valid = '"config": {"path": "cpu", "MR": 6, "NR": 16, "KC": 256, "VW": 8}'
+        file.write(f'{{"shape": "1x2x3", "status": [], {valid}}}\n')
+        file.write(f'{{"shape": "1x2x3", "status": "fine", "seconds": {10**400}, {valid}}}\n')
         file.write('{"shape": "8x8", "status": "fine", "config": {"path": "cpu", "MR": 1}}\n')
         file.write('{"shape": "8x8x8", "stat\n')
     log.append(LINES[1])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pyclgemm
-from pyclgemm.analysis.explain import describe_unit
+from pyclgemm.analysis.report import describe_unit
 from pyclgemm.codegen.matrix_units import matrix_unit, required_unit
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm.analysis.explain import describe_packing
+from pyclgemm.analysis.report import describe_packing
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError
 from pyclgemm.problem.shape import GemmShape

@@ -1,0 +1,181 @@
+"""What the commands share: the console, the queue, and the options that describe a product."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+import pyopencl as cl
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..device.discovery import choose_device
+from ..errors import ArgumentError, shown
+from ..families.registry import FAMILIES
+from ..problem.precision import DTYPES, result_dtypes
+from ..problem.problem import ACTIVATIONS
+from ..problem.shape import GemmShape, Layout
+from ..selection.overrides import parse_assignment
+
+Parsed = TypeVar("Parsed")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def open_console(file_width: int = 120, **options: Any) -> Console:
+    """A console as wide as the terminal, or of `file_width` columns in a file or a pipe.
+
+    Text is printed as it is: square brackets in names of devices are no markup.
+    """
+    width = None if sys.stdout.isatty() else file_width
+    return Console(width=width, markup=False, **options)
+
+
+def open_progress(console: Console) -> Progress:
+    """Progress bars; each task shows its field ``current``."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[current]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def open_queue(device: str | None) -> tuple[cl.Context, cl.CommandQueue]:
+    """A queue on the device that the user named, with its context.
+
+    The caller holds the context: on Intel's runtime a queue does not keep it alive.
+    """
+    context = cl.Context([choose_device(device).device])
+    return context, cl.CommandQueue(context)
+
+
+def parsed(parse: Callable[[str], Parsed], text: str, option: str | None = None) -> Parsed:
+    """Parse an argument; an `ArgumentError` becomes click's error of usage, which names it."""
+    try:
+        return parse(text)
+    except ArgumentError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def parse_shape(text: str) -> tuple[int, int, int]:
+    """Parse m, n and k in the form MxNxK."""
+    shape = GemmShape.parse(text)
+    if shape is None or not shape.plain:
+        raise click.BadParameter(f"{shown(text)} is not of the form MxNxK, such as 1024x1024x512")
+    return shape.sizes
+
+
+def _parse_batch(text: str) -> GemmShape:
+    """Parse a product in the form MxNxK, or a batch of products, MxNxK*BATCH."""
+    shape = GemmShape.parse(text)
+    if shape is None or shape.layout != "NN" or shape.padding:
+        raise click.BadParameter(
+            f"{shown(text)} is not of the form MxNxK or MxNxK*BATCH, such as 1024x1024x512 or "
+            "128x128x128*256 (2 products or more)"
+        )
+    return shape
+
+
+def file_option(
+    name: str, text: str, *, metavar: str = "FILE", exists: bool = False
+) -> Callable[[Command], Command]:
+    """An option that names a file; `text` is its help."""
+    kind = click.Path(exists=exists, dir_okay=False, path_type=Path)
+    return click.option(name, type=kind, metavar=metavar, help=text)
+
+
+device_option = click.option(
+    "--device",
+    metavar="RANK|NAME",
+    help="A rank from `devices`, or a part of the name of a device or platform.",
+)
+dtype_option = click.option("--dtype", type=click.Choice(DTYPES), default="float32")
+precision_option = click.option(
+    "--precision", help="JAX's name of the arithmetic, such as F32_F32_F32."
+)
+parameters_option = click.option(
+    "--config",
+    "parameters",
+    metavar="NAME=VALUE",
+    type=lambda text: parsed(parse_assignment, text),
+    multiple=True,
+    help="Replace a parameter of the configuration; may be given several times.",
+)
+
+#: The options that `GemmShape.product` takes by these names.
+_DESCRIBED = ("dtype", "precision", "reads_c", "bias", "activation", "result_dtype")
+_OPTIONS = (
+    dtype_option,
+    click.option("--trans-a", is_flag=True, help="A is stored (k, m)."),
+    click.option("--trans-b", is_flag=True, help="B is stored (n, k)."),
+    click.option("--conjugate-a", is_flag=True, help="Conjugate transpose of A, stored (k, m)."),
+    click.option("--conjugate-b", is_flag=True, help="Conjugate transpose of B, stored (n, k)."),
+    click.option("--with-c", "reads_c", is_flag=True, help="Add beta C."),
+    click.option("--bias", is_flag=True, help="Add a bias of n entries to every row."),
+    click.option("--activation", type=click.Choice(tuple(ACTIVATIONS))),
+    precision_option,
+    click.option(
+        "--result-dtype",
+        help="Element type of result, C and bias, where operands have a choice: float16 and "
+        "bfloat16 also give float32.",
+    ),
+    click.option(
+        "--path", type=click.Choice(("auto", *FAMILIES)), default="auto", help="The kernel family."
+    ),
+    parameters_option,
+    device_option,
+)
+
+
+def product_options(command: Callable[..., None], *, batches: bool = False) -> Callable[..., None]:
+    """Give a command the options that describe a product and how it is computed.
+
+    It is called with the `Product`, the path that was asked for or None, a dict of parameters, and
+    by name with ``device`` and its own options. With `batches` it takes batches of products, too.
+    """
+    metavar = "MxNxK[*BATCH]" if batches else "MxNxK"
+    parse = _parse_batch if batches else lambda text: GemmShape(*parse_shape(text))
+    argument = click.argument("shape", metavar=metavar, type=parse)
+
+    @functools.wraps(command)
+    def wrapped(
+        shape: GemmShape,
+        path: str,
+        parameters: tuple[tuple[str, int], ...],
+        trans_a: bool,
+        trans_b: bool,
+        conjugate_a: bool,
+        conjugate_b: bool,
+        **options: Any,
+    ) -> None:
+        described = {name: options.pop(name) for name in _DESCRIBED}
+        allowed = result_dtypes(described["dtype"])
+        if described["result_dtype"] not in (None, *allowed):
+            raise click.BadParameter(
+                f"{described['result_dtype']!r}; the result of {described['dtype']} operands is "
+                f"{' or '.join(allowed)}",
+                param_hint="--result-dtype",
+            )
+        layout = _letter("a", trans_a, conjugate_a) + _letter("b", trans_b, conjugate_b)
+        stored = replace(shape, layout=cast(Layout, layout))
+        product = stored.product(conjugate="a" * conjugate_a + "b" * conjugate_b, **described)
+        command(product, None if path == "auto" else path, dict(parameters), **options)
+
+    for option in reversed((argument, *_OPTIONS)):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _letter(operand: str, transposed: bool, conjugated: bool) -> str:
+    """How an operand is stored, a letter of `GemmShape.layout`."""
+    if transposed and conjugated:
+        raise click.UsageError(f"--trans-{operand} and --conjugate-{operand} exclude each other")
+    return "T" if transposed or conjugated else "N"
