@@ -1,7 +1,5 @@
 """gemm_batched: stacks and sequences of matrices, by every kernel family, against the reference."""
 
-from __future__ import annotations
-
 import re
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +13,7 @@ import pytest
 import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
 from pyclgemm.runtime.launcher import LaunchSequence
+from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.buffers import Layout
 from tests.support.checks import (
     COLUMN,
@@ -23,11 +22,8 @@ from tests.support.checks import (
     ROW_ALIGNED,
     STEPS,
     STRIDED,
-    assert_gemm,
     check_batch,
-    draw,
     skip_if_refused,
-    upload,
 )
 from tests.support.configs import BATCH_CONFIGS, DIRECT, INDIRECT
 from tests.support.gates import is_complete

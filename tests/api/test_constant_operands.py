@@ -1,7 +1,5 @@
 """pack and DenseLayer: a constant operand, laid out once and multiplied often."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 
@@ -13,8 +11,9 @@ from hypothesis import strategies as st
 
 import pyclgemm
 from pyclgemm.problem.problem import PackedLayout
+from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.buffers import guarded_matrix
-from tests.support.checks import COLUMN, ROW, STRIDED, assert_gemm, check_gemm, draw, upload
+from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
 from tests.support.configs import CPU, DIRECT, INDIRECT
 from tests.support.reference import ACTIVATIONS, DTYPES, random_array
 

@@ -1,7 +1,5 @@
 """Each error of the contract, by its class and by what its message names."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -12,8 +10,8 @@ import pytest
 import pyclgemm
 from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.problem.precision import resolve_precision
+from tests.support.arrays import upload
 from tests.support.buffers import GuardedArray
-from tests.support.checks import upload
 
 ARGUMENT, SHAPE, DTYPE = pyclgemm.ArgumentError, pyclgemm.ShapeError, pyclgemm.DtypeError
 

@@ -1,7 +1,5 @@
 """matmul: numpy.matmul's shape rules."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -11,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclgemm
-from tests.support.checks import assert_gemm, draw, fetched, upload
+from tests.support.arrays import assert_gemm, draw, fetched, upload
 from tests.support.gates import is_complete
 from tests.support.reference import DTYPES
 

@@ -1,7 +1,5 @@
 """Contenders are timed in turn, in bursts with pauses; seen on a clock that is made up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

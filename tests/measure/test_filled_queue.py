@@ -1,7 +1,5 @@
 """Timing behind a kernel that holds the queue, on a device and a clock of the test's own."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

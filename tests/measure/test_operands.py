@@ -1,7 +1,5 @@
 """Operands are rotated and lie as asked; products of them are checked."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

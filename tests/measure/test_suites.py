@@ -1,7 +1,5 @@
 """Suites of shapes, by name, as text and from files."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

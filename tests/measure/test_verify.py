@@ -1,7 +1,5 @@
 """The check of a result: right ones pass, and each kind of mistake is caught."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
@@ -34,32 +33,6 @@ COLUMN_ALIGNED = Layout("column", alignment=16)
 def stored_shape(trans: bool | str, rows: int, columns: int) -> tuple[int, int]:
     """Shape of the array whose op() is (rows, columns)."""
     return (rows, columns) if trans in (False, "N") else (columns, rows)
-
-
-def draw(rng: np.random.Generator, *shapes: tuple[int, ...], dtype: str = "float32") -> Any:
-    """Random arrays of these shapes."""
-    return [random_array(rng, shape, dtype) for shape in shapes]
-
-
-def upload(queue: cl.CommandQueue, *hosts: Any) -> Any:
-    """Copies of these arrays on the device."""
-    return [cl_array.to_device(queue, host) for host in hosts]
-
-
-def fetched(got: Any) -> np.ndarray:
-    """A result on the host: an array, one of the device, or a sequence of such."""
-    if isinstance(got, (list, tuple)):
-        return np.stack([fetched(one) for one in got])
-    return np.asarray(got.get() if hasattr(got, "get") else got)
-
-
-def assert_gemm(got: Any, *hosts: Any, **options: Any) -> None:
-    """A result, or each of a stack or sequence, is the product of these arrays by the reference."""
-    got = fetched(got)
-    stack = got.shape[:-2]
-    hosts = tuple(np.broadcast_to(one, stack + np.shape(one)[-2:]) for one in hosts)
-    for index in np.ndindex(stack):
-        assert_close(got[index], expected_gemm(*(one[index] for one in hosts), **options))
 
 
 def check_gemm(
