@@ -29,79 +29,66 @@ from tests.support.configs import BATCH_CONFIGS, DIRECT, INDIRECT
 from tests.support.gates import is_complete
 from tests.support.reference import DTYPES, random_array
 
-SIZES = (37, 41, 45)
 SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
 SMALL_CPU = SmallCpuConfig(MR=6, NR=32, VW=16)
-CPU, IN_PLACE = BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]
 
-#: Products, sizes and options of `check_batch`: what any runtime may compute wrong.
+#: Options of `check_batch`.
 BATCHES = [
+    *({"config": one, "beta": 0.5, "c": STRIDED, "bias": True} for one in BATCH_CONFIGS.values()),
     *(
-        (5, SIZES, {"config": config, "beta": 0.5, "c": STRIDED, "bias": True})
-        for config in BATCH_CONFIGS.values()
+        {"config": one, "a": COLUMN, "beta": -1.5, "c": ROW,
+         "steps": "backwards shared interleaved matrix"}
+        for one in BATCH_CONFIGS.values()
     ),
+    *(
+        {"config": one, "sizes": sizes}
+        for one, sizes in product(BATCH_CONFIGS.values(), ((0, 4, 3), (4, 0, 3)))
+    ),
+    *({"sizes": sizes, "beta": 0.5, "c": ROW} for sizes in ((0, 4, 3), (4, 0, 3), (4, 5, 0))),
+    {"sizes": (4, 5, 0), "config": INDIRECT},
     # A CPU transposes narrow results.
     *(
-        (4, (130, 3, 70),
-         {"config": config, "trans_a": trans_a, "beta": 0.5, "c": STRIDED, "bias": True,
-          "activation": "silu", "steps": "backwards shared interleaved apart"})
-        for config, trans_a in product((CPU, IN_PLACE), (False, True))
+        {"sizes": (130, 3, 70), "config": BATCH_CONFIGS[name], "trans_a": trans_a, "beta": 0.5,
+         "c": STRIDED, "bias": True, "activation": "silu",
+         "steps": "backwards shared interleaved apart"}
+        for name, trans_a in product(("cpu", "cpu, B in place"), (False, True))
     ),
     *(
-        (3, (9, 12, 10), {"steps": f"{steps} apart apart"})
+        {"sizes": (9, 12, 10), "steps": f"{steps} apart apart"}
         for steps in (
             *(f"{step} apart" for step in STEPS), *(f"apart {step}" for step in STEPS[1:]),
             "backwards interleaved", "shared shared",
         )
     ),
     *(
-        (3, (9, 16, 11), {"out": out, "in_place": True, "beta": 0.5, "bias": True})
+        {"sizes": (9, 16, 11), "out": out, "in_place": True, "beta": 0.5, "bias": True}
         for out in (COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True))
     ),
-    *((3, (7, 5, 600), {"dtype": dtype}) for dtype in DTYPES),
+    *({"sizes": (7, 5, 600), "dtype": dtype} for dtype in DTYPES),
     # Sums of float16 wait in memory of their own between blocks of k.
-    (4, (37, 41, 600), {"dtype": "float16", "config": CPU}),
+    {"sizes": (37, 41, 600), "dtype": "float16", "config": BATCH_CONFIGS["cpu"]},
+    {"alpha": 0, "beta": 2.0, "c": ROW},  # no operand is read
     *(
-        (3, sizes, options)
-        for sizes in ((0, 4, 3), (4, 0, 3), (4, 5, 0))
-        for options in ({"beta": 0.5, "c": ROW}, {"config": INDIRECT})
-    ),
-    (3, (6, 7, 8), {"alpha": 0, "beta": 2.0, "c": ROW}),  # no operand is read
-]  # fmt: skip
-
-#: Likewise, what other runtimes would only compile again.
-MORE_BATCHES = [
-    *(
-        (4, SIZES, {"config": config, "a": COLUMN, "beta": -1.5, "c": ROW,
-                    "steps": "backwards shared interleaved matrix"})
-        for config in BATCH_CONFIGS.values()
-    ),
-    *(
-        (3, (9, 6, 11), {"dtype": "complex64", "trans_a": trans_a, "trans_b": trans_b, "beta": 2j,
-                         "c": COLUMN, "steps": "apart apart apart one"})
+        {"dtype": "complex64", "trans_a": trans_a, "trans_b": trans_b, "beta": 2j, "c": COLUMN,
+         "steps": "apart apart apart one"}
         for trans_a, trans_b in product("NTC", "NT")
-    ),
-    *(
-        (3, sizes, {"config": config})
-        for config, sizes in product(BATCH_CONFIGS.values(), ((0, 4, 3), (4, 0, 3)))
     ),
     # More small products than the work-groups take evenly; sums over vectors and over elements.
     *(
-        (21, (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8),
-         {"a": a, "b": b, "out": ROW_ALIGNED, "config": SMALL})
+        {"count": 21, "sizes": (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8), "config": SMALL,
+         "a": a, "b": b, "out": ROW_ALIGNED}
         for a, b in product((ROW_ALIGNED, COLUMN_ALIGNED, STRIDED), repeat=2)
     ),
     *(
-        (5, sizes, {"config": config, "alpha": -0.5, "beta": 2.0, "c": COLUMN, "bias": True,
-                    "activation": "relu"})
+        {"count": 5, "sizes": sizes, "config": config, "alpha": -0.5, "beta": 2.0, "c": COLUMN,
+         "bias": True, "activation": "relu"}
         for config, sizes in product(
             (SMALL, SMALL_CPU), ((1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0))
         )
     ),
     *(
-        (9, (6, 12, 8),
-         {"dtype": dtype, "config": SMALL, "precision": precision, "a": ROW_ALIGNED,
-          "in_place": True, "beta": 0.5, "trans_b": "C" if dtype.startswith("complex") else "T"})
+        {"count": 9, "sizes": (6, 12, 8), "dtype": dtype, "precision": precision, "config": SMALL,
+         "a": ROW_ALIGNED, "in_place": True, "beta": 0.5, "trans_b": "C"}
         for dtype, precision in (*product(DTYPES, [None]), ("float16", "F16_F16_F16"))
     ),
 ]  # fmt: skip
@@ -109,18 +96,10 @@ MORE_BATCHES = [
 
 @pytest.mark.one_in(2)
 @pytest.mark.any_runtime
-@pytest.mark.parametrize(("count", "sizes", "options"), BATCHES)
-def test_batches(queue, require, count, sizes, options):
-    require(options.get("dtype"))
-    check_batch(queue, count, sizes, **options)
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.first_runtime
-@pytest.mark.parametrize(("count", "sizes", "options"), MORE_BATCHES)
-def test_more_batches(queue, require, count, sizes, options):
+@pytest.mark.parametrize("options", BATCHES)
+def test_batches(queue, require, options):
     require(options.get("dtype"), options.get("precision"))
-    check_batch(queue, count, sizes, **options)
+    check_batch(queue, **{"count": 4, "sizes": (37, 41, 45)} | options)
 
 
 @pytest.mark.parametrize("b", [(0, 4, 5), (1, 4, 5), (4, 5)], ids=str)

@@ -14,7 +14,7 @@ from pyclgemm.problem.problem import PackedLayout
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.buffers import guarded_matrix
 from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
-from tests.support.configs import CPU, DIRECT, INDIRECT
+from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
 from tests.support.reference import ACTIVATIONS, DTYPES, random_array
 
 pytestmark = pytest.mark.any_runtime
@@ -55,6 +55,8 @@ READERS = {
     "indirect through caches": (PADDED, replace(INDIRECT, SB=0)),
     "tiles that do not divide it": (PADDED, replace(INDIRECT, NWG=48, NDIMC=8, NDIMB=8)),
     "direct": (PADDED, DIRECT),
+    "gemv": (PADDED, GEMV),
+    "gemv, one row": (PADDED, replace(GEMV, MR=1, LANES_N=1)),
     "cpu": (PANELS, CPU),
 }
 
@@ -62,8 +64,10 @@ READERS = {
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
 @pytest.mark.parametrize(("layout", "config"), READERS.values(), ids=READERS)
 def test_every_family_reads_its_packed_form(queue, layout, config, trans_b):
-    for sizes in [(1, 1, 1), (32, 32, 32), (33, 31, 70), (20, 100, 33)]:
-        check_gemm(queue, sizes, config=config, pack=layout, trans_b=trans_b)
+    options = {"c": ROW, "alpha": 0.5, "beta": -2.0, "bias": True, "activation": "relu"}
+    options |= {"config": config, "pack": layout, "trans_b": trans_b}
+    for sizes in [(1, 1, 1), (32, 32, 32), (33, 31, 70), (20, 100, 33), (65, 3, 64)]:
+        check_gemm(queue, sizes, **options)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,9 @@ def test_layer(queue, require, rng, rows, dtype, with_bias, activation):
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
 def test_changing_batch_sizes_into_a_destination(queue, rng, parameters, on_device):
     weight, bias = parameters
-    layer = pyclgemm.DenseLayer(queue, weight, bias, "relu")
+    given_weight = weight.copy()
+    layer = pyclgemm.DenseLayer(queue, given_weight, bias, "relu")
+    given_weight.fill(np.nan)  # the layer has its own
     for batch in (3, 64, 1, 3, 0, 100, 64):
         x, out = random_array(rng, (batch, INPUTS), "float32"), np.empty((batch, OUTPUTS), "f")
         out.fill(np.nan)
@@ -164,28 +170,6 @@ def test_transposed_weight_view(queue, rng):
     stored, x = draw(rng, (OUTPUTS, INPUTS), (7, INPUTS))
     for weight in (stored.T, upload(queue, stored)[0].T):
         assert_gemm(pyclgemm.DenseLayer(queue, weight)(x), x, stored.T)
-
-
-def test_network_of_layers(queue, rng, parameters):
-    weight, bias = parameters
-    second, x = draw(rng, (OUTPUTS, 10), (8, INPUTS))
-    layers = [pyclgemm.DenseLayer(queue, weight, bias, "relu"), pyclgemm.DenseLayer(queue, second)]
-    (values,) = upload(queue, x)
-    for layer in layers:
-        values = layer(values)
-    hidden = np.maximum(x.astype(np.float64) @ weight + bias, 0)
-    # The hidden layer's error, at most (64 + 10) eps 65, passes through |second|.
-    slack = 74 * 2.0**-23 * 65 * np.abs(second).sum(axis=0) + 1e-4
-    assert (abs(values.get() - hidden @ second) < slack).all()
-
-
-def test_the_weight_is_copied(queue, rng, parameters):
-    weight, bias = parameters
-    kept = weight.copy()
-    layer = pyclgemm.DenseLayer(queue, weight, bias)
-    weight[...] = np.nan
-    (x,) = draw(rng, (3, INPUTS))
-    assert_gemm(layer(x), x, kept, bias=bias)
 
 
 def test_a_plan_of_a_layer_runs_it_without_events(queue, rng, parameters):

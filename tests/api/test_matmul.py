@@ -3,7 +3,7 @@
 import re
 
 import numpy as np
-import pyopencl as cl
+import pyopencl.array as cl_array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,6 @@ from tests.support.arrays import assert_gemm, draw, fetched, upload
 from tests.support.gates import is_complete
 from tests.support.reference import DTYPES
 
-#: Shapes that numpy.matmul takes: the first half is also multiplied into a given destination.
 SHAPES = [
     ((3, 4), (4, 5)), ((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 3, 4), (4, 5)),
     ((3, 4), (2, 4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)),
@@ -38,8 +37,17 @@ def _assert_products(got, left, right):
 
 
 def _check(queue, left, right):
+    """Arrays of the host and of the device, which say the queue, with and without a destination."""
+    out = np.full(np.matmul(left, right).shape, np.nan, left.dtype)
+    operands, out_there = upload(queue, left, right), cl_array.zeros(queue, out.shape, out.dtype)
     _assert_products(pyclgemm.matmul(left, right, queue=queue), left, right)
-    _assert_products(pyclgemm.matmul(*upload(queue, left, right)), left, right)
+    got = pyclgemm.matmul(*operands)
+    assert got.queue == queue
+    _assert_products(got, left, right)
+    assert pyclgemm.matmul(left, right, queue=queue, out=out) is out
+    _assert_products(out, left, right)
+    assert pyclgemm.matmul(*operands, out=out_there) is out_there
+    _assert_products(out_there, left, right)
 
 
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
@@ -84,25 +92,6 @@ def test_views_of_stacks(queue, rng):
     (base,) = upload(queue, host)
     got = pyclgemm.matmul(base[::2, 1:, ::-1], base[1::2].transpose((0, 2, 1)))
     _assert_products(got, host[::2, 1:, ::-1], host[1::2].transpose(0, 2, 1))
-
-
-@pytest.mark.parametrize("shapes", SHAPES[:9], ids=str)
-def test_destination_is_filled_and_returned(queue, rng, shapes):
-    a, b = draw(rng, *shapes)
-    out = np.full(np.matmul(a, b).shape, np.nan, np.float32)
-    left, right, there = upload(queue, a, b, out)
-    assert pyclgemm.matmul(a, b, queue=queue, out=out) is out
-    _assert_products(out, a, b)
-    assert pyclgemm.matmul(left, right, out=there) is there
-    _assert_products(there, a, b)
-
-
-def test_queue_of_the_operands_serves(context, rng):
-    queue = cl.CommandQueue(context)
-    a, b = draw(rng, (9, 9), (9, 9))
-    out = pyclgemm.matmul(*upload(queue, a, b))
-    assert out.queue == queue
-    assert_gemm(out, a, b)
 
 
 def test_numpy_without_a_queue(device, rng):

@@ -135,13 +135,6 @@ def test_explanation_is_what_gemm_runs(queue, hosts, arrays):
     assert choice == pyclgemm.explain(queue, *hosts[:2])
 
 
-def test_cpu_devices_take_the_cpu_path(queue, traits):
-    if traits.type != "cpu":
-        pytest.skip(f"{traits.name} is no CPU")
-    big = np.zeros((512, 512), np.float32)
-    assert pyclgemm.explain(queue, big, big).path == "cpu"
-
-
 # Events, and calls without one
 
 

@@ -237,13 +237,3 @@ def test_conjugates(queue, config):
     for sizes, (trans_a, trans_b) in product(SIZES, ("CN", "NC", "CC")):
         options |= {"trans_a": trans_a, "trans_b": trans_b, "bias": True}
         check_gemm(queue, sizes, "complex64", config=config, **options)
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize("config", [GEMV, ONE_ROW], ids=["plain", "one row"])
-@pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
-def test_a_packed_b(queue, config, trans_b):
-    options = {"pack": PackedLayout("padded", depth_block=32, width=64), "trans_b": trans_b}
-    options |= {"c": ROW, "alpha": 0.5, "beta": -2.0, "bias": True, "activation": "relu"}
-    for sizes in SIZES[:4]:
-        check_gemm(queue, sizes, config=config, **options)

@@ -1,28 +1,23 @@
 """Element types: which go together, results of another type than the operands', and bfloat16."""
 
 import math
-from contextlib import nullcontext
 from dataclasses import replace
-from unittest.mock import patch
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
 from pyclgemm.api.prepare import check_supported
-from pyclgemm.device.traits import has_async_copy, traits_of, typical_traits
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.matrix import check_dtype, check_scalar, result_dtype
 from pyclgemm.problem.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
 from pyclgemm.problem.shape import GemmShape
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.buffers import poisoning_allocator
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import BASES, DIRECT_CONFIGS, EVERY_FAMILY
-from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.facts import problem
 
 
@@ -267,37 +262,13 @@ def test_offsets_count_in_each_arrays_own_elements(queue, halves):
 UNITS = MatrixConfig(MWG=32, NWG=32, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "precision"), [("bfloat16", None), ("int8", None), ("float32", "TF32_TF32_F32")]
-)
-def test_constant_operands_of_units_are_packed(queue, rng, dtype, precision):
-    (weight,) = draw(rng, (19, 5), dtype=dtype)
-    options = {"precision": precision, "allocator": poisoning_allocator(queue)}
-    with patch("pyclgemm.api.pack.check_supported"):
-        packed = pyclgemm.pack(queue, weight, **options)
-    assert packed.dtype == weight.dtype
-    memory = np.empty(packed.nbytes // weight.itemsize, weight.dtype)
-    cl.enqueue_copy(queue, memory, packed.base_data, wait_for=packed.events)
-    matrix = packed.matrix
-    assert matrix.layout.alignment * weight.itemsize % 16 == 0
-    rows, columns = np.indices(weight.shape)
-    places = rows * matrix.row_stride + columns * matrix.column_stride
-    assert (memory[places] == weight).all()
-    memory[places] = 0
-    assert not memory.any()
-
-
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
-def test_arrays_of_the_host_in_types_of_units(queue, rng, dtype):
+def test_arrays_of_the_host_in_types_of_units(units, queue, rng, dtype):
     own = "int32" if dtype == "int8" else dtype
     a, b = draw(rng, (9, 33), (33, 7), dtype=dtype)
     c, bias = draw(rng, (9, 7), (7,), dtype=own)
-    has_units = has_async_copy(traits_of(queue.device))
-    if not has_units:
-        skip_without_emulation(queue.device, may_be_slow=True)
     options = {"epilogue": pyclgemm.Epilogue(bias, "relu"), "config": UNITS}
-    with nullcontext() if has_units else emulated_units():
-        got = pyclgemm.gemm(queue, a, b, c, alpha=3.0, beta=-2, **options)
+    got = pyclgemm.gemm(queue, a, b, c, alpha=3.0, beta=-2, **options)
     assert got.dtype == own
     assert_gemm(got, a, b, c, alpha=3, beta=-2, bias=bias, activation="relu")
     assert (got == 0).any()

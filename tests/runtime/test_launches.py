@@ -6,12 +6,8 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.codegen.launch import Buffer, Launch, Offset, Scalar, Schedule
-from pyclgemm.codegen.source import Argument, KernelSource
-from pyclgemm.errors import ArgumentError
 from pyclgemm.runtime import launcher as enqueue
-from pyclgemm.runtime.launcher import KernelLaunch, LaunchSequence, Operand
-from pyclgemm.runtime.queue_state import queue_state
+from pyclgemm.runtime.launcher import KernelLaunch
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.gates import is_complete
 from tests.support.reference import expected_gemm
@@ -160,49 +156,3 @@ def test_a_library_without_the_function_is_no_error(monkeypatch):
     monkeypatch.setattr(enqueue.ctypes, "CDLL", lambda path: object())
     assert enqueue._enqueue_function() is None
     enqueue._enqueue_function.cache_clear()
-
-
-# Sequences of launches, which know nothing of products
-
-SCALED = """
-__kernel void scale(const __global float *x, const long x_offset, const float factor,
-                    const int count, __global float *scratch)
-{
-    for (int i = 0; i < count; ++i)
-        scratch[i] = factor * x[x_offset + i];
-}
-"""
-ADDED = """
-__kernel void add(const __global float *scratch, __global float *y, const long y_offset)
-{
-    y[y_offset + get_global_id(0)] += scratch[get_global_id(0)];
-}
-"""
-
-
-def test_a_sequence_takes_arrays_and_numbers_by_their_roles(queue):
-    offset = {"x_offset": Offset("x"), "y_offset": Offset("y")}
-    values = {"x": Buffer("x"), "y": Buffer("y"), "factor": Scalar("factor"), "count": 4, **offset}
-    long, scratch = ("long", ""), ("output", "float")
-    scale, add = (
-        KernelSource(name, text, tuple(Argument(*one) for one in arguments), (1,))
-        for name, text, arguments in (
-            ("scale", SCALED, [("x", "input", "float"), ("x_offset", *long), ("factor", "float"),
-                               ("count", "int"), ("scratch", *scratch)]),
-            ("add", ADDED, [("scratch", "input", "float"), ("y", *scratch), ("y_offset", *long)]),
-        )
-    )  # fmt: skip
-    launches = Launch.of(scale, (1,), values), Launch.of(add, (4,), values)
-    operands = Operand("x", "x"), Operand("y", "y", is_result=True)
-    state, schedule = queue_state(queue), Schedule(launches, {"scratch": 16})
-    sequence = LaunchSequence(state, schedule, operands, ["factor"])
-    x, y = (cl_array.arange(queue, 12, dtype=np.float32) for _ in range(2))
-    expected = y.get()
-    for start, factor in ((0, 2.0), (3, 2.0), (3, -0.5)):
-        sequence.enqueue((x[start : start + 4], y[8 - start : 12 - start]), [factor])
-        expected[8 - start : 12 - start] += factor * np.arange(start, start + 4, dtype=np.float32)
-    np.testing.assert_array_equal(y.get(), expected)
-    with pytest.raises(ArgumentError, match=r"factor is 1e\+300, which float32 cannot hold"):
-        sequence.enqueue((x[:4], y[:4]), [1e300])
-    with pytest.raises(ArgumentError, match="out shares memory with x"):
-        sequence.enqueue((y[2:6], y[:4]), [1.0])
