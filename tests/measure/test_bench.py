@@ -177,32 +177,6 @@ def test_every_user_has_a_pace_for_every_device(user):
 TAKES = pytest.mark.parametrize("takes", [1, 3])
 
 
-def measure(contender, takes=1, rounds=3):
-    """The contender's timing, which has all samples of one kind."""
-    timing = run([contender], Pace(0.015, 4.0, rounds, takes=takes))["x"]
-    assert len(timing.samples) == rounds
-    return timing
-
-
-def burst_of(contender, calls, takes=1):
-    return fill_queue(contender, calls, contender.device, contender.time.clock(), takes)
-
-
-def late_from(count, late):
-    """A device whose blocker is late by these seconds after `count` times."""
-    return FakeDevice((0.0,) * count + late + (0.0,) * 100_000)
-
-
-@TAKES
-@pytest.mark.parametrize("seconds", [1e-6, 2e-6, 9e-6, 5e-5, 1.5e-4])
-def test_behind_a_blocker_the_host_does_not_count(seconds, takes):
-    contender = QueuedContender(FakeDevice(), seconds)
-    timing = measure(contender, takes)
-    assert timing.clock_name == "queue filled"
-    assert timing.median == pytest.approx(seconds, rel=0.01)
-    assert timing.calls >= 80 and set(contender.bursts[-10:]) <= {timing.calls, 0}
-
-
 class Waiting(QueuedContender):
     """A library that waits."""
 
@@ -210,49 +184,6 @@ class Waiting(QueuedContender):
         super().enqueue(calls)
         if calls:
             self.finish()
-
-
-class NotHeld(QueuedContender):
-    """A library whose queue cannot be held."""
-
-    blocker = property(lambda self: None, lambda self, value: None)
-
-
-@TAKES
-@pytest.mark.parametrize(
-    ("contender", "late", "seconds"),
-    [
-        (QueuedContender, (0.0,), 2 * LONGEST_PRODUCT), (NotHeld, (0.0,), 2e-6),
-        (Waiting, (0.0,), 2e-6),
-        (QueuedContender, (1e-3, 0.0), 2e-6),  # lost in the blocker's variation
-    ],
-)  # fmt: skip
-def test_the_hosts_clock_counts_where_the_queue_is_not_filled(contender, late, seconds, takes):
-    one = contender(FakeDevice(late), seconds)
-    timing = measure(one, takes)
-    assert timing.clock_name == "host"
-    assert timing.median == pytest.approx(max(seconds, 9e-6), rel=0.02)
-    assert max(one.device.holds, default=0.0) <= filled_queue._LONGEST_HOLD
-    assert not (one.device.holds and (seconds > LONGEST_PRODUCT or contender is NotHeld))
-
-
-@pytest.mark.parametrize(("launches", "calls"), [(1, 200), (5, 100)])
-def test_no_more_launches_are_on_their_way_than_a_driver_takes(launches, calls):
-    contender = QueuedContender(FakeDevice())
-    contender.launches = launches
-    assert measure(contender).calls == calls
-
-
-def test_the_queue_is_held_for_as_long_as_the_host_needs():
-    contender = QueuedContender(FakeDevice(), host=60e-6)
-    assert measure(contender).median == pytest.approx(2e-6, rel=0.01)
-    assert contender.device.holds[-1] > 200 * 60e-6
-
-
-def test_a_host_that_is_too_slow_gets_ahead_with_fewer_calls():
-    burst = burst_of(QueuedContender(FakeDevice(), host=400e-6), 1000)
-    assert burst is not None and 8 <= burst.calls < 100
-    assert burst.sample().seconds == pytest.approx(2e-6, rel=0.01)
 
 
 class Stalling(QueuedContender):
@@ -267,68 +198,102 @@ class Stalling(QueuedContender):
             self.time.seconds += 0.01
 
 
+class LateStatus(FakeDevice):
+    """A driver that reports the end of the blocker late; the host's clock tells, too."""
+
+    def hold(self, seconds):
+        super().hold(seconds)
+        return lambda: True
+
+
+def fake(*late, seconds=2e-6, host=9e-6, blocker=True):
+    """A contender on a device whose blocker is late by these seconds, then by none."""
+    one = QueuedContender(FakeDevice(late + (0.0,) * 100_000), seconds, host)
+    one.blocker = one.blocker if blocker else None
+    return one
+
+
+NONE = (0.0,)
+VARYING = (1e-3, 0.0)
+
+#: Contenders, the clock that counts, and the seconds of a call.
+TIMED = {
+    **{
+        f"{seconds} s": (lambda seconds=seconds: fake(seconds=seconds), "queue filled", seconds)
+        for seconds in (1e-6, 2e-6, 9e-6, 5e-5, 1.5e-4)
+    },
+    "a slow host": (lambda: fake(host=60e-6), "queue filled", 2e-6),
+    "a blocker that ends early": (lambda: Stalling(FakeDevice()), "queue filled", 2e-6),
+    "long calls": (lambda: fake(seconds=2 * LONGEST_PRODUCT), "host", 2 * LONGEST_PRODUCT),
+    "no blocker": (lambda: fake(blocker=False), "host", 9e-6),
+    "a library that waits": (lambda: Waiting(FakeDevice()), "host", 9e-6),
+    "a blocker that varies": (lambda: fake(*VARYING * 2000), "host", 9e-6),
+    # All samples of a contender are of one kind: a burst is laid out anew, and by the host's clock
+    # if the blocker varies still.
+    "it begins to vary": (lambda: fake(*NONE * 8, *VARYING * 2000), "host", 9e-6),
+    "it varies in between": (lambda: fake(*NONE * 8, *VARYING * 14), "queue filled", 2e-6),
+}
+
+
 @TAKES
-def test_where_the_blocker_ended_early_all_is_taken_again_behind_a_longer_one(takes):
-    contender = Stalling(FakeDevice())
-    timing = measure(contender, takes)
-    assert contender.stalls == 0
-    assert timing.clock_name == "queue filled"
-    assert timing.median == pytest.approx(2e-6, rel=1e-3)
-    assert contender.device.holds[-1] > 3 * contender.device.holds[0]
+@pytest.mark.parametrize(("make", "clock", "seconds"), TIMED.values(), ids=TIMED)
+def test_the_host_counts_only_where_the_queue_cannot_be_filled(make, clock, seconds, takes):
+    contender = make()
+    timing = run([contender], Pace(0.015, 4.0, rounds=9, takes=takes))["x"]
+    assert timing.clock_name == clock and len(timing.samples) == 9
+    np.testing.assert_allclose(timing.samples, seconds, rtol=0.02)
+    holds = contender.device.holds
+    assert max(holds, default=0.0) <= filled_queue._LONGEST_HOLD
+    assert not (holds and seconds > LONGEST_PRODUCT)
+    if clock != "host":
+        assert timing.calls >= 80 and set(contender.bursts[-10:]) <= {timing.calls, 0}
 
 
-def test_a_status_that_comes_late_does_not_let_a_sample_pass():
-    """Drivers may report the end of the blocker late; the host's clock tells, too."""
+#: Contenders, calls that are wanted, and those that a burst may have.
+BURSTS = {
+    "enough": (lambda: fake(), 1000, [200]),
+    "a host too slow": (lambda: fake(host=400e-6), 1000, range(8, 100)),
+    "a status that comes late": (lambda: Stalling(LateStatus()), 1000, [200]),
+    # Six calls take 12 us, by which the blocker is late at times.
+    "too few to be told": (lambda: fake(*(20e-6, 0.0) * 13), 6, [12]),
+}
 
-    class LateStatus(FakeDevice):
-        def hold(self, seconds):
-            super().hold(seconds)
-            return lambda: True
 
-    contender = Stalling(LateStatus())
-    burst = burst_of(contender, 1000)
-    assert contender.stalls == 0 and burst.calls == 200
-    assert burst.sample().seconds == pytest.approx(2e-6, rel=1e-3)
+@pytest.mark.parametrize(("make", "wanted", "calls"), BURSTS.values(), ids=BURSTS)
+def test_the_calls_of_a_burst_are_as_many_as_the_host_gets_ahead_with(make, wanted, calls):
+    contender = make()
+    burst = fill_queue(contender, wanted, contender.device, contender.time.clock(), takes=1)
+    sample = burst.sample()
+    assert burst.calls in calls
+    assert sample.seconds == pytest.approx(2e-6, rel=0.01)
+    assert sample.worked == pytest.approx(burst.calls * 2e-6, rel=0.01)  # without the blocker
+
+
+@pytest.mark.parametrize(("launches", "calls"), [(1, 200), (5, 100)])
+def test_no_more_launches_are_on_their_way_than_a_driver_takes(launches, calls):
+    contender = fake()
+    contender.launches = launches
+    assert run([contender])["x"].calls == calls
 
 
 @pytest.mark.parametrize("late", [0.01, 100e-6])  # longer than the work behind it, and half of it
 @TAKES
 def test_a_blocker_that_took_longer_alone_once_changes_nothing(late, takes):
-    device = FakeDevice()
-    hold, extra = device.hold, []
+    contender, extra = fake(), []
+    device, hold = contender.device, contender.device.hold
     device.hold = lambda seconds: hold(seconds + (extra.pop() if extra else 0.0))
-    contender = QueuedContender(device)
     burst = filled_queue.FilledBurst(contender, 50, device, device.time.clock(), takes)
     for _ in range(2):
         extra.append(late)  # the first blocker of a sample is alone
-        assert burst.sample().seconds == pytest.approx(2e-6, rel=0.01)
+        sample = burst.sample()
+        assert sample.seconds == pytest.approx(2e-6, rel=0.01)
+        assert sample.worked == pytest.approx(takes * 50 * 2e-6, rel=0.01)
 
 
 def test_a_blocker_that_takes_longer_from_now_on_is_tried_until_that_is_known():
-    device = FakeDevice((0.0,) * 4 + (0.01,) * 1000)
-    burst = filled_queue.FilledBurst(QueuedContender(device), 50, device, device.time.clock())
+    contender = fake(*NONE * 4, *(0.01,) * 1000)
+    clock = contender.time.clock()
+    burst = filled_queue.FilledBurst(contender, 50, contender.device, clock)
     for _ in range(filled_queue._MOST_ALONE + 1):
         sample = burst.sample()
     assert sample.seconds == pytest.approx(2e-6, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("variations", "clock", "seconds"), [(2000, "host", 9e-6), (14, "queue filled", 2e-6)]
-)
-def test_all_figures_are_taken_again_when_the_blocker_begins_to_vary(variations, clock, seconds):
-    """A burst is laid out anew, behind the blocker if that is steady by then."""
-    timing = measure(QueuedContender(late_from(8, (1e-3, 0.0) * variations)), rounds=9)
-    assert timing.clock_name == clock
-    np.testing.assert_allclose(timing.samples, seconds, rtol=0.02)
-
-
-def test_calls_too_few_to_be_told_from_the_blockers_variation_become_more():
-    """Six calls take 12 us, by which the blocker is late at times."""
-    burst = burst_of(QueuedContender(FakeDevice((20e-6, 0.0) * 13 + (0.0,) * 1000)), 6)
-    assert burst.calls == 12
-    assert burst.sample().seconds == pytest.approx(2e-6, rel=1e-3)
-
-
-def test_the_time_of_the_blocker_asks_for_no_rest():
-    burst = burst_of(QueuedContender(FakeDevice()), 1000, takes=3)
-    assert burst.sample().worked == pytest.approx(3 * burst.calls * 2e-6, rel=1e-3)
