@@ -100,13 +100,15 @@ def test_many_calls_do_not_block(fresh_queue, gate, arrays, hosts, onto_one):
         assert_gemm(one, *hosts)
 
 
-# A launch by OpenCL's function, which makes no event, or by pyopencl's
+# Launches without an event
 
 
-@pytest.fixture(params=[True, False], ids=["directly", "by pyopencl"])
-def directly(request, monkeypatch):
+@pytest.fixture(params=["directly", "by pyopencl", "hidden"])
+def way(request, monkeypatch):
     """Whether OpenCL's function is called, or pyopencl's: both work on every device."""
-    monkeypatch.setattr(enqueue, "_events_cost", lambda device: request.param)
+    monkeypatch.setattr(enqueue, "_events_cost", lambda device: request.param != "by pyopencl")
+    if request.param == "hidden":
+        monkeypatch.setattr(enqueue, "_enqueue_function", lambda: None)
 
 
 @pytest.fixture
@@ -120,19 +122,17 @@ def adding(context):
     return kernel, numbers
 
 
-def read(queue, numbers):
-    return set(numbers.get(queue).tolist())
-
-
-def test_a_launch_without_an_event_runs_in_its_place(queue, adding, directly):
+def test_a_launch_without_an_event_runs_in_its_place(queue, adding, way):
     kernel, numbers = adding
     launch = KernelLaunch(queue, kernel, (64,), (16,))
     for _ in range(3):
         assert launch.without_event(None) is None
-    assert read(queue, numbers) == {3}
+    with pytest.raises(cl.Error, match=r"clEnqueueNDRangeKernel failed: INVALID_WORK_GROUP_SIZE"):
+        KernelLaunch(queue, kernel, (64,), (48,)).without_event(None)
+    assert set(numbers.get(queue).tolist()) == {3}
 
 
-def test_it_waits_for_events(fresh_queue, gate, adding, directly):
+def test_it_waits_for_events(fresh_queue, gate, adding, way):
     launch = KernelLaunch(fresh_queue, adding[0], (64,), (16,))
     launch.without_event([gate.event, gate.event])
     marker = cl.enqueue_marker(fresh_queue)
@@ -140,21 +140,6 @@ def test_it_waits_for_events(fresh_queue, gate, adding, directly):
     assert not is_complete(marker)
     gate.open()
     marker.wait()
-
-
-def test_an_error_is_raised(queue, adding, directly):
-    kernel, numbers = adding
-    with pytest.raises(cl.Error, match=r"clEnqueueNDRangeKernel failed: INVALID_WORK_GROUP_SIZE"):
-        KernelLaunch(queue, kernel, (64,), (48,)).without_event(None)
-    assert read(queue, numbers) == {0}
-
-
-def test_where_the_function_is_hidden_pyopencl_serves(queue, adding, monkeypatch):
-    kernel, numbers = adding
-    monkeypatch.setattr(enqueue, "_events_cost", lambda device: True)
-    monkeypatch.setattr(enqueue, "_enqueue_function", lambda: None)
-    KernelLaunch(queue, kernel, (64,), (16,)).without_event(None)
-    assert read(queue, numbers) == {1}
 
 
 def test_events_are_spared_where_they_cost_the_device_time(queue):
@@ -191,28 +176,24 @@ def in_threads():
     sys.setswitchinterval(before)
 
 
-def _multiply(queue, seed):
+@pytest.mark.parametrize("kind", ["one queue", "own queues", "new context"])
+def test_threads_that_multiply_at_once(device, context, in_threads, kind):
     """One size and so one kernel for all threads; values and alpha tell whose call it is."""
-    rng = np.random.default_rng(seed)
-    a, b = draw(rng, (33, 47), (47, 35))
-    operands = upload(queue, a, b)
-    alphas = rng.uniform(0.5, 2, ROUNDS).round(3).tolist()
-    results = [pyclgemm.gemm(queue, *operands, alpha=alpha) for alpha in alphas]
-    for alpha, out in zip(alphas, results, strict=True):
-        assert_gemm(out, a, b, alpha=alpha)
+    if kind == "new context":
+        context = cl.Context([device])  # nothing is built yet: the threads race to
+    queues = [cl.CommandQueue(context) for _ in range(THREADS)]
 
+    def multiply(thread):
+        queue = queues[thread if kind == "own queues" else 0]
+        rng = np.random.default_rng(thread)
+        a, b = draw(rng, (33, 47), (47, 35))
+        operands = upload(queue, a, b)
+        alphas = rng.uniform(0.5, 2, ROUNDS).round(3).tolist()
+        results = [pyclgemm.gemm(queue, *operands, alpha=alpha) for alpha in alphas]
+        for alpha, out in zip(alphas, results, strict=True):
+            assert_gemm(out, a, b, alpha=alpha)
 
-@pytest.mark.parametrize("own_queues", [False, True], ids=["one queue", "own queues"])
-def test_threads_that_multiply_at_once(context, queue, in_threads, own_queues):
-    queues = [cl.CommandQueue(context) if own_queues else queue for _ in range(THREADS)]
-    in_threads(lambda thread: _multiply(queues[thread], thread))
-
-
-def test_first_call_of_a_context_in_several_threads(device, in_threads):
-    # Nothing is built yet: the threads race to build the same kernel.
-    context = cl.Context([device])
-    queue = cl.CommandQueue(context)
-    in_threads(lambda thread: _multiply(queue, thread))
+    in_threads(multiply)
 
 
 def test_threads_that_share_a_packed_operand(queue, rng, in_threads):
