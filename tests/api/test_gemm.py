@@ -95,6 +95,20 @@ PRODUCTS = [
         for dtype in ("float16", "float32", "float64", "complex64")
     ),
     {"c": MIRRORED, "out": STRIDED, "alpha": -1.0, "beta": 0.5},
+    # A constant operand that was packed before.
+    *({"pack": True, "c": ROW, "bias": True, **scalars(dtype)} for dtype in DTYPES),
+    *(
+        {"pack": True, "dtype": "complex64", "b": layout, "trans_b": trans_b}
+        for layout, trans_b in product((ROW, COLUMN, STRIDED), "NTC")
+    ),
+    *(
+        {"pack": True, "out": out, "trans_a": trans_a}
+        for out, trans_a in product((ROW, COLUMN, STRIDED), (False, True))
+    ),
+    *(
+        {"pack": True, "sizes": sizes}
+        for sizes in ((1, 1, 1), (1, 300, 40), (3, 64, 600), (64, 64, 64), (5, 7, 0), (0, 7, 5))
+    ),
 ]  # fmt: skip
 
 
@@ -124,10 +138,11 @@ ANY_LAYOUT = st.builds(
 @given(
     sizes=st.tuples(*[st.integers(1, 70)] * 3),
     layouts=st.fixed_dictionaries(dict.fromkeys(("a", "b", "c", "out"), ANY_LAYOUT)),
+    pack=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_any_strides(queue, sizes, layouts, seed):
-    check_gemm(queue, sizes, beta=0.5, seed=seed, **layouts)
+def test_any_strides(queue, sizes, layouts, pack, seed):
+    check_gemm(queue, sizes, beta=0.5, pack=pack, seed=seed, **layouts)
 
 
 @pytest.mark.parametrize("configs", [DIRECT_CONFIGS, GEMV_CONFIGS], ids=["direct", "gemv"])
