@@ -11,6 +11,7 @@ import pyopencl.array as cl_array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
@@ -328,17 +329,13 @@ def test_every_type(queue, require, rng, dtype):
 
 
 @given(
-    stack=st.lists(st.integers(1, 3), max_size=2),
-    sizes=st.tuples(*[st.integers(1, 20)] * 3),
-    broadcast=st.sampled_from(["none", "a", "b"]),
+    shapes=mutually_broadcastable_shapes(
+        signature=np.matmul.signature, max_dims=2, min_side=0, max_side=15
+    ),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_any_stack(queue, stack, sizes, broadcast, seed):
-    m, n, k = sizes
-    ones = [1] * len(stack)
-    left = (*(ones if broadcast == "a" else stack), m, k)
-    right = (*(ones if broadcast == "b" else stack), k, n)
-    _check(queue, *draw(np.random.default_rng(seed), left, right))
+def test_any_shapes(queue, shapes, seed):
+    _check(queue, *draw(np.random.default_rng(seed), *shapes.input_shapes))
 
 
 @pytest.mark.parametrize(("left", "right"), BAD_SHAPES, ids=str)

@@ -176,34 +176,25 @@ def in_threads():
     sys.setswitchinterval(before)
 
 
-@pytest.mark.parametrize("kind", ["one queue", "own queues", "new context"])
-def test_threads_that_multiply_at_once(device, context, in_threads, kind):
+@pytest.mark.parametrize("kind", ["one queue", "own queues", "new context", "packed operand"])
+def test_threads_that_multiply_at_once(device, context, rng, in_threads, kind):
     """One size and so one kernel for all threads; values and alpha tell whose call it is."""
     if kind == "new context":
         context = cl.Context([device])  # nothing is built yet: the threads race to
     queues = [cl.CommandQueue(context) for _ in range(THREADS)]
+    if kind != "own queues":
+        queues = THREADS * queues[:1]
+    (b,) = draw(rng, (47, 35))
+    given = pyclgemm.pack(queues[0], b) if kind == "packed operand" else upload(queues[0], b)[0]
 
     def multiply(thread):
-        queue = queues[thread if kind == "own queues" else 0]
-        rng = np.random.default_rng(thread)
-        a, b = draw(rng, (33, 47), (47, 35))
-        operands = upload(queue, a, b)
-        alphas = rng.uniform(0.5, 2, ROUNDS).round(3).tolist()
-        results = [pyclgemm.gemm(queue, *operands, alpha=alpha) for alpha in alphas]
+        own = np.random.default_rng(thread)
+        (a,) = draw(own, (33, 47))
+        operands = *upload(queues[thread], a), given
+        alphas = own.uniform(0.5, 2, ROUNDS).round(3).tolist()
+        results = [pyclgemm.gemm(queues[thread], *operands, alpha=alpha) for alpha in alphas]
         for alpha, out in zip(alphas, results, strict=True):
             assert_gemm(out, a, b, alpha=alpha)
-
-    in_threads(multiply)
-
-
-def test_threads_that_share_a_packed_operand(queue, rng, in_threads):
-    (b,) = draw(rng, (40, 50))
-    packed = pyclgemm.pack(queue, *upload(queue, b))
-
-    def multiply(thread):
-        (a,) = draw(np.random.default_rng(thread), (20 + thread, 40))
-        for _ in range(ROUNDS):
-            assert_gemm(pyclgemm.gemm(queue, *upload(queue, a), packed), a, b)
 
     in_threads(multiply)
 
