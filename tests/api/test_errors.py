@@ -53,73 +53,61 @@ def test_every_error_is_pyclgemms_and_the_built_in_one(error, builtin):
     assert issubclass(error, builtin)
 
 
+def each(names, values, error, shown, *parts):
+    """Rows of each argument with each value: the message has both, and `parts`."""
+    return [
+        ({name: value}, error, (name, shown(value), *parts))
+        for name in names.split()
+        for value in values
+    ]
+
+
+def shape_of(array):
+    return str(array.shape)
+
+
+INTEGERS, WIDE = ONES.astype("int64"), ONES.astype("float64")
+NO_PAIR = {"a": ones(3, 4), "b": ones(5, 6)}
+INNER_SIZES = "a is (3, 4) and b is (5, 6): a's columns (4) must equal b's rows (5)"
+
 #: Arguments that `gemm` refuses, the error, and what its message names.
 REFUSED = [
-    *(
-        ({name: ones(*shape)}, SHAPE, (name, str(shape)))
-        for name in ("a", "b", "c", "out")
-        for shape in ((4,), (), (1, 4, 4))
-    ),
-    *(
-        ({name: ones(*shape)}, SHAPE, (name, str(shape), "(4, 4)"))
-        for name in ("c", "out")
-        for shape in ((4, 5), (5, 4), (1, 4), (16, 1))
-    ),
-    *(
-        ({"bias": ones(*shape)}, SHAPE, ("bias", str(shape), "(4,)"))
-        for shape in ((3,), (5,), (1,), (4, 1), (1, 4))
-    ),
+    *each("a b c out", [ones(4), ones(), ones(1, 4, 4)], SHAPE, shape_of),
+    *each("c out", [ones(4, 5), ones(5, 4), ones(1, 4), ones(16, 1)], SHAPE, shape_of, "(4, 4)"),
+    *each("bias", [ones(3), ones(5), ones(1), ones(4, 1), ones(1, 4)], SHAPE, shape_of, "(4,)"),
     (
         {"a": ones(4, 3), "b": ones(6, 5), "trans_a": True, "trans_b": True},
         SHAPE, ("a", "b", "(4)", "(5)"),
     ),
-    *(
-        ({name: ones(4, 4, dtype="float64")}, DTYPE, (name, "float32", "float64"))
-        for name in ("a", "b", "c", "out")
-    ),
-    ({"bias": ones(4, dtype="float64")}, DTYPE, ("bias", "float32", "float64")),
+    *each("a b c out", [WIDE], DTYPE, lambda array: "float64", "float32"),
+    *each("bias", [WIDE[0]], DTYPE, lambda array: "float64", "float32"),
     *(
         ({"a": ONES.astype(kind), "b": ONES.astype(kind)}, DTYPE, ("a", kind.name, "float32"))
         for kind in map(np.dtype, ("int64", "int32", "uint8", "bool", "longdouble", "object"))
     ),
     ({"b": ONES.astype(ONES.dtype.newbyteorder())}, DTYPE, ("b", "byte order")),
-    *(
-        ({name: value}, DTYPE, (name, type(value).__name__))
-        for name in ("a", "b", "c", "out")
-        for value in ([[1.0] * 4] * 4, "ones", 3.0)
-    ),
-    ({"c": ONES, "beta": None}, ARGUMENT, ("c", "beta")),
-    *(({"beta": beta}, ARGUMENT, ("beta", "c")) for beta in (1, 0.5, float("nan"))),
+    *each("a b c out", [[[1.0] * 4] * 4, "ones", 3.0], DTYPE, lambda value: type(value).__name__),
     *(({"c": ONES, name: 1j}, DTYPE, (name, "1j", "float32")) for name in ("alpha", "beta")),
     *(
         ({"c": ONES, name: value}, DTYPE, (name,))
         for name in ("alpha", "beta")
         for value in ("1", ONES, [1.0])
     ),
-    *(
-        ({name: value}, ARGUMENT, (name, repr(value), '"N"', '"T"', '"C"'))
-        for name in ("trans_a", "trans_b")
-        for value in ("H", "n", "", 1, None, ["N"])
-    ),
-    *(
-        ({"precision": name}, ARGUMENT, ("precision", repr(name), "F32_F32_F32"))
-        for name in ("float32", "F32", "f32_f32_f32", "")
-    ),
-    *(
-        ({"precision": name}, DTYPE, ("precision", name, "float32"))
-        for name in ("F64_F64_F64", "F16_F16_F32")
-    ),
+    *each("beta", [1, 0.5, float("nan")], ARGUMENT, str, "c"),
+    *each("trans_a trans_b", ["H", "n", "", 1, None, ["N"]], ARGUMENT, repr, '"N"', '"T"', '"C"'),
+    *each("precision", ["float32", "F32", "f32_f32_f32", ""], ARGUMENT, repr, "F32_F32_F32"),
+    *each("precision", ["F64_F64_F64", "F16_F16_F32"], DTYPE, str, "float32"),
+    *each("transpose_a", [True], TypeError, lambda value: ""),
     ({"out": np.broadcast_to(ONES, (4, 4))}, ARGUMENT, ("out", "read-only")),
     *(
-        (
-            {"function": function, "a": ones(3, 4), "b": ones(5, 6)}, SHAPE,
-            ("a is (3, 4) and b is (5, 6): a's columns (4) must equal b's rows (5)",),
-        )
+        ({"function": function, **NO_PAIR}, SHAPE, (INNER_SIZES,))
         for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain)
     ),
-    ({"function": pyclgemm.explain, "c": ONES, "beta": None}, ARGUMENT, ("c", "beta")),
-    ({"function": pyclgemm.explain, "a": ONES.astype("int64")}, DTYPE, ("a", "int64")),
-    ({"transpose_a": True}, TypeError, ("transpose_a",)),
+    *(
+        ({"function": function, "c": ONES, "beta": None}, ARGUMENT, ("c", "beta"))
+        for function in (pyclgemm.gemm, pyclgemm.explain)
+    ),
+    ({"function": pyclgemm.explain, "a": INTEGERS}, DTYPE, ("a", "int64")),
 ]  # fmt: skip
 
 
@@ -148,8 +136,6 @@ def layer(queue, **arguments):
     return pyclgemm.DenseLayer(queue, *parameters)(x, out)
 
 
-INTEGERS, WIDE = ONES.astype("int64"), ONES.astype("float64")
-
 #: Likewise of other functions, and what the message says.
 OTHERS = [
     (matmul, {"a": INTEGERS, "b": INTEGERS}, DTYPE, "a is int64"),
@@ -166,8 +152,7 @@ OTHERS = [
     *((layer, {name: [[1.0]]}, DTYPE, f"{name} is a list") for name in ("weight", "bias", "x")),
     (layer, {"activation": "softmax"}, ARGUMENT, "activation is 'softmax'; known activations are"),
     (layer, {"out": ones(4, 5)}, SHAPE, "out is (4, 5); the product of a and b is (4, 4)"),
-    (packed, {"a": ones(3, 4), "b": ones(5, 6)}, SHAPE,
-     "a is (3, 4) and b is (5, 6): a's columns (4) must equal b's rows (5)"),
+    (packed, NO_PAIR, SHAPE, INNER_SIZES),
     (packed, {"a": WIDE}, DTYPE, "b is float32 and a is float64"),
     *((packed, {"trans_b": one}, pyclgemm.PyclgemmError, "trans_b") for one in (True, *"TC")),
     *((packed, {"name": name}, DTYPE, f"{name} is a PackedMatrix") for name in ("a", "c", "out")),

@@ -142,21 +142,6 @@ def test_plan_waits_and_returns_the_event_that_is_asked_for(queue, hosts, arrays
     assert_gemm(out, *hosts[:2])
 
 
-def test_without_an_event_the_queues_order_is_kept(queue, rng):
-    a = rng.random((33, 33), dtype="float32")
-    left = cl_array.to_device(queue, a)
-    first, second = cl_array.empty_like(left), cl_array.empty_like(left)
-    plan = pyclgemm.plan(queue, left, left, out=first)
-    for _ in range(3):  # each product reads what the one before wrote
-        plan(left, left, out=first, add_event=False)
-        plan(first, left, out=second, add_event=False)
-    assert first.events == [] and second.events == []
-    wide = a.astype("float64")
-    # Entries are positive, so each product has a relative error of gamma(33) at most.
-    bound = 3 * 33 * np.finfo("float32").eps
-    np.testing.assert_allclose(second.get(), wide @ wide @ wide, rtol=bound)
-
-
 def test_without_an_event_those_of_the_operands_are_waited_for(fresh_queue, gate, rng):
     (a,) = draw(rng, (8, 8))
     left, out = upload(fresh_queue, a, a)

@@ -17,64 +17,57 @@ from pyclgemm.problem.precision import DTYPES, UNIT_DTYPES, resolve_precision, r
 from pyclgemm.problem.shape import GemmShape
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from tests.support.configs import BASES, DIRECT_CONFIGS, EVERY_FAMILY
+from tests.support.configs import BASES, EVERY_FAMILY_AND_MORE
 from tests.support.facts import problem
-
-
-def array(dtype):
-    return np.empty((2, 2), dtype)
-
 
 # Which types go together
 
 
+def result(dtype, out=None, c=None, bias=None):
+    """The type of the result where arrays of these types ask for it."""
+    asked = {"out": out, "c": c, "bias": bias}
+    return result_dtype(
+        dtype, **{name: one and np.empty((2, 2), one) for name, one in asked.items()}
+    )
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_result_is_of_the_operands_type_unless_something_asks_for_another(dtype):
-    own = {"int8": "int32"}.get(dtype, dtype)
-    assert result_dtype(dtype, out=None, c=None, bias=None) == own
-    assert result_dtypes(dtype)[0] == own
-    assert result_dtype(dtype, out=None, c=array(own), bias=None) == own
+    own = "int32" if dtype == "int8" else dtype
+    assert result(dtype) == result_dtypes(dtype)[0] == result(dtype, c=own) == own
+    if dtype in ("float16", "bfloat16"):
+        for name in ("out", "c", "bias"):
+            assert result(dtype, **{name: "float32"}) == "float32"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("name", ["out", "c", "bias"])
-def test_any_array_of_the_result_decides(dtype, name):
-    assert result_dtype(dtype, **{name: array(np.float32)}) == "float32"
+#: Calls that are refused, and how.
+REFUSED = [
+    *(
+        (lambda dtype=dtype, asked=asked: result(dtype, out=asked),
+         f"out is {asked} and a is {dtype}; the result .* is {' or '.join(result_dtypes(dtype))}")
+        for dtype, asked in (
+            ("float16", "bfloat16"), ("float16", "float64"), ("bfloat16", "float16"),
+            ("float32", "float16"), ("float64", "float32"), ("complex64", "complex128"),
+            ("int8", "int8"), ("int8", "float32"), ("float32", "int32"),
+        )
+    ),
+    (lambda: result("float16", out="float32", c="float16"), "c is float16 and out is float32"),
+    (lambda: result("float16", c="float16", bias="float32"), "bias is float32 and c is float16"),
+    (lambda: check_dtype("a", np.dtype("int32")), "a is int32; element types taken are .*int8"),
+    (lambda: check_dtype("bias", np.dtype("int8")), "bias is int8; element types taken"),
+    (lambda: resolve_precision("BF16_BF16_F32", "float16"),
+     "multiplies float32 or bfloat16; .* float16"),
+    (lambda: resolve_precision("I8_I8_I32", "float32"), "multiplies int8; .* are float32"),
+    *(
+        (lambda value=value: check_scalar("beta", value, "int8"),
+         "beta is .* operands are int8; an integer")
+        for value in (0.5, math.inf, math.nan, 2**31, -(2**31) - 1, 1e300, np.float16(0.1))
+    ),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("dtype", "asked"),
-    [
-        ("float16", "bfloat16"), ("float16", "float64"), ("bfloat16", "float16"),
-        ("float32", "float16"), ("float64", "float32"), ("complex64", "complex128"),
-        ("int8", "int8"), ("int8", "float32"), ("float32", "int32"),
-    ],
-)  # fmt: skip
-def test_pairs_that_do_not_exist(dtype, asked):
-    words = f"out is {asked} and a is {dtype}; the result .* is {' or '.join(result_dtypes(dtype))}"
-    with pytest.raises(pyclgemm.DtypeError, match=words):
-        result_dtype(dtype, out=array(asked))
-
-
-HALF, SINGLE = array("float16"), array("float32")
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: result_dtype("float16", out=SINGLE, c=HALF), "c is float16 and out is float32"),
-        (lambda: result_dtype("float16", out=None, c=HALF, bias=SINGLE),
-         "bias is float32 and c is float16"),
-        (lambda: check_dtype("a", np.dtype("int32")),
-         "a is int32; element types taken are .*int8"),
-        (lambda: check_dtype("bias", np.dtype("int8")), "bias is int8; element types taken"),
-        (lambda: resolve_precision("BF16_BF16_F32", "float16"),
-         "multiplies float32 or bfloat16; .* float16"),
-        (lambda: resolve_precision("I8_I8_I32", "float32"),
-         "multiplies int8; the operands are float32"),
-    ],
-)  # fmt: skip
-def test_types_that_are_refused(call, words):
+@pytest.mark.parametrize(("call", "words"), REFUSED)
+def test_types_and_numbers_that_are_refused(call, words):
     check_dtype("out", np.dtype(np.int32))  # of a result, and of no operand
     with pytest.raises(pyclgemm.DtypeError, match=words):
         call()
@@ -149,14 +142,6 @@ def test_integers_that_int8_operands_are_multiplied_by(value):
     assert found == value
 
 
-@pytest.mark.parametrize(
-    "value", [0.5, math.inf, math.nan, 2**31, -(2**31) - 1, 1e300, np.float16(0.1)]
-)
-def test_numbers_that_they_are_not(value):
-    with pytest.raises(pyclgemm.DtypeError, match="beta is .* operands are int8; an integer"):
-        check_scalar("beta", value, "int8")
-
-
 def test_integers_have_no_fractions_and_relu_alone(queue):
     (x,) = upload(queue, np.ones((4, 4), np.int8))
     gelu = pyclgemm.Epilogue(activation="gelu")
@@ -170,7 +155,7 @@ def test_integers_have_no_fractions_and_relu_alone(queue):
 # float16 operands, a float32 result
 
 
-@EVERY_FAMILY
+@EVERY_FAMILY_AND_MORE
 @pytest.mark.parametrize(
     "options",
     [
@@ -186,11 +171,6 @@ def test_a_float32_result_of_float16_operands(queue, config, options):
     sizes = (37, 41, 70)  # more than one block of k, so that sums wait in memory
     options = options | {"result": "float32", "config": config}
     check_gemm(queue, sizes, "float16", alpha=0.3, beta=-1.7, **options)
-
-
-def test_sums_that_are_shared_on_the_way_to_a_float32_result(queue):
-    config = DIRECT_CONFIGS["all at once"]
-    check_gemm(queue, (37, 41, 70), "float16", result="float32", config=config, b=COLUMN)
 
 
 @pytest.mark.parametrize("config", [BASES["direct"], BASES["cpu"]], ids=["direct", "cpu"])
