@@ -12,7 +12,6 @@ import pyclgemm
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.buffers import GuardedArray, Layout
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from tests.support.configs import DIRECT_CONFIGS, GEMV_CONFIGS
 from tests.support.reference import COMPLEX_DTYPES, DTYPES, random_array
 
 pytestmark = pytest.mark.any_runtime
@@ -143,20 +142,6 @@ ANY_LAYOUT = st.builds(
 )
 def test_any_strides(queue, sizes, layouts, pack, seed):
     check_gemm(queue, sizes, beta=0.5, pack=pack, seed=seed, **layouts)
-
-
-@pytest.mark.parametrize("configs", [DIRECT_CONFIGS, GEMV_CONFIGS], ids=["direct", "gemv"])
-def test_the_same_strides_at_another_offset(queue, rng, configs):
-    """Kernels that read whole vectors of aligned rows do not serve rows at odd offsets."""
-    a, b = draw(rng, (32, 32), (32, 32))
-    for lead in (64, 65):
-        left, right, out = (
-            GuardedArray(queue, (32, 32), "float32", (48, 1), lead=lead, values=values)
-            for values in (a, b, None)
-        )
-        options = {"out": out.array, "config": configs["wide vectors"]}
-        pyclgemm.gemm(queue, left.array, right.array, **options)
-        assert_gemm(out.get(), a, b)
 
 
 @pytest.mark.parametrize("is_row", [True, False], ids=["row vector", "column vector"])

@@ -1,5 +1,7 @@
 """plan and explain: chosen once, run many times, and readable when printed."""
 
+from itertools import product
+
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -7,6 +9,8 @@ import pytest
 
 import pyclgemm
 from tests.support.arrays import assert_gemm, draw, upload
+from tests.support.buffers import GuardedArray
+from tests.support.configs import DIRECT_CONFIGS, GEMV_CONFIGS
 from tests.support.gates import is_complete
 
 M, N, K = 37, 29, 53
@@ -71,6 +75,21 @@ def test_plan_reads_offsets_anew(queue, rng):
     made = pyclgemm.plan(queue, base[:20], b)
     for start in (0, 20, 80):
         assert_gemm(made(base[start : start + 20], b), host[start : start + 20], square)
+
+
+def test_the_same_strides_at_another_offset(queue, rng):
+    """Kernels that read whole vectors of aligned rows do not serve rows at odd offsets."""
+    a, b = draw(rng, (32, 32), (32, 32))
+    for configs, (lead, alignment) in product((DIRECT_CONFIGS, GEMV_CONFIGS), ((64, 16), (65, 1))):
+        left, right, out = (
+            GuardedArray(queue, (32, 32), "float32", (48, 1), lead=lead, values=values)
+            for values in (a, b, None)
+        )
+        options = {"out": out.array, "config": configs["wide vectors"]}
+        made = pyclgemm.plan(queue, left.array, right.array, **options)
+        assert made.product.problem.a.alignment == alignment
+        pyclgemm.gemm(queue, left.array, right.array, **options)
+        assert_gemm(out.get(), a, b)
 
 
 @pytest.mark.parametrize(
