@@ -51,7 +51,7 @@ def check_gemm(
     result: str | None = None,
     **options: Any,
 ) -> GuardedArray:
-    """Multiply random matrices of these layouts and check result and surroundings.
+    """Multiply random matrices of these layouts and check result, surroundings and inputs.
 
     `c` gives the addend's layout; with `in_place` the addend is the destination itself.
     The destination is full of NaN at first. `pack` packs b, in the given layout or in the
@@ -86,6 +86,9 @@ def check_gemm(
     )
     assert returned is destination.array
     assert_close(destination.get(), expected)
+    for one in (left, right, addend, offset):
+        if one is not None and one is not destination:
+            np.testing.assert_array_equal(one.get(), one.initial)
     return destination
 
 
