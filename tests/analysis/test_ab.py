@@ -13,7 +13,7 @@ from pyclgemm.cli.main import main
 from pyclgemm.errors import ArgumentError, FileError, UnsupportedError
 from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.measure.bench import Timing
-from pyclgemm.selection.overrides import AskedConfig, parse_assignments, parse_change, parse_config
+from pyclgemm.selection.overrides import AskedConfig, parse_change, parse_config
 from tests.support.console import rank_of
 
 SHAPES = [(24, 40, 32), (9, 17, 20)]
@@ -36,23 +36,6 @@ def test_configurations_as_text(monkeypatch, tmp_path, read, text, config):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text('{"path": "cpu", "MR": 4}')
     assert read(text) == config
-
-
-@pytest.mark.parametrize(
-    ("read", "text", "message"),
-    [
-        (parse_config, "", "config is ''"),
-        (parse_config, "mystery:MR=4", "config is 'mystery:MR=4'"),
-        (parse_config, "cpu:MR", "'MR' is not of the form NAME=VALUE"),
-        (parse_config, "cpu:MR=4,MR=5", "MR is given twice"),
-        (parse_config, "cpu:MR=-1", "'MR=-1' is not of the form"),
-        (parse_assignments, "KWG=", "'KWG=' is not of the form"),
-        (parse_change, "KWG", "config is 'KWG'"),
-    ],
-)
-def test_what_is_no_configuration_is_named(read, text, message):
-    with pytest.raises(ArgumentError, match=message):
-        read(text)
 
 
 @pytest.mark.parametrize(

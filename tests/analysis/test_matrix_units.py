@@ -176,6 +176,7 @@ def test_a_profile_is_related_to_the_units_ceiling(units, queue):
     assert use.tiles == 2 * 2 and use.useful == pytest.approx(48 * 60 / (64 * 64))
     done = 2 * 64 * 48 * 60 / use.useful / use.balance
     assert arithmetic.seconds == pytest.approx(done / 1e12)
+    assert CEILINGS.peak("wgmma", product.problem.precision) is None
     assert analysis.traffic.packing == 2 * 2 * 64 * 60
     text = text_of(profile_table(found))
     for part in ("m16n8k16", "float16 by matrix units", "a (its rows are multiples of 8 bytes"):
@@ -232,15 +233,6 @@ def test_advice_names_parameters_of_the_family(limit, seconds, wanted, others):
     bounds = [Bound(limit, seconds, min(seconds, 0.9))]
     advice = judge(bounds, use, Occupancy(2, 32, 64, "registers"), traffic, CONFIG).advice
     assert wanted in advice and not [name for name in others if name in advice]
-
-
-@pytest.mark.parametrize("name", ["F16_F16_F32", "TF32_TF32_F32_X3"])
-def test_the_peak_is_that_of_the_unit_only_on_its_paths(name):
-    precision = resolve_precision(name, "float16" if name.startswith("F16") else "float32")
-    wanted = 1000 if precision.terms == 1 else 500 / 3
-    assert CEILINGS.peak("matrix", precision).gflops == pytest.approx(wanted)
-    assert CEILINGS.peak("direct", precision).gflops == 10
-    assert CEILINGS.peak("wgmma", precision) is None
 
 
 # ------------------------------------------------------------------------------ ceilings

@@ -209,7 +209,11 @@ def test_the_command(device, monkeypatch, tmp_path):
         ("ab", "give a --change KEY=VALUE, or --table FILE"),
         ("ab --change KWG", "config is 'KWG'"),
         ("ab --change KWG=x", "'KWG=x' is not of the form"),
-        ("ab --base what --change KWG=1", "config is 'what'"),
+        ("ab --base= --change KWG=1", "config is ''"),
+        ("ab --base mystery:MR=4 --change KWG=1", "config is 'mystery:MR=4'"),
+        ("ab --base cpu:MR --change KWG=1", "'MR' is not of the form NAME=VALUE"),
+        ("ab --base cpu:MR=4,MR=5 --change KWG=1", "MR is given twice"),
+        ("ab --base cpu:MR=-1 --change KWG=1", "'MR=-1' is not of the form"),
         ("ab --change KWG=1 --shapes 3x4", "shapes has '3x4'"),
         ("ab --change KWG=1 --rounds 2", "--rounds"),
         ("ab --change KWG=1 --change KWG=2 --technique x", "names one change"),
@@ -218,6 +222,7 @@ def test_the_command(device, monkeypatch, tmp_path):
         ("precision --data odd", "--data"),
         ("profile 2x3", "is not of the form MxNxK"),
         ("profile 2x3x4 --rounds 0", "--rounds"),
+        ("profile 2x3x4 --config KWG=", "'KWG=' is not of the form"),
     ],
 )
 def test_what_cannot_be_read_is_named(command, message):

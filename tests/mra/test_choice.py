@@ -27,11 +27,6 @@ def problem(k, dtype="float64", count=2048):
     return TransformProblem(count, k, dtype, layout, layout)
 
 
-def test_operations_and_bytes():
-    assert problem(10).flops == 2048 * 3 * 2 * 10**4
-    assert problem(10, "float32").bytes == 2048 * 2 * 4 * 1000
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_something_runs_everywhere_and_local_memory_holds_it(architecture, dtype):
@@ -75,10 +70,12 @@ def test_l4_is_l3_without_units(traits, dtype):
     assert "no matrix units" in choice.reason and "as L3" in str(choice)
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "gfx90a", "gfx942"])
-def test_l4_takes_units(architecture):
-    choice = choose_transform(problem(8), typical_traits(architecture), "L4")
-    assert choice.technique == "unit row" and choice.unit is not None
+def test_facts_of_a_problem():
+    assert problem(10).flops == 2048 * 3 * 2 * 10**4
+    assert problem(10, "float32").bytes == 2048 * 2 * 4 * 1000
+    for architecture in ("sm_80", "sm_90", "gfx90a", "gfx942"):
+        choice = choose_transform(problem(8), typical_traits(architecture), "L4")
+        assert choice.technique == "unit row" and choice.unit is not None
 
 
 def test_every_level_has_a_technique_of_its_own():
