@@ -9,10 +9,26 @@ import pytest
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, ShapeError, UnsupportedError
-from pyclgemm.mra.choice import LEVELS, TransformChoice, TransformProblem, choose_transform
+from pyclgemm.mra.choice import (
+    LEVELS,
+    TensorStack,
+    TransformChoice,
+    TransformProblem,
+    check_writable,
+    choose_transform,
+    contiguous_stack,
+    stack_of,
+)
 from pyclgemm.mra.codegen import generate_fused
-from pyclgemm.mra.fused import FusedConfig, FusedUnitConfig, fused_config, held_tensor, unit_tiles
-from pyclgemm.mra.tensors import TensorStack, check_writable, contiguous_stack, stack_of
+from pyclgemm.mra.fused import (
+    FusedConfig,
+    FusedUnitConfig,
+    HeldTensor,
+    UnitTiles,
+    fused_config,
+    held_tensor,
+    unit_tiles,
+)
 from tests.support.facts import cpu, gpu
 
 H100 = typical_traits("sm_90")
@@ -70,12 +86,10 @@ def test_l4_is_l3_without_units(traits, dtype):
     assert "no matrix units" in choice.reason and "as L3" in str(choice)
 
 
-def test_facts_of_a_problem():
-    assert problem(10).flops == 2048 * 3 * 2 * 10**4
-    assert problem(10, "float32").bytes == 2048 * 2 * 4 * 1000
-    for architecture in ("sm_80", "sm_90", "gfx90a", "gfx942"):
-        choice = choose_transform(problem(8), typical_traits(architecture), "L4")
-        assert choice.technique == "unit row" and choice.unit is not None
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "gfx90a", "gfx942"])
+def test_l4_takes_units(architecture):
+    choice = choose_transform(problem(8), typical_traits(architecture), "L4")
+    assert choice.technique == "unit row" and choice.unit is not None
 
 
 def test_every_level_has_a_technique_of_its_own():
@@ -160,6 +174,15 @@ def test_what_cannot_run_is_refused(k, config, message):
 def test_few_tensors_are_spread_over_the_device(dtype, count):
     each = choose_transform(problem(8, dtype, count), H100).config.TENSORS
     assert each == 1 or math.ceil(count / each) >= H100.compute_units
+
+
+def test_tensors_in_local_memory():
+    config = FusedConfig(VW=2, TENSORS=1, PARTS=1, ITEMS=128, ROWS=2)
+    assert held_tensor(16, 8, config) == HeldTensor(rows=16, row=18, slice=288, size=4608)
+    tiles = unit_tiles(10, FusedUnitConfig(16, 4, TENSORS=4, PARTS=1, SUBGROUPS=8, SLICES=2))
+    assert tiles == UnitTiles(depths=3, row_tiles=2, column_tiles=2, rows=10, slice=100)
+    measured = FusedUnitConfig(8, 4, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=1, STAGES=2)
+    assert choose_transform(problem(16), H100).config == measured
 
 
 def test_a_cpu_has_no_padding():

@@ -10,10 +10,14 @@ import pytest
 from pyclgemm.codegen.matrix_units import nvidia_double_unit
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.mra import codegen
-from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
+from pyclgemm.mra.choice import (
+    TransformChoice,
+    TransformProblem,
+    choose_transform,
+    contiguous_stack,
+)
 from pyclgemm.mra.codegen import make_schedule
 from pyclgemm.mra.fused import FusedUnitConfig
-from pyclgemm.mra.tensors import contiguous_stack
 from pyclgemm.mra.transform import OPERANDS, describe_transform
 from pyclgemm.runtime.launcher import LaunchSequence
 from pyclgemm.runtime.queue_state import queue_state
