@@ -90,9 +90,6 @@ def units(queue):
         yield
 
 
-# ------------------------------------------------------------------------------ explain
-
-
 @pytest.mark.parametrize(
     ("dtype", "precision", "config", "traits", "said"),
     [
@@ -160,9 +157,6 @@ def test_explain_shows_both():
     assert "float16 -> float32" in explained("--result-dtype", "float32")
     wrong = explained("--result-dtype", "float64", code=2)
     assert "the result of float16 operands is float16 or float32" in wrong
-
-
-# ------------------------------------------------------------------------------ profile
 
 
 def test_a_profile_is_related_to_the_units_ceiling(units, queue):
@@ -235,9 +229,6 @@ def test_advice_names_parameters_of_the_family(limit, seconds, wanted, others):
     assert wanted in advice and not [name for name in others if name in advice]
 
 
-# ------------------------------------------------------------------------------ ceilings
-
-
 @pytest.mark.parametrize("operand", ["float16", "tf32", "float64", "int8"])
 def test_the_ceiling_of_a_unit_counts_what_it_does(queue, operand, monkeypatch, require):
     require("float64")
@@ -260,14 +251,9 @@ def test_the_ceiling_of_a_unit_counts_what_it_does(queue, operand, monkeypatch, 
 @pytest.mark.parametrize("architecture", ["sm_90", "gfx1100", "gfx90a"])
 def test_every_unit_has_a_ceiling(architecture):
     traits = typical_traits(architecture)
+    precisions = (resolve_precision(one.precision, one.operand) for one in ALGORITHMS)
     found = _units_of(traits)
-    wanted = {
-        precision.multiplied
-        for algorithm in ALGORITHMS
-        if matrix_unit(
-            precision := resolve_precision(algorithm.precision, algorithm.operand), traits
-        )
-    }
+    wanted = {precision.multiplied for precision in precisions if matrix_unit(precision, traits)}
     assert {unit.operand for unit in found} == wanted
     for unit in found:
         text = ceilings_kernels.unit_source(unit, 256).text
@@ -291,9 +277,6 @@ def test_warpgroup_units_have_ceilings_behind_the_mark():
         assert f"slabs[{(2 * 64 + 256) * 32}]" in source.text
 
 
-# ------------------------------------------------------------------------------ precision
-
-
 def test_units_stand_in_the_table_of_precisions(units, queue):
     algorithms = [Algorithm("float16", *HALF), Algorithm("float32", *FAST), BASELINE]
     bench = PrecisionBench(queue, (48, 40, 64), algorithms=algorithms)
@@ -303,9 +286,6 @@ def test_units_stand_in_the_table_of_precisions(units, queue):
     assert first.verdict == second.verdict == "held"
     assert second.error is not None and 1e-5 < second.error.largest < second.error.bound
     assert "no database" in base.reason or "no configuration" in base.reason
-
-
-# ------------------------------------------------------------------------------ layers
 
 
 def test_a_layer_by_name_packs_for_the_units(units, queue, rng):
@@ -319,35 +299,22 @@ def test_a_layer_by_name_packs_for_the_units(units, queue, rng):
     assert plain.choice.path == "matrix"
 
 
-# ------------------------------------------------------------------------------ tune and ab
-
-
-@pytest.fixture
-def dry_run(monkeypatch):
-    """The tables of a dry run for a device, which a measuring process would describe."""
-
-    def run(architecture, dtype, precision):
+def test_dry_runs_count_the_space_of_units(monkeypatch):
+    def tables(architecture, precision):
         process = nullcontext(SimpleNamespace(traits=typical_traits(architecture)))
         monkeypatch.setattr(tuning_report, "TrialProcess", lambda *asked: process)
-        return map(text_of, tuning_report.dry_run_tables(None, dtype, precision, [CUBE], 60.0))
+        found = tuning_report.dry_run_tables(None, "float32", precision, [CUBE], 60.0)
+        return map(text_of, found)
 
-    return run
-
-
-@pytest.mark.parametrize(
-    ("architecture", "precision"),
-    [("sm_90", FAST[1]), ("sm_90", "BF16_BF16_F32"), ("gfx1100", "BF16_BF16_F32_X3")],
-)
-def test_a_dry_run_counts_the_space_of_units(dry_run, architecture, precision):
-    spaces, plan = dry_run(architecture, "float32", precision)
-    assert "matrix" in spaces and "SUBGROUPS_M" in spaces and "direct" not in spaces
-    assert precision in spaces
-    assert "64x64x64" in plan
-
-
-def test_a_dry_run_without_any_kernel_is_an_error(dry_run):
+    for architecture, precision in [
+        ("sm_90", "TF32_TF32_F32"), ("sm_90", "BF16_BF16_F32"), ("gfx1100", "BF16_BF16_F32_X3"),
+    ]:  # fmt: skip
+        spaces, plan = tables(architecture, precision)
+        assert "matrix" in spaces and "SUBGROUPS_M" in spaces and "direct" not in spaces
+        assert precision in spaces
+        assert "64x64x64" in plan
     with pytest.raises(UnsupportedError, match="TF32_TF32_F32"):
-        dry_run("gfx1100", *FAST)
+        tables("gfx1100", "TF32_TF32_F32")
 
 
 def test_trials_of_units_are_checked_and_timed(units, queue):

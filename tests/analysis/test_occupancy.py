@@ -23,30 +23,21 @@ from pyclgemm.selection.overrides import choose, kernel_sources
     ("architecture", "items", "local", "registers", "groups", "limit"),
     [
         # CUDA Occupancy Calculator.
-        ("sm_90", 256, 0, 32, 8, "work-items"),
-        ("sm_90", 256, 33792, 221, 1, "registers"),
-        ("sm_90", 256, 0, 128, 2, "registers"),
-        ("sm_90", 256, 0, 129, 1, "registers"),
-        ("sm_90", 128, 70000, 64, 3, "local memory"),
-        ("sm_90", 32, 0, 32, 32, "work-groups"),
-        ("sm_80", 256, 40960, 64, 4, "registers"),
-        ("sm_86", 256, 0, 40, 6, "registers"),
-        ("sm_75", 1024, 0, 32, 1, "work-items"),
-        ("sm_70", 256, 49152, 64, 2, "local memory"),
+        ("sm_90", 256, 0, 32, 8, "work-items"), ("sm_90", 256, 33792, 221, 1, "registers"),
+        ("sm_90", 256, 0, 128, 2, "registers"), ("sm_90", 256, 0, 129, 1, "registers"),
+        ("sm_90", 128, 70000, 64, 3, "local memory"), ("sm_90", 32, 0, 32, 32, "work-groups"),
+        ("sm_80", 256, 40960, 64, 4, "registers"), ("sm_86", 256, 0, 40, 6, "registers"),
+        ("sm_75", 1024, 0, 32, 1, "work-items"), ("sm_70", 256, 49152, 64, 2, "local memory"),
         # A block of 8 KiB is 8 KiB on Volta and takes 1 KiB more from Ampere on.
-        ("sm_70", 64, 8192, 32, 12, "local memory"),
-        ("sm_80", 64, 8192, 32, 18, "local memory"),
+        ("sm_70", 64, 8192, 32, 12, "local memory"), ("sm_80", 64, 8192, 32, 18, "local memory"),
         ("sm_90", 1024, 0, 65, 0, "registers"),
         # LLVM's report for gfx1100 says 8 waves a SIMD with 170 registers, 16 with 94.
-        ("gfx1100", 256, 0, 170, 4, "registers"),
-        ("gfx1100", 256, 0, 94, 8, "registers"),
-        ("gfx1030", 256, 0, 128, 4, "registers"),
-        ("gfx1010", 256, 65536, 32, 2, "local memory"),
-        ("gfx90a", 256, 0, 128, 4, "registers"),
-        ("gfx906", 256, 0, 128, 2, "registers"),
+        ("gfx1100", 256, 0, 170, 4, "registers"), ("gfx1100", 256, 0, 94, 8, "registers"),
+        ("gfx1030", 256, 0, 128, 4, "registers"), ("gfx1010", 256, 65536, 32, 2, "local memory"),
+        ("gfx90a", 256, 0, 128, 4, "registers"), ("gfx906", 256, 0, 128, 2, "registers"),
         ("gfx906", 64, 0, 24, 40, "registers"),
     ],
-)
+)  # fmt: skip
 def test_known_figures(architecture, items, local, registers, groups, limit):
     found = estimate_occupancy(typical_traits(architecture), items, local, registers)
     assert found.groups == groups
@@ -70,8 +61,6 @@ def test_what_is_not_known_is_said():
         assert (found.groups, found.share) == (None, None)
         assert said in found.limit
 
-
-# ----------------------------------------------------------------- what drivers write of kernels
 
 LOG = """
 ptxas info    : 0 bytes gmem
@@ -98,9 +87,7 @@ ptxas info    : Used 255 registers, used 1 barriers, 33792+0 bytes smem, 72 byte
         (LOG, "xgemm", {"registers": 221, "stack": 0, "stores": 0, "loads": 0}),
         (TWO, "pack_a", {"registers": 16, "stack": 0, "stores": 0, "loads": 0, "local": 4224}),
         (TWO, "xgemm", {"registers": 255, "stack": 72, "stores": 96, "loads": 120, "local": 33792}),
-        ("", "xgemm", {}),
-        ("warning: unused variable\n", "xgemm", {}),
-        (LOG, "other", {}),
+        ("", "xgemm", {}), ("warning: unused variable\n", "xgemm", {}), (LOG, "other", {}),
     ],
 )  # fmt: skip
 def test_logs_of_nvidias_assembler(log, kernel, told):
@@ -128,17 +115,11 @@ WHOLE = message_pack(
     [
         (WHOLE, {"registers": 170, "spills": 3, "private": 16, "local": 33792}),
         (message_pack(vgpr_count=94), {"registers": 94}),
-        (b"", {}),
-        (b"\x7fELF", {}),
-        (b"//PTX .vgpr_count\x10", {}),
-        (b"\x7fELF.vgpr_count", {}),
+        (b"", {}), (b"\x7fELF", {}), (b"//PTX .vgpr_count\x10", {}), (b"\x7fELF.vgpr_count", {}),
     ],
-)
+)  # fmt: skip
 def test_metadata_of_amds_binaries(binary, told):
     assert parse_amd_binary(binary) == told
-
-
-# ------------------------------------------------------------------------------- real kernels
 
 
 @pytest.fixture

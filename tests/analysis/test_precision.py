@@ -86,9 +86,6 @@ def test_the_bound_holds_on_all_data(queue, require, data, algorithm):
     assert row.verdict == "held", row
 
 
-# -------------------------------------------------------------------------- without a device
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8"])
 @pytest.mark.parametrize("data", DISTRIBUTIONS)
 def test_operands_are_finite_and_of_the_type(rng, dtype, data):
@@ -193,9 +190,6 @@ def test_a_refusal_says_what_the_compiler_complained_of():
     error = KernelBuildError("it refused", log=f"warning: unused\n{complaint}\nnote: here")
     assert bench_module._line(error) == f"it refused: {complaint}"
     assert bench_module._line(KernelBuildError("it refused")) == "it refused"
-
-
-# -------------------------------------------------------------------------- the command
 
 
 def run(device, *more, code=0):

@@ -122,9 +122,6 @@ def test_float16_sums_are_compared_with_their_own_ceiling(queue):
     assert np.isfinite(found.gflops)
 
 
-# ------------------------------------------------------------------------- tables and plots
-
-
 @pytest.fixture(scope="module")
 def on_gpu(measured):
     """The profile as it would be on a GPU whose driver tells everything."""
@@ -176,9 +173,6 @@ def test_the_plot_is_a_picture(measured, on_gpu, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(PyclgemmError, match=r'pip install "pyclgemm\[profile\]"'):
         plot_roofline(measured, path)
-
-
-# ----------------------------------------------------------------------------- the commands
 
 
 def run(command, *arguments, code=0):

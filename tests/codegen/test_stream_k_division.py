@@ -24,7 +24,6 @@ SHAPES = {
 
 @settings(max_examples=200)
 @example(tiles=263, slabs=124_000, groups=132)  # just beyond 32 bits
-@example(tiles=1, slabs=64, groups=132)
 @given(**SHAPES)
 def test_every_division(tiles, slabs, groups):
     division = divide(tiles, slabs, groups)
@@ -37,30 +36,28 @@ def test_every_division(tiles, slabs, groups):
     assert largest < 2**32 or stream_k(slabs, groups, 64).counts == "ulong"
 
 
-def test_integers_of_counts():
-    assert stream_k(slabs=64, groups=132, sums=64).counts == "uint"
-    assert stream_k(slabs=10**6, groups=132, sums=64).counts == "ulong"
-
-
 @pytest.mark.parametrize(
     ("tiles", "slabs", "groups", "wanted"),
     [
         (132, 10, 132, Division(132, 1)),  # one each
         (264, 10, 132, Division(132, 2)),
         (300, 10, 132, Division(132, 1)),  # one whole, and 168 divided
-        (133, 10, 132, Division(132, 0)),
+        (133, 10, 132, Division(132, 0)), (100, 10, 132, Division(132, 0)),
         (66, 10, 132, Division(132, 0)),  # halves
         (60, 10, 132, Division(120, 0)),  # equal parts keep nine of ten busy
         (70, 10, 132, Division(132, 0)),  # halves would be 140 groups, whole tiles 70
-        (100, 10, 132, Division(132, 0)),
-        (5, 1, 132, Division(5, 1)),  # nothing to divide
+        (5, 1, 132, Division(5, 1)), (1, 1, 1, Division(1, 1)),  # nothing to divide
         (1, 3, 132, Division(1, 1)),  # less than two slabs for each of two
         (1, 4, 132, Division(2, 0)),
-        (1, 1, 1, Division(1, 1)),
     ],
-)
+)  # fmt: skip
 def test_divisions(tiles, slabs, groups, wanted):
     assert divide(tiles, slabs, groups) == wanted
+
+
+def test_integers_of_counts():
+    assert stream_k(slabs=64, groups=132, sums=64).counts == "uint"
+    assert stream_k(slabs=10**6, groups=132, sums=64).counts == "ulong"
 
 
 @pytest.mark.parametrize(

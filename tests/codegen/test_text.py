@@ -119,8 +119,6 @@ def test_a_local_name_is_not_declared_twice_in_a_block(config, codes):
                 blocks.append(set()) if brace == "{" else blocks.pop()
 
 
-# ------------------------------------------------------------------------- index expressions
-
 NUMBERS = st.integers(0, 40)
 TERMS = st.one_of(NUMBERS, st.sampled_from(["i", "j", "i + 1", "i % 3", "i / 2", "(i + j)"]))
 
@@ -161,8 +159,6 @@ def test_quotients_and_remainders(dividend, factor, divisor, i, j):
 def test_nothing_is_written_that_changes_nothing(expression, folded):
     assert expression == folded
 
-
-# ------------------------------------------------------------------------------ matrix units
 
 MMA = "mma.sync.aligned"
 

@@ -9,26 +9,11 @@ import pytest
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, ShapeError, UnsupportedError
-from pyclgemm.mra.choice import (
-    LEVELS,
-    TensorStack,
-    TransformChoice,
-    TransformProblem,
-    check_writable,
-    choose_transform,
-    contiguous_stack,
-    stack_of,
-)
+from pyclgemm.mra import choice as mra
+from pyclgemm.mra import fused
+from pyclgemm.mra.choice import TensorStack, TransformChoice, TransformProblem, choose_transform
 from pyclgemm.mra.codegen import generate_fused
-from pyclgemm.mra.fused import (
-    FusedConfig,
-    FusedUnitConfig,
-    HeldTensor,
-    UnitTiles,
-    fused_config,
-    held_tensor,
-    unit_tiles,
-)
+from pyclgemm.mra.fused import FusedConfig, FusedUnitConfig
 from tests.support.facts import cpu, gpu
 
 H100 = typical_traits("sm_90")
@@ -39,7 +24,7 @@ ARCHITECTURES = (
 
 
 def problem(k, dtype="float64", count=2048):
-    layout = contiguous_stack(count, k).layout
+    layout = mra.contiguous_stack(count, k).layout
     return TransformProblem(count, k, dtype, layout, layout)
 
 
@@ -74,12 +59,10 @@ def local_bytes(text, dtype):
 @pytest.mark.parametrize(
     ("traits", "dtype"),
     [
-        (typical_traits("gfx1100"), "float64"),
-        (gpu(), "float32"),
-        (typical_traits("sm_70"), "float64"),
-        (cpu(), "float64"),
+        (typical_traits("gfx1100"), "float64"), (gpu(), "float32"),
+        (typical_traits("sm_70"), "float64"), (cpu(), "float64"),
     ],
-)
+)  # fmt: skip
 def test_l4_is_l3_without_units(traits, dtype):
     choice = choose_transform(problem(8, dtype), traits, "L4")
     assert choice.technique == "row"
@@ -93,9 +76,9 @@ def test_l4_takes_units(architecture):
 
 
 def test_every_level_has_a_technique_of_its_own():
-    choices = [choose_transform(problem(8), H100, level) for level in LEVELS]
-    assert len({choice.technique for choice in choices}) == len(LEVELS)
-    assert [choice.level for choice in choices] == list(LEVELS)
+    choices = [choose_transform(problem(8), H100, level) for level in mra.LEVELS]
+    assert len({choice.technique for choice in choices}) == len(mra.LEVELS)
+    assert [choice.level for choice in choices] == list(mra.LEVELS)
     for choice in (choices[4], choose_transform(problem(10), H100)):
         assert str(choice).startswith("L5 (fused unit): ")
 
@@ -132,8 +115,8 @@ def conflicts(addresses, width):
 @pytest.mark.parametrize("size", [4, 8])
 @pytest.mark.parametrize("k", [6, 8, 10, 12, 16, 20])
 def test_rows_lie_in_all_banks(k, size):
-    config = fused_config(k, 2048, size, H100)
-    held, width = held_tensor(k, size, config), config.VW * size
+    config = fused.fused_config(k, 2048, size, H100)
+    held, width = fused.held_tensor(k, size, config), config.VW * size
     assert conflicts([size * held.row * row for row in range(held.rows)], width) == 1
     places = [divmod(unit, k // config.VW) for unit in range(32)]
     stored = [size * (held.slice * one + config.VW * vector) for one, vector in places]
@@ -144,7 +127,7 @@ def test_rows_lie_in_all_banks(k, size):
 def test_fragments_lie_in_all_banks(k):
     choice = choose_transform(problem(k), H100)
     assert isinstance(choice.config, FusedUnitConfig)
-    pitch = unit_tiles(k, choice.config).slice
+    pitch = fused.unit_tiles(k, choice.config).slice
     assert conflicts([8 * (pitch * (lane % 4) + lane // 4) for lane in range(32)], 8) == 1
 
 
@@ -178,52 +161,48 @@ def test_few_tensors_are_spread_over_the_device(dtype, count):
 
 def test_tensors_in_local_memory():
     config = FusedConfig(VW=2, TENSORS=1, PARTS=1, ITEMS=128, ROWS=2)
-    assert held_tensor(16, 8, config) == HeldTensor(rows=16, row=18, slice=288, size=4608)
-    tiles = unit_tiles(10, FusedUnitConfig(16, 4, TENSORS=4, PARTS=1, SUBGROUPS=8, SLICES=2))
-    assert tiles == UnitTiles(depths=3, row_tiles=2, column_tiles=2, rows=10, slice=100)
+    assert fused.held_tensor(16, 8, config) == fused.HeldTensor(
+        rows=16, row=18, slice=288, size=4608
+    )
+    tiles = fused.unit_tiles(10, FusedUnitConfig(16, 4, TENSORS=4, PARTS=1, SUBGROUPS=8, SLICES=2))
+    assert tiles == fused.UnitTiles(depths=3, row_tiles=2, column_tiles=2, rows=10, slice=100)
     measured = FusedUnitConfig(8, 4, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=1, STAGES=2)
     assert choose_transform(problem(16), H100).config == measured
 
 
 def test_a_cpu_has_no_padding():
-    config = fused_config(10, 2048, 8, typical_traits("x86-64-v4"))
+    config = fused.fused_config(10, 2048, 8, typical_traits("x86-64-v4"))
     assert config == FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
-    assert held_tensor(10, 8, config).size == 1000
+    assert fused.held_tensor(10, 8, config).size == 1000
 
 
 @pytest.mark.parametrize("alignment", [1, 2])
 @pytest.mark.parametrize("config", [FusedConfig(2, 1, 1, 32, 1), None], ids=["fused", "units"])
 def test_global_memory_is_accessed_by_vectors_only_where_they_are_aligned(config, alignment):
-    layout = replace(contiguous_stack(9, 8).layout, alignment=alignment)
+    layout = replace(mra.contiguous_stack(9, 8).layout, alignment=alignment)
     one = TransformProblem(9, 8, "float64", layout, layout)
     choice = TransformChoice("L5", "fused", "", config) if config else choose_transform(one, H100)
     text = generate_fused(one, choice, H100).text
     assert ("__global double2 *" in text) == (alignment == 2)
 
 
-# ------------------------------------------------------------------------- stacks of tensors
-
-
 def test_contiguous_tensors_are_known_as_such():
     array = np.empty((5, 3, 3, 3), np.float32)
-    assert stack_of("tensors", array) == contiguous_stack(5, 3)
+    assert mra.stack_of("tensors", array) == mra.contiguous_stack(5, 3)
     last = array[::2][:1]  # no second one
     for one in (array, array[3:4], last, array[:0].transpose(0, 3, 2, 1)):
-        assert stack_of("tensors", one).layout.is_contiguous
-    assert not stack_of("tensors", array[::2]).layout.is_contiguous
+        assert mra.stack_of("tensors", one).layout.is_contiguous
+    assert not mra.stack_of("tensors", array[::2]).layout.is_contiguous
 
 
 @pytest.mark.parametrize(
     ("strides", "offset", "has_rows", "alignment"),
     [
-        ((512, 64, 8, 1), 0, True, 8),
-        ((512, 64, 8, 1), 2, True, 2),
-        ((512, 64, 8, 1), 3, True, 1),
-        ((520, 64, 8, 1), 16, True, 8),
-        ((513, 64, 8, 1), 16, True, 1),
-        ((512, 1, 8, 64), 0, False, 1),
+        ((512, 64, 8, 1), 0, True, 8), ((512, 64, 8, 1), 2, True, 2),
+        ((512, 64, 8, 1), 3, True, 1), ((520, 64, 8, 1), 16, True, 8),
+        ((513, 64, 8, 1), 16, True, 1), ((512, 1, 8, 64), 0, False, 1),
     ],
-)
+)  # fmt: skip
 def test_rows_and_their_alignment(strides, offset, has_rows, alignment):
     layout = TensorStack(3, 8, strides, offset).layout
     assert (layout.has_rows, layout.alignment) == (has_rows, alignment)
@@ -232,11 +211,11 @@ def test_rows_and_their_alignment(strides, offset, has_rows, alignment):
 def test_destinations_that_can_be_written():
     # Of one tensor the stride to the next is free.
     one = np.broadcast_to(np.empty((3, 3, 3), np.float32), (1, 3, 3, 3))
-    check_writable(stack_of("out", one))
+    mra.check_writable(mra.stack_of("out", one))
     for strides in (
         (27, 9, 3, 1), (1, 5, 15, 45), (27, -9, 3, -1), (100, 30, 10, 2), (27, 9, 1, 3),
     ):  # fmt: skip
-        check_writable(TensorStack(5, 3, strides))
+        mra.check_writable(TensorStack(5, 3, strides))
 
 
 @pytest.mark.parametrize(
@@ -245,4 +224,4 @@ def test_destinations_that_can_be_written():
 )
 def test_destinations_whose_elements_share_memory(strides):
     with pytest.raises(ShapeError, match="out has strides"):
-        check_writable(TensorStack(5, 3, strides))
+        mra.check_writable(TensorStack(5, 3, strides))

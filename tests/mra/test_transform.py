@@ -138,9 +138,6 @@ def test_numpy_arrays_give_one(queue, rng):
     assert_transformed(result.get(), tensors, matrix)
 
 
-# Events
-
-
 @pytest.fixture
 def ones(fresh_queue):
     """Tensors, matrix and destination on the device."""
@@ -191,9 +188,6 @@ def test_workspaces_are_not_shared_too_early(out_of_order_queue, rng, level):
         assert_transformed(result.get(), *pair, level)
 
 
-# Plans
-
-
 def test_a_plan_takes_arrays_that_agree(queue, rng):
     host = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
     tensors = cl_array.to_device(queue, host)
@@ -221,8 +215,6 @@ def test_a_plan_of_a_gemm_keeps_its_alignment(queue, rng):
         plan(shifted, matrix)
     np.testing.assert_array_equal(transform3d(queue, shifted, matrix, level="L6").get(), host)
 
-
-# Errors
 
 ONES = np.ones((2, 4, 4, 4), np.float32)
 SQUARE = np.ones((4, 4), np.float32)
