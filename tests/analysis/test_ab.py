@@ -26,31 +26,27 @@ CPU = "cpu:MR=4,NR=16,KC=256,VW=4"
         (parse_config, "database", AskedConfig()),
         (parse_config, "direct", AskedConfig("direct")),
         (parse_config, " cpu:mr=4, NR=16 ", AskedConfig("cpu", {"MR": 4, "NR": 16})),
-        (parse_config, "config.json", AskedConfig("cpu", {"MR": 4})),
-        (parse_change, "config.json", AskedConfig("cpu", {"MR": 4})),
         (parse_change, "KWG=32,PADA=4", AskedConfig(None, {"KWG": 32, "PADA": 4})),
         (parse_change, "direct:WGD=32", AskedConfig("direct", {"WGD": 32})),
     ],
 )
-def test_configurations_as_text(monkeypatch, tmp_path, read, text, config):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.json").write_text('{"path": "cpu", "MR": 4}')
+def test_configurations_as_text(read, text, config):
     assert read(text) == config
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "cannot be read"), ("[]", "must hold one object"),
-        ('{"path": "x"}', "must hold one object"), ('{"path": "cpu", "MR": 4.5}', "MR is 4.5"),
-        ('{"path": "cpu", "MR": true}', "MR is True"),
-    ],
-)  # fmt: skip
-def test_what_is_no_file_of_a_configuration_is_named(tmp_path, content, message):
+def test_configurations_in_files(tmp_path):
     path = tmp_path / "config.json"
-    path.write_text(content)
-    with pytest.raises(ArgumentError, match=message):
-        parse_config(str(path))
+    path.write_text('{"path": "cpu", "MR": 4}')
+    assert parse_config(str(path)) == parse_change(str(path)) == AskedConfig("cpu", {"MR": 4})
+    wrong = {
+        "{": "cannot be read", "[]": "must hold one object",
+        '{"path": "x"}': "must hold one object", '{"path": "cpu", "MR": 4.5}': "MR is 4.5",
+        '{"path": "cpu", "MR": true}': "MR is True",
+    }  # fmt: skip
+    for content, message in wrong.items():
+        path.write_text(content)
+        with pytest.raises(ArgumentError, match=message):
+            parse_config(str(path))
 
 
 def test_speed_is_compared_burst_by_burst():
@@ -68,16 +64,11 @@ def test_shapes_are_joined_by_the_geometric_mean():
     assert ab.combine([2.0, 0.5, 1.0], [0.03] * 3) == pytest.approx((1, 2 * 0.03 / 3**0.5))
 
 
-@pytest.mark.parametrize(
-    ("verdict", "measured"),
-    [
-        ("kept", [(1.021, 0.001)]),
-        ("rejected", [(0.979, 0.001)]),
-        ("noise", [(1.019, 0.001), (1.05, 0.06), (0.981, 0.001), (0.9, 0.2), (1.0, 0.0)]),
-    ],
-)
-def test_verdicts(verdict, measured):
-    assert {ab.decide(ratio, spread) for ratio, spread in measured} == {verdict}
+def test_verdicts():
+    assert ab.decide(1.021, 0.001) == "kept"
+    assert ab.decide(0.979, 0.001) == "rejected"
+    for measured in [(1.019, 0.001), (1.05, 0.06), (0.981, 0.001), (0.9, 0.2), (1.0, 0.0)]:
+        assert ab.decide(*measured) == "noise"
 
 
 @pytest.fixture
@@ -93,13 +84,11 @@ def comparison(queue):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """Each side takes so many seconds; the results are still checked."""
+    """Lets each side take so many seconds; the results are still checked."""
 
     def fix(**seconds):
-        def run(bench, rounds):
-            return {name: Timing(1, (each,) * rounds) for name, each in seconds.items()}
-
-        monkeypatch.setattr(ab.Bench, "run", run)
+        times = {name: Timing(1, (each,) * 5) for name, each in seconds.items()}
+        monkeypatch.setattr(ab.Bench, "run", lambda bench, rounds: times)
 
     return fix
 
@@ -152,23 +141,17 @@ def test_another_path_is_a_change(comparison, cpu_only, timed):
     assert record.results[0].after.config["path"] == "direct"
 
 
-@pytest.fixture
-def checked(monkeypatch):
-    """Depths of the configurations whose results are checked; those of 9 rows and 64 are wrong."""
+def test_a_wrong_result_fails_the_change_and_baselines_are_checked_once(
+    queue, cpu_only, timed, monkeypatch
+):
     depths = []
 
-    def fault(self, product, precision):
-        depth = product.choice.config.KC
-        depths.append(depth)
-        return "element (0, 0)" if (depth, self.shape.m) == (64, 9) else None
+    def fault(operands, product, precision):
+        depths.append(product.choice.config.KC)
+        is_wrong = (depths[-1], operands.shape.m) == (64, 9)
+        return "element (0, 0)" if is_wrong else None
 
     monkeypatch.setattr(ab.Operands, "fault", fault)
-    return depths
-
-
-def test_a_wrong_result_fails_the_change_and_baselines_are_checked_once(
-    queue, cpu_only, timed, checked
-):
     timed(before=2e-3, after=1e-3)
     comparison = Comparison(queue, SHAPES, figures=False)
     assert comparison.run(CPU, "KC=128").verdict == "kept"
@@ -176,7 +159,7 @@ def test_a_wrong_result_fails_the_change_and_baselines_are_checked_once(
     assert record.verdict == "failed"
     assert "is wrong: element (0, 0)" in record.skipped["9x17x20"]
     assert len(record.results) == 1
-    assert sorted(checked) == [64, 64, 128, 128, 256, 256]
+    assert sorted(depths) == [64, 64, 128, 128, 256, 256]
 
 
 def test_what_cannot_be_measured_is_refused_at_once(queue, comparison):
@@ -199,21 +182,21 @@ def test_figures_of_both_sides_are_recorded(queue, cpu_only, timed, monkeypatch)
 
 
 def record(**others):
-    sides = (
-        ab.Side({"path": "cpu", "MR": 4}, 100.0, {}),
-        ab.Side({"path": "cpu", "MR": 6}, 400.0, {}),
-    )
-    results = (
-        ab.ShapeResult("8x8x8", *sides, ratio=4.0, error=0.01),
-        ab.ShapeResult("9x9x9", sides[1], sides[1], ratio=1.0, error=0.01),
+    slow, fast = (
+        ab.Side({"path": "cpu", "MR": rows}, gflops, {})
+        for rows, gflops in ((4, 100.0), (6, 400.0))
     )
     values = {
         "technique": "taller | tile", "base": "database", "change": "MR=6", "dtype": "float32",
         "device": "Some CPU", "platform": "P", "driver": "1", "version": "0", "date": "2026-01-01",
         "command": "ab", "rounds": 5, "verdict": "kept", "ratio": 2.0, "spread": 0.014,
-        "results": results, "skipped": {"7x7x7": "no"},
+        "results": (
+            ab.ShapeResult("8x8x8", slow, fast, ratio=4.0, error=0.01),
+            ab.ShapeResult("9x9x9", fast, fast, ratio=1.0, error=0.01),
+        ),
+        "skipped": {"7x7x7": "no"},
     }  # fmt: skip
-    return ab.Record(**{**values, **others})
+    return ab.Record(**values | others)
 
 
 def failed_record(**others):
@@ -224,22 +207,13 @@ def test_records_come_back_from_the_log(tmp_path):
     path = tmp_path / "new" / "ab.jsonl"
     append_record(path, record())
     append_record(path, failed_record())
-    assert len(path.read_text().splitlines()) == 2
-    assert json.loads(path.read_text().splitlines()[0])["results"][0]["ratio"] == 4.0
+    first, second = path.read_text().splitlines()
+    assert json.loads(first)["results"][0]["ratio"] == 4.0
     assert read_records(path) == [record(), failed_record()]
-
-
-@pytest.mark.parametrize("line", ["{}", "x", '{"record": 99, "results": []}', "[]"])
-def test_a_line_that_is_no_record_is_named(tmp_path, line):
-    path = tmp_path / "ab.jsonl"
-    append_record(path, record())
-    with path.open("a") as file:
-        file.write(line + "\n")
-    with pytest.raises(ArgumentError, match="line 2, is no record"):
-        read_records(path)
-
-
-def test_a_log_that_cannot_be_used_is_named(tmp_path):
+    for line in ("{}", "x", '{"record": 99, "results": []}', "[]"):
+        path.write_text(f"{first}\n{line}\n{second}\n")
+        with pytest.raises(ArgumentError, match="line 2, is no record"):
+            read_records(path)
     with pytest.raises(ArgumentError, match="cannot be read"):
         read_records(tmp_path / "none")
     with pytest.raises(FileError, match="cannot be written"):
