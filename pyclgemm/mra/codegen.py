@@ -26,6 +26,7 @@ from ..codegen.launch import (
 )
 from ..codegen.source import Argument, KernelSource, render
 from ..device.traits import DeviceTraits
+from ..errors import ConfigError
 from ..problem.matrix import Matrix
 from ..problem.product import Product
 from .choice import (
@@ -40,7 +41,7 @@ from .fused import (
     NVIDIA_LANES,
     FusedConfig,
     FusedUnitConfig,
-    check_fused,
+    fused_violations,
     held_tensor,
     matrix_row,
     unit_tiles,
@@ -98,19 +99,20 @@ def generate_fused(
     """Write the kernel that contracts all three dimensions; `ConfigError` if it cannot run."""
     config = choice.config
     assert config is not None
-    check_fused(problem.extent, problem.element_bytes, config, traits)
+    k, size = problem.extent, problem.element_bytes
+    if broken := fused_violations(k, size, config, traits):
+        raise ConfigError(f"{config}, for K = {k}: " + "; ".join(broken))
     if isinstance(config, FusedUnitConfig):
-        even = problem.extent % 2 == 0
+        even = k % 2 == 0
         return _source(
             "fused_unit", problem, traits, NVIDIA_LANES * config.SUBGROUPS, config=config,
-            unit=choice.unit, tiles=unit_tiles(problem.extent, config),
+            unit=choice.unit, tiles=unit_tiles(k, config),
             is_contiguous=problem.out.is_contiguous,
             pairs=(even, even and problem.out.has_rows and problem.out.alignment >= 2),
         )  # fmt: skip
     assert isinstance(config, FusedConfig)
     is_gpu = config.ITEMS > 1
-    size, element = problem.element_bytes, _element(problem)
-    k, width = problem.extent, config.VW
+    element, width = _element(problem), config.VW
     held = held_tensor(k, size, config)
     # A CPU reads one element of the matrix and broadcasts it to a vector.
     matrix_width = VECTOR_BYTES // size if is_gpu else 1

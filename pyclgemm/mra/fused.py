@@ -15,7 +15,6 @@ from typing import TypeVar
 from ..codegen.config import VECTOR_BYTES
 from ..codegen.matrix_units import sub_group_lanes
 from ..device.traits import DeviceTraits
-from ..errors import ConfigError
 from ..problem.bounds import VECTOR_WIDTHS, Allowed, out_of_bounds, up_to
 
 #: Bytes that local memory reads or writes at a time: 32 banks of 4.
@@ -54,21 +53,13 @@ class FusedUnitConfig:
 
 
 FUSED_BOUNDS: dict[str, Allowed] = {
-    "VW": VECTOR_WIDTHS,
-    "TENSORS": up_to(1024),
-    "PARTS": up_to(1024),
-    "ITEMS": up_to(2**14),
+    "VW": VECTOR_WIDTHS, "TENSORS": up_to(1024), "PARTS": up_to(1024), "ITEMS": up_to(2**14),
     "ROWS": up_to(32),
-}
+}  # fmt: skip
 UNIT_BOUNDS: dict[str, Allowed] = {
-    "UNIT_M": (8, 16),
-    "UNIT_K": (4, 8, 16),
-    "TENSORS": up_to(1024),
-    "PARTS": up_to(1024),
-    "SUBGROUPS": up_to(64),
-    "SLICES": up_to(16),
-    "STAGES": (1, 2),
-}
+    "UNIT_M": (8, 16), "UNIT_K": (4, 8, 16), "TENSORS": up_to(1024), "PARTS": up_to(1024),
+    "SUBGROUPS": up_to(64), "SLICES": up_to(16), "STAGES": (1, 2),
+}  # fmt: skip
 
 AnyFused = FusedConfig | FusedUnitConfig
 _Fused = TypeVar("_Fused", FusedConfig, FusedUnitConfig)
@@ -203,12 +194,6 @@ def _vector_violations(extent: int, element_bytes: int, config: FusedConfig) -> 
             f"ROWS is {config.ROWS}, K is {extent}"
         )
     return broken
-
-
-def check_fused(extent: int, element_bytes: int, config: AnyFused, traits: DeviceTraits) -> None:
-    """Raise `ConfigError`, with every broken constraint, unless a configuration can run."""
-    if broken := fused_violations(extent, element_bytes, config, traits):
-        raise ConfigError(f"{config}, for K = {extent}: " + "; ".join(broken))
 
 
 def fused_config(

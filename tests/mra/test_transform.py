@@ -80,13 +80,11 @@ def test_the_default_and_kronecker_at_every_size(queue, require, level, k):
 @pytest.mark.parametrize(
     ("tensors", "out"),
     [
-        ("padded", "contiguous"),
-        ("reversed dimensions", "padded"),
-        ("every other", "reversed dimensions"),
-        ("backwards", "every other"),
+        ("padded", "contiguous"), ("reversed dimensions", "padded"),
+        ("every other", "reversed dimensions"), ("backwards", "every other"),
         ("repeated", "backwards"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("level", ["L2", "L3", "L5"])
 def test_any_strides(queue, level, tensors, out):
     check(queue, 3, 6, "float32", level, tensors, out)
@@ -174,10 +172,7 @@ def test_waits_on_the_device_and_not_on_the_host(fresh_queue, ones, gate, level,
 @pytest.mark.parametrize("level", ["L3", "L6"])
 def test_workspaces_are_not_shared_too_early(out_of_order_queue, rng, level):
     queue = out_of_order_queue
-    pairs = [
-        [rng.standard_normal(shape).astype("f") for shape in ((40, 4, 4, 4), (4, 4))]
-        for _ in range(6)
-    ]
+    pairs = [[rng.random(shape, np.float32) for shape in ((40, 4, 4, 4), (4, 4))] for _ in range(6)]
     results = [
         transform3d(queue, *(cl_array.to_device(queue, x) for x in pair), level=level)
         for pair in pairs
