@@ -18,11 +18,15 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import make_schedule, oriented
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
-from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
+from pyclgemm.mra.choice import (
+    TransformChoice,
+    TransformProblem,
+    choose_transform,
+    contiguous_stack,
+)
 from pyclgemm.mra.codegen import Transform
 from pyclgemm.mra.codegen import make_schedule as make_transform_schedule
 from pyclgemm.mra.fused import FusedConfig
-from pyclgemm.mra.tensors import contiguous_stack
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.shape import GemmShape
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
