@@ -12,7 +12,7 @@ from pyclgemm.families.small.codegen import SmallConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.candidates import attempts_for
-from pyclgemm.selection.database import Database, load_database, read_file, save_file
+from pyclgemm.selection.database import Database, read_file, save_file
 from pyclgemm.selection.overrides import choose
 from pyclgemm.selection.records import Entry, Record, Threshold
 from pyclgemm.selection.select import select
@@ -72,20 +72,35 @@ def written(tmp_path, content):
 
 def test_an_entry_without_records_has_those_of_another_without_their_speed(tmp_path):
     read = read_file(written(tmp_path, document({BRAIN: HALF, HALF: None})))
-    assert entry_of(read, HALF).records == LENT
+    assert entry_of(read, HALF).records == entry_of(read, HALF).own == LENT
+    assert entry_of(read, HALF).borrowed == ()
     entry = entry_of(read, BRAIN)
     assert entry.own == ()
     assert entry.records == entry.borrowed == without_speed(*LENT)
 
 
-def test_an_entry_that_is_like_none_has_its_own_records_alone():
-    assert LENDER.borrowed == ()
-    assert LENDER.records == LENDER.own == LENT
+REPEATED = Record(LITTLE, replace(DIRECT, GROUP_M=4), 21.0)
+FEW, MANY = (Record(replace(MIDDLE, batch=batch), DIRECT, 9.0) for batch in (2, 64))
+EIGHTS = recorded("8x8x8", SmallConfig(4, 4, 128), 9.0), recorded("8x8x8", DIRECT, 1.0)
+OTHER_EIGHTS = replace(EIGHTS[0], config=SmallConfig(2, 2, 128))
 
 
-def test_own_records_come_first_and_hide_those_of_the_same_place_and_path():
-    own = Record(MIDDLE, DIRECT, 5.0), Record(LITTLE, replace(DIRECT, GROUP_M=4), 21.0)
-    assert borrower(*own).records == (*own, *without_speed(*LENT[:2]))
+@pytest.mark.parametrize(
+    ("own", "lent", "borrowed"),
+    [
+        # Own records hide those of the same place and path.
+        ((Record(MIDDLE, DIRECT, 5.0), REPEATED), LENT, LENT[:2]),
+        ((replace(LENT[2], shape=MIDDLE),), LENT, LENT),
+        ((replace(LENT[2], shape=replace(LITTLE, layout="NT")),), LENT, LENT),
+        ((replace(LENT[2], alignment=1),), LENT, LENT),
+        ((replace(LENT[2], shape=replace(LITTLE, batch=64)),), LENT, LENT),
+        # Batches of the same number; a record for any number by its like alone.
+        ((replace(MANY, gflops=8.0),), (FEW, MANY), (FEW,)),
+        ((OTHER_EIGHTS,), EIGHTS, EIGHTS[1:]),
+    ],
+)
+def test_own_records_come_first_and_hide_those_of_the_same_place_and_path(own, lent, borrowed):
+    assert Entry(*BRAIN, own, like=Entry(*HALF, lent)).records == (*own, *without_speed(*borrowed))
 
 
 def test_what_stands_in_for_a_refused_path_is_borrowed_behind_an_own_record_of_that_path():
@@ -104,36 +119,6 @@ def test_an_own_record_of_another_path_is_taken_before_a_borrowed_one_of_its_pla
     database = Database(((a_file("mine", LENDER, entry),),))
     assert select(LARGE.problem(*BRAIN), H100, database).config == MATRIX
     assert select(LARGE.problem(*HALF), H100, database).config == WGMMA
-
-
-@pytest.mark.parametrize(
-    "elsewhere",
-    [
-        {"shape": MIDDLE},
-        {"shape": replace(LITTLE, layout="NT")},
-        {"alignment": 1},
-        {"shape": replace(LITTLE, batch=64)},
-    ],
-    ids=["sizes", "layout", "alignment", "batch"],
-)
-def test_an_own_record_of_another_place_hides_nothing(elsewhere):
-    own = replace(LENT[2], **elsewhere)
-    assert borrower(own).records == (own, *without_speed(*LENT))
-
-
-def test_batches_of_another_number_hide_nothing():
-    few, many = (replace(MIDDLE, batch=batch) for batch in (2, 64))
-    lender = Entry(*HALF, (Record(few, DIRECT, 9.0), Record(many, DIRECT, 9.0)))
-    own = Record(many, DIRECT, 8.0)
-    assert Entry(*BRAIN, (own,), like=lender).records == (own, Record(few, DIRECT))
-
-
-def test_a_record_for_batches_of_any_number_is_hidden_by_its_like_alone():
-    small = recorded("8x8x8", SmallConfig(4, 4, 128), 9.0)
-    lender = Entry(*HALF, (small, recorded("8x8x8", DIRECT, 1.0)))
-    own = replace(small, config=SmallConfig(2, 2, 128))
-    entry = Entry(*BRAIN, (own,), like=lender)
-    assert entry.records == (own, recorded("8x8x8", DIRECT))
 
 
 def test_a_configuration_that_breaks_a_constraint_for_the_type_is_not_borrowed(tmp_path):
@@ -322,28 +307,3 @@ def test_an_entry_that_loses_its_threshold_owns_the_records_of_the_path_that_was
     entry = entry_of(read_file(path), BRAIN)
     assert (entry.like, entry.indirect_from) == (None, None)
     assert [record.shape for record in entry.own] == [GemmShape(1, 8, 8), LITTLE]
-
-
-# -------------------------------------------------------------------------- built-in files
-
-
-def test_no_built_in_entry_repeats_what_it_borrows():
-    """But for what was measured for its own type: that has a speed."""
-    borrowing = 0
-    for file in load_database().groups[-1]:
-        for entry in file.entries:
-            lent = without_speed(*entry.like.own) if entry.like else ()
-            assert not set(entry.own) & set(lent), (file.path, entry.name)
-            borrowing += bool(lent)
-    assert borrowing
-
-
-def test_an_h100_runs_bfloat16_by_the_records_of_float16():
-    (file,) = [file for file in load_database().groups[-1] if file.match.architecture == "sm_90"]
-    half, brain = entry_of(file, HALF), entry_of(file, BRAIN)
-    assert brain.like == half
-    assert len(brain.own) < 20 < len(brain.borrowed)
-    for text in ("4096x4096x4096", "1x1024x1024", "128x768x3072", "101x101x101"):
-        wanted = [GemmShape.parse(text).problem(*name) for name in (HALF, BRAIN)]
-        one, other = (select(problem, H100, load_database()) for problem in wanted)
-        assert (one.config, one.reason) == (other.config, other.reason)
