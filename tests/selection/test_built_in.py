@@ -205,14 +205,3 @@ def test_the_published_values_of_other_paths_and_thresholds():
     assert indirect.items() <= record.config.as_dict().items()
     assert entry.indirect_from == Threshold(m_or_n=448)
     assert BY_STEM["amd_gfx1012"].source.kind == "published"
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_relative_lends_its_values_but_not_its_name(dtype):
-    precision = resolve_precision("F16_F16_F16" if dtype == "float16" else None, dtype).name
-    for architecture in ("gfx90a", "gfx942"):
-        file, entry = load_database().lookup(typical_traits(architecture), dtype, precision)[0]
-        assert file.source.kind == "default"
-        assert "gfx906" in file.source.text
-        assert file.match.architecture == architecture
-        assert entry.records

@@ -47,9 +47,13 @@ def path(tmp_path):
     return tmp_path / "mine.json"
 
 
+def pairs(file):
+    """What the records of a file's first entry are for, and their configurations."""
+    return [(str(record), record.config) for record in file.entries[0].records]
+
+
 def records(file):
-    """The configurations of a file's first entry, by what their records are for."""
-    return {str(record): record.config for record in file.entries[0].records}
+    return dict(pairs(file))
 
 
 def used(text, traits, *groups):
@@ -120,44 +124,43 @@ def test_a_record_tells_its_layout_and_alignment(path, text, record):
 @pytest.mark.parametrize(
     ("known", "found", "database", "kept"),
     [
-        ({}, [("600x500x512", BEST)], SHIPPED, {"1x64x1024": SMALL, "600x500x512": BEST}),
+        ([], [("600x500x512", BEST)], SHIPPED, [("1x64x1024", SMALL), ("600x500x512", BEST)]),
         # Another layout or alignment supersedes nothing.
-        ({}, [("512x512x512:NT", BEST), ("512x512x512+7", BEST), ("512x512x512+2", BEST),
+        ([], [("512x512x512:NT", BEST), ("512x512x512+7", BEST), ("512x512x512+2", BEST),
               ("500x530x510:NT", BEST)], SHIPPED,
-         {"1x64x1024": SMALL, "500x530x510:NT": BEST,
-          "512x512x512 with rows aligned to 1": BEST, "512x512x512 with rows aligned to 2": BEST,
-          "512x512x512": LARGE, "512x512x512:NT": BEST}),
-        ({}, [("512x512x512:NT", BEST), ("512x512x512+7", BEST), ("600x500x512:NT", SMALL)],
-         SHIPPED, {"1x64x1024": SMALL, "512x512x512 with rows aligned to 1": BEST,
-          "512x512x512": LARGE, "600x500x512:NT": SMALL}),
+         [("1x64x1024", SMALL), ("500x530x510:NT", BEST),
+          ("512x512x512 with rows aligned to 1", BEST),
+          ("512x512x512 with rows aligned to 2", BEST), ("512x512x512", LARGE),
+          ("512x512x512:NT", BEST)]),
+        ([], [("512x512x512:NT", BEST), ("512x512x512+7", BEST), ("600x500x512:NT", SMALL)],
+         SHIPPED,
+         [("1x64x1024", SMALL), ("512x512x512 with rows aligned to 1", BEST),
+          ("512x512x512", LARGE), ("600x500x512:NT", SMALL)]),
         # Without an alignment, a record is that of contiguous matrices.
-        ({"511x511x511": LARGE}, [("511x511x511", BEST)], NOTHING, {"511x511x511": BEST}),
+        ([("511x511x511", LARGE)], [("511x511x511", BEST)], NOTHING, [("511x511x511", BEST)]),
         # Batches and single products, and batches of numbers that are far apart.
-        ({}, [("8x8x8*10000", SMALL_BATCH), ("8x8x8", SMALL), ("512x512x512", LARGE),
+        ([], [("8x8x8*10000", SMALL_BATCH), ("8x8x8", SMALL), ("512x512x512", LARGE),
               ("500x512x512*60", BEST), ("512x512x512*256", SMALL), ("512x512x512*64", LARGE),
               ("9x8x8*9000", BEST_BATCH)], SHIPPED,
-         {"1x64x1024": SMALL, "8x8x8": SMALL, "512x512x512": LARGE, "512x512x512*64": LARGE,
-          "512x512x512*256": SMALL, "9x8x8*9000": BEST_BATCH}),
+         [("1x64x1024", SMALL), ("8x8x8", SMALL), ("512x512x512", LARGE),
+          ("512x512x512*64", LARGE), ("512x512x512*256", SMALL), ("9x8x8*9000", BEST_BATCH)]),
         # A record for batches of any number is superseded by one that tells it.
-        ({"8x8x8": SMALL_BATCH, "32x8x8": SMALL_BATCH}, [("8x8x8*100", BEST_BATCH)], NOTHING,
-         {"8x8x8*100": BEST_BATCH, "32x8x8": SMALL_BATCH}),
+        ([("8x8x8", SMALL_BATCH), ("32x8x8", SMALL_BATCH)], [("8x8x8*100", BEST_BATCH)], NOTHING,
+         [("8x8x8*100", BEST_BATCH), ("32x8x8", SMALL_BATCH)]),
+        # Different kernels for one batch do not displace each other.
+        ([], [("8x8x8*100", BEST), ("8x8x8*100", BEST_BATCH)], NOTHING,
+         [("8x8x8*100", BEST), ("8x8x8*100", BEST_BATCH)]),
         # What other files say about batches is carried over, as of single products.
-        ({"512x512x512*64": BEST}, [("2x64x1000*9", SMALL)], NOTHING,
-         {"2x64x1000*9": SMALL, "512x512x512*64": BEST}),
+        ([("512x512x512*64", BEST)], [("2x64x1000*9", SMALL)], NOTHING,
+         [("2x64x1000*9", SMALL), ("512x512x512*64", BEST)]),
     ],
 )  # fmt: skip
 def test_what_is_found_supersedes_what_is_near_and_nothing_else(path, known, found, database, kept):
     if known:
-        save_file(made_file([recorded(*one) for one in known.items()], EPYC, name=path))
-    for text, config in found:
-        save_file(make_file(laid_out(text, config), path, database))
-    assert list(records(read_file(path)).items()) == list(kept.items())
-
-
-def test_records_of_different_kernels_for_one_batch_do_not_displace_each_other(path):
-    for config in (BEST, BEST_BATCH):
-        save_file(make_file(laid_out("8x8x8*100", config), path, NOTHING))
-    assert [record.config for record in read_file(path).entries[0].records] == [BEST, BEST_BATCH]
+        save_file(made_file([recorded(*one) for one in known], EPYC, name=path))
+    for one in found:
+        save_file(make_file(laid_out(*one), path, database))
+    assert pairs(read_file(path)) == kept
 
 
 def together(*results):
@@ -277,14 +280,6 @@ def test_other_entries_of_the_file_stay(path):
 def test_a_contribution_is_for_the_architecture(path, found, match):
     assert save_result(found, NOTHING, path) == path
     assert read_file(path).match == match
-
-
-def test_a_second_contribution_extends_the_first(path):
-    save_result(result(), SHIPPED, path)
-    save_result(result(LARGE, shape=(8, 1024, 1024)), SHIPPED, path)
-    kept = read_file(path).entries[0].records
-    assert recorded("512x512x512", BEST, 268.4) in kept
-    assert "8x1024x1024" in map(str, kept)
 
 
 def test_the_users_own_file(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The tuner's decisions, with a measuring process that only pretends, and once with a real one."""
+"""The tuner's decisions, with a measuring process that only pretends."""
 
 import itertools
 import math
@@ -360,28 +360,3 @@ def test_kernels_for_small_products_are_searched_for_batches_alone(run, choices)
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         tune(**({"shapes": SHAPES} | arguments))
-
-
-@pytest.mark.parametrize("text", ["64x64x64", "8x8x8*500"])
-def test_on_a_real_device(device, traits, tmp_path, text):
-    events = []
-
-    def stop_after_three(event):
-        events.append(event)
-        if len(events) == 3:
-            raise KeyboardInterrupt
-
-    result = tune(
-        [GemmShape.parse(text)], traits.platform, budget=300, log_folder=tmp_path,
-        progress=stop_after_three,
-    )  # fmt: skip
-    (standing,) = result.standings
-    # Pocl takes this limit from the memory that the system states as a process starts: of two
-    # processes each may be told another.
-    limit = result.traits.max_allocation_bytes
-    assert result.traits == replace(traits, max_allocation_bytes=limit)
-    assert standing.gflops > 0
-    small = {config.family in ("small", "small_cpu") for config in standing.scores}
-    assert small == {"*" in text}
-    assert events[-1].trials == sum(result.outcomes.values())
-    assert result.outcomes.keys() <= {"fine", "timeout", "unbuildable", "unlaunchable"}
