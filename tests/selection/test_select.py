@@ -1,5 +1,6 @@
 """Path, configuration and packed layout: which record decides, and what a caller decides."""
 
+import itertools
 from dataclasses import replace
 from functools import partial
 
@@ -85,14 +86,6 @@ TUNED = measured(
         recorded("64x64x65536", LARGE),
     ]
 )
-LAID_OUT = measured(
-    [
-        recorded("82x6626x1085", INDIRECT, alignment=16),
-        recorded("82x6626x1085:NT", SMALL),
-        recorded("82x6626x1085", DIRECT),
-        recorded("6626x82x1085:TT", LARGE),
-    ]
-)
 VENDOR = made_file([recorded("1x1x1", DIRECT)], NVIDIA)
 SILENT = made_file([recorded("64x64x64", DIRECT)])
 OWN_CPU = measured([recorded("9x9x9", DIRECT), recorded("1x1x1", NARROW)], traits=cpu())
@@ -135,11 +128,6 @@ COMPARED = "the paths were timed against each other by shape, the nearest record
         ([TUNED, GENERIC], gpu(), "400x700x512", INDIRECT, "device", f"{COMPARED} 512x512x512"),
         ([TUNED, GENERIC], gpu(), "5000x3000x4096", SMALL, "device", f"{COMPARED} {FOUR}"),
         ([TUNED, GENERIC], gpu(), "32x64x100000", LARGE, "device", f"{COMPARED} 64x64x65536"),
-        ([LAID_OUT], gpu(), "90x5000x1085:NT", SMALL, "device", f"{COMPARED} 82x6626x1085:NT"),
-        ([LAID_OUT], gpu(), "90x5000x1085", DIRECT, "device", f"{COMPARED} 82x6626x1085"),
-        ([LAID_OUT], gpu(), "90x5000x1088", INDIRECT, "device",
-         f"{COMPARED} 82x6626x1085 with rows aligned to 16"),
-        ([LAID_OUT], gpu(), "5000x90x1085:TT", LARGE, "device", f"{COMPARED} 6626x82x1085:TT"),
         ([OWN_THRESHOLD, GENERIC], gpu(), "64x64x64", LARGE, "device",
          "m*n*k = 2.6e5 is at least 1,"),
         # What the device cannot run is passed over for the next nearest, level or path.
@@ -271,7 +259,7 @@ TUNED_SMALL = made_file(
 )  # fmt: skip
 OF_UNITS = [recorded("256x256x256", UNITS), recorded("256x256x256*99", OTHER_UNITS)]
 CPU_BATCH = measured([recorded("1024x1024x1024*50", NARROW)], traits=cpu())
-EVERY_ORDER = [measured(records) for records in ([ALONE, OWN, FILLING], [FILLING, OWN, ALONE])]
+BOTH_KINDS = [measured([ALONE, OWN, FILLING]), GENERIC]
 A_BATCH = "a batch near it was tuned, the nearest record is for 128x128x128*256"
 
 
@@ -279,16 +267,13 @@ A_BATCH = "a batch near it was tuned, the nearest record is for 128x128x128*256"
     ("files", "traits", "text", "config", "words"),
     [
         # A batch takes the record of a batch, and a single product never does.
-        *((files, gpu(), text, config, words)
-          for files in ([EVERY_ORDER[0], GENERIC], [EVERY_ORDER[1], GENERIC])
-          for text, config, words in [
-              ("128x128x128", INDIRECT, "record is for 128x128x128"),
-              ("128x128x128*100", DIRECT, A_BATCH), ("128x128x128*256", DIRECT, A_BATCH),
-              ("128x128x128*5000", DIRECT, A_BATCH),
-              # A few of them fill no device.
-              ("128x128x128*2", INDIRECT, "record is for 128x128x128, a single product"),
-              ("600x600x600*256", LARGE, ""),
-          ]),
+        (BOTH_KINDS, gpu(), "128x128x128", INDIRECT, "record is for 128x128x128"),
+        (BOTH_KINDS, gpu(), "128x128x128*100", DIRECT, A_BATCH),
+        (BOTH_KINDS, gpu(), "128x128x128*5000", DIRECT, A_BATCH),
+        # A few of them fill no device.
+        (BOTH_KINDS, gpu(), "128x128x128*2", INDIRECT,
+         "record is for 128x128x128, a single product"),
+        (BOTH_KINDS, gpu(), "600x600x600*256", LARGE, ""),
         ([measured([OWN]), GENERIC], gpu(), "128x128x128", INDIRECT, "from generic/gpu"),
         # Of another layout, only where operands are packed.
         ([measured([OWN]), GENERIC], gpu(), "128x128x128:NT*256", LARGE, "from generic/gpu"),
@@ -329,30 +314,45 @@ def test_a_batch_takes_records_of_batches_by_a_path_that_is_asked_for_too():
 # -------------------------------------------------------------------------- a caller's config
 
 
-@pytest.mark.parametrize("config", [SMALL, LARGE, SQUARE], ids=lambda config: config.family)
-@pytest.mark.parametrize("traits", [gpu(), cpu()], ids=["gpu", "cpu"])
-def test_a_callers_configuration_decides(config, traits):
-    choice = select(problem(64, 64, 64), traits, DATABASE, config)
+panels, padded = (partial(PackedLayout, form) for form in ("panels", "padded"))
+
+
+@pytest.mark.parametrize(
+    ("config", "traits", "packed"),
+    [
+        *itertools.product([SMALL, LARGE, SQUARE], [gpu(), cpu()], [None]),
+        (SQUARE, cpu(), panels(512, 64)),
+        (DIRECT, gpu(), padded(512, 64)),
+    ],
+)
+def test_a_callers_configuration_decides(config, traits, packed):
+    wanted = problem(64, 64, 64, packed=packed)
+    choice = select(wanted, traits, DATABASE, config)
     assert (choice.path, choice.config, choice.level) == (config.family, config, "caller")
     as_dict = {"path": config.family, **config.as_dict()}
-    assert select(problem(64, 64, 64), traits, DATABASE, as_dict) == choice
+    assert select(wanted, traits, DATABASE, as_dict) == choice
     assert str(choice).endswith("from the caller, as the argument config asks")
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("config", "packed", "message"),
     [
-        ({"MR": 6}, "a mapping with 'path'"),
-        ({"path": "gpu"}, "path is 'gpu'; known paths are"),
-        ({"path": "cpu", "MR": 6}, "CpuConfig lacks a parameter"),
-        ("cpu", "config is 'cpu'; one of XgemmConfig, XgemmDirectConfig"),
-        (replace(SQUARE, NR=40), "NR must be a multiple of VW: NR is 40, VW is 16"),
-        (replace(LARGE, STAGES=2), "65536 bytes, limit 49152"),
+        ({"MR": 6}, None, "a mapping with 'path'"),
+        ({"path": "gpu"}, None, "path is 'gpu'; known paths are"),
+        ({"path": "cpu", "MR": 6}, None, "CpuConfig lacks a parameter"),
+        ("cpu", None, "config is 'cpu'; one of XgemmConfig, XgemmDirectConfig"),
+        (replace(SQUARE, NR=40), None, "NR must be a multiple of VW: NR is 40, VW is 16"),
+        (replace(LARGE, STAGES=2), None, "65536 bytes, limit 49152"),
+        # One that cannot read the packed b.
+        (replace(SQUARE, NR=32), panels(512, 64),
+         "which cannot read b as it was packed: panels that want a CpuConfig with NR=64 and KC=51"),
+        (LARGE, panels(512, 64), "panels that want a CpuConfig"),
+        (SQUARE, padded(512, 64), "a padded row-major matrix, which wants an XgemmConfig"),
     ],
-)
-def test_a_callers_bad_configuration(config, message):
+)  # fmt: skip
+def test_a_callers_bad_configuration(config, packed, message):
     with pytest.raises(ConfigError, match=message):
-        select(problem(64, 64, 64), gpu(), DATABASE, config)
+        select(problem(64, 64, 64, packed=packed), gpu(), DATABASE, config)
 
 
 # -------------------------------------------------------------------------- what ships
@@ -401,8 +401,6 @@ def test_what_ships_gives_a_valid_choice_for_every_problem(m, n, k, dtype, trait
 
 
 # -------------------------------------------------------------------------- b that is packed
-
-panels, padded = (partial(PackedLayout, form) for form in ("panels", "padded"))
 
 
 @pytest.mark.parametrize(
@@ -483,45 +481,18 @@ def test_no_layout_without_a_record():
 @pytest.mark.parametrize(
     ("architecture", "dtype", "precision", "along_k"),
     [
-        ("sm_90", "float16", None, False),
+        ("sm_90", "float16", None, False), ("sm_90", "float32", None, False),
         ("sm_90", "bfloat16", None, False),  # ldmatrix transposes elements of two bytes
-        ("sm_90", "int8", None, True),
-        ("sm_90", "float32", None, False),
-        ("sm_90", "float32", "TF32_TF32_F32", True),
-        ("sm_90", "float64", None, False),
-        ("sm_70", "float16", None, False),
-        ("gfx1100", "float16", None, True),
-        ("gfx1100", "bfloat16", None, True),
-        ("gfx90a", "float64", None, False),
-        ("gfx1030", "float16", None, False),
+        ("sm_90", "float64", None, False), ("sm_90", "float32", "TF32_TF32_F32", True),
+        ("sm_90", "int8", None, True), ("sm_70", "float16", None, False),
+        ("gfx1100", "float16", None, True), ("gfx1100", "bfloat16", None, True),
+        ("gfx90a", "float64", None, False), ("gfx1030", "float16", None, False),
     ],
-)
+)  # fmt: skip
 def test_k_is_contiguous_where_units_want_it(architecture, dtype, precision, along_k):
     precision = resolve_precision(precision, dtype)
     found = packed_layout(512, 512, dtype, precision, typical_traits(architecture), load_database())
     assert found.along_k == along_k
-
-
-@pytest.mark.parametrize(
-    ("config", "packed", "message"),
-    [
-        (replace(SQUARE, NR=32), panels(512, 64),
-         "which cannot read b as it was packed: panels that want a CpuConfig with NR=64 and KC=51"),
-        (LARGE, panels(512, 64), "panels that want a CpuConfig"),
-        (SQUARE, padded(512, 64), "a padded row-major matrix, which wants an XgemmConfig"),
-    ],
-)  # fmt: skip
-def test_a_callers_configuration_that_cannot_read_the_packed_b(config, packed, message):
-    with pytest.raises(ConfigError, match=message):
-        select(problem(64, 64, 64, packed=packed), cpu(), DATABASE, config)
-
-
-def test_a_callers_configuration_that_can():
-    for traits, packed, config in (
-        (cpu(), panels(512, 64), SQUARE),
-        (gpu(), padded(512, 64), DIRECT),
-    ):
-        assert select(problem(64, 64, 64, packed=packed), traits, DATABASE, config).config == config
 
 
 @given(st.integers(1, 20_000), sizes, sizes, st.sampled_from(DTYPES), devices)
