@@ -38,13 +38,6 @@ def test_layers_agree_with_scikit_learn(queue, digits, network):
     assert agreement.accuracy == agreement.reference_accuracy > 0.5
 
 
-def test_digits_are_float32_from_0_to_1(digits):
-    assert digits.train.dtype == np.float32
-    assert digits.train.shape[1] == 64
-    assert 0 <= digits.train.min() < digits.train.max() <= 1
-    assert len(digits.train) == len(digits.train_labels) > len(digits.test) > 100
-
-
 def test_missing_scikit_learn_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(PyclgemmError, match=r'pip install "pyclgemm\[demo\]"'):

@@ -34,7 +34,7 @@ def no_device(monkeypatch):
     monkeypatch.setattr(cli, "find_devices", lambda: found)
 
 
-@pytest.mark.parametrize("command", ["devices", "demo", "source", "explain"])
+@pytest.mark.parametrize("command", ["devices", "demo", "source", "explain", "tune"])
 def test_help_has_an_example(command):
     assert f"python -m pyclgemm {command}" in output_of(command, "--help").split("Example")[1]
 

@@ -16,9 +16,6 @@ from click.testing import CliRunner
 
 import pyclgemm
 from pyclgemm.cli.main import main
-from pyclgemm.cli.tune import parse_shapes
-from pyclgemm.measure.suites import SUITES
-from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import read_file, reload_database
 from pyclgemm.tuning import tuner
 from tests.support.processes import tree_first
@@ -67,19 +64,10 @@ def few_trials(monkeypatch):
     monkeypatch.setattr(tuner, "tune", briefly)
 
 
-def test_shapes():
-    assert parse_shapes("square") == list(SUITES["square"])
-    assert parse_shapes("spread, 8x9x10")[-1] == GemmShape(8, 9, 10)
-    assert parse_shapes("8x9x10,8x9x10") == [GemmShape(8, 9, 10)]
-    assert parse_shapes("layouts,8x9x10:TN+7")[-1] == GemmShape(8, 9, 10, "TN", 7)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--shapes", "8x8"], "shapes has '8x8', which is no suite"),
-        (["--shapes", "8x8x8:XY"], "shapes has '8x8x8:XY', which is no suite"),
-        (["--shapes", "spread,8x8"], "shapes has '8x8', which is no suite"),
         (["--shapes", ""], "shapes is ''"),
         (["--budget", "0"], "0.0 is not in the range"),
         (["--dtype", "int16"], "'int16' is not one of"),
@@ -93,10 +81,6 @@ def test_bad_arguments(home, arguments, words):
     assert result.exit_code != 0
     assert words in " ".join(result.output.split())
     assert "Traceback" not in result.output
-
-
-def test_help_has_an_example():
-    assert "python -m pyclgemm tune" in output_of("--help").split("Examples")[1]
 
 
 def test_a_dry_run_counts_and_measures_nothing(home):
