@@ -30,19 +30,14 @@ import os, sys, time
 from pyclgemm.measure.bench import PACES, Pace
 from pyclgemm.tuning import worker
 PACES["tuner"] = (Pace(1e-4, 0.0, 1),) * 2
-run, prepare = worker.TrialBench.run, worker.TrialBench.prepare
-def accident():
-    {accident}
-def injected_run(self, trial):
-    if trial.config.MR == 3:
-        accident()
-    return run(self, trial)
-def injected_prepare(self, trials):
-    if any(trial.config.MR == 3 for trial in trials):
-        accident()
-    return prepare(self, trials)
-worker.TrialBench.run = injected_run
-worker.TrialBench.prepare = injected_prepare
+def injected(method):
+    def meets(self, given):
+        if any(trial.config.MR == 3 for trial in (given if isinstance(given, list) else [given])):
+            {accident}
+        return method(self, given)
+    return meets
+for name in ("run", "prepare"):
+    setattr(worker.TrialBench, name, injected(getattr(worker.TrialBench, name)))
 worker.main()
 """
 
