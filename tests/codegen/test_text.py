@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclgemm.codegen.config import is_staged_as_stored
-from pyclgemm.codegen.expression import divided, modulo, plus, times
+from pyclgemm.codegen.source import divided, modulo, plus, times
 from pyclgemm.codegen.kernel import approximation
 from pyclgemm.codegen.matrix_units import nvidia_double_unit, unit_multiplying
 from pyclgemm.codegen.pack import PackedForm

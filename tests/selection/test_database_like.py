@@ -11,17 +11,14 @@ from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.small.codegen import SmallConfig
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.candidates import attempts_for
-from pyclgemm.selection.database import Database, load_database, read_file, save_file
+from pyclgemm.selection.database import Database, read_file, save_file
 from pyclgemm.selection.overrides import choose
 from pyclgemm.selection.records import Entry, Record, Threshold
 from pyclgemm.selection.select import select
-from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.results import make_file, save_result
-from pyclgemm.tuning.session import Standing
-from pyclgemm.tuning.tuner import TuningResult
 from tests.support.databases import DIRECT, SM_90, a_database, file_of
 from tests.support.facts import gpu, recorded
+from tests.support.tuning_results import result
 
 HALF, BRAIN = ("float16", "F16_F16_F32"), ("bfloat16", "BF16_BF16_F32")
 H100 = gpu(fence_options="-cl-std=CL3.0", local_memory_bytes=229440, wgmma=True)
@@ -72,68 +69,55 @@ def written(tmp_path, content):
 
 def test_an_entry_without_records_has_those_of_another_without_their_speed(tmp_path):
     read = read_file(written(tmp_path, document({BRAIN: HALF, HALF: None})))
-    assert entry_of(read, HALF).records == LENT
+    assert entry_of(read, HALF).records == entry_of(read, HALF).own == LENT
+    assert entry_of(read, HALF).borrowed == ()
     entry = entry_of(read, BRAIN)
     assert entry.own == ()
     assert entry.records == entry.borrowed == without_speed(*LENT)
 
 
-def test_an_entry_that_is_like_none_has_its_own_records_alone():
-    assert LENDER.borrowed == ()
-    assert LENDER.records == LENDER.own == LENT
-
-
-def test_own_records_come_first_and_hide_those_of_the_same_place_and_path():
-    own = Record(MIDDLE, DIRECT, 5.0), Record(LITTLE, replace(DIRECT, GROUP_M=4), 21.0)
-    assert borrower(*own).records == (*own, *without_speed(*LENT[:2]))
-
-
-def test_what_stands_in_for_a_refused_path_is_borrowed_behind_an_own_record_of_that_path():
-    newer = replace(WGMMA, GROUP_M=4)
-    entry = borrower(Record(LARGE, newer, 8e5))
-    assert entry.records == (Record(LARGE, newer, 8e5), *without_speed(*LENT[1:]))
-    database = Database(((a_file("mine", entry, LENDER),),))
-    problem = LARGE.problem(*BRAIN)
-    refused = replace(H100, wgmma=False, wgmma_refusal="a test")
-    assert select(problem, H100, database).config == newer
-    assert select(problem, refused, database).config == MATRIX
-
-
-def test_an_own_record_of_another_path_is_taken_before_a_borrowed_one_of_its_place():
-    entry = borrower(Record(LARGE, MATRIX, 8e5))
-    database = Database(((a_file("mine", LENDER, entry),),))
-    assert select(LARGE.problem(*BRAIN), H100, database).config == MATRIX
-    assert select(LARGE.problem(*HALF), H100, database).config == WGMMA
+REPEATED = Record(LITTLE, replace(DIRECT, GROUP_M=4), 21.0)
+FEW, MANY = (Record(replace(MIDDLE, batch=batch), DIRECT, 9.0) for batch in (2, 64))
+EIGHTS = recorded("8x8x8", SmallConfig(4, 4, 128), 9.0), recorded("8x8x8", DIRECT, 1.0)
+OTHER_EIGHTS = replace(EIGHTS[0], config=SmallConfig(2, 2, 128))
 
 
 @pytest.mark.parametrize(
-    "elsewhere",
+    ("own", "lent", "borrowed"),
     [
-        {"shape": MIDDLE},
-        {"shape": replace(LITTLE, layout="NT")},
-        {"alignment": 1},
-        {"shape": replace(LITTLE, batch=64)},
+        # Own records hide those of the same place and path.
+        ((Record(MIDDLE, DIRECT, 5.0), REPEATED), LENT, LENT[:2]),
+        ((replace(LENT[2], shape=MIDDLE),), LENT, LENT),
+        ((replace(LENT[2], shape=replace(LITTLE, layout="NT")),), LENT, LENT),
+        ((replace(LENT[2], alignment=1),), LENT, LENT),
+        ((replace(LENT[2], shape=replace(LITTLE, batch=64)),), LENT, LENT),
+        # Batches of the same number; a record for any number by its like alone.
+        ((replace(MANY, gflops=8.0),), (FEW, MANY), (FEW,)),
+        ((OTHER_EIGHTS,), EIGHTS, EIGHTS[1:]),
     ],
-    ids=["sizes", "layout", "alignment", "batch"],
 )
-def test_an_own_record_of_another_place_hides_nothing(elsewhere):
-    own = replace(LENT[2], **elsewhere)
-    assert borrower(own).records == (own, *without_speed(*LENT))
+def test_own_records_come_first_and_hide_those_of_the_same_place_and_path(own, lent, borrowed):
+    assert Entry(*BRAIN, own, like=Entry(*HALF, lent)).records == (*own, *without_speed(*borrowed))
 
 
-def test_batches_of_another_number_hide_nothing():
-    few, many = (replace(MIDDLE, batch=batch) for batch in (2, 64))
-    lender = Entry(*HALF, (Record(few, DIRECT, 9.0), Record(many, DIRECT, 9.0)))
-    own = Record(many, DIRECT, 8.0)
-    assert Entry(*BRAIN, (own,), like=lender).records == (own, Record(few, DIRECT))
+NEWER = replace(WGMMA, GROUP_M=4)
 
 
-def test_a_record_for_batches_of_any_number_is_hidden_by_its_like_alone():
-    small = recorded("8x8x8", SmallConfig(4, 4, 128), 9.0)
-    lender = Entry(*HALF, (small, recorded("8x8x8", DIRECT, 1.0)))
-    own = replace(small, config=SmallConfig(2, 2, 128))
-    entry = Entry(*BRAIN, (own,), like=lender)
-    assert entry.records == (own, recorded("8x8x8", DIRECT))
+@pytest.mark.parametrize(
+    ("own", "config", "refused_units"),
+    [
+        # What stands in for a refused path is borrowed behind an own record of that path.
+        (Record(LARGE, NEWER, 8e5), NEWER, MATRIX),
+        # An own record of another path is taken before a borrowed one of its place.
+        (Record(LARGE, MATRIX, 8e5), MATRIX, MATRIX),
+    ],
+)
+def test_an_own_record_is_taken_before_a_borrowed_one_of_its_place(own, config, refused_units):
+    database = a_database(a_file("mine", LENDER, borrower(own)))
+    without_units = replace(H100, wgmma=False, wgmma_refusal="a test")
+    assert select(LARGE.problem(*BRAIN), H100, database).config == config
+    assert select(LARGE.problem(*BRAIN), without_units, database).config == refused_units
+    assert select(LARGE.problem(*HALF), H100, database).config == WGMMA
 
 
 def test_a_configuration_that_breaks_a_constraint_for_the_type_is_not_borrowed(tmp_path):
@@ -141,11 +125,6 @@ def test_a_configuration_that_breaks_a_constraint_for_the_type_is_not_borrowed(t
     entry = entry_of(read, ("float64", "F64_F64_F64"))
     # Warpgroup units multiply no float64; the others do.
     assert entry.records == without_speed(*LENT[1:])
-
-
-def test_a_threshold_is_not_borrowed():
-    lender = replace(LENDER, indirect_from=Threshold(mnk=9))
-    assert Entry(*BRAIN, (), like=lender).indirect_from is None
 
 
 # -------------------------------------------------------------------------- who sees them
@@ -159,9 +138,7 @@ def test_what_is_borrowed_is_chosen_ranked_and_asked_for_by_path():
     assert choice.config == DIRECT
     assert "the nearest record is for 32x32x32" in choice.reason
     assert choose(problem, H100, database, "matrix").config == MATRIX
-    alone = Database(((a_file("mine", borrower(), LENDER),),))
-    [attempt] = attempts_for(problem, H100, alone.lookup(H100, *BRAIN))[:1]
-    assert "timed against each other" in attempt.reason
+    assert "timed against each other" in choice.reason
 
 
 # -------------------------------------------------------------------------- what is refused
@@ -218,94 +195,78 @@ def test_an_entry_whose_lender_is_missing_is_not_saved(tmp_path):
 
 def test_what_is_borrowed_is_not_written(tmp_path):
     path = tmp_path / "mine.json"
-    entries = borrower(Record(LITTLE, DIRECT, 21.0)), LENDER
+    entries = borrower(), Entry(*HALF, LENT[:1])
     save_file(a_file(path, *entries))
-    assert read_file(path).entries == entries
-    first, second = json.loads(path.read_text())["entries"]
-    assert list(first) == ["dtype", "precision", "like", "records"]
-    assert first["like"] == {"dtype": "float16", "precision": "F16_F16_F32"}
-    assert [record["gflops"] for record in first["records"]] == [21.0]
-    assert "like" not in second
-    assert len(second["records"]) == 3
-
-
-def test_a_record_a_line_and_none_for_an_entry_without(tmp_path):
-    save_file(a_file(tmp_path / "mine.json", borrower(), Entry(*HALF, LENT[:1])))
-    lines = (tmp_path / "mine.json").read_text().splitlines()
+    lender = Entry(*HALF, LENT[:1])
+    assert read_file(path).entries == (Entry(*BRAIN, (), like=lender), lender)
+    lines = path.read_text().splitlines()
     assert lines[5:7] == [
         '  {"dtype": "bfloat16", "precision": "BF16_BF16_F32", '
         '"like": {"dtype": "float16", "precision": "F16_F16_F32"}, "records": []},',
         '  {"dtype": "float16", "precision": "F16_F16_F32", "records": [',
     ]
     assert lines[7].startswith('   {"path": "wgmma"')
+    own = Record(LITTLE, DIRECT, 21.0)
+    save_file(a_file(path, borrower(own), LENDER))
+    assert read_file(path).entries == (borrower(own), LENDER)
+    first, second = json.loads(path.read_text())["entries"]
+    assert [record["gflops"] for record in first["records"]] == [21.0]
+    assert "like" not in second
+    assert len(second["records"]) == 3
 
 
-def found(name, shape, config):
-    """What the tuner returns for one product."""
-    shape = GemmShape.of(shape)
-    standing = Standing(shape, shape.problem(*name))
-    standing.note(config, Outcome("fine", 1e-3))
-    return TuningResult(H100, *name, (standing,))
-
-
-def test_the_tuner_writes_what_it_measured_and_leaves_like_as_it_is(tmp_path):
+@pytest.fixture
+def tune(tmp_path):
+    """A function that adds what was found for one product to a file that ships."""
     path = tmp_path / "sm_90.json"
-    older = Record(MIDDLE, DIRECT, 5.0), recorded("64x512x512", DIRECT, 6.0)
-    save_file(a_file(path, LENDER, borrower(*older)))
-    faster = replace(DIRECT, GROUP_M=4)
-    database = a_database(read_file(path))
-    assert save_result(found(BRAIN, LITTLE, faster), database, path) == path
-    entry = entry_of(read_file(path), BRAIN)
-    assert entry.like == entry_of(read_file(path), HALF) == LENDER
-    tuned = Record(LITTLE, faster, 0.06554)
-    assert entry.own == (tuned, older[1], older[0])
-    assert entry.records == (*entry.own, *without_speed(*LENT[:2]))
-    made = json.loads(path.read_text())["entries"]
-    assert [len(one["records"]) for one in made] == [3, 3]
-    # What was found anew supersedes own records nearby.
-    save_result(found(BRAIN, (520, 512, 512), DIRECT), a_database(read_file(path)), path)
-    shapes = [str(record.shape) for record in entry_of(read_file(path), BRAIN).own]
-    assert shapes == ["32x32x32", "64x512x512", "520x512x512"]
+
+    def add(best, shape, *entries, types=BRAIN, database=None):
+        save_file(a_file(path, *entries))
+        known = database or a_database(read_file(path))
+        assert save_result(result(best, shape, H100, types), known, path) == path
+        file = read_file(path)
+        return entry_of(file, HALF), entry_of(file, BRAIN)
+
+    return add
 
 
-def test_the_tuner_keeps_what_is_borrowed_behind_the_same_record_of_its_own(tmp_path):
-    """Measured for this type, it has a speed, and stays whatever the other entry becomes."""
-    path = tmp_path / "sm_90.json"
-    save_file(a_file(path, LENDER, borrower()))
-    save_result(found(BRAIN, LARGE, WGMMA), a_database(read_file(path)), path)
-    entry = entry_of(read_file(path), BRAIN)
-    assert entry.own == (Record(LARGE, WGMMA, 137400.0),)
-    assert entry.records == (*entry.own, *without_speed(*LENT[1:]))
+FASTER = replace(DIRECT, GROUP_M=4)
+OLDER = Record(MIDDLE, DIRECT, 5.0), recorded("64x512x512", DIRECT, 6.0)
+BATCH = replace(MIDDLE, batch=64)
 
 
-def test_batches_that_the_tuner_found_leave_like_as_it_is(tmp_path):
-    path = tmp_path / "sm_90.json"
-    single = Record(MIDDLE, DIRECT, 5.0)
-    save_file(a_file(path, LENDER, borrower(single)))
-    batch = replace(MIDDLE, batch=64)
-    save_result(found(BRAIN, batch, DIRECT), a_database(read_file(path)), path)
-    entry = entry_of(read_file(path), BRAIN)
-    assert entry.like == LENDER
-    assert entry.own == (single, Record(replace(MIDDLE, batch=64), DIRECT, 17180.0))
+@pytest.mark.parametrize(
+    ("best", "shape", "before", "after", "borrowed"),
+    [
+        (FASTER, LITTLE, OLDER, (Record(LITTLE, FASTER, 0.06554), *OLDER[::-1]), LENT[:2]),
+        # What was found anew supersedes own records nearby.
+        (DIRECT, (520, 512, 512), OLDER, (OLDER[1], recorded("520x512x512", DIRECT, 272.6)), LENT),
+        # What is borrowed, and measured for this type, stays whatever the other becomes.
+        (WGMMA, LARGE, (), (Record(LARGE, WGMMA, 137400.0),), LENT[1:]),
+        # Batches.
+        (DIRECT, BATCH, OLDER[:1], (OLDER[0], Record(BATCH, DIRECT, 17180.0)), LENT),
+    ],
+)
+def test_the_tuner_writes_what_it_measured_and_leaves_like_as_it_is(
+    tune, best, shape, before, after, borrowed
+):
+    lender, entry = tune(best, shape, LENDER, borrower(*before))
+    assert entry.like == lender == LENDER
+    assert entry.own == after
+    assert entry.records == (*after, *without_speed(*borrowed))
 
 
-def test_what_the_tuner_finds_for_an_entry_counts_for_those_that_are_like_it(tmp_path):
-    path = tmp_path / "sm_90.json"
-    save_file(a_file(path, LENDER, borrower()))
-    newer = replace(WGMMA, GROUP_M=4)
-    save_result(found(HALF, LARGE, newer), a_database(read_file(path)), path)
-    read = read_file(path)
-    assert entry_of(read, HALF).own == (
-        Record(LITTLE, DIRECT, 20.0), Record(LARGE, newer, 137400.0), Record(LARGE, MATRIX, 3e5)
-    )  # fmt: skip
-    assert entry_of(read, BRAIN).own == ()
-    assert entry_of(read, BRAIN).records == without_speed(*entry_of(read, HALF).own)
+def test_what_the_tuner_finds_for_an_entry_counts_for_those_that_are_like_it(tune):
+    lender, entry = tune(NEWER, LARGE, LENDER, borrower(), types=HALF)
+    assert lender.own == (LENT[2], Record(LARGE, NEWER, 137400.0), LENT[1])
+    assert entry.own == ()
+    assert entry.records == without_speed(*lender.own)
 
 
 def test_a_users_own_file_has_what_the_library_borrows_today(tmp_path):
     """It hides the other file, and is like nothing itself."""
-    shipped = Database(((a_file("shipped", LENDER, borrower()),),))
-    made = make_file(found(BRAIN, MIDDLE, DIRECT), tmp_path / "mine.json", shipped)
+    shipped = a_database(a_file("shipped", LENDER, borrower()))
+    made = make_file(result(DIRECT, MIDDLE, H100, BRAIN), tmp_path / "mine.json", shipped)
     (entry,) = made.entries
     assert entry.like is None
     assert entry.own == (
@@ -313,37 +274,11 @@ def test_a_users_own_file_has_what_the_library_borrows_today(tmp_path):
     )  # fmt: skip
 
 
-def test_an_entry_that_loses_its_threshold_owns_the_records_of_the_path_that_was_taken(tmp_path):
-    path = tmp_path / "sm_90.json"
-    threshold = Threshold(mnk=10**6)
-    lender = Entry(*HALF, (Record(LARGE, DIRECT), Record(LITTLE, DIRECT)), threshold)
-    save_file(a_file(path, lender, Entry(*BRAIN, (), threshold, lender)))
-    save_result(found(BRAIN, (1, 8, 8), DIRECT), Database(()), path)
-    entry = entry_of(read_file(path), BRAIN)
+def test_an_entry_that_loses_its_threshold_owns_the_records_of_the_path_that_was_taken(tune):
+    """A threshold is not borrowed."""
+    lender = Entry(*HALF, (Record(LARGE, DIRECT), Record(LITTLE, DIRECT)), Threshold(mnk=10**6))
+    assert Entry(*BRAIN, (), like=lender).indirect_from is None
+    borrowing = Entry(*BRAIN, (), lender.indirect_from, lender)
+    _, entry = tune(DIRECT, (1, 8, 8), lender, borrowing, database=Database(()))
     assert (entry.like, entry.indirect_from) == (None, None)
     assert [record.shape for record in entry.own] == [GemmShape(1, 8, 8), LITTLE]
-
-
-# -------------------------------------------------------------------------- built-in files
-
-
-def test_no_built_in_entry_repeats_what_it_borrows():
-    """But for what was measured for its own type: that has a speed."""
-    borrowing = 0
-    for file in load_database().groups[-1]:
-        for entry in file.entries:
-            lent = without_speed(*entry.like.own) if entry.like else ()
-            assert not set(entry.own) & set(lent), (file.path, entry.name)
-            borrowing += bool(lent)
-    assert borrowing
-
-
-def test_an_h100_runs_bfloat16_by_the_records_of_float16():
-    (file,) = [file for file in load_database().groups[-1] if file.match.architecture == "sm_90"]
-    half, brain = entry_of(file, HALF), entry_of(file, BRAIN)
-    assert brain.like == half
-    assert len(brain.own) < 20 < len(brain.borrowed)
-    for text in ("4096x4096x4096", "1x1024x1024", "128x768x3072", "101x101x101"):
-        wanted = [GemmShape.parse(text).problem(*name) for name in (HALF, BRAIN)]
-        one, other = (select(problem, H100, load_database()) for problem in wanted)
-        assert (one.config, one.reason) == (other.config, other.reason)

@@ -57,11 +57,12 @@ def measured(
     records: Iterable[Record],
     threshold: Threshold | None = None,
     traits: DeviceTraits | None = None,
+    types: tuple[str, str] = FLOAT32,
 ) -> DatabaseFile:
     """A file of the device's own, whose paths were timed against each other."""
     traits = traits or gpu()
     match = Match("device", traits.type, device=traits.name)
-    return made_file(records, match, threshold, kind="measured")
+    return made_file(records, match, threshold, kind="measured", types=types)
 
 
 GENERIC = made_file(

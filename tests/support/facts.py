@@ -1,8 +1,5 @@
 """Invented devices and problems for the tests of modules that need no device."""
 
-import math
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from pyclgemm.codegen.config import Config
@@ -10,9 +7,7 @@ from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import GemmProblem, MatrixLayout
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import DatabaseFile
-from pyclgemm.selection.distance import Features, in_order
-from pyclgemm.selection.records import Entry, Match, Record, Source
+from pyclgemm.selection.records import Record
 
 ROW = MatrixLayout("row")
 
@@ -66,17 +61,6 @@ def recorded(text: str, config: Config, gflops: float | None = None, **others: A
     shape = GemmShape.parse(text)
     assert shape is not None, text
     return Record(shape, config, gflops, **others)
-
-
-def by_distance(
-    records: Iterable[Record], wanted: Features, units: int = 0, reach: float = math.inf
-) -> list[Record]:
-    """The records of one file in the order in which selection takes them."""
-    entry = Entry("float32", "F32_F32_F32", tuple(records))
-    match, source = Match("generic", "gpu"), Source("default", "a test")
-    file = DatabaseFile.make(Path("db"), match, source, [])
-    ordered = in_order([(file, entry)], lambda record: True, wanted, units, reach)
-    return [record for _, record in ordered]
 
 
 def problem(m: int, n: int, k: int, dtype: str = "float32", **changes: Any) -> GemmProblem:

@@ -1,0 +1,207 @@
+"""The files that ship: whole, valid on the devices that they are for, found first, as published."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+import pyclgemm.selection.database
+from pyclgemm.cli.main import main
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.registry import violations
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.resources import resource_folder
+from pyclgemm.selection.database import SCHEMA_FILE, Database, load_database, read_file
+from pyclgemm.selection.records import Threshold
+from pyclgemm.selection.select import select
+from tests.support.facts import cpu, gpu, problem, smallest_gpu
+from tests.support.families import UNIT_FAMILIES
+from tests.support.reference import DTYPES
+
+FOLDER = resource_folder("databases")
+FILES = [read_file(path) for path in sorted(FOLDER.glob("*.json")) if path.name != SCHEMA_FILE]
+BY_STEM = {file.path.stem: file for file in FILES}
+GPU_FILES = [file for file in FILES if file.match.type == "gpu"]
+ARCHITECTURES = sorted({file.match.architecture for file in GPU_FILES} - {None})
+NO_ARCHITECTURE = ["intel_gpu", "apple_gpu", "qualcomm_gpu", "arm_gpu"]
+TYPES = [(dtype, resolve_precision(None, dtype).name) for dtype in DTYPES]
+TYPES.append(("float16", "F16_F16_F16"))
+# What these devices report where it is more than the least of their vendor's.
+WORK_GROUPS = {"intel_arc_a770_graphics": 1024, "intel_iris_xe_graphics": 512}
+H100 = gpu(fence_options="-cl-std=CL3.0", local_memory_bytes=229440, wgmma=True)
+WORDS = {
+    "measured": ("measured on ", "tuned on "),
+    "published": ("not measured here",),
+    "default": ("not measured",),
+}
+
+SHAPES = [
+    (64, 64, 64), (1000, 1000, 1000), (4096, 4096, 4096),  # square
+    (64, 3072, 768), (128, 768, 3072), (8192, 128, 128),  # dense layers
+    (1, 4096, 4096), (4096, 1, 4096), (16, 16, 100_000), (5124, 700, 1),  # skinny
+]  # fmt: skip
+
+each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.path.stem)
+each_gpu_file = pytest.mark.parametrize("file", GPU_FILES, ids=lambda file: file.path.stem)
+
+
+def device_of(file):
+    """A device that the file is for, with the least of the limits that such devices have."""
+    match = file.match
+    if match.architecture:
+        return typical_traits(match.architecture)
+    if match.level == "generic":
+        return smallest_gpu()
+    own = {"nvidia": gpu(name="typical NVIDIA", architecture=""), "amd": typical_traits("gfx900")}
+    traits = own.get(match.vendor) or typical_traits(f"{match.vendor}_gpu")
+    items = WORK_GROUPS.get(file.path.stem, traits.max_work_group_size)
+    return replace(traits, name=match.device or traits.name, max_work_group_size=items)
+
+
+@each_file
+def test_a_file_names_what_it_holds_and_is_written_as_save_would(file):
+    assert file.match.level != "device" or file.match.device
+    assert any(words in file.source.text for words in WORDS[file.source.kind])
+    for entry in file.entries:
+        assert resolve_precision(entry.precision, entry.dtype).name == entry.precision
+        assert entry.records
+        on_gpu = {"indirect", "direct", "gemv", "small", *UNIT_FAMILIES}
+        expected = {"cpu", "small_cpu"} if file.match.type == "cpu" else on_gpu
+        assert {record.config.family for record in entry.records} <= expected
+    text = file.path.read_text()
+    assert pyclgemm.selection.database._to_text(json.loads(text)) == text
+
+
+@each_file
+def test_no_record_is_repeated_and_what_a_driver_may_refuse_comes_before_what_stands_in(file):
+    for entry in file.entries:
+        # What was measured for its own type has a speed.
+        lent = {replace(record, gflops=None) for record in entry.like.own} if entry.like else set()
+        assert not set(entry.own) & lent, entry.name
+        seen = set()
+        for record in entry.own:
+            place = record.shape, record.alignment
+            assert record.config.family != "wgmma" or place not in seen, record
+            seen.add(place)
+
+
+def test_an_h100_runs_bfloat16_by_the_records_of_float16():
+    entries = {entry.name: entry for entry in BY_STEM["nvidia_sm_90"].entries}
+    half, brain = entries["float16", "F16_F16_F32"], entries["bfloat16", "BF16_BF16_F32"]
+    assert brain.like == half
+    assert len(brain.own) < 20 < len(brain.borrowed)
+    for text in ("4096x4096x4096", "1x1024x1024", "128x768x3072", "101x101x101"):
+        wanted = [GemmShape.parse(text).problem(*entry.name) for entry in (half, brain)]
+        one, other = (select(problem, H100, load_database()) for problem in wanted)
+        assert (one.config, one.reason) == (other.config, other.reason)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), TYPES)
+def test_every_device_has_an_entry_for_every_type(dtype, precision):
+    database = Database(load_database().groups[-1:])
+    [(file, entry)] = database.lookup(smallest_gpu(), dtype, precision)
+    assert str(file.match) == "generic/gpu"
+    assert entry.indirect_from is not None
+    families = {record.config.family for record in entry.records}
+    assert families == {"indirect", "direct", "gemv", "small"}
+    small = set() if dtype.startswith("complex") else {"small_cpu"}
+    for architecture in ("x86-64-v4", "x86-64-v3", "x86-64-v2", "aarch64", ""):
+        file, entry = database.lookup(cpu(architecture=architecture), dtype, precision)[0]
+        assert file.match.architecture == (architecture or None)
+        assert {record.config.family for record in entry.records} == {"cpu"} | small
+
+
+@each_gpu_file
+def test_every_configuration_is_valid_on_the_device_that_it_is_for(file):
+    traits = device_of(file)
+    # What older ones lack is passed over there, and the next level's taken.
+    newer = replace(traits, architecture="sm_80") if traits.vendor == "nvidia" else traits
+    for entry in file.entries:
+        for record in entry.records:
+            stated = violations(record.config, entry.dtype, traits)
+            assert all("compute capability" in one or "mma.sync" in one for one in stated)
+            assert violations(record.config, entry.dtype, newer) == []
+
+
+@each_gpu_file
+def test_a_device_of_every_file_has_a_configuration_for_every_product(file):
+    traits = device_of(file)
+    for dtype, (m, n, k) in itertools.product(DTYPES, SHAPES):
+        choice = select(problem(m, n, k, dtype), traits, load_database())
+        assert choice.path in ("direct", "indirect", "gemv", "gemv_unit", "matrix", "wgmma")
+        assert violations(choice.config, dtype, traits) == []
+
+
+@pytest.mark.parametrize(
+    "file",
+    [file for file in GPU_FILES if file.source.kind == "published"],
+    ids=lambda file: file.path.stem,
+)
+def test_what_was_published_is_found_first_and_says_so(file):
+    for entry in file.entries:
+        hits = load_database().lookup(device_of(file), *entry.name)
+        assert hits[0][0].path == file.path
+        assert "not measured here" in str(hits[0][0])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES + NO_ARCHITECTURE)
+def test_a_typical_device_is_explained(architecture):
+    arguments = ["explain", "1024x1024x1024", "--architecture", architecture]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    vendor = typical_traits(architecture).vendor
+    level = "vendor" if architecture in NO_ARCHITECTURE else "architecture"
+    named = f"{vendor}/gpu" if level == "vendor" else f"{vendor}/{architecture}"
+    assert f"{named} (" in result.output
+    assert f"(level {level})" in result.output
+
+
+# What CLBlast's files say, in its names; A and B, m and n change places (databases/README.md).
+PUBLISHED = {
+    "amd_gfx1030": {  # RX 6900 XT
+        "KWG": 32, "KWI": 2, "MDIMA": 16, "MDIMC": 16, "MWG": 128, "NDIMB": 16, "NDIMC": 8,
+        "NWG": 64, "SA": 1, "SB": 1, "STRM": 1, "STRN": 0, "VWM": 4, "VWN": 1,
+    },
+    "amd_gfx1100": {  # RX 7900 XTX
+        "KWG": 32, "KWI": 2, "MDIMA": 16, "MDIMC": 16, "MWG": 64, "NDIMB": 8, "NDIMC": 8,
+        "NWG": 32, "SA": 0, "SB": 1, "STRM": 1, "STRN": 0, "VWM": 4, "VWN": 4,
+    },
+}  # fmt: skip
+EXCHANGED = {
+    "MWG": "NWG", "MDIMC": "NDIMC", "MDIMA": "NDIMB", "SA": "SB", "STRM": "STRN", "VWM": "VWN",
+    "KWG": "KWG", "KWI": "KWI",
+}  # fmt: skip
+EXCHANGED |= {theirs: ours for ours, theirs in EXCHANGED.items()}
+
+
+@pytest.mark.parametrize(("stem", "least_size"), [("amd_gfx1030", 512), ("amd_gfx1100", 576)])
+def test_the_published_values_of_the_indirect_path(stem, least_size):
+    entry, theirs = BY_STEM[stem].entries[0], PUBLISHED[stem]
+    ours = entry.records[0].config.as_dict()
+    assert {EXCHANGED[name]: value for name, value in theirs.items()}.items() <= ours.items()
+    # Neighbouring work-items lie along the unit-stride index of the result, as they do there.
+    assert (ours["LANES_M"], ours["LANES_N"]) == (1, theirs["MDIMC"])
+    assert (ours["PADA"], ours["PADB"], ours["STAGES"]) == (0, 0, 1)
+    assert entry.indirect_from == Threshold(mnk=least_size**3)
+
+
+def test_the_published_values_of_other_paths_and_thresholds():
+    # KWID 2, MDIMAD 8, MDIMCD 8, NDIMBD 16, NDIMCD 16, PADA 1, PADB 1, VWMD 4, VWND 2, WGD 32
+    direct = {
+        "WGD": 32, "KWGD": 32, "KWID": 2, "MDIMCD": 16, "NDIMCD": 8, "MDIMAD": 16, "NDIMBD": 8,
+        "VWMD": 2, "VWND": 4, "PADA": 2, "PADB": 4, "LANES_M": 1, "LANES_N": 8,
+    }  # fmt: skip
+    ours = BY_STEM["amd_gfx1032"].entries[0].records[1].config.as_dict()
+    assert direct.items() <= ours.items()
+    [entry] = BY_STEM["amd_gfx1012"].entries
+    [record] = entry.records
+    indirect = {
+        "MWG": 64, "NWG": 64, "KWG": 16, "KWI": 2, "VWM": 4, "VWN": 4, "SA": 1, "SB": 1,
+        "PADA": 4, "PADB": 4,
+    }  # fmt: skip
+    assert indirect.items() <= record.config.as_dict().items()
+    assert entry.indirect_from == Threshold(m_or_n=448)
+    assert BY_STEM["amd_gfx1012"].source.kind == "published"
