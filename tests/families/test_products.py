@@ -1,0 +1,304 @@
+"""Every kernel family with a configuration of the caller's, on every device.
+
+CPU devices would choose the CPU family alone; here they run the GPU families too, in
+small tiles. The configurations cover each parameter, not their product.
+"""
+
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyclgemm
+from pyclgemm import CpuConfig, SmallConfig, SmallCpuConfig
+from pyclgemm.problem.precision import UNIT_DTYPES
+from pyclgemm.problem.problem import PackedLayout
+from tests.support.checks import (
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    check_batch,
+    check_gemm,
+    skip_if_refused,
+    spoil_workspace,
+)
+from tests.support.configs import (
+    BASES,
+    BASES_AND_MORE,
+    DIRECT_CONFIGS,
+    EVERY_CONFIG,
+    EVERY_FAMILY,
+    EVERY_FAMILY_AND_MORE,
+    GEMV_CONFIGS,
+    INDIRECT,
+    INDIRECT_CONFIGS,
+    TELLING_SIZES,
+)
+
+pytestmark = pytest.mark.any_runtime
+
+WHOLE = {"c": ROW, "alpha": 0.5, "beta": -2.0, "bias": True}
+PADDED = replace(INDIRECT, PADLD=10)
+
+
+def pad(columns, **changes):
+    return pytest.param(replace(INDIRECT, PADLD=columns, **changes), id=f"{columns} {changes}")
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(
+    "config",
+    [
+        *EVERY_CONFIG,
+        # Operands are packed with padding at the end of rows, which is NaN: a read of it shows.
+        *(pad(columns) for columns in (10, 2, 40)),
+        pad(10, SA=0, SB=0),
+        pad(10, STAGES=2, FRAGMENTS=2),
+        pad(12, VWM=4, VWN=4, NDIMB=4, KWG=16),
+    ],
+)
+def test_every_configuration(queue, config):
+    spoil_workspace(queue, config=config)
+    for sizes in TELLING_SIZES:
+        check_gemm(queue, sizes, config=config)
+
+
+ALIGNED_CONFIGS = BASES | {
+    "indirect: wide vectors": INDIRECT_CONFIGS["wide vectors"],
+    "direct: wide vectors": DIRECT_CONFIGS["wide vectors"],
+    "direct: past the registers": DIRECT_CONFIGS["all at once, past the registers"],
+    "gemv: wide vectors": GEMV_CONFIGS["wide vectors"],
+}
+
+
+@pytest.mark.parametrize("operands", [ROW_ALIGNED, COLUMN_ALIGNED], ids=["row", "column"])
+@pytest.mark.parametrize("config", ALIGNED_CONFIGS.values(), ids=ALIGNED_CONFIGS)
+def test_aligned_operands(queue, config, operands):
+    for sizes in TELLING_SIZES:
+        check_gemm(queue, sizes, config=config, a=operands, b=operands, out=ROW_ALIGNED)
+
+
+def check(queue, require, config, **options):
+    """One product, in workspaces that are full of NaN where a type has not been before."""
+    given = {"sizes": (37, 41, 19), "dtype": "float32", "config": config} | options
+    require(given["dtype"], given.get("precision"))
+    if given["dtype"] not in ("float32", *UNIT_DTYPES) and "precision" not in given:
+        spoil_workspace(queue, given["dtype"], config=given["config"])
+    check_gemm(queue, **given)
+
+
+def rows(configs, table):
+    """Each configuration with all options of a table."""
+    return [
+        pytest.param(config, options, id=f"{family}-{name}")
+        for family, config in configs.items()
+        for name, options in table.items()
+    ]
+
+
+TRANSPOSED = {
+    f"{a}{b}, {out.order}": {"trans_a": a == "T", "trans_b": b == "T", "out": out}
+    for a in "NT" for b in "NT" for out in (ROW, COLUMN)
+}  # fmt: skip
+DEEP = WHOLE | {"sizes": (37, 41, 70)}  # several slabs of k
+IN_PLACE = WHOLE | {"c": None, "in_place": True, "activation": "tanh"}
+FOR_EACH_FAMILY = TRANSPOSED | {"deep": DEEP, "deep, relu": DEEP | {"activation": "relu"}}
+OPTIONS = {
+    "a strided": {"a": STRIDED},
+    "b strided": {"b": STRIDED},
+    "out strided": {"out": STRIDED},
+    "whole epilogue in place": IN_PLACE,
+    "the same by columns": IN_PLACE | {"out": COLUMN},
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "options"), rows(BASES, FOR_EACH_FAMILY) + rows(BASES_AND_MORE, OPTIONS)
+)
+def test_layouts_and_epilogues(queue, require, config, options):
+    check(queue, require, config, **options)
+
+
+@EVERY_FAMILY_AND_MORE
+@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64", "complex128"])
+def test_every_type(queue, require, config, dtype):
+    transposition = {"trans_a": "C"} if dtype.startswith("complex") else {}
+    check(queue, require, config, dtype=dtype, **WHOLE | transposition)
+
+
+@EVERY_FAMILY
+def test_half_arithmetic(queue, traits, require, config):
+    if config.family == "cpu" and traits.type != "cpu":
+        pytest.skip("the cpu family takes vectors of halves, which GPU compilers may lack")
+    check(queue, require, config, dtype="float16", precision="F16_F16_F16")
+
+
+@EVERY_FAMILY_AND_MORE
+@settings(max_examples=15)
+@given(sizes=st.tuples(*[st.integers(1, 100)] * 3), seed=st.integers(0, 2**32 - 1))
+def test_any_size(queue, config, sizes, seed):
+    check_gemm(queue, sizes, config=config, seed=seed)
+
+
+@EVERY_FAMILY_AND_MORE
+def test_zero_sizes(queue, config):
+    for sizes in [(0, 5, 3), (5, 0, 3), (5, 7, 0)]:
+        check_gemm(queue, sizes, config=config)
+
+
+@EVERY_FAMILY
+def test_explain_names_the_callers_configuration(queue, rng, config):
+    skip_if_refused(queue, config)
+    a = rng.random((40, 40), dtype="float32")
+    choice = pyclgemm.explain(queue, a, a, config=config)
+    assert (choice.path, choice.config) == (config.family, config)
+    assert str(config) in str(choice)
+
+
+# ------------------------------------------------------------------ padding of packed operands
+
+PAIR = {"sizes": (64, 32, 24)}
+PADDINGS = {
+    **{
+        f"{dtype}, {trans_a}{trans_b}, {sizes}":
+            {"dtype": dtype, "trans_a": trans_a, "trans_b": trans_b, "sizes": sizes}
+        for dtype in ("float16", "float32", "float64", "complex64")
+        for trans_a in "NT" for trans_b in "NT" for sizes in [(37, 41, 19), (64, 32, 24)]
+    },
+    "conjugates and strides":
+        {"dtype": "complex64", "a": STRIDED, "b": STRIDED, "trans_a": "C", "trans_b": "C"},
+    # The other operand is read where it lies.
+    "a": PAIR | {"a": COLUMN_ALIGNED},
+    "b": PAIR | {"b": ROW_ALIGNED},
+    "neither": PAIR | {"a": COLUMN_ALIGNED, "b": ROW_ALIGNED},
+    # Packed ahead, in whole tiles and in less: that one is packed once more.
+    **{
+        f"packed by {width}, {sizes}": {"sizes": sizes, "pack": PackedLayout("padded", 32, width)}
+        for width in (64, 16) for sizes in [(37, 64, 32), (37, 41, 19)]
+    },
+}  # fmt: skip
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("options", PADDINGS.values(), ids=PADDINGS)
+def test_padded_rows(queue, require, options):
+    check(queue, require, PADDED, **options)
+
+
+# ------------------------------------------------------------------ what only the CPU family does
+
+CPU = CpuConfig(MR=2, NR=16, KC=32, VW=8, PACKB=0)
+# Rows and columns that fill no tile, several blocks of k, and a last one that fills no vector.
+ODD = (5, 37, 83)
+TANH = WHOLE | {"c": STRIDED, "activation": "tanh"}
+TILES = {
+    "scalars": replace(CPU, VW=1, NR=3),
+    "one row": replace(CPU, VW=16, MR=1, NR=48),
+    "many rows": replace(CPU, VW=4, MR=13, NR=4, MC=13),
+}
+IN_CPU = {
+    # B where it lies: by rows, and by dot products along k.
+    **{
+        f"{dtype}, {b.order}": WHOLE | {"dtype": dtype, "b": b}
+        for dtype in ("float16", "float32", "float64", "complex64") for b in (ROW, COLUMN)
+    },
+    **{
+        f"{name}, {b.order}, {sizes}": {"config": config, "b": b, "sizes": sizes}
+        for name, config in TILES.items() for b in (ROW, COLUMN)
+        for sizes in [ODD, (1, 1, 1), (29, 48, 64)]
+    },
+    # Squares of B are transposed in registers as it is packed.
+    **{
+        f"{dtype}, squares of {width}": {
+            "config": replace(CPU, PACKB=1, VW=width, NR=2 * width), "dtype": dtype, "b": COLUMN,
+            "sizes": (5, 3 * width + 1, 83),
+        }
+        for dtype, width in [
+            ("float16", 2), ("float16", 16), ("float32", 2), ("float32", 16), ("complex64", 2),
+            ("complex64", 8),
+        ]
+    },
+    **{f"dot products, A {a.order}": {"a": a, "b": COLUMN} for a in (ROW, COLUMN, STRIDED)},
+    "conjugated A": {"dtype": "complex64", "trans_a": "C", "trans_b": "T"},
+    "conjugated B": {"dtype": "complex64", "trans_b": "C"},
+    "a packed operand is transposed": {"b": COLUMN, "pack": True, "config": None},
+    "activation after dot products":
+        {"b": COLUMN, "bias": True, "activation": "tanh", "out": COLUMN},
+    "rows of whole tiles": TANH,
+    "rows of whole tiles that are strided": TANH | {"out": COLUMN},
+    "rows of whole tiles of scalars": TANH | {"out": STRIDED, "config": TILES["scalars"]},
+}  # fmt: skip
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("options", IN_CPU.values(), ids=IN_CPU)
+def test_the_cpu_family(queue, require, options):
+    check(queue, require, **{"config": CPU, "sizes": ODD} | options)
+
+
+@pytest.mark.parametrize("b", [ROW, COLUMN], ids=["row", "column"])
+def test_half_arithmetic_on_cpus(queue, traits, require, b):
+    if traits.type != "cpu":
+        pytest.skip("GPU compilers may lack vectors of halves")
+    check(queue, require, CPU, sizes=ODD, dtype="float16", b=b, precision="F16_F16_F16")
+
+
+# ------------------------------------------------------------------ types of matrix units
+# bfloat16 and int8 by kernels without units: sums of int8 are those of units bit by bit, those of
+# bfloat16 are within the same bound. Devices without units refuse them; here none is asked.
+
+
+@pytest.fixture
+def offered():
+    """Any device takes the types."""
+    with patch("pyclgemm.api.prepare.check_supported"), patch("pyclgemm.api.pack.check_supported"):
+        yield
+
+
+NARROW = {"sizes": (37, 41, 70), "alpha": 3, "beta": -2}  # in two blocks, so that sums wait
+FOR_NARROW = {
+    "aligned, in place":
+        NARROW | {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "out": ROW_ALIGNED, "in_place": True},
+    "column":
+        NARROW | {"a": COLUMN_ALIGNED, "b": COLUMN, "out": COLUMN, "c": ROW, "activation": "relu"},
+    "strided": NARROW | {"a": STRIDED, "b": ROW, "out": STRIDED, "c": STRIDED, "bias": True},
+}  # fmt: skip
+MOVING = {"shuffles": DIRECT_CONFIGS["shuffles"], "vectors": INDIRECT_CONFIGS["wide vectors"]}
+#: Layouts of packed operands: as units want them, and as other kernels do.
+PACKED = {
+    f"packed, along k {along_k}": {
+        "sizes": (33, 35, 37), "pack": PackedLayout("padded", 16, width, along_k=along_k),
+    }
+    for width, along_k in ((1, True), (32, False))
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", UNIT_DTYPES)
+@pytest.mark.parametrize(
+    ("config", "options"),
+    rows(BASES_AND_MORE, FOR_NARROW)
+    + rows(MOVING, {"what moves": {"sizes": (64, 65, 40), "b": COLUMN}})
+    + rows({name: BASES[name] for name in ("direct", "indirect")}, PACKED),
+)
+@pytest.mark.one_in(2)
+def test_types_of_units(offered, queue, require, config, dtype, options):
+    check(queue, require, config, dtype=dtype, **options)
+
+
+def test_a_float32_result_of_bfloat16(offered, queue):
+    check_gemm(queue, (9, 7, 33), "bfloat16", result="float32", config=DIRECT_CONFIGS["plain"])
+
+
+@pytest.mark.parametrize("dtype", UNIT_DTYPES)
+@pytest.mark.parametrize(
+    "config",
+    [SmallConfig(MWI=4, NWI=4, WGS=64), SmallCpuConfig(MR=3, NR=16, VW=8)],
+    ids=lambda config: config.family,
+)
+@pytest.mark.parametrize("sizes", [(8, 8, 8), (7, 10, 6)], ids=["even", "odd"])
+def test_batches_of_small_products(offered, queue, config, sizes, dtype):
+    check_batch(queue, 37, sizes, dtype, config=config, alpha=2, beta=-1, c=ROW, bias=True)
