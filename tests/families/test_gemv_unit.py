@@ -40,6 +40,8 @@ PRODUCTS = [
     *((sizes, "float16", {"c": ROW, "beta": 1.0, "bias": True})
       for sizes in ((1, 1, 1), (37, 3, 75), (300, 1, 20), (5, 7, 0))),
     ((5, 37, 75), "float16", {"result": "float32", "alpha": 1 / 3}),
+    *(((7, 21, k), "float16", {"b": COLUMN, "alpha": alpha, "beta": -2.0, "c": ROW})
+      for alpha, k in ((0.5, 19), (0.0, 19), (0.5, 0))),
     *(((5, 37, 75), "float16", {"pack": packed})
       for packed in (PackedLayout("padded", 16, 32), PackedLayout("padded", 16, 1, along_k=True))),
 ]  # fmt: skip

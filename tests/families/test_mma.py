@@ -9,13 +9,13 @@ import pytest
 
 import pyclgemm
 from pyclgemm.analysis.explain import describe_packing
-from pyclgemm.codegen.matrix_units import required_unit
+from pyclgemm.codegen.matrix_units import matrix_unit, required_unit
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import generate_gemm, make_schedule
 from pyclgemm.families.wgmma.config import WgmmaConfig
-from pyclgemm.problem.precision import parts_of, resolve_precision
+from pyclgemm.problem.precision import PRECISIONS, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.distance import tiles_of
@@ -30,6 +30,7 @@ from tests.support.checks import (
     check_batch,
     check_gemm,
 )
+from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.facts import gpu
 from tests.support.families import traffic_of
 from tests.support.products import product_of
@@ -39,7 +40,7 @@ from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
 from tests.support.unit_configs import MATRIX as CONFIG
 from tests.support.unit_configs import SPLIT_PRECISIONS as SPLIT
 
-H100 = typical_traits("sm_90")
+H100, RDNA3 = typical_traits("sm_90"), typical_traits("gfx1100")
 SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)
 SHARED = replace(CONFIG, FILL=3, STAGES=3)
 IN_PLACE = replace(CONFIG, KWG=32, UNALIGNED=1)
@@ -153,6 +154,9 @@ PRODUCTS = [
       for sizes in ((1, 1, 1), (32, 32, 32), (3, 70, 5), (33, 1, 64))
       for both in (ROW, COLUMN, ROW_ALIGNED)),
     ((33, 35, 37), HALF, IN_PLACE, {"a": STRIDED, "b": COLUMN}),
+    # Without depth or alpha.
+    *(((7, 21, k), kind, {}, {"alpha": alpha, "beta": -2.0, "c": ROW, "bias": kind == HALF})
+      for kind in (HALF, IN_PARTS) for alpha, k in ((0.0, 19), (0.5, 0))),
 ]  # fmt: skip
 
 
@@ -264,25 +268,95 @@ def test_split_products_are_as_good_as_float32(units, queue, rng):
     assert 2**-24 < errors["BF16_BF16_F32_X3"] < 2**-15
 
 
+# ------------------------------------------------------------------ units of AMD
+
+AMD = ("gfx1100", "gfx1200", "gfx90a", "gfx942")
+AMD_CONFIG = MatrixConfig(MWG=32, NWG=32, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2, GROUP_M=2)
+
+
+def units_of(*architectures):
+    """Architectures with the precisions that they have units for; split terms have those of one."""
+    return [
+        (name, one.operand, one.name)
+        for name in architectures
+        for one in PRECISIONS
+        if one.terms == 1 and matrix_unit(one, typical_traits(name))
+    ]
+
+
+def config_for(architecture, **changes):
+    """A small configuration; sub-groups of 64 are one where those of 32 are two."""
+    wide = architecture.startswith("gfx9")
+    return replace(AMD_CONFIG, **({"SUBGROUPS_M": 1} if wide else {}) | changes)
+
+
+@pytest.fixture
+def emulated(queue, architecture):
+    """An architecture's units, where the emulation compiles in well under a second."""
+    skip_without_emulation(queue.device)
+    with emulated_units(architecture):
+        yield queue
+
+
+ON_AMD = [
+    # Odd sizes, an addend, a bias; as many instructions at once as fill a vector.
+    *((name, (dtype, precision), ODD, {"KWG": 64}, OFFSET) if dtype == "int8" else
+      (name, (dtype, precision), ODD, {}, GELU) for name, dtype, precision in units_of(*AMD)),
+    # Both lie as the units take them, neither does, and what is strided.
+    *((name, HALF, ODD, {}, {"a": a, "b": b, "out": out})
+      for name in ("gfx1200", "gfx90a")
+      for a, b, out in ((ROW_ALIGNED, COLUMN_ALIGNED, ROW_ALIGNED), (COLUMN, STRIDED, STRIDED),
+                        (COLUMN_ALIGNED, ROW_ALIGNED, COLUMN_ALIGNED))),
+    *((name, HALF, sizes, changes, {"a": ROW_ALIGNED, "b": COLUMN_ALIGNED})
+      for name in ("gfx1100", "gfx942")
+      for changes in (
+          {"STAGES": 1, "KWG": 64}, {"SUBGROUPS_M": 1, "KWG": 128, "SLICES": 2},
+          {"MWG": 96, "NWG": 48, "SUBGROUPS_M": 1, "SUBGROUPS_N": 1, "GROUP_M": 1},
+          {"NWG": 64, "SUBGROUPS_M": 1, "SUBGROUPS_N": 2, "KWG": 32})
+      for sizes in ((70, 66, 90), (5, 70, 0), (1, 1, 1), (96, 64, 64))),
+]  # fmt: skip
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(("architecture", "kind", "sizes", "changes", "options"), ON_AMD)
+def test_units_of_amd(emulated, architecture, kind, sizes, changes, options):
+    config = config_for(architecture, **changes)
+    dtype, precision = kind
+    check_gemm(emulated, sizes, dtype, precision=precision, config=config, **options)
+
+
+@pytest.mark.parametrize("architecture", AMD)
+@pytest.mark.parametrize("precision", ["BF16_BF16_F32_X3", "BF16_BF16_F32_X9"])
+def test_split_terms_on_amd(emulated, architecture, precision, rng):
+    a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((33, 40), (40, 37)))
+    a[0, 3], a[1, 5], a[2, 7], a[3, 0], a[3, 1] = np.inf, -np.inf, np.nan, np.inf, -np.inf
+    got = product(emulated, a, b, precision, config_for(architecture))
+    assert_close(got, expected_gemm(a, b, precision=precision))
+
+
 # ------------------------------------------------------------------ without a device
 
 
 @pytest.mark.parametrize(
-    ("dtype", "precision"),
-    [HALF, HALVES, BFLOAT, BYTES, DOUBLE, *(("float32", x) for x in FLOAT32)],
+    ("architecture", "dtype", "precision"),
+    [
+        *(("sm_90", *kind) for kind in (HALF, HALVES, BFLOAT, BYTES, DOUBLE)),
+        *(("sm_90", "float32", name) for name in FLOAT32),
+        *units_of(*AMD),
+    ],
 )
-def test_the_text_has_the_instruction_and_nothing_undecided(dtype, precision):
+def test_the_text_has_the_instruction_and_nothing_undecided(architecture, dtype, precision):
+    traits = typical_traits(architecture)
     problem = GemmShape(64, 64, 64).problem(dtype, precision)
-    text = generate_gemm(problem, CONFIG, H100).text
-    unit = required_unit(problem.precision, H100)
-    parts = parts_of(problem.precision.terms)
-    assert text.count(unit.instruction) == 1
-    assert text.count("multiply_accumulate(accumulators") == problem.precision.terms
-    terms = f"[{parts}]" if parts > 1 else ""
-    assert f"a_fragments{terms}[A_FRAGMENTS" in text
-    assert ("ldmatrix" in text) == (dtype != "float64")
+    on_nvidia = architecture == "sm_90"
+    text = generate_gemm(problem, CONFIG if on_nvidia else config_for(architecture), traits).text
+    terms = problem.precision.terms
+    assert text.count(required_unit(problem.precision, traits).instruction.split("(")[0]) == 1
+    assert not on_nvidia or text.count("multiply_accumulate(accumulators") == terms
     assert "leading(" not in text  # elements were split as they were packed
-    assert ("sum = fma(" in text) == (problem.precision.terms > 1)
+    assert ("sum = fma(" in text) == (terms > 1)
+    assert ("asm" in text) == on_nvidia
+    assert ("ldmatrix" in text) == (on_nvidia and dtype != "float64")
     assert not re.search(r"[^\w]if \((0|1|true|false)\)", text)
 
 
@@ -294,28 +368,39 @@ def test_a_complex_product_is_four_real_ones_and_an_element_one_load():
     assert "ld.shared.v2.f64" in text
 
 
+CUBE = (32, 32, 32)
+
+
 @pytest.mark.parametrize(
-    ("precision", "dtype", "sizes", "layout", "packed"),
+    ("kind", "sizes", "layout", "traits", "packed"),
     [
-        (None, "float16", (32, 32, 32), "NN", []),
-        (None, "float16", (28, 32, 32), "NN", []),  # no row of A or B is that long
-        (None, "float16", (32, 32, 12), "NN", ["packed_a"]),
-        (None, "float16", (32, 28, 32), "NN", ["packed_b"]),
-        (None, "float16", (28, 32, 32), "TN", ["packed_a"]),
-        (None, "float16", (32, 32, 28), "NT", ["packed_a", "packed_b"]),
-        ("TF32_TF32_F32", "float32", (32, 32, 32), "TN", []),
-        ("TF32_TF32_F32", "float32", (32, 32, 30), "NN", ["packed_a"]),
-        ("TF32_TF32_F32_X3", "float32", (32, 32, 32), "NT", ["packed_a", "packed_b"]),  # in parts
-        ("BF16_BF16_F32", "float32", (32, 32, 32), "NT", ["packed_a", "packed_b"]),  # rounded
-        (None, "float64", (32, 32, 30), "NN", []),
-        (None, "complex128", (31, 33, 29), "TN", []),
-        (None, "complex128", (32, 32, 32), "CN", ["packed_a"]),  # conjugated on the way
+        # Rows of 16 bytes are copied where they lie, but for conjugates and split terms.
+        (HALF, CUBE, "NN", H100, ""),
+        (HALF, (28, 32, 32), "NN", H100, ""),  # no row of A or B is that long
+        (HALF, (32, 32, 12), "NN", H100, "a"),
+        (HALF, (32, 28, 32), "NN", H100, "b"),
+        (HALF, (28, 32, 32), "TN", H100, "a"),
+        (HALF, (32, 32, 28), "NT", H100, "ab"),
+        (FAST, CUBE, "TN", H100, ""),
+        (FAST, (32, 32, 30), "NN", H100, "a"),
+        (IN_PARTS, CUBE, "NT", H100, "ab"),
+        (("float32", "BF16_BF16_F32"), CUBE, "NT", H100, "ab"),
+        (DOUBLE, (32, 32, 30), "NN", H100, ""),
+        (COMPLEX, (31, 33, 29), "TN", H100, ""),
+        (COMPLEX, CUBE, "CN", H100, "a"),
+        # What does not lie along k is packed for AMD's.
+        (HALF, CUBE, "NN", RDNA3, "b"),
+        (HALF, CUBE, "NT", RDNA3, ""),
+        (HALF, CUBE, "TN", RDNA3, "ab"),
+        (("float32", "BF16_BF16_F32"), CUBE, "NT", RDNA3, "ab"),
     ],
 )
-def test_only_rows_of_16_bytes_are_copied_where_they_lie(precision, dtype, sizes, layout, packed):
-    trans_a, trans_b = layout
+def test_what_is_packed(kind, sizes, layout, traits, packed):
+    (dtype, precision), (trans_a, trans_b) = kind, layout
     product = product_of(*sizes, dtype, precision=precision, trans_a=trans_a, trans_b=trans_b)
-    assert list(make_schedule(product, CONFIG, H100).workspaces) == packed
+    config = CONFIG if traits is H100 else AMD_CONFIG
+    workspaces = make_schedule(product, config, traits).workspaces
+    assert list(workspaces) == [f"packed_{operand}" for operand in packed]
 
 
 @pytest.mark.parametrize(

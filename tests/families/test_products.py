@@ -200,6 +200,7 @@ TILES = {
     "one row": replace(CPU, VW=16, MR=1, NR=48),
     "many rows": replace(CPU, VW=4, MR=13, NR=4, MC=13),
 }
+FEW = CpuConfig(MR=3, NR=8, KC=512, VW=4)
 IN_CPU = {
     # B where it lies: by rows, and by dot products along k.
     **{
@@ -245,6 +246,52 @@ def test_half_arithmetic_on_cpus(queue, traits, require, b):
     if traits.type != "cpu":
         pytest.skip("GPU compilers may lack vectors of halves")
     check(queue, require, CPU, sizes=ODD, dtype="float16", b=b, precision="F16_F16_F16")
+
+
+# ------------------------------------------------------------------ what a product leaves out
+# What a kernel leaves out it must not name: each is built and run.
+
+#: alpha, beta, depth. beta None is for a product without an addend.
+LEFT_OUT = [
+    (0.5, None, 19), (0.5, -2.0, 19), (0.0, None, 19), (0.0, 0.0, 19), (0.0, -2.0, 19),
+    (0.5, None, 0), (0.5, 0.0, 0), (0.5, -2.0, 0),
+]  # fmt: skip
+SMALL, SMALL_CPU = SmallConfig(MWI=4, NWI=4, WGS=64), SmallCpuConfig(MR=3, NR=16, VW=8)
+TURNED = {"a": COLUMN, "b": COLUMN, "out": COLUMN, "bias": True}
+STRIDES = {"a": STRIDED, "b": STRIDED, "out": STRIDED, "activation": "silu"}
+ALIGNED = {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "out": ROW_ALIGNED, "bias": True}
+COMPLEX = {"dtype": "complex64", "trans_a": "C", "trans_b": "C"}
+DOUBLE = {"dtype": "float64"}
+HALF = {"dtype": "float16", "bias": True, "activation": "relu"}
+MOVED = {"steps": "shared backwards interleaved matrix"}
+#: Configurations and the ways of a call that change the kernel's text.
+WAYS = [
+    (INDIRECT, {}), (INDIRECT_CONFIGS["all at once"], TURNED),
+    (replace(INDIRECT_CONFIGS["slices"], PADLD=4), COMPLEX),
+    (INDIRECT, {"pack": PackedLayout("padded", 8, 16)}), (BASES["direct"], TURNED),
+    (DIRECT_CONFIGS["two stages"], STRIDES), (DIRECT_CONFIGS["slabs divided"], {}),
+    (BASES["gemv"], TURNED), (BASES["gemv"], COMPLEX | {"bias": True}), (BASES["cpu"], ALIGNED),
+    (CPU, TURNED), (FEW, HALF), (FEW, DOUBLE),
+    (BASES["cpu"], {"pack": PackedLayout("panels", 32, 16)}), (SMALL, TURNED), (SMALL, ALIGNED),
+    (SMALL, COMPLEX), (SMALL, MOVED), (SMALL_CPU, {}), (SMALL_CPU, TURNED), (SMALL_CPU, STRIDES),
+    (replace(SMALL_CPU, MR=2, NR=8, VW=4), DOUBLE | {"b": COLUMN}), (SMALL_CPU, HALF | MOVED),
+    # Batches of the others.
+    *((config, {"b": COLUMN, "batch": 2}) for config in BASES.values()),
+]  # fmt: skip
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(("config", "way"), WAYS)
+def test_what_a_product_leaves_out(queue, config, way):
+    for alpha, beta, k in LEFT_OUT:
+        options = {"dtype": "float32"} | way | {"alpha": alpha, "config": config}
+        if beta is not None:
+            options |= {"beta": beta, "c": options.get("out", ROW)}
+        count = 3 if config.family.startswith("small") else options.pop("batch", None)
+        if count:
+            check_batch(queue, count, sizes=(7, 21, k), **options)
+        else:
+            check_gemm(queue, sizes=(7, 21, k), **options)
 
 
 # ------------------------------------------------------------------ types of matrix units
@@ -294,11 +341,7 @@ def test_a_float32_result_of_bfloat16(offered, queue):
 
 
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
-@pytest.mark.parametrize(
-    "config",
-    [SmallConfig(MWI=4, NWI=4, WGS=64), SmallCpuConfig(MR=3, NR=16, VW=8)],
-    ids=lambda config: config.family,
-)
+@pytest.mark.parametrize("config", [SMALL, SMALL_CPU], ids=lambda config: config.family)
 @pytest.mark.parametrize("sizes", [(8, 8, 8), (7, 10, 6)], ids=["even", "odd"])
 def test_batches_of_small_products(offered, queue, config, sizes, dtype):
     check_batch(queue, 37, sizes, dtype, config=config, alpha=2, beta=-1, c=ROW, bias=True)

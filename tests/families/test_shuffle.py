@@ -11,6 +11,7 @@ import pyclgemm
 from pyclgemm.device.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
 from pyclgemm.device.traits import has_async_copy
 from pyclgemm.families.registry import make_schedule, violations
+from pyclgemm.families.tiled.slab import part_width
 from tests.support.checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 from tests.support.emulation.async_copy import emulated_async_copies
@@ -185,3 +186,9 @@ def test_elsewhere_it_is_a_function_in_a_sub_group_of_a_size_that_is_asked_for(
     )
     smaller = source_of(replace(LARGE, LANES_M=4, LANES_N=4), XE).text
     assert "intel_reqd_sub_group_size(16)" in smaller
+
+
+def test_parts_that_do_not_divide():
+    assert part_width(fragment=6, width=2, sharers=4) is None
+    assert part_width(fragment=12, width=2, sharers=4) is None  # three are no whole vectors
+    assert part_width(fragment=12, width=4, sharers=4) is None  # nor an equal share of one

@@ -136,6 +136,9 @@ PRODUCTS = [
       for dtype, result in (("float16", "float32"), ("bfloat16", "bfloat16"))),
     *(((70, 72, 40), CONFIG, {"out": out, "in_place": True, "beta": 2.0})
       for out in (ROW_ALIGNED, COLUMN_ALIGNED, ROW)),
+    # Without depth or alpha.
+    *(((7, 21, k), config, {"alpha": alpha, "beta": -2.0, "c": ROW_ALIGNED})
+      for config in (CONFIG, SHARED) for alpha, k in ((0.0, 19), (0.5, 0))),
     ((70, 72, 40), CONFIG, RELU | {"dtype": "int8", "c": ROW, "alpha": 3, "beta": -2}),
 ]  # fmt: skip
 
