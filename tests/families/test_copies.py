@@ -7,8 +7,6 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pyclgemm.device.traits import has_async_copy, has_cache_hints
 from pyclgemm.families.registry import make_schedule, violations
@@ -93,6 +91,8 @@ OPTIONS = [
       for fragments, operands in ((1, ROW), (2, COLUMN_ALIGNED))),
     *({"sizes": sizes, "config": config}
       for config in CONFIGS.values() for sizes in ((0, 5, 3), (5, 0, 3), (5, 7, 0))),
+    {"sizes": (3, 37, 50), "dtype": "complex64", "config": replace(STREAMING, VW=2),
+     "b": ROW_ALIGNED, "trans_b": "C"},
 ]  # fmt: skip
 
 
@@ -103,13 +103,6 @@ def test_edges_and_layouts_and_types(queue, require, options):
     given = {"sizes": (37, 41, 19), "dtype": "float32", "config": PLAIN} | options
     require(given["dtype"])
     check_gemm(queue, **given)
-
-
-@pytest.mark.usefixtures("copies")
-@settings(max_examples=15)
-@given(sizes=st.tuples(*[st.integers(1, 80)] * 3), seed=st.integers(0, 2**32 - 1))
-def test_any_size(queue, sizes, seed):
-    check_gemm(queue, sizes, config=CONFIGS["direct: all at once"], seed=seed)
 
 
 @pytest.mark.one_in(3)
@@ -127,12 +120,6 @@ def test_streamed_loads(queue, require, dtype, width, b):
     with patch("pyclgemm.api.prepare.check_supported"):
         for sizes in ((3, 37, 50), (1, 64, 128)):
             check_gemm(queue, sizes, dtype, b=b, config=config, alpha=2, c=ROW_ALIGNED, beta=-1)
-
-
-@pytest.mark.usefixtures("copies")
-def test_conjugates_of_streamed_loads(queue):
-    config = replace(STREAMING, VW=2)
-    check_gemm(queue, (3, 37, 50), "complex64", config=config, b=ROW_ALIGNED, trans_b="C")
 
 
 # ------------------------------------------------------------------ the text, without a device
@@ -175,25 +162,6 @@ def test_the_indirect_family_pads_and_never_checks():
         copies = list(COPY.finditer(text_of(CONFIGS["indirect: three stages"], *sizes)))
         assert len(copies) == 2
         assert all(copy["valid"] == copy["count"] for copy in copies)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "width", "trans_a", "count", "cache"),
-    [
-        ("float32", 1, "T", 4, "ca"),
-        ("float32", 2, "T", 8, "ca"),
-        ("float32", 4, "T", 16, "cg"),
-        ("float32", 4, "N", 4, "ca"),  # along k: turned around element by element
-        ("float64", 2, "T", 16, "cg"),
-        ("complex128", 1, "T", 16, "cg"),
-        ("complex128", 1, "N", 16, "cg"),
-    ],
-)
-def test_bytes_of_a_copy_and_the_cache_that_it_passes(dtype, width, trans_a, count, cache):
-    # cp.async.cg takes 16 bytes only, and .ca any of 4, 8 and 16 (PTX ISA).
-    config = replace(PLAIN, WGD=32, VWMD=width, VWND=width, PADA=4, PADB=4)
-    copy = next(COPY.finditer(text_of(config, 64, 64, 64, dtype=dtype, trans_a=trans_a)))
-    assert (int(copy["count"]), copy["cache"]) == (count, cache)
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

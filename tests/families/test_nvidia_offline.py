@@ -13,7 +13,7 @@ from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support import nvidia_compile
 from tests.support.products import product_of
-from tests.support.typical_configs import INDIRECT
+from tests.support.typical_configs import DIRECT, INDIRECT
 
 H100 = typical_traits("sm_90")
 
@@ -96,9 +96,13 @@ CASES = [
     (MMA, "float16", NONE),
     (UNIT_ROWS, "float16", NONE),
     (replace(INDIRECT, ASYNC=1, STAGES=3), "float32", NONE),
+    # Copies of 4, 8 and 16 bytes, and shuffles of several words.
+    *((replace(DIRECT, ASYNC=1, STAGES=2, VWMD=width, VWND=width), "float32", UNEVEN)
+      for width in (1, 2, 4)),
+    (replace(INDIRECT, SHUFFLE=1, LANES_N=4), "float64", {}),
     (replace(STREAMED, MR=2, WGS=64), "float32", NONE),
     (SmallConfig(MWI=4, NWI=4, WGS=128), "float16", NONE | {"batch": 2}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.one_in(4)

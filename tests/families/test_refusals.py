@@ -127,32 +127,26 @@ def test_without_traits_the_limits_of_a_device_are_not_checked():
     assert len(violations(large, "complex128", SMALL_DEVICE)) == 2
 
 
-@pytest.mark.parametrize(
-    ("changes", "elements"),
-    [
-        ({}, 16 * 128),
-        ({"STAGES": 2}, 32 * 128),
-        ({"SB": 0}, 16 * 64),
-        ({"STAGES": 4}, 64 * 128),
-        ({"SA": 0, "SB": 0}, 0),
-        ({"SA": 0, "SB": 0, "SLICES": 2}, 64 * 64),
-        ({"STAGES": 2, "SLICES": 4}, 32 * 128 + 64 * 64),
-    ],
-)
-def test_local_memory_counts_what_is_staged(changes, elements):
-    assert replace(INDIRECT, **changes).local_elements() == elements
+FLOATS = 4 * 16 * 64  # bytes of 16 rows or columns of a slab
+#: Bytes of slabs that are staged, and of sums that slices and the work-items of a gemv give away.
+LOCAL_BYTES = [
+    (INDIRECT, {}, "float32", 2 * FLOATS),
+    (INDIRECT, {"STAGES": 2}, "float32", 4 * FLOATS),
+    (INDIRECT, {"SB": 0}, "float32", FLOATS),
+    (INDIRECT, {"STAGES": 4}, "float32", 8 * FLOATS),
+    (INDIRECT, {"SA": 0, "SB": 0}, "float32", 0),
+    (INDIRECT, {"SA": 0, "SB": 0, "SLICES": 2}, "float32", 4 * FLOATS),
+    (INDIRECT, {"STAGES": 2, "SLICES": 4}, "float32", 8 * FLOATS),
+    (GEMV, {"WGS": 64}, "float32", 56 * 2 * 4 * 4),  # 7 of 8 give their sums away
+    (GEMV, {"WGS": 8}, "float32", 0),
+    # Too many bytes for more than a half at once.
+    (GEMV, {"WGS": 512}, "complex128", 256 * 2 * 4 * 16),
+]
 
 
-@pytest.mark.parametrize(
-    ("wgs", "dtype", "size"),
-    [
-        (64, "float32", 56 * 2 * 4 * 4),  # 7 of 8 give their sums away
-        (8, "float32", 0),
-        (512, "complex128", 256 * 2 * 4 * 16),  # too many bytes for more than a half at once
-    ],
-)
-def test_local_memory_of_a_gemv_holds_the_sums_that_are_given_away(wgs, dtype, size):
-    assert FAMILIES["gemv"].local_bytes(replace(GEMV, WGS=wgs), dtype) == size
+@pytest.mark.parametrize(("config", "changes", "dtype", "size"), LOCAL_BYTES)
+def test_local_memory(config, changes, dtype, size):
+    assert FAMILIES[config.family].local_bytes(replace(config, **changes), dtype) == size
 
 
 # ------------------------------------------------------------------ by gemm, on a device
