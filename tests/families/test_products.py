@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyclgemm import CpuConfig, SmallConfig, SmallCpuConfig
+from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.precision import UNIT_DTYPES
 from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.problem.shape import GemmShape
 from tests.support.checks import (
     COLUMN,
     COLUMN_ALIGNED,
@@ -35,6 +37,7 @@ from tests.support.configs import (
     INDIRECT_CONFIGS,
     TELLING_SIZES,
 )
+from tests.support.facts import cpu
 
 pytestmark = pytest.mark.any_runtime
 
@@ -219,6 +222,18 @@ IN_CPU = {
 @pytest.mark.parametrize("options", IN_CPU.values(), ids=IN_CPU)
 def test_the_cpu_family(queue, require, options):
     check(queue, require, **{"config": CPU, "sizes": ODD} | options)
+
+
+@pytest.mark.parametrize(
+    ("packed", "conjugate", "blocks"), [(0, False, 1), (0, True, 2), (1, False, 2)]
+)
+def test_rows_of_b_that_are_read_in_place_are_divided_least(packed, conjugate, blocks):
+    product = GemmShape(1, 4096, 4096).product("complex64")
+    b = replace(product.problem.b, conjugate=conjugate)
+    product = replace(product, problem=replace(product.problem, b=b))
+    config = CpuConfig(MR=1, NR=64, KC=128, VW=8, PACKB=packed)
+    (launch,) = make_schedule(product, config, cpu(compute_units=4)).launches
+    assert launch.global_size == (blocks * 4,)
 
 
 # ------------------------------------------------------------------ what a product leaves out
