@@ -21,13 +21,7 @@ from pyclgemm.families.registry import (
 )
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.families.tiled.constraints import local_bytes
-from pyclgemm.mra.fused import (
-    FUSED_BOUNDS,
-    UNIT_BOUNDS,
-    FusedConfig,
-    FusedUnitConfig,
-    fused_violations,
-)
+from pyclgemm.mra import fused
 from pyclgemm.problem.bounds import out_of_bounds
 from pyclgemm.resources import resource_folder
 from pyclgemm.selection.overrides import parse_assignments, parse_config
@@ -38,13 +32,11 @@ from tests.support.typical_configs import CPU, DIRECT, INDIRECT
 
 CONFIGS = {name: getattr(typical_configs, name.upper()) for name in FAMILIES}
 FUSED = {
-    "transform3d_fused": FusedConfig(2, 1, 1, 64, 2),
-    "transform3d_fused_unit": FusedUnitConfig(8, 4, 1, 1, 8, 1),
+    "fused": fused.FusedConfig(2, 1, 1, 64, 2),
+    "fused_unit": fused.FusedUnitConfig(8, 4, 1, 1, 8, 1),
 }
-BOUNDS = {name: family.bounds for name, family in FAMILIES.items()} | {
-    "transform3d_fused": FUSED_BOUNDS,
-    "transform3d_fused_unit": UNIT_BOUNDS,
-}
+BOUNDS = {name: family.bounds for name, family in FAMILIES.items()}
+BOUNDS |= {"fused": fused.FUSED_BOUNDS, "fused_unit": fused.UNIT_BOUNDS}
 ARCHITECTURES = [typical_traits(name) for name in ("sm_90", "gfx1100", "x86-64-v4", "intel_gpu")]
 H100 = ARCHITECTURES[0]
 SCHEMA = json.loads((resource_folder("databases") / "schema.json").read_text())
@@ -231,8 +223,8 @@ def test_a_parameter_out_of_bounds_is_stated_alone_and_with_its_value(family, va
     for name in vars(config) if family in FUSED else config.as_dict():
         wild = replace(config, **{name: value})
         if family in FUSED:
-            assert fused_violations(8, 8, config, H100) == []
-            [stated] = fused_violations(8, 8, wild, H100)
+            assert fused.fused_violations(8, 8, config, H100) == []
+            [stated] = fused.fused_violations(8, 8, wild, H100)
         else:
             [stated] = violations(wild, "float32", H100)
             assert f"{name} is " in stated

@@ -9,11 +9,9 @@ import pytest
 
 import pyclgemm
 from pyclgemm.codegen.matrix_units import matrix_unit, required_unit
-from pyclgemm.codegen.stream_k import Division
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import generate_gemm, make_schedule
-from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.precision import PRECISIONS, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
@@ -31,7 +29,6 @@ from tests.support.checks import (
 )
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.facts import gpu
-from tests.support.families import traffic_of
 from tests.support.products import product_of
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.unit_configs import ALIGNED
@@ -439,13 +436,3 @@ def test_work_groups_and_their_sums(dtype, precision, sum_bytes):
     assert schedule.launches[-1].groups == (128,)
     assert schedule.workspaces["partial_sums"] == 2 * 128 * 32 * 32 * sum_bytes
     assert tiles_of(config, (128, 128, 1024)) == 16
-    traffic = traffic_of(product.problem, config, 32, Division(128, 0))
-    assert traffic.joining == 2 * 128 * 32 * 32 * sum_bytes
-
-
-def test_partial_sums_of_warpgroup_units_are_counted():
-    """One tile of 16 slabs, of which 8 work-groups have two each."""
-    config = WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, FILL=1)
-    problem = GemmShape(64, 64, 1024).problem("float16")
-    assert traffic_of(problem, config, 32, Division(8, 0)).joining == 2 * 8 * 64 * 64 * 4
-    assert traffic_of(problem, config, 32).joining == 0

@@ -179,9 +179,3 @@ def test_gemm_refuses_an_invalid_configuration(queue, rng, traits):
     ]:
         with pytest.raises(ConfigError, match=message):
             pyclgemm.gemm(queue, a, a, config=config)
-
-
-def test_a_configuration_of_another_kind_is_refused(queue, rng):
-    a = rng.random((4, 4), dtype="float32")
-    with pytest.raises((ConfigError, pyclgemm.DtypeError), match="config"):
-        pyclgemm.gemm(queue, a, a, config={"MWG": 32})

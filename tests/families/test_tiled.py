@@ -12,11 +12,9 @@ from unittest.mock import patch
 import pyopencl as cl
 import pytest
 
-from pyclgemm import XgemmConfig
 from pyclgemm.codegen.element import operand_type
 from pyclgemm.device.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
 from pyclgemm.device.traits import has_async_copy, has_cache_hints, has_register_caps
-from pyclgemm.errors import ConfigError
 from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.families.tiled.slab import part_width, slab_reader
 from pyclgemm.problem.problem import MatrixLayout
@@ -322,27 +320,19 @@ def test_of_local_memory_a_part_is_loaded(config):
     assert text.count("element a_part[A_PART];") == text.count("element b_part[B_PART];") == 1
     reads = re.findall(r"(?:const \w+ v|[ab]_part\[i\]) = (.*);", text)
     assert len(reads) == 2
-    tiles = config.tiles
-    for read, staged, name in zip(reads, (tiles.SA, tiles.SB), "ab", strict=True):
-        assert ("__local" in read) == bool(staged)
-        assert f"{name}_part_start" in (read if not staged or tiles.SWIZZLE > 1 else text)
 
 
 @pytest.mark.parametrize("function", [KHR_SHUFFLE, INTEL_SHUFFLE])
-@pytest.mark.parametrize(("dtype", "calls"), [("float32", 1), ("complex64", 2)])
-def test_elsewhere_it_is_a_function_in_a_sub_group_of_a_size_that_is_asked_for(
-    function, dtype, calls
-):
-    text = source_of(LARGE, ODD, replace(XE, shuffle=function), dtype=dtype).text
-    assert len(re.findall(rf"\b{function}\(", text)) == calls
-    assert "asm" not in text
-    (line,) = [line for line in text.splitlines() if line.startswith("__kernel")]
-    assert line.startswith(
-        "__kernel __attribute__((reqd_work_group_size(64, 1, 1))) "
-        "__attribute__((intel_reqd_sub_group_size(32))) void"
-    )
-    smaller = source_of(replace(LARGE, LANES_M=4, LANES_N=4), ODD, XE).text
-    assert "intel_reqd_sub_group_size(16)" in smaller
+def test_elsewhere_it_is_a_function_in_a_sub_group_of_a_size_that_is_asked_for(function):
+    traits = replace(XE, shuffle=function)
+    for dtype, lanes, calls in [("float32", 4, 1), ("float32", 2, 1), ("complex64", 4, 2)]:
+        text = source_of(replace(LARGE, LANES_N=lanes), ODD, traits, dtype=dtype).text
+        assert len(re.findall(rf"\b{function}\(", text)) == calls
+        assert "asm" not in text
+        assert (
+            "\n__kernel __attribute__((reqd_work_group_size(64, 1, 1))) "
+            f"__attribute__((intel_reqd_sub_group_size({8 * lanes}))) void"
+        ) in text
 
 
 def test_parts_that_do_not_divide():
@@ -356,31 +346,17 @@ def test_parts_that_do_not_divide():
 PADDED = replace(INDIRECT, PADLD=10)
 
 
-def padded(sizes=(37, 41, 19), **options):
-    return make_schedule(product_of(*sizes, **options), PADDED, gpu())
-
-
-def test_leading_dimensions_and_workspaces():
-    schedule = padded()
-    pack_a, pack_b, gemm = schedule.launches
-    # 37 x 19 and 19 x 41 in tiles of 32 and slabs of 8.
-    assert schedule.workspaces == dict.fromkeys(("packed_a", "packed_b"), 4 * (64 + 10) * 24)
-    assert (gemm.values["a_column_stride"], gemm.values["b_row_stride"]) == (74, 74)
-    for pack in (pack_a, pack_b):
-        assert "(long)depth * (padded_positions + 10) + position]" in pack.source.text
-        # What is written has no padding.
-        assert (pack.values["padded_positions"], pack.values["padded_k"]) == (64, 24)
-    for dtype, size in [("float16", 2), ("float64", 8), ("complex128", 16)]:
-        assert padded(dtype=dtype).workspaces["packed_a"] == size * 74 * 24
-
-
 @pytest.mark.parametrize(
-    ("trans_a", "packs", "strides"), [("N", ["pack_a"], (74, 64)), ("T", [], (64, 64))]
+    ("dtype", "size"), [("float32", 4), ("float16", 2), ("float64", 8), ("complex128", 16)]
 )
-def test_what_is_not_packed_has_no_padding(trans_a, packs, strides):
-    *first, last = padded((64, 64, 64), trans_a=trans_a).launches
-    assert [launch.source.name for launch in first] == packs
-    assert (last.values["a_column_stride"], last.values["b_row_stride"]) == strides
+def test_leading_dimensions_and_workspaces(dtype, size):
+    # 37 x 19 and 19 x 41 in tiles of 32 and slabs of 8.
+    schedule = make_schedule(product_of(37, 41, 19, dtype), PADDED, gpu())
+    *packs, gemm = schedule.launches
+    assert schedule.workspaces == dict.fromkeys(("packed_a", "packed_b"), size * (64 + 10) * 24)
+    assert (gemm.values["a_column_stride"], gemm.values["b_row_stride"]) == (74, 74)
+    for pack in packs:  # what is written has no padding
+        assert (pack.values["padded_positions"], pack.values["padded_k"]) == (64, 24)
 
 
 # ------------------------------------------------------------------ caps of registers
@@ -438,18 +414,6 @@ def test_right_where_there_is_a_cap(queue, traits, config):
         check_gemm(queue, sizes, config=replace(config, REGISTERS=32))
 
 
-# ------------------------------------------------------------------ slabs of the tiled families
-
-TILES = XgemmConfig(
-    MWG=16, NWG=32, KWG=8, MDIMC=4, NDIMC=4, MDIMA=4, NDIMB=8, KWI=2, VWM=4, VWN=4, STAGES=2
-)
-
-
-def reader_of_b(order, alignment, sizes=(32, 64, 16), config=TILES):
-    product = replace(problem(*sizes), b=MatrixLayout(order, alignment))
-    return slab_reader("b", product, operand_type("float32", "float32"), config, run=8)
-
-
 @pytest.mark.parametrize(
     ("sizes", "order", "alignment", "edges"),
     [
@@ -457,29 +421,16 @@ def reader_of_b(order, alignment, sizes=(32, 64, 16), config=TILES):
         ((32, 64, 17), "row", 16, "vectors"),  # rows of 64: four by four
         ((32, 66, 17), "row", 16, "elements"),
         ((32, 66, 17), "row", 2, "vectors"),
-        ((32, 66, 17), "row", 1, "vectors"),
         ((32, 66, 20), "column", 16, "vectors"),  # columns of k = 20
         ((32, 66, 18), "column", 16, "elements"),
         ((32, 66, 18), "strided", 1, "vectors"),
         ((32, 64, 0), "row", 1, "vectors"),
-        ((32, 64, 0), "column", 16, "vectors"),
     ],
 )
-def test_where_b_may_end(sizes, order, alignment, edges):
-    assert reader_of_b(order, alignment, sizes).edges == edges
-
-
-@pytest.mark.parametrize(
-    ("order", "alignment", "past_registers", "width"),
-    [("row", 1, 0, 1), ("row", 16, 0, 4), ("row", 2, 0, 2), ("column", 1, 0, 1),
-     ("column", 16, 0, 4), ("column", 16, 1, 1), ("strided", 1, 0, 1)],
-)  # fmt: skip
-def test_vectors_are_as_wide_as_alignment_allows(order, alignment, past_registers, width):
-    config = replace(TILES, ASYNC=past_registers)
-    assert reader_of_b(order, alignment, config=config).copy.width == width
-
-
-def test_a_slab_that_does_not_divide_names_the_operand():
-    odd = replace(TILES, NWG=12, NDIMB=3, VWN=1)
-    with pytest.raises(ConfigError, match="a slab of b does not divide among the work-items"):
-        reader_of_b("row", 1, (12, 12, 12), odd)
+def test_slabs_are_read_by_whole_vectors_where_the_matrix_ends_between_two(
+    sizes, order, alignment, edges
+):
+    product = replace(problem(*sizes), b=MatrixLayout(order, alignment))
+    config = replace(INDIRECT_CONFIGS["wide vectors"], NWG=32)
+    reader = slab_reader("b", product, operand_type("float32", "float32"), config, run=8)
+    assert reader.edges == edges

@@ -13,6 +13,7 @@ from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.families.traffic import Traffic
+from tests.support import unit_configs
 from tests.support.families import load_bytes, traffic_of
 from tests.support.products import product_of
 
@@ -24,6 +25,7 @@ DIRECT = XgemmDirectConfig(
 )
 CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
 GEMV = GemvConfig(MR=1, WGS=128, LANES_N=32, VW=4)
+MATRIX, WGMMA = replace(unit_configs.MATRIX, FILL=1), replace(unit_configs.WGMMA, FILL=1)
 SMALL = SmallConfig(MWI=2, NWI=2, WGS=32)
 #: What two sub-groups of 8 x 4 work-items read of each slab, with four entries of A and of B each.
 STAGED = 4 * 4 * 64 * 2 * (8 * 4 + 4 * 4)
@@ -85,39 +87,55 @@ def test_traffic(config, sizes, options, wanted):
     assert {name: getattr(found, name) for name in wanted} == wanted
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float16", 4), ("complex128", 16)])
-def test_joining_writes_and_reads_the_sums_of_a_tile(dtype, size):
-    config = replace(INDIRECT, FILL=1)
-    # Two tiles of 40 slabs for 40 groups: twenty sums of each tile, and two in a second step.
-    found = traffic_of(problem(256, 64, 640, dtype=dtype), config, 32, Division(40, 0))
-    assert found.joining == 2 * (128 * 64 * size) * 2 * (20 + 2)
-    alone = traffic_of(problem(256, 64, 640, dtype=dtype), config, 32)
+@pytest.mark.parametrize(
+    ("config", "sizes", "options", "division", "joining"),
+    [
+        # Two tiles of 40 slabs for 40 groups: twenty sums of each tile, and two in a second step.
+        *((replace(INDIRECT, FILL=1), (256, 64, 640), {"dtype": dtype}, Division(40, 0),
+           2 * (128 * 64 * size) * 2 * (20 + 2))
+          for dtype, size in (("float32", 4), ("float16", 4), ("complex128", 16))),
+        # 16 tiles, and 8 groups for each; one tile of 16 slabs, two for each of 8 groups.
+        *((MATRIX, (128, 128, 1024), {"dtype": dtype, "precision": precision}, Division(128, 0),
+           2 * 128 * 32 * 32 * size)
+          for dtype, precision, size in (("float16", "F16_F16_F16", 2),
+                                         ("float16", "F16_F16_F32", 4), ("complex128", None, 16))),
+        (WGMMA, (64, 64, 1024), {"dtype": "float16"}, Division(8, 0), 2 * 8 * 64 * 64 * 4),
+        # Whole tiles. Without depth they have one slab of nothing each, which nobody divides.
+        *((replace(DIRECT, FILL=1), (64, 64, k), {}, Division(4, 1), 0) for k in (64, 0)),
+    ],
+)  # fmt: skip
+def test_joining_writes_and_reads_the_sums_of_a_tile(config, sizes, options, division, joining):
+    found = traffic_of(problem(*sizes, **options), config, 32, division)
+    assert found.joining == joining
+    alone = traffic_of(problem(*sizes, **options), config, 32)
     assert alone == replace(found, joining=0)
     assert found.global_memory == alone.least + alone.packing + found.joining
     assert found.cache == alone.tiles + found.joining
     assert alone.cache == alone.tiles
 
 
-@pytest.mark.parametrize("k", [64, 0])
-def test_whole_tiles_are_not_joined(k):
-    # Without products the tiles have one slab of nothing each, which nobody divides.
-    config = replace(DIRECT, FILL=1)
-    assert traffic_of(problem(64, 64, k), config, 32, Division(4, 1)).joining == 0
+OF_B = "B from global memory"
 
 
 @pytest.mark.parametrize(
-    ("config", "sizes", "dtype", "wanted"),
+    ("config", "sizes", "options", "wanted"),
     [
-        (INDIRECT, (256, 128, 48), "float32", {f"{one} from {memory} memory": 16
-                                               for one in "AB" for memory in ("global", "local")}),
-        # Rows of 30 elements are aligned to two.
-        (DIRECT, (30, 30, 30), "float32", {"B from global memory": 8}),
-        (CPU, (32, 32, 32), "float64", {"packed B": 128}),
-        (SMALL, (8, 64, 16), "float32", {}),
+        (INDIRECT, (256, 128, 48), {}, {f"{one} from {memory} memory": 16
+                                        for one in "AB" for memory in ("global", "local")}),
+        # As wide as alignment allows: rows of 30 elements are aligned to two.
+        *((DIRECT, (size, size, size), options, {OF_B: 4 * width})
+          for size, options, width in ((32, {}, 4), (30, {}, 2), (31, {}, 1),
+                                       (32, {"trans_b": "T"}, 4), (31, {"trans_b": "T"}, 1))),
+        (replace(DIRECT, ASYNC=1, STAGES=2), (32, 32, 32), {"trans_b": "T"}, {OF_B: 4}),
+        (CPU, (32, 32, 32), {"dtype": "float64"}, {"packed B": 128}),
+        # Boxes are copied by no work-item.
+        (SMALL, (8, 64, 16), {}, {}), (WGMMA, (128, 128, 128), {"dtype": "float16"}, {}),
+        (replace(WGMMA, TMA=0), (128, 128, 128), {"dtype": "float16"},
+         {"A from global memory": 16, OF_B: 16}),
     ],
 )  # fmt: skip
-def test_bytes_of_a_load(config, sizes, dtype, wanted):
-    found = load_bytes(problem(*sizes, dtype=dtype), config)
+def test_bytes_of_a_load(config, sizes, options, wanted):
+    found = load_bytes(problem(*sizes, **options), config)
     assert {name: found.get(name) for name in wanted} == wanted
     assert bool(found) == bool(wanted)
 

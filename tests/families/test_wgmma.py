@@ -27,7 +27,6 @@ from tests.support.checks import (
     check_gemm,
 )
 from tests.support.emulation.wgmma import warpgroups_of
-from tests.support.families import load_bytes
 from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm
 from tests.support.unit_configs import ALIGNED
 from tests.support.unit_configs import WGMMA as CONFIG
@@ -174,27 +173,23 @@ NARROW_SHARED = replace(NARROW, FILL=1, STAGES=3)
 
 @pytest.mark.parametrize("tma", [1, 0], ids=["boxes", "lanes"])
 @pytest.mark.parametrize(
-    ("config", "sizes", "steps"),
+    ("config", "sizes", "steps", "options"),
     [
         # More products than maps, a slab each; results copied out.
-        (CONFIG, (70, 64, 60), "apart apart apart apart"),
-        (replace(SHARED, STAGES=3), (70, 64, 200), "apart shared apart matrix"),
-        (replace(CONFIG, MWG=128, CONSUMERS=2), (70, 66, 60), "backwards apart interleaved one"),
-        (NARROW_SHARED, (70, 64, 200), "apart shared apart matrix"),
+        (CONFIG, (70, 64, 60), "apart apart apart apart", {"c": ROW}),
+        (replace(SHARED, STAGES=3), (70, 64, 200), "apart shared apart matrix", {"c": ROW}),
+        (replace(CONFIG, MWG=128, CONSUMERS=2), (70, 66, 60), "backwards apart interleaved one",
+         {"c": ROW, "b": STRIDED}),
+        (NARROW_SHARED, (70, 64, 200), "apart shared apart matrix", {"c": ROW}),
+        (CONFIG, (65, 40, 40), "apart apart apart apart",
+         {"dtype": "float32", "precision": "BF16_BF16_F32_X3", "a": ROW, "b": ROW}),
     ],
-    ids=["maps in turn", "slabs divided", "packed", "narrow"],
-)
-def test_batches(warpgroups, queue, config, sizes, steps, tma):
-    check_batch(
-        queue, 9 if tma and config is CONFIG else 3, sizes, "float16", a=ROW_ALIGNED,
-        b=STRIDED if "backwards" in steps else ROW_ALIGNED, out=ROW_ALIGNED, c=ROW, beta=0.5,
-        steps=steps, config=replace(config, TMA=tma),
-    )  # fmt: skip
-
-
-def test_batch_of_split_terms(warpgroups, queue):
-    options = {"precision": "BF16_BF16_F32_X3", "out": ROW_ALIGNED, "config": CONFIG}
-    check_batch(queue, 3, (65, 40, 40), **options)
+    ids=["maps in turn", "slabs divided", "packed", "narrow", "split terms"],
+)  # fmt: skip
+def test_batches(warpgroups, queue, config, sizes, steps, options, tma):
+    count = 9 if tma and sizes == (70, 64, 60) else 3
+    given = ROWS | {"dtype": "float16", "out": ROW_ALIGNED, "beta": 0.5} | options
+    check_batch(queue, count, sizes, steps=steps, config=replace(config, TMA=tma), **given)
 
 
 @pytest.mark.parametrize("trans_b", ["N", "T"])
@@ -300,12 +295,6 @@ def test_lanes_need_no_map(batch):
         assert ("cp.async.cg" in launch.source.text) != maps
 
 
-def test_lanes_load_16_bytes():
-    problem = GemmShape(128, 128, 128).problem("float16")
-    assert load_bytes(problem, CONFIG) == {}
-    assert load_bytes(problem, LANES) == {"A from global memory": 16, "B from global memory": 16}
-
-
 def test_words_of_a_map_that_a_driver_made():
     # cuTensorMapEncodeTiled: float16, 4096 x 1024 elements, rows of 8192 bytes, boxes of 64 x 128,
     # 128-byte swizzle, promotion to 128 bytes of L2, zeros outside.
@@ -323,9 +312,3 @@ def test_boxes_of_half_the_width_have_a_swizzle_of_their_own():
     assert wide.format_word ^ narrow.format_word == 0x6000 ^ 0x4000
     assert narrow.box_word == 31 << 56
     assert (narrow.elements, narrow.bytes) == (32, 64 * 64)
-
-
-@pytest.mark.parametrize(("size", "elements"), [(1, 128), (2, 64), (4, 32)])
-def test_a_row_of_a_box_is_a_span_of_the_swizzle(size, elements):
-    box = TensorMap(size, 64)
-    assert (box.elements, box.bytes) == (elements, 64 * 128)
