@@ -2,9 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -42,13 +40,13 @@ class OfferedDevice:
     left_out: str
 
 
-def _slug(platform: str) -> str:
+def _slug(platform):
     name = re.sub(r"[^a-z0-9]+", "-", platform.lower()).strip("-")[:40]
     return _PLATFORM_SLUGS.get(platform, name)
 
 
-def _offered_devices(with_all: bool) -> list[OfferedDevice]:
-    offered: list[OfferedDevice] = []
+def _offered_devices(with_all):
+    offered = []
     for found in find_devices():
         if found.device is None:
             continue
@@ -64,7 +62,7 @@ def _offered_devices(with_all: bool) -> list[OfferedDevice]:
 _OFFERED = pytest.StashKey[list[OfferedDevice]]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption(
         "--all-devices",
         action="store_true",
@@ -84,7 +82,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
+def pytest_cmdline_main(config):
     """Use all cores, but for a single file and where the user says how many."""
     if not config.pluginmanager.has_plugin("xdist") or hasattr(config, "workerinput"):
         return
@@ -96,7 +94,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
             config.option.dist = "worksteal"
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     for marker in (
         "any_runtime: what the test may find lies in the source that is generated, which is "
         "the same for all CPU runtimes: the first runs every case, each other one a sample",
@@ -118,7 +116,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_OFFERED] = _offered_devices(config.getoption("--all-devices"))
 
 
-def pytest_report_header(config: pytest.Config) -> list[str]:
+def pytest_report_header(config):
     offered = config.stash[_OFFERED]
     if not offered:
         return ["OpenCL devices: none, so only what needs no device is tested"]
@@ -128,11 +126,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     ]
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+def pytest_generate_tests(metafunc):
     if "device" not in metafunc.fixturenames:
         return
     usable = [one for one in metafunc.config.stash[_OFFERED] if not one.left_out]
-    params: list[Any] = [pytest.param(one.found.device, id=one.id) for one in usable]
+    params = [pytest.param(one.found.device, id=one.id) for one in usable]
     if not params:
         reason = "this machine offers no OpenCL device that works"
         params = [pytest.param(None, id="no-device", marks=pytest.mark.skip(reason=reason))]
@@ -143,7 +141,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 _SAMPLE = 6
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
+def pytest_collection_modifyitems(config, items):
     """Leave out what would find the same again.
 
     A run without --full takes of each test on a device as few cases as have every value of each
@@ -161,25 +159,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
         items[:] = [item for item in items if item not in spare]
 
 
-def _parameters(item: pytest.Function) -> dict[str, Any]:
+def _parameters(item):
     callspec = getattr(item, "callspec", None)
     return callspec.params if callspec else {}
 
 
-def _shuffled(cases: list[pytest.Function]) -> list[pytest.Function]:
+def _shuffled(cases):
     """In the order of their names' checksums: the same in every run and every process."""
     return sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
 
 
-def _spare_of_tests(
-    items: list[pytest.Function], others: list[Any], *, full: bool
-) -> set[pytest.Function]:
+def _spare_of_tests(items, others, *, full):
     """The cases that are left out of each test on each device."""
-    tests: dict[Any, list[pytest.Function]] = {}
+    tests = {}
     for item in items:
         key = (item.path, item.originalname, _parameters(item).get("device"))
         tests.setdefault(key, []).append(item)
-    spare: set[pytest.Function] = set()
+    spare = set()
     for (_, _, device), cases in tests.items():
         taken = cases
         if device is not None and not (full and device not in others):
@@ -193,7 +189,7 @@ def _spare_of_tests(
     return spare
 
 
-def _axes(case: pytest.Function) -> set[tuple[int, ...]]:
+def _axes(case):
     """What a case has of each parametrisation: the values of those given together are one."""
     parameters = dict(_parameters(case))
     axes = []
@@ -205,7 +201,7 @@ def _axes(case: pytest.Function) -> set[tuple[int, ...]]:
     return {(number, *map(id, values)) for number, values in enumerate(axes)}
 
 
-def _covering(cases: list[pytest.Function]) -> list[pytest.Function]:
+def _covering(cases):
     """Few cases in which each value of each parameter occurs, those with most new ones first."""
     values = {case: _axes(case) for case in _shuffled(cases)}
     missing = set().union(*values.values())
@@ -217,13 +213,13 @@ def _covering(cases: list[pytest.Function]) -> list[pytest.Function]:
     return taken
 
 
-def _spare(items: list[pytest.Function], others: list[Any]) -> set[pytest.Function]:
+def _spare(items, others):
     """The cases that `others` need not run: of each module's marked ones all but a sample.
 
     The sample is by the checksums of names, so no axis of a test's parameters stays on one value.
     """
-    spare: set[pytest.Function] = set()
-    sampled: dict[Any, list[pytest.Function]] = {}
+    spare = set()
+    sampled = {}
     for item in items:
         device = _parameters(item).get("device")
         if device not in others:
@@ -238,25 +234,25 @@ def _spare(items: list[pytest.Function], others: list[Any]) -> set[pytest.Functi
 
 
 @pytest.fixture(scope="session")
-def device(request: pytest.FixtureRequest) -> Any:
+def device(request):
     """Each OpenCL device that works, in turn."""
     return request.param
 
 
 @pytest.fixture(scope="session")
-def context(device: Any) -> Any:
+def context(device):
     """One context a device. Kernels are kept for each context, so all tests share it."""
     return cl.Context([device])
 
 
 @pytest.fixture(scope="session")
-def queue(context: Any) -> Any:
+def queue(context):
     """One in-order queue a device."""
     return cl.CommandQueue(context)
 
 
 @pytest.fixture(scope="session")
-def traits(device: Any) -> Any:
+def traits(device):
     """What the library says that the device can do."""
     from pyclgemm.device.traits import traits_of
 
@@ -264,7 +260,7 @@ def traits(device: Any) -> Any:
 
 
 @pytest.fixture
-def units(device: Any, traits: Any) -> Iterator[None]:
+def units(device, traits):
     """A device of NVIDIA's that has matrix units, or a CPU that passes for one."""
     from pyclgemm.device.traits import has_async_copy
     from tests.support.emulation.matrix import emulated_units, skip_without_emulation
@@ -278,7 +274,7 @@ def units(device: Any, traits: Any) -> Iterator[None]:
 
 
 @pytest.fixture
-def warpgroups(queue: Any) -> Iterator[None]:
+def warpgroups(queue):
     """A device with warpgroup units, or with emulated ones."""
     from tests.support.emulation.wgmma import warpgroups_of
 
@@ -287,10 +283,10 @@ def warpgroups(queue: Any) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def require(traits: Any) -> Any:
+def require(traits):
     """Skip, with the reason, a test of an element type or precision that the device lacks."""
 
-    def check(dtype: str, precision: str | None = None) -> None:
+    def check(dtype, precision=None):
         if dtype in ("float64", "complex128") and not traits.float64:
             pytest.skip(f"{traits.name} has no double arithmetic")
         if precision == "F16_F16_F16" and not traits.float16:
@@ -300,13 +296,13 @@ def require(traits: Any) -> Any:
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
+def rng():
     """The same numbers in every run."""
     return np.random.default_rng(20240229)
 
 
 @pytest.fixture
-def gate(context: Any) -> Iterator[Any]:
+def gate(context):
     """What waits for it waits until the test opens it, at the latest until the test ends."""
     from tests.support.gates import Gate
 
@@ -316,7 +312,7 @@ def gate(context: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def fresh_queue(context: Any) -> Iterator[Any]:
+def fresh_queue(context):
     """A queue of the test's own, so that a closed gate holds up no other test."""
     queue = cl.CommandQueue(context)
     yield queue
@@ -324,7 +320,7 @@ def fresh_queue(context: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def out_of_order_queue(context: Any, device: Any) -> Any:
+def out_of_order_queue(context, device):
     """A queue of the test's own that may run its commands in any order."""
     mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     if not device.queue_properties & mode:

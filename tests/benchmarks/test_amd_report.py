@@ -1,7 +1,5 @@
 """The report on AMD's compiler: what is read from its remarks and listings, and a real run."""
 
-from __future__ import annotations
-
 import csv
 import os
 from pathlib import Path

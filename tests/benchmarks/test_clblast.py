@@ -1,9 +1,5 @@
 """The binding of CLBlast gives its results, and says what is missing."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
@@ -16,7 +12,7 @@ COMPLEX = ("complex64", "complex128")
 
 
 @pytest.fixture(scope="module")
-def library() -> clblast.CLBlast:
+def library():
     try:
         return clblast.load()
     except clblast.CLBlastNotFoundError as error:
@@ -39,12 +35,10 @@ def library() -> clblast.CLBlast:
         ),
     ],
 )  # fmt: skip
-def test_clblast_takes_every_type_and_transposition(
-    library: clblast.CLBlast, queue: Any, rng: Any, dtype: str, trans_a: bool, trans_b: bool
-) -> None:
+def test_clblast_takes_every_type_and_transposition(library, queue, rng, dtype, trans_a, trans_b):
     m, n, k, padding = 7, 5, 11, 3
 
-    def matrix(rows: int, columns: int) -> tuple[np.ndarray, Any, Any]:
+    def matrix(rows, columns):
         host = uniform(rng, (rows, columns + padding), dtype)
         base = cl_array.to_device(queue, host)
         return host[:, :columns].astype(complex), base[:, :columns], base
@@ -69,7 +63,7 @@ def test_clblast_takes_every_type_and_transposition(
 
 
 @pytest.mark.first_runtime
-def test_clblast_takes_batches(library: clblast.CLBlast, queue: Any, rng: Any) -> None:
+def test_clblast_takes_batches(library, queue, rng):
     a, b = (uniform(rng, (3, *shape), "float32") for shape in ((7, 11), (5, 11)))
     out = cl_array.zeros(queue, (3, 7, 5), np.float32)
     library.gemm(
@@ -78,7 +72,7 @@ def test_clblast_takes_batches(library: clblast.CLBlast, queue: Any, rng: Any) -
     np.testing.assert_allclose(out.get(), a @ b.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
 
 
-def test_clblast_refuses_what_it_cannot_express(library: clblast.CLBlast, queue: Any) -> None:
+def test_clblast_refuses_what_it_cannot_express(library, queue):
     square, stack = (cl_array.zeros(queue, (*one, 4, 4), np.float32) for one in ((), (3,)))
     integers = cl_array.zeros(queue, (4, 4), np.int32)
     for matrices, message in (
@@ -91,7 +85,7 @@ def test_clblast_refuses_what_it_cannot_express(library: clblast.CLBlast, queue:
             library.prepare(queue, *matrices)
 
 
-def test_a_failing_routine_says_why(library: clblast.CLBlast, queue: Any) -> None:
+def test_a_failing_routine_says_why(library, queue):
     # A view into a buffer that is too small for the rows that it claims.
     buffer = cl_array.zeros(queue, (4, 4), np.float32)
     beyond = cl_array.Array(queue, (8, 4), np.float32, data=buffer.base_data)
@@ -99,7 +93,7 @@ def test_a_failing_routine_says_why(library: clblast.CLBlast, queue: Any) -> Non
         library.gemm(queue, beyond, buffer, cl_array.zeros(queue, (8, 4), np.float32))
 
 
-def test_an_absent_clblast_is_a_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_clblast_is_a_clear_message(monkeypatch):
     monkeypatch.setattr(clblast, "_SONAMES", ("libnosuch.so",))
     monkeypatch.setattr(clblast.ctypes.util, "find_library", lambda name: None)
     with pytest.raises(clblast.CLBlastNotFoundError, match="--clblast PATH"):
@@ -108,9 +102,9 @@ def test_an_absent_clblast_is_a_clear_message(monkeypatch: pytest.MonkeyPatch) -
         clblast.load("nowhere.so")
 
 
-def test_without_clblast_its_column_is_left_out(queue: Any) -> None:
-    said: list[str] = []
-    facts: dict[str, str] = {}
+def test_without_clblast_its_column_is_left_out(queue):
+    said = []
+    facts = {}
     found = factories.make_factories(
         [CLBLAST, NUMPY], queue.device, "nowhere.so", facts, said.append
     )

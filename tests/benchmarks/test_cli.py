@@ -1,22 +1,18 @@
 """The benchmarks' command lines: help, wrong options, and a run of each from end to end."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyopencl as cl
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from rich.console import Console
 
 from benchmarks import amd_report, compare_clblast, host_time, ladder, transform3d
 from benchmarks.mra.cases import Data, Size
 from benchmarks.steps.steps import ladder_steps
-from pyclgemm.codegen.config import Config
 from pyclgemm.device.discovery import default_device
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
@@ -25,11 +21,11 @@ from pyclgemm.measure.filled_queue import QueueBlocker
 ROOT = Path(ladder.__file__).parent.parent
 
 
-def run(script: Any, *arguments: object) -> Result:
+def run(script, *arguments):
     return CliRunner().invoke(script.main, [str(one) for one in arguments])
 
 
-def succeed(script: Any, *arguments: object) -> Result:
+def succeed(script, *arguments):
     result = run(script, *arguments)
     assert result.exit_code == 0, result.output
     return result
@@ -45,7 +41,7 @@ def succeed(script: Any, *arguments: object) -> Result:
         (transform3d, "--nfuncs --tasks --repetitions --level --sweep Examples:"),
     ],
 )
-def test_help(script: Any, words: str) -> None:
+def test_help(script, words):
     output = succeed(script, "--help").output
     assert [word for word in words.split() if word not in output] == []
 
@@ -72,12 +68,12 @@ def test_help(script: Any, words: str) -> None:
         (transform3d, "--device none-such", "none-such"),
     ],
 )
-def test_wrong_options_are_explained(queue: Any, script: Any, arguments: str, message: str) -> None:
+def test_wrong_options_are_explained(queue, script, arguments, message):
     result = run(script, *arguments.split())
     assert result.exit_code != 0 and message in " ".join(result.output.split())
 
 
-def test_a_missing_compiler_and_missing_libraries_are_named(tmp_path: Path) -> None:
+def test_a_missing_compiler_and_missing_libraries_are_named(tmp_path):
     result = run(amd_report, "--clang", tmp_path / "clang-19")
     assert result.exit_code == 1
     assert "clang-19 is a program here; clang 19 or newer is wanted" in result.output
@@ -89,7 +85,7 @@ def test_a_missing_compiler_and_missing_libraries_are_named(tmp_path: Path) -> N
 # ------------------------------------------------------------------------------ runs
 
 
-def compare(queue: Any, folder: Path, *options: object) -> tuple[str, pd.DataFrame]:
+def compare(queue, folder, *options):
     """What a short run prints, and its CSV file."""
     platform = queue.device.platform.name
     output = succeed(
@@ -100,8 +96,8 @@ def compare(queue: Any, folder: Path, *options: object) -> tuple[str, pd.DataFra
 
 
 @pytest.mark.any_runtime
-def test_a_comparison(queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    holds: list[float] = []
+def test_a_comparison(queue, tmp_path, monkeypatch):
+    holds = []
     hold = QueueBlocker.hold
     monkeypatch.setattr(
         QueueBlocker, "hold", lambda self, seconds: holds.append(seconds) or hold(self, seconds)
@@ -120,10 +116,8 @@ def test_a_comparison(queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.any_runtime
-def test_a_comparison_in_another_precision_on_the_host_alone(
-    queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def hold(self: QueueBlocker, seconds: float) -> Any:
+def test_a_comparison_in_another_precision_on_the_host_alone(queue, tmp_path, monkeypatch):
+    def hold(self, seconds):
         pytest.fail("a CPU's queue is held")
 
     if queue.device.type & cl.device_type.CPU:
@@ -137,7 +131,7 @@ def test_a_comparison_in_another_precision_on_the_host_alone(
 
 
 @pytest.mark.any_runtime
-def test_host_times_of_two_trees(queue: Any, tmp_path: Path) -> None:
+def test_host_times_of_two_trees(queue, tmp_path):
     output = succeed(
         host_time, "--device", queue.device.platform.name, "--rounds", 3, "--calls", 3,
         "--output", tmp_path, "--tree", ROOT, "--tree", ROOT / "tests" / "..",
@@ -149,14 +143,12 @@ def test_host_times_of_two_trees(queue: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.first_runtime
-def test_a_ladder_without_its_first_step(
-    queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ladder_without_its_first_step(queue, tmp_path, monkeypatch):
     """As on a runtime that compiles that step wrongly."""
     traits = traits_of(default_device())
     first, *others = ladder_steps(48, traits)
 
-    def broken(config: Config, *facts: Any) -> list[str]:
+    def broken(config, *facts):
         return ["it is naive"] if config == first.config else violations(config, *facts)
 
     monkeypatch.setattr(ladder, "violations", broken)
@@ -177,7 +169,7 @@ def test_a_ladder_without_its_first_step(
 
 
 @pytest.mark.first_runtime
-def test_transforms(queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transforms(queue, tmp_path, monkeypatch):
     sizes = {True: 1 << 20, False: 1 << 24}
     monkeypatch.setattr("benchmarks.mra.cases._COPIED_BYTES", sizes)
     monkeypatch.setattr(transform3d, "_LONGEST_PAUSE", 0.0)
@@ -192,7 +184,7 @@ def test_transforms(queue: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.glob("*.png"))
 
 
-def test_a_level_that_cannot_run_is_left_out_and_named(queue: Any) -> None:
+def test_a_level_that_cannot_run_is_left_out_and_named(queue):
     data = Data(queue, Size(1, 3, "float32"))
     console = Console(width=200, record=True, file=io.StringIO())
     assert transform3d.runnable(data, ["L3", "L6"], 1000.0, console) == ["L3"]

@@ -1,10 +1,7 @@
 """The contenders compute the product, on every set of operands, in the precision asked for."""
 
-from __future__ import annotations
-
 import functools
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -44,9 +41,7 @@ from tests.support.benchmark_fakes import (
     "kind", [("float16", None, None), ("float16", None, "float32"), ("float32", None, None)]
 )
 @pytest.mark.parametrize("case", parse_shapes("13x17x19:TT+3,32x24x40", dense=True), ids=str)
-def test_own_contenders_are_right_on_every_set(
-    queue: Any, rng: np.random.Generator, kind: Any, case: Case
-) -> None:
+def test_own_contenders_are_right_on_every_set(queue, rng, kind, case):
     made = make_operands(case, arithmetic_of(*kind), queue, rng, sets=3)
     makers = [plan_contender, gemm_contender, layer_contender]
     if kind[2] is None:
@@ -64,7 +59,7 @@ def test_own_contenders_are_right_on_every_set(
         assert contender.result().dtype.name == made.arithmetic.result_dtype
 
 
-def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue: Any) -> None:
+def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue):
     made = make_float32(queue, Case(5, 6, 7), sets=3)
     contender = NumpyContender(made)
     places = {matrix.ctypes.data for one in contender.products for matrix in one}
@@ -74,13 +69,11 @@ def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue: Any) -> None:
         np.testing.assert_array_equal(b, made.host[1])
 
 
-def test_products_in_a_queue_are_waited_for_once(
-    queue: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_in_a_queue_are_waited_for_once(queue, monkeypatch):
     made = make_float32(queue, Case(5, 6, 7), sets=2)
     one_by_one = plan_contender(made)
     one_by_one.waits_for_each = True
-    markers: list[Any] = []
+    markers = []
     mark = cl.enqueue_marker
     monkeypatch.setattr(cl, "enqueue_marker", lambda given: markers.append(given) or mark(given))
     for contender, waits in ((contenders.queued_contender(made), 0), (one_by_one, 3)):
@@ -89,8 +82,8 @@ def test_products_in_a_queue_are_waited_for_once(
         assert len(markers) == waits
 
 
-def test_a_burst_goes_on_among_the_sets_where_the_one_before_stopped(queue: Any) -> None:
-    order: list[int] = []
+def test_a_burst_goes_on_among_the_sets_where_the_one_before_stopped(queue):
+    order = []
     calls = [functools.partial(order.append, index) for index in range(3)]
     contender = contenders.DeviceContender("x", make_float32(queue, Case(5, 6, 7)), calls)
     contender.enqueue(2)
@@ -101,7 +94,7 @@ def test_a_burst_goes_on_among_the_sets_where_the_one_before_stopped(queue: Any)
     assert order[4:] == [0]
 
 
-def test_contenders_of_the_device_alone_run_behind_a_blocker(queue: Any) -> None:
+def test_contenders_of_the_device_alone_run_behind_a_blocker(queue):
     blocker = QueueBlocker(queue)
     made = make_float32(queue, Case(16, 16, 16), blocker=blocker)
     # The figures of the others are what a user's loop sees.
@@ -124,14 +117,14 @@ def test_contenders_of_the_device_alone_run_behind_a_blocker(queue: Any) -> None
     assert made.error(contender.result(), contender.precision).ratio < 1
 
 
-def test_alpha_and_beta_scale_and_add_in_place(queue: Any) -> None:
+def test_alpha_and_beta_scale_and_add_in_place(queue):
     made = make_float32(queue, Case(24, 20, 16, alpha=1.5, beta=0.5))
     assert made.addend is not None
     a, b, c = (matrix.astype(float) for matrix in (*made.host, made.addend))
     expected = 1.5 * a @ b + 0.5 * c
     [whole] = made.parts
     np.testing.assert_allclose(whole.value, expected, rtol=1e-12)
-    torch: Any = FakeTorch()
+    torch = FakeTorch()
     for contender in (plan_contender(made), NumpyContender(made), CublasContender(torch, 0, made)):
         for calls in (3, 1):  # the last must not start from the results of those before
             error = call_once(contender, made, calls)
@@ -141,10 +134,10 @@ def test_alpha_and_beta_scale_and_add_in_place(queue: Any) -> None:
     assert made.error(wrong, FLOAT32.precision).ratio > 1.0
 
 
-def test_those_that_cannot_take_part_say_so(queue: Any) -> None:
-    said: list[str] = []
+def test_those_that_cannot_take_part_say_so(queue):
+    said = []
     library = object.__new__(contenders.CLBlast)  # what it refuses it refuses before any call
-    makers: dict[str, Any] = {
+    makers = {
         NUMPY: NumpyContender,
         CLBLAST: functools.partial(contenders.clblast_contender, library),
     }
@@ -155,12 +148,12 @@ def test_those_that_cannot_take_part_say_so(queue: Any) -> None:
     assert not session.failures and not session.records
 
 
-def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue: Any) -> None:
+def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue):
     names = factories.default_names(queue.device)
     assert not {MMA, CUBLAS_STREAM, QUEUED} & set(names)
     assert CUBLAS_LAYER in names
     for kind, taken in ((cl.device_type.CPU, [QUEUED]), (cl.device_type.GPU, [])):
-        said: list[str] = []
+        said = []
         made = factories.make_factories([QUEUED], SimpleNamespace(type=kind), None, {}, said.append)
         assert list(made) == taken
         assert len(said) == 1 - len(taken) and all(QUEUED in line for line in said)
@@ -171,12 +164,10 @@ def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("layer", [False, True])
-def test_cublas_is_asked_for_the_same_precision(
-    queue: Any, rng: np.random.Generator, kind: Any, layer: bool
-) -> None:
+def test_cublas_is_asked_for_the_same_precision(queue, rng, kind, layer):
     how = arithmetic_of(*kind)
     made = make_operands(Case(24, 16, 32, "NT", padding=2, dense=layer), how, queue, rng)
-    torch: Any = FakeTorch()
+    torch = FakeTorch()
     if layer and how.result_dtype != how.dtype:
         with pytest.raises(ValueError, match="no bias and ReLU"):
             CublasContender(torch, 0, made, layer=True)
@@ -198,21 +189,19 @@ def test_cublas_is_asked_for_the_same_precision(
     assert contender.result().dtype.name == how.result_dtype
 
 
-def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue: Any) -> None:
+def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue):
     made = make_float32(queue, Case(24, 16, 32, "NT"))
-    torch: Any = FakeTorch()
+    torch = FakeTorch()
     contender = CublasStreamContender(torch, 0, made)
     assert contender.name == CUBLAS_STREAM and contender.blocker is None and torch.called == []
     assert call_once(contender, made, 3).ratio < 1
     assert torch.called == ["matmul"] * 3
 
 
-def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(
-    queue: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(queue, monkeypatch):
     ticks = iter((0.0, 1.0, 2.0, 2.01))  # 20 million cycles take 10 ms
     made = make_float32(queue, Case(2, 3, 4), blocker=QueueBlocker(queue))
-    torch: Any = FakeTorch()
+    torch = FakeTorch()
     monkeypatch.setattr(cublas.time, "perf_counter", lambda: next(ticks))
     blocker = CublasStreamContender(torch, 0, made).blocker
     assert isinstance(blocker, cublas.StreamBlocker)
@@ -221,9 +210,9 @@ def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(
     assert not is_holding()
 
 
-def test_what_torch_lacks_is_named(queue: Any, rng: np.random.Generator) -> None:
+def test_what_torch_lacks_is_named(queue, rng):
     made = make_operands(Case(24, 15, 32), arithmetic_of("int8"), queue, rng)
-    torch: Any = FakeTorch()
+    torch = FakeTorch()
     with pytest.raises(ValueError, match="multiples of 8 as n and k, not 24 x 15 x 32"):
         CublasContender(torch, 0, made)
     torch.backends.cuda.matmul = object()
@@ -236,7 +225,7 @@ def test_what_torch_lacks_is_named(queue: Any, rng: np.random.Generator) -> None
         torch_arithmetic.set_flags(torch, narrow)
 
 
-def test_cublas_is_not_looked_for_without_its_gpu(queue: Any) -> None:
+def test_cublas_is_not_looked_for_without_its_gpu(queue):
     if cublas.is_nvidia_gpu(queue.device):
         pytest.skip("this is an NVIDIA GPU")
     with pytest.raises(cublas.CublasUnavailableError, match="no NVIDIA GPU"):

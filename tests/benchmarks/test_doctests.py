@@ -1,7 +1,5 @@
 """The examples in the docstrings of the benchmarks."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import pkgutil
@@ -9,7 +7,7 @@ import pkgutil
 import benchmarks
 
 
-def test_examples_in_docstrings() -> None:
+def test_examples_in_docstrings():
     found = pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")
     results = {one.name: doctest.testmod(importlib.import_module(one.name)) for one in found}
     assert {name: result.failed for name, result in results.items() if result.failed} == {}

@@ -1,9 +1,5 @@
 """Host time beyond pyopencl's own."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,11 +8,11 @@ from benchmarks import host_time
 from benchmarks.session.host_worker import BASELINE, enqueue_burst, own_bursts
 
 
-def test_the_baseline_is_subtracted_round_by_round() -> None:
-    slept: list[float] = []
+def test_the_baseline_is_subtracted_round_by_round():
+    slept = []
     each = {BASELINE: 5e-6, "plan new": 9e-6, "gemm new": 25e-6}
 
-    def burst(seconds: float) -> host_time.Burst:
+    def burst(seconds):
         return lambda calls: calls * seconds
 
     times = host_time.measure_host_time(
@@ -30,12 +26,12 @@ def test_the_baseline_is_subtracted_round_by_round() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "waits"), [(0, 0), (2, 1), (12, 3)])
-def test_the_empty_kernel_can_be_enqueued(queue: Any, arguments: int, waits: int) -> None:
+def test_the_empty_kernel_can_be_enqueued(queue, arguments, waits):
     enqueue_burst(queue, arguments, waits)(3)
     queue.finish()
 
 
-def test_calls_are_checked(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_checked(queue, monkeypatch):
     bursts, waits = own_bursts(pyclgemm, queue, 5)
     assert list(bursts) == list(host_time.CALLS) and waits > 0
     monkeypatch.setattr(pyclgemm, "gemm", lambda *arguments, **options: None)

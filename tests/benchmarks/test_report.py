@@ -1,10 +1,5 @@
 """Tables, the CSV file and pictures of what was measured."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +11,7 @@ from benchmarks.reports import report, results
 from tests.support.benchmark_fakes import FACTS, fake_records, record_of
 
 
-def test_table_has_speeds_and_ratios_in_the_order_measured() -> None:
+def test_table_has_speeds_and_ratios_in_the_order_measured():
     cases = suite_cases("square")
     frame = report.to_frame(fake_records(cases), FACTS)
     assert (frame["device"] == "Some Device").all()
@@ -34,7 +29,7 @@ def test_table_has_speeds_and_ratios_in_the_order_measured() -> None:
     assert summary.loc["x cuBLAS", "median"] == pytest.approx(0.8)
 
 
-def test_a_case_without_a_contender_has_a_gap() -> None:
+def test_a_case_without_a_contender_has_a_gap():
     records = fake_records([Case(8, 8, 8), Case(9, 9, 9)])
     records = [r for r in records if (r.case.m, r.contender) != (9, CLBLAST)]
     table = report.speed_table(report.to_frame(records, FACTS), "shapes")
@@ -44,7 +39,7 @@ def test_a_case_without_a_contender_has_a_gap() -> None:
 
 
 @pytest.mark.parametrize("suite", ["square", "dense", "random", "one"])
-def test_csv_and_plots_are_written(suite: str, tmp_path: Path) -> None:
+def test_csv_and_plots_are_written(suite, tmp_path):
     cases = [Case(3, 4, 5, suite="one")] if suite == "one" else suite_cases(suite, count=50)
     folder = tmp_path / "new"
     table, *plots = results.write_results(fake_records(cases), FACTS, folder)
@@ -59,7 +54,7 @@ def test_csv_and_plots_are_written(suite: str, tmp_path: Path) -> None:
         assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def records_with(ratios: list[float]) -> list[Any]:
+def records_with(ratios):
     """Products of which cuBLAS takes 10 us, and pyclgemm so many times less."""
     return [
         record_of(Case(index + 1, 2, 3, suite="random"), name, seconds)
@@ -68,7 +63,7 @@ def records_with(ratios: list[float]) -> list[Any]:
     ]
 
 
-def test_the_distribution_counts_what_is_slow() -> None:
+def test_the_distribution_counts_what_is_slow():
     frame = report.to_frame(records_with([0.25, 0.51, 0.9, 0.96, 2.0]), FACTS)
     summary = report.ratio_summary(report.speed_table(frame, "random")).loc["x cuBLAS"]
     wanted = {
@@ -81,7 +76,7 @@ def test_the_distribution_counts_what_is_slow() -> None:
     assert summary["5 %"] == pytest.approx(0.302)
 
 
-def test_the_worst_shapes_come_first_with_both_times() -> None:
+def test_the_worst_shapes_come_first_with_both_times():
     frame = report.to_frame(records_with([0.8, 0.25, 0.5, 2.0]), FACTS)
     worst = report.worst_cases(frame, "random", CUBLAS, 3)
     assert list(worst.index) == ["2x2x3", "3x2x3", "1x2x3"]

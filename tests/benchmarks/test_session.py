@@ -1,9 +1,6 @@
 """A run goes on after failures, and says what it leaves out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +18,8 @@ from tests.support.benchmark_fakes import (
 )
 
 
-def test_a_session_reports_and_leaves_out_what_fails(queue: Any) -> None:
-    said: list[str] = []
+def test_a_session_reports_and_leaves_out_what_fails(queue):
+    said = []
     factories = {
         PLAN: lambda operands: CheckedFake(PLAN, np.zeros((5, 5), np.float32)),
         CLBLAST: raising(RuntimeError("not on this device")),
@@ -36,9 +33,9 @@ def test_a_session_reports_and_leaves_out_what_fails(queue: Any) -> None:
     assert sum(parts) == pytest.approx(2.0)
 
 
-def test_a_session_goes_on_after_an_error_of_ours(queue: Any) -> None:
+def test_a_session_goes_on_after_an_error_of_ours(queue):
     class Breaking(CheckedFake):
-        def enqueue(self, calls: int) -> None:
+        def enqueue(self, calls):
             if self.bursts:
                 raise RuntimeError("lost the device")
             super().enqueue(calls)
@@ -53,8 +50,8 @@ def test_a_session_goes_on_after_an_error_of_ours(queue: Any) -> None:
     assert ["lost the device" in failure for failure in session.failures] == [True, True]
 
 
-def test_a_session_skips_what_is_slow_or_does_not_fit_the_device(queue: Any) -> None:
-    said: list[str] = []
+def test_a_session_skips_what_is_slow_or_does_not_fit_the_device(queue):
+    said = []
     session = make_session(queue, said, **{NUMPY: NumpyContender})
     measure(session, Case(8, 8, 8))
     session.longest_product = 1e-9
@@ -64,8 +61,8 @@ def test_a_session_skips_what_is_slow_or_does_not_fit_the_device(queue: Any) -> 
     assert "1048576x1048576x1 is skipped" in said[-1]
 
 
-def test_dense_contenders_take_part_in_dense_cases_only(queue: Any) -> None:
-    said: list[str] = []
+def test_dense_contenders_take_part_in_dense_cases_only(queue):
+    said = []
     session = make_session(queue, said, **{name: raising(KeyError(name)) for name in (PLAN, LAYER)})
     measure(session, Case(4, 4, 4))
     assert len(session.failures) == 1 and PLAN in session.failures[0]
@@ -74,22 +71,22 @@ def test_dense_contenders_take_part_in_dense_cases_only(queue: Any) -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_session_says_where_a_library_waits(queue: Any, waits: bool) -> None:
+def test_a_session_says_where_a_library_waits(queue, waits):
     device = FakeDevice()
 
     class Library(Checked, QueuedContender):
         """Enqueues, or waits for each call."""
 
-        def __init__(self, value: Any) -> None:
+        def __init__(self, value):
             super().__init__(device, seconds=1e-5, host=1e-6)
             self.name, self.value = CLBLAST, value
 
-        def enqueue(self, calls: int) -> None:
+        def enqueue(self, calls):
             super().enqueue(calls)
             if waits and calls:
                 self.finish()
 
-    said: list[str] = []
+    said = []
     session = make_session(queue, said, **{CLBLAST: lambda operands: Library(product(operands))})
     session.blocker, session.clock = device, device.time.clock()
     measure(session, Case(4, 4, 4))
@@ -98,11 +95,11 @@ def test_a_session_says_where_a_library_waits(queue: Any, waits: bool) -> None:
     assert ["behind a blocker in 4x4x4" in line for line in said] == [True] * waits
 
 
-def test_an_interrupt_keeps_what_was_measured(queue: Any) -> None:
+def test_an_interrupt_keeps_what_was_measured(queue):
     time = FakeTime()
 
     class Impatient(CheckedFake):
-        def enqueue(self, calls: int) -> None:
+        def enqueue(self, calls):
             super().enqueue(calls)
             if len(self.bursts) == 6:
                 raise KeyboardInterrupt

@@ -1,7 +1,5 @@
 """The benchmarks' products: suites, and shapes given as text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -11,12 +9,12 @@ from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_case
 from pyclgemm.measure.suites import SUITES as TUNED
 
 
-def test_square_doubles_from_64_to_8192() -> None:
+def test_square_doubles_from_64_to_8192():
     sizes = [case.m for case in suite_cases("square")]
     assert sizes == [64, 128, 256, 512, 1024, 2048, 4096, 8192]
 
 
-def test_every_suite_names_itself_and_all_is_their_union() -> None:
+def test_every_suite_names_itself_and_all_is_their_union():
     parts = [case for suite in SUITES for case in suite_cases(suite)]
     assert parts == suite_cases("all")
     assert {case.suite for case in parts} == set(SUITES)
@@ -27,14 +25,14 @@ def test_every_suite_names_itself_and_all_is_their_union() -> None:
 
 
 @pytest.mark.parametrize("suite", [*SUITES, "batched"])
-def test_cases_are_unique_as_text_and_can_be_given_as_shapes(suite: str) -> None:
+def test_cases_are_unique_as_text_and_can_be_given_as_shapes(suite):
     cases = suite_cases(suite)
     again = parse_shapes(",".join(map(str, cases)), suite=suite)
     assert [replace(case, dense=False) for case in cases] == again
     assert len({str(case) for case in cases}) == len(cases)
 
 
-def test_random_shapes_are_repeatable_and_within_bounds() -> None:
+def test_random_shapes_are_repeatable_and_within_bounds():
     cases = suite_cases("random", count=50, seed=3)
     assert cases == suite_cases("random", count=50, seed=3)
     assert cases != suite_cases("random", count=50, seed=4)
@@ -45,34 +43,34 @@ def test_random_shapes_are_repeatable_and_within_bounds() -> None:
 @pytest.mark.parametrize(
     "text", ["", "12x3", "4x0x4", "4x4x4:XY", "axbxc", "4x4x4+", "2x3x5*", "2x3x5*0", "2x3x5*x"]
 )
-def test_a_bad_shape_is_refused(text: str) -> None:
+def test_a_bad_shape_is_refused(text):
     with pytest.raises(ValueError, match="wanted MxNxK.*a batch" if "*" in text else "wanted MxN"):
         parse_shapes(text)
 
 
 @pytest.mark.parametrize(("batch", "stack", "count"), [("", (), 1), ("*7", (7,), 7)])
-def test_bytes_and_work_of_a_case(batch: str, stack: tuple[int, ...], count: int) -> None:
+def test_bytes_and_work_of_a_case(batch, stack, count):
     (case,) = parse_shapes(f"2x3x5:TN+4{batch}")
     assert (case.stored_a, case.stored_b, case.stack) == ((5, 2), (5, 3), stack)
     assert case.bytes("float64") == count * 8 * (5 * 6 + 5 * 7 + 2 * 7)
     assert (case.flops("float32"), case.flops("complex64")) == (count * 60, count * 240)
 
 
-def test_dense_layers_and_batches_have_no_factors() -> None:
+def test_dense_layers_and_batches_have_no_factors():
     with pytest.raises(ValueError, match=r"alpha is 2\.0 and beta is 0\.0"):
         Case(1, 2, 3, dense=True, alpha=2.0)
     with pytest.raises(ValueError, match=r"alpha is 1\.0 and beta is 0\.5"):
         Case(1, 2, 3, batch=4, beta=0.5)
 
 
-def test_what_is_tuned_for_is_measured() -> None:
+def test_what_is_tuned_for_is_measured():
     for suite in ("dense", "skinny"):
         measured = {case.sizes for case in suite_cases(suite)}
         assert {shape.sizes for shape in TUNED[suite]} <= measured, suite
     assert {case.batch for case in suite_cases("batched")} == {256, 10000}
 
 
-def test_limit_has_each_product_once_with_a_target() -> None:
+def test_limit_has_each_product_once_with_a_target():
     targets = {str(case): target for case, target in limit_targets().items()}
     assert list(map(str, suite_cases("limit"))) == list(targets)
     assert len(limit_targets()) == len(targets) == 29
@@ -87,5 +85,5 @@ def test_limit_has_each_product_once_with_a_target() -> None:
     ("ratio", "bandwidth", "met"),
     [(1.0, 0.1, True), (0.9, 0.85, True), (0.99, 0.84, False), (float("nan"), 0.9, True)],
 )
-def test_one_of_two_targets_is_enough(ratio: float, bandwidth: float, met: bool) -> None:
+def test_one_of_two_targets_is_enough(ratio, bandwidth, met):
     assert Target(1.0, 0.85).is_met(ratio, bandwidth) == met

@@ -1,9 +1,5 @@
 """Targets: what the suites ``limit`` and ``matrix`` must reach, and what they reached."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,7 +15,7 @@ from benchmarks.session.matrix_suite import gpu_targets, matrix_runs
 from tests.support.benchmark_fakes import FACTS, record_of
 
 
-def test_limit_tells_bandwidth_of_few_rows_and_what_is_met() -> None:
+def test_limit_tells_bandwidth_of_few_rows_and_what_is_met():
     cases = [case for case in limit_targets() if case.m in (1, 2048)]
     # 1x1024x1024 moves 4.2 MB: in 4.2 us at 1000 GB/s.
     seconds = {"2048x2048x2048": 1e-3, "1x4096x4096": 1e-3, "1x1024x1024": 4.202496e-6}
@@ -44,7 +40,7 @@ def test_limit_tells_bandwidth_of_few_rows_and_what_is_met() -> None:
     }  # fmt: skip
 
 
-def test_every_target_is_measured_with_its_reference() -> None:
+def test_every_target_is_measured_with_its_reference():
     for on_cpu, targets in ((False, gpu_targets()), (True, matrix_suite.cpu_targets())):
         runs = matrix_runs(on_cpu=on_cpu)
         measured = {(str(case), run.arithmetic): (case, run) for run in runs for case in run.cases}
@@ -60,7 +56,7 @@ def test_every_target_is_measured_with_its_reference() -> None:
     assert [str(case) for run in by_mma for case in run.cases] == ["4096x4096x4096"]
 
 
-def test_targets_are_those_that_were_set() -> None:
+def test_targets_are_those_that_were_set():
     wanted = {
         (str(target.case), target.arithmetics[0].precision.name, target.contender): target.ratio
         for target in gpu_targets()
@@ -82,7 +78,7 @@ def test_targets_are_those_that_were_set() -> None:
     assert wanted["64x3072x768", "F16_F16_F32", LAYER] == 0.9
 
 
-def test_the_table_says_what_was_reached(tmp_path: Path) -> None:
+def test_the_table_says_what_was_reached(tmp_path):
     case = Case(4096, 4096, 4096, suite=matrix_suite.SUITE)
     tera = {  # and errors, by element type, precision and contender
         ("float16", None, PLAN): (750.0, 1e-4),
@@ -125,7 +121,7 @@ def test_the_table_says_what_was_reached(tmp_path: Path) -> None:
     assert len({path.name for path in paths}) == len(paths)
 
 
-def test_layers_are_compared_with_cublas_own() -> None:
+def test_layers_are_compared_with_cublas_own():
     case = Case(64, 64, 64, dense=True)
     seconds = {PLAN: 1.0, LAYER: 1.1, CUBLAS: 1.0, CUBLAS_LAYER: 0.99}
     records = [

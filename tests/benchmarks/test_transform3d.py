@@ -1,10 +1,6 @@
 """The benchmark of tensor transforms: what it counts, checks, prints and writes."""
 
-from __future__ import annotations
-
 import io
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +15,7 @@ from tests.support.benchmark_fakes import FACTS
 SIZE = Size(2048, 16, "float64")
 
 
-def test_operations_bytes_and_roofline() -> None:
+def test_operations_bytes_and_roofline():
     assert SIZE.flops == 2048 * 3 * 2 * 16**4
     assert SIZE.bytes == 2 * 2048 * 16**3 * 8
     assert SIZE.computed("L5") == SIZE.flops
@@ -28,14 +24,14 @@ def test_operations_bytes_and_roofline() -> None:
     assert SIZE.roofline(1e12) == pytest.approx(6000)
 
 
-def test_a_line_tells_time_speed_and_share_of_memory() -> None:
+def test_a_line_tells_time_speed_and_share_of_memory():
     seconds = SIZE.bytes / 2e12
     line = Repetition("L5", "fused", SIZE, 0, seconds).line(2e12)
     assert line.startswith("L5 nfuncs=2048 K=16 time=67.1 us useful=12000.0 GFLOPS")
     assert line.endswith("memory=100.0 %") and "actual" not in line
 
 
-def test_tables_and_files(tmp_path: Path) -> None:
+def test_tables_and_files(tmp_path):
     other = Size(2048, 8, "float64")
     repetitions = [
         Repetition(name, name, size, number, seconds)
@@ -58,19 +54,19 @@ def test_tables_and_files(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_differences_count_over_the_largest_element() -> None:
+def test_differences_count_over_the_largest_element():
     assert difference(np.array([1.0, 2.5]), np.array([1.0, 2.0])) == 0.25
     assert np.isnan(difference(np.array([np.nan, 2.0]), np.array([1.0, 2.0])))
 
 
-def test_a_wrong_level_is_told(queue: Any, require: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_level_is_told(queue, require, monkeypatch):
     require("float64")
     data = Data(queue, Size(3, 6, "float64"))
     levels = ["L3", "L5", "L6"]
     assert list(disagreements(data, levels)) == []
     result = Data.result
 
-    def wrong(self: Data, level: str) -> Any:
+    def wrong(self, level):
         return result(self, level) * {"L5": 1 + 1e-9, "L6": 1 + 1e-12}.get(level, 1.0)
 
     monkeypatch.setattr(Data, "result", wrong)
@@ -79,7 +75,7 @@ def test_a_wrong_level_is_told(queue: Any, require: Any, monkeypatch: pytest.Mon
     assert "of L1's" in told[0] and "of L3's" in told[1]
 
 
-def test_numpy_computes_the_same(queue: Any, traits: Any) -> None:
+def test_numpy_computes_the_same(queue, traits):
     if traits.type != "cpu":
         pytest.skip("NumPy is a rival on CPUs")
     data = Data(queue, Size(4, 5, "float32"))
@@ -89,7 +85,7 @@ def test_numpy_computes_the_same(queue: Any, traits: Any) -> None:
         one.enqueue(2)
 
 
-def test_a_copy_has_a_bandwidth(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_has_a_bandwidth(queue, monkeypatch):
     sizes = {True: 1 << 20, False: 1 << 24}
     monkeypatch.setattr("benchmarks.mra.cases._COPIED_BYTES", sizes)
     assert 1e8 < copy_bandwidth(queue) < 1e14

@@ -1,7 +1,5 @@
 """Caches that cannot be written, or hold anything but what was written: results stay right."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,11 +1,7 @@
 """A process that ends while kernels are compiled or run ends as it would without them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +17,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_interpreter_that_ends_early(device: Any, tmp_path: Path, way: str) -> None:
+def test_an_interpreter_that_ends_early(device, tmp_path, way):
     # No cache: what a runtime compiles takes long enough for the exit to come first.
     cold = {"POCL_CACHE_DIR": str(tmp_path), "PYOPENCL_NO_CACHE": "1"}
     run = subprocess.run(

@@ -1,7 +1,5 @@
 """Signals end a command as Ctrl-C does, and no process outlives the one that started it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Files that the library writes: whole or not at all, and errors that say what to do."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

@@ -1,11 +1,8 @@
 """The examples in docstrings run, with a `queue` and the public names at hand."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import pkgutil
-from typing import Any
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -27,14 +24,14 @@ NEEDED = {"pyclgemm.tuning.search": "optuna", "pyclgemm.tuning.tuner": "optuna"}
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples(queue: Any, name: str) -> None:
+def test_examples(queue, name):
     if name in NEEDED:
         pytest.importorskip(NEEDED[name])
     module = importlib.import_module(name)
     public = {name: getattr(pyclgemm, name) for name in pyclgemm.__all__}
     names = {"queue": queue, "np": np, "cl_array": cl_array, "pyclgemm": pyclgemm}
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    report: list[str] = []
+    report = []
     for example in doctest.DocTestFinder().find(module, extraglobs={**public, **names}):
         runner.run(example, out=report.append)
     assert not runner.summarize(verbose=False).failed, "".join(report)

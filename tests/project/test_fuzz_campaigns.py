@@ -1,11 +1,8 @@
 """The campaigns of the fuzzer, a few cases of each; `python -m tests.fuzz` runs many."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import random
-from typing import Any
 
 import pytest
 
@@ -24,7 +21,7 @@ except Skipped as reason:
 SEED = 19
 
 
-def _run(campaign: Any, case: dict[str, Any]) -> None:
+def _run(campaign, case):
     try:
         campaign.run(case)
     except Skipped as reason:
@@ -39,7 +36,7 @@ def _run(campaign: Any, case: dict[str, Any]) -> None:
         for fault, raised in {fault: (fault, raised) for fault, raised in faults}.values()
     ],
 )
-def test_faults(state: str, fault: str, raised: str) -> None:
+def test_faults(state, fault, raised):
     """Each sort of fault in each state, in a call with several launches and workspaces."""
     lines = {"warm": (400, 1), "prepare": (8, 120), "build": (2, 1200)}[state]
     count, stride = lines if fault == "line" else (4, 1)
@@ -53,7 +50,7 @@ def test_faults(state: str, fault: str, raised: str) -> None:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("call", ["gemm_c", "batched_scattered", "plan", "packed", "transform3d"])
-def test_every_line_of_a_call(call: str) -> None:
+def test_every_line_of_a_call(call):
     case = {
         "device": DEVICES[-1], "order": "in", "call": call, "state": "warm",
         "fault": "line", "raised": "interrupt", "first": 0, "stride": 1, "count": 600,
@@ -64,14 +61,14 @@ def test_every_line_of_a_call(call: str) -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(4))
-def test_threads(number: int) -> None:
+def test_threads(number):
     case = next(itertools.islice(Threads().cases(random.Random(SEED)), number, None))
     _run(Threads(), case | {"rounds": 10, "calls": case["calls"][:2]})
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("kind", "number"), [("calls", 2500), ("queues", 120)])
-def test_memory(kind: str, number: int) -> None:
+def test_memory(kind, number):
     case = {
         "device": DEVICES[0], "kind": kind, "order": "in", "number": number, "side": 6,
         "seed": SEED,
@@ -79,13 +76,13 @@ def test_memory(kind: str, number: int) -> None:
     _run(Memory(), case)
 
 
-def test_files() -> None:
+def test_files():
     for case in itertools.islice(Files().cases(random.Random(SEED)), 40):
         _run(Files(), case | {"long": False, "place": ""})
 
 
 @pytest.mark.parametrize("name", ["faults", "files", "memory", "threads"])
-def test_cases_are_those_of_the_seed(name: str) -> None:
+def test_cases_are_those_of_the_seed(name):
     campaign = getattr(importlib.import_module(f"tests.fuzz.{name}"), name.capitalize())()
     once, twice, other = (
         list(itertools.islice(campaign.cases(random.Random(seed)), 20)) for seed in (1, 1, 2)

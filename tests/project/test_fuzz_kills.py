@@ -1,7 +1,5 @@
 """A few tuners that are killed; `python -m tests.fuzz` kills many."""
 
-from __future__ import annotations
-
 import random
 import sys
 from itertools import islice

@@ -1,7 +1,5 @@
 """The folders that ship are found in a wheel, in a source tree, and missed with a clear message."""
 
-from __future__ import annotations
-
 from configparser import ConfigParser
 from pathlib import Path
 

@@ -1,11 +1,8 @@
 """The rooms of the library: what imports what, and who asks which family a kernel is of."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import pkgutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -28,7 +25,7 @@ OTHER_WORDS = {"cpu", "gpu", "accelerator", *get_args(Kind)}
 FAMILY_WORDS = {"family", "path"}
 
 
-def test_imports_keep_to_the_contracts(capfd: pytest.CaptureFixture[str]) -> None:
+def test_imports_keep_to_the_contracts(capfd):
     """The contracts stand in pyproject.toml: rooms, families, no circles, no device below."""
     importlinter = pytest.importorskip("importlinter.cli")
     broken = importlinter.lint_imports(str(ROOT / "pyproject.toml"), no_cache=True)
@@ -36,24 +33,24 @@ def test_imports_keep_to_the_contracts(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_says_what_it_is_for(room: str) -> None:
+def test_a_room_says_what_it_is_for(room):
     doc = importlib.import_module(room).__doc__ or ""
     assert len(doc.split()) >= 8, f"{room}/__init__.py says too little: {doc!r}"
 
 
-def word_of(node: ast.expr) -> str:
+def word_of(node):
     """The last name of an expression."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def classes_in(node: ast.expr) -> set[str]:
+def classes_in(node):
     """The names in the second argument of `isinstance`."""
     return {word_of(one) for one in ast.walk(node) if isinstance(one, ast.expr)}
 
 
-def names_in(node: ast.expr) -> set[str]:
+def names_in(node):
     """The texts of a constant, or of a tuple, list or set of them."""
     elements = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
     return {
@@ -63,7 +60,7 @@ def names_in(node: ast.expr) -> set[str]:
     }
 
 
-def questions(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def questions(tree):
     """Lines that ask for the class of a configuration or compare the name of a family."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and word_of(node.func) in ("isinstance", "issubclass"):
@@ -85,7 +82,7 @@ def questions(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, "a table by classes of configurations"
 
 
-def test_only_families_ask_which_family_a_configuration_is_of() -> None:
+def test_only_families_ask_which_family_a_configuration_is_of():
     found = [
         f"{path.relative_to(ROOT)}:{line}: {what}"
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -107,12 +104,12 @@ def test_only_families_ask_which_family_a_configuration_is_of() -> None:
         "{CpuConfig: 1}[type(config)]",
     ],
 )
-def test_such_a_question_is_seen(text: str) -> None:
+def test_such_a_question_is_seen(text):
     assert list(questions(ast.parse(text)))
 
 
 @pytest.mark.parametrize(
     "text", ["traits.type == 'cpu'", "record.kind == 'small'", "isinstance(config, Config)"]
 )
-def test_other_questions_are_not(text: str) -> None:
+def test_other_questions_are_not(text):
     assert not list(questions(ast.parse(text)))

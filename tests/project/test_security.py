@@ -1,17 +1,12 @@
 """What comes from others is data: no string of a file, a device or the environment becomes code."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import io
 import json
 import operator
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -27,7 +22,6 @@ from pyclgemm.device.discovery import FoundDevice
 from pyclgemm.device.names import intel_architecture
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import PyclgemmError, printable
-from pyclgemm.problem.product import Product
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database, reload_database
 from pyclgemm.selection.overrides import choose, kernel_sources, parse_change, parse_config
@@ -82,7 +76,7 @@ DOCUMENT = {
 }  # fmt: skip
 
 
-def leaves(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def leaves(document, path=()):
     """The path of keys to each leaf of a document."""
     if isinstance(document, (dict, list)):
         items = document.items() if isinstance(document, dict) else enumerate(document)
@@ -92,20 +86,20 @@ def leaves(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
         yield path
 
 
-def copy_and_container(document: Any, path: tuple[Any, ...]) -> tuple[Any, Any]:
+def copy_and_container(document, path):
     """A copy of a document, and in it the list or object that holds the leaf."""
     changed = copy.deepcopy(document)
     return changed, functools.reduce(operator.getitem, path[:-1], changed)
 
 
-def with_leaf(path: tuple[Any, ...], text: str) -> Any:
+def with_leaf(path, text):
     """The document with `text` as the leaf."""
     changed, container = copy_and_container(DOCUMENT, path)
     container[path[-1]] = text
     return changed
 
 
-def with_key(path: tuple[Any, ...], text: str) -> Any:
+def with_key(path, text):
     """The document with `text` as the name of the leaf."""
     changed, container = copy_and_container(DOCUMENT, path)
     if isinstance(container, dict):
@@ -114,7 +108,7 @@ def with_key(path: tuple[Any, ...], text: str) -> Any:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
+def folder(tmp_path, monkeypatch):
     """A user's folder, beside which nothing is to be written."""
     inside = tmp_path / "here" / "user"
     inside.mkdir(parents=True)
@@ -128,18 +122,18 @@ def folder(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
     assert not list(tmp_path.rglob("evil"))
 
 
-def sources(product: Product = CUBE, traits: Any = CPU) -> list[Any]:
+def sources(product=CUBE, traits=CPU):
     """The kernels of a product by the loaded databases, and their choice."""
     choice = choose(product.problem, traits, load_database())
     return kernel_sources(product, choice.config, traits)
 
 
-def assert_harmless(shown: str) -> None:
+def assert_harmless(shown):
     """Nothing that a terminal would obey."""
     assert printable(shown, lines=True) == shown
 
 
-def run(*arguments: str) -> str:
+def run(*arguments):
     """What a command shows; it ends by itself, with a message at worst."""
     result = CliRunner().invoke(main, arguments)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
@@ -149,9 +143,7 @@ def run(*arguments: str) -> str:
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("changed", [with_leaf, with_key])
 @EVERY
-def test_no_string_of_a_database_reaches_source_text(
-    folder: Path, monkeypatch: Any, evil: str, changed: Any, recwarn: Any
-) -> None:
+def test_no_string_of_a_database_reaches_source_text(folder, monkeypatch, evil, changed, recwarn):
     plain = sources()
     for path in leaves(DOCUMENT):
         file = folder / "database.json"
@@ -175,10 +167,10 @@ def test_no_string_of_a_database_reaches_source_text(
 
 
 @EVERY
-def test_no_string_of_a_configuration_file_reaches_source_text(folder: Path, evil: str) -> None:
-    whole = {"path": "cpu", **RECORD["config"]}  # type: ignore[dict-item]
+def test_no_string_of_a_configuration_file_reaches_source_text(folder, evil):
+    whole = {"path": "cpu", **RECORD["config"]}
     documents = [{**whole, name: evil} for name in whole]
-    documents += [{**whole, evil: 1}, [evil], evil]  # type: ignore[list-item]
+    documents += [{**whole, evil: 1}, [evil], evil]
     file = folder / "config.json"
     for document in documents:
         file.write_text(json.dumps(document))
@@ -190,7 +182,7 @@ def test_no_string_of_a_configuration_file_reaches_source_text(folder: Path, evi
 
 
 @EVERY
-def test_configurations_and_products_by_text_are_numbers_and_known_words(evil: str) -> None:
+def test_configurations_and_products_by_text_are_numbers_and_known_words(evil):
     problem = GemmShape(64, 64, 64).problem()
     for parse in (parse_config, parse_change):
         for text in (evil, f"cpu:{evil}", f"cpu:MR={evil}", f"{evil}=4"):
@@ -198,7 +190,7 @@ def test_configurations_and_products_by_text_are_numbers_and_known_words(evil: s
                 parse(text).choose(problem, CPU, load_database())
     for name in ("dtype", "precision", "activation"):
         with pytest.raises((PyclgemmError, KeyError)):  # a KeyError says what is not in a table
-            sources(GemmShape(64, 64, 64).product(**{name: evil}))  # type: ignore[arg-type]
+            sources(GemmShape(64, 64, 64).product(**{name: evil}))
     for option in ("--precision", "--architecture", "--result-dtype", "--config", "--path"):
         if "\x00" not in evil:
             assert_harmless(run("source", "64x64x64", option, evil))
@@ -207,9 +199,7 @@ def test_configurations_and_products_by_text_are_numbers_and_known_words(evil: s
 @pytest.mark.one_in(4)
 @EVERY
 @pytest.mark.parametrize("architecture", ["x86-64-v3", "sm_90", "gfx1012"])
-def test_names_of_a_device_reach_neither_source_text_nor_paths(
-    folder: Path, evil: str, architecture: str
-) -> None:
+def test_names_of_a_device_reach_neither_source_text_nor_paths(folder, evil, architecture):
     plain = typical_traits(architecture)
     name = printable(evil)  # as `pyclgemm.device.traits` gives it
     named = replace(plain, name=name, platform=name, driver=name)
@@ -223,9 +213,7 @@ def test_names_of_a_device_reach_neither_source_text_nor_paths(
 
 
 @EVERY
-def test_the_environment_chooses_from_known_words(
-    folder: Path, monkeypatch: Any, evil: str
-) -> None:
+def test_the_environment_chooses_from_known_words(folder, monkeypatch, evil):
     from pyclgemm.device.names import HostCpu
 
     host = HostCpu("intel", frozenset({"avx2", "fma", "bmi2"}))
@@ -239,7 +227,7 @@ def test_the_environment_chooses_from_known_words(
 
 
 @EVERY
-def test_names_are_shown_as_they_are_and_obeyed_by_no_terminal(evil: str) -> None:
+def test_names_are_shown_as_they_are_and_obeyed_by_no_terminal(evil):
     name = printable(evil)  # as `pyclgemm.device.traits` gives it
     found = FoundDevice(name, name, None, None, "a reason")
     shown = io.StringIO()
@@ -252,7 +240,7 @@ def test_names_are_shown_as_they_are_and_obeyed_by_no_terminal(evil: str) -> Non
     assert table.count("\n") == 3
 
 
-def test_templates_come_from_the_package_alone(folder: Path, monkeypatch: Any) -> None:
+def test_templates_come_from_the_package_alone(folder, monkeypatch):
     before = [kernel.text for kernel in sources()]
     templates = folder / "kernels_cl"
     templates.mkdir()
@@ -268,9 +256,7 @@ def test_templates_come_from_the_package_alone(folder: Path, monkeypatch: Any) -
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always looks there")
-def test_the_measuring_process_imports_nothing_from_the_current_folder(
-    folder: Path, device: Any
-) -> None:
+def test_the_measuring_process_imports_nothing_from_the_current_folder(folder, device):
     for name in ("json", "numpy", "pyclgemm"):
         (folder / f"{name}.py").write_text("open('evil', 'w')\nraise SystemExit('evil')\n")
     with TrialProcess(None, "float32", None) as process:
@@ -279,7 +265,7 @@ def test_the_measuring_process_imports_nothing_from_the_current_folder(
 
 
 @pytest.mark.first_runtime
-def test_a_cache_is_read_as_numbers(folder: Path, queue: Any) -> None:
+def test_a_cache_is_read_as_numbers(folder, queue):
     """A file of ceilings with words in the place of figures is measured anew."""
     ceilings = Ceilings({"float32": 100.0}, 10.0, 20.0, 30.0, 1e-6, "2026-01-01", {"matrix": 1.0})
     kept = folder / "ceilings"

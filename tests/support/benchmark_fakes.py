@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -19,11 +18,9 @@ from benchmarks.contenders.contenders import (
     CheckedContender,
 )
 from benchmarks.products.arithmetic import arithmetic_of
-from benchmarks.products.case import Case
-from benchmarks.products.operands import Operands, make_operands
+from benchmarks.products.operands import make_operands
 from benchmarks.session.session import Record, Session
 from pyclgemm.measure.bench import Pace, Timing
-from pyclgemm.measure.verify import MeasuredError
 from tests.support.bench_fakes import FakeContender, FakeTime
 
 FLOAT32 = arithmetic_of("float32")
@@ -49,26 +46,26 @@ class Checked(CheckedContender):
     precision = FLOAT32.precision
     value: Any
 
-    def poison(self) -> None:
+    def poison(self):
         pass
 
-    def result(self) -> Any:
+    def result(self):
         return self.value
 
 
 class CheckedFake(Checked, FakeContender):
     """Takes a millisecond a call."""
 
-    def __init__(self, name: str, value: Any, time: FakeTime | None = None) -> None:
+    def __init__(self, name, value, time=None):
         super().__init__(name, time or FakeTime(), 1e-3)
         self.value = value
 
 
-def make_float32(queue: Any, case: Case, **options: Any) -> Operands:
+def make_float32(queue, case, **options):
     return make_operands(case, FLOAT32, queue, np.random.default_rng(0), **options)
 
 
-def call_once(contender: CheckedContender, operands: Operands, calls: int = 1) -> MeasuredError:
+def call_once(contender, operands, calls=1):
     """Poison the result, call, and measure the error of what comes out."""
     contender.poison()
     contender.enqueue(calls)
@@ -76,39 +73,37 @@ def call_once(contender: CheckedContender, operands: Operands, calls: int = 1) -
     return operands.error(contender.result(), contender.precision, contender.bias)
 
 
-def make_session(queue: Any, said: list[str], **factories: Any) -> Session:
+def make_session(queue, said, **factories):
     pace = Pace(burst=1e-4, rest=4.0, rounds=1)
     return Session(queue, factories, pace, said.append, longest_product=float("inf"))
 
 
-def measure(session: Session, *cases: Case) -> list[float]:
+def measure(session, *cases):
     """Run a session; the parts of the work that it reports."""
-    parts: list[float] = []
+    parts = []
     session.run(cases, FLOAT32, parts.append)
     return parts
 
 
-def product(operands: Operands) -> Any:
+def product(operands):
     """What NumPy makes of the first set."""
     return operands.host[0] @ operands.host[1]
 
 
-def raising(error: Exception) -> Callable[[Operands], CheckedContender]:
+def raising(error):
     """A maker of contenders that fails."""
 
-    def make(operands: Operands) -> CheckedContender:
+    def make(operands):
         raise error
 
     return make
 
 
-def record_of(
-    case: Case, name: str, *seconds: float, arithmetic: Any = FLOAT32, error: float = 1e-7
-) -> Record:
+def record_of(case, name, *seconds, arithmetic=FLOAT32, error=1e-07):
     return Record(case, arithmetic, name, Timing(3, seconds), 1, 0.1, error)
 
 
-def fake_records(cases: list[Case]) -> list[Record]:
+def fake_records(cases):
     """Speeds in GFLOPS: pyclgemm 40, gemm 38, DenseLayer 39, CLBlast 20, NumPy 10, cuBLAS 50."""
     speeds = {PLAN: 40, GEMM: 38, LAYER: 39, CLBLAST: 20, NUMPY: 10, CUBLAS: 50}
     return [
@@ -123,60 +118,60 @@ def fake_records(cases: list[Case]) -> list[Record]:
 class FakeTensor:
     """As much of a tensor of torch as the benchmarks use, on the host."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array):
         self.array = array
 
-    def __getitem__(self, key: Any) -> FakeTensor:
+    def __getitem__(self, key):
         return FakeTensor(self.array[key])
 
     @property
-    def T(self) -> FakeTensor:  # noqa: N802 - torch's name
+    def T(self):  # noqa: N802 - torch's name
         return FakeTensor(self.array.T)
 
     @property
-    def mT(self) -> FakeTensor:  # noqa: N802 - torch's name
+    def mT(self):  # noqa: N802 - torch's name
         return FakeTensor(self.array.swapaxes(-2, -1))
 
-    def to(self, device: str) -> FakeTensor:
+    def to(self, device):
         return FakeTensor(self.array.copy())
 
-    def clone(self) -> FakeTensor:
+    def clone(self):
         return FakeTensor(self.array.copy())
 
-    def contiguous(self) -> FakeTensor:
+    def contiguous(self):
         return FakeTensor(np.ascontiguousarray(self.array))
 
-    def view(self, dtype: Any) -> FakeTensor:
+    def view(self, dtype):
         return FakeTensor(self.array.view(dtype))
 
-    def cpu(self) -> FakeTensor:
+    def cpu(self):
         return self
 
-    def numpy(self) -> Any:
+    def numpy(self):
         if self.array.dtype.name == "bfloat16":
             raise TypeError("Got unsupported ScalarType BFloat16")
         return self.array
 
-    def fill_(self, value: float) -> None:
+    def fill_(self, value):
         self.array.fill(value)
 
-    def copy_(self, other: FakeTensor) -> None:
+    def copy_(self, other):
         self.array[...] = other.array
 
 
 class _Nothing:
     """A context manager and a stream that do nothing by themselves."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments):
         pass
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         pass
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         pass
 
-    def wait_stream(self, other: Any) -> None:
+    def wait_stream(self, other):
         pass
 
 
@@ -185,20 +180,20 @@ class _Event:
 
     recorded = False
 
-    def record(self) -> None:
+    def record(self):
         self.recorded = True
 
-    def query(self) -> bool:
+    def query(self):
         return self.recorded
 
 
 class _Graph:
     """Products that were captured, to be replayed."""
 
-    def __init__(self) -> None:
-        self.products: list[Callable[[], None]] = []
+    def __init__(self):
+        self.products = []
 
-    def replay(self) -> None:
+    def replay(self):
         for product in self.products:
             product()
 
@@ -209,12 +204,12 @@ class FakeTorch:
     float32 = np.float32
     int16 = np.int16
 
-    def __init__(self) -> None:
+    def __init__(self):
         import ml_dtypes
 
         self.bfloat16 = ml_dtypes.bfloat16
-        self.called: list[str] = []
-        self.slept: list[int] = []
+        self.called = []
+        self.slept = []
         flags = SimpleNamespace(
             allow_tf32=None,
             allow_fp16_reduced_precision_reduction=True,
@@ -227,54 +222,42 @@ class FakeTorch:
             graph=self._capture, current_stream=_Nothing, synchronize=lambda index=0: None,
             Event=_Event, _sleep=self.slept.append,
         )  # fmt: skip
-        self._graph: _Graph | None = None
+        self._graph = None
 
     @contextmanager
-    def _capture(self, graph: _Graph) -> Iterator[None]:
+    def _capture(self, graph):
         self._graph = graph
         yield
         self._graph = None
 
-    def from_numpy(self, array: Any) -> FakeTensor:
+    def from_numpy(self, array):
         if array.dtype.name == "bfloat16":
             raise TypeError("can't convert np.ndarray of type ml_dtypes.bfloat16")
         return FakeTensor(array)
 
-    def matmul(self, a: FakeTensor, b: FakeTensor, out: FakeTensor) -> None:
+    def matmul(self, a, b, out):
         assert out.array.dtype == a.array.dtype
         self._multiply("matmul", a, b, out)
 
-    def mm(self, a: FakeTensor, b: FakeTensor, out_dtype: Any, out: FakeTensor) -> None:
+    def mm(self, a, b, out_dtype, out):
         assert out.array.dtype == out_dtype
         self._multiply("mm", a, b, out)
 
-    def _int_mm(self, a: FakeTensor, b: FakeTensor, out: FakeTensor) -> None:
+    def _int_mm(self, a, b, out):
         assert b.array.flags.f_contiguous
         self._multiply("_int_mm", a, b, out)
 
-    def addmm(
-        self, c: FakeTensor, a: FakeTensor, b: FakeTensor, *, out: FakeTensor, **factors: float
-    ) -> None:
+    def addmm(self, c, a, b, *, out, **factors):
         assert c is out
         self._multiply("addmm", a, b, out, factors=(factors["alpha"], factors["beta"]))
 
-    def _addmm_activation(
-        self, bias: FakeTensor, a: FakeTensor, b: FakeTensor, out: FakeTensor
-    ) -> None:
+    def _addmm_activation(self, bias, a, b, out):
         self._multiply("_addmm_activation", a, b, out, bias)
 
-    def _multiply(
-        self,
-        name: str,
-        a: FakeTensor,
-        b: FakeTensor,
-        out: FakeTensor,
-        bias: Any = None,
-        factors: tuple[float, float] = (1.0, 0.0),
-    ) -> None:
+    def _multiply(self, name, a, b, out, bias=None, factors=(1.0, 0.0)):
         self.called.append(name)
 
-        def product() -> None:
+        def product():
             value = a.array.astype(float) @ b.array.astype(float)
             if factors != (1.0, 0.0):
                 value = factors[0] * value + factors[1] * out.array.astype(float)

@@ -1,7 +1,5 @@
 """Configurations that break a constraint each, and how it is stated on a small device."""
 
-from typing import Any
-
 from tests.support.typical_configs import (
     CPU,
     DIRECT,
@@ -15,7 +13,7 @@ from tests.support.typical_configs import (
 )
 
 #: Configuration, changes, element type, the sentence that is wanted.
-BROKEN: list[tuple[Any, dict[str, Any], str, str]] = [
+BROKEN = [
     (INDIRECT, {"MWG": 256, "NWG": 128}, "float32", "the sums of a work-item must not be more than "
      "256: they are 512"),
     (DIRECT, {"NWGD": 512, "WGD": 64}, "float32", "the sums of a work-item must not be more than "

@@ -39,11 +39,11 @@ class Layout:
     flip_rows: bool = False
     flip_columns: bool = False
 
-    def strides(self, shape: tuple[int, int]) -> tuple[int, int]:
+    def strides(self, shape):
         """Strides in elements."""
         rows, columns = shape
 
-        def leading(length: int) -> int:
+        def leading(length):
             padded = -(-max(length, 1) // self.alignment) * self.alignment
             return padded + self.gap * self.alignment
 
@@ -59,7 +59,7 @@ class Layout:
         )
 
     @property
-    def lead(self) -> int:
+    def lead(self):
         """Guard elements before the lowest address of the view."""
         return GUARD if self.alignment >= 16 else GUARD + self.alignment
 
@@ -67,16 +67,7 @@ class Layout:
 class GuardedArray:
     """A `pyopencl.array.Array` of given strides, and the buffer that it is a view of."""
 
-    def __init__(
-        self,
-        queue: cl.CommandQueue,
-        shape: tuple[int, ...],
-        dtype: str,
-        strides: tuple[int, ...],
-        *,
-        lead: int = GUARD,
-        values: np.ndarray | None = None,
-    ) -> None:
+    def __init__(self, queue, shape, dtype, strides, *, lead=GUARD, values=None):
         self.queue = queue
         item = np.dtype(dtype).itemsize
         reach = [(max(size, 1) - 1) * stride for size, stride in zip(shape, strides, strict=True)]
@@ -101,19 +92,19 @@ class GuardedArray:
             offset=self._offset * item,
         )
 
-    def _view(self, flat: np.ndarray) -> np.ndarray:
+    def _view(self, flat):
         return np.lib.stride_tricks.as_strided(flat[self._offset :], self._shape, self._strides)
 
     @property
-    def initial(self) -> np.ndarray:
+    def initial(self):
         """The view's elements as they were at first (rows of a broadcast view are equal)."""
         return np.array(self._view(self._before))
 
-    def reset(self) -> None:
+    def reset(self):
         """Give the whole buffer its first contents again."""
         cl.enqueue_copy(self.queue, self.buffer, self._before)
 
-    def get(self) -> np.ndarray:
+    def get(self):
         """The view's elements now, after whatever its queue and events still have to do."""
         for event in self.array.events:
             event.wait()
@@ -122,7 +113,7 @@ class GuardedArray:
         self._assert_untouched(after)
         return np.array(self._view(after))
 
-    def _assert_untouched(self, after: np.ndarray) -> None:
+    def _assert_untouched(self, after):
         outside = np.ones(after.size, bool)
         stand_in = np.lib.stride_tricks.as_strided(
             outside[self._offset :],
@@ -140,12 +131,7 @@ class GuardedArray:
         )
 
 
-def guarded_matrix(
-    queue: cl.CommandQueue,
-    values_or_shape: np.ndarray | tuple[int, int],
-    dtype: str,
-    layout: Layout,
-) -> GuardedArray:
+def guarded_matrix(queue, values_or_shape, dtype, layout):
     """A matrix with `values`, or with NaN everywhere, laid out by `layout`."""
     values = values_or_shape if isinstance(values_or_shape, np.ndarray) else None
     shape = values.shape if values is not None else values_or_shape
@@ -155,17 +141,15 @@ def guarded_matrix(
     )
 
 
-def guarded_vector(
-    queue: cl.CommandQueue, values: np.ndarray, stride: int = 1, lead: int = GUARD
-) -> GuardedArray:
+def guarded_vector(queue, values, stride=1, lead=GUARD):
     """A vector with `values`."""
     return GuardedArray(queue, values.shape, values.dtype.name, (stride,), lead=lead, values=values)
 
 
-def poisoning_allocator(queue: cl.CommandQueue):  # type: ignore[no-untyped-def]
+def poisoning_allocator(queue):
     """An allocator whose memory is NaN throughout: padding that nobody zeroed shows."""
 
-    def allocate(size: int) -> cl.Buffer:
+    def allocate(size):
         buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, max(size, 4))
         cl.enqueue_copy(queue, buffer, np.full(max(size, 4), 0xFF, np.uint8))
         return buffer

@@ -1,17 +1,14 @@
 """Run one product, or a batch, on guarded arrays and hold it against the reference."""
 
 from contextlib import ExitStack
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
 import pyclgemm
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
-from pyclgemm.problem.problem import PackedLayout
 from tests.support.buffers import (
     GuardedArray,
     Layout,
@@ -30,27 +27,27 @@ ROW_ALIGNED = Layout(alignment=16)
 COLUMN_ALIGNED = Layout("column", alignment=16)
 
 
-def stored_shape(trans: bool | str, rows: int, columns: int) -> tuple[int, int]:
+def stored_shape(trans, rows, columns):
     """Shape of the array whose op() is (rows, columns)."""
     return (rows, columns) if trans in (False, "N") else (columns, rows)
 
 
 def check_gemm(
-    queue: cl.CommandQueue,
-    sizes: tuple[int, int, int],
-    dtype: str = "float32",
+    queue,
+    sizes,
+    dtype="float32",
     *,
-    a: Layout = ROW,
-    b: Layout = ROW,
-    out: Layout = ROW,
-    c: Layout | None = None,
-    in_place: bool = False,
-    bias: bool = False,
-    seed: int = 0,
-    pack: bool | PackedLayout = False,
-    result: str | None = None,
-    **options: Any,
-) -> GuardedArray:
+    a=ROW,
+    b=ROW,
+    out=ROW,
+    c=None,
+    in_place=False,
+    bias=False,
+    seed=0,
+    pack=False,
+    result=None,
+    **options,
+):
     """Multiply random matrices of these layouts and check result and surroundings.
 
     `c` gives the addend's layout; with `in_place` the addend is the destination itself.
@@ -77,7 +74,7 @@ def check_gemm(
 
     wanted = _given(options, offset) | {"result": own}
     expected = expected_gemm(left.initial, right.initial, addend and addend.initial, **wanted)
-    operand: Any = right.array
+    operand = right.array
     if pack:
         own = {"trans_b": options.pop("trans_b", False), "precision": options.get("precision")}
         operand = packed(queue, right.array, None if pack is True else pack, **own)
@@ -89,7 +86,7 @@ def check_gemm(
     return destination
 
 
-def _given(options: dict[str, Any], offset: GuardedArray | None) -> dict[str, Any]:
+def _given(options, offset):
     """What the reference is given of a call's options; an activation is made an epilogue."""
     activation = options.pop("activation", None)
     names = ("alpha", "beta", "trans_a", "trans_b", "precision")
@@ -99,9 +96,7 @@ def _given(options: dict[str, Any], offset: GuardedArray | None) -> dict[str, An
     return wanted | {"bias": offset and offset.initial, "activation": activation}
 
 
-def packed(
-    queue: cl.CommandQueue, array: Any, layout: PackedLayout | None = None, **options: Any
-) -> pyclgemm.PackedMatrix:
+def packed(queue, array, layout=None, **options):
     """`array` packed into memory that was full of NaN, in a layout of another device if given."""
     with ExitStack() as stack:
         if layout is not None:
@@ -118,7 +113,7 @@ _LACKS = (
 )
 
 
-def skip_if_refused(queue: cl.CommandQueue, config: Any, dtype: str = "float32") -> None:
+def skip_if_refused(queue, config, dtype="float32"):
     """Skip where the library refuses a configuration for what the device or its runtime lacks."""
     families = (pyclgemm.XgemmConfig, pyclgemm.XgemmDirectConfig, pyclgemm.SmallCpuConfig)
     if isinstance(config, families):
@@ -127,7 +122,7 @@ def skip_if_refused(queue: cl.CommandQueue, config: Any, dtype: str = "float32")
                 pytest.skip(broken)
 
 
-def spoil_workspace(queue: cl.CommandQueue, dtype: str = "float32", **options: Any) -> None:
+def spoil_workspace(queue, dtype="float32", **options):
     """Multiply matrices of NaN: padding that a later, smaller product fails to clear shows."""
     skip_if_refused(queue, options.get("config"))
     nan = np.full((150, 150), np.nan, dtype)
@@ -138,9 +133,7 @@ def spoil_workspace(queue: cl.CommandQueue, dtype: str = "float32", **options: A
 STEPS = ("apart", "backwards", "interleaved", "shared", "one", "matrix")
 
 
-def guarded_stack(
-    queue: cl.CommandQueue, values: np.ndarray, layout: Layout, step: str = "apart"
-) -> GuardedArray:
+def guarded_stack(queue, values, layout, step="apart"):
     """A stack (count, rows, columns) whose matrices have a layout.
 
     "apart" and "backwards" leave a gap between matrices; "interleaved" has the rows of all
@@ -164,30 +157,28 @@ def guarded_stack(
     return _guarded(queue, values, (between, row, column), layout)
 
 
-def _guarded(
-    queue: cl.CommandQueue, values: np.ndarray, strides: tuple[int, ...], layout: Layout
-) -> GuardedArray:
+def _guarded(queue, values, strides, layout):
     return GuardedArray(
         queue, values.shape, values.dtype.name, strides, lead=layout.lead, values=values
     )
 
 
 def check_batch(
-    queue: cl.CommandQueue,
-    count: int,
-    sizes: tuple[int, int, int],
-    dtype: str = "float32",
+    queue,
+    count,
+    sizes,
+    dtype="float32",
     *,
-    a: Layout = ROW,
-    b: Layout = ROW,
-    out: Layout = ROW,
-    c: Layout | None = None,
-    steps: str = "apart apart apart apart",
-    in_place: bool = False,
-    bias: bool = False,
-    seed: int = 0,
-    **options: Any,
-) -> None:
+    a=ROW,
+    b=ROW,
+    out=ROW,
+    c=None,
+    steps="apart apart apart apart",
+    in_place=False,
+    bias=False,
+    seed=0,
+    **options,
+):
     """Multiply random matrices; `steps` says how those of a, b, out and c follow one another.
 
     The destination is NaN at first. What remains of `options` goes to `gemm_batched`.
@@ -199,7 +190,7 @@ def check_batch(
     rng = np.random.default_rng(seed)
     trans_a, trans_b = options.get("trans_a", False), options.get("trans_b", False)
 
-    def stack(shape: tuple[int, ...], kind: str, layout: Layout, step: str) -> GuardedArray:
+    def stack(shape, kind, layout, step):
         return guarded_stack(queue, random_array(rng, (count, *shape), kind), layout, step)
 
     left = stack(stored_shape(trans_a, m, k), dtype, a, step_a)
@@ -230,7 +221,7 @@ def check_batch(
         assert_close(got[number], expected)
 
 
-def _emptied(queue: cl.CommandQueue, stack: GuardedArray) -> GuardedArray:
+def _emptied(queue, stack):
     """The same place, full of what no arithmetic makes."""
     array = stack.array
     size = array.dtype.itemsize

@@ -1,11 +1,7 @@
 """Small disks in memory, to fill them up or to make them read-only."""
 
-from __future__ import annotations
-
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +9,11 @@ import pytest
 class Disk:
     """A folder on which file systems in memory are mounted."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.is_mounted = False
 
-    def __call__(self, options: str) -> Path:
+    def __call__(self, options):
         """Mount with options such as "size=64k" or "remount,ro"; skip the test if that fails."""
         command = ["mount", "-t", "tmpfs", "-o", options, "none", str(self.folder)]
         try:
@@ -31,7 +27,7 @@ class Disk:
 
 
 @contextmanager
-def mounted_disk(folder: Path) -> Iterator[Disk]:
+def mounted_disk(folder):
     """A new folder for disks, which are unmounted at the end."""
     folder.mkdir()
     disk = Disk(folder)

@@ -4,7 +4,6 @@ import atexit
 import sys
 import threading
 import time
-from typing import Any
 
 import numpy as np
 
@@ -15,15 +14,15 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 
-def multiply(queue: Any, n: int, **options: Any) -> Any:
+def multiply(queue, n, **options):
     a = cl_array.to_device(queue, np.ones((n, n), np.float32))
     return pyclgemm.gemm(queue, a, a, **options)
 
 
-def in_threads(context: Any, *, pause: float) -> None:
+def in_threads(context, *, pause):
     """Daemon threads that build and launch one product after the other."""
 
-    def loop() -> None:
+    def loop():
         queue = cl.CommandQueue(context)
         a = np.ones((300, 300), np.float32)
         for n in range(100, 300):

@@ -1,25 +1,22 @@
 """Invented devices and problems for the tests of modules that need no device."""
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from pyclgemm.codegen.config import Config
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import GemmProblem, MatrixLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import DatabaseFile
-from pyclgemm.selection.distance import Features, in_order
+from pyclgemm.selection.distance import in_order
 from pyclgemm.selection.records import Entry, Match, Record, Source
 
 ROW = MatrixLayout("row")
 
 
-def gpu(**changes: Any) -> DeviceTraits:
+def gpu(**changes):
     """An H100 as OpenCL shows it, but for the given changes."""
-    facts: dict[str, Any] = {
+    facts = {
         "name": "NVIDIA H100 80GB HBM3",
         "vendor": "nvidia",
         "type": "gpu",
@@ -39,7 +36,7 @@ def gpu(**changes: Any) -> DeviceTraits:
     return DeviceTraits(**(facts | changes))
 
 
-def cpu(**changes: Any) -> DeviceTraits:
+def cpu(**changes):
     """A CPU with AVX-512, but for the given changes."""
     facts = {
         "name": "AMD EPYC",
@@ -53,7 +50,7 @@ def cpu(**changes: Any) -> DeviceTraits:
     return gpu(**(facts | changes))
 
 
-def smallest_gpu() -> DeviceTraits:
+def smallest_gpu():
     """The least that the generic entries must run on, of a vendor that has no file."""
     return gpu(
         name="G", vendor="other", architecture="", max_work_group_size=256,
@@ -61,16 +58,14 @@ def smallest_gpu() -> DeviceTraits:
     )  # fmt: skip
 
 
-def recorded(text: str, config: Config, gflops: float | None = None, **others: Any) -> Record:
+def recorded(text, config, gflops=None, **others):
     """The record of a shape as text, such as "64x64x64:NT*100"."""
     shape = GemmShape.parse(text)
     assert shape is not None, text
     return Record(shape, config, gflops, **others)
 
 
-def by_distance(
-    records: Iterable[Record], wanted: Features, units: int = 0, reach: float = math.inf
-) -> list[Record]:
+def by_distance(records, wanted, units=0, reach=math.inf):
     """The records of one file in the order in which selection takes them."""
     entry = Entry("float32", "F32_F32_F32", tuple(records))
     match, source = Match("generic", "gpu"), Source("default", "a test")
@@ -79,7 +74,7 @@ def by_distance(
     return [record for _, record in ordered]
 
 
-def problem(m: int, n: int, k: int, dtype: str = "float32", **changes: Any) -> GemmProblem:
+def problem(m, n, k, dtype="float32", **changes):
     """A product of plain row-major matrices."""
     precision = resolve_precision(changes.pop("precision", None), dtype)
     return GemmProblem(m, n, k, dtype, precision, ROW, ROW, ROW, **changes)

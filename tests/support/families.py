@@ -1,6 +1,6 @@
 """What tests ask of kernel families: refusals, traffic, and kernels with another text."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -16,24 +16,24 @@ UNIT_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.uses_u
 Change = Callable[[KernelSource, Any, Any, Any], KernelSource]
 
 
-def refusal(config: Any, problem: Any, traits: Any) -> str:
+def refusal(config, problem, traits):
     return family_of(config).refusal(config, problem, traits)
 
 
-def traffic_of(problem: Any, config: Any, sub_group: int, division: Any = None, packed: Any = ()):
+def traffic_of(problem, config, sub_group, division=None, packed=()):
     return family_of(config).traffic(problem, config, sub_group, division, packed)
 
 
-def load_bytes(problem: Any, config: Any, packed: Any = ()):
+def load_bytes(problem, config, packed=()):
     return family_of(config).load_bytes(problem, config, packed)
 
 
 @contextmanager
-def changed_kernels(change: Change) -> Iterator[None]:
+def changed_kernels(change):
     """Let every family write another kernel than its own."""
 
-    def changed(source: Any) -> Any:
-        def write(problem: Any, config: Any, traits: Any) -> KernelSource:
+    def changed(source):
+        def write(problem, config, traits):
             return change(source(problem, config, traits), problem, config, traits)
 
         return write

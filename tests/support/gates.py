@@ -1,8 +1,6 @@
 """Events that complete when a test says so, to see what waits and what does not."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pyopencl as cl
 
@@ -10,28 +8,28 @@ import pyopencl as cl
 PATIENCE = 30.0
 
 
-def is_complete(event: cl.Event) -> bool:
+def is_complete(event):
     return bool(event.command_execution_status == cl.command_execution_status.COMPLETE)
 
 
 class Gate:
     """A user event that everything behind it waits for, opened at the latest on leaving."""
 
-    def __init__(self, context: cl.Context) -> None:
+    def __init__(self, context):
         self.event = cl.UserEvent(context)
         self._is_open = False
 
-    def open(self) -> None:
+    def open(self):
         if not self._is_open:
             self._is_open = True
             self.event.set_status(cl.command_execution_status.COMPLETE)
 
-    def call(self, function: Callable[[], Any]) -> Any:
+    def call(self, function):
         """Run `function` and fail if it does not return while the gate is closed."""
-        results: list[Any] = []
-        errors: list[BaseException] = []
+        results = []
+        errors = []
 
-        def run() -> None:
+        def run():
             try:
                 results.append(function())
             except BaseException as error:  # handed to the caller below

@@ -1,22 +1,16 @@
 """Checks that every way of dividing k among matrix units must pass."""
 
-from typing import Any
-
 import numpy as np
 import pyopencl.array as cl_array
 
 import pyclgemm
-from pyclgemm.families.mma.config import MatrixConfig
-from tests.support.buffers import Layout
 from tests.support.checks import ROW, check_gemm
 from tests.support.reference import assert_close, expected_gemm
 
 _IN_PARTS = "TF32_TF32_F32_X3"
 
 
-def check_epilogue(
-    queue: Any, dtype: str, precision: str, out: Layout, config: MatrixConfig
-) -> None:
+def check_epilogue(queue, dtype, precision, out, config):
     """Odd sizes, so that rows end within a piece and the last slab is a part of one."""
     activation = None if dtype == "complex128" else "relu"
     check_gemm(
@@ -25,7 +19,7 @@ def check_epilogue(
     )  # fmt: skip
 
 
-def check_infinities(queue: Any, rng: np.random.Generator, k: int, config: MatrixConfig) -> None:
+def check_infinities(queue, rng, k, config):
     """Sums that are not finite, near the beginning of k and beyond its middle."""
     a = rng.uniform(0.5, 1, (32, k)).astype(np.float32)
     b = rng.uniform(0.5, 1, (k, 32)).astype(np.float32)

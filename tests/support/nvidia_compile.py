@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.ptx import lift
 
 _LIBRARY = Path("/usr/lib/clc/nvptx64--nvidiacl.bc")
@@ -50,7 +49,7 @@ class Assembled:
 
 
 @cache
-def _ptxas() -> str | None:
+def _ptxas():
     if found := shutil.which("ptxas"):
         return found
     package = importlib.util.find_spec("nvidia")
@@ -60,7 +59,7 @@ def _ptxas() -> str | None:
     return None
 
 
-def missing() -> str:
+def missing():
     """What this machine lacks; empty if nothing."""
     lacking = [] if shutil.which("clang-19") else ["clang-19"]
     lacking += [] if _LIBRARY.exists() else ["libclc-19"]
@@ -68,7 +67,7 @@ def missing() -> str:
     return f"assembling for NVIDIA needs {', '.join(lacking)}" if lacking else ""
 
 
-def assemble(source: KernelSource, folder: Path) -> Assembled:
+def assemble(source, folder):
     """Compile and assemble a kernel for sm_90a."""
     kernel, ptx = folder / "kernel.cl", folder / "kernel.ptx"
     text = re.sub(r"\basm\b", "__asm__", source.text).replace(_FENCE, "__nvvm_membar_gl()")
@@ -103,11 +102,11 @@ def assemble(source: KernelSource, folder: Path) -> Assembled:
     )
 
 
-def _frontend(*arguments: str) -> list[str]:
+def _frontend(*arguments):
     return [word for argument in arguments for word in ("-Xclang", argument)]
 
 
-def _only(pattern: str, text: str) -> str:
+def _only(pattern, text):
     found = re.search(pattern, text)
     assert found is not None, text
     return found[1]

@@ -8,7 +8,6 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -60,17 +59,17 @@ PARTS = FusedConfig(VW=4, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)
 FENCE = "-D atomic_work_item_fence(flags,order,scope)=mem_fence(flags)"
 
 
-def exact(queue: cl.CommandQueue, host: np.ndarray, order: str = "C") -> cl_array.Array:
+def exact(queue, host, order="C"):
     """An array whose buffer ends where it ends: a read or write beyond it is reported."""
     return cl_array.to_device(queue, np.array(host, order=order))
 
 
 #: Each array and queue lives to the end: memory that is freed and taken again, Oclgrind takes
 #: for uninitialised wherever the new buffer is larger.
-_kept: list[Any] = []
+_kept = []
 
 
-def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
+def multiply(queue, family, name, case):
     """One product of the given kind."""
     config = CONFIGS[family][name]
     if family == "cpu":
@@ -92,9 +91,9 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
     bias = random_array(rng, (n,), dtype)
     order = "F" if case == "column" else "C"
     left, unpacked = exact(queue, a, order), exact(queue, b, order)
-    right: Any = unpacked
+    right = unpacked
     out = exact(queue, c, order)
-    options: dict[str, Any] = {"alpha": 0.5, "beta": -2.0, "trans_a": trans_a, "trans_b": trans_b}
+    options = {"alpha": 0.5, "beta": -2.0, "trans_a": trans_a, "trans_b": trans_b}
     if case == "alpha 0":
         options["alpha"] = 0.0
         left, right = exact(queue, np.full_like(a, np.nan), order), exact(queue, np.nan * b, order)
@@ -131,15 +130,13 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
 BATCHES = ("stack", "sequence", "sequence, alpha 0")
 
 
-def multiply_batch(
-    queue: cl.CommandQueue, config: Any, case: str, sizes: tuple[int, int, int]
-) -> None:
+def multiply_batch(queue, config, case, sizes):
     """Three products at once."""
     m, n, k = sizes
     rng = np.random.default_rng(0)
     a, b, c = (random_array(rng, (3, *shape), "float32") for shape in ((m, k), (k, n), (m, n)))
-    options: dict[str, Any] = {"alpha": 0.0 if case == "sequence, alpha 0" else 0.5, "beta": -2.0}
-    arrays: list[Any] = [exact(queue, host) for host in (a, b, c)]
+    options = {"alpha": 0.0 if case == "sequence, alpha 0" else 0.5, "beta": -2.0}
+    arrays = [exact(queue, host) for host in (a, b, c)]
     _kept.extend([queue, *arrays])
     if case != "stack":
         # Of one buffer, in another order than their products.
@@ -151,7 +148,7 @@ def multiply_batch(
         assert_close(out[index].get(), expected_gemm(a[index], b[index], c[index], **options))
 
 
-def transform(queue: cl.CommandQueue, level: str, k: int) -> None:
+def transform(queue, level, k):
     """Some tensors of one extent by one level, or by work-groups that share a tensor."""
     rng = np.random.default_rng(0)
     count = 1 if level == "parts" else 15  # more than a work-group takes, and no multiple of that
@@ -168,7 +165,7 @@ def transform(queue: cl.CommandQueue, level: str, k: int) -> None:
     assert_transformed(arrays[2].get(), tensors, matrix)
 
 
-def main() -> None:
+def main():
     """Arguments: Oclgrind's log, and after it family/configuration's name/case of each product, or
     transform/level/K.
     """

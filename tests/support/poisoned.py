@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -19,9 +17,7 @@ class PoisonedBuffer(_Plain):
     That is a NaN in every floating-point type, -1 in every integer type.
     """
 
-    def __init__(
-        self, context: Any, flags: Any, size: int = 0, hostbuf: Any = None, **options: Any
-    ) -> None:
+    def __init__(self, context, flags, size=0, hostbuf=None, **options):
         if hostbuf is None and size:
             flags |= cl.mem_flags.COPY_HOST_PTR
             hostbuf = np.full(size, 0xFF, np.uint8)
@@ -29,7 +25,7 @@ class PoisonedBuffer(_Plain):
         super().__init__(context, flags, size, hostbuf, **options)
 
 
-def poison_allocations() -> None:
+def poison_allocations():
     """Poison every buffer that the process makes from now on: the library's workspaces too."""
     cl.Buffer = PoisonedBuffer
 
@@ -43,9 +39,7 @@ class GuardedBuffer(PoisonedBuffer):
 
     made: list[tuple[GuardedBuffer, int]] = []  # noqa: RUF012
 
-    def __init__(
-        self, context: Any, flags: Any, size: int = 0, hostbuf: Any = None, **options: Any
-    ) -> None:
+    def __init__(self, context, flags, size=0, hostbuf=None, **options):
         if flags & cl.mem_flags.USE_HOST_PTR:
             super().__init__(context, flags, size, hostbuf, **options)
             return
@@ -60,7 +54,7 @@ class GuardedBuffer(PoisonedBuffer):
 
 
 @contextmanager
-def guarded_allocations(queue: cl.CommandQueue) -> Iterator[None]:
+def guarded_allocations(queue):
     """Guard every buffer that is made within a with-block, and check the guards at its end.
 
     Raises

@@ -12,23 +12,18 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pyclgemm.codegen.launch import (
     Buffer,
     Known,
-    Launch,
     MatrixOffsets,
     Offset,
     Scalar,
-    Schedule,
 )
-from pyclgemm.codegen.source import KernelSource
 
 COMPILER = "clang-19"
 
@@ -45,7 +40,7 @@ _OPENCL = [
 
 _HERE = Path(__file__).parent
 
-_SCALARS: dict[str, Any] = {
+_SCALARS = {
     "int": np.int32,
     "long": np.int64,
     "float": np.float32,
@@ -60,7 +55,7 @@ class Fault(AssertionError):
 
 
 @cache
-def missing() -> str:
+def missing():
     """What this machine lacks to run schedules so; empty if nothing."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return "pocl's built-in functions are looked for on x86-64 Linux alone"
@@ -76,12 +71,7 @@ def missing() -> str:
     return ""
 
 
-def run_schedule(
-    schedule: Schedule,
-    buffers: Mapping[str, np.ndarray],
-    offsets: Mapping[str, int],
-    numbers: Mapping[str, Any],
-) -> dict[str, np.ndarray]:
+def run_schedule(schedule, buffers, offsets, numbers):
     """Run the launches of a schedule in order, and return the buffers afterwards.
 
     Parameters
@@ -106,12 +96,7 @@ def run_schedule(
     return {role: held[role].view(buffer.dtype) for role, buffer in buffers.items()}
 
 
-def _run(
-    launch: Launch,
-    held: dict[str, np.ndarray],
-    offsets: Mapping[str, int],
-    numbers: Mapping[str, Any],
-) -> None:
+def _run(launch, held, offsets, numbers):
     program = _program(launch.source)
     given, got = program.with_suffix(".in"), program.with_suffix(".out")
     written = []
@@ -156,14 +141,14 @@ def _run(
 
 
 @cache
-def _folder() -> Path:
+def _folder():
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 @cache
-def _program(source: KernelSource) -> Path:
+def _program(source):
     """The program that runs a kernel."""
     stem = _folder() / f"kernel_{abs(hash(source)):x}"
     kernel, main = stem.with_suffix(".cl"), stem.with_suffix(".c")
@@ -189,7 +174,7 @@ def _program(source: KernelSource) -> Path:
     return stem
 
 
-def _compile(arguments: list[str]) -> None:
+def _compile(arguments):
     run = subprocess.run(
         [COMPILER, *_TARGET, *_SANITIZERS, *arguments], capture_output=True, text=True, check=False
     )

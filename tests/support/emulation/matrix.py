@@ -7,19 +7,15 @@ are formed in the type of the result, in the order of k.
 """
 
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 from unittest.mock import patch
 
 import pyopencl as cl
 import pytest
 
 from pyclgemm.api import prepare
-from pyclgemm.codegen.matrix_unit import MatrixUnit
 from pyclgemm.codegen.matrix_units import required_unit
-from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import miscompiles_tiles, traits_of
 from tests.support import checks
 from tests.support.emulation.async_copy import in_plain_c
@@ -111,7 +107,7 @@ _PLACES = {
 }
 
 
-def _places_of(unit: MatrixUnit) -> Places:
+def _places_of(unit):
     if unit.spelling == "ptx":
         return _PLACES["mma.sync"]
     if "_mfma_" in unit.instruction:
@@ -193,7 +189,7 @@ _ADD_PAIRS = (
 _APPROXIMATED = {"ex2": "y = exp2(x);", "rcp": "y = 1 / x;", "max": "y = x < 0 ? 0 : x;"}
 
 
-def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
+def without_units(source, unit):
     """A kernel for a matrix unit, with plain C in the place of each instruction."""
     text = LOAD.sub(lambda load: _COLUMNS if load["trans"] else _ROWS, source.text)
     text = LOAD_ELEMENT.sub("loaded = *from;", text).replace(MEET, _MEET)
@@ -204,7 +200,7 @@ def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
     builtin = unit.spelling == "builtin"
     # The operand that the instruction is given in the place of A.
     first, second = ("a", "b")
-    if builtin and re.search(r"\b([ab])\[", call[0])[1] == "b":  # type: ignore[index]
+    if builtin and re.search(r"\b([ab])\[", call[0])[1] == "b":
         first, second = "b", "a"
     places, is_double = _places_of(unit), unit.register == "double"
     body = _MULTIPLY.format(
@@ -238,7 +234,7 @@ def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
     return replace(source, text=text if builtin else in_plain_c(text))
 
 
-def _with_exchange(text: str, unit: MatrixUnit) -> str:
+def _with_exchange(text, unit):
     """Give the functions of a kernel local memory in which the lanes of a sub-group meet."""
     share = f"[2][{unit.a_registers}]"
     text = re.sub(
@@ -257,7 +253,7 @@ def _with_exchange(text: str, unit: MatrixUnit) -> str:
     return re.sub(r"(__kernel .*?\)\n\{)", rf"\1\n    {local}", text, count=1, flags=re.DOTALL)
 
 
-def skip_without_emulation(device: cl.Device, *, may_be_slow: bool = False) -> None:
+def skip_without_emulation(device, *, may_be_slow=False):
     """Skip a test where emulated kernels do not run, or compile for seconds."""
     traits = traits_of(device)
     if device.type != cl.device_type.CPU:
@@ -269,14 +265,14 @@ def skip_without_emulation(device: cl.Device, *, may_be_slow: bool = False) -> N
 
 
 @contextmanager
-def emulated_units(architecture: str = "sm_90") -> Iterator[None]:
+def emulated_units(architecture="sm_90"):
     """Let a device pass for another, and give it plain C instead of matrix instructions."""
 
-    def emulated(source: KernelSource, problem: Any, config: Any, traits: Any) -> KernelSource:
+    def emulated(source, problem, config, traits):
         unit = required_unit(problem.precision, traits)
         return without_units(source, unit)
 
-    def imagined(device: Any) -> Any:
+    def imagined(device):
         return replace(
             traits_of(device),
             vendor="nvidia" if architecture.startswith("sm_") else "amd",

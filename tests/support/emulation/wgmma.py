@@ -12,12 +12,10 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -26,7 +24,6 @@ import pytest
 
 from pyclgemm.api import pack as packing
 from pyclgemm.api import prepare
-from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import LOCAL_MEMORY_BYTES, traits_of
 from pyclgemm.runtime import launcher as launch_sequence
 from tests.support import checks
@@ -75,11 +72,11 @@ float emulated_positive(float);
 """
 
 
-def _operands(part: str) -> list[str]:
+def _operands(part):
     return re.findall(r'"[+=]?\w"\(((?:[^()]|\([^()]*\))*)\)', part)
 
 
-def _call(match: re.Match[str]) -> str:
+def _call(match):
     """The call that does what a statement of inline PTX says."""
     text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match["text"])).replace("//@", "")
     outputs, inputs = (match["rest"].split(":") + ["", "", ""])[1:3]
@@ -88,7 +85,7 @@ def _call(match: re.Match[str]) -> str:
     if text.startswith(_ORDERING):
         return ";"
     if text.startswith("wgmma.mma_async"):
-        n, kind = re.search(r"m64n(\d+)k\d+\.\w+\.(\w+)\.", text).groups()  # type: ignore[union-attr]
+        n, kind = re.search(r"m64n(\d+)k\d+\.\w+\.(\w+)\.", text).groups()
         if len(_operands(inputs)) == 6:
             *a, b, _ = _operands(inputs)
             return f"emulated_wgmma_of_registers((ulong)c, {', '.join(a)}, {b}, {n});"
@@ -144,7 +141,7 @@ def _call(match: re.Match[str]) -> str:
     raise AssertionError(f"no emulation of {text!r}")
 
 
-def as_host_code(source: KernelSource) -> str:
+def as_host_code(source):
     """A kernel's text with calls in the place of inline PTX."""
     text = source.text.replace("return (uint)(size_t)p;", "return emulated_address((ulong)p);")
     text = re.sub(r"atomic_work_item_fence\(.*?\);", "emulated_fence();", _ASM.sub(_call, text))
@@ -153,33 +150,33 @@ def as_host_code(source: KernelSource) -> str:
     return _DECLARATIONS + text.replace("#pragma unroll\n", "#pragma unroll 1\n")
 
 
-def missing_compiler() -> str:
+def missing_compiler():
     """What the emulation lacks on this machine; empty if nothing."""
     lacking = [name for name in ("clang-19", "ld") if shutil.which(name) is None]
     return f"the emulation needs {' and '.join(lacking)}" if lacking else ""
 
 
 @cache
-def _folder() -> Path:
+def _folder():
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
-def _compiled(language: list[str], path: Path, stem: Path) -> str:
+def _compiled(language, path, stem):
     flags = ["-target", "x86_64-unknown-linux-gnu", "-O1", "-fPIC", "-c", "-w"]
     subprocess.run(["clang-19", *language, *flags, str(path), "-o", f"{stem}.o"], check=True)
     return f"{stem}.o"
 
 
 @cache
-def _instructions() -> str:
+def _instructions():
     """The object file of what kernels call."""
     return _compiled(["-x", "c"], HERE / "wgmma.c", _folder() / "emulation")
 
 
 @cache
-def _library(source: KernelSource) -> ctypes.CDLL:
+def _library(source):
     stem = _folder() / f"kernel_{abs(hash(source)):x}"
     kernel = stem.with_suffix(".cl")
     kernel.write_text(as_host_code(source))
@@ -193,36 +190,36 @@ def _library(source: KernelSource) -> ctypes.CDLL:
 class _Kernel:
     """In the place of an OpenCL kernel: keeps its arguments."""
 
-    def __init__(self, source: KernelSource) -> None:
+    def __init__(self, source):
         self.source = source
-        self.arguments: list[Any] = [None] * len(source.arguments)
+        self.arguments = [None] * len(source.arguments)
 
-    def set_arg(self, number: int, value: Any) -> None:
+    def set_arg(self, number, value):
         self.arguments[number] = value
 
 
 class _Launch:
     """In the place of a `KernelLaunch`: runs the kernel at once, in the buffers' own memory."""
 
-    def __init__(self, queue: Any, kernel: _Kernel, global_size: Any, local_size: Any) -> None:
+    def __init__(self, queue, kernel, global_size, local_size):
         self._queue = queue
         self._kernel = kernel
         self._items = local_size[0]
         self._groups = global_size[0] // local_size[0]
 
-    def with_event(self, wait_for: Any) -> cl.Event:
+    def with_event(self, wait_for):
         if wait_for:
             cl.wait_for_events(list(wait_for))
         self._queue.finish()
         self._run()
         return cl.enqueue_marker(self._queue)
 
-    def without_event(self, wait_for: Any) -> None:
+    def without_event(self, wait_for):
         self.with_event(wait_for)
 
-    def _run(self) -> None:
+    def _run(self):
         mapped = {}
-        arguments: list[Any] = []
+        arguments = []
         for value in self._kernel.arguments:
             if isinstance(value, cl.MemoryObjectHolder):
                 if value.int_ptr not in mapped:
@@ -250,13 +247,7 @@ _SCALARS = {
 }
 
 
-def run(
-    source: KernelSource,
-    items: int,
-    groups: int,
-    arguments: list[Any],
-    buffers: list[tuple[int, int]],
-) -> None:
+def run(source, items, groups, arguments, buffers):
     """Run a kernel: one group after the other, with a thread for each work-item.
 
     `buffers`: addresses and bytes of the memory that it may copy from.
@@ -264,7 +255,7 @@ def run(
     library = _library(source)
     kernel = library[source.name]
 
-    def work_item(item: int, group: int) -> None:
+    def work_item(item, group):
         library.emulation_enter(item, items, group, groups)
         kernel(*arguments)
 
@@ -281,12 +272,12 @@ def run(
 
 
 @contextmanager
-def emulated_warpgroups(compute_units: int = 2) -> Iterator[None]:
+def emulated_warpgroups(compute_units=2):
     """Let a device pass for an H100 of few units, and run kernels of its units on the host."""
     traits_of, build_kernel = prepare.traits_of, launch_sequence.build_kernel
     launch_of = launch_sequence.KernelLaunch
 
-    def imagined(device: Any) -> Any:
+    def imagined(device):
         return replace(
             traits_of(device),
             vendor="nvidia",
@@ -296,10 +287,10 @@ def emulated_warpgroups(compute_units: int = 2) -> Iterator[None]:
             local_memory_bytes=LOCAL_MEMORY_BYTES["sm_90"],
         )
 
-    def built(context: Any, device: Any, source: KernelSource) -> Any:
+    def built(context, device, source):
         return _Kernel(source) if source.target else build_kernel(context, device, source)
 
-    def launched(queue: Any, kernel: Any, *sizes: Any) -> Any:
+    def launched(queue, kernel, *sizes):
         return (_Launch if isinstance(kernel, _Kernel) else launch_of)(queue, kernel, *sizes)
 
     with (
@@ -312,7 +303,7 @@ def emulated_warpgroups(compute_units: int = 2) -> Iterator[None]:
         yield
 
 
-def warpgroups_of(queue: Any, compute_units: int = 2) -> Any:
+def warpgroups_of(queue, compute_units=2):
     """The device's own units, or a device that passes for one that has them, if it can."""
     if traits_of(queue.device).wgmma:
         return nullcontext()
