@@ -12,7 +12,6 @@ from benchmarks.products.case import Case
 from benchmarks.steps.compiled import COLUMNS, compile_ladder, read_compiled
 from benchmarks.steps.frame import CHOICE, ladder_frame
 from benchmarks.steps.report import write_report
-from benchmarks.steps.rivals import unit_precision
 from benchmarks.steps.step import changed_parameters
 from benchmarks.steps.steps import choice_of, ladder_steps
 from pyclgemm.device.traits import typical_traits
@@ -94,11 +93,6 @@ def test_cpu_steps_lead_to_the_family_of_cpus():
         assert isinstance(before, CpuConfig) and steps[name] == replace(before, **parameters)
 
 
-def test_matrix_units_are_named():
-    assert unit_precision(4096, typical_traits("sm_90")) == "TF32_TF32_F32_X3"
-    assert unit_precision(4096, typical_traits("x86-64-v4")) is None
-
-
 # ------------------------------------------------------------------------------ the report
 
 
@@ -123,17 +117,13 @@ def test_the_report_has_a_page_for_each_step(tmp_path):
     assert "`STAGES` 1 → 2" in text and "![T](s.png)" in text and "% cuBLAS" in text
     assert chart.read_bytes().startswith(b"\x89PNG")
     assert list(pd.read_csv(csv)["device"].unique()) == ["Some Device"]
+    unmeasured = ladder_frame(steps, {}, measured[:1], {})
+    assert unmeasured["gflops"].notna().sum() == 1 and unmeasured["percent"].isna().all()
     facts = {"compiler": "c", "compiled for": "g"}
     pd.read_csv(csv, dtype={"step": str}).assign(**facts).to_csv(csv, index=False)
     read, found = read_compiled(csv)
     assert set(read) == {step.name for step in steps} and read["5a"]["vgprs"] == 0.5
     assert found == facts
-
-
-def test_what_was_not_measured_is_left_open():
-    steps = ladder_steps(4096, typical_traits("sm_90"))
-    frame = ladder_frame(steps, {}, [record_of(Case(8, 8, 8), "2", 1.0)], {})
-    assert frame["gflops"].notna().sum() == 1 and frame["percent"].isna().all()
 
 
 def test_what_the_compiler_makes_of_it(tmp_path):

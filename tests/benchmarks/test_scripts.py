@@ -26,6 +26,7 @@ from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
 from pyclgemm.measure.filled_queue import QueueBlocker
 from tests.support.benchmark_fakes import FACTS
+from tests.support.console import text_of
 
 ROOT = Path(ladder.__file__).parent.parent
 
@@ -258,9 +259,7 @@ def test_tables_and_files_of_transforms(tmp_path):
     assert kronecker.median() == pytest.approx(2 * 8**6 * 2048 / 2e-4 / 1e9)
     table = speed_table(repetitions, 1e12)
     assert table.row_count == 6
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(table)
-    assert "0.08" in console.export_text()  # 16.8 MB in 200 us, over 1 TB/s
+    assert "0.08" in text_of(table)  # 16.8 MB in 200 us, over 1 TB/s
     csv, picture = write_results(repetitions, 1e12, FACTS, tmp_path)
     assert list(pd.read_csv(csv)["device"].unique()) == ["Some Device"]
     assert picture.read_bytes().startswith(b"\x89PNG")
