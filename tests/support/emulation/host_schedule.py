@@ -63,7 +63,7 @@ def missing():
         return f"{COMPILER} is not installed"
     if not BUILT_INS.exists():
         return f"pocl's built-in functions are not at {BUILT_INS}"
-    program = _folder() / "nothing.c"
+    program = build_folder() / "nothing.c"
     program.write_text("int main(void) { return 0; }\n")
     command = [COMPILER, *_SANITIZERS, str(program), "-o", str(program.with_suffix(""))]
     if subprocess.run(command, capture_output=True, check=False).returncode:
@@ -141,7 +141,8 @@ def _run(launch, held, offsets, numbers):
 
 
 @cache
-def _folder():
+def build_folder():
+    """Where programs are built, until the process ends."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -150,7 +151,7 @@ def _folder():
 @cache
 def _program(source):
     """The program that runs a kernel."""
-    stem = _folder() / f"kernel_{abs(hash(source)):x}"
+    stem = build_folder() / f"kernel_{abs(hash(source)):x}"
     kernel, main = stem.with_suffix(".cl"), stem.with_suffix(".c")
     # AddressSanitizer leaves out arrays that are aligned to more than 32 bytes.
     text = source.text.replace("aligned(64)", "aligned(32)")

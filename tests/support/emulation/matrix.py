@@ -9,17 +9,14 @@ are formed in the type of the result, in the order of k.
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from unittest.mock import patch
 
 import pyopencl as cl
 import pytest
 
-from pyclgemm.api import prepare
 from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import miscompiles_tiles, traits_of
-from tests.support import checks
 from tests.support.emulation.async_copy import in_plain_c
-from tests.support.families import changed_kernels
+from tests.support.families import changed_kernels, imagined_traits
 
 LOAD = re.compile(
     r'asm volatile\("ldmatrix\.sync\.aligned\.m8n8\.x4(?P<trans>\.trans)?\..*?"memory"\);',
@@ -269,20 +266,12 @@ def emulated_units(architecture="sm_90"):
     """Let a device pass for another, and give it plain C instead of matrix instructions."""
 
     def emulated(source, problem, config, traits):
-        unit = required_unit(problem.precision, traits)
-        return without_units(source, unit)
+        return without_units(source, required_unit(problem.precision, traits))
 
-    def imagined(device):
-        return replace(
-            traits_of(device),
-            vendor="nvidia" if architecture.startswith("sm_") else "amd",
-            architecture=architecture,
-            local_memory_bytes=224 << 10,
-        )
-
-    with (
-        changed_kernels(emulated),
-        patch.object(prepare, "traits_of", imagined),
-        patch.object(checks, "traits_of", imagined),
-    ):
+    traits = {
+        "vendor": "nvidia" if architecture.startswith("sm_") else "amd",
+        "architecture": architecture,
+        "local_memory_bytes": 224 << 10,
+    }
+    with changed_kernels(emulated), imagined_traits(**traits):
         yield

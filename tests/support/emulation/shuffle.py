@@ -6,12 +6,9 @@ What is tested is which work-item takes what from which; a real shuffle needs no
 import re
 from contextlib import contextmanager
 from dataclasses import replace
-from unittest.mock import patch
 
-from pyclgemm.api import prepare
 from pyclgemm.device.probe import SHFL
-from tests.support import checks
-from tests.support.families import changed_kernels
+from tests.support.families import changed_kernels, imagined_traits
 
 #: Work-items of a sub-group, as NVIDIA's devices have them.
 SIZE = 32
@@ -59,17 +56,9 @@ def by_sub_group_shuffle(source):
 @contextmanager
 def emulated_shuffles(instead):
     """Let a device pass for one with PTX's shuffles, and give it another text instead."""
-    traits_of = prepare.traits_of
 
     def shuffled(source, problem, config, traits):
         return instead(source) if getattr(config, "SHUFFLE", 0) else source
 
-    def imagined(device):
-        return replace(traits_of(device), shuffle=SHFL, sub_group_sizes=(SIZE,))
-
-    with (
-        changed_kernels(shuffled),
-        patch.object(prepare, "traits_of", imagined),
-        patch.object(checks, "traits_of", imagined),
-    ):
+    with changed_kernels(shuffled), imagined_traits(shuffle=SHFL, sub_group_sizes=(SIZE,)):
         yield
