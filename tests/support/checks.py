@@ -9,13 +9,7 @@ import pytest
 import pyclgemm
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
-from tests.support.buffers import (
-    GuardedArray,
-    Layout,
-    guarded_matrix,
-    guarded_vector,
-    poisoning_allocator,
-)
+from tests.support.buffers import GuardedArray, Layout, guarded_vector, poisoning_allocator
 from tests.support.reference import assert_close, expected_gemm, random_array
 
 ROW = Layout()
@@ -33,57 +27,62 @@ def stored_shape(trans, rows, columns):
 
 
 def check_gemm(
-    queue,
-    sizes,
-    dtype="float32",
-    *,
-    a=ROW,
-    b=ROW,
-    out=ROW,
-    c=None,
-    in_place=False,
-    bias=False,
-    seed=0,
-    pack=False,
-    result=None,
-    **options,
-):
+    queue, sizes, dtype="float32", *, a=ROW, b=ROW, out=ROW, c=None, in_place=False, bias=False,
+    seed=0, pack=False, result=None, batch=None, steps="apart apart apart apart", **options,
+):  # fmt: skip
     """Multiply random matrices of these layouts and check result and surroundings.
 
     `c` gives the addend's layout; with `in_place` the addend is the destination itself.
     The destination is full of NaN at first. `pack` packs b, in the given layout or in the
     one that the library takes. `result` is the element type of the result, the addend and the
-    bias, where it is not that of the operands. What remains of `options` goes to `gemm`; an
-    `activation` is made an epilogue.
+    bias, where it is not that of the operands. With a `batch` the operands are stacks, and `steps`
+    says how the matrices of a, b, out and c follow one another. What remains of `options` goes to
+    `gemm` or `gemm_batched`; an `activation` is made an epilogue.
     """
-    skip_if_refused(queue, options.get("config"))
+    skip_if_refused(queue, options.get("config"), dtype)
     m, n, k = sizes
+    count = 1 if batch is None else batch
+    step_a, step_b, step_out, step_c = ["matrix"] * 4 if batch is None else steps.split()
     own = result or ("int32" if dtype == "int8" else dtype)
     rng = np.random.default_rng(seed)
     trans_a, trans_b = options.get("trans_a", False), options.get("trans_b", False)
-    left = guarded_matrix(queue, random_array(rng, stored_shape(trans_a, m, k), dtype), dtype, a)
-    right = guarded_matrix(queue, random_array(rng, stored_shape(trans_b, k, n), dtype), dtype, b)
-    addend = destination = None
-    if in_place:
-        addend = destination = guarded_matrix(queue, random_array(rng, (m, n), own), own, out)
-    else:
-        if c is not None:
-            addend = guarded_matrix(queue, random_array(rng, (m, n), own), own, c)
-        destination = guarded_matrix(queue, (m, n), own, out)
-    offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
 
+    def stack(shape, kind, layout, step):
+        return guarded_stack(queue, random_array(rng, (count, *shape), kind), layout, step)
+
+    left = stack(stored_shape(trans_a, m, k), dtype, a, step_a)
+    right = stack(stored_shape(trans_b, k, n), dtype, b, step_b)
+    destination = stack((m, n), own, out, step_out)
+    addend = destination if in_place else None
+    if not in_place:
+        destination = destination.emptied()
+        if c is not None:
+            addend = stack((m, n), own, c, step_c)
+    offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
+    first = [one and one.initial for one in (left, right, addend)]
     wanted = _given(options, offset) | {"result": own}
-    expected = expected_gemm(left.initial, right.initial, addend and addend.initial, **wanted)
     operand = right.array
     if pack:
-        own = {"trans_b": options.pop("trans_b", False), "precision": options.get("precision")}
-        operand = packed(queue, right.array, None if pack is True else pack, **own)
-    returned = pyclgemm.gemm(
+        facts = {"trans_b": options.pop("trans_b", False), "precision": options.get("precision")}
+        operand = packed(queue, right.array, None if pack is True else pack, **facts)
+    multiply = pyclgemm.gemm if batch is None else pyclgemm.gemm_batched
+    returned = multiply(
         queue, left.array, operand, addend and addend.array, out=destination.array, **options
     )
     assert returned is destination.array
-    assert_close(destination.get(), expected)
+    assert returned.shape == ((m, n) if batch is None else (batch, m, n))
+    for number, got in enumerate(destination.get().reshape(count, m, n)):
+        of_one = (
+            one if one is None or one.ndim == 2 else one[number if len(one) > 1 else 0]
+            for one in first
+        )
+        assert_close(got, expected_gemm(*of_one, **wanted))
     return destination
+
+
+def check_batch(queue, count, sizes, dtype="float32", **options):
+    """`check_gemm` of a batch."""
+    check_gemm(queue, sizes, dtype, batch=count, **options)
 
 
 def _given(options, offset):
@@ -150,83 +149,13 @@ def guarded_stack(queue, values, layout, step="apart"):
     if step == "interleaved":
         between = min((row, column), key=abs) if 1 not in (row, column) else max(row, column)
         row, column = (stride * count if stride != 1 else 1 for stride in (row, column))
+    strides = (between, row, column)
     if step == "matrix":
-        return _guarded(queue, values[0], (row, column), layout)
-    if step in ("one", "shared"):
-        values = values[:1] if step == "one" else np.broadcast_to(values[:1], values.shape)
-    return _guarded(queue, values, (between, row, column), layout)
-
-
-def _guarded(queue, values, strides, layout):
+        values, strides = values[0], (row, column)
+    elif step == "one":
+        values = values[:1]
+    elif step == "shared":
+        values = np.broadcast_to(values[:1], values.shape)
     return GuardedArray(
         queue, values.shape, values.dtype.name, strides, lead=layout.lead, values=values
     )
-
-
-def check_batch(
-    queue,
-    count,
-    sizes,
-    dtype="float32",
-    *,
-    a=ROW,
-    b=ROW,
-    out=ROW,
-    c=None,
-    steps="apart apart apart apart",
-    in_place=False,
-    bias=False,
-    seed=0,
-    **options,
-):
-    """Multiply random matrices; `steps` says how those of a, b, out and c follow one another.
-
-    The destination is NaN at first. What remains of `options` goes to `gemm_batched`.
-    """
-    skip_if_refused(queue, options.get("config"), dtype)
-    m, n, k = sizes
-    own = "int32" if dtype == "int8" else dtype
-    step_a, step_b, step_out, step_c = steps.split()
-    rng = np.random.default_rng(seed)
-    trans_a, trans_b = options.get("trans_a", False), options.get("trans_b", False)
-
-    def stack(shape, kind, layout, step):
-        return guarded_stack(queue, random_array(rng, (count, *shape), kind), layout, step)
-
-    left = stack(stored_shape(trans_a, m, k), dtype, a, step_a)
-    right = stack(stored_shape(trans_b, k, n), dtype, b, step_b)
-    destination = stack((m, n), own, out, step_out)
-    addend = None
-    if in_place:
-        addend = destination
-    else:
-        destination = _emptied(queue, destination)
-        if c is not None:
-            addend = stack((m, n), own, c, step_c)
-    offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
-    first = [one and one.initial for one in (left, right, addend)]
-    wanted = _given(options, offset) | {"result": own}
-    returned = pyclgemm.gemm_batched(
-        queue, left.array, right.array, addend and addend.array, out=destination.array, **options
-    )
-    assert returned is destination.array
-    got = destination.get()
-    assert got.shape == (count, m, n)
-    for number in range(count):
-        left_one, right_one, addend_one = (
-            one if one is None or one.ndim == 2 else one[number if len(one) > 1 else 0]
-            for one in first
-        )
-        expected = expected_gemm(left_one, right_one, addend_one, **wanted)
-        assert_close(got[number], expected)
-
-
-def _emptied(queue, stack):
-    """The same place, full of what no arithmetic makes."""
-    array = stack.array
-    size = array.dtype.itemsize
-    strides = tuple(stride // size for stride in array.strides)
-    lead = array.offset // size + sum(
-        min(0, (extent - 1) * stride) for extent, stride in zip(array.shape, strides, strict=True)
-    )
-    return GuardedArray(queue, array.shape, array.dtype.name, strides, lead=lead)

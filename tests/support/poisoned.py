@@ -12,10 +12,7 @@ _Plain = cl.Buffer
 
 
 class PoisonedBuffer(_Plain):
-    """A buffer of which every byte is 0xFF at first, unless it was given contents.
-
-    That is a NaN in every floating-point type, -1 in every integer type.
-    """
+    """A buffer of which every byte is 0xFF at first, a NaN or -1, unless it was given contents."""
 
     def __init__(self, context, flags, size=0, hostbuf=None, **options):
         if hostbuf is None and size:
@@ -55,21 +52,14 @@ class GuardedBuffer(PoisonedBuffer):
 
 @contextmanager
 def guarded_allocations(queue):
-    """Guard every buffer that is made within a with-block, and check the guards at its end.
-
-    Raises
-    ------
-    AssertionError
-        If a byte behind a buffer has changed.
-    """
+    """Guard every buffer that is made within a with-block, and check the guards at its end."""
     GuardedBuffer.made.clear()
     with patch.object(cl, "Buffer", GuardedBuffer):
         yield
         queue.finish()
-    made = GuardedBuffer.made[:]
-    GuardedBuffer.made.clear()
-    assert made, "no buffer was made"
-    for buffer, size in made:
+    assert GuardedBuffer.made, "no buffer was made"
+    while GuardedBuffer.made:
+        buffer, size = GuardedBuffer.made.pop()
         guard = np.empty(GUARD, np.uint8)
         cl.enqueue_copy(queue, guard, buffer, src_offset=size)
         touched = np.flatnonzero(guard != 0xFF)

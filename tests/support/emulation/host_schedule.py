@@ -17,13 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyclgemm.codegen.launch import (
-    Buffer,
-    Known,
-    MatrixOffsets,
-    Offset,
-    Scalar,
-)
+from pyclgemm.codegen.launch import Buffer, Known, MatrixOffsets, Offset, Scalar
 
 COMPILER = "clang-19"
 
@@ -74,19 +68,9 @@ def missing():
 def run_schedule(schedule, buffers, offsets, numbers):
     """Run the launches of a schedule in order, and return the buffers afterwards.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        What is run. Its workspaces are NaN at first, but for counters, which are zeros.
-    buffers, offsets : mapping
-        By role. Buffers are flat arrays and end where the memory does.
-    numbers : mapping
-        "alpha" and "beta".
-
-    Raises
-    ------
-    Fault
-        If a sanitizer finds one.
+    `buffers`, flat arrays that end where the memory does, and `offsets` are by role; `numbers` has
+    "alpha" and "beta". Workspaces are NaN at first, but for counters, which are zeros. What a
+    sanitizer finds is raised as a `Fault`.
     """
     held = {role: np.array(buffer).view(np.uint8) for role, buffer in buffers.items()}
     for name, size in schedule.workspaces.items():
@@ -112,13 +96,7 @@ def _run(launch, held, offsets, numbers):
                 written.append(passed.role + suffix)
                 content = held[written[-1]].tobytes()
             else:
-                if isinstance(passed, Known):
-                    value = passed.value
-                elif isinstance(passed, Offset):
-                    value = offsets.get(passed.role, 0)
-                else:
-                    assert isinstance(passed, Scalar)
-                    value = numbers[passed.name]
+                value = _value_of(passed, offsets, numbers)
                 content = _SCALARS[argument.kind](value).tobytes()
             file.write(np.array([len(content), argument.is_pointer], np.int64).tobytes())
             file.write(content)
@@ -138,6 +116,17 @@ def _run(launch, held, offsets, numbers):
         if not np.array_equal(after, held[role]):
             held[role] = after.copy()
         start += size
+
+
+def _value_of(passed, offsets, numbers):
+    match passed:
+        case Known():
+            return passed.value
+        case Offset():
+            return offsets.get(passed.role, 0)
+        case Scalar():
+            return numbers[passed.name]
+    raise AssertionError(passed)
 
 
 @cache
