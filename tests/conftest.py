@@ -40,17 +40,13 @@ class OfferedDevice:
     left_out: str
 
 
-def _slug(platform):
-    name = re.sub(r"[^a-z0-9]+", "-", platform.lower()).strip("-")[:40]
-    return _PLATFORM_SLUGS.get(platform, name)
-
-
 def _offered_devices(with_all):
     offered = []
     for found in find_devices():
         if found.device is None:
             continue
-        slug = _slug(found.platform)
+        slug = re.sub(r"[^a-z0-9]+", "-", found.platform.lower()).strip("-")[:40]
+        slug = _PLATFORM_SLUGS.get(found.platform, slug)
         same = sum(other.id.split(":")[0] == slug for other in offered)
         left_out = "" if found.traits else found.reason
         if found.traits and is_software(found.name) and not with_all:
@@ -63,22 +59,14 @@ _OFFERED = pytest.StashKey[list[OfferedDevice]]()
 
 
 def pytest_addoption(parser):
-    parser.addoption(
-        "--all-devices",
-        action="store_true",
-        help="test also on devices that software imitates (llvmpipe), which are slow",
-    )
-    parser.addoption(
-        "--full",
-        action="store_true",
-        help="run every case of every test on the first CPU runtime, more of them on the others, "
-        "and more random examples",
-    )
-    parser.addoption(
-        "--every-runtime",
-        action="store_true",
-        help="run all tests on every CPU runtime, also those that would find the same on one",
-    )
+    for option, text in {
+        "--all-devices": "test also on devices that software imitates (llvmpipe), which are slow",
+        "--full": "run every case of every test on the first CPU runtime, more of them on the "
+        "others, and more random examples",
+        "--every-runtime": "run all tests on every CPU runtime, also those that would find the "
+        "same on one",
+    }.items():
+        parser.addoption(option, action="store_true", help=text)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -151,12 +139,22 @@ def pytest_collection_modifyitems(config, items):
     usable = [one.found for one in config.stash[_OFFERED] if not one.left_out]
     cpus = [one.device for one in usable if one.traits and one.traits.type == "cpu"]
     others = [] if config.getoption("--every-runtime") else cpus[1:]
-    spare = _spare(items, others)
-    rest = [item for item in items if item not in spare]
-    spare |= _spare_of_tests(rest, others, full=config.getoption("--full"))
-    if spare:
-        config.hook.pytest_deselected(items=[item for item in items if item in spare])
-        items[:] = [item for item in items if item not in spare]
+    taken = _without_the_same(items, others)
+    tests = {}
+    for item in taken:
+        key = (item.path, item.originalname, _parameters(item).get("device"))
+        tests.setdefault(key, []).append(item)
+    full = config.getoption("--full")
+    taken = {
+        case
+        for (_, _, device), cases in tests.items()
+        for case in _taken_of(
+            cases, on_other=device in others, on_any=device is not None, full=full
+        )
+    }
+    if left_out := [item for item in items if item not in taken]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item in taken]
 
 
 def _parameters(item):
@@ -169,24 +167,36 @@ def _shuffled(cases):
     return sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
 
 
-def _spare_of_tests(items, others, *, full):
-    """The cases that are left out of each test on each device."""
-    tests = {}
+def _without_the_same(items, others):
+    """All but those that the runtimes `others` need not run: of marked ones they take a sample.
+
+    The sample is by the checksums of names, so no axis of a test's parameters stays on one value.
+    """
+    taken, sampled = [], {}
     for item in items:
-        key = (item.path, item.originalname, _parameters(item).get("device"))
-        tests.setdefault(key, []).append(item)
-    spare = set()
-    for (_, _, device), cases in tests.items():
-        taken = cases
-        if device is not None and not (full and device not in others):
-            taken = _covering(cases)
-        if not full and device in others:
-            taken = taken[:1]
-        elif not full and (marker := cases[0].get_closest_marker("one_in")):
-            # In the order of the tables, whose neighbours are alike.
-            taken = sorted(taken, key=cases.index)[:: marker.args[0]]
-        spare.update(set(cases) - set(taken))
-    return spare
+        device = _parameters(item).get("device")
+        if device not in others:
+            taken.append(item)
+        elif item.get_closest_marker("any_runtime"):
+            sampled.setdefault((item.path, device), []).append(item)
+        elif not item.get_closest_marker("first_runtime"):
+            taken.append(item)
+    for cases in sampled.values():
+        taken += _shuffled(cases)[: -(-len(cases) // _SAMPLE)]
+    return taken
+
+
+def _taken_of(cases, *, on_other, on_any, full):
+    """The cases of one test on one device that run."""
+    taken = cases
+    if on_any and (on_other or not full):
+        taken = _covering(cases)
+    if on_other and not full:
+        return taken[:1]
+    if not full and (marker := cases[0].get_closest_marker("one_in")):
+        # In the order of the tables, whose neighbours are alike.
+        return sorted(taken, key=cases.index)[:: marker.args[0]]
+    return taken
 
 
 def _axes(case):
@@ -211,26 +221,6 @@ def _covering(cases):
         taken.append(best)
         missing -= values[best]
     return taken
-
-
-def _spare(items, others):
-    """The cases that `others` need not run: of each module's marked ones all but a sample.
-
-    The sample is by the checksums of names, so no axis of a test's parameters stays on one value.
-    """
-    spare = set()
-    sampled = {}
-    for item in items:
-        device = _parameters(item).get("device")
-        if device not in others:
-            continue
-        if item.get_closest_marker("first_runtime"):
-            spare.add(item)
-        elif item.get_closest_marker("any_runtime"):
-            sampled.setdefault((item.path, device), []).append(item)
-    for cases in sampled.values():
-        spare.update(_shuffled(cases)[-(-len(cases) // _SAMPLE) :])
-    return spare
 
 
 @pytest.fixture(scope="session")

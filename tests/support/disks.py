@@ -17,11 +17,9 @@ class Disk:
         """Mount with options such as "size=64k" or "remount,ro"; skip the test if that fails."""
         command = ["mount", "-t", "tmpfs", "-o", options, "none", str(self.folder)]
         try:
-            done = subprocess.run(command, capture_output=True)
-        except OSError:
-            pytest.skip("the system has no mount command")
-        if done.returncode:
-            pytest.skip("mounting is not permitted here")
+            subprocess.run(command, capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("the system has no mount command, or does not permit mounting")
         self.is_mounted = True
         return self.folder
 

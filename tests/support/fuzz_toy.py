@@ -22,7 +22,7 @@ class Toy:
             }
 
     def run(self, case):
-        return None
+        pass
 
     def smaller(self, case):
         for part in (2, 4, 8, 32, 128):
@@ -33,33 +33,33 @@ class Toy:
 
 
 class Fails(Toy):
-    def run(self, case):
-        if case["number"] >= 300:
-            raise Failure(f"number is {case['number']}, and 300 is the limit")
-        return
+    """Calls `fail` for numbers that are too large."""
 
-
-class Raises(Toy):
-    def run(self, case):
-        if case["number"] >= 300:
-            raise LookupError("unexpected")
-        return
-
-
-class Crashes(Toy):
-    def run(self, case):
-        if case["number"] >= 300:
-            os.kill(os.getpid(), signal.SIGSEGV)
-        return
-
-
-class Hangs(Toy):
-    seconds_per_case = 1.0
+    limit = 300
 
     def run(self, case):
-        if case["number"] >= 900:
-            time.sleep(1000)
-        return
+        if case["number"] >= self.limit:
+            self.fail(case["number"])
+
+    def fail(self, number):
+        raise Failure(f"number is {number}, and 300 is the limit")
+
+
+class Raises(Fails):
+    def fail(self, number):
+        raise LookupError("unexpected")
+
+
+class Crashes(Fails):
+    def fail(self, number):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class Hangs(Fails):
+    seconds_per_case, limit = 1.0, 900
+
+    def fail(self, number):
+        time.sleep(1000)
 
 
 class Skips(Toy):
@@ -87,6 +87,8 @@ class Remembers(Toy):
         return
 
 
-class FailsAlways(Toy):
-    def run(self, case):
+class FailsAlways(Fails):
+    limit = 0
+
+    def fail(self, number):
         raise Failure("as always")

@@ -1,6 +1,6 @@
 """Events that complete when a test says so, to see what waits and what does not."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pyopencl as cl
 
@@ -26,23 +26,10 @@ class Gate:
 
     def call(self, function):
         """Run `function` and fail if it does not return while the gate is closed."""
-        results = []
-        errors = []
-
-        def run():
-            try:
-                results.append(function())
-            except BaseException as error:  # handed to the caller below
-                errors.append(error)
-
-        worker = threading.Thread(target=run)
-        worker.start()
-        worker.join(PATIENCE)
-        blocked = worker.is_alive()
-        if blocked:
-            self.open()
-        worker.join()
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(function)
+            blocked = wait([call], PATIENCE).not_done
+            if blocked:
+                self.open()
         assert not blocked, "the call blocked the host until its wait_for was complete"
-        if errors:
-            raise errors[0]
-        return results[0]
+        return call.result()

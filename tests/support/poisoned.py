@@ -1,17 +1,13 @@
 """Every allocation of the library full of NaN, and with guard bytes behind it that must stay."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from unittest.mock import patch
 
 import numpy as np
 import pyopencl as cl
 
-_Plain = cl.Buffer
 
-
-class PoisonedBuffer(_Plain):
+class PoisonedBuffer(cl.Buffer):
     """A buffer of which every byte is 0xFF at first, a NaN or -1, unless it was given contents."""
 
     def __init__(self, context, flags, size=0, hostbuf=None, **options):
@@ -34,7 +30,8 @@ GUARD = 4096
 class GuardedBuffer(PoisonedBuffer):
     """A poisoned buffer with guard bytes behind it."""
 
-    made: list[tuple[GuardedBuffer, int]] = []  # noqa: RUF012
+    #: Each buffer, and its bytes without the guard.
+    made = []
 
     def __init__(self, context, flags, size=0, hostbuf=None, **options):
         if flags & cl.mem_flags.USE_HOST_PTR:

@@ -45,17 +45,6 @@ REAL_DTYPES = ("float16", "float32", "float64")
 COMPLEX_DTYPES = ("complex64", "complex128")
 DTYPES = REAL_DTYPES + COMPLEX_DTYPES
 
-#: The real type in which products are summed, by the operands' type and the precision's name.
-_ARITHMETIC = {
-    "float16": np.float32,
-    "bfloat16": np.float32,
-    "float32": np.float32,
-    "float64": np.float64,
-    "complex64": np.float32,
-    "complex128": np.float64,
-}
-
-
 #: By the precision's name: terms of a product, and its largest relative error.
 _PARTS = {
     "TF32_TF32_F32": (1, 4 * 2**-11 + 4 * 2**-22),
@@ -80,10 +69,6 @@ def _sigmoid(x):
     return 0.5 * (1 + np.tanh(0.5 * x))
 
 
-def _relu(x):
-    return np.maximum(x, 0)  # hands a NaN on
-
-
 @dataclass(frozen=True)
 class Activation:
     """An activation, its Lipschitz constant, and its evaluation error in eps of max(1, |x|)."""
@@ -94,7 +79,7 @@ class Activation:
 
 
 ACTIVATIONS = {
-    "relu": Activation(_relu, 1.0, 0.0),
+    "relu": Activation(lambda x: np.maximum(x, 0), 1.0, 0.0),
     "gelu": Activation(_gelu, 1.13, 16.0),
     "gelu_tanh": Activation(_gelu_tanh, 1.13, 16.0),
     "silu": Activation(lambda x: x * _sigmoid(x), 1.1, 16.0),
@@ -120,39 +105,29 @@ def transposed(matrix, trans):
 
 def arithmetic_of(dtype, precision=None):
     """The floating-point type that sums products."""
-    return np.finfo(np.float16 if precision == "F16_F16_F16" else _ARITHMETIC[dtype])
+    if precision == "F16_F16_F16":
+        return np.finfo(np.float16)
+    return np.finfo(np.float64 if dtype in ("float64", "complex128") else np.float32)
 
 
 def expected_gemm(
-    a,
-    b,
-    c=None,
-    *,
-    alpha=1.0,
-    beta=None,
-    trans_a=False,
-    trans_b=False,
-    bias=None,
-    activation=None,
-    precision=None,
-    result=None,
-):
+    a, b, c=None, *, alpha=1.0, beta=None, trans_a=False, trans_b=False, bias=None,
+    activation=None, precision=None, result=None,
+):  # fmt: skip
     """The product of arrays as they are stored, with its bound (see the module's text).
 
     `result` is the element type of the result, where it is not that of the operands.
     """
     dtype = a.dtype.name
+    left, right = transposed(a, trans_a), transposed(b, trans_b)
     if dtype == "int8":
-        return _expected_of_integers(
-            transposed(a, trans_a), transposed(b, trans_b), c, alpha, beta, bias, activation
-        )
-    wide = np.complex128 if dtype in COMPLEX_DTYPES else np.float64
+        return _expected_of_integers(left, right, c, alpha, beta, bias, activation)
+    is_complex = dtype in COMPLEX_DTYPES
+    wide = np.complex128 if is_complex else np.float64
+    left, right = left.astype(wide), right.astype(wide)
     eps = float(arithmetic_of(dtype, precision).eps)
-    scalar_factor, sum_factor = (math.sqrt(2), math.sqrt(2)) if wide is np.complex128 else (1, 1)
-    products = (2 if wide is np.complex128 else 1) * transposed(a, trans_a).shape[1]
-
-    left = transposed(a, trans_a).astype(wide)
-    right = transposed(b, trans_b).astype(wide)
+    factor = math.sqrt(2) if is_complex else 1
+    products = (2 if is_complex else 1) * left.shape[1]
     with np.errstate(all="ignore"):
         if alpha == 0:
             value = np.zeros((left.shape[0], right.shape[1]), wide)
@@ -161,14 +136,14 @@ def expected_gemm(
             value = alpha * (left @ right)
             split = precision if dtype == "float32" else None
             terms, product_error = _PARTS.get(split or "", (1, 0.0))
-            relative = sum_factor * (terms * products + 10) * eps + product_error
+            relative = factor * (terms * products + 10) * eps + product_error
             bound = relative * abs(alpha) * (abs(left) @ abs(right))
         if c is not None and beta:
             value = value + beta * c.astype(wide)
-            bound = bound + scalar_factor * 4 * eps * abs(beta) * abs(c.astype(wide))
+            bound = bound + factor * 4 * eps * abs(beta) * abs(c.astype(wide))
         if bias is not None:
             value = value + bias.astype(wide)
-            bound = bound + scalar_factor * 2 * eps * abs(bias.astype(wide))
+            bound = bound + factor * 2 * eps * abs(bias.astype(wide))
         if activation is not None:
             chosen = ACTIVATIONS[activation]
             bound = chosen.lipschitz * bound
