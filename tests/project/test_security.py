@@ -5,18 +5,17 @@ import io
 import json
 import sys
 from dataclasses import replace
-from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-import pyclgemm.codegen.source
 from pyclgemm.analysis.ab import Record
 from pyclgemm.analysis.report import markdown_table
 from pyclgemm.cli.main import device_table, main
+from pyclgemm.codegen import source as codegen
 from pyclgemm.device.discovery import FoundDevice
-from pyclgemm.device.names import intel_architecture
+from pyclgemm.device.names import HostCpu, intel_architecture
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import PyclgemmError, printable
 from pyclgemm.problem.shape import GemmShape
@@ -26,6 +25,7 @@ from pyclgemm.tuning.process import TrialProcess, device_slug, user_log
 
 CPU = typical_traits("x86-64-v3")
 CUBE = GemmShape(64, 64, 64).product()
+EXPLAIN = ("explain", "64x64x64", "--architecture", "x86-64-v3")
 
 #: Each has the word by which it would be found again.
 HOSTILE = [
@@ -130,18 +130,16 @@ def test_no_string_of_a_database_reaches_source_text(folder, monkeypatch, evil, 
         file.write_text(json.dumps(document))
         monkeypatch.setenv("PYCLGEMM_DATABASES", str(file))
         load_database.cache_clear()
+        assert_harmless(run(*EXPLAIN))  # what is shown of it may be part of a message
         try:
             kernels = sources()
         except PyclgemmError as error:
-            # What is shown of it is part of a message.
-            assert_harmless(run("explain", "64x64x64", "--architecture", "x86-64-v3"))
             assert len(str(error)) < 100_000
             continue
         # Where it was taken, it chose: what is built, is made of numbers and known words.
         assert {kernel.name for kernel in kernels} <= {"gemm_cpu"}
         for kernel in (*kernels, *plain):
             assert "evil" not in kernel.text + kernel.options + kernel.name
-        assert_harmless(run("explain", "64x64x64", "--architecture", "x86-64-v3"))
     for warning in recwarn:
         assert_harmless(str(warning.message))
 
@@ -155,19 +153,17 @@ def test_no_string_of_a_configuration_file_reaches_source_text(folder, evil):
     for document in documents:
         file.write_text(json.dumps(document))
         with pytest.raises(PyclgemmError):
-            asked = parse_config(str(file))
-            asked.choose(GemmShape(64, 64, 64).problem(), CPU, load_database())
+            parse_config(str(file)).choose(CUBE.problem, CPU, load_database())
         if sys.platform == "linux":
             assert_harmless(run("ab", "database", str(file), "--shapes", "64x64x64"))
 
 
 @EVERY
 def test_configurations_and_products_by_text_are_numbers_and_known_words(evil):
-    problem = GemmShape(64, 64, 64).problem()
     for parse in (parse_config, parse_change):
         for text in (evil, f"cpu:{evil}", f"cpu:MR={evil}", f"{evil}=4"):
             with pytest.raises(PyclgemmError):
-                parse(text).choose(problem, CPU, load_database())
+                parse(text).choose(CUBE.problem, CPU, load_database())
     for name in ("dtype", "precision", "activation"):
         with pytest.raises((PyclgemmError, KeyError)):  # a KeyError says what is not in a table
             sources(GemmShape(64, 64, 64).product(**{name: evil}))
@@ -194,8 +190,6 @@ def test_names_of_a_device_reach_neither_source_text_nor_paths(folder, evil, arc
 
 @EVERY
 def test_the_environment_chooses_from_known_words(folder, monkeypatch, evil):
-    from pyclgemm.device.names import HostCpu
-
     host = HostCpu("intel", frozenset({"avx2", "fma", "bmi2"}))
     told = intel_architecture({"CL_CONFIG_CPU_TARGET_ARCH": evil}, host)
     assert told == intel_architecture({}, host)
@@ -203,7 +197,7 @@ def test_the_environment_chooses_from_known_words(folder, monkeypatch, evil):
         return  # no variable has these
     monkeypatch.setenv("PYCLGEMM_DATABASES", evil)
     load_database.cache_clear()
-    assert_harmless(run("explain", "64x64x64", "--architecture", "x86-64-v3"))
+    assert_harmless(run(*EXPLAIN))
 
 
 @EVERY
@@ -222,17 +216,13 @@ def test_names_are_shown_as_they_are_and_obeyed_by_no_terminal(evil):
 
 def test_templates_come_from_the_package_alone(folder, monkeypatch):
     before = [kernel.text for kernel in sources()]
-    templates = folder / "kernels_cl"
-    templates.mkdir()
     for name in ("cpu/gemm.cl.mako", "common/prelude.mako"):
-        for parent in (folder, templates):
-            (parent / name).parent.mkdir(parents=True, exist_ok=True)
-            (parent / name).write_text("<% open('evil', 'w') %>")
+        for path in (folder / name, folder / "kernels_cl" / name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("<% open('evil', 'w') %>")
     monkeypatch.syspath_prepend(str(folder))
-    with patch.object(
-        pyclgemm.codegen.source, "_templates", pyclgemm.codegen.source._templates.__wrapped__
-    ):
-        assert [kernel.text for kernel in sources()] == before
+    monkeypatch.setattr(codegen, "_templates", codegen._templates.__wrapped__)
+    assert [kernel.text for kernel in sources()] == before
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always looks there")
