@@ -1,15 +1,13 @@
 """Configurations, database files and databases for tests that need no device."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from hypothesis import strategies as st
 
-from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.records import Entry, Match, Source, Threshold
 from tests.support.facts import cpu, gpu, recorded
 from tests.support.typical_configs import CPU as SQUARE
 from tests.support.typical_configs import INDIRECT
@@ -31,34 +29,24 @@ NVIDIA = Match("vendor", "gpu", "nvidia")
 SM_90 = Match("architecture", "gpu", "nvidia", "sm_90")
 
 
-def made_file(
-    records: Iterable[Record], match: str | Match = "gpu", threshold: Threshold | None = None, *,
-    name: str | Path = "db", kind: str = "default", types: tuple[str, str] = FLOAT32,
-) -> DatabaseFile:  # fmt: skip
+def made_file(records, match="gpu", threshold=None, *, name="db", kind="default", types=FLOAT32):
     """A file with one entry; `match` may be a type of devices."""
     entry = Entry(*types, tuple(records), threshold)
     return file_of([entry], match, name=name, kind=kind)
 
 
-def file_of(
-    entries: list[Entry], match: str | Match, *, name: str | Path = "db", kind: str = "default"
-) -> DatabaseFile:
+def file_of(entries, match, *, name="db", kind="default"):
     """A file with the given entries."""
     match = Match("generic", match) if isinstance(match, str) else match
     return DatabaseFile.make(Path(name), match, Source(kind, "a test"), entries)
 
 
-def a_database(*files: DatabaseFile) -> Database:
+def a_database(*files):
     """A database with one group of files."""
     return Database((files,))
 
 
-def measured(
-    records: Iterable[Record],
-    threshold: Threshold | None = None,
-    traits: DeviceTraits | None = None,
-    types: tuple[str, str] = FLOAT32,
-) -> DatabaseFile:
+def measured(records, threshold=None, traits=None, types=FLOAT32):
     """A file of the device's own, whose paths were timed against each other."""
     traits = traits or gpu()
     match = Match("device", traits.type, device=traits.name)

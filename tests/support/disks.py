@@ -1,11 +1,7 @@
 """Small disks in memory, to fill them up or to make them read-only."""
 
-from __future__ import annotations
-
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -13,25 +9,23 @@ import pytest
 class Disk:
     """A folder on which file systems in memory are mounted."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.is_mounted = False
 
-    def __call__(self, options: str) -> Path:
+    def __call__(self, options):
         """Mount with options such as "size=64k" or "remount,ro"; skip the test if that fails."""
         command = ["mount", "-t", "tmpfs", "-o", options, "none", str(self.folder)]
         try:
-            done = subprocess.run(command, capture_output=True)
-        except OSError:
-            pytest.skip("the system has no mount command")
-        if done.returncode:
-            pytest.skip("mounting is not permitted here")
+            subprocess.run(command, capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("the system has no mount command, or does not permit mounting")
         self.is_mounted = True
         return self.folder
 
 
 @contextmanager
-def mounted_disk(folder: Path) -> Iterator[Disk]:
+def mounted_disk(folder):
     """A new folder for disks, which are unmounted at the end."""
     folder.mkdir()
     disk = Disk(folder)

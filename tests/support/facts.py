@@ -1,8 +1,6 @@
 """Invented devices and problems for the tests of modules that need no device."""
 
-from typing import Any
 
-from pyclgemm.codegen.config import Config
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import GemmProblem, MatrixLayout
@@ -12,9 +10,9 @@ from pyclgemm.selection.records import Record
 ROW = MatrixLayout("row")
 
 
-def gpu(**changes: Any) -> DeviceTraits:
+def gpu(**changes):
     """An H100 as OpenCL shows it, but for the given changes."""
-    facts: dict[str, Any] = {
+    facts = {
         "name": "NVIDIA H100 80GB HBM3",
         "vendor": "nvidia",
         "type": "gpu",
@@ -34,7 +32,7 @@ def gpu(**changes: Any) -> DeviceTraits:
     return DeviceTraits(**(facts | changes))
 
 
-def cpu(**changes: Any) -> DeviceTraits:
+def cpu(**changes):
     """A CPU with AVX-512, but for the given changes."""
     facts = {
         "name": "AMD EPYC",
@@ -48,7 +46,7 @@ def cpu(**changes: Any) -> DeviceTraits:
     return gpu(**(facts | changes))
 
 
-def smallest_gpu() -> DeviceTraits:
+def smallest_gpu():
     """The least that the generic entries must run on, of a vendor that has no file."""
     return gpu(
         name="G", vendor="other", architecture="", max_work_group_size=256,
@@ -56,14 +54,14 @@ def smallest_gpu() -> DeviceTraits:
     )  # fmt: skip
 
 
-def recorded(text: str, config: Config, gflops: float | None = None, **others: Any) -> Record:
+def recorded(text, config, gflops=None, **others):
     """The record of a shape as text, such as "64x64x64:NT*100"."""
     shape = GemmShape.parse(text)
     assert shape is not None, text
     return Record(shape, config, gflops, **others)
 
 
-def problem(m: int, n: int, k: int, dtype: str = "float32", **changes: Any) -> GemmProblem:
+def problem(m, n, k, dtype="float32", **changes):
     """A product of plain row-major matrices."""
     precision = resolve_precision(changes.pop("precision", None), dtype)
     return GemmProblem(m, n, k, dtype, precision, ROW, ROW, ROW, **changes)

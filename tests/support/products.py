@@ -1,31 +1,27 @@
 """Products of contiguous row-major matrices of any size, zero included, as `gemm` names them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.precision import resolve_precision
-from pyclgemm.problem.product import Product, make_product
+from pyclgemm.problem.product import make_product
 
 
 def product_of(
-    m: int,
-    n: int,
-    k: int,
-    dtype: str = "float32",
+    m,
+    n,
+    k,
+    dtype="float32",
     *,
-    trans_a: Any = "N",
-    trans_b: Any = "N",
-    precision: str | None = None,
-    reads_c: bool = False,
-    bias: bool = False,
-    batch: int | None = None,
-    **options: Any,
-) -> Product:
+    trans_a="N",
+    trans_b="N",
+    precision=None,
+    reads_c=False,
+    bias=False,
+    batch=None,
+    **options,
+):
     """The product of operands that are stored as "N", "T" or "C" says; others as `make_product`."""
 
-    def stored(rows: int, columns: int, transposition: Any = "N") -> Matrix:
+    def stored(rows, columns, transposition="N"):
         if transposition != "N":
             rows, columns = columns, rows
         stride = rows * columns if batch else 0

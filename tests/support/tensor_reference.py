@@ -11,14 +11,12 @@ rounds each of its elements twice, and is summed over K^3: ``gamma(K^3 + 2)``. T
 error, in float64 of the same order, is covered by twice that.
 """
 
-from typing import Any
-
 import numpy as np
 
 EXTENDED = np.longdouble
 
 
-def transformed(tensors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+def transformed(tensors, matrix):
     """Each dimension of every tensor contracted with the rows of the matrix."""
     result = tensors.astype(EXTENDED)
     wide = matrix.astype(EXTENDED)
@@ -27,9 +25,7 @@ def transformed(tensors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return result
 
 
-def assert_transformed(
-    got: Any, tensors: np.ndarray, matrix: np.ndarray, level: Any = None
-) -> None:
+def assert_transformed(got, tensors, matrix, level=None):
     """Hold a result against the reference, element by element."""
     assert got.shape == tensors.shape and got.dtype == tensors.dtype
     k = matrix.shape[0]

@@ -5,13 +5,10 @@ where, not that they are waited for.
 """
 
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 from unittest.mock import patch
 
-from pyclgemm.codegen.source import KernelSource
 from tests.support.families import changed_kernels
 
 #: A copy: its cache operator, bytes, destination, source, and how many bytes are not zeros.
@@ -39,7 +36,7 @@ _IN_C = """\
 }}"""
 
 
-def in_plain_c(text: str) -> str:
+def in_plain_c(text):
     """The text of a kernel without inline PTX."""
     text = COPY.sub(lambda copy: _IN_C.format(**copy.groupdict()), text)
     text = WAIT.sub(";", text.replace(END_OF_GROUP, ";"))
@@ -49,10 +46,10 @@ def in_plain_c(text: str) -> str:
 
 
 @contextmanager
-def emulated_async_copies() -> Iterator[None]:
+def emulated_async_copies():
     """Let every device take ASYNC and STREAMB, and give it plain C instead."""
 
-    def in_c(source: KernelSource, *_: Any) -> KernelSource:
+    def in_c(source, *_):
         return replace(source, text=in_plain_c(source.text))
 
     with (

@@ -4,17 +4,11 @@ What is tested is which work-item takes what from which; a real shuffle needs no
 """
 
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
-from unittest.mock import patch
 
-from pyclgemm.api import prepare
-from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.probe import SHFL
-from tests.support import checks
-from tests.support.families import changed_kernels
+from tests.support.families import changed_kernels, imagined_traits
 
 #: Work-items of a sub-group, as NVIDIA's devices have them.
 SIZE = 32
@@ -37,7 +31,7 @@ _THROUGH_LOCAL_MEMORY = """
         {to} = exchange[get_local_id(0) / {size} * {size} + {lane}];"""
 
 
-def through_local_memory(source: KernelSource) -> KernelSource:
+def through_local_memory(source):
     """A kernel that shuffles, without sub-groups."""
     # The function stays, and nobody calls it.
     text, count = PTX.subn("result = x;", source.text)
@@ -51,7 +45,7 @@ def through_local_memory(source: KernelSource) -> KernelSource:
     return replace(source, text=head + kernel + body.replace("\n{\n", exchange, 1))
 
 
-def by_sub_group_shuffle(source: KernelSource) -> KernelSource:
+def by_sub_group_shuffle(source):
     """A kernel that shuffles by PTX, with OpenCL's function in the place of each instruction."""
     text, count = PTX.subn("result = sub_group_shuffle(x, lane);", source.text)
     assert count == 1
@@ -60,19 +54,11 @@ def by_sub_group_shuffle(source: KernelSource) -> KernelSource:
 
 
 @contextmanager
-def emulated_shuffles(instead: Any) -> Iterator[None]:
+def emulated_shuffles(instead):
     """Let a device pass for one with PTX's shuffles, and give it another text instead."""
-    traits_of = prepare.traits_of
 
-    def shuffled(source: KernelSource, problem: Any, config: Any, traits: Any) -> KernelSource:
+    def shuffled(source, problem, config, traits):
         return instead(source) if getattr(config, "SHUFFLE", 0) else source
 
-    def imagined(device: Any) -> Any:
-        return replace(traits_of(device), shuffle=SHFL, sub_group_sizes=(SIZE,))
-
-    with (
-        changed_kernels(shuffled),
-        patch.object(prepare, "traits_of", imagined),
-        patch.object(checks, "traits_of", imagined),
-    ):
+    with changed_kernels(shuffled), imagined_traits(shuffle=SHFL, sub_group_sizes=(SIZE,)):
         yield
