@@ -39,12 +39,12 @@ from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
 from pyclgemm.tuning.worker import TrialBench
 from tests.support.checks import check_gemm
-from tests.support.console import text_of
 from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.facts import recorded
 from tests.support.families import load_bytes, traffic_of
 from tests.support.reference import ACTIVATIONS, assert_close, expected_gemm
+from tests.support.system import text_of
 
 H100 = typical_traits("sm_90")
 CONFIG = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2, GROUP_M=2)

@@ -24,7 +24,7 @@ from pyclgemm.measure import operands as operand_pool
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.select import Choice
 from tests.support.checks import skip_if_refused
-from tests.support.console import rank_of, text_of
+from tests.support.system import rank_of, text_of
 
 ARITHMETIC = {"float16": 500.0, "float32": 1000.0, "float64": 500.0}
 CEILINGS = Ceilings(ARITHMETIC, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01")

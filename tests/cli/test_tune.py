@@ -20,7 +20,7 @@ from pyclgemm.measure.suites import SUITES
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import read_file, reload_database
 from pyclgemm.tuning import tuner
-from tests.support.processes import tree_first
+from tests.support.system import tree_first
 
 pytest.importorskip("optuna")
 

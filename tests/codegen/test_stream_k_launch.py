@@ -9,8 +9,7 @@ from pyclgemm.codegen.stream_k import Division, divide
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.problem.shape import GemmShape
-from tests.support.facts import gpu
-from tests.support.products import product_of
+from tests.support.facts import gpu, product_of
 
 INDIRECT = XgemmConfig(
     MWG=32, NWG=16, KWG=8, MDIMC=8, NDIMC=8, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2, FILL=2

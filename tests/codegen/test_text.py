@@ -8,8 +8,7 @@ import pytest
 from pyclgemm.families.registry import make_schedule, oriented, violations
 from pyclgemm.problem.shape import GemmShape
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
-from tests.support.facts import gpu
-from tests.support.products import product_of
+from tests.support.facts import gpu, product_of
 
 GPU = gpu(
     fence_options="-cl-std=CL3.0",

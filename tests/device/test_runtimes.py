@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyclgemm.device import runtimes
-from tests.support.processes import tree_first
+from tests.support.system import tree_first
 
 
 @pytest.fixture

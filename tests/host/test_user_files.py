@@ -14,8 +14,7 @@ import pytest
 
 from pyclgemm import FileError
 from pyclgemm.host.files import Purpose, append_line, check_writable, locked, write_whole
-from tests.support.disks import mounted_disk
-from tests.support.processes import tree_first
+from tests.support.system import mounted_disk, tree_first
 
 PURPOSE = Purpose("the list of fish", "name another pond")
 WRITERS = [write_whole, append_line]

@@ -5,7 +5,7 @@ import pytest
 
 from pyclgemm.errors import ArgumentError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
-from tests.support.products import product_of
+from tests.support.facts import product_of
 
 
 @pytest.mark.parametrize(

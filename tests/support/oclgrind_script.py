@@ -23,9 +23,8 @@ from pyclgemm.mra.transform import build_transform, describe_transform
 from pyclgemm.problem.problem import PackedLayout
 from tests.support.checks import packed
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
-from tests.support.emulation.async_copy import emulated_async_copies
-from tests.support.reference import assert_close, expected_gemm, random_array
-from tests.support.tensor_reference import assert_transformed
+from tests.support.emulation.ptx import emulated_async_copies
+from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
 CONFIGS = {
     "indirect": INDIRECT_CONFIGS,

@@ -10,7 +10,7 @@ import pytest
 
 from pyclgemm.selection.database import read_file
 from pyclgemm.selection.records import Record
-from tests.support.processes import tree_first
+from tests.support.system import tree_first
 
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")

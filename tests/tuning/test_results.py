@@ -28,7 +28,7 @@ from tests.support.databases import (
     made_file,
 )
 from tests.support.facts import cpu, gpu, problem, recorded
-from tests.support.tuning_results import (
+from tests.support.tuner_fakes import (
     BEST,
     LARGE,
     SHIPPED,

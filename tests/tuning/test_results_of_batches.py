@@ -11,7 +11,7 @@ from pyclgemm.tuning.results import make_file, save_result
 from pyclgemm.tuning.tuner import TuningResult
 from tests.support.databases import DIRECT, INDIRECT, a_database, made_file
 from tests.support.facts import cpu, gpu, problem, recorded
-from tests.support.tuning_results import (
+from tests.support.tuner_fakes import (
     BEST,
     LARGE,
     SHIPPED,

@@ -12,7 +12,7 @@ from pyclgemm.problem.shape import GemmShape
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN_ALIGNED, ROW_ALIGNED, check_gemm
 from tests.support.configs import GEMV
-from tests.support.emulation.async_copy import STREAMED, emulated_async_copies
+from tests.support.emulation.ptx import STREAMED, emulated_async_copies
 from tests.support.facts import gpu
 
 pytestmark = pytest.mark.any_runtime

@@ -21,8 +21,8 @@ from tests.support.checks import (
     check_batch,
     check_gemm,
 )
-from tests.support.unit_configs import GEMV_UNIT as CONFIG
-from tests.support.unit_configs import GEMV_UNIT_CONFIGS as CONFIGS
+from tests.support.configs import GEMV_UNIT as CONFIG
+from tests.support.configs import GEMV_UNIT_CONFIGS as CONFIGS
 
 H100 = typical_traits("sm_90")
 TYPES = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

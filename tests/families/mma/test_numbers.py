@@ -8,10 +8,10 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
+from tests.support.configs import FLOAT32_PRECISIONS as FLOAT32
+from tests.support.configs import MATRIX as CONFIG
+from tests.support.configs import SPLIT_PRECISIONS as SPLIT
 from tests.support.reference import assert_close, expected_gemm
-from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
-from tests.support.unit_configs import MATRIX as CONFIG
-from tests.support.unit_configs import SPLIT_PRECISIONS as SPLIT
 
 # All operands lie alike, so that each precision's kernel is built once.
 

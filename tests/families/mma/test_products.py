@@ -23,6 +23,7 @@ from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
 from tests.support.buffers import Layout
 from tests.support.checks import (
+    ALIGNED,
     COLUMN,
     COLUMN_ALIGNED,
     ROW,
@@ -31,13 +32,12 @@ from tests.support.checks import (
     check_batch,
     check_gemm,
 )
+from tests.support.configs import FLOAT32_PRECISIONS as FLOAT32
+from tests.support.configs import MATRIX as CONFIG
 from tests.support.databases import NVIDIA, a_database, made_file
+from tests.support.facts import product_of
 from tests.support.families import refusal
-from tests.support.products import product_of
 from tests.support.reference import assert_close, expected_gemm
-from tests.support.unit_configs import ALIGNED
-from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
-from tests.support.unit_configs import MATRIX as CONFIG
 
 H100 = typical_traits("sm_90")
 PRECISIONS = (

@@ -4,10 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.checks import ROW_ALIGNED, STRIDED, check_gemm
-from tests.support.matrix_checks import check_epilogue, check_infinities
-from tests.support.unit_configs import ALIGNED
-from tests.support.unit_configs import MATRIX as CONFIG
+from tests.support.checks import (
+    ALIGNED,
+    ROW_ALIGNED,
+    STRIDED,
+    check_epilogue,
+    check_gemm,
+    check_infinities,
+)
+from tests.support.configs import MATRIX as CONFIG
 
 SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)
 

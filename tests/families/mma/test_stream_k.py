@@ -12,12 +12,20 @@ from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.distance import tiles_of
-from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_batch, check_gemm
+from tests.support.checks import (
+    COLUMN,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    check_batch,
+    check_epilogue,
+    check_gemm,
+    check_infinities,
+)
+from tests.support.configs import MATRIX as CONFIG
 from tests.support.facts import gpu
 from tests.support.families import traffic_of
-from tests.support.matrix_checks import check_epilogue, check_infinities
 from tests.support.reference import assert_close, expected_gemm
-from tests.support.unit_configs import MATRIX as CONFIG
 
 SHARED = replace(CONFIG, FILL=3, STAGES=3)
 

@@ -14,8 +14,8 @@ from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import search_space
 from tests.support.buffers import Layout
 from tests.support.checks import COLUMN, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.configs import MATRIX as CONFIG
 from tests.support.families import refusal
-from tests.support.unit_configs import MATRIX as CONFIG
 
 IN_PLACE = replace(CONFIG, KWG=32, UNALIGNED=1)
 

@@ -23,15 +23,14 @@ from tests.support.checks import (
     spoil_workspace,
 )
 from tests.support.configs import DIRECT, DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS, TELLING_SIZES
-from tests.support.emulation.async_copy import (
+from tests.support.emulation.ptx import (
     COPY,
     END_OF_GROUP,
     WAIT,
     emulated_async_copies,
     in_plain_c,
 )
-from tests.support.facts import gpu
-from tests.support.products import product_of
+from tests.support.facts import gpu, product_of
 
 pytestmark = pytest.mark.any_runtime
 

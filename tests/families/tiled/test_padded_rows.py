@@ -17,8 +17,7 @@ from tests.support.checks import (
     spoil_workspace,
 )
 from tests.support.configs import INDIRECT, TELLING_SIZES
-from tests.support.facts import gpu
-from tests.support.products import product_of
+from tests.support.facts import gpu, product_of
 
 pytestmark = pytest.mark.any_runtime
 

@@ -15,16 +15,15 @@ from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.families.tiled.slab import part_start, part_width
 from tests.support.checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
-from tests.support.emulation.async_copy import emulated_async_copies
-from tests.support.emulation.shuffle import (
+from tests.support.emulation.ptx import (
     PTX,
     USE,
     by_sub_group_shuffle,
+    emulated_async_copies,
     emulated_shuffles,
     through_local_memory,
 )
-from tests.support.facts import gpu
-from tests.support.products import product_of
+from tests.support.facts import gpu, product_of
 
 pytestmark = pytest.mark.any_runtime
 

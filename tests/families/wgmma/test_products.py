@@ -22,6 +22,7 @@ from pyclgemm.selection.overrides import kernel_sources
 from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
 from tests.support.checks import (
+    ALIGNED,
     COLUMN,
     COLUMN_ALIGNED,
     ROW,
@@ -30,15 +31,14 @@ from tests.support.checks import (
     check_batch,
     check_gemm,
 )
+from tests.support.configs import WGMMA as CONFIG
+from tests.support.configs import WGMMA_CASES as CASES
+from tests.support.configs import WGMMA_NARROW as NARROW
+from tests.support.configs import WGMMA_PRECISIONS as PRECISIONS
 from tests.support.databases import FLOAT16, SM_90, a_database, made_file
 from tests.support.emulation.wgmma import warpgroups_of
 from tests.support.families import load_bytes
 from tests.support.reference import assert_close, expected_gemm
-from tests.support.unit_configs import ALIGNED
-from tests.support.unit_configs import WGMMA as CONFIG
-from tests.support.unit_configs import WGMMA_CASES as CASES
-from tests.support.unit_configs import WGMMA_NARROW as NARROW
-from tests.support.unit_configs import WGMMA_PRECISIONS as PRECISIONS
 
 LANES = replace(CONFIG, TMA=0)
 ROWS = {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "out": ROW_ALIGNED}

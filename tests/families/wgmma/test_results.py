@@ -11,9 +11,9 @@ import pyclgemm
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from tests.support.buffers import Layout, guarded_matrix
 from tests.support.checks import COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.configs import WGMMA as CONFIG
+from tests.support.configs import WGMMA_NARROW as NARROW
 from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm
-from tests.support.unit_configs import WGMMA as CONFIG
-from tests.support.unit_configs import WGMMA_NARROW as NARROW
 
 LANES = replace(CONFIG, TMA=0)
 check = partial(check_gemm, dtype="float16", a=ROW_ALIGNED, b=ROW_ALIGNED)
