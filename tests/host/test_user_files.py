@@ -152,13 +152,6 @@ def test_a_check_changes_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["new", "old"]
 
 
-def test_a_line_that_was_cut_short_is_ended(tmp_path):
-    path = tmp_path / "log"
-    path.write_text("one\ntw")
-    append_line(path, "three", PURPOSE)
-    assert path.read_text() == "one\ntw\nthree\n"
-
-
 def test_the_error_travels_between_processes():
     again = pickle.loads(pickle.dumps(FileError("no room", errno=errno.ENOSPC, filename="x")))
     assert (type(again), str(again)) == (FileError, "no room")
