@@ -108,14 +108,13 @@ def test_a_full_device(writer):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A function that mounts a disk of 64 KiB, and mounts it again with other options."""
+    """The folder of a disk of 64 KiB, and a function that mounts it again."""
     with mounted_disk(tmp_path / "disk") as mount:
-        mount("size=64k")
-        yield mount
+        yield mount("size=64k"), mount
 
 
 def test_a_disk_that_fills_up(small_disk):
-    folder = small_disk.folder
+    folder, _ = small_disk
     log, whole = folder / "log", folder / "whole"
     write_whole(whole, "old", PURPOSE)
     lines = 0
@@ -134,9 +133,9 @@ def test_a_disk_that_fills_up(small_disk):
 
 
 def test_a_disk_that_cannot_be_written_to(small_disk):
-    folder = small_disk.folder
+    folder, mount = small_disk
     (folder / "old").write_text("old")
-    small_disk("remount,ro")
+    mount("remount,ro")
     for name in ("old", "new"):
         for writer in (*WRITERS, only_check):
             refused(errno.EROFS, writer, folder / name)

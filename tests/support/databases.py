@@ -36,13 +36,11 @@ def made_file(records, match="gpu", threshold=None, *, name="db", kind="default"
 
 
 def file_of(entries, match, *, name="db", kind="default"):
-    """A file with the given entries."""
     match = Match("generic", match) if isinstance(match, str) else match
     return DatabaseFile.make(Path(name), match, Source(kind, "a test"), entries)
 
 
 def a_database(*files):
-    """A database with one group of files."""
     return Database((files,))
 
 

@@ -66,7 +66,6 @@ _kept = []
 
 
 def multiply(queue, family, name, case):
-    """One product of the given kind."""
     config = CONFIGS[family][name]
     if family == "cpu":
         # It has no prefetching, and stops there.
@@ -118,7 +117,6 @@ BATCHES = ("stack", "sequence", "sequence, alpha 0")
 
 
 def multiply_batch(queue, config, case):
-    """Three products at once."""
     m, n, k = 5, 19, 7
     rng = np.random.default_rng(0)
     a, b, c = (random_array(rng, (3, *shape), "float32") for shape in ((m, k), (k, n), (m, n)))

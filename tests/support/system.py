@@ -30,39 +30,30 @@ def is_running(pid):
         return False
 
 
-class Disk:
-    """A folder on which file systems in memory are mounted."""
+@contextmanager
+def mounted_disk(folder):
+    """A function that mounts a disk in memory on a new folder, or mounts it again.
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.is_mounted = False
+    Its options are such as "size=64k" or "remount,ro"; it skips the test where it fails.
+    """
+    folder.mkdir()
 
-    def __call__(self, options):
-        """Mount with options such as "size=64k" or "remount,ro"; skip the test if that fails."""
-        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(self.folder)]
+    def mount(options):
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
         try:
             subprocess.run(command, capture_output=True, check=True)
         except (OSError, subprocess.CalledProcessError):
             pytest.skip("the system has no mount command, or does not permit mounting")
-        self.is_mounted = True
-        return self.folder
+        return folder
 
-
-@contextmanager
-def mounted_disk(folder):
-    """A new folder for disks, which are unmounted at the end."""
-    folder.mkdir()
-    disk = Disk(folder)
     try:
-        yield disk
+        yield mount
     finally:
-        while disk.is_mounted:
-            done = subprocess.run(["umount", str(folder)], capture_output=True)
-            disk.is_mounted = done.returncode == 0
+        while folder.is_mount():
+            subprocess.run(["umount", str(folder)], check=True)
 
 
 def text_of(table, width=160):
-    """What is printed of a table."""
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(table)
     return console.export_text()
