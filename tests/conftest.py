@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyopencl as cl
 
 from pyclgemm.device.discovery import FoundDevice, find_devices
 from pyclgemm.device.names import is_software
+from pyclgemm.device.traits import has_async_copy, traits_of
 
 # A failed assertion in what tests share is shown like one in a test.
 pytest.register_assert_rewrite("tests.support")
@@ -31,8 +32,7 @@ _PLATFORM_SLUGS = {
 }
 
 
-@dataclass(frozen=True)
-class OfferedDevice:
+class OfferedDevice(NamedTuple):
     """A device of this machine, a readable name, and why it is left out, if it is."""
 
     found: FoundDevice
@@ -244,15 +244,12 @@ def queue(context):
 @pytest.fixture(scope="session")
 def traits(device):
     """What the library says that the device can do."""
-    from pyclgemm.device.traits import traits_of
-
     return traits_of(device)
 
 
 @pytest.fixture
 def units(device, traits):
     """A device of NVIDIA's that has matrix units, or a CPU that passes for one."""
-    from pyclgemm.device.traits import has_async_copy
     from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 
     if has_async_copy(traits):

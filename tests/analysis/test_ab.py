@@ -14,7 +14,7 @@ from pyclgemm.errors import ArgumentError, FileError, UnsupportedError
 from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.measure.bench import Timing
 from pyclgemm.selection.overrides import AskedConfig, parse_change, parse_config
-from tests.support.console import rank_of
+from tests.support.system import rank_of
 
 SHAPES = [(24, 40, 32), (9, 17, 20)]
 CPU = "cpu:MR=4,NR=16,KC=256,VW=4"

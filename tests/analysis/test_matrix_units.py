@@ -41,14 +41,14 @@ from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
 from pyclgemm.tuning.worker import TrialBench
 from tests.support.configs import DIRECT, GEMV, INDIRECT
-from tests.support.console import text_of
+from tests.support.configs import MATRIX as CONFIG
 from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.facts import recorded
 from tests.support.families import load_bytes, traffic_of
 from tests.support.reference import assert_close, expected_gemm
+from tests.support.system import text_of
 from tests.support.typical_configs import CPU, WGMMA
-from tests.support.unit_configs import MATRIX as CONFIG
 
 H100, V100 = typical_traits("sm_90"), typical_traits("sm_70")
 HALF = ("float16", "F16_F16_F32")

@@ -17,7 +17,7 @@ from pyclgemm.measure.operands import DISTRIBUTIONS, random_operands
 from pyclgemm.measure.verify import MeasuredError, Rounding, measure_error, reference, rounding_of
 from pyclgemm.problem import precision
 from pyclgemm.problem.precision import resolve_precision
-from tests.support.console import rank_of, text_of
+from tests.support.system import rank_of, text_of
 
 SIZES = (48, 40, 64)
 FLOAT64 = Algorithm("float64", "float64", "F64_F64_F64")

@@ -21,7 +21,7 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.select import Choice
 from tests.support import configs
 from tests.support.checks import skip_if_refused
-from tests.support.console import rank_of, text_of
+from tests.support.system import rank_of, text_of
 from tests.support.typical_configs import INDIRECT
 
 ARITHMETIC = {"float16": 500.0, "float32": 1000.0, "float64": 500.0}

@@ -17,8 +17,8 @@ _DATA = Path(__file__).parent / "amd"
 #: back from within it closes the outer loop.
 REMARKS, LISTING = ((_DATA / name).read_text() for name in ("remarks.txt", "listing.s"))
 
-#: A loop through local memory, and one tile of 16 x 16 by RDNA 3's instruction.
-LOOP, TILE = ((_DATA / name).read_text() for name in ("loop.cl", "tile.cl"))
+#: A loop through local memory.
+LOOP = (_DATA / "loop.cl").read_text()
 
 
 def test_remarks_of_one_kernel_without_their_units():
@@ -67,9 +67,8 @@ def test_a_kernel_without_a_loop_of_multiply_adds(loops):
 
 
 def test_figures_and_their_file(tmp_path):
-    compiled = amd.Compiled(
-        resources_of(REMARKS, "xgemm"), amd.Loop(0, 128, 70, {"128": 8}, 128, 4)
-    )
+    loop = amd.Loop(0, 128, 70, {"128": 8}, 128, 4)
+    compiled = amd.Compiled(resources_of(REMARKS, "xgemm"), loop)
     variant = variants_of("gfx1100")[0]
     assert variant.options == ("-mno-wavefrontsize64", "-mno-cumode")
     row = Row("gfx1100", variant, (8, 4, 2), "float32", "F32_F32_F32", "xgemm", "MWG=64", compiled)
@@ -106,14 +105,8 @@ def test_a_kernel_is_compiled_and_read(compiler, architecture):
     assert compiled.loop.fmas >= 2
     assert compiled.loop.lds_bytes == 8 * compiled.loop.fmas
     assert set(compiled.loop.lds_reads) == {"128"}
-
-
-def test_one_tile_of_a_matrix_unit_and_why_another_architecture_refuses_it(compiler):
-    compiled = compiler.compile(TILE, "tile", "gfx1100")
-    assert compiled.loop.matrix == 1
-    assert compiled.resources["ScratchSize"] == 0
-    with pytest.raises(CompilerError, match="needs target feature|undeclared"):
-        compiler.compile(TILE, "tile", "gfx1030")
+    with pytest.raises(CompilerError, match="undeclared identifier 'wrong'"):
+        compiler.compile("__kernel void k() { wrong; }", "k", architecture)
 
 
 @pytest.mark.parametrize("architecture", UNIT_ARCHITECTURES)

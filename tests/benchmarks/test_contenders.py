@@ -9,20 +9,7 @@ import pyopencl.array as cl_array
 import pytest
 
 from benchmarks.contenders import clblast, contenders, cublas, factories, torch_arithmetic
-from benchmarks.contenders.contenders import (
-    CLBLAST,
-    CUBLAS,
-    CUBLAS_LAYER,
-    CUBLAS_STREAM,
-    MMA,
-    NUMPY,
-    QUEUED,
-    NumpyContender,
-    gemm_contender,
-    layer_contender,
-    packed_contender,
-    plan_contender,
-)
+from benchmarks.contenders.contenders import CLBLAST, NUMPY, NumpyContender, plan_contender
 from benchmarks.contenders.cublas import CublasContender, CublasStreamContender
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case, parse_shapes
@@ -38,9 +25,9 @@ from tests.support.benchmark_fakes import FLOAT32, KINDS, FakeTorch, call_once, 
 @pytest.mark.parametrize("case", parse_shapes("13x17x19:TT+3,32x24x40", dense=True), ids=str)
 def test_own_contenders_are_right_on_every_set(queue, rng, kind, case):
     made = make_operands(case, arithmetic_of(*kind), queue, rng, sets=3)
-    makers = [plan_contender, gemm_contender, layer_contender]
+    makers = [plan_contender, contenders.gemm_contender, contenders.layer_contender]
     if kind[2] is None:
-        makers.append(packed_contender)
+        makers.append(contenders.packed_contender)
     for make in makers:
         contender = make(made)
         for *_, out in made.sets:
@@ -80,8 +67,8 @@ def test_contenders_of_the_device_alone_run_behind_a_blocker(queue):
     blocker = QueueBlocker(queue)
     made = make_float32(queue, Case(16, 16, 16), blocker=blocker)
     # The figures of the others are what a user's loop sees.
-    assert gemm_contender(made).blocker is NumpyContender(made).blocker is None
-    for make in (layer_contender, packed_contender, plan_contender):
+    assert contenders.gemm_contender(made).blocker is NumpyContender(made).blocker is None
+    for make in (contenders.layer_contender, contenders.packed_contender, plan_contender):
         contender = make(made)
         assert contender.blocker is blocker
     contender.enqueue(2)
@@ -134,13 +121,15 @@ def test_those_that_cannot_take_part_say_so(queue, rng, contender, reason):
 
 def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue):
     names = factories.default_names(queue.device)
-    assert not {MMA, CUBLAS_STREAM, QUEUED} & set(names)
-    assert CUBLAS_LAYER in names
-    for kind, taken in ((cl.device_type.CPU, [QUEUED]), (cl.device_type.GPU, [])):
+    assert not {contenders.MMA, contenders.CUBLAS_STREAM, contenders.QUEUED} & set(names)
+    assert contenders.CUBLAS_LAYER in names
+    for kind, taken in ((cl.device_type.CPU, [contenders.QUEUED]), (cl.device_type.GPU, [])):
         said = []
-        made = factories.make_factories([QUEUED], SimpleNamespace(type=kind), None, {}, said.append)
+        made = factories.make_factories(
+            [contenders.QUEUED], SimpleNamespace(type=kind), None, {}, said.append
+        )
         assert list(made) == taken
-        assert len(said) == 1 - len(taken) and all(QUEUED in line for line in said)
+        assert len(said) == 1 - len(taken) and all(contenders.QUEUED in line for line in said)
 
 
 # ------------------------------------------------------------------------------ cuBLAS
@@ -157,7 +146,7 @@ def test_cublas_is_asked_for_the_same_precision(queue, rng, kind, layer):
             CublasContender(torch, 0, made, layer=True)
         return
     contender = CublasContender(torch, 0, made, layer=layer)
-    assert contender.name == (CUBLAS_LAYER if layer else CUBLAS)
+    assert contender.name == (contenders.CUBLAS_LAYER if layer else contenders.CUBLAS)
     flags = torch.backends.cuda.matmul
     assert flags.allow_tf32 == (kind[1] == "TF32_TF32_F32")
     assert flags.allow_fp16_accumulation == (kind[1] == "F16_F16_F16")
@@ -176,7 +165,11 @@ def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue)
     made = make_float32(queue, Case(24, 16, 32, "NT"))
     torch = FakeTorch()
     contender = CublasStreamContender(torch, 0, made)
-    assert contender.name == CUBLAS_STREAM and contender.blocker is None and torch.called == []
+    assert (
+        contender.name == contenders.CUBLAS_STREAM
+        and contender.blocker is None
+        and torch.called == []
+    )
     assert call_once(contender, made, 3).ratio < 1
     assert torch.called == ["matmul"] * 3
 

@@ -4,16 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.contenders.contenders import (
-    CLBLAST,
-    CUBLAS,
-    CUBLAS_LAYER,
-    GEMM,
-    LAYER,
-    MMA,
-    NUMPY,
-    PLAN,
-)
+from benchmarks.contenders import contenders
+from benchmarks.contenders.contenders import CLBLAST, CUBLAS, LAYER, MMA, PLAN
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case
 from benchmarks.products.shapes import limit_targets, suite_cases
@@ -24,7 +16,7 @@ from benchmarks.session.matrix_suite import cpu_targets, gpu_targets, matrix_run
 from tests.support.benchmark_fakes import FACTS, record_of
 
 #: GFLOPS of each contender.
-SPEEDS = {PLAN: 40, GEMM: 38, LAYER: 39, CLBLAST: 20, NUMPY: 10, CUBLAS: 50}
+SPEEDS = {PLAN: 40, contenders.GEMM: 38, LAYER: 39, CLBLAST: 20, contenders.NUMPY: 10, CUBLAS: 50}
 
 
 def records_of(cases):
@@ -109,13 +101,13 @@ def test_the_worst_shapes_come_first_with_both_times():
 
 def test_layers_are_compared_with_cublas_own():
     case = Case(64, 64, 64, dense=True)
-    seconds = {PLAN: 1.0, LAYER: 1.1, CUBLAS: 1.0, CUBLAS_LAYER: 0.99}
+    seconds = {PLAN: 1.0, LAYER: 1.1, CUBLAS: 1.0, contenders.CUBLAS_LAYER: 0.99}
     records = [
         record_of(case, name, time, arithmetic=arithmetic_of("float16"))
         for name, time in seconds.items()
     ]
     table = report.speed_table(report.to_frame(records, FACTS), "shapes")
-    assert table[f"layer x {CUBLAS_LAYER}"].iloc[0] == pytest.approx(0.9)
+    assert table[f"layer x {contenders.CUBLAS_LAYER}"].iloc[0] == pytest.approx(0.9)
     assert not table.filter(like="x cuBLAS.layer").empty
 
 

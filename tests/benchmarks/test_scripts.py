@@ -26,7 +26,7 @@ from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
 from pyclgemm.measure.filled_queue import QueueBlocker
 from tests.support.benchmark_fakes import FACTS
-from tests.support.console import text_of
+from tests.support.system import text_of
 
 ROOT = Path(ladder.__file__).parent.parent
 
@@ -49,19 +49,11 @@ def succeed(script, *arguments):
     return result.output
 
 
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        (compare_clblast, "--device --output --contenders"),
-        (host_time, "--device --output --tree"),
-        (amd_report, "--architecture gfx1100"),
-        (ladder, "--size --rounds --no-measure --compiled Examples:"),
-        (transform3d, "--nfuncs --tasks --repetitions --level --sweep Examples:"),
-    ],
-)
-def test_help(script, words):
+@pytest.mark.parametrize("script", [compare_clblast, host_time, amd_report, ladder, transform3d])
+def test_help(script):
     output = succeed(script, "--help")
-    assert [word for word in words.split() if word not in output] == []
+    assert script not in (ladder, transform3d) or "Examples:" in output
+    assert script is not amd_report or "gfx1100" in output
 
 
 @pytest.mark.parametrize(
@@ -87,7 +79,7 @@ def test_help(script, words):
         (ladder, "--architecture sm_90", "not of the form of an AMD"),
         (ladder, "--device none-such", "none-such"),
         (ladder, f"--no-measure --compiled {__file__}", "no report of compiled steps"),
-        (transform3d, "--k 33", "33"),
+        (transform3d, "--sweep --k 33", "33"),
         (transform3d, "--level L7", "L7"),
         (transform3d, "--device none-such", "none-such"),
     ],

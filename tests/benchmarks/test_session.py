@@ -1,18 +1,13 @@
 """A run goes on after failures, and says what it leaves out."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from benchmarks.contenders.contenders import (
-    CLBLAST,
-    LAYER,
-    NUMPY,
-    PLAN,
-    CheckedContender,
-    NumpyContender,
-)
+from benchmarks.contenders import contenders
+from benchmarks.contenders.contenders import CLBLAST, LAYER, NUMPY, PLAN, NumpyContender
 from benchmarks.products.case import Case
 from benchmarks.session.session import Session
 from pyclgemm.measure.bench import Pace
@@ -20,7 +15,7 @@ from tests.support.bench_fakes import FakeContender, FakeDevice, FakeTime, Queue
 from tests.support.benchmark_fakes import FLOAT32
 
 
-class Checked(CheckedContender):
+class Checked(contenders.CheckedContender):
     """Gives the product of the first set, as NumPy computes it."""
 
     precision = FLOAT32.precision
@@ -44,15 +39,6 @@ class CheckedFake(Checked, FakeContender):
         super().enqueue(calls)
 
 
-def raising(error):
-    """A maker of contenders that fails, or what fails at a call."""
-
-    def fail(*_):
-        raise error
-
-    return fail
-
-
 def make_session(queue, said=None, **factories):
     pace = Pace(burst=1e-4, rest=4.0, rounds=1)
     said = [] if said is None else said
@@ -72,7 +58,7 @@ def test_a_session_reports_and_leaves_out_what_fails(queue):
         contender.value = np.zeros_like(contender.value)
         return contender
 
-    absent = raising(RuntimeError("not on this device"))
+    absent = Mock(side_effect=RuntimeError("not on this device"))
     said = []
     session = make_session(queue, said, **{PLAN: wrong, CLBLAST: absent, NUMPY: NumpyContender})
     parts = measure(session, Case(5, 5, 5), Case(5, 5, 5, padding=2))
@@ -83,7 +69,7 @@ def test_a_session_reports_and_leaves_out_what_fails(queue):
 
 
 def test_a_session_goes_on_after_an_error_of_ours(queue):
-    session = make_session(queue, **{PLAN: raising(ValueError("ours"))})
+    session = make_session(queue, **{PLAN: Mock(side_effect=ValueError("ours"))})
     measure(session, Case(4, 4, 4))
     assert "ours" in session.failures[0]
 
@@ -108,7 +94,9 @@ def test_a_session_skips_what_is_slow_or_does_not_fit_the_device(queue):
 
 
 def test_dense_contenders_take_part_in_dense_cases_only(queue):
-    session = make_session(queue, **{name: raising(KeyError(name)) for name in (PLAN, LAYER)})
+    session = make_session(
+        queue, **{name: Mock(side_effect=KeyError(name)) for name in (PLAN, LAYER)}
+    )
     measure(session, Case(4, 4, 4))
     assert len(session.failures) == 1 and PLAN in session.failures[0]
     measure(session, Case(4, 4, 4, dense=True))

@@ -14,7 +14,7 @@ from pyclgemm.cli import demo
 from pyclgemm.cli.demo import SpeedRow
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.measure.bench import Timing
-from tests.support.console import text_of
+from tests.support.system import text_of
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pyclgemm.device import discovery
 from pyclgemm.device.discovery import FoundDevice
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
-from tests.support.console import rank_of
+from tests.support.system import rank_of
 
 
 def run(*arguments):

@@ -18,7 +18,7 @@ import pyclgemm
 from pyclgemm.cli.main import main
 from pyclgemm.selection.database import read_file, reload_database
 from pyclgemm.tuning import tuner
-from tests.support.processes import tree_first
+from tests.support.system import tree_first
 
 pytest.importorskip("optuna")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")

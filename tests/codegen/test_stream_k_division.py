@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pyclgemm.codegen.stream_k import Division, divide, stream_k, tile_count
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
-from tests.support.facts import gpu
-from tests.support.products import product_of
+from tests.support.facts import gpu, product_of
 
 SHAPES = {
     "tiles": st.one_of(st.integers(1, 40), st.integers(1, 3000)),

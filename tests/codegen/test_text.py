@@ -7,16 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclgemm.codegen.config import is_staged_as_stored
-from pyclgemm.codegen.source import divided, modulo, plus, times
 from pyclgemm.codegen.kernel import approximation
 from pyclgemm.codegen.matrix_units import nvidia_double_unit, unit_multiplying
 from pyclgemm.codegen.pack import PackedForm
+from pyclgemm.codegen.source import divided, modulo, plus, times
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule, oriented, violations
 from pyclgemm.problem.shape import GemmShape
 from tests.support.configs import EVERY_CONFIG
-from tests.support.facts import gpu
-from tests.support.products import product_of
+from tests.support.facts import gpu, product_of
 
 GPU = gpu(
     fence_options="-cl-std=CL3.0", local_memory_bytes=2**17, shuffle="shfl.sync",

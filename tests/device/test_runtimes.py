@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from pyclgemm.device import runtimes
-from tests.support.processes import tree_first
+from tests.support.system import tree_first
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pyclgemm
-from pyclgemm.analysis.explain import describe_unit
+from pyclgemm.analysis.report import describe_unit
 from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
@@ -19,11 +19,11 @@ from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.search import families_of, search_space, suits
+from tests.support.configs import FLOAT32_PRECISIONS as FLOAT32
+from tests.support.configs import GEMV_UNIT, MATRIX, WGMMA
 from tests.support.databases import FLOAT16, NVIDIA, SM_90, a_database, made_file
 from tests.support.families import refusal
 from tests.support.reference import assert_close, expected_gemm
-from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
-from tests.support.unit_configs import GEMV_UNIT, MATRIX, WGMMA
 
 H100, GFX90A = typical_traits("sm_90"), typical_traits("gfx90a")
 REFUSED = replace(H100, wgmma=False, wgmma_refusal="the driver said no")

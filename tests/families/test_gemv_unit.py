@@ -17,8 +17,8 @@ from tests.support.checks import (
     check_batch,
     check_gemm,
 )
-from tests.support.unit_configs import GEMV_UNIT as CONFIG
-from tests.support.unit_configs import GEMV_UNIT_CONFIGS as CONFIGS
+from tests.support.configs import GEMV_UNIT as CONFIG
+from tests.support.configs import GEMV_UNIT_CONFIGS as CONFIGS
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

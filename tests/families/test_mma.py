@@ -19,6 +19,7 @@ from pyclgemm.selection.distance import tiles_of
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support.buffers import Layout
 from tests.support.checks import (
+    ALIGNED,
     COLUMN,
     COLUMN_ALIGNED,
     ROW,
@@ -27,14 +28,12 @@ from tests.support.checks import (
     check_batch,
     check_gemm,
 )
+from tests.support.configs import FLOAT32_PRECISIONS as FLOAT32
+from tests.support.configs import MATRIX as CONFIG
+from tests.support.configs import SPLIT_PRECISIONS as SPLIT
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
-from tests.support.facts import gpu
-from tests.support.products import product_of
+from tests.support.facts import gpu, product_of
 from tests.support.reference import assert_close, expected_gemm
-from tests.support.unit_configs import ALIGNED
-from tests.support.unit_configs import FLOAT32_PRECISIONS as FLOAT32
-from tests.support.unit_configs import MATRIX as CONFIG
-from tests.support.unit_configs import SPLIT_PRECISIONS as SPLIT
 
 H100, RDNA3 = typical_traits("sm_90"), typical_traits("gfx1100")
 SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)

@@ -12,7 +12,7 @@ from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support import nvidia_compile
-from tests.support.products import product_of
+from tests.support.facts import product_of
 from tests.support.typical_configs import DIRECT, INDIRECT
 
 H100 = typical_traits("sm_90")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support.processes import tree_first
+from tests.support.system import tree_first
 
 pytestmark = pytest.mark.skipif(
     shutil.which("oclgrind") is None, reason="oclgrind is not installed"

@@ -11,8 +11,7 @@ from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from tests.support.checks import skip_if_refused
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.poisoned import guarded_allocations
-from tests.support.reference import assert_close, expected_gemm, random_array
-from tests.support.tensor_reference import assert_transformed
+from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
 pytestmark = pytest.mark.any_runtime
 

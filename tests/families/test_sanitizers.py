@@ -28,16 +28,14 @@ from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.shape import GemmShape
 from tests.support.checks import stored_shape
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
+from tests.support.configs import GEMV_UNIT_CONFIGS as UNIT_ROWS
+from tests.support.configs import MATRIX as UNIT_TILES
 from tests.support.emulation import host_schedule
-from tests.support.emulation.async_copy import in_plain_c
 from tests.support.emulation.host_schedule import run_schedule
 from tests.support.emulation.matrix import without_units
-from tests.support.emulation.shuffle import through_local_memory
-from tests.support.products import product_of
-from tests.support.reference import assert_close, expected_gemm, random_array
-from tests.support.tensor_reference import assert_transformed
-from tests.support.unit_configs import GEMV_UNIT_CONFIGS as UNIT_ROWS
-from tests.support.unit_configs import MATRIX as UNIT_TILES
+from tests.support.emulation.ptx import in_plain_c, through_local_memory
+from tests.support.facts import product_of
+from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
 pytestmark = pytest.mark.skipif(bool(host_schedule.missing()), reason=host_schedule.missing())
 

@@ -12,11 +12,11 @@ from unittest.mock import patch
 import pyopencl as cl
 import pytest
 
-from pyclgemm.codegen.element import operand_type
+from pyclgemm.codegen.element import ElementType
 from pyclgemm.device.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
 from pyclgemm.device.traits import has_async_copy, has_cache_hints, has_register_caps
 from pyclgemm.families.registry import make_schedule, violations
-from pyclgemm.families.tiled.slab import part_width, slab_reader
+from pyclgemm.families.tiled.codegen import part_width, slab_reader
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import GemmShape
 from tests.support.buffers import Layout
@@ -37,21 +37,18 @@ from tests.support.configs import (
     INDIRECT_CONFIGS,
     TELLING_SIZES,
 )
-from tests.support.emulation.async_copy import (
+from tests.support.emulation.ptx import (
     COPY,
     END_OF_GROUP,
     STREAMED,
     WAIT,
-    emulated_async_copies,
-    in_plain_c,
-)
-from tests.support.emulation.shuffle import (
     by_sub_group_shuffle,
+    emulated_async_copies,
     emulated_shuffles,
+    in_plain_c,
     through_local_memory,
 )
-from tests.support.facts import gpu, problem
-from tests.support.products import product_of
+from tests.support.facts import gpu, problem, product_of
 
 pytestmark = pytest.mark.any_runtime
 
@@ -432,5 +429,5 @@ def test_slabs_are_read_by_whole_vectors_where_the_matrix_ends_between_two(
 ):
     product = replace(problem(*sizes), b=MatrixLayout(order, alignment))
     config = replace(INDIRECT_CONFIGS["wide vectors"], NWG=32)
-    reader = slab_reader("b", product, operand_type("float32", "float32"), config, run=8)
+    reader = slab_reader("b", product, ElementType("float32", "float32"), config, run=8)
     assert reader.edges == edges

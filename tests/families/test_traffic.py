@@ -13,9 +13,9 @@ from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.family import Traffic
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
-from tests.support import unit_configs
+from tests.support import configs as unit_configs
+from tests.support.facts import product_of
 from tests.support.families import load_bytes, traffic_of
-from tests.support.products import product_of
 
 INDIRECT = XgemmConfig(
     MWG=128, NWG=64, KWG=16, MDIMC=16, NDIMC=16, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4

@@ -9,15 +9,15 @@ import pytest
 import pyclgemm
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule
-from pyclgemm.families.wgmma.codegen import local_bytes
+from pyclgemm.families.wgmma.codegen import STRIP_COLUMNS, local_bytes, staging_of
 from pyclgemm.families.wgmma.config import WgmmaConfig
-from pyclgemm.families.wgmma.results import STRIP_COLUMNS, staging_of
 from pyclgemm.families.wgmma.unit import TensorMap
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support.buffers import Layout, guarded_matrix
 from tests.support.checks import (
+    ALIGNED,
     COLUMN,
     COLUMN_ALIGNED,
     ROW,
@@ -26,13 +26,12 @@ from tests.support.checks import (
     check_batch,
     check_gemm,
 )
+from tests.support.configs import WGMMA as CONFIG
+from tests.support.configs import WGMMA_CASES as CASES
+from tests.support.configs import WGMMA_NARROW as NARROW
+from tests.support.configs import WGMMA_PRECISIONS as PRECISIONS
 from tests.support.emulation.wgmma import warpgroups_of
 from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm
-from tests.support.unit_configs import ALIGNED
-from tests.support.unit_configs import WGMMA as CONFIG
-from tests.support.unit_configs import WGMMA_CASES as CASES
-from tests.support.unit_configs import WGMMA_NARROW as NARROW
-from tests.support.unit_configs import WGMMA_PRECISIONS as PRECISIONS
 
 H100 = typical_traits("sm_90")
 LANES, SHARED = replace(CONFIG, TMA=0), replace(CONFIG, FILL=1)

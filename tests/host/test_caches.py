@@ -22,8 +22,7 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build as kernel_cache
 from pyclgemm.runtime.build import compile_program
 from pyclgemm.tuning.process import Logged, Outcome, TuningLog
-from tests.support.disks import mounted_disk
-from tests.support.processes import tree_first
+from tests.support.system import mounted_disk, tree_first
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Linux's folders")
 

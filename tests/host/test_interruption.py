@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pyclgemm.host.process import ended_as_by_hand, postponed
-from tests.support.processes import is_running, tree_first
+from tests.support.system import is_running, tree_first
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 

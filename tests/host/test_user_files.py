@@ -14,8 +14,7 @@ import pytest
 
 from pyclgemm import FileError
 from pyclgemm.host.files import Purpose, append_line, check_writable, locked, write_whole
-from tests.support.disks import mounted_disk
-from tests.support.processes import tree_first
+from tests.support.system import mounted_disk, tree_first
 
 PURPOSE = Purpose("the list of fish", "name another pond")
 WRITERS = [write_whole, append_line]
@@ -109,14 +108,13 @@ def test_a_full_device(writer):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A function that mounts a disk of 64 KiB, and mounts it again with other options."""
+    """The folder of a disk of 64 KiB, and a function that mounts it again."""
     with mounted_disk(tmp_path / "disk") as mount:
-        mount("size=64k")
-        yield mount
+        yield mount("size=64k"), mount
 
 
 def test_a_disk_that_fills_up(small_disk):
-    folder = small_disk.folder
+    folder, _ = small_disk
     log, whole = folder / "log", folder / "whole"
     write_whole(whole, "old", PURPOSE)
     lines = 0
@@ -135,9 +133,9 @@ def test_a_disk_that_fills_up(small_disk):
 
 
 def test_a_disk_that_cannot_be_written_to(small_disk):
-    folder = small_disk.folder
+    folder, mount = small_disk
     (folder / "old").write_text("old")
-    small_disk("remount,ro")
+    mount("remount,ro")
     for name in ("old", "new"):
         for writer in (*WRITERS, only_check):
             refused(errno.EROFS, writer, folder / name)
@@ -151,13 +149,6 @@ def test_a_check_changes_nothing(tmp_path):
     check_writable(tmp_path / "new" / "x", PURPOSE)
     assert (tmp_path / "old").read_text() == "old"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["new", "old"]
-
-
-def test_a_line_that_was_cut_short_is_ended(tmp_path):
-    path = tmp_path / "log"
-    path.write_text("one\ntw")
-    append_line(path, "three", PURPOSE)
-    assert path.read_text() == "one\ntw\nthree\n"
 
 
 def test_the_error_travels_between_processes():

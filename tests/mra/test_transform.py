@@ -16,7 +16,7 @@ from pyclgemm.mra.choice import LEVELS, TransformChoice
 from pyclgemm.mra.fused import FusedConfig
 from tests.support.buffers import GuardedArray
 from tests.support.gates import is_complete
-from tests.support.tensor_reference import assert_transformed
+from tests.support.reference import assert_transformed
 
 SEPARATE = [level for level in LEVELS if level != "L6"]
 

@@ -20,7 +20,7 @@ from pyclgemm.runtime.queue_state import queue_state
 from tests.support import nvidia_compile
 from tests.support.buffers import GuardedArray
 from tests.support.emulation.matrix import skip_without_emulation, without_units
-from tests.support.tensor_reference import assert_transformed
+from tests.support.reference import assert_transformed
 
 #: Calls of the function whose definition the emulation changes.
 CALL = re.compile(r"(?<!void )multiply_accumulate\(")

@@ -18,7 +18,7 @@ from pyclgemm.selection.database import load_database
 from pyclgemm.selection.select import select
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
 from tests.support.configs import DIRECT
-from tests.support.products import product_of
+from tests.support.facts import product_of
 
 # Shapes
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.support.processes import ROOT, tree_first
+from tests.support.system import ROOT, tree_first
 
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "fault-model.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from pyclgemm.errors import PyclgemmError
 from pyclgemm.families.registry import FAMILIES
 from pyclgemm.resources import resource_folder
 from pyclgemm.selection.records import Kind
-from tests.support.processes import ROOT
+from tests.support.system import ROOT
 
 PACKAGE = Path(pyclgemm.__file__).parent
 MODULES = list(pkgutil.walk_packages(pyclgemm.__path__, "pyclgemm."))

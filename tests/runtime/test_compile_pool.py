@@ -14,7 +14,7 @@ import pytest
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.runtime import build
 from pyclgemm.runtime.build import CompilePool, adopt_binary, build_kernel
-from tests.support.processes import is_running
+from tests.support.system import is_running
 
 
 def storing(number):

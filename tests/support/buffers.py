@@ -33,7 +33,6 @@ class Layout:
     flip_columns: bool = False
 
     def strides(self, shape):
-        """Strides in elements."""
         rows, columns = shape
 
         def leading(length):
@@ -122,7 +121,6 @@ def guarded_matrix(queue, values_or_shape, dtype, layout):
 
 
 def guarded_vector(queue, values, stride=1, lead=GUARD):
-    """A vector with `values`."""
     return GuardedArray(queue, values.shape, values.dtype.name, (stride,), lead=lead, values=values)
 
 

@@ -36,13 +36,11 @@ def made_file(records, match="gpu", threshold=None, *, name="db", kind="default"
 
 
 def file_of(entries, match, *, name="db", kind="default"):
-    """A file with the given entries."""
     match = Match("generic", match) if isinstance(match, str) else match
     return DatabaseFile.make(Path(name), match, Source(kind, "a test"), entries)
 
 
 def a_database(*files):
-    """A database with one group of files."""
     return Database((files,))
 
 
@@ -55,21 +53,18 @@ def measured(records, threshold=None, traits=None, types=FLOAT32):
 
 GENERIC = made_file(
     [
-        recorded("64x64x64", INDIRECT),
-        recorded("4096x4096x4096", LARGE),
-        recorded("512x512x512", DIRECT),
-        recorded("16x16x16", SMALL),
+        recorded("64x64x64", INDIRECT), recorded("4096x4096x4096", LARGE),
+        recorded("512x512x512", DIRECT), recorded("16x16x16", SMALL),
     ],
     threshold=Threshold(mnk=10**6),
-)
+)  # fmt: skip
 CPU_FILE = made_file(
     [
-        recorded("1x1024x1024", ROWS),
-        recorded("1024x1024x1024", SQUARE),
+        recorded("1x1024x1024", ROWS), recorded("1024x1024x1024", SQUARE),
         recorded("1024x32x1024", NARROW),
     ],
     "cpu",
-)
+)  # fmt: skip
 DATABASE = a_database(GENERIC, CPU_FILE)
 
 sizes = st.integers(0, 20_000)

@@ -58,7 +58,6 @@ def missing():
 
 
 def assemble(source, folder):
-    """Compile and assemble a kernel for sm_90a."""
     kernel, ptx = folder / "kernel.cl", folder / "kernel.ptx"
     text = re.sub(r"\basm\b", "__asm__", source.text).replace(_FENCE, "__nvvm_membar_gl()")
     kernel.write_text(text)

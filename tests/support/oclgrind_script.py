@@ -23,9 +23,8 @@ from pyclgemm.mra.transform import build_transform, describe_transform
 from pyclgemm.problem.problem import PackedLayout
 from tests.support.checks import packed
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
-from tests.support.emulation.async_copy import emulated_async_copies
-from tests.support.reference import assert_close, expected_gemm, random_array
-from tests.support.tensor_reference import assert_transformed
+from tests.support.emulation.ptx import emulated_async_copies
+from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
 CONFIGS = {
     "indirect": INDIRECT_CONFIGS,
@@ -67,7 +66,6 @@ _kept = []
 
 
 def multiply(queue, family, name, case):
-    """One product of the given kind."""
     config = CONFIGS[family][name]
     if family == "cpu":
         # It has no prefetching, and stops there.
@@ -119,7 +117,6 @@ BATCHES = ("stack", "sequence", "sequence, alpha 0")
 
 
 def multiply_batch(queue, config, case):
-    """Three products at once."""
     m, n, k = 5, 19, 7
     rng = np.random.default_rng(0)
     a, b, c = (random_array(rng, (3, *shape), "float32") for shape in ((m, k), (k, n), (m, n)))

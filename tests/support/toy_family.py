@@ -87,7 +87,6 @@ class ToyFamily(Family[ToyConfig]):
 
 @contextmanager
 def registered():
-    """The toy among the library's families."""
     register(ToyFamily())
     try:
         yield

@@ -27,7 +27,7 @@ from tests.support.databases import (
     made_file,
 )
 from tests.support.facts import cpu, gpu, recorded
-from tests.support.tuning_results import BEST, LARGE, SHIPPED, SMALL, laid_out, result
+from tests.support.tuner_fakes import BEST, LARGE, SHIPPED, SMALL, laid_out, result
 
 EPYC = Match("device", "cpu", device="AMD EPYC")
 NOTHING = Database(())

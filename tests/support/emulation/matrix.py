@@ -15,7 +15,7 @@ import pytest
 
 from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import miscompiles_tiles, traits_of
-from tests.support.emulation.async_copy import in_plain_c
+from tests.support.emulation.ptx import in_plain_c
 from tests.support.families import changed_kernels, imagined_traits
 
 MULTIPLY = re.compile(r'asm\("mma\.sync.*?\);|\*c = __builtin_amdgcn_.*?;', re.DOTALL)
