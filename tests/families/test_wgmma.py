@@ -26,14 +26,12 @@ from tests.support.checks import (
     check_batch,
     check_gemm,
 )
-from tests.support.configs import WGMMA as CONFIG
-from tests.support.configs import WGMMA_CASES as CASES
-from tests.support.configs import WGMMA_NARROW as NARROW
-from tests.support.configs import WGMMA_PRECISIONS as PRECISIONS
+from tests.support.configs import WGMMA, WGMMA_CASES, WGMMA_NARROW, WGMMA_PRECISIONS
 from tests.support.emulation.wgmma import warpgroups_of
 from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm
 
 H100 = typical_traits("sm_90")
+CONFIG, NARROW = WGMMA, WGMMA_NARROW
 LANES, SHARED = replace(CONFIG, TMA=0), replace(CONFIG, FILL=1)
 MIDDLE = replace(CONFIG, NWG=96)
 
@@ -95,11 +93,11 @@ PRODUCTS = [
       for config in configs),
     *(((70, 72, 150), replace(config, PROMOTE=0 if dtype == "int8" else 2),
        ROWS | {"b": b, "dtype": dtype, "precision": precision})
-      for config in (CONFIG, NARROW, LANES) for dtype, precision in CASES
+      for config in (CONFIG, NARROW, LANES) for dtype, precision in WGMMA_CASES
       for b in (ALIGNED if config is LANES else (ROW_ALIGNED,))),
     # Operands that are contiguous along k are copied as they lie.
     *(((70, 72, 150), config, ROWS | {"b": COLUMN_ALIGNED, "dtype": dtype,
-                                      "precision": PRECISIONS[dtype][0]})
+                                      "precision": WGMMA_PRECISIONS[dtype][0]})
       for config in (CONFIG, NARROW) for dtype in ("float32", "int8")),
     # float32 along the tile goes through registers.
     *(((100, 72, 150), config, TF32 | WHOLE | {"a": a, "b": b, "c": ROW_ALIGNED})
@@ -109,6 +107,9 @@ PRODUCTS = [
                    (COLUMN_ALIGNED, ROW_ALIGNED))),
     # A single row may be any distance from none.
     *(((1, 70, 40), CONFIG, {"out": out}) for out in (STRIDED, ROW_ALIGNED)),
+    # Rows that run backwards or coincide.
+    *(((70, 64, 64), CONFIG, {operand: Layout("row", 1, 8, True)}) for operand in ("a", "out")),
+    ((70, 64, 64), CONFIG, {"a": Layout("broadcast", alignment=8), "b": ROW_ALIGNED}),
     # Constant operands are read as they were packed.
     *(((33, 35, 37), CONFIG, {"pack": packed, "trans_b": trans_b})
       for packed in (PackedLayout("padded", 16, 32), PackedLayout("padded", 16, 1, along_k=True))
@@ -181,7 +182,7 @@ NARROW_SHARED = replace(NARROW, FILL=1, STAGES=3)
          {"c": ROW, "b": STRIDED}),
         (NARROW_SHARED, (70, 64, 200), "apart shared apart matrix", {"c": ROW}),
         (CONFIG, (65, 40, 40), "apart apart apart apart",
-         {"dtype": "float32", "precision": "BF16_BF16_F32_X3", "a": ROW, "b": ROW}),
+         {"dtype": "float32", "precision": "BF16_BF16_F32_X3", "a": ROW, "b": ROW, "c": ROW}),
     ],
     ids=["maps in turn", "slabs divided", "packed", "narrow", "split terms"],
 )  # fmt: skip
@@ -204,22 +205,7 @@ def test_lanes_read_nothing_outside(warpgroups, queue, rng, trans_a, trans_b):
     assert_close(result.get(), expected_gemm(a, b))
 
 
-def test_rows_that_run_backwards_or_coincide(warpgroups, queue, rng):
-    a = rng.standard_normal((70, 64)).astype(np.float16)
-    b = rng.standard_normal((64, 64)).astype(np.float16)
-    device_a, device_b = (cl_array.to_device(queue, x) for x in (a, b))
-    one_row = cl_array.Array(
-        queue, (70, 64), np.float16, data=device_a.data, strides=(0, 2), order="C"
-    )
-    for left, values in ((device_a[::-1], a[::-1]), (one_row, np.broadcast_to(a[0], a.shape))):
-        result = pyclgemm.gemm(queue, left, device_b, config=CONFIG).get()
-        assert_close(result, expected_gemm(values, b))
-    out = cl_array.zeros(queue, (70, 64), np.float16)
-    pyclgemm.gemm(queue, device_a, device_b, out=out[::-1], config=CONFIG)
-    assert_close(out.get()[::-1], expected_gemm(a, b))
-
-
-@pytest.mark.parametrize("precision", PRECISIONS["float32"])
+@pytest.mark.parametrize("precision", WGMMA_PRECISIONS["float32"])
 def test_infinities_and_nan_stay_what_they_are(warpgroups, queue, rng, precision):
     a = rng.standard_normal((64, 48)).astype(np.float32)
     b = rng.standard_normal((48, 64)).astype(np.float32)
