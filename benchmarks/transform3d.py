@@ -32,8 +32,7 @@ from pyclgemm.errors import PyclgemmError, UnsupportedError
 from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.bench import Bench, Pace
 from pyclgemm.measure.filled_queue import Blocker, Contender, QueueBlocker
-from pyclgemm.mra.choice import LEVELS
-from pyclgemm.mra.tensors import MOST_EXTENT
+from pyclgemm.mra.choice import LEVELS, MOST_EXTENT
 from pyclgemm.mra.transform import plan_transform3d
 
 #: What is tuned.

@@ -2,9 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -18,6 +16,7 @@ import pyopencl as cl
 
 from pyclgemm.device.discovery import FoundDevice, find_devices
 from pyclgemm.device.names import is_software
+from pyclgemm.device.traits import has_async_copy, traits_of
 
 # A failed assertion in what tests share is shown like one in a test.
 pytest.register_assert_rewrite("tests.support")
@@ -33,8 +32,7 @@ _PLATFORM_SLUGS = {
 }
 
 
-@dataclass(frozen=True)
-class OfferedDevice:
+class OfferedDevice(NamedTuple):
     """A device of this machine, a readable name, and why it is left out, if it is."""
 
     found: FoundDevice
@@ -42,17 +40,13 @@ class OfferedDevice:
     left_out: str
 
 
-def _slug(platform: str) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", platform.lower()).strip("-")[:40]
-    return _PLATFORM_SLUGS.get(platform, name)
-
-
-def _offered_devices(with_all: bool) -> list[OfferedDevice]:
-    offered: list[OfferedDevice] = []
+def _offered_devices(with_all):
+    offered = []
     for found in find_devices():
         if found.device is None:
             continue
-        slug = _slug(found.platform)
+        slug = re.sub(r"[^a-z0-9]+", "-", found.platform.lower()).strip("-")[:40]
+        slug = _PLATFORM_SLUGS.get(found.platform, slug)
         same = sum(other.id.split(":")[0] == slug for other in offered)
         left_out = "" if found.traits else found.reason
         if found.traits and is_software(found.name) and not with_all:
@@ -64,27 +58,19 @@ def _offered_devices(with_all: bool) -> list[OfferedDevice]:
 _OFFERED = pytest.StashKey[list[OfferedDevice]]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--all-devices",
-        action="store_true",
-        help="test also on devices that software imitates (llvmpipe), which are slow",
-    )
-    parser.addoption(
-        "--full",
-        action="store_true",
-        help="run every case of every test on the first CPU runtime, more of them on the others, "
-        "and more random examples",
-    )
-    parser.addoption(
-        "--every-runtime",
-        action="store_true",
-        help="run all tests on every CPU runtime, also those that would find the same on one",
-    )
+def pytest_addoption(parser):
+    for option, text in {
+        "--all-devices": "test also on devices that software imitates (llvmpipe), which are slow",
+        "--full": "run every case of every test on the first CPU runtime, more of them on the "
+        "others, and more random examples",
+        "--every-runtime": "run all tests on every CPU runtime, also those that would find the "
+        "same on one",
+    }.items():
+        parser.addoption(option, action="store_true", help=text)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
+def pytest_cmdline_main(config):
     """Use all cores, but for a single file and where the user says how many."""
     if not config.pluginmanager.has_plugin("xdist") or hasattr(config, "workerinput"):
         return
@@ -96,7 +82,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
             config.option.dist = "worksteal"
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     for marker in (
         "any_runtime: what the test may find lies in the source that is generated, which is "
         "the same for all CPU runtimes: the first runs every case, each other one a sample",
@@ -118,7 +104,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_OFFERED] = _offered_devices(config.getoption("--all-devices"))
 
 
-def pytest_report_header(config: pytest.Config) -> list[str]:
+def pytest_report_header(config):
     offered = config.stash[_OFFERED]
     if not offered:
         return ["OpenCL devices: none, so only what needs no device is tested"]
@@ -128,11 +114,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     ]
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+def pytest_generate_tests(metafunc):
     if "device" not in metafunc.fixturenames:
         return
     usable = [one for one in metafunc.config.stash[_OFFERED] if not one.left_out]
-    params: list[Any] = [pytest.param(one.found.device, id=one.id) for one in usable]
+    params = [pytest.param(one.found.device, id=one.id) for one in usable]
     if not params:
         reason = "this machine offers no OpenCL device that works"
         params = [pytest.param(None, id="no-device", marks=pytest.mark.skip(reason=reason))]
@@ -143,7 +129,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 _SAMPLE = 6
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
+def pytest_collection_modifyitems(config, items):
     """Leave out what would find the same again.
 
     A run without --full takes of each test on a device as few cases as have every value of each
@@ -153,47 +139,67 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
     usable = [one.found for one in config.stash[_OFFERED] if not one.left_out]
     cpus = [one.device for one in usable if one.traits and one.traits.type == "cpu"]
     others = [] if config.getoption("--every-runtime") else cpus[1:]
-    spare = _spare(items, others)
-    rest = [item for item in items if item not in spare]
-    spare |= _spare_of_tests(rest, others, full=config.getoption("--full"))
-    if spare:
-        config.hook.pytest_deselected(items=[item for item in items if item in spare])
-        items[:] = [item for item in items if item not in spare]
+    taken = _without_the_same(items, others)
+    tests = {}
+    for item in taken:
+        key = (item.path, item.originalname, _parameters(item).get("device"))
+        tests.setdefault(key, []).append(item)
+    full = config.getoption("--full")
+    taken = {
+        case
+        for (_, _, device), cases in tests.items()
+        for case in _taken_of(
+            cases, on_other=device in others, on_any=device is not None, full=full
+        )
+    }
+    if left_out := [item for item in items if item not in taken]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item in taken]
 
 
-def _parameters(item: pytest.Function) -> dict[str, Any]:
+def _parameters(item):
     callspec = getattr(item, "callspec", None)
     return callspec.params if callspec else {}
 
 
-def _shuffled(cases: list[pytest.Function]) -> list[pytest.Function]:
+def _shuffled(cases):
     """In the order of their names' checksums: the same in every run and every process."""
     return sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
 
 
-def _spare_of_tests(
-    items: list[pytest.Function], others: list[Any], *, full: bool
-) -> set[pytest.Function]:
-    """The cases that are left out of each test on each device."""
-    tests: dict[Any, list[pytest.Function]] = {}
+def _without_the_same(items, others):
+    """All but those that the runtimes `others` need not run: of marked ones they take a sample.
+
+    The sample is by the checksums of names, so no axis of a test's parameters stays on one value.
+    """
+    taken, sampled = [], {}
     for item in items:
-        key = (item.path, item.originalname, _parameters(item).get("device"))
-        tests.setdefault(key, []).append(item)
-    spare: set[pytest.Function] = set()
-    for (_, _, device), cases in tests.items():
-        taken = cases
-        if device is not None and not (full and device not in others):
-            taken = _covering(cases)
-        if not full and device in others:
-            taken = taken[:1]
-        elif not full and (marker := cases[0].get_closest_marker("one_in")):
-            # In the order of the tables, whose neighbours are alike.
-            taken = sorted(taken, key=cases.index)[:: marker.args[0]]
-        spare.update(set(cases) - set(taken))
-    return spare
+        device = _parameters(item).get("device")
+        if device not in others:
+            taken.append(item)
+        elif item.get_closest_marker("any_runtime"):
+            sampled.setdefault((item.path, device), []).append(item)
+        elif not item.get_closest_marker("first_runtime"):
+            taken.append(item)
+    for cases in sampled.values():
+        taken += _shuffled(cases)[: -(-len(cases) // _SAMPLE)]
+    return taken
 
 
-def _axes(case: pytest.Function) -> set[tuple[int, ...]]:
+def _taken_of(cases, *, on_other, on_any, full):
+    """The cases of one test on one device that run."""
+    taken = cases
+    if on_any and (on_other or not full):
+        taken = _covering(cases)
+    if on_other and not full:
+        return taken[:1]
+    if not full and (marker := cases[0].get_closest_marker("one_in")):
+        # In the order of the tables, whose neighbours are alike.
+        return sorted(taken, key=cases.index)[:: marker.args[0]]
+    return taken
+
+
+def _axes(case):
     """What a case has of each parametrisation: the values of those given together are one."""
     parameters = dict(_parameters(case))
     axes = []
@@ -205,7 +211,7 @@ def _axes(case: pytest.Function) -> set[tuple[int, ...]]:
     return {(number, *map(id, values)) for number, values in enumerate(axes)}
 
 
-def _covering(cases: list[pytest.Function]) -> list[pytest.Function]:
+def _covering(cases):
     """Few cases in which each value of each parameter occurs, those with most new ones first."""
     values = {case: _axes(case) for case in _shuffled(cases)}
     missing = set().union(*values.values())
@@ -217,56 +223,33 @@ def _covering(cases: list[pytest.Function]) -> list[pytest.Function]:
     return taken
 
 
-def _spare(items: list[pytest.Function], others: list[Any]) -> set[pytest.Function]:
-    """The cases that `others` need not run: of each module's marked ones all but a sample.
-
-    The sample is by the checksums of names, so no axis of a test's parameters stays on one value.
-    """
-    spare: set[pytest.Function] = set()
-    sampled: dict[Any, list[pytest.Function]] = {}
-    for item in items:
-        device = _parameters(item).get("device")
-        if device not in others:
-            continue
-        if item.get_closest_marker("first_runtime"):
-            spare.add(item)
-        elif item.get_closest_marker("any_runtime"):
-            sampled.setdefault((item.path, device), []).append(item)
-    for cases in sampled.values():
-        spare.update(_shuffled(cases)[-(-len(cases) // _SAMPLE) :])
-    return spare
-
-
 @pytest.fixture(scope="session")
-def device(request: pytest.FixtureRequest) -> Any:
+def device(request):
     """Each OpenCL device that works, in turn."""
     return request.param
 
 
 @pytest.fixture(scope="session")
-def context(device: Any) -> Any:
+def context(device):
     """One context a device. Kernels are kept for each context, so all tests share it."""
     return cl.Context([device])
 
 
 @pytest.fixture(scope="session")
-def queue(context: Any) -> Any:
+def queue(context):
     """One in-order queue a device."""
     return cl.CommandQueue(context)
 
 
 @pytest.fixture(scope="session")
-def traits(device: Any) -> Any:
+def traits(device):
     """What the library says that the device can do."""
-    from pyclgemm.device.traits import traits_of
-
     return traits_of(device)
 
 
 @pytest.fixture
-def units(device: Any, traits: Any) -> Iterator[None]:
+def units(device, traits):
     """A device of NVIDIA's that has matrix units, or a CPU that passes for one."""
-    from pyclgemm.device.traits import has_async_copy
     from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 
     if has_async_copy(traits):
@@ -278,7 +261,7 @@ def units(device: Any, traits: Any) -> Iterator[None]:
 
 
 @pytest.fixture
-def warpgroups(queue: Any) -> Iterator[None]:
+def warpgroups(queue):
     """A device with warpgroup units, or with emulated ones."""
     from tests.support.emulation.wgmma import warpgroups_of
 
@@ -287,10 +270,10 @@ def warpgroups(queue: Any) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def require(traits: Any) -> Any:
+def require(traits):
     """Skip, with the reason, a test of an element type or precision that the device lacks."""
 
-    def check(dtype: str, precision: str | None = None) -> None:
+    def check(dtype, precision=None):
         if dtype in ("float64", "complex128") and not traits.float64:
             pytest.skip(f"{traits.name} has no double arithmetic")
         if precision == "F16_F16_F16" and not traits.float16:
@@ -300,13 +283,13 @@ def require(traits: Any) -> Any:
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
+def rng():
     """The same numbers in every run."""
     return np.random.default_rng(20240229)
 
 
 @pytest.fixture
-def gate(context: Any) -> Iterator[Any]:
+def gate(context):
     """What waits for it waits until the test opens it, at the latest until the test ends."""
     from tests.support.gates import Gate
 
@@ -316,7 +299,7 @@ def gate(context: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def fresh_queue(context: Any) -> Iterator[Any]:
+def fresh_queue(context):
     """A queue of the test's own, so that a closed gate holds up no other test."""
     queue = cl.CommandQueue(context)
     yield queue
@@ -324,7 +307,7 @@ def fresh_queue(context: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def out_of_order_queue(context: Any, device: Any) -> Any:
+def out_of_order_queue(context, device):
     """A queue of the test's own that may run its commands in any order."""
     mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     if not device.queue_properties & mode:

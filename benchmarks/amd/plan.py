@@ -8,8 +8,8 @@ from pyclgemm.analysis.occupancy import estimate_occupancy
 from pyclgemm.codegen.config import VECTOR_BYTES
 from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import DeviceTraits
-from pyclgemm.families.mma.codegen import fragment_load, work_items
-from pyclgemm.families.mma.config import MatrixConfig
+from pyclgemm.families.mma.codegen import fragment_load
+from pyclgemm.families.mma.config import MatrixConfig, work_items
 from pyclgemm.families.mma.slab import as_copied, matrix_slabs, packed_operands
 from pyclgemm.problem.problem import GemmProblem
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
+from pyclgemm.analysis import operands as bench_operands
 from pyclgemm.analysis.operands import poison, uniform, with_padding
-from pyclgemm.measure import operands as bench_operands
 from pyclgemm.measure.filled_queue import Blocker
 from pyclgemm.measure.verify import MeasuredError, Part, measure_error, rounding_of
 from pyclgemm.problem.precision import Precision

@@ -1,7 +1,7 @@
 ## The fragments of a work-item: what it needs of a row of a slab, from memory to registers.
 ##
 ## Context: element, problem, tiles (an XgemmConfig) and fragments (a FragmentReader for A and one
-## for B, see pyclgemm/families/tiled/slab.py).
+## for B, see pyclgemm/families/tiled/codegen.py).
 
 ## Expression for vector i of what a work-item loads of row `row` of a slab.
 <%def name="vector_of(one, row)" filter="trim">

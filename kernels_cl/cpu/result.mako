@@ -1,6 +1,6 @@
 ## The way from the sums of a tile of the CPU family to the result.
 ##
-## Context: kernel (its `result`, a CpuResult), element, wide, cpu, problem, activation_of. The text
+## Context: kernel (its `result`, a _CpuResult), element, wide, cpu, problem, activation_of. The text
 ## sees the tile's position (`tile_row`, `first_column`), its bounds (`row_end`, `column_end`),
 ## `first` and `last` (whether the block of k is the first and the last one), and the sums
 ## `sum<row>_<vector>`.

@@ -4,7 +4,7 @@
 ## `store_a` writes it to local memory; apart, so that the next slab can be on its way while this one is
 ## multiplied. `copy_a` does both at once, past the registers. Likewise of B.
 ##
-## A slab is described by a SlabReader (pyclgemm/families/tiled/slab.py). Context: also first_depth and last_depth (in
+## A slab is described by a SlabReader (pyclgemm/families/tiled/codegen.py). Context: also first_depth and last_depth (in
 ## C: the depths that a work-group multiplies).
 <%namespace name="async_copy" file="/common/async_copy.mako"/>
 <%namespace name="fragment" file="/common/fragment.mako"/>

@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyopencl as cl
 
-from ..codegen.matrix_unit import MatrixUnit
-from ..codegen.matrix_units import matrix_unit
+from ..codegen.matrix_units import MatrixUnit, matrix_unit
 from ..codegen.source import KernelSource
 from ..device.ceilings import Ceilings, unit_name
 from ..device.traits import DeviceTraits, traits_of

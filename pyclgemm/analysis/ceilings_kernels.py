@@ -10,7 +10,7 @@ import pyopencl as cl
 
 from ..codegen.element import ElementType
 from ..codegen.kernel import fma_is_fast
-from ..codegen.matrix_unit import MatrixUnit
+from ..codegen.matrix_units import MatrixUnit
 from ..codegen.source import KernelSource, render
 from ..device.ptx import MARK
 from ..device.traits import DeviceTraits

@@ -20,9 +20,8 @@ from ..codegen.stream_k import Division, tile_count
 from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
-from ..families.family import Role
+from ..families.family import Role, Run, Traffic
 from ..families.registry import family_of, make_schedule, oriented
-from ..families.traffic import Traffic
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
 from ..problem.problem import OPERANDS, Epilogue, GemmProblem
@@ -300,7 +299,8 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     sub_group = limits.sub_group if limits else _SUB_GROUP
     packed = tuple(name for name in OPERANDS if f"packed_{name}" in schedule.workspaces)
     rounds = main.values.get("rounds")  # of Stream-K
-    share = None if rounds is None else Division(main.groups[0], rounds)
+    division = None if rounds is None else Division(main.groups[0], rounds)
+    run = Run(sub_group, division, packed)
     return Analysis(
         product=product,
         traits=traits,
@@ -312,8 +312,8 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
         utilisation=utilise(
             problem, config, math.prod(main.groups), traits.compute_units, occupancy.groups
         ),
-        traffic=family.traffic(problem, config, sub_group, share, packed),
-        loads=family.load_bytes(problem, config, packed),
+        traffic=family.traffic(problem, config, run),
+        loads=family.load_bytes(problem, config, run),
     )
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import pyopencl as cl
 
-from ..codegen.launch import Launch, Schedule, arguments_of_matrix
+from ..codegen.launch import Schedule
 from ..codegen.pack import PackedForm, pack_launch
 from ..device.traits import traits_of
-from ..families.cpu.config import CpuConfig
-from ..families.cpu.panels import generate_pack_panels
-from ..problem.matrix import Matrix, matrix_of, parse_transposition
-from ..problem.precision import Precision, is_complex, resolve_precision
-from ..problem.problem import GemmProblem, MatrixLayout, PackedLayout
+from ..families.cpu.codegen import panel_launch
+from ..problem.matrix import matrix_of, parse_transposition
+from ..problem.precision import is_complex, resolve_precision
 from ..runtime.arrays import PackedMatrix
 from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.memory import new_buffer
@@ -86,7 +83,7 @@ def pack(
     else:
         packed.base_data = allocator(packed.nbytes)
     if layout.form == "panels":
-        launch = _panel_launch(matrix, layout, dtype, algorithm)
+        launch = panel_launch(matrix, layout, dtype, algorithm)
     else:
         rows, columns = packed.padded_shape
         form = PackedForm(along_k=layout.along_k)
@@ -95,16 +92,3 @@ def pack(
     sequence = LaunchSequence(queue_state(queue), Schedule((launch,)), operands)
     sequence.enqueue((array, packed), wait_for=wait_for)
     return packed
-
-
-def _panel_launch(matrix: Matrix, layout: PackedLayout, dtype: str, precision: Precision) -> Launch:
-    """The launch that lays a matrix out in the panels that CPUs read."""
-    n, k = matrix.columns, matrix.rows
-    problem = GemmProblem(
-        0, n, k, dtype, precision, MatrixLayout("row"), matrix.layout, MatrixLayout("row")
-    )
-    width = math.gcd(layout.width, 8)
-    config = CpuConfig(MR=1, NR=layout.width, KC=layout.depth_block, VW=width)
-    source = generate_pack_panels(matrix.layout, config, problem)
-    groups = (math.ceil(n / layout.width), math.ceil(k / layout.depth_block))
-    return Launch.of(source, groups, {**arguments_of_matrix("b", "b", matrix), "n": n, "k": k})

@@ -52,21 +52,34 @@ def is_staged_as_stored(dtype: str) -> bool:
 
 @dataclass(frozen=True)
 class Constraint:
-    """One condition, and how to state both of its sides."""
+    """A condition on a configuration, an element type and a device, and its two sides in words."""
 
     rule: str
-    holds: Callable[[Any, str, DeviceTraits | None], bool]
-    values: Callable[[Any, str, DeviceTraits | None], str]
+    holds: Callable[[Any, str, Any], bool]
+    #: A text with fields of `c` (the configuration), `dtype`, `traits`; or a function of the three
+    values: str | Callable[[Any, str, Any], str]
+    on_device: bool = False  # whether it is about a device, and asked with one alone
+    types: tuple[str, ...] = ()  # the element types that it is about; all if empty
+    subject: Callable[[Any], Any] = lambda config: config  # what it asks of a configuration
+
+    def violation(self, config: Config, dtype: str, traits: DeviceTraits | None) -> str:
+        """The rule and the values that break it; empty if it holds."""
+        if (self.on_device and traits is None) or (self.types and dtype not in self.types):
+            return ""
+        c = self.subject(config)
+        if self.holds(c, dtype, traits):
+            return ""
+        if callable(self.values):
+            return f"{self.rule}: {self.values(c, dtype, traits)}"
+        return f"{self.rule}: {self.values.format(c=c, dtype=dtype, traits=traits)}"
 
 
 def multiple(whole: str, part: str) -> Constraint:
     """A parameter that another one divides."""
     return Constraint(
         f"{whole} must be a multiple of {part}",
-        lambda config, dtype, traits: getattr(config, whole) % getattr(config, part) == 0,
-        lambda config, dtype, traits: (
-            f"{whole} is {getattr(config, whole)}, {part} is {getattr(config, part)}"
-        ),
+        lambda c, dtype, traits: getattr(c, whole) % getattr(c, part) == 0,
+        f"{whole} is {{c.{whole}}}, {part} is {{c.{part}}}",
     )
 
 
@@ -74,49 +87,49 @@ def at_most(what: str, most: int, count: Callable[[Any], int]) -> Constraint:
     """A limit of what unrolled code, or memory, grows with."""
     return Constraint(
         f"{what} must not be more than {most}",
-        lambda config, dtype, traits: count(config) <= most,
-        lambda config, dtype, traits: f"they are {count(config)}",
+        lambda c, dtype, traits: count(c) <= most,
+        lambda c, dtype, traits: f"they are {count(c)}",
     )
 
 
-def within_work_group(work_items: Callable[[Any, DeviceTraits | None], int]) -> Constraint:
+def within_work_group(work_items: Callable[[Any, DeviceTraits], int]) -> Constraint:
     """The device's limit of work-items in a group."""
     return Constraint(
         "a work-group must not exceed the device's limit",
-        lambda config, dtype, traits: (
-            traits is None or work_items(config, traits) <= traits.max_work_group_size
+        lambda c, dtype, traits: work_items(c, traits) <= traits.max_work_group_size,
+        lambda c, dtype, traits: (
+            f"{work_items(c, traits)} work-items, limit {traits.max_work_group_size}"
         ),
-        lambda config, dtype, traits: (
-            f"{work_items(config, traits)} work-items, limit "
-            f"{traits.max_work_group_size if traits else '-'}"
-        ),
+        on_device=True,
     )
 
 
-def within_local_memory(what: str, local_bytes: Callable[[Any, str], int]) -> Constraint:
+def within_local_memory(
+    what: str, local_bytes: Callable[[Any, str, DeviceTraits], int], types: tuple[str, ...] = ()
+) -> Constraint:
     """The device's local memory must hold `what` of a work-group."""
     return Constraint(
         f"{what} must fit the device's local memory",
-        lambda config, dtype, traits: (
-            traits is None or local_bytes(config, dtype) <= traits.local_memory_bytes
+        lambda c, dtype, traits: local_bytes(c, dtype, traits) <= traits.local_memory_bytes,
+        lambda c, dtype, traits: (
+            f"{local_bytes(c, dtype, traits)} bytes, limit {traits.local_memory_bytes}"
         ),
-        lambda config, dtype, traits: (
-            f"{local_bytes(config, dtype)} bytes, limit "
-            f"{traits.local_memory_bytes if traits else '-'}"
-        ),
+        on_device=True,
+        types=types,
     )
 
 
 #: For families whose kernels split a tile's k loop among work-groups.
 FENCED_FILL = Constraint(
     "dividing a tile's slabs among work-groups needs a memory fence between them",
-    lambda c, dtype, traits: not c.FILL or traits is None or traits.fence_options is not None,
-    lambda c, dtype, traits: f"FILL is {c.FILL}, the compiler has no such fence",
+    lambda c, dtype, traits: not c.FILL or traits.fence_options is not None,
+    "FILL is {c.FILL}, the compiler has no such fence",
+    on_device=True,
 )
 
 #: For families whose vectors hold whole complex elements in `VW`.
 COMPLEX_VECTORS = Constraint(
     "a vector of a complex type must fit OpenCL's 16 components",
     lambda c, dtype, traits: not is_complex(dtype) or c.VW <= 8,
-    lambda c, dtype, traits: f"{dtype} with vector width {c.VW}",
+    "{dtype} with vector width {c.VW}",
 )

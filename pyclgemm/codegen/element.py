@@ -101,13 +101,7 @@ class ElementType:
         return ".s" + "".join(_DIGITS[first + part] for part in range(self.parts))
 
     def conjugation(self, width: int) -> str:
-        """What a vector of `width` complex elements is multiplied by to conjugate each.
-
-        Examples
-        --------
-        >>> ElementType("complex64", "float32").conjugation(2)
-        ' * (float4)(1, -1, 1, -1)'
-        """
+        """What a vector of `width` complex elements is multiplied by to conjugate each."""
         return f" * ({self.vector(width)})({', '.join(['1', '-1'] * width)})"
 
     def load(
@@ -164,13 +158,6 @@ class ElementType:
         """Statement that stores `width` elements at a `pointer` in `space`.
 
         `value` is a name where a vector of bfloat16 is stored: each lane is rounded by itself.
-
-        Examples
-        --------
-        >>> ElementType("bfloat16", "float32").store("x", "p", 2)
-        '*(__global ushort2 *)(p) = (ushort2)(bfloat16_of(x.s0), bfloat16_of(x.s1));'
-        >>> ElementType("float32", "float32").store("x", "p", 4, space="__local")
-        '*(__local float4 *)(p) = x;'
         """
         if self.stored_real == "half" and self.converts:
             if width == 1:
@@ -190,11 +177,6 @@ class ElementType:
 def stored_bytes(dtype: str) -> int:
     """Bytes of an element of `dtype` in memory."""
     return ElementType(dtype, real_part_name(dtype)).stored_bytes
-
-
-def operand_type(dtype: str, arithmetic: str) -> ElementType:
-    """The elements of A and B as the multiply-adds see them."""
-    return ElementType(dtype, arithmetic)
 
 
 def epilogue_type(result_dtype: str, arithmetic: str) -> ElementType:

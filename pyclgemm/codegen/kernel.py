@@ -10,9 +10,16 @@ from typing import Any
 from ..device.traits import DeviceTraits
 from ..problem.problem import GemmProblem, MatrixLayout, activation_expression, result_expression
 from .config import Config
-from .element import ElementType, epilogue_type, operand_type
-from .expression import times
-from .source import Argument, KernelSource, extent_type, matrix_arguments, moved_matrices, render
+from .element import ElementType, epilogue_type
+from .source import (
+    Argument,
+    KernelSource,
+    extent_type,
+    matrix_arguments,
+    moved_matrices,
+    render,
+    times,
+)
 
 
 @dataclass(frozen=True)
@@ -51,16 +58,11 @@ class GemmParts:
 
     def reading_whole(self) -> GemmParts:
         """The same where the elements are read beside their split terms."""
-        matrices = zip(("whole_a", "whole_b"), self.whole, strict=True)
-        return self.adding(
-            *(
-                argument
-                for name, layout in matrices
-                for argument in matrix_arguments(
-                    name, layout, "input", self.element.stored, batched=self.batched
-                )
-            )
-        )
+        arguments: list[Argument] = []
+        for name, layout in zip(("whole_a", "whole_b"), self.whole, strict=True):
+            stored = self.element.stored
+            arguments += matrix_arguments(name, layout, "input", stored, batched=self.batched)
+        return self.adding(*arguments)
 
     def result_of(self, total: str, addend: str, bias: str) -> str:
         """OpenCL C expression for a result whose sum of products is `total`."""
@@ -76,20 +78,15 @@ class GemmParts:
         return self.result_of(total, addend or read, bias)
 
     def source(
-        self,
-        name: str,
-        template: str,
-        work_items: int,
-        options: str = "",
-        target: str = "",
+        self, name: str, template: str, work_items: int, options: str = "", target: str = "",
         **context: Any,
-    ) -> KernelSource:
+    ) -> KernelSource:  # fmt: skip
         """Fill a template of ``kernels_cl/`` with `context` and with what all templates see.
 
         `work_items` are those of a work-group; `options` and `target` are `KernelSource`'s.
         """
         problem = self.problem
-        arithmetic = problem.precision.arithmetic
+        fast = fma_is_fast(problem.precision.arithmetic, self.traits)
         text = render(
             template,
             name=name,
@@ -97,7 +94,7 @@ class GemmParts:
             element=self.element,
             wide=self.wide,
             extent_type=self.position_type,
-            multiply_add_of=_multiply_add(fma_is_fast(arithmetic, self.traits)),
+            multiply_add_of=_multiply_add(fast),
             result_parameters=_result_parameters(problem),
             result_of=self.result_of,
             activation_of=functools.partial(activation_expression, problem.activation or ""),
@@ -106,8 +103,8 @@ class GemmParts:
             work_items=work_items,
             **context,
         )
-        header = _header(problem, self.config)
-        return KernelSource(name, header + text, self.arguments, (work_items,), options, target)
+        text = _header(problem, self.config) + text
+        return KernelSource(name, text, self.arguments, (work_items,), options, target)
 
 
 def gemm_parts(
@@ -118,18 +115,11 @@ def gemm_parts(
 ) -> GemmParts:
     """Collect what a kernel needs in any family."""
     arithmetic = problem.precision.arithmetic
-    element = operand_type(problem.dtype, arithmetic)
+    element = ElementType(problem.dtype, arithmetic)
     wide = epilogue_type(problem.result_dtype, arithmetic)
-    position_type = extent_type(problem.m, problem.n, problem.k)
-    return GemmParts(
-        problem,
-        whole or (problem.a, problem.b),
-        config,
-        traits,
-        element,
-        wide,
-        _arguments(problem, element, wide, position_type, _operand_kind(element, traits)),
-    )
+    arguments = _arguments(problem, element, wide, _operand_kind(element, traits))
+    whole = whole or (problem.a, problem.b)
+    return GemmParts(problem, whole, config, traits, element, wide, arguments)
 
 
 def _operand_kind(element: ElementType, traits: DeviceTraits) -> str:
@@ -143,13 +133,10 @@ def _operand_kind(element: ElementType, traits: DeviceTraits) -> str:
 
 
 def _arguments(
-    problem: GemmProblem,
-    element: ElementType,
-    wide: ElementType,
-    position_type: str,
-    operand_kind: str,
+    problem: GemmProblem, element: ElementType, wide: ElementType, operand_kind: str
 ) -> tuple[Argument, ...]:
     """The arguments that every gemm kernel starts with."""
+    position_type = extent_type(problem.m, problem.n, problem.k)
     arguments = [Argument(size, position_type) for size in ("m", "n", "k")]
     arguments.append(Argument("alpha", wide.vector(1)))
     if problem.batch is not None:
@@ -188,11 +175,9 @@ def _multiply_add(fast: bool) -> Any:
 
 
 def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
-    """Whether ``fma`` in the real type `arithmetic` is there and is one instruction.
-
-    NVIDIA's compiler has half arithmetic but no ``fma`` of halves; there, as everywhere,
-    the compiler may contract ``a * b + c`` by itself.
-    """
+    """Whether ``fma`` in the real type `arithmetic` is there and is one instruction."""
+    # NVIDIA's compiler has half arithmetic but no fma of halves; there, as everywhere, the compiler
+    # may contract a * b + c by itself.
     return {
         "float16": False,
         "float32": traits.fast_fma32,

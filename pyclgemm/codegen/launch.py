@@ -56,21 +56,11 @@ LaunchArgument = Known | Scalar | Buffer | Offset | MatrixOffsets
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch.
-
-    Attributes
-    ----------
-    source : KernelSource
-        The kernel.
-    groups : tuple of int
-        Work-groups along each dimension.
-    arguments : tuple of LaunchArgument
-        What is passed for each of the kernel's arguments.
-    """
+    """One kernel launch."""
 
     source: KernelSource
-    groups: tuple[int, ...]
-    arguments: tuple[LaunchArgument, ...]
+    groups: tuple[int, ...]  # work-groups along each dimension
+    arguments: tuple[LaunchArgument, ...]  # what is passed for each of the kernel's arguments
 
     @classmethod
     def of(
@@ -78,13 +68,8 @@ class Launch:
     ) -> Launch:
         """The launch of a kernel whose arguments are found by their names.
 
-        Parameters
-        ----------
-        source, groups
-            As for the class.
-        by_name : mapping of str to LaunchArgument or number
-            A number is `Known`. A pointer that has no entry is the workspace of its own name;
-            entries that the kernel does not take are left out.
+        A number in `by_name` is `Known`. A pointer that has no entry is the workspace of its own
+        name; entries that the kernel does not take are left out.
 
         Examples
         --------
@@ -147,12 +132,8 @@ def gemm_launch(
 ) -> Launch:
     """The launch that computes a product.
 
-    Parameters
-    ----------
-    values : mapping of str to int
-        Arguments that the kernel's family adds, or that differ from those of the product.
-    moved : mapping of str to str
-        Roles that were packed, and the workspaces that hold them.
+    `values` are arguments that the kernel's family adds, or that differ from those of the product;
+    `moved` are roles that were packed, and the workspaces that hold them.
     """
     problem = product.problem
     by_name: dict[str, Any] = {

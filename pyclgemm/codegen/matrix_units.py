@@ -1,14 +1,220 @@
-"""Which matrix unit a device has for a precision."""
+"""Matrix units: what one instruction multiplies, which lane holds what, which a device has.
+
+A sub-group multiplies an m x k fragment of A by a k x n fragment of B and adds to an m x n
+fragment of the result, each spread over the registers of its lanes.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Literal
 
 from ..device.traits import DeviceTraits, has_async_copy
 from ..errors import UnsupportedError
 from ..problem.precision import Precision, is_complex
-from .matrix_unit import MatrixUnit, Multiplied, OperandLanes, ResultLanes, Summed
+from ..problem.problem import GemmProblem
+
+#: What a unit multiplies; it reads the leading bits of a float32 as "tf32".
+Multiplied = Literal["int8", "float16", "bfloat16", "tf32", "float64"]
+
+#: What a unit sums in.
+Summed = Literal["int32", "float16", "float32", "float64"]
+
+#: C types of a register of the result; of float16 it holds two neighbours, as bits.
+_SUM_REGISTERS: dict[Summed, str] = {
+    "int32": "int", "float16": "uint", "float32": "float", "float64": "double",
+}  # fmt: skip
+
+_OPERAND_BYTES: dict[Multiplied, int] = {
+    "int8": 1, "float16": 2, "bfloat16": 2, "tf32": 4, "float64": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OperandLanes:
+    """Which elements of a fragment of A or B a lane holds: rows of A as columns of B.
+
+    The lanes cover `positions` rows of A (columns of B) and `depths` depths of k; with larger
+    fragments they do so again, group by group. Register ``r`` of position group ``p`` and depth
+    group ``d`` is the lane's register ``r + run_registers * (p + position_groups * d)``.
+    """
+
+    position: str  # the lane's row or column in a group, an expression of C in ``lane``
+    run_index: str  # which run of depths of a group it holds, likewise
+    positions: int  # rows or columns of a group
+    runs: int  # runs of a group
+    #: Neighbouring depths of a run. Which of the instruction's depths they are does not matter
+    #: where A and B agree: a sum has no order.
+    run: int
+
+    @property
+    def depths(self) -> int:
+        """Depths of a group."""
+        return self.runs * self.run
+
+
+@dataclass(frozen=True)
+class ResultLanes:
+    """Which elements of a fragment of the result a lane holds.
+
+    Element ``width * g + i`` is that at row ``row + g * row_step``, column
+    ``column + g * column_step + i``.
+    """
+
+    row: str  # the lane's first element, expressions of C in ``lane``
+    column: str
+    width: int  # neighbouring columns in consecutive elements
+    groups: int  # how many such runs the lane holds
+    row_step: int = 0  # from one run to the next
+    column_step: int = 0
+
+
+@dataclass(frozen=True)
+class MatrixUnit:
+    """An instruction that multiplies fragments."""
+
+    #: Whether `instruction` is written as inline PTX, or is a function of the compiler
+    spelling: Literal["ptx", "builtin"]
+    #: Its name in PTX; or the call of the builtin, whose operands are ``{a}``, ``{b}`` and ``{c}``
+    instruction: str
+    operand: Multiplied  # what it multiplies
+    m: int  # sizes of the fragments
+    n: int
+    k: int
+    lanes: int  # work-items of a sub-group
+    held: OperandLanes  # which lane holds what of A and B
+    result: ResultLanes  # which lane holds what of the result
+    vector: str = ""  # of a builtin: the C type of a lane's elements of A, and of B
+    sums: Summed = "float32"  # what it sums in
+    #: Whether a builtin, whose fragments of A and B are alike, takes B's for A's and so forms the
+    #: transposed product; `result` then says which lane holds what of that.
+    exchanged: bool = False
+
+    @property
+    def text(self) -> str:
+        """The instruction, the fragment, and what is multiplied, for readers."""
+        name = self.instruction.partition("(")[0]
+        return f"{name}: {self.m} x {self.n} x {self.k} of {self.operand}"
+
+    @property
+    def operand_bytes(self) -> int:
+        """Bytes of an element that it multiplies."""
+        return _OPERAND_BYTES[self.operand]
+
+    @property
+    def reads_along_k(self) -> bool:
+        """Whether k must be contiguous in local memory."""
+        # Builtins take runs along k from every lane; ldmatrix transposes only 16-bit elements.
+        return self.spelling == "builtin" or self.operand == "int8"
+
+    def loads_elements(self, along_k: bool) -> bool:
+        """Whether lanes load element by element from a slab in local memory."""
+        # ldmatrix takes rows of 16 bytes along k, or transposes elements of 16 bits.
+        if self.spelling != "ptx":
+            return False
+        return self.operand == "float64" or (self.operand == "tf32" and not along_k)
+
+    @property
+    def register(self) -> Literal["uint", "double"]:
+        """C type in which a lane holds elements of A and B."""
+        return "double" if self.operand == "float64" else "uint"
+
+    @property
+    def word(self) -> int:
+        """Elements of A or B in a register."""
+        return max(1, 4 // self.operand_bytes)
+
+    @property
+    def run_registers(self) -> int:
+        """Registers of a run."""
+        return self.held.run // self.word
+
+    @property
+    def depth_groups(self) -> int:
+        """Times that the lanes cover a fragment along k."""
+        return self.k // self.held.depths
+
+    @property
+    def a_registers(self) -> int:
+        """Registers of a lane for a fragment of A."""
+        return self.m // self.held.positions * self.depth_groups * self.run_registers
+
+    @property
+    def b_registers(self) -> int:
+        """Registers of a lane for a fragment of B."""
+        return self.n // self.held.positions * self.depth_groups * self.run_registers
+
+    @property
+    def result_elements(self) -> int:
+        """Elements of the result in a lane."""
+        return self.result.width * self.result.groups
+
+    @property
+    def packed_sums(self) -> bool:
+        """Whether a register of the result holds two neighbours."""
+        return self.sums == "float16"
+
+    @property
+    def result_register(self) -> str:
+        """C type in which a lane holds elements of the result."""
+        return _SUM_REGISTERS[self.sums]
+
+    @property
+    def result_registers(self) -> int:
+        """Registers of them."""
+        return self.result_elements // 2 if self.packed_sums else self.result_elements
+
+    @property
+    def _constraints(self) -> tuple[str, str]:
+        """The kinds of registers of the result, and of A and B, in inline PTX."""
+        if self.packed_sums:
+            return "r", "r"
+        return {"float64": ("d", "d"), "int8": ("r", "r")}.get(self.operand, ("f", "r"))
+
+    @property
+    def ptx_operands(self) -> str:
+        """The operands of the instruction, by number: result, A, B, and what is added to."""
+        counts = self.result_registers, self.a_registers, self.b_registers
+        numbers = iter(range(sum(counts)))
+        c, a, b = (
+            "{" + ", ".join(f"%{next(numbers)}" for _ in range(count)) + "}" for count in counts
+        )
+        return f"{c}, {a}, {b}, {c}"
+
+    @property
+    def ptx_results(self) -> str:
+        """The constraints of the result."""
+        kind = self._constraints[0]
+        return ", ".join(f'"+{kind}"(c[{i}])' for i in range(self.result_registers))
+
+    @property
+    def ptx_factors(self) -> str:
+        """The constraints of A and B."""
+        counts = {"a": self.a_registers, "b": self.b_registers}
+        held = [f"{name}[{i}]" for name, count in counts.items() for i in range(count)]
+        return ", ".join(f'"{self._constraints[1]}"({one})' for one in held)
+
+    @property
+    def builtin_call(self) -> str:
+        """The call of the builtin with the registers of `a`, `b` and `*c`."""
+        a, b = ("b", "a") if self.exchanged else ("a", "b")
+        return self.instruction.format(a=self._argument(a), b=self._argument(b), c="*c")
+
+    def _argument(self, name: str) -> str:
+        """A lane's elements of a fragment in the type that the builtin takes."""
+        registers = [f"{name}[{i}]" for i in range(self.a_registers)]
+        if self.register == "double":
+            return registers[0]
+        count = len(registers)
+        value = registers[0] if count == 1 else f"(uint{count})({', '.join(registers)})"
+        return f"as_{self.vector}({value})"
+
+
+def fills_fragments(problem: GemmProblem, unit: MatrixUnit) -> bool:
+    """Whether there are as many rows, columns and depths as a matrix unit multiplies at once."""
+    return min(problem.m, problem.n) >= max(unit.m, unit.n) and problem.k >= unit.k
+
 
 # AMD's WMMA (RDNA 3 and 4) and MFMA (CDNA 2 and 3), by the compiler's builtins. The ISA documents
 # ("AMD RDNA3", "RDNA4", "Instinct MI200" and "MI300 Instruction Set Architecture", the chapters on
@@ -160,20 +366,7 @@ _VENDORS = {"nvidia": nvidia_unit, "amd": amd_unit}
 
 
 def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of a device that computes in a precision; None if there is none.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> half = resolve_precision("F16_F16_F32", "float16")
-    >>> matrix_unit(half, typical_traits("sm_90")).k
-    16
-    >>> matrix_unit(half, typical_traits("gfx1100")).spelling
-    'builtin'
-    >>> matrix_unit(half, typical_traits("sm_70")) is None
-    True
-    """
+    """The unit of a device that computes in a precision; None if there is none."""
     if precision.multiplied is None:
         return None
     return unit_multiplying(precision.multiplied, precision.arithmetic, traits)
@@ -183,16 +376,6 @@ def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> Matr
     """The unit of a device for elements of a type in a precision; None if there is none.
 
     Complex elements are two numbers for NVIDIA's units, which take them by elements.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> double = resolve_precision("F64_F64_F64", "float64")
-    >>> element_unit("complex128", double, typical_traits("sm_90")).operand
-    'float64'
-    >>> element_unit("complex128", double, typical_traits("gfx90a")) is None
-    True
     """
     unit = matrix_unit(precision, traits)
     if unit is not None and is_complex(dtype) and not unit.loads_elements(True):
@@ -231,15 +414,12 @@ def required_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit:
 
 
 def sub_group_lanes(traits: DeviceTraits | None) -> int:
-    """Work-items of the sub-groups in which a device's matrix units multiply.
-
-    Without a device the fewest of any.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> [sub_group_lanes(typical_traits(name)) for name in ("sm_90", "gfx1100", "gfx90a")]
-    [32, 32, 64]
-    """
+    """Work-items of the sub-groups in which a device's units multiply; the fewest without one."""
     wide = traits is not None and traits.vendor == "amd" and traits.architecture.startswith("gfx9")
     return 64 if wide else 32
+
+
+def prefers_units(problem: GemmProblem, traits: DeviceTraits) -> bool:
+    """Whether a product fills fragments; but other kernels are half as fast at worst in float64."""
+    unit = matrix_unit(problem.precision, traits)
+    return unit is not None and unit.operand != "float64" and fills_fragments(problem, unit)

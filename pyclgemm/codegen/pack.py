@@ -6,16 +6,14 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from ..device.traits import DeviceTraits
 from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import PartType, real_part_name
-from ..problem.problem import GemmProblem, MatrixLayout
+from ..problem.problem import GemmProblem, MatrixLayout, OperandName
 from ..problem.product import Product
 from .config import VECTOR_BYTES
 from .element import ElementType, stored_bytes
-from .expression import plus, times
 from .launch import Buffer, Launch, arguments_of_matrix
 from .source import (
     Argument,
@@ -23,8 +21,10 @@ from .source import (
     batch_argument,
     extent_type,
     moved_matrices,
+    plus,
     render,
     stride_arguments,
+    times,
 )
 
 #: Layouts after packing for a GPU: positions contiguous, rows padded to the widest vector.
@@ -45,7 +45,7 @@ class PackedForm:
     split: PartType | None = None  # the type of split terms, each a whole matrix after the other
     terms: int = 1  # how many split terms
 
-    def layout(self, name: Literal["a", "b"]) -> MatrixLayout:
+    def layout(self, name: OperandName) -> MatrixLayout:
         """The layout of operand `name` in this form."""
         if self.along_k:
             return DEEP_A if name == "a" else DEEP_B
@@ -62,7 +62,7 @@ def padded_row(elements: int) -> int:
 
 def generate_pack(
     layout: MatrixLayout,
-    name: Literal["a", "b"],
+    name: OperandName,
     dtype: str,
     sizes: tuple[int, int],
     traits: DeviceTraits,
@@ -70,25 +70,11 @@ def generate_pack(
     *,
     batched: bool = False,
 ) -> tuple[KernelSource, int]:
-    """Write the kernel that packs an operand for a GPU.
+    """Write the kernel that packs an operand for a GPU, or the operands of a batch.
 
-    Parameters
-    ----------
-    layout, name, dtype
-        How the operand lies in memory, whether it is A or B, and its NumPy type.
-    sizes : tuple of int
-        Positions along the tile (rows of A, columns of B) and depths after padding.
-    form : PackedForm
-        How it lies once it is packed.
-    batched : bool
-        Whether one launch packs the matrices of a batch.
-
-    Returns
-    -------
-    source : KernelSource
-        The kernel; its first dimension runs along the destination's rows.
-    tile : int
-        Elements along both indices that a work-group packs.
+    `sizes` are the positions along the tile (rows of A, columns of B) and the depths after padding.
+    With it comes how many elements along both indices a work-group packs; the kernel's first
+    dimension runs along the destination's rows.
     """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
@@ -162,7 +148,7 @@ def _split_bits(split: PartType | None, term: int) -> str:
     return f"as_uint(lead{term}) >> 16" if upper_half else f"lead{term}"
 
 
-def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, str]:
+def _source_offset(layout: MatrixLayout, name: OperandName) -> tuple[str, str]:
     """The offset of an element in C, and which of position and depth is contiguous."""
     row, column = ("position", "depth") if name == "a" else ("depth", "position")
     if layout.order == "strided":
@@ -172,25 +158,17 @@ def _source_offset(layout: MatrixLayout, name: Literal["a", "b"]) -> tuple[str, 
 
 
 def pack_launch(
-    role: str, destination: str, matrix: Matrix, name: Literal["a", "b"], dtype: str,
+    role: str, destination: str, matrix: Matrix, name: OperandName, dtype: str,
     padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
-    """The launch that packs `matrix`, in the role of `name`.
+    """The launch that packs `matrix`, in the role of `name`, as `generate_pack` writes it.
 
-    Parameters
-    ----------
-    role, destination : str
-        Roles of the buffers that are read and written.
-    name, dtype, padded, form
-        As `generate_pack` takes them; `padded` are its sizes.
-    batch : tuple of int, optional
-        Matrices of a batch, and elements from one that is packed to the next.
+    `role` and `destination` are those of the buffers that are read and written, `padded` the sizes;
+    `batch` holds the matrices of a batch and the elements from one that is packed to the next.
     """
-    positions, depth = (
-        (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
-    )
-    layout = matrix.layout
+    rows, columns, layout = matrix.rows, matrix.columns, matrix.layout
+    positions, depth = (rows, columns) if name == "a" else (columns, rows)
     source, tile = generate_pack(
         layout, name, dtype, padded, traits, form, batched=batch is not None
     )
@@ -222,7 +200,7 @@ class PackedOperands:
 
 def pack_operands(
     product: Product,
-    sizes: dict[Literal["a", "b"], tuple[int, int]],
+    sizes: dict[OperandName, tuple[int, int]],
     traits: DeviceTraits,
     form: PackedForm = _PLAIN,
 ) -> PackedOperands:
@@ -241,26 +219,24 @@ def pack_operands(
         batch = None
         if matrix.scattered or matrix.batch_stride:  # else all products share the packed one
             batch = (problem.products, elements)
+        to = moved[name]
         launches.append(
-            pack_launch(
-                name, moved[name], matrix, name, problem.dtype, padded, traits, form, batch
-            )
-        )  # fmt: skip
+            pack_launch(name, to, matrix, name, problem.dtype, padded, traits, form, batch)
+        )
         workspaces[moved[name]] = size * elements * (batch[0] if batch else 1)
-        stride = f"{name}_{form.layout(name).order}_stride"
-        strides[stride] = leading_dimension
+        strides[f"{name}_{form.layout(name).order}_stride"] = leading_dimension
         strides[f"{name}_batch_stride"] = batch[1] if batch else 0
     return PackedOperands(tuple(launches), workspaces, moved, strides)
 
 
-def with_packed(problem: GemmProblem, forms: Mapping[Literal["a", "b"], PackedForm]) -> GemmProblem:
+def with_packed(problem: GemmProblem, forms: Mapping[OperandName, PackedForm]) -> GemmProblem:
     """The product with the operands in `forms` as they lie once they are packed."""
     a = forms["a"].layout("a") if "a" in forms else problem.a
     b = forms["b"].layout("b") if "b" in forms else problem.b
     return replace(problem, a=a, b=b)
 
 
-def why_units_pack(name: Literal["a", "b"], problem: GemmProblem, *, in_place: bool) -> str:
+def why_units_pack(name: OperandName, problem: GemmProblem, *, in_place: bool) -> str:
     """Why a kernel of matrix units packs an operand; `in_place` ones read rows of any alignment."""
     layout = problem.a if name == "a" else problem.b
     size = stored_bytes(problem.dtype)

@@ -1,4 +1,4 @@
-"""A kernel's text and arguments as data, and the functions that make both."""
+"""A kernel's text and arguments as data, and what writes them: templates, index expressions."""
 
 from __future__ import annotations
 
@@ -19,21 +19,10 @@ _INDENT = "    "
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def format_source(text: str) -> str:
-    r"""Indent C source by its braces and squeeze runs of blank lines.
+def _laid_out(text: str) -> str:
+    """Indent C source by its braces and squeeze runs of blank lines.
 
-    Templates nest freely and need not count columns. Preprocessor definitions stay at the left;
-    pragmas follow the code that they govern.
-
-    Examples
-    --------
-    >>> print(format_source("void f()\n{\nif (x) {\n\n\ny();\n}\n}"), end="")
-    void f()
-    {
-        if (x) {
-            y();
-        }
-    }
+    Preprocessor definitions stay at the left; pragmas follow the code that they govern.
     """
     lines: list[str] = []
     depth = 0
@@ -58,6 +47,64 @@ def format_source(text: str) -> str:
     while lines and not lines[-1]:
         lines.pop()
     return "\n".join(lines) + "\n"
+
+
+# Index expressions of C, folded as they are written: no ``x * 1``, no ``+ 0``, no ``0 * x``.
+
+#: Operators that bind less than ``*``; and those that do not, but go from left to right.
+_LOOSER = re.compile(r" [-+^|&<>?:=]")
+_EQUAL = re.compile(r" [/%]")
+
+
+def plus(*terms: str | int) -> str:
+    """The sum of `terms`, in their order; numbers are added up, and stand last."""
+    numbers = sum(int(term) for term in terms if _is_number(term))
+    names = [str(term) for term in terms if not _is_number(term)]
+    return " + ".join(names + ([str(numbers)] if numbers or not names else []))
+
+
+def times(first: str | int, *factors: str | int) -> str:
+    """The product of `first` and `factors`, from left to right."""
+    product = str(first)
+    for factor in map(str, factors):
+        if "0" in (product, factor):
+            return "0"
+        if _is_number(product) and _is_number(factor):
+            product = str(int(product) * int(factor))
+        elif product == "1":
+            product = factor
+        elif factor != "1":
+            product = f"{_operand(product)} * {_operand(factor, last=True)}"
+    return product
+
+
+def divided(dividend: str | int, divisor: int) -> str:
+    """The quotient of whole numbers."""
+    if _is_number(dividend):
+        return str(int(dividend) // divisor)
+    return str(dividend) if divisor == 1 else f"{_operand(str(dividend))} / {divisor}"
+
+
+def modulo(dividend: str | int, divisor: int) -> str:
+    """The remainder of their division."""
+    if _is_number(dividend):
+        return str(int(dividend) % divisor)
+    return "0" if divisor == 1 else f"{_operand(str(dividend))} % {divisor}"
+
+
+def _is_number(term: str | int) -> bool:
+    return isinstance(term, int) or term.isdecimal()
+
+
+def _operand(expression: str, *, last: bool = False) -> str:
+    """`expression` as a factor, the first or the last: in parentheses where it needs them."""
+    depth, outside = 0, ""
+    for letter in expression:
+        depth -= letter == ")"
+        outside += letter if depth == 0 else ""
+        depth += letter == "("
+    loose = _LOOSER.search(outside) or (last and _EQUAL.search(outside))
+    return f"({expression})" if loose else expression
 
 
 #: The largest size with 32-bit positions: rounded up to tiles it must not reach 2^31.
@@ -119,7 +166,7 @@ def render(template: str, **context: Any) -> str:
         if error.__context__ is None:
             raise
         raise error.__context__ from None
-    return format_source(text)
+    return _laid_out(text)
 
 
 def extent_type(*sizes: int) -> str:
@@ -185,11 +232,9 @@ def zeroed(names: Iterable[str]) -> list[str]:
 
 
 def without_unrolling(source: KernelSource) -> KernelSource:
-    """Drop the unrolling that keeps a GPU's private arrays in registers.
-
-    On a CPU they are memory in any case, and the longer code takes longer to compile (and
-    is compiled wrongly by pocl 5.0).
-    """
+    """Drop the unrolling that keeps a GPU's private arrays in registers."""
+    # On a CPU they are memory in any case, and longer code takes longer to compile (and is compiled
+    # wrongly by pocl 5.0).
     lines = source.text.splitlines()
     kept = [line for line in lines if not line.strip().startswith("#pragma unroll")]
     return replace(source, text="\n".join(kept) + "\n")

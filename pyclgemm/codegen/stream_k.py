@@ -5,10 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..device.traits import DeviceTraits
-from ..problem.problem import GemmProblem
-from .element import operand_type
-
 #: Most partial sums of a tile that are added up in one step; more are in two.
 FAN_IN = 12
 
@@ -44,13 +40,6 @@ class Division:
 
         Each work-group writes its sums of a divided tile; where these are added up in two steps,
         each that goes on to the second writes again.
-
-        Examples
-        --------
-        >>> divide(tiles=1, slabs=8, groups=4).partial_sums(tiles=1, slabs=8)
-        4
-        >>> divide(tiles=132, slabs=8, groups=132).partial_sums(tiles=132, slabs=8)
-        0
         """
         divided = (tiles - self.rounds * self.groups) * slabs
         written = 0
@@ -136,8 +125,6 @@ def divide(tiles: int, slabs: int, groups: int) -> Division:
     Division(groups=132, rounds=2)
     >>> divide(tiles=1, slabs=6250, groups=264)
     Division(groups=264, rounds=0)
-    >>> divide(tiles=30, slabs=64, groups=132)
-    Division(groups=120, rounds=0)
     """
     groups = min(groups, max(tiles, tiles * slabs // _LEAST_SLABS))
     if tiles % groups == 0:
@@ -149,41 +136,10 @@ def divide(tiles: int, slabs: int, groups: int) -> Division:
 
 
 def slab_count(k: int, depth: int) -> int:
-    """Slabs of `depth` that make up k; at least one, for the result beta C where k is 0.
-
-    Examples
-    --------
-    >>> slab_count(100, 32), slab_count(0, 32)
-    (4, 1)
-    """
+    """Slabs of `depth` that make up k; at least one, for the result beta C where k is 0."""
     return max(1, math.ceil(k / depth))
 
 
 def tile_count(m: int, n: int, rows: int, columns: int) -> int:
     """Tiles of `rows` x `columns` that cover an m x n result."""
     return math.ceil(m / rows) * math.ceil(n / columns)
-
-
-@dataclass(frozen=True)
-class TileLaunch:
-    """Work-groups of a kernel of tiles, with the values and workspaces that splitting k needs."""
-
-    groups: int
-    values: dict[str, int]
-    workspaces: dict[str, int]
-
-
-def launch_tiles(
-    problem: GemmProblem, rows: int, columns: int, depth: int, fill: int, traits: DeviceTraits
-) -> TileLaunch:
-    """A work-group for each tile; or, by FILL, as many as split the k loops of all tiles."""
-    tiles = tile_count(problem.m, problem.n, rows, columns) * problem.products
-    if not fill:
-        return TileLaunch(tiles, {}, {})
-    division = divide(tiles, slab_count(problem.k, depth), fill * traits.compute_units)
-    element = operand_type(problem.dtype, problem.precision.arithmetic)
-    workspaces = {
-        "partial_sums": division.slots * rows * columns * element.bytes,
-        "counters": 4 * division.counters,
-    }
-    return TileLaunch(division.groups, {"rounds": division.rounds}, workspaces)

@@ -7,25 +7,26 @@ line in `pyclgemm.families.registry`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from ..codegen.config import Config, Constraint
-from ..codegen.element import stored_bytes
-from ..codegen.launch import Schedule
+from ..codegen.config import VECTOR_BYTES, Config, Constraint
+from ..codegen.element import ElementType, stored_bytes
+from ..codegen.launch import Schedule, gemm_launch
+from ..codegen.pack import PackedOperands
 from ..codegen.source import KernelSource
-from ..codegen.stream_k import Division
+from ..codegen.stream_k import Division, divide, slab_count, tile_count
 from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..problem.bounds import Allowed, out_of_bounds
 from ..problem.precision import Precision
-from ..problem.problem import GemmProblem, PackedLayout
+from ..problem.problem import OPERANDS, GemmProblem, OperandName, PackedLayout
 from ..problem.product import Product
 from .cost import Coefficients, Work
-from .traffic import Traffic, least_traffic
 
 C = TypeVar("C", bound=Config)
 
@@ -46,27 +47,16 @@ Point = Mapping[str, int]
 
 
 def is_small_batch(problem: GemmProblem) -> bool:
-    """Whether a problem is a batch that kernels for small products are written for.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> shapes = GemmShape(8, 8, 8, batch=100), GemmShape(8, 8, 8), GemmShape(65, 8, 8, batch=100)
-    >>> [is_small_batch(shape.problem("float32")) for shape in shapes]
-    [True, False, False]
-    """
+    """Whether a problem is a batch that kernels for small products are written for."""
     sizes = (problem.m, problem.n, problem.k)
     return problem.products >= _LEAST_PRODUCTS and max(sizes) <= MOST_SMALL and 0 not in sizes
 
 
-def least_work_items(traits: DeviceTraits) -> int:
-    """Work-items of a group below which processors that run in lockstep leave lanes idle."""
-    return 32 if traits.vendor in ("nvidia", "amd") else 16
-
-
-def most_sums(dtype: str) -> int:
-    """Sums of a work-item that the tuner tries at most."""
-    return _MOST_BYTES // max(4, stored_bytes(dtype))
+def is_worth_trying(dtype: str, traits: DeviceTraits, sums: float, items: int) -> bool:
+    """Whether the tuner tries so many sums of a work-item, and work-items of a group."""
+    # With fewer, processors that run in lockstep leave lanes idle.
+    least = 32 if traits.vendor in ("nvidia", "amd") else 16
+    return items >= least and sums <= _MOST_BYTES // max(4, stored_bytes(dtype))
 
 
 class Role(Enum):
@@ -101,57 +91,75 @@ class Advice:
     balance: str = ""  # empty: tiles whose number suits the device, or FILL
 
 
+TILE_ADVICE = Advice(
+    "more independent work at a time: STAGES, a larger tile of the work-item, KWI",
+    "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
+    "(LANES_M, LANES_N), wider vectors (VWM, VWN)",
+)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a product moves; None is what does not apply to its family."""
+
+    least: int  # every operand read once and the result written once: no less is possible
+    packing: int  # added by packing operands: written, and read again
+    tiles: int | None = None  # read from global memory or its caches by all tiles together
+    #: Read from local memory, entries that work-items of one sub-group share counted once; and
+    #: counted for every work-item
+    local: int | None = None
+    local_by_items: int | None = None
+    joining: int = 0  # added by the partial sums of tiles whose k loop is split (FILL), likewise
+
+    @property
+    def global_memory(self) -> int:
+        """Read from and written to global memory, if no cache held anything."""
+        return self.least + self.packing + self.joining
+
+    @property
+    def cache(self) -> int | None:
+        """Moved by the kernel that multiplies between its work-groups and the cache they share."""
+        return None if self.tiles is None else self.tiles + self.joining
+
+
+@dataclass(frozen=True)
+class Run:
+    """What decides the traffic of a product beside its configuration."""
+
+    sub_group: int  # work-items that read local memory together
+    division: Division | None  # how work-groups split k loops
+    packed: Collection[str]  # the operands that are packed first
+
+
+def _least_traffic(problem: GemmProblem) -> int:
+    m, n, k = problem.m, problem.n, problem.k
+    results = stored_bytes(problem.result_dtype) * m * n
+    return stored_bytes(problem.dtype) * (m * k + k * n) + results * (2 if problem.c else 1)
+
+
 class Family(ABC, Generic[C]):
-    """One kernel family: its configurations, kernels and launches.
+    """One kernel family: its configurations, kernels and launches."""
 
-    Attributes
-    ----------
-    name : str
-        The path that choices, databases and the command line name.
-    config_class : type
-        The configuration's class.
-    bounds : mapping of str to Allowed
-        The values that each parameter may have.
-    constraints : tuple of Constraint
-        What parameters must be to each other and to the device, in the order of reporting.
-    role : Role
-        When selection considers it.
-    on_cpu : bool
-        Whether selection takes it on CPUs; else on all other devices.
-    unit_ceiling : str
-        The unit whose measured ceiling bounds it ("matrix", "wgmma"); empty without units.
-    may_be_refused : bool
-        Whether a driver may refuse its kernels on a device that should run them.
-    packs_in_kernel : bool
-        Whether its only kernel packs operands.
-    packs : bool
-        Whether it brings operands of any layout to one before the product.
-    needs_alignment : bool
-        Whether its vectors gain by aligned rows.
-    tiles_fill_device : bool
-        Whether work-groups take tiles; else they take whole products or blocks of any size.
-    most_rows : int or None
-        The tuner tries it where the lesser of m and n is at most this.
-    coefficients : Coefficients
-        Of predicted times, where nothing was fitted.
-    advice : Advice
-        What to try when it is slow.
-    """
-
-    name: ClassVar[str]
+    name: ClassVar[str]  # the path that choices, databases and the command line name
     config_class: ClassVar[type[Config]]
-    bounds: ClassVar[Mapping[str, Allowed]]
+    bounds: ClassVar[Mapping[str, Allowed]]  # the values that each parameter may have
+    #: What parameters must be to each other and to the device, in the order of reporting
     constraints: ClassVar[tuple[Constraint, ...]]
-    role: ClassVar[Role] = Role.ANY
-    on_cpu: ClassVar[bool] = False
+    role: ClassVar[Role] = Role.ANY  # when selection considers it
+    on_cpu: ClassVar[bool] = False  # whether selection takes it on CPUs; else on all other devices
+    #: The unit whose measured ceiling bounds it ("matrix", "wgmma"); empty without units
     unit_ceiling: ClassVar[str] = ""
+    #: Whether a driver may refuse its kernels on a device that should run them
     may_be_refused: ClassVar[bool] = False
-    packs: ClassVar[bool] = False
-    packs_in_kernel: ClassVar[bool] = False
-    needs_alignment: ClassVar[bool] = True
+    packs: ClassVar[bool] = False  # whether it brings operands of any layout to one first
+    packs_in_kernel: ClassVar[bool] = False  # whether its only kernel packs operands
+    needs_alignment: ClassVar[bool] = True  # whether its vectors gain by aligned rows
+    #: Whether work-groups take tiles; else they take whole products or blocks of any size
     tiles_fill_device: ClassVar[bool] = True
+    is_persistent: ClassVar[bool] = False  # whether a work-group walks over tiles
+    #: The tuner tries it where the lesser of m and n is at most this
     most_rows: ClassVar[int | None] = None
-    coefficients: ClassVar[Coefficients] = Coefficients()
+    coefficients: ClassVar[Coefficients] = Coefficients()  # where nothing was fitted
     advice: ClassVar[Advice] = Advice("a larger tile of the work-item, more work in each group")
 
     @property
@@ -197,10 +205,7 @@ class Family(ABC, Generic[C]):
         return False
 
     def is_other_kernel(self, config: C, wanted: str | None, known: str | None, depth: int) -> bool:
-        """Whether a configuration runs another, slower kernel than where it was measured.
-
-        `wanted` and `known` are the orders of B now and then, `depth` is k.
-        """
+        """Whether a slower kernel runs where B's order is `wanted` than where it was `known`."""
         return False
 
     # A constant operand that is packed ahead
@@ -231,22 +236,58 @@ class Family(ABC, Generic[C]):
     def source(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> KernelSource:
         """The kernel that computes a product."""
 
+    def tile_schedule(
+        self, product: Product, config: C, traits: DeviceTraits, packed: PackedOperands,
+        strides: Mapping[str, int], slabs: int | None = None,
+    ) -> Schedule:  # fmt: skip
+        """Launches that pack, and one with a work-group for each tile, or by FILL.
+
+        `strides` are those of what is not packed, `slabs` those of a tile where not all are of k.
+        """
+        problem, tile = product.problem, self.tile(config)
+        groups = tile_count(problem.m, problem.n, tile.rows, tile.columns) * problem.products
+        values, workspaces = {**strides, **packed.strides}, dict(packed.workspaces)
+        if tile.fill:
+            slabs = slabs or slab_count(problem.k, tile.depth)
+            division = divide(groups, slabs, tile.fill * traits.compute_units)
+            element = ElementType(problem.dtype, problem.precision.arithmetic)
+            groups = division.groups
+            values["rounds"] = division.rounds
+            workspaces["partial_sums"] = division.slots * tile.rows * tile.columns * element.bytes
+            workspaces["counters"] = 4 * division.counters
+        elif self.is_persistent:
+            groups = min(groups, traits.compute_units)
+        source = self.source(problem, config, traits)
+        gemm = gemm_launch(product, source, (groups,), values, packed.moved)
+        return Schedule((*packed.launches, gemm), workspaces)
+
     # What it costs, in words and numbers
 
-    def traffic(
-        self,
-        problem: GemmProblem,
-        config: C,
-        sub_group: int,
-        division: Division | None,
-        packed: Collection[str],
-    ) -> Traffic:
-        """Bytes that a product moves at each level of memory.
+    def traffic(self, problem: GemmProblem, config: C, run: Run) -> Traffic:
+        """Bytes that a product moves at each level of memory."""
+        return Traffic(_least_traffic(problem), 0)
 
-        `sub_group` work-items read local memory together, `division` says how work-groups split
-        k loops, and `packed` which operands are packed first.
+    def tile_traffic(
+        self, problem: GemmProblem, tile: Tile, run: Run, size: int, local: tuple[int, int],
+        terms: int = 1,
+    ) -> Traffic:  # fmt: skip
+        """The traffic of tiles whose slabs of elements of `size` are read `terms` times.
+
+        `local` are the bytes of each depth that are read from local memory, as `Traffic` has them.
         """
-        return Traffic(least_traffic(problem), 0, None, None, None)
+        tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns)
+        slabs = math.ceil(problem.k / tile.depth)
+        depths = tiles * slabs * tile.depth
+        shared, by_items = (depths * read or None for read in local)
+        joining = 0
+        if run.division is not None:
+            element = ElementType(problem.dtype, problem.precision.arithmetic)
+            written = run.division.partial_sums(tiles, max(1, terms * slabs))
+            joining = 2 * tile.rows * tile.columns * element.bytes * written
+        extents = {"a": problem.m, "b": problem.n}
+        packing = sum(2 * size * extents[name] * problem.k for name in run.packed)
+        read = depths * (tile.rows + tile.columns) * size
+        return Traffic(_least_traffic(problem), packing, read, shared, by_items, joining)
 
     def work(
         self, config: C, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
@@ -258,17 +299,24 @@ class Family(ABC, Generic[C]):
         """
         return None
 
-    def load_bytes(
-        self, problem: GemmProblem, config: C, packed: Collection[str]
-    ) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: C, run: Run) -> dict[str, int]:
         """Bytes of one load instruction of a work-item, by what it reads."""
         return {}
 
-    def instruction(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> str | None:
-        """The matrix unit's instruction and fragment; None where no unit multiplies."""
-        return None
+    def slab_load_bytes(self, problem: GemmProblem, run: Run) -> dict[str, int]:
+        """Those of matrix units' slabs: whole vectors, or what the alignment allows."""
+        size = stored_bytes(problem.dtype)
+        found = {}
+        for name, layout in zip(OPERANDS, (problem.a, problem.b), strict=True):
+            aligned = VECTOR_BYTES if name in run.packed else layout.alignment * size
+            found[f"{name.upper()} from global memory"] = min(VECTOR_BYTES, aligned)
+        return found
 
-    def packing_cause(self, name: Literal["a", "b"], problem: GemmProblem, config: C) -> str:
+    def instruction(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> str:
+        """The matrix unit's instruction and fragment; empty where no unit multiplies."""
+        return ""
+
+    def packing_cause(self, name: OperandName, problem: GemmProblem, config: C) -> str:
         """Why an operand is packed first although its rows or columns are contiguous."""
         return "the kernel reads it packed"
 
@@ -331,15 +379,41 @@ class Family(ABC, Generic[C]):
         return config.as_dict()
 
 
+class CpuTiles(Family[C]):
+    """Those of CPUs, whose register tiles have rows of whole vectors."""
+
+    on_cpu = True
+    tiles_fill_device = False
+
+    def tile_axes(self, dtype: str, traits: DeviceTraits) -> Axes:
+        """The tuner's coordinates of a register tile: rows, vectors of a row, and their width."""
+        widest = max(1, traits.vector_bytes // stored_bytes(dtype))
+        return {
+            "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
+            "VECTORS": (1, 2, 3, 4, 8),
+            "VW": tuple(width for width in (1, 2, 4, 8, 16) if widest <= 2 * width <= 4 * widest),
+        }
+
+    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int]:
+        """NR is a whole number of vectors."""
+        parameters = {name: value for name, value in point.items() if name != "VECTORS"}
+        return parameters | {"NR": point["VECTORS"] * point["VW"]}
+
+    def coordinates(self, config: C) -> dict[str, int]:
+        """Vectors of a row instead of its elements."""
+        parameters = config.as_dict()
+        return parameters | {"VECTORS": parameters["NR"] // parameters["VW"]}
+
+
 def broken_constraints(
     family: Family[Any], config: Config, dtype: str, traits: DeviceTraits | None
 ) -> list[str]:
     """State every constraint of a family that a configuration breaks."""
     # Nothing is computed from a value that is out of bounds.
     return out_of_bounds(vars(config), family.bounds) or [
-        f"{constraint.rule}: {constraint.values(config, dtype, traits)}"
+        broken
         for constraint in family.constraints
-        if not constraint.holds(config, dtype, traits)
+        if (broken := constraint.violation(config, dtype, traits))
     ]
 
 

@@ -21,31 +21,17 @@ from .small.family import SmallCpuFamily, SmallFamily
 from .tiled.family import DirectFamily, XgemmFamily
 from .wgmma.family import WgmmaFamily
 
+_ALL = (
+    XgemmFamily, DirectFamily, GemvFamily, GemvUnitFamily, MatrixFamily, WgmmaFamily, CpuFamily,
+    SmallFamily, SmallCpuFamily,
+)  # fmt: skip
+
 #: The families by name, in the order of messages, of the schema, and of the tuner.
-FAMILIES: dict[str, Family[Any]] = {
-    family.name: family
-    for family in (
-        XgemmFamily(),
-        DirectFamily(),
-        GemvFamily(),
-        GemvUnitFamily(),
-        MatrixFamily(),
-        WgmmaFamily(),
-        CpuFamily(),
-        SmallFamily(),
-        SmallCpuFamily(),
-    )
-}
+FAMILIES: dict[str, Family[Any]] = {family.name: family() for family in _ALL}
 
 
 def register(family: Family[Any]) -> None:
-    """Add a family: `gemm`, the tuner, `explain` and `profile` know it from then on.
-
-    Raises
-    ------
-    ConfigError
-        If there is a family of that name.
-    """
+    """Add a family: `gemm`, the tuner, `explain` and `profile` know it from then on."""
     if family.name in FAMILIES:
         raise ConfigError(f"a family {family.name!r} is registered; another name is wanted")
     FAMILIES[family.name] = family
@@ -66,13 +52,7 @@ def families_with(role: Role | None = None, *, on_cpu: bool = False) -> tuple[Fa
 
 
 def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
-    """Build the configuration of a family from its parameters by name.
-
-    Raises
-    ------
-    ConfigError
-        If the family or a parameter is unknown, one is missing, or a value is not an
-        integer.
+    """Build the configuration of a family from its parameters by name; `ConfigError` if it cannot.
 
     Examples
     --------
@@ -103,13 +83,7 @@ def _listed(names: list[str], most: int = 5) -> str:
 
 
 def as_config(config: Config | Mapping[str, Any]) -> Config:
-    """Accept a configuration, or its parameters by name with "path", the family.
-
-    Raises
-    ------
-    ConfigError
-        If `config` is neither, or names no family.
-    """
+    """Accept a configuration, or its parameters by name with "path", the family."""
     if isinstance(config, Config) and config.family in FAMILIES:
         return config
     if not isinstance(config, Mapping) or "path" not in config:
@@ -125,19 +99,8 @@ def as_config(config: Config | Mapping[str, Any]) -> Config:
 def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -> list[str]:
     """State every constraint that a configuration breaks; of one out of bounds, these alone.
 
-    Parameters
-    ----------
-    config : Config
-        The configuration.
-    dtype : str
-        NumPy name of the operands' element type.
-    traits : DeviceTraits, optional
-        The device; without it its limits are not checked.
-
-    Returns
-    -------
-    list of str
-        One sentence each, with the values on both sides; empty if the configuration is valid.
+    A sentence says each, with the values on both sides. Without a device its limits are not
+    checked.
 
     Examples
     --------

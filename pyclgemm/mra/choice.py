@@ -1,22 +1,22 @@
-"""Which kernels a transform takes: by the level asked for, the device and the sizes.
+"""What is transformed, and by which kernels: by the level asked for, the device and the sizes.
 
-Pure: from a `TransformProblem` and `DeviceTraits` to a `TransformChoice`.
+Pure: from stacks of tensors, without their buffers, and `DeviceTraits` to a `TransformChoice`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..codegen.matrix_unit import MatrixUnit
-from ..codegen.matrix_units import matrix_unit, nvidia_double_unit
+from ..codegen.matrix_units import MatrixUnit, matrix_unit, nvidia_double_unit
 from ..device.traits import DeviceTraits
-from ..errors import ArgumentError, UnsupportedError
+from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
+from ..problem.matrix import MAX_ALIGNMENT, strides_and_offset
 from ..problem.precision import resolve_precision
 from .fused import FusedConfig, FusedUnitConfig, fused_config, fused_unit_config
-from .tensors import TensorLayout
 
 #: The levels, and what each adds.
 LEVELS = {
@@ -27,6 +27,92 @@ LEVELS = {
     "L5": "all three contractions in one launch, the tensor in local memory between them",
     "L6": "the Kronecker product of three matrices, and one gemm",
 }
+
+
+#: The largest extent of a dimension.
+MOST_EXTENT = 32
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """The features of a stack of tensors on which a kernel's source depends."""
+
+    is_contiguous: bool  # tensors follow one another in C order, so strides are constants
+    has_rows: bool  # neighbours along the last dimension are neighbours in memory
+    alignment: int  # every row starts at a multiple of it, in elements: a power of two, up to 16
+
+
+@dataclass(frozen=True)
+class TensorStack:
+    """Cubic tensors in a buffer. Strides and offset are in elements and may be negative."""
+
+    count: int
+    extent: int  # of each of the three dimensions
+    strides: tuple[int, int, int, int]  # from a tensor to the next, and along the dimensions
+    offset: int = 0  # from the start of the buffer to the first element
+
+    @property
+    def layout(self) -> TensorLayout:
+        """The features on which a kernel's source depends."""
+        k = self.extent
+        *outer, last = self.strides
+        alignment = math.gcd(MAX_ALIGNMENT, self.offset, *outer)
+        return TensorLayout(self.strides == (k**3, k * k, k, 1), last == 1, alignment)
+
+
+def contiguous_stack(count: int, extent: int) -> TensorStack:
+    """Tensors that follow one another in C order from the start of a buffer."""
+    return TensorStack(count, extent, (extent**3, extent**2, extent, 1))
+
+
+def stack_of(name: str, array: Any) -> TensorStack:
+    """Check and describe an array (count, K, K, K) of any strides; messages call it `name`."""
+    check_tensor_dtype(name, array.dtype)
+    shape = tuple(int(extent) for extent in array.shape)
+    if len(shape) != 4:
+        raise ShapeError(
+            f"{name} is {len(shape)}-D with shape {shape}; (nfuncs, K, K, K) is wanted"
+        )
+    if len(set(shape[1:])) != 1:
+        raise ShapeError(
+            f"{name} is {shape}; its last three dimensions must be equal: (nfuncs, K, K, K)"
+        )
+    if shape[1] == 0:
+        raise ShapeError(f"{name} is {shape}; K is 0, and at least 1 is wanted")
+    if shape[1] > MOST_EXTENT:
+        raise UnsupportedError(f"{name} is {shape}; K is {shape[1]}, up to {MOST_EXTENT} is taken")
+    (each, first, second, third), offset = strides_and_offset(name, array)
+    count, k = shape[:2]
+    if not count:
+        return contiguous_stack(count, k)
+    # Of one tensor the stride to the next is free: a contiguous one suits more kernels.
+    return TensorStack(count, k, (k**3 if count == 1 else each, first, second, third), offset)
+
+
+def check_tensor_dtype(name: str, dtype: Any) -> None:
+    """Raise `DtypeError` unless tensors may have elements of `dtype`."""
+    if not dtype.isnative:
+        raise DtypeError(f"{name} has byte order {dtype.byteorder!r}; native byte order is wanted")
+    if dtype.name not in ("float32", "float64"):
+        raise DtypeError(f"{name} is {dtype.name}; element types taken are float32 and float64")
+
+
+def check_writable(stack: TensorStack) -> None:
+    """Raise `ShapeError` unless no two elements of a result share memory.
+
+    Each stride must be larger than the distance that smaller strides reach, as in every slice and
+    transposition of a C-ordered array.
+    """
+    extents = (stack.count, *(stack.extent,) * 3)
+    steps = zip(map(abs, stack.strides), extents, strict=True)
+    reach = 0
+    for stride, extent in sorted(step for step in steps if step[1] > 1):
+        if stride <= reach:
+            raise ShapeError(
+                f"out has strides {stack.strides} in elements for shape {extents}: two of its "
+                "entries may share memory"
+            )
+        reach += stride * (extent - 1)
 
 
 @dataclass(frozen=True)
@@ -43,16 +129,6 @@ class TransformProblem:
     def element_bytes(self) -> int:
         """Bytes of an element."""
         return np.dtype(self.dtype).itemsize
-
-    @property
-    def flops(self) -> int:
-        """Useful operations: three contractions of K^4 multiply-adds a tensor."""
-        return 6 * self.extent**4 * self.count
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all tensors, read once and written once."""
-        return 2 * self.extent**3 * self.element_bytes * self.count
 
 
 @dataclass(frozen=True)
@@ -79,26 +155,7 @@ def check_level(level: Any) -> None:
 def choose_transform(
     problem: TransformProblem, traits: DeviceTraits, level: str | None = None
 ) -> TransformChoice:
-    """Choose the kernels of a transform, of a `level` or, for None, of the fastest level known.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such level.
-    UnsupportedError
-        If the device lacks the arithmetic for the elements or the memory for the level.
-
-    Examples
-    --------
-    >>> from pyclgemm.mra.tensors import contiguous_stack
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> layout = contiguous_stack(2048, 10).layout
-    >>> problem = TransformProblem(2048, 10, "float64", layout, layout)
-    >>> choose_transform(problem, typical_traits("sm_90")).technique
-    'fused unit'
-    >>> choose_transform(problem, typical_traits("gfx1100"), "L4").technique
-    'row'
-    """
+    """Choose the kernels of a transform, of a `level` or, for None, of the fastest level known."""
     check_level(level)
     if problem.dtype == "float64" and not traits.float64:
         raise UnsupportedError(

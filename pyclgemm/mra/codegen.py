@@ -26,19 +26,26 @@ from ..codegen.launch import (
 )
 from ..codegen.source import Argument, KernelSource, render
 from ..device.traits import DeviceTraits
+from ..errors import ConfigError
 from ..problem.matrix import Matrix
 from ..problem.product import Product
-from .choice import TransformChoice, TransformProblem
+from .choice import (
+    MOST_EXTENT,
+    TensorLayout,
+    TensorStack,
+    TransformChoice,
+    TransformProblem,
+    contiguous_stack,
+)
 from .fused import (
     NVIDIA_LANES,
     FusedConfig,
     FusedUnitConfig,
-    check_fused,
+    fused_violations,
     held_tensor,
     matrix_row,
     unit_tiles,
 )
-from .tensors import MOST_EXTENT, TensorLayout, TensorStack, contiguous_stack
 
 #: Work-items of a work-group in the kernels without local copies of tensors.
 ITEMS = 128
@@ -55,43 +62,35 @@ _BETWEEN = "transform3d_tensors"
 _KRONECKER = "transform3d_kronecker"
 
 
-def generate_contraction(
+def _contraction(
     problem: TransformProblem, choice: TransformChoice, traits: DeviceTraits
-) -> KernelSource:
-    """Write the kernel that contracts one dimension: tensors -> out, the dimensions rotated.
+) -> tuple[KernelSource, int]:
+    """Write the kernel that contracts one dimension and rotates the others; and its work-groups.
 
     The layouts of `problem` are those before and after this contraction.
     """
-    if choice.technique in ("column", "staged column"):
-        staged = choice.technique != "column"
-        # These kernels take all strides as arguments.
-        unknown = TensorLayout(is_contiguous=False, has_rows=False, alignment=1)
-        problem = replace(problem, tensors=unknown, out=unknown)
-        return _source(
-            f"transform3d_{'staged_' if staged else ''}column", "mra/column.cl.mako",
-            problem, traits, ITEMS, extra=(Argument("k", "int"),), staged=staged,
-            most_extent=MOST_EXTENT,
-        )  # fmt: skip
+    k, count = problem.extent, problem.count
     if choice.technique == "unit row":
         unit = choice.unit
         assert unit is not None
-        return _source(
-            "transform3d_unit_row", "mra/unit_row.cl.mako", problem, traits,
-            UNIT_SUB_GROUPS * unit.lanes, unit=unit, sub_groups=UNIT_SUB_GROUPS,
-            tiles=UNIT_TILES,
+        source = _source(
+            "unit_row", problem, traits, UNIT_SUB_GROUPS * unit.lanes, unit=unit,
+            sub_groups=UNIT_SUB_GROUPS, tiles=UNIT_TILES,
         )  # fmt: skip
-    return _source("transform3d_row", "mra/row.cl.mako", problem, traits, ITEMS, unroll=_UNROLL)
-
-
-def contraction_groups(problem: TransformProblem, choice: TransformChoice) -> int:
-    """Work-groups of the kernel that `generate_contraction` writes."""
-    k = problem.extent
-    if choice.technique == "unit row":
-        assert choice.unit is not None
-        sub_groups = math.ceil(math.ceil(k * k / choice.unit.m) / UNIT_TILES)
-        return math.ceil(problem.count * sub_groups / UNIT_SUB_GROUPS)
-    items = k * k if choice.technique == "row" else k
-    return math.ceil(problem.count * items / ITEMS)
+        sub_groups = math.ceil(math.ceil(k * k / unit.m) / UNIT_TILES)
+        return source, math.ceil(count * sub_groups / UNIT_SUB_GROUPS)
+    if choice.technique == "row":
+        source = _source("row", problem, traits, ITEMS, unroll=_UNROLL)
+        return source, math.ceil(count * k * k / ITEMS)
+    # These kernels take all strides as arguments.
+    unknown = TensorLayout(is_contiguous=False, has_rows=False, alignment=1)
+    staged = choice.technique != "column"
+    source = _source(
+        "staged_column" if staged else "column",
+        replace(problem, tensors=unknown, out=unknown), traits, ITEMS, template="column",
+        extra=(Argument("k", "int"),), staged=staged, most_extent=MOST_EXTENT,
+    )  # fmt: skip
+    return source, math.ceil(count * k / ITEMS)
 
 
 def generate_fused(
@@ -100,49 +99,36 @@ def generate_fused(
     """Write the kernel that contracts all three dimensions; `ConfigError` if it cannot run."""
     config = choice.config
     assert config is not None
-    check_fused(problem.extent, problem.element_bytes, config, traits)
+    k, size = problem.extent, problem.element_bytes
+    if broken := fused_violations(k, size, config, traits):
+        raise ConfigError(f"{config}, for K = {k}: " + "; ".join(broken))
     if isinstance(config, FusedUnitConfig):
-        even = problem.extent % 2 == 0
+        even = k % 2 == 0
         return _source(
-            "transform3d_fused_unit", "mra/fused_unit.cl.mako", problem, traits,
-            NVIDIA_LANES * config.SUBGROUPS, config=config, unit=choice.unit,
-            tiles=unit_tiles(problem.extent, config), is_contiguous=problem.out.is_contiguous,
+            "fused_unit", problem, traits, NVIDIA_LANES * config.SUBGROUPS, config=config,
+            unit=choice.unit, tiles=unit_tiles(k, config),
+            is_contiguous=problem.out.is_contiguous,
             pairs=(even, even and problem.out.has_rows and problem.out.alignment >= 2),
         )  # fmt: skip
     assert isinstance(config, FusedConfig)
     is_gpu = config.ITEMS > 1
-    size, element = problem.element_bytes, _element(problem)
-    k, width = problem.extent, config.VW
+    element, width = _element(problem), config.VW
     held = held_tensor(k, size, config)
     # A CPU reads one element of the matrix and broadcasts it to a vector.
     matrix_width = VECTOR_BYTES // size if is_gpu else 1
     return _source(
-        "transform3d_fused", "mra/fused.cl.mako", problem, traits, config.ITEMS,
-        config=config,
-        held=held,
-        matrix_row=matrix_row(k, size, config),
-        element=element,
-        last_vector=k - width,
-        aligned=is_gpu,
+        "fused", problem, traits, config.ITEMS, config=config, held=held, element=element,
+        matrix_row=matrix_row(k, size, config), last_vector=k - width, aligned=is_gpu,
         matrix_width=matrix_width,
         # A part starts at a multiple of its rows, and its vectors at multiples of their width.
         part_width=math.gcd(held.rows, matrix_width) if config.PARTS > 1 else matrix_width,
         unroll=_UNROLL if is_gpu else 1,
-        load=_load(problem, config),
-        store=_store(problem, config),
+        load=_load(problem, config), store=_store(problem, config),
         load_local=functools.partial(element.load, aligned=is_gpu, space="__local"),
         store_local=functools.partial(
             element.store, width=width, aligned=is_gpu, space="__local"
         ),
     )  # fmt: skip
-
-
-def generate_kronecker(problem: TransformProblem, traits: DeviceTraits) -> KernelSource:
-    """Write the kernel that forms the Kronecker product of three times the same matrix."""
-    real = _element(problem).real
-    arguments = (*_matrix_arguments(real), Argument("kronecker", "output", real))
-    template = "mra/kronecker.cl.mako"
-    return _source("transform3d_kronecker", template, problem, traits, ITEMS, arguments)
 
 
 def _element(problem: TransformProblem) -> ElementType:
@@ -180,15 +166,17 @@ def _plus(term: str, number: int) -> str:
 
 def _source(
     name: str,
-    template: str,
     problem: TransformProblem,
     traits: DeviceTraits,
     items: int,
+    *,
     arguments: tuple[Argument, ...] = (),
     extra: tuple[Argument, ...] = (),
+    template: str = "",
     **context: Any,
 ) -> KernelSource:
     """Fill a template, for a kernel of the usual arguments and `extra` ones, or of others."""
+    kernel_name = f"transform3d_{name}"
     k, real = problem.extent, _element(problem).real
     arguments = arguments or (
         Argument("count", "long"),
@@ -200,8 +188,8 @@ def _source(
     layouts = {"tensors": problem.tensors, "out": problem.out}
     fast = fma_is_fast(problem.dtype, traits)
     text = render(
-        template,
-        kernel_name=name,
+        f"mra/{template or name}.cl.mako",
+        kernel_name=kernel_name,
         real=real,
         extent=k,
         items=items,
@@ -213,7 +201,7 @@ def _source(
         **context,
     )
     header = f"// K = {k}, {problem.dtype}.\n\n"
-    return KernelSource(name, header + text, arguments, (items,))
+    return KernelSource(kernel_name, header + text, arguments, (items,))
 
 
 def _load(problem: TransformProblem, config: FusedConfig) -> Any:
@@ -277,9 +265,8 @@ def make_schedule(transform: Transform, choice: TransformChoice, traits: DeviceT
         (replace(transform, tensors=transform.out, out=between), "out", _BETWEEN),
         (replace(transform, tensors=between), _BETWEEN, "out"),
     )
-    groups = contraction_groups(problem, choice)
     launches = [
-        _launch(generate_contraction(step.problem, choice, traits), groups, step, read, written)
+        _launch(*_contraction(step.problem, choice, traits), step, read, written)
         for step, read, written in steps
     ]
     size = problem.count * problem.extent**3 * problem.element_bytes
@@ -307,20 +294,19 @@ def _launch(
 def make_kronecker_schedule(
     transform: Transform, product: Product, gemm: Schedule, traits: DeviceTraits
 ) -> Schedule:
-    """The launches of a transform by L6, of at least one tensor; all are contiguous.
+    """The launches of a transform by L6: they form the Kronecker product, then are those of `gemm`.
 
-    The first one forms the Kronecker product. The others are `gemm`, the launches of `product`:
-    tensors as rows of a matrix times a K^3 x K^3 matrix.
+    That multiplies the tensors, as rows of a matrix, by a K^3 x K^3 matrix: `product`.
     """
     problem = transform.problem
     size = problem.extent**6
+    real = _element(problem).real
+    arguments = (*_matrix_arguments(real), Argument("kronecker", "output", real))
     form = Launch.of(
-        generate_kronecker(problem, traits),
+        _source("kronecker", problem, traits, ITEMS, arguments=arguments),
         (math.ceil(size / ITEMS),),
-        {
-            **arguments_of_matrix("matrix", "matrix", transform.matrix),
-            "kronecker": Buffer(_KRONECKER),
-        },
+        arguments_of_matrix("matrix", "matrix", transform.matrix)
+        | {"kronecker": Buffer(_KRONECKER)},
     )
     roles = {"a": "tensors", "b": _KRONECKER}
     if product.swapped:

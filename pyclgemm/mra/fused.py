@@ -15,7 +15,6 @@ from typing import TypeVar
 from ..codegen.config import VECTOR_BYTES
 from ..codegen.matrix_units import sub_group_lanes
 from ..device.traits import DeviceTraits
-from ..errors import ConfigError
 from ..problem.bounds import VECTOR_WIDTHS, Allowed, out_of_bounds, up_to
 
 #: Bytes that local memory reads or writes at a time: 32 banks of 4.
@@ -54,21 +53,13 @@ class FusedUnitConfig:
 
 
 FUSED_BOUNDS: dict[str, Allowed] = {
-    "VW": VECTOR_WIDTHS,
-    "TENSORS": up_to(1024),
-    "PARTS": up_to(1024),
-    "ITEMS": up_to(2**14),
+    "VW": VECTOR_WIDTHS, "TENSORS": up_to(1024), "PARTS": up_to(1024), "ITEMS": up_to(2**14),
     "ROWS": up_to(32),
-}
+}  # fmt: skip
 UNIT_BOUNDS: dict[str, Allowed] = {
-    "UNIT_M": (8, 16),
-    "UNIT_K": (4, 8, 16),
-    "TENSORS": up_to(1024),
-    "PARTS": up_to(1024),
-    "SUBGROUPS": up_to(64),
-    "SLICES": up_to(16),
-    "STAGES": (1, 2),
-}
+    "UNIT_M": (8, 16), "UNIT_K": (4, 8, 16), "TENSORS": up_to(1024), "PARTS": up_to(1024),
+    "SUBGROUPS": up_to(64), "SLICES": up_to(16), "STAGES": (1, 2),
+}  # fmt: skip
 
 AnyFused = FusedConfig | FusedUnitConfig
 _Fused = TypeVar("_Fused", FusedConfig, FusedUnitConfig)
@@ -101,25 +92,16 @@ class HeldTensor:
 
 
 def held_tensor(extent: int, element_bytes: int, config: FusedConfig) -> HeldTensor:
-    """Lay a tensor out so that the vectors of neighbouring work-items are in different banks.
-
-    A row takes an odd number of vectors: work-items that read one row each then read all banks. A
-    slice is padded so that the vectors of its first row continue where those of the row before
-    ended.
-
-    Examples
-    --------
-    >>> held_tensor(16, 8, FusedConfig(VW=2, TENSORS=1, PARTS=1, ITEMS=128, ROWS=2))
-    HeldTensor(rows=16, row=18, slice=288, size=4608)
-    """
+    """Lay a tensor out so that the vectors of neighbouring work-items are in different banks."""
     width = config.VW
     vectors = math.ceil(extent / width)
     rows = math.ceil(extent / config.PARTS)
     if config.ITEMS == 1:  # a CPU has no banks; there the last two vectors of a row may overlap
         return HeldTensor(rows, extent, rows * extent, extent * rows * extent)
-    row = width * (vectors | 1)
+    row = width * (vectors | 1)  # an odd number: work-items that read a row each read all banks
     banks = max(1, _BANKS_BYTES // (width * element_bytes))
     slice_vectors = rows * row // width
+    # The vectors of a slice's first row continue where those of the row before ended.
     if vectors % banks:
         slice_vectors += (vectors - slice_vectors) % banks
     return HeldTensor(rows, row, width * slice_vectors, extent * width * slice_vectors)
@@ -144,22 +126,14 @@ class UnitTiles:
 
 
 def unit_tiles(extent: int, config: FusedUnitConfig) -> UnitTiles:
-    """Count the fragments of a configuration.
-
-    A slice takes 4 or 12 elements more than a multiple of 16. The lanes of a fragment read 4
-    neighbours of 4 slices at a time, which then are in different banks.
-
-    Examples
-    --------
-    >>> unit_tiles(10, FusedUnitConfig(16, 4, TENSORS=4, PARTS=1, SUBGROUPS=8, SLICES=2))
-    UnitTiles(depths=3, row_tiles=2, column_tiles=2, rows=10, slice=100)
-    """
+    """Count the fragments of a configuration, and lay a tensor out."""
     steps = config.UNIT_K // 4
     depths = math.ceil(math.ceil(extent / 4) / steps) * steps
     tile = config.UNIT_M // 8
     row_tiles = math.ceil(math.ceil(extent / 8) / tile / config.PARTS) * tile
     rows = extent if config.PARTS == 1 else 8 * row_tiles
     size = rows * extent
+    # The lanes of a fragment read 4 neighbours of 4 slices at a time, all in different banks.
     size += min((wanted - size) % 16 for wanted in (4, 12))
     column_tiles = math.ceil(max(extent / 8, depths / 2))
     return UnitTiles(depths, row_tiles, column_tiles, rows, size)
@@ -176,17 +150,7 @@ def local_bytes(extent: int, element_bytes: int, config: AnyFused) -> int:
 def fused_violations(
     extent: int, element_bytes: int, config: AnyFused, traits: DeviceTraits
 ) -> list[str]:
-    """Every constraint that a configuration breaks, with the values on both sides.
-
-    If a parameter is out of bounds, only the bounds are checked.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> config = FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=64, ROWS=2)
-    >>> fused_violations(32, 4, config, typical_traits("sm_80"))
-    ['a work-group takes 151552 bytes of local memory, and the device has 49152']
-    """
+    """Every constraint that a configuration breaks; if one is a bound, only the bounds."""
     is_unit = isinstance(config, FusedUnitConfig)
     if wild := out_of_bounds(vars(config), UNIT_BOUNDS if is_unit else FUSED_BOUNDS):
         return wild
@@ -232,23 +196,10 @@ def _vector_violations(extent: int, element_bytes: int, config: FusedConfig) -> 
     return broken
 
 
-def check_fused(extent: int, element_bytes: int, config: AnyFused, traits: DeviceTraits) -> None:
-    """Raise `ConfigError`, with every broken constraint, unless a configuration can run."""
-    if broken := fused_violations(extent, element_bytes, config, traits):
-        raise ConfigError(f"{config}, for K = {extent}: " + "; ".join(broken))
-
-
 def fused_config(
     extent: int, count: int, element_bytes: int, traits: DeviceTraits
 ) -> FusedConfig | None:
-    """The configuration for `count` tensors; None if local memory does not hold the smallest part.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> fused_config(10, 2048, 8, typical_traits("x86-64-v4"))
-    FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
-    """
+    """The configuration for `count` tensors; None if local memory does not hold the least part."""
     if traits.type == "cpu":
         # For small K vectors of 32 bytes were as fast as wider ones: the last vector of a row
         # overlaps the one before by less.
@@ -283,14 +234,7 @@ def fused_config(
 
 
 def fused_unit_config(extent: int, count: int, traits: DeviceTraits) -> FusedUnitConfig | None:
-    """The configuration for `count` tensors of float64; None if local memory is too small.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> fused_unit_config(16, 2048, typical_traits("sm_90"))
-    FusedUnitConfig(UNIT_M=8, UNIT_K=4, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=1, STAGES=2)
-    """
+    """The configuration for `count` tensors of float64; None if local memory is too small."""
     depths, tiles = math.ceil(extent / 4), math.ceil(extent / 8)
     has_large = int(traits.architecture.removeprefix("sm_")) >= 90
     unit_m = 16 if has_large and tiles % 2 == 0 else 8
@@ -318,13 +262,7 @@ def _tensors_of_group(count: int, traits: DeviceTraits) -> int:
 
 
 def _sub_groups(slices: int) -> int:
-    """Sub-groups of a work-group, such that the fewest idle while the last slices are multiplied.
-
-    Examples
-    --------
-    >>> [_sub_groups(slices) for slices in (16, 20, 25)]
-    [8, 5, 5]
-    """
+    """Sub-groups of a work-group: the fewest idle while the last slices are multiplied."""
     return min(range(8, 3, -1), key=lambda groups: math.ceil(slices / groups) * groups)
 
 

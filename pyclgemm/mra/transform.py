@@ -14,6 +14,7 @@ what each level does.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,15 +30,23 @@ from ..device.traits import DeviceTraits, traits_of
 from ..errors import DtypeError, ShapeError
 from ..families.registry import make_schedule as make_gemm_schedule
 from ..families.registry import oriented
-from ..problem.matrix import matrix_of
+from ..problem.matrix import MAX_ALIGNMENT, matrix_of
 from ..runtime.arrays import View
 from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.memory import new_array
 from ..runtime.queue_state import queue_state
 from ..runtime.transfer import check_array, check_queue, through_device
-from .choice import TransformChoice, check_level, choose_transform
+from .choice import (
+    TensorStack,
+    TransformChoice,
+    check_level,
+    check_tensor_dtype,
+    check_writable,
+    choose_transform,
+    contiguous_stack,
+    stack_of,
+)
 from .codegen import Transform, make_kronecker_schedule, make_schedule
-from .tensors import TensorStack, check_tensor_dtype, check_writable, contiguous_stack, stack_of
 
 OPERANDS = (
     Operand("tensors", "tensors"),
@@ -216,7 +225,9 @@ def _kronecker_schedule(
 
 def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
     """The kernels read an array at offsets that are multiples of it, in elements."""
-    return stack.rows_alignment if choice.technique == "kronecker" else stack.layout.alignment
+    if choice.technique == "kronecker":  # of tensors, which are the rows of a matrix
+        return math.gcd(MAX_ALIGNMENT, stack.offset, stack.strides[0])
+    return stack.layout.alignment
 
 
 def _as_rows(stack: TensorStack, dtype: np.dtype[Any]) -> View:

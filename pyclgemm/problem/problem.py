@@ -7,7 +7,7 @@ taken away. Two calls with equal problems run the same machine code.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from ..errors import ArgumentError
 from .precision import Precision, is_complex, result_dtypes
@@ -23,7 +23,8 @@ _OTHER_ORDER: dict[Order, Order] = {"row": "column", "column": "row", "strided":
 _OTHER_BIAS: dict[Any, Any] = {None: None, "column": "row", "row": "column"}
 
 #: The operands that are multiplied.
-OPERANDS: tuple[Literal["a", "b"], ...] = ("a", "b")
+OperandName: TypeAlias = Literal["a", "b"]
+OPERANDS: tuple[OperandName, ...] = ("a", "b")
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,22 @@
 """The kernels that measure a device do the work that is counted, and the figures are kept."""
 
-import dataclasses
 import json
+from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
 from pyclgemm.analysis import ceilings, ceilings_kernels
-from pyclgemm.analysis import ceilings as ceilings_cache
 from pyclgemm.analysis.ceilings import Ceilings, ceilings_of, measure_ceilings
 from pyclgemm.analysis.ceilings_kernels import GLOBAL_LOADS, pass_over, passes_of_groups
-from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.measure.bench import PACES, Pace
+from tests.support.facts import cpu, gpu
 
-H100 = DeviceTraits(
-    name="NVIDIA H100 80GB HBM3", vendor="nvidia", type="gpu", architecture="sm_90",
-    platform="NVIDIA CUDA", driver="580", compute_units=132, max_work_group_size=1024,
-    local_memory_bytes=229376, max_allocation_bytes=2**34, vector_bytes=4,
-    float64=True, float16=True, fast_fma32=True, fast_fma64=True,
-)  # fmt: skip
-PROCESSOR = dataclasses.replace(H100, vendor="amd", type="cpu", compute_units=12, vector_bytes=32)
-
-SOME = Ceilings({"float32": 100.0}, 20.0, None, None, 1e-6, "2026-01-01")
+H100 = gpu(max_allocation_bytes=2**34)
+PROCESSOR = cpu(compute_units=12, vector_bytes=32, max_allocation_bytes=2**34)
 
 
 def result_of(queue, work, rounds):
@@ -33,19 +26,19 @@ def result_of(queue, work, rounds):
     return out
 
 
+def as_gpu(traits):
+    """The device taken for a GPU of one compute unit."""
+    return replace(traits, type="gpu", vendor="some", compute_units=1, vector_bytes=4)
+
+
 @pytest.fixture(params=["as it is", "as a GPU"])
 def shown_traits(request, traits):
-    """The device's traits, and the same device taken for a GPU of one compute unit."""
-    if request.param == "as it is":
-        return traits
-    return dataclasses.replace(traits, type="gpu", compute_units=1, vector_bytes=4)
+    return traits if request.param == "as it is" else as_gpu(traits)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_arithmetic_does_every_multiply_add(queue, shown_traits, dtype, require):
-    require(dtype)
-    if dtype == "float16" and not shown_traits.float16:
-        pytest.skip("no half arithmetic")
+    require(dtype, "F16_F16_F16" if dtype == "float16" else None)
     work, flops = ceilings_kernels.arithmetic_work(queue, shown_traits, dtype)
     out = result_of(queue, work, 1)
     lanes = flops // (2 * ceilings_kernels.CHAINS * ceilings_kernels.STEPS * len(out))
@@ -94,58 +87,49 @@ def test_every_group_reads_every_byte_once():
     assert len(np.unique(ways)) == ways.size
 
 
-@pytest.fixture
-def numbers(queue):
-    """Makes a buffer of small whole numbers, whose sums are exact."""
-
-    def make(size):
-        content = np.random.default_rng(1).integers(0, 8, size // 4).astype(np.float32)
-        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        return content.sum(), cl.Buffer(queue.context, flags, hostbuf=content)
-
-    return make
+def numbers(queue, size):
+    """The sum of small whole numbers, which is exact, and a buffer of them."""
+    content = np.random.default_rng(1).integers(0, 8, size // 4).astype(np.float32)
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+    return content.sum(), cl.Buffer(queue.context, flags, hostbuf=content)
 
 
-def test_the_kernel_reads_what_a_pass_says(queue, shown_traits, numbers):
+def test_the_kernel_reads_what_a_pass_says(queue, shown_traits):
     walk = pass_over(shown_traits, 2**21)
-    total, buffer = numbers(2**21)
+    total, buffer = numbers(queue, 2**21)
     work = ceilings_kernels.global_work(queue, shown_traits, buffer, walk)
     assert result_of(queue, work, 1).sum() == total
 
 
-def test_the_kernel_reads_all_in_each_group(queue, traits, numbers):
-    shown = dataclasses.replace(traits, type="gpu", compute_units=1, vector_bytes=4)
+def test_the_kernel_reads_all_in_each_group(queue, traits):
+    shown = as_gpu(traits)
     walk = passes_of_groups(shown, 2**18)
-    total, buffer = numbers(2**18)
+    total, buffer = numbers(queue, 2**18)
     work = ceilings_kernels.global_work(queue, shown, buffer, walk)
     out = result_of(queue, work, 1).reshape(walk.groups, walk.items)
     assert (out.sum(axis=1) == total).all()
 
 
-@pytest.mark.parametrize(("vendor", "cached"), [("nvidia", True), ("amd", True), ("nvidia", False)])
-def test_only_nvidia_reads_past_the_first_level_cache(monkeypatch, vendor, cached):
-    texts = []
-    monkeypatch.setattr(
-        ceilings_kernels, "Work", lambda queue, source, *rest, rounds: texts.append(source.text)
-    )
-    traits = dataclasses.replace(H100, vendor=vendor)
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("vendor", ["nvidia", "amd"])
+def test_only_nvidia_reads_past_the_first_level_cache(vendor, cached):
+    traits = replace(H100, vendor=vendor)
     walk = (passes_of_groups if cached else pass_over)(traits, 2**28)
-    ceilings_kernels.global_work(None, traits, None, walk)
+    with patch.object(ceilings_kernels, "Work") as work:
+        ceilings_kernels.global_work(None, traits, None, walk)
     past = vendor == "nvidia" and cached
-    assert texts[0].count("ld.global.cg.v4.f32") == (GLOBAL_LOADS if past else 0)
+    text = work.call_args.args[1].text
+    assert text.count("ld.global.cg.v4.f32") == (GLOBAL_LOADS if past else 0)
 
 
 def test_a_launch_is_one_pass_however_often_it_is_repeated(queue, shown_traits, monkeypatch):
     """More rounds in a launch would read again what the groups that are running have cached."""
     walk = pass_over(shown_traits, 2**21)
-    launched = []
-    launch = cl.enqueue_nd_range_kernel
-    monkeypatch.setattr(
-        ceilings_kernels.cl, "enqueue_nd_range_kernel", lambda *rest: launched.append(launch(*rest))
-    )
+    launch = Mock(side_effect=cl.enqueue_nd_range_kernel)
+    monkeypatch.setattr(ceilings_kernels.cl, "enqueue_nd_range_kernel", launch)
     monkeypatch.setattr(ceilings, "_best_rate", lambda work: work.enqueue(16) or 100.0)
     assert ceilings._global_memory(queue, shown_traits, walk) == 2**21 * 100.0 / 1e9
-    assert len(launched) == 16
+    assert launch.call_count == 16
 
 
 def test_the_buffer_is_beyond_the_caches_and_within_the_memory():
@@ -153,17 +137,15 @@ def test_the_buffer_is_beyond_the_caches_and_within_the_memory():
         device = SimpleNamespace(global_mem_size=memory, global_mem_cache_size=cache)
         return ceilings._buffer_bytes(device, traits)
 
-    assert size(2**36, 2**22, H100) == 2**30
-    assert size(2**36, 3 * 2**26, H100) == 2**30
+    assert size(2**36, 2**22, H100) == size(2**36, 3 * 2**26, H100) == 2**30
     assert size(2**36, 2**28, H100) == 2**31
     assert size(2**36, 2**25, PROCESSOR) == 2**29
     assert size(3 * 2**29, 2**25, PROCESSOR) == 2**28
-    small = dataclasses.replace(H100, max_allocation_bytes=2**28 + 1)
-    assert size(2**36, 2**22, small) == 2**28
+    assert size(2**36, 2**22, replace(H100, max_allocation_bytes=2**28 + 1)) == 2**28
 
 
 def test_local_memory_is_read_as_often_as_counted(queue, traits):
-    shown = dataclasses.replace(traits, type="gpu", compute_units=1)
+    shown = as_gpu(traits)
     work, bytes_per_round = ceilings_kernels.local_work(queue, shown)
     out = result_of(queue, work, 3)
     items = ceilings_kernels.items_and_groups(shown)[0]
@@ -174,64 +156,53 @@ def test_local_memory_is_read_as_often_as_counted(queue, traits):
     assert bytes_per_round == 16 * loads * repeats * len(out)
 
 
-def test_measurement_gives_what_the_device_has(queue, traits, monkeypatch):
+def test_measurement_gives_what_the_device_has(queue, shown_traits, monkeypatch):
     monkeypatch.setitem(PACES, "ceilings", (Pace(1e-6, 0.0, 1),) * 2)
     monkeypatch.setattr(ceilings, "_LARGEST_BUFFER", 2**22)
+    monkeypatch.setattr(ceilings, "traits_of", lambda device: shown_traits)
     told = []
     found = measure_ceilings(queue, told.append)
-    types = {"float32"} | {t for t in ("float16", "float64") if getattr(traits, t)}
+    types = {"float32"} | {t for t in ("float16", "float64") if getattr(shown_traits, t)}
     assert set(found.arithmetic) == types
     assert all(value > 0 for value in found.arithmetic.values())
     assert found.global_memory > 0
     assert 0 < found.launch_seconds < 1
-    on_cpu = traits.type == "cpu"
-    assert (found.cache is None, found.local_memory is None) == (on_cpu, on_cpu)
+    for rate in (found.cache, found.local_memory):
+        assert rate is None if shown_traits.type == "cpu" else rate > 0
     assert "global memory" in told
 
 
-def test_devices_that_are_no_cpus_are_measured_in_full(queue, traits, monkeypatch):
-    monkeypatch.setitem(PACES, "ceilings", (Pace(1e-6, 0.0, 1),) * 2)
-    monkeypatch.setattr(ceilings, "_LARGEST_BUFFER", 2**22)
-    shown = dataclasses.replace(traits, type="gpu", vendor="some", compute_units=1, vector_bytes=4)
-    monkeypatch.setattr(ceilings, "traits_of", lambda device: shown)
-    found = measure_ceilings(queue)
-    assert found.cache > 0
-    assert found.local_memory > 0
-    assert 0 < found.launch_seconds < 1
+@pytest.fixture
+def kept(queue, tmp_path, monkeypatch):
+    """The ceilings of a device that is measured in no time, faster each time."""
+    speeds = iter(range(20, 30))
+    monkeypatch.setattr(
+        ceilings,
+        "measure_ceilings",
+        lambda queue, report: Ceilings({}, next(speeds), None, None, 1e-6, "2026-01-01"),
+    )
+    return lambda folder=tmp_path / "new", **options: ceilings_of(queue, folder=folder, **options)
 
 
-def test_ceilings_are_measured_once(queue, tmp_path, monkeypatch):
-    calls = []
-
-    def measure(queue, report):
-        calls.append(queue)
-        return dataclasses.replace(SOME, global_memory=20.0 + len(calls))
-
-    monkeypatch.setattr(ceilings_cache, "measure_ceilings", measure)
-    first = ceilings_of(queue, folder=tmp_path / "new")
-    assert ceilings_of(queue, folder=tmp_path / "new") == first
-    assert len(calls) == 1
-    assert ceilings_of(queue, folder=tmp_path / "new", remeasure=True).global_memory == 22.0
-    assert ceilings_of(queue, folder=tmp_path / "new").global_memory == 22.0
+def test_ceilings_are_measured_once(kept, tmp_path):
+    assert kept() == kept()
+    assert kept().global_memory == 20
+    assert kept(remeasure=True).global_memory == 21
+    assert kept().global_memory == 21
     assert [path.suffix for path in (tmp_path / "new").iterdir()] == [".json"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"version": 0}', '{"version": 2, "ceilings": {}}'])
-def test_a_useless_file_is_measured_anew(queue, tmp_path, monkeypatch, text):
-    monkeypatch.setattr(ceilings_cache, "measure_ceilings", lambda queue, report: SOME)
-    ceilings_of(queue, folder=tmp_path)
-    (path,) = tmp_path.iterdir()
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 0}', '{"version": 3, "ceilings": {}}'])
+def test_a_useless_file_is_measured_anew(kept, tmp_path, text):
+    kept()
+    (path,) = (tmp_path / "new").iterdir()
     path.write_text(text)
-    assert ceilings_of(queue, folder=tmp_path) == SOME
-    assert json.loads(path.read_text())["ceilings"]["global_memory"] == 20.0
-
-
-def test_a_folder_that_cannot_be_written_is_no_error(queue, tmp_path, monkeypatch):
-    monkeypatch.setattr(ceilings_cache, "measure_ceilings", lambda queue, report: SOME)
-    (tmp_path / "file").write_text("")
-    assert ceilings_of(queue, folder=tmp_path / "file") == SOME
+    assert kept().global_memory == 21
+    assert json.loads(path.read_text())["ceilings"]["global_memory"] == 21
+    # A folder that cannot be written is no error.
+    assert kept(path).global_memory == 22
 
 
 def test_drivers_have_files_of_their_own(traits):
-    other = dataclasses.replace(traits, driver=traits.driver + "1")
-    assert ceilings_cache._file_name(traits) != ceilings_cache._file_name(other)
+    other = replace(traits, driver=traits.driver + "1")
+    assert ceilings._file_name(traits) != ceilings._file_name(other)

@@ -1,38 +1,47 @@
 """Profiles of products: measured on a device, shown as a table, a plot and a command."""
 
-from __future__ import annotations
-
-import dataclasses
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pyclgemm.analysis import ceilings as ceilings_cache
-from pyclgemm.analysis import report as profile_plot
+from pyclgemm.analysis import ceilings
+from pyclgemm.analysis import operands as operand_pool
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.occupancy import KernelResources, Occupancy
 from pyclgemm.analysis.profile import analyse, assess, profile
-from pyclgemm.analysis.report import profile_table
+from pyclgemm.analysis.report import plot_roofline, profile_table
 from pyclgemm.cli.main import main
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
 from pyclgemm.families.cpu.config import CpuConfig
-from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
-from pyclgemm.measure import operands as operand_pool
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.select import Choice
+from tests.support import configs
 from tests.support.checks import skip_if_refused
-from tests.support.console import rank_of, text_of
+from tests.support.system import rank_of, text_of
+from tests.support.typical_configs import INDIRECT
 
 ARITHMETIC = {"float16": 500.0, "float32": 1000.0, "float64": 500.0}
 CEILINGS = Ceilings(ARITHMETIC, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01")
+SMALL = GemmShape(16, 16, 16)
+
+
+def profiled(queue, product, **options):
+    return profile(queue, product, **{"ceilings": CEILINGS, "rounds": 1} | options)
 
 
 @pytest.fixture(scope="module")
 def measured(queue):
-    return profile(queue, GemmShape(96, 80, 64).product(), ceilings=CEILINGS, rounds=1)
+    return profiled(queue, GemmShape(96, 80, 64).product())
+
+
+@pytest.fixture
+def cpu_only(traits):
+    if traits.type != "cpu":
+        pytest.skip("what CPUs do")
 
 
 def test_a_profile_relates_time_to_ceilings(measured, traits):
@@ -49,24 +58,18 @@ def test_a_profile_relates_time_to_ceilings(measured, traits):
     assert measured.analysis.loads
 
 
-def test_parameters_and_epilogue_are_those_asked_for(queue, traits):
-    if traits.type != "cpu":
-        pytest.skip("parameters of the cpu family")
-    product = GemmShape(20, 24, 28, "TT").product(
-        "float64", reads_c=True, bias=True, activation="silu"
-    )
-    found = profile(queue, product, parameters={"KC": 128}, ceilings=CEILINGS, rounds=1)
-    assert found.analysis.choice.config.KC == 128
-    assert found.analysis.product.problem.activation == "silu"
+def test_parameters_and_epilogue_are_those_asked_for(queue, cpu_only):
+    epilogue = {"reads_c": True, "bias": True, "activation": "silu"}
+    product = GemmShape(20, 24, 28, "TT").product("float64", **epilogue)
+    analysis = profiled(queue, product, parameters={"KC": 128}).analysis
+    assert analysis.choice.config.KC == 128
+    assert analysis.product.problem.activation == "silu"
     with pytest.raises(ConfigError, match="no parameter FOO"):
-        profile(queue, product, parameters={"FOO": 1}, ceilings=CEILINGS)
+        profiled(queue, product, parameters={"FOO": 1})
 
 
-def test_a_narrow_result_is_analysed_as_it_is_computed(queue, traits):
-    if traits.type != "cpu":
-        pytest.skip("only CPUs compute narrow results as their transposes")
-    config = CpuConfig(MR=4, NR=8, KC=64, VW=8)
-    choice = Choice("cpu", config, "caller", "", "")
+def test_a_narrow_result_is_analysed_as_it_is_computed(queue, cpu_only):
+    choice = Choice("cpu", CpuConfig(MR=4, NR=8, KC=64, VW=8), "caller", "", "")
     analysis = analyse(queue, GemmShape(200, 4, 64).product(), choice)
     assert analysis.product.problem.n == 4
     assert (analysis.utilisation.tiles, analysis.utilisation.useful) == (25, 1.0)
@@ -74,10 +77,7 @@ def test_a_narrow_result_is_analysed_as_it_is_computed(queue, traits):
 
 
 def test_shared_tiles_move_partial_sums(queue):
-    config = XgemmDirectConfig(
-        WGD=16, KWGD=8, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=0,
-        PADB=0, FILL=1,
-    )  # fmt: skip
+    config = replace(configs.DIRECT, KWGD=8, FILL=1)
     skip_if_refused(queue, config)
     units = queue.device.max_compute_units
     product = GemmShape(16, 16, 8 * 20 * units).product()
@@ -99,24 +99,41 @@ def test_a_wrong_result_ends_the_profile(queue, monkeypatch):
 
     monkeypatch.setattr(operand_pool, "plan", without_a)
     with pytest.raises(PyclgemmError, match="is wrong"):
-        profile(queue, GemmShape(16, 16, 16).product(), ceilings=CEILINGS)
+        profiled(queue, SMALL.product())
 
 
-def as_gpu(measured):
+def test_a_wider_result_is_what_is_measured(queue):
+    options = {"result_dtype": "float32", "reads_c": True, "bias": True}
+    analysis = profiled(queue, SMALL.product("float16", **options)).analysis
+    assert analysis.product.problem.types == "float16 -> float32"
+    assert analysis.traffic.least == 2 * (256 + 256) + 4 * 2 * 256
+
+
+def test_float16_sums_are_compared_with_their_own_ceiling(queue):
+    units = {"matrix float16": 2000.0, "wgmma float16": 4000.0}
+    found = profiled(queue, SMALL.product("float16"), ceilings=replace(CEILINGS, units=units))
+    analysis = found.analysis
+    family = {"gemv_unit": "matrix"}.get(analysis.choice.path, analysis.choice.path)
+    peak = units.get(f"{family} float16", ARITHMETIC["float32"])
+    arithmetic = next(bound for bound in found.bounds if bound.name == "arithmetic")
+    useful = analysis.utilisation.useful or 1.0  # gemv has no tiles
+    done = 2 * 16**3 / useful / analysis.utilisation.balance
+    assert arithmetic.seconds == pytest.approx(done / (peak * 1e9))
+    assert np.isfinite(found.gflops)
+
+
+@pytest.fixture(scope="module")
+def on_gpu(measured):
     """The profile as it would be on a GPU whose driver tells everything."""
     analysis = measured.analysis
-    config = XgemmConfig(
-        MWG=32, NWG=32, KWG=16, MDIMC=8, NDIMC=8, MDIMA=8, NDIMB=8, KWI=2, VWM=4, VWN=4
-    )
-    analysis = dataclasses.replace(
+    traffic = {"tiles": 10**6, "local": 10**7, "local_by_items": 10**8}
+    analysis = replace(
         analysis,
-        traits=dataclasses.replace(analysis.traits, type="gpu", name="Some [GPU]"),
-        choice=dataclasses.replace(analysis.choice, path="indirect", config=config),
+        traits=replace(analysis.traits, type="gpu", name="Some [GPU]"),
+        choice=replace(analysis.choice, path="indirect", config=INDIRECT),
         resources=KernelResources(221, 12, 16, 4096, "the build log"),
         occupancy=Occupancy(2, 16, 64, "registers"),
-        traffic=dataclasses.replace(
-            analysis.traffic, tiles=10**6, local=10**7, local_by_items=10**8
-        ),
+        traffic=replace(analysis.traffic, **traffic),
     )
     return assess(analysis, CEILINGS, 1e-4)
 
@@ -130,87 +147,94 @@ def test_the_table_says_what_a_cpu_has_not(measured, traits):
         assert "None" not in text
 
 
-def test_the_table_says_what_a_gpu_has(measured):
-    text = text_of(profile_table(as_gpu(measured)))
+def test_the_table_says_what_a_gpu_has(on_gpu):
+    text = text_of(profile_table(on_gpu))
     for part in (
         "Some [GPU]", "221 and 12 bytes", "16 of 64 sub-groups", "limited by registers",
         "4.0 KiB", "400 GB/s from the second-level cache", "2000 GB/s from local memory",
         "least, by local memory", "work-items shared nothing",
     ):  # fmt: skip
         assert part in text
-    unknown = as_gpu(measured)
-    analysis = dataclasses.replace(
-        unknown.analysis, resources=KernelResources(None, None, None, 0, "nobody tells")
-    )
-    assert "unknown: nobody tells" in text_of(
-        profile_table(dataclasses.replace(unknown, analysis=analysis))
-    )
+    silent = replace(on_gpu.analysis, resources=KernelResources(None, None, None, 0, "nobody told"))
+    assert "unknown: nobody told" in text_of(profile_table(replace(on_gpu, analysis=silent)))
 
 
-def test_the_plot_is_a_picture(measured, tmp_path):
+def test_the_plot_is_a_picture(measured, on_gpu, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    for number, one in enumerate((measured, as_gpu(measured))):
-        path = tmp_path / f"{number}.png"
-        profile_plot.plot_roofline(one, path)
+    path = tmp_path / "x.png"
+    for one in (measured, on_gpu):
+        plot_roofline(one, path)
         assert path.read_bytes().startswith(b"\x89PNG")
+        path.write_bytes(b"")
     with pytest.raises(FileError, match="cannot be written"):
-        profile_plot.plot_roofline(measured, tmp_path / "0.png" / "x.png")
+        plot_roofline(measured, path / "x.png")
     with pytest.raises(ArgumentError, match="cannot be written"):
-        profile_plot.plot_roofline(measured, tmp_path / "x.nonsense")
-
-
-def test_a_plot_without_matplotlib_says_what_to_install(measured, tmp_path, monkeypatch):
+        plot_roofline(measured, tmp_path / "x.nonsense")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(PyclgemmError, match=r'pip install "pyclgemm\[profile\]"'):
-        profile_plot.plot_roofline(measured, tmp_path / "x.png")
+        plot_roofline(measured, path)
 
 
-@pytest.fixture
-def cached(monkeypatch, tmp_path):
-    """A user's folder of the test's own, and a measurement that takes no time."""
+def run(command, *arguments, code=0):
+    result = CliRunner().invoke(main, [*command.split(), *arguments])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return " ".join(result.output.replace("│", " ").split())
+
+
+def test_the_command(device, monkeypatch, tmp_path):
     calls = []
-
-    def measure(queue, report):
-        calls.append(queue)
-        return CEILINGS
-
-    monkeypatch.setattr(ceilings_cache, "ceilings_folder", lambda: tmp_path / "ceilings")
-    monkeypatch.setattr(ceilings_cache, "measure_ceilings", measure)
-    return calls
-
-
-def test_the_command(device, cached, tmp_path):
-    arguments = ["profile", "32x24x16", "--device", rank_of(device), "--rounds", "1"]
-    result = CliRunner().invoke(main, [*arguments, "--plot", str(tmp_path / "roof.png")])
-    assert result.exit_code == 0, result.output
-    assert "32 x 24 x 16" in result.output
-    assert (tmp_path / "roof.png").stat().st_size > 1000
-    again = CliRunner().invoke(main, [*arguments, "--bias", "--dtype", "float32"])
-    assert again.exit_code == 0, again.output
-    assert len(cached) == 1
-    CliRunner().invoke(main, [*arguments, "--remeasure"])
-    assert len(cached) == 2
-
-
-def test_a_wider_result_is_what_is_measured(queue):
-    product = GemmShape(16, 16, 16).product(
-        "float16", result_dtype="float32", reads_c=True, bias=True
+    monkeypatch.setattr(ceilings, "ceilings_folder", lambda: tmp_path / "ceilings")
+    monkeypatch.setattr(
+        ceilings, "measure_ceilings", lambda queue, report: calls.append(queue) or CEILINGS
     )
-    found = profile(queue, product, ceilings=CEILINGS, rounds=1)
-    assert found.analysis.product.problem.types == "float16 -> float32"
-    assert found.analysis.traffic.least == 2 * (256 + 256) + 4 * 2 * 256
+    command = f"profile 32x24x16 --device {rank_of(device)} --rounds 1"
+    assert "32 x 24 x 16" in run(command, "--plot", str(tmp_path / "roof.png"))
+    assert (tmp_path / "roof.png").stat().st_size > 1000
+    run(f"{command} --bias --dtype float32")
+    assert len(calls) == 1
+    run(f"{command} --remeasure")
+    assert len(calls) == 2
 
 
-def test_float16_sums_are_compared_with_their_own_ceiling(queue):
-    peaks = {"matrix": 2000.0, "wgmma": 4000.0}
-    units = {f"{family} float16": gflops for family, gflops in peaks.items()}
-    peaks["gemv_unit"] = peaks["matrix"]  # the same instruction
-    ceilings = dataclasses.replace(CEILINGS, units=units)
-    found = profile(queue, GemmShape(16, 16, 16).product("float16"), ceilings=ceilings, rounds=1)
-    peak = peaks.get(found.analysis.choice.path, CEILINGS.arithmetic["float32"])
-    arithmetic = next(bound for bound in found.bounds if bound.name == "arithmetic")
-    utilisation = found.analysis.utilisation
-    useful = utilisation.useful or 1.0  # gemv has no tiles
-    done = 2 * 16**3 / useful / utilisation.balance
-    assert arithmetic.seconds == pytest.approx(done / (peak * 1e9))
-    assert np.isfinite(found.gflops)
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("ab", "give a --change KEY=VALUE, or --table FILE"),
+        ("ab --change KWG", "config is 'KWG'"),
+        ("ab --change KWG=x", "'KWG=x' is not of the form"),
+        ("ab --base= --change KWG=1", "config is ''"),
+        ("ab --base mystery:MR=4 --change KWG=1", "config is 'mystery:MR=4'"),
+        ("ab --base cpu:MR --change KWG=1", "'MR' is not of the form NAME=VALUE"),
+        ("ab --base cpu:MR=4,MR=5 --change KWG=1", "MR is given twice"),
+        ("ab --base cpu:MR=-1 --change KWG=1", "'MR=-1' is not of the form"),
+        ("ab --change KWG=1 --shapes 3x4", "shapes has '3x4'"),
+        ("ab --change KWG=1 --rounds 2", "--rounds"),
+        ("ab --change KWG=1 --change KWG=2 --technique x", "names one change"),
+        ("ab --table no-such-file", "does not exist"),
+        ("precision 2x3", "is not of the form MxNxK"),
+        ("precision --data odd", "--data"),
+        ("profile 2x3", "is not of the form MxNxK"),
+        ("profile 2x3x4 --rounds 0", "--rounds"),
+        ("profile 2x3x4 --config KWG=", "'KWG=' is not of the form"),
+    ],
+)
+def test_what_cannot_be_read_is_named(command, message):
+    assert message in run(command, code=2)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--config FOO=1", "has no parameter FOO"),
+        ("--device no-such-device", "device is 'no-such-device'"),
+    ],
+)
+def test_what_cannot_be_done_is_named(monkeypatch, option, message):
+    monkeypatch.setattr(ceilings, "ceilings_of", lambda queue, **others: None)
+    assert message in run(f"profile 2x3x4 {option}", code=1)
+
+
+@pytest.mark.parametrize("command", ["profile", "ab"])
+def test_help_has_an_example(command):
+    assert f"python -m pyclgemm {command}" in run(f"{command} --help").split("Example")[1]

@@ -1,16 +1,22 @@
-"""gemm_batched: stacks and sequences of matrices, by every kernel family, against the reference."""
-
-from __future__ import annotations
+"""gemm_batched and matmul: stacks and sequences, by every kernel family, against the reference."""
 
 import re
-from itertools import product
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain, product
+from unittest.mock import patch
 
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
+from pyclgemm.runtime.launcher import LaunchSequence
+from tests.support.arrays import assert_gemm, draw, fetched, upload
 from tests.support.buffers import Layout
 from tests.support.checks import (
     COLUMN,
@@ -20,88 +26,75 @@ from tests.support.checks import (
     STEPS,
     STRIDED,
     check_batch,
+    skip_if_refused,
 )
-from tests.support.configs import BATCH_CONFIGS, INDIRECT
-from tests.support.reference import DTYPES, assert_close, expected_gemm, random_array
-
-SIZES = (37, 41, 45)
-
+from tests.support.configs import BATCH_CONFIGS, DIRECT, INDIRECT
+from tests.support.facts import gpu, problem
+from tests.support.families import refusal
+from tests.support.gates import is_complete
+from tests.support.reference import DTYPES, random_array
 
 SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
 SMALL_CPU = SmallCpuConfig(MR=6, NR=32, VW=16)
-CPU, IN_PLACE = BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]
 
-#: Products, sizes, element type and options of `check_batch`: what any runtime may compute wrong.
+#: Options of `check_batch`.
 BATCHES = [
+    *({"config": one, "beta": 0.5, "c": STRIDED, "bias": True} for one in BATCH_CONFIGS.values()),
     *(
-        (5, SIZES, "float32", {"config": config, "beta": 0.5, "c": STRIDED, "bias": True})
-        for config in BATCH_CONFIGS.values()
+        {"config": one, "a": COLUMN, "beta": -1.5, "c": ROW,
+         "steps": "backwards shared interleaved matrix"}
+        for one in BATCH_CONFIGS.values()
     ),
+    *(
+        {"config": one, "sizes": sizes}
+        for one, sizes in product(BATCH_CONFIGS.values(), ((0, 4, 3), (4, 0, 3)))
+    ),
+    *({"sizes": sizes, "beta": 0.5, "c": ROW} for sizes in ((0, 4, 3), (4, 0, 3), (4, 5, 0))),
+    {"sizes": (4, 5, 0), "config": INDIRECT},
     # A CPU transposes narrow results.
     *(
-        (4, (130, 3, 70), "float32",
-         {"config": config, "trans_a": trans_a, "beta": 0.5, "c": STRIDED, "bias": True,
-          "activation": "silu", "steps": "backwards shared interleaved apart"})
-        for config, trans_a in product((CPU, IN_PLACE), (False, True))
+        {"sizes": (130, 3, 70), "config": BATCH_CONFIGS[name], "trans_a": trans_a, "beta": 0.5,
+         "c": STRIDED, "bias": True, "activation": "silu",
+         "steps": "backwards shared interleaved apart"}
+        for name, trans_a in product(("cpu", "cpu, B in place"), (False, True))
     ),
     *(
-        (3, (9, 12, 10), "float32", {"steps": f"{steps} apart apart"})
+        {"sizes": (9, 12, 10), "steps": f"{steps} apart apart"}
         for steps in (
             *(f"{step} apart" for step in STEPS), *(f"apart {step}" for step in STEPS[1:]),
             "backwards interleaved", "shared shared",
         )
     ),
     *(
-        (3, (9, 16, 11), "float32", {"out": out, "in_place": True, "beta": 0.5, "bias": True})
+        {"sizes": (9, 16, 11), "out": out, "in_place": True, "beta": 0.5, "bias": True}
         for out in (COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True))
     ),
-    *((3, (7, 5, 600), dtype, {}) for dtype in DTYPES),
+    *({"sizes": (7, 5, 600), "dtype": dtype} for dtype in DTYPES),
     # Sums of float16 wait in memory of their own between blocks of k.
-    (4, (37, 41, 600), "float16", {"config": CPU}),
+    {"sizes": (37, 41, 600), "dtype": "float16", "config": BATCH_CONFIGS["cpu"]},
+    {"alpha": 0, "beta": 2.0, "c": ROW},  # no operand is read
+    *({"count": 64, "sizes": (8, 8, 8), "dtype": dtype} for dtype in ("float32", "complex64")),
     *(
-        (3, sizes, "float32", options)
-        for sizes in ((0, 4, 3), (4, 0, 3), (4, 5, 0))
-        for options in ({"beta": 0.5, "c": ROW}, {"config": INDIRECT})
-    ),
-    (3, (6, 7, 8), "float32", {"alpha": 0, "beta": 2.0, "c": ROW}),  # no operand is read
-]  # fmt: skip
-
-#: Likewise, what other runtimes would only compile again.
-MORE_BATCHES = [
-    *(
-        (4, SIZES, "float32",
-         {"config": config, "a": COLUMN, "beta": -1.5, "c": ROW,
-          "steps": "backwards shared interleaved matrix"})
-        for config in BATCH_CONFIGS.values()
-    ),
-    *(
-        (3, (9, 6, 11), "complex64",
-         {"trans_a": trans_a, "trans_b": trans_b, "beta": 2j, "c": COLUMN,
-          "steps": "apart apart apart one"})
+        {"dtype": "complex64", "trans_a": trans_a, "trans_b": trans_b, "beta": 2j, "c": COLUMN,
+         "steps": "apart apart apart one"}
         for trans_a, trans_b in product("NTC", "NT")
-    ),
-    *(
-        (3, sizes, "float32", {"config": config})
-        for config, sizes in product(BATCH_CONFIGS.values(), ((0, 4, 3), (4, 0, 3)))
     ),
     # More small products than the work-groups take evenly; sums over vectors and over elements.
     *(
-        (21, (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8), "float32",
-         {"a": a, "b": b, "out": ROW_ALIGNED, "config": SMALL})
+        {"count": 21, "sizes": (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8), "config": SMALL,
+         "a": a, "b": b, "out": ROW_ALIGNED}
         for a, b in product((ROW_ALIGNED, COLUMN_ALIGNED, STRIDED), repeat=2)
     ),
     *(
-        (5, sizes, "float32",
-         {"config": config, "alpha": -0.5, "beta": 2.0, "c": COLUMN, "bias": True,
-          "activation": "relu"})
+        {"count": 5, "sizes": sizes, "config": config, "alpha": -0.5, "beta": 2.0, "c": COLUMN,
+         "bias": True, "activation": "relu"}
         for config, sizes in product(
             (SMALL, SMALL_CPU), ((1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0))
         )
     ),
     *(
-        (9, (6, 12, 8), dtype,
-         {"config": SMALL, "precision": precision, "a": ROW_ALIGNED, "in_place": True, "beta": 0.5,
-          "trans_b": "C" if dtype.startswith("complex") else "T"})
+        {"count": 9, "sizes": (6, 12, 8), "dtype": dtype, "precision": precision, "config": SMALL,
+         "a": ROW_ALIGNED, "in_place": True, "beta": 0.5, "trans_b": "C"}
         for dtype, precision in (*product(DTYPES, [None]), ("float16", "F16_F16_F16"))
     ),
 ]  # fmt: skip
@@ -109,156 +102,282 @@ MORE_BATCHES = [
 
 @pytest.mark.one_in(2)
 @pytest.mark.any_runtime
-@pytest.mark.parametrize(("count", "sizes", "dtype", "options"), BATCHES)
-def test_batches(queue, require, count, sizes, dtype, options):
-    require(dtype)
-    check_batch(queue, count, sizes, dtype, **options)
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.first_runtime
-@pytest.mark.parametrize(("count", "sizes", "dtype", "options"), MORE_BATCHES)
-def test_more_batches(queue, require, count, sizes, dtype, options):
-    require(dtype, options.get("precision"))
-    check_batch(queue, count, sizes, dtype, **options)
+@pytest.mark.parametrize("options", BATCHES)
+def test_batches(queue, require, options):
+    require(options.get("dtype"), options.get("precision"))
+    check_batch(queue, **{"count": 4, "sizes": (37, 41, 45)} | options)
 
 
 @pytest.mark.parametrize("b", [(0, 4, 5), (1, 4, 5), (4, 5)], ids=str)
 def test_batch_of_none(queue, b):
-    out, event = pyclgemm.gemm_batched(
-        queue, np.ones((0, 3, 4), np.float32), np.ones(b, np.float32), return_event=True
-    )
+    a, b = np.ones((0, 3, 4), np.float32), np.ones(b, np.float32)
+    out, event = pyclgemm.gemm_batched(queue, a, b, return_event=True)
     assert out.shape == (0, 3, 5)
     event.wait()
 
 
 @pytest.mark.any_runtime
 def test_shared_b_is_one_product(queue, rng):
-    a, b = random_array(rng, (6, 8, 10), "float32"), random_array(rng, (10, 12), "float32")
+    a, b = draw(rng, (6, 8, 10), (10, 12))
     assert "48" not in str(pyclgemm.explain(queue, a, b).reason)  # it names the record's sizes
-    out = pyclgemm.gemm_batched(queue, a, b)
-    for number in range(6):
-        assert_close(out[number], expected_gemm(a[number], b))
-
-
-# Small products
-
-
-@pytest.mark.parametrize("dtype", ["float32", "complex64"])
-def test_many_small_products_take_kernels_of_their_own(queue, traits, dtype):
-    many, few = np.ones((64, 8, 8), dtype), np.ones((8, 8, 8), dtype)
-    small = "small_cpu" if traits.type == "cpu" else "small"
-    choice = pyclgemm.explain(queue, many, many)
-    assert (choice.path == small) == (small == "small" or dtype == "float32")
-    if choice.path == small:
-        assert "64 products of at most 64 rows, columns and depths" in choice.reason
-    assert pyclgemm.explain(queue, few, few).path not in ("small", "small_cpu")
-    check_batch(queue, 64, (8, 8, 8), dtype)
+    assert_gemm(pyclgemm.gemm_batched(queue, a, b), a, b)
 
 
 @pytest.mark.parametrize(
-    ("count", "sizes", "config", "message"),
+    ("batch", "sizes", "config", "message"),
     [
-        (1, (8, 8, 8), SMALL, "it computes batches, and this is a single product"),
+        (None, (8, 8, 8), SMALL, "it computes batches, and this is a single product"),
         (3, (8, 65, 8), SMALL, "at most 64 rows, columns and depths, not (8, 65, 8)"),
         (3, (64, 64, 64), SmallConfig(1, 1, 64), "4096 work-items, and a group has"),
     ],
 )
-def test_what_small_kernels_cannot(queue, traits, count, sizes, config, message):
-    if "work-items" in message and traits.max_work_group_size >= 4096:
-        pytest.skip("the device's groups are as large")
-    m, n, k = sizes
-    a, b = np.ones((count, m, k), np.float32), np.ones((count, k, n), np.float32)
-    with pytest.raises(pyclgemm.ConfigError, match=re.escape(message)):
-        pyclgemm.gemm_batched(queue, a, b, config=config)
+def test_what_small_kernels_cannot(batch, sizes, config, message):
+    assert message in refusal(config, problem(*sizes, batch=batch), gpu())
+
+
+def test_many_small_products_take_kernels_of_their_own(queue, traits):
+    many, few = np.ones((64, 8, 8), np.float32), np.ones((8, 8, 8), np.float32)
+    choice = pyclgemm.explain(queue, many, many)
+    assert choice.path == ("small_cpu" if traits.type == "cpu" else "small")
+    assert "64 products of at most 64 rows, columns and depths" in choice.reason
+    assert pyclgemm.explain(queue, few, few).path not in ("small", "small_cpu")
+    many = many.astype(np.complex64)
+    assert (pyclgemm.explain(queue, many, many).path == "small") == (traits.type != "cpu")
 
 
 # Other forms of operands
 
 
-def test_numpy_in_numpy_out(queue, rng):
-    a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (3, 5, 6), "float32")
-    c = random_array(rng, (4, 6), "float32")
-    out = np.empty((3, 4, 6), np.float32)
-    assert pyclgemm.gemm_batched(queue, a, b, c, beta=1.0, out=out) is out
-    for number in range(3):
-        assert_close(out[number], expected_gemm(a[number], b[number], c, beta=1.0))
+@pytest.mark.parametrize("kind", [list, tuple, np.asarray])
+def test_numpy_in_numpy_out(queue, rng, kind):
+    a, b, c = draw(rng, (3, 4, 5), (3, 5, 6), (4, 6))
+    out = kind(np.empty((3, 4, 6), np.float32))
+    assert pyclgemm.gemm_batched(queue, kind(a), b, c, beta=1.0, out=out) is out
+    assert_gemm(out, a, b, c, beta=1.0)
+    out = pyclgemm.gemm_batched(queue, kind(a), b[0])
+    assert isinstance(out, np.ndarray)
+    assert_gemm(out, a, b[0])
 
 
 @pytest.mark.any_runtime
 def test_packed_b(queue, rng):
-    a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (5, 6), "float32")
+    a, b = draw(rng, (3, 4, 5), (5, 6))
+    together, repeated = upload(queue, a, np.repeat(a, 2, axis=0))
     packed = pyclgemm.pack(queue, b)
-    apart = cl_array.to_device(queue, np.repeat(a, 2, axis=0))[::2]
-    for one in (cl_array.to_device(queue, a), apart):
-        out = pyclgemm.gemm_batched(queue, one, packed).get()
-        for number in range(3):
-            assert_close(out[number], expected_gemm(a[number], b))
+    for one in (together, repeated[::2]):
+        assert_gemm(pyclgemm.gemm_batched(queue, one, packed), a, b)
 
 
 def test_plan_and_explain_take_stacks(queue, rng):
-    a, b = random_array(rng, (3, 4, 5), "float32"), random_array(rng, (3, 5, 6), "float32")
-    device_a, device_b = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
-    plan = pyclgemm.plan(queue, device_a, device_b)
+    a, b = draw(rng, (3, 4, 5), (3, 5, 6))
+    operands = upload(queue, a, b)
+    plan = pyclgemm.plan(queue, *operands)
     assert plan.product.problem.batch == 3
     assert pyclgemm.explain(queue, a, b).path == plan.choice.path
-    out = plan(device_a, device_b).get()
-    for number in range(3):
-        assert_close(out[number], expected_gemm(a[number], b[number]))
+    assert_gemm(plan(*operands), a, b)
 
 
-# Errors
+# Sequences of matrices on the device
 
-ONES = np.ones((3, 4, 4), np.float32)
+
+def _apart(queue, rng, count, shape):
+    """Matrices in buffers of their own, and their values."""
+    host = random_array(rng, (count, *shape), "float32")
+    return upload(queue, *host), host
+
+
+def _together(queue, rng, count, shape):
+    """Likewise, in one buffer in no order."""
+    host = random_array(rng, (count + 2, *shape), "float32")
+    whole = cl_array.to_device(queue, host)
+    order = rng.permutation(count + 2)[:count]
+    return [whole[int(index)] for index in order], host[order]
+
+
+@contextmanager
+def _launches(count):
+    """Assert how many kernels are launched."""
+    real = LaunchSequence._launch
+    with patch.object(LaunchSequence, "_launch", autospec=True, side_effect=real) as launched:
+        yield
+    assert launched.call_count == count
+
+
+@pytest.mark.parametrize("sizes", [(20, 24, 16), (64, 64, 64)], ids=["tails", "whole tiles"])
+@pytest.mark.parametrize("config", [None, INDIRECT, replace(DIRECT, FILL=2), BATCH_CONFIGS["gemv"]])
+@pytest.mark.first_runtime
+def test_slices_of_one_buffer_go_into_one_launch(queue, rng, config, sizes):
+    skip_if_refused(queue, config)
+    m, n, k = sizes
+    (a, host_a), (b, host_b), (c, host_c), (out, _) = (
+        _together(queue, rng, 7, shape) for shape in ((m, k), (k, n), (m, n), (m, n))
+    )
+    with _launches(1):
+        returned = pyclgemm.gemm_batched(queue, a, b, c, beta=0.5, out=out, config=config)
+    assert returned is out
+    assert_gemm(out, host_a, host_b, host_c, beta=0.5)
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 4])
+@pytest.mark.parametrize("form", ["sequence", "stack", "sequence of one"])
+def test_each_buffer_is_a_launch(queue, rng, buffers, form):
+    parts = [_together(queue, rng, 4 // buffers, (5, 6)) for _ in range(buffers)]
+    a, host_a = (list(chain(*zip(*part, strict=True))) for part in zip(*parts, strict=True))
+    b, host_b = _together(queue, rng, 1 if "one" in form else 4, (6, 3))
+    if form == "stack":
+        b = cl_array.to_device(queue, host_b)
+    with _launches(buffers):
+        out = pyclgemm.gemm_batched(queue, a, b)
+    assert out.shape == (4, 5, 3)
+    assert_gemm(out, host_a, host_b if len(b) > 1 else host_b[0])
+
+
+def test_a_launch_that_cannot_be_leaves_the_result_as_it_was(queue, rng):
+    """The matrix that is alone in its buffer is no batch, as this family takes them only."""
+    config = BATCH_CONFIGS["small"]
+    skip_if_refused(queue, config)
+    a = _together(queue, rng, 3, (5, 5))[0] + _together(queue, rng, 1, (5, 5))[0]
+    out = cl_array.empty(queue, (4, 5, 5), np.float32)
+    out.fill(7)
+    with pytest.raises(pyclgemm.ConfigError, match="single product"):
+        pyclgemm.gemm_batched(queue, a, a, out=out, config=config)
+    assert (out.get() == 7).all()
+
+
+def test_offsets_are_uploaded_where_they_change(queue, rng):
+    a, host = _together(queue, rng, 5, (6, 6))
+    out = cl_array.zeros(queue, (5, 6, 6), np.float32)
+    straight = [0, 1, 2, 3, 4]
+    for order in (straight, straight, straight[::-1], [2, 0, 1, 4, 3]):
+        pyclgemm.gemm_batched(queue, [a[index] for index in order], a, out=out)
+        assert_gemm(out, host[order], host)
+
+
+def test_waits_and_events(fresh_queue, gate, rng):
+    a, host = _together(fresh_queue, rng, 3, (4, 4))
+    fresh_queue.finish()
+    out, event = pyclgemm.gemm_batched(fresh_queue, a, a, wait_for=[gate.event], return_event=True)
+    assert not is_complete(event)
+    assert out.events == [event]
+    again = pyclgemm.gemm_batched(fresh_queue, out, a)
+    gate.open()
+    cubes = np.linalg.matrix_power(host.astype(np.float64), 3)
+    np.testing.assert_allclose(again.get(), cubes, rtol=1e-4, atol=1e-5)
+
+
+def test_event_goes_to_every_destination(queue, rng):
+    (a, _), (out, _) = (_apart(queue, rng, 3, (4, 4)) for _ in range(2))
+    pyclgemm.gemm_batched(queue, a, a, out=out)
+    assert all(len(one.events) == 1 for one in out)
+
+
+def test_out_of_order_queue(out_of_order_queue, rng):
+    a, host = _apart(out_of_order_queue, rng, 4, (6, 6))
+    out, event = pyclgemm.gemm_batched(out_of_order_queue, a, a, return_event=True)
+    event.wait()
+    assert_gemm(out, host, host)
+
+
+# matmul: numpy.matmul's shape rules
+
+SHAPES = [
+    ((3, 4), (4, 5)), ((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 3, 4), (4, 5)),
+    ((3, 4), (2, 4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)),
+    ((2, 1, 3, 4), (5, 4, 6)), ((1, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (1, 3, 4, 5)),
+    ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((0, 3, 4), (4, 5)), ((2, 3, 0), (2, 0, 5)),
+]  # fmt: skip
+
+BAD_SHAPES = [
+    ((3, 4), (5, 6)), ((4,), (5,)), ((4,), (5, 4)), ((3, 4), (3,)), ((2, 3, 4), (3, 4, 5)),
+    ((), (4,)), ((4,), ()), ((3, 4), ()),
+]  # fmt: skip
+
+
+def _assert_products(got, left, right):
+    """Shape and type are numpy.matmul's, and every matrix of the stack is within its bound."""
+    wanted, got = np.matmul(left, right), fetched(got)
+    assert got.shape == wanted.shape and got.dtype == left.dtype
+    a = left[np.newaxis] if left.ndim == 1 else left
+    b = right[:, np.newaxis] if right.ndim == 1 else right
+    stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    assert_gemm(got.reshape(*stack, a.shape[-2], b.shape[-1]), a, b)
+
+
+def _check(queue, left, right):
+    """Arrays of the host and of the device, which say the queue, with and without a destination."""
+    out = np.full(np.matmul(left, right).shape, np.nan, left.dtype)
+    operands, out_there = upload(queue, left, right), cl_array.zeros(queue, out.shape, out.dtype)
+    _assert_products(pyclgemm.matmul(left, right, queue=queue), left, right)
+    got = pyclgemm.matmul(*operands)
+    assert got.queue == queue
+    _assert_products(got, left, right)
+    assert pyclgemm.matmul(left, right, queue=queue, out=out) is out
+    _assert_products(out, left, right)
+    assert pyclgemm.matmul(*operands, out=out_there) is out_there
+    _assert_products(out_there, left, right)
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_shapes_are_numpys(queue, rng, shapes):
+    _check(queue, *draw(rng, *shapes))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type(queue, require, rng, dtype):
+    require(dtype)
+    _check(queue, *draw(rng, (2, 7, 9), (9, 5), dtype=dtype))
+
+
+@given(
+    shapes=mutually_broadcastable_shapes(
+        signature=np.matmul.signature, max_dims=2, min_side=0, max_side=15
+    ),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_shapes(queue, shapes, seed):
+    _check(queue, *draw(np.random.default_rng(seed), *shapes.input_shapes))
+
+
+@pytest.mark.parametrize(("left", "right"), BAD_SHAPES, ids=str)
+def test_shapes_that_numpy_refuses(queue, left, right):
+    a, b = np.ones(left, np.float32), np.ones(right, np.float32)
+    with pytest.raises(ValueError):
+        np.matmul(a, b)
+    with pytest.raises(pyclgemm.ShapeError) as caught:
+        pyclgemm.matmul(a, b, queue=queue)
+    message = str(caught.value)
+    assert re.match(r"[ab] is ", message)
+    assert "scalar" in message if () in (left, right) else str(left) in message
+
+
+def test_views_of_stacks(queue, rng):
+    (host,) = draw(rng, (6, 8, 10))
+    (base,) = upload(queue, host)
+    got = pyclgemm.matmul(base[::2, 1:, ::-1], base[1::2].transpose((0, 2, 1)))
+    _assert_products(got, host[::2, 1:, ::-1], host[1::2].transpose(0, 2, 1))
+
+
+def test_numpy_without_a_queue(device, rng):
+    # The library picks a device of its own; that there is one is known from `device`.
+    a, b = draw(rng, (9, 9), (9, 9))
+    assert_gemm(pyclgemm.matmul(a, b), a, b)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        ((ONES, ONES[:2]), {}, "a has 3 and b has 2 matrices: a batch needs as many of each"),
-        ((ONES, ONES[:, :3]), {}, "a is (4, 4) and b is (3, 4): a's columns (4) must equal"),
-        ((ONES, ONES), {"out": ONES[:2].copy()}, "out is (2, 4, 4), 2 matrices; the batch of a"),
-        ((ONES, ONES), {"out": ONES[0].copy()}, "out is (4, 4), 1 matrices; the batch of a and"),
-        ((ONES, ONES), {"out": ONES[:, :, :3].copy()}, "out is (4, 3); the product of a and b"),
-        ((ONES, ONES, ONES[:2]), {"beta": 1.0}, "c is (2, 4, 4), 2 matrices"),
-        ((ONES[np.newaxis], ONES), {}, "a is 4-D with shape (1, 3, 4, 4)"),
-        (([ONES[0], ONES[0, :2]], ONES[:2]), {}, "a[1] is (2, 4) and a[0] is (4, 4)"),
-        (([], ONES), {}, "a is an empty sequence"),
-        (([ONES], ONES), {}, "a[0] is (3, 4, 4)"),
-    ],
-)  # fmt: skip
-def test_shapes_that_do_not_fit(queue, arguments, options, message):
-    with pytest.raises(pyclgemm.ShapeError, match=re.escape(message)):
-        pyclgemm.gemm_batched(queue, *arguments, **options)
-
-
-def test_types_that_do_not_fit(queue):
-    with pytest.raises(pyclgemm.DtypeError, match=r"a\[1\] is a list"):
-        pyclgemm.gemm_batched(queue, [ONES[0], [1.0]], ONES[0])
-    with pytest.raises(pyclgemm.DtypeError, match=r"a\[1\] is a ndarray of float64 and a\[0\]"):
-        pyclgemm.gemm_batched(queue, [ONES[0], ONES[0].astype(np.float64)], ONES[0])
-    with pytest.raises(pyclgemm.ArgumentError, match="beta is 1.0 without c"):
-        pyclgemm.gemm_batched(queue, ONES, ONES, beta=1.0)
-
-
-def test_destination_that_overlaps(queue):
-    whole = cl_array.zeros(queue, (6, 4, 4), np.float32)
-    a, out = whole[:3], whole[2:5]
-    with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with a"):
-        pyclgemm.gemm_batched(queue, a, whole[5], out=out)
-    scattered = [whole[0], whole[3], whole[1]]
-    with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with b"):
-        pyclgemm.gemm_batched(queue, whole[5], [whole[4], whole[1], whole[2]], out=scattered)
-    with pytest.raises(pyclgemm.ShapeError, match=r"out\[0\] and out\[2\] share memory"):
-        pyclgemm.gemm_batched(queue, whole[3:], whole[4], out=[whole[0], whole[1], whole[0]])
-    with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with a"):
-        pyclgemm.gemm_batched(queue, scattered, whole[5], out=scattered)
-    other = cl_array.zeros(queue, (4, 4), np.float32)
-    with pytest.raises(pyclgemm.ArgumentError, match="out shares memory with a"):
-        # The first launch would write what the second one reads.
-        pyclgemm.gemm_batched(queue, [whole[0], other], whole[5], out=[other, whole[1]])
-    in_place = [whole[0], other.copy(), whole[2]]
-    pyclgemm.gemm_batched(queue, whole[3:], whole[4], in_place, beta=1.0, out=in_place)
-    flat = cl_array.Array(queue, (2, 4, 4), np.float32, strides=(16, 16, 4), data=whole.base_data)
-    with pytest.raises(pyclgemm.ShapeError, match="two of its matrices share memory"):
-        pyclgemm.gemm_batched(queue, whole[4:], whole[4:], out=flat)
+    "shapes",
+    [((4, 5), (5, 6)), ((3, 4, 5), (5, 6)), ((5,), (3, 5, 6)), ((40, 4, 4), (40, 4, 4))],
+    ids=str,
+)
+@pytest.mark.parametrize("by_array", [False, True], ids=["wait_for", "an array's event"])
+def test_waits_without_blocking_and_leaves_an_event(fresh_queue, gate, rng, shapes, by_array):
+    hosts = draw(rng, *shapes)
+    a, b = upload(fresh_queue, *hosts)
+    if by_array:
+        a.add_event(gate.event)
+    wait_for = None if by_array else [gate.event]
+    out = gate.call(lambda: pyclgemm.matmul(a, b, wait_for=wait_for))
+    fresh_queue.flush()
+    assert out.events
+    assert not any(map(is_complete, out.events))
+    gate.open()
+    _assert_products(out, *hosts)

@@ -1,7 +1,5 @@
 """Each error of the contract, by its class and by what its message names."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -12,9 +10,17 @@ import pytest
 import pyclgemm
 from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.problem.precision import resolve_precision
+from tests.support.arrays import upload
+from tests.support.buffers import GuardedArray
 
-ONES = np.ones((4, 4), np.float32)
 ARGUMENT, SHAPE, DTYPE = pyclgemm.ArgumentError, pyclgemm.ShapeError, pyclgemm.DtypeError
+
+
+def ones(*shape, dtype="float32"):
+    return np.ones(shape, dtype)
+
+
+ONES, STACK = ones(4, 4), ones(3, 4, 4)
 
 
 def raises(error, *parts):
@@ -36,84 +42,72 @@ def gemm(queue, function=pyclgemm.gemm, **arguments):
 @pytest.mark.parametrize(
     ("error", "builtin"),
     [
-        (pyclgemm.ArgumentError, ValueError),
-        (pyclgemm.ShapeError, ValueError),
-        (pyclgemm.DtypeError, TypeError),
-        (pyclgemm.UnsupportedError, NotImplementedError),
-        (pyclgemm.FileError, OSError),
-        (pyclgemm.KernelBuildError, RuntimeError),
-        (pyclgemm.ConfigError, ValueError),
+        (ARGUMENT, ValueError), (SHAPE, ValueError), (DTYPE, TypeError),
+        (pyclgemm.UnsupportedError, NotImplementedError), (pyclgemm.FileError, OSError),
+        (pyclgemm.KernelBuildError, RuntimeError), (pyclgemm.ConfigError, ValueError),
         (pyclgemm.DatabaseError, ValueError),
     ],
-)
+)  # fmt: skip
 def test_every_error_is_pyclgemms_and_the_built_in_one(error, builtin):
     assert issubclass(error, pyclgemm.PyclgemmError)
     assert issubclass(error, builtin)
 
 
-def ones(shape, dtype="float32"):
-    return np.ones(shape, dtype)
+def each(names, values, error, shown, *parts):
+    """Rows of each argument with each value: the message has both, and `parts`."""
+    return [
+        ({name: value}, error, (name, shown(value), *parts))
+        for name in names.split()
+        for value in values
+    ]
 
 
-#: Arguments that are refused, the error, and what its message names.
+def shape_of(array):
+    return str(array.shape)
+
+
+INTEGERS, WIDE = ONES.astype("int64"), ONES.astype("float64")
+NO_PAIR = {"a": ones(3, 4), "b": ones(5, 6)}
+INNER_SIZES = "a is (3, 4) and b is (5, 6): a's columns (4) must equal b's rows (5)"
+
+#: Arguments that `gemm` refuses, the error, and what its message names.
 REFUSED = [
-    *(
-        ({name: ones(shape)}, SHAPE, (name, str(shape)))
-        for name in ("a", "b", "c", "out")
-        for shape in ((4,), (), (1, 4, 4))
-    ),
-    *(
-        ({name: ones(shape)}, SHAPE, (name, str(shape), "(4, 4)"))
-        for name in ("c", "out")
-        for shape in ((4, 5), (5, 4), (1, 4), (16, 1))
-    ),
-    *(
-        ({"bias": ones(shape)}, SHAPE, ("bias", str(shape), "(4,)"))
-        for shape in ((3,), (5,), (1,), (4, 1), (1, 4))
-    ),
+    *each("a b c out", [ones(4), ones(), ones(1, 4, 4)], SHAPE, shape_of),
+    *each("c out", [ones(4, 5), ones(5, 4), ones(1, 4), ones(16, 1)], SHAPE, shape_of, "(4, 4)"),
+    *each("bias", [ones(3), ones(5), ones(1), ones(4, 1), ones(1, 4)], SHAPE, shape_of, "(4,)"),
     (
-        {"a": ones((4, 3)), "b": ones((6, 5)), "trans_a": True, "trans_b": True},
+        {"a": ones(4, 3), "b": ones(6, 5), "trans_a": True, "trans_b": True},
         SHAPE, ("a", "b", "(4)", "(5)"),
     ),
+    *each("a b c out", [WIDE], DTYPE, lambda array: "float64", "float32"),
+    *each("bias", [WIDE[0]], DTYPE, lambda array: "float64", "float32"),
     *(
-        ({name: ones((4, 4), "float64")}, DTYPE, (name, "float32", "float64"))
-        for name in ("a", "b", "c", "out")
-    ),
-    ({"bias": ones(4, "float64")}, DTYPE, ("bias", "float32", "float64")),
-    *(
-        (
-            {"a": ones((4, 4), dtype), "b": ones((4, 4), dtype)}, DTYPE,
-            ("a", np.dtype(dtype).name, "float32"),
-        )
-        for dtype in ("int64", "int32", "uint8", "bool", "longdouble", "object")
+        ({"a": ONES.astype(kind), "b": ONES.astype(kind)}, DTYPE, ("a", kind.name, "float32"))
+        for kind in map(np.dtype, ("int64", "int32", "uint8", "bool", "longdouble", "object"))
     ),
     ({"b": ONES.astype(ONES.dtype.newbyteorder())}, DTYPE, ("b", "byte order")),
-    *(
-        ({name: value}, DTYPE, (name, type(value).__name__))
-        for name in ("a", "b", "c", "out")
-        for value in ([[1.0] * 4] * 4, "ones", 3.0)
-    ),
-    ({"c": ONES, "beta": None}, ARGUMENT, ("c", "beta")),
-    *(({"beta": beta}, ARGUMENT, ("beta", "c")) for beta in (1, 0.5, float("nan"))),
+    *each("a b c out", [[[1.0] * 4] * 4, "ones", 3.0], DTYPE, lambda value: type(value).__name__),
     *(({"c": ONES, name: 1j}, DTYPE, (name, "1j", "float32")) for name in ("alpha", "beta")),
     *(
         ({"c": ONES, name: value}, DTYPE, (name,))
         for name in ("alpha", "beta")
         for value in ("1", ONES, [1.0])
     ),
+    *each("beta", [1, 0.5, float("nan")], ARGUMENT, str, "c"),
+    *each("trans_a trans_b", ["H", "n", "", 1, None, ["N"]], ARGUMENT, repr, '"N"', '"T"', '"C"'),
+    *each("precision", ["float32", "F32", "f32_f32_f32", ""], ARGUMENT, repr, "F32_F32_F32"),
+    *each("precision", ["F64_F64_F64", "F16_F16_F32"], DTYPE, str, "float32"),
+    *each("transpose_a", [True], TypeError, lambda value: ""),
+    ({"out": np.broadcast_to(ONES, (4, 4))}, ARGUMENT, ("out", "read-only")),
     *(
-        ({name: value}, ARGUMENT, (name, repr(value), '"N"', '"T"', '"C"'))
-        for name in ("trans_a", "trans_b")
-        for value in ("H", "n", "", 1, None, ["N"])
+        ({"function": function, **NO_PAIR}, SHAPE, (INNER_SIZES,))
+        for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain)
     ),
     *(
-        ({"precision": name}, ARGUMENT, ("precision", repr(name), "F32_F32_F32"))
-        for name in ("float32", "F32", "f32_f32_f32", "")
+        ({"function": function, "c": ONES, "beta": None}, ARGUMENT, ("c", "beta"))
+        for function in (pyclgemm.gemm, pyclgemm.explain)
     ),
-    *(
-        ({"precision": name}, DTYPE, ("precision", name, "float32"))
-        for name in ("F64_F64_F64", "F16_F16_F32")
-    ),
+    ({"function": pyclgemm.explain, "a": INTEGERS}, DTYPE, ("a", "int64")),
 ]  # fmt: skip
 
 
@@ -123,33 +117,82 @@ def test_arguments_that_are_refused(queue, arguments, error, parts):
         gemm(queue, **arguments)
 
 
-@pytest.mark.parametrize("function", [pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain])
-@pytest.mark.parametrize("on_device", [False, True])
-def test_inner_sizes_differ(queue, function, on_device):
-    arrays = [ones((3, 4)), ones((5, 6))]
-    if on_device:
-        arrays = [cl_array.to_device(queue, array) for array in arrays]
-    message = "a is (3, 4) and b is (5, 6): a's columns (4) must equal b's rows (5)"
-    with pytest.raises(SHAPE, match=re.escape(message)):
-        function(queue, *arrays)
+def matmul(queue, a=ONES, b=ONES, **options):
+    return pyclgemm.matmul(a, b, queue=queue, **options)
 
 
-def test_no_queue():
+def batched(queue, a=STACK, b=STACK, **options):
+    return pyclgemm.gemm_batched(queue, a, b, **options)
+
+
+def packed(queue, name="b", b=ONES, **arguments):
+    """Multiply with an operand, b if not another, that is packed."""
+    return gemm(queue, **{name: pyclgemm.pack(queue, b)} | arguments)
+
+
+def layer(queue, **arguments):
+    given = {"weight": ONES, "bias": STACK[0, 0], "activation": None, "x": ONES, "out": None}
+    *parameters, x, out = (given | arguments).values()
+    return pyclgemm.DenseLayer(queue, *parameters)(x, out)
+
+
+#: Likewise of other functions, and what the message says.
+OTHERS = [
+    (matmul, {"a": INTEGERS, "b": INTEGERS}, DTYPE, "a is int64"),
+    (matmul, {"a": ONES.astype("bool"), "b": ONES.astype("bool")}, DTYPE, "a is bool"),
+    (matmul, {"b": WIDE}, DTYPE, "b is float64 and a is float32"),
+    (matmul, {"b": [[1.0]]}, DTYPE, "b is a list"),
+    (matmul, {"out": ones(4, 5)}, SHAPE, "out is (4, 5); the product of a and b is (4, 4)"),
+    (matmul, {"out": [[1.0]]}, DTYPE, "out is a list"),
+    (matmul, {"precision": "F8"}, ARGUMENT, "precision"),
+    (layer, {"x": ones(3, 5)}, SHAPE, "x is (3, 5); weight is (4, 4)"),
+    (layer, {"x": WIDE}, DTYPE, "b is float32 and a is float64"),
+    (layer, {"bias": ones(5)}, SHAPE, "bias is (5,); weight is (4, 4): (4,) wanted"),
+    (layer, {"weight": ones(4)}, SHAPE, "weight is (4,); (in, out) wanted"),
+    *((layer, {name: [[1.0]]}, DTYPE, f"{name} is a list") for name in ("weight", "bias", "x")),
+    (layer, {"activation": "softmax"}, ARGUMENT, "activation is 'softmax'; known activations are"),
+    (layer, {"out": ones(4, 5)}, SHAPE, "out is (4, 5); the product of a and b is (4, 4)"),
+    (packed, NO_PAIR, SHAPE, INNER_SIZES),
+    (packed, {"a": WIDE}, DTYPE, "b is float32 and a is float64"),
+    *((packed, {"trans_b": one}, pyclgemm.PyclgemmError, "trans_b") for one in (True, *"TC")),
+    *((packed, {"name": name}, DTYPE, f"{name} is a PackedMatrix") for name in ("a", "c", "out")),
+    (pyclgemm.pack, {"b": ones(4)}, SHAPE, "b is 1-D with shape (4,)"),
+    (pyclgemm.pack, {"b": INTEGERS}, DTYPE, "b is int64"),
+    (batched, {"b": STACK[:2]}, SHAPE, "a has 3 and b has 2 matrices: a batch needs as many"),
+    (batched, {"b": STACK[:, :3]}, SHAPE, "a is (4, 4) and b is (3, 4): a's columns (4) must"),
+    (batched, {"out": STACK[:2]}, SHAPE, "out is (2, 4, 4), 2 matrices; the batch of a"),
+    (batched, {"out": ONES}, SHAPE, "out is (4, 4), 1 matrices; the batch of a and"),
+    (batched, {"out": STACK[:, :, :3]}, SHAPE, "out is (4, 3); the product of a and b"),
+    (batched, {"c": STACK[:2], "beta": 1.0}, SHAPE, "c is (2, 4, 4), 2 matrices"),
+    (batched, {"a": STACK[np.newaxis]}, SHAPE, "a is 4-D with shape (1, 3, 4, 4)"),
+    (batched, {"a": [ONES, ONES[:2]]}, SHAPE, "a[1] is (2, 4) and a[0] is (4, 4)"),
+    (batched, {"a": []}, SHAPE, "a is an empty sequence"),
+    (batched, {"a": [STACK]}, SHAPE, "a[0] is (3, 4, 4)"),
+    (batched, {"a": [ONES, [1.0]]}, DTYPE, "a[1] is a list"),
+    (batched, {"a": [ONES, WIDE]}, DTYPE, "a[1] is a ndarray of float64 and a[0]"),
+    (batched, {"beta": 1.0}, ARGUMENT, "beta is 1.0 without c"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "arguments", "error", "message"), OTHERS)
+def test_arguments_that_other_functions_refuse(queue, function, arguments, error, message):
+    with raises(error, message):
+        function(queue, **arguments)
+
+
+def test_operands_of_matmul_are_positional(queue):
+    with pytest.raises(TypeError):
+        pyclgemm.matmul(a=ONES, b=ONES, queue=queue)
+
+
+def test_no_queue_and_no_activation():
     with raises(DTYPE, "queue", "NoneType"):
         gemm(None)
     with pytest.raises(TypeError):
         gemm(ONES)
-
-
-def test_unknown_keyword(queue):
-    with pytest.raises(TypeError, match="transpose_a"):
-        gemm(queue, transpose_a=True)
-
-
-@pytest.mark.parametrize("name", ["RELU", "softmax", ""])
-def test_unknown_activation(name):
-    with raises(ARGUMENT, "activation", repr(name), "relu", "gelu_tanh"):
-        pyclgemm.Epilogue(activation=name)
+    for name in ("RELU", "softmax", ""):
+        with raises(ARGUMENT, "activation", repr(name), "relu", "gelu_tanh"):
+            pyclgemm.Epilogue(activation=name)
 
 
 # What the device lacks
@@ -165,15 +208,12 @@ def test_precision_that_needs_matrix_units(queue, traits, name):
         gemm(queue, precision=name)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "precision", "part"),
-    [("float64", None, "float64"), ("float16", "F16_F16_F16", "F16_F16_F16")],
-)
-def test_arithmetic_that_the_device_lacks(queue, traits, dtype, precision, part):
+@pytest.mark.parametrize(("dtype", "precision"), [("float64", None), ("float16", "F16_F16_F16")])
+def test_arithmetic_that_the_device_lacks(queue, traits, dtype, precision):
     if getattr(traits, dtype):
         pytest.skip(f"{traits.name} has the arithmetic of {dtype}")
-    with raises(pyclgemm.UnsupportedError, part):
-        gemm(queue, a=ones((4, 4), dtype), b=ones((4, 4), dtype), precision=precision)
+    with raises(pyclgemm.UnsupportedError, precision or dtype):
+        gemm(queue, a=ONES.astype(dtype), b=ONES.astype(dtype), precision=precision)
 
 
 # Where arrays lie
@@ -189,42 +229,58 @@ def test_array_of_another_context(queue, device, name):
         gemm(queue, **{"a": here, "b": here, name: there})
 
 
-def test_read_only_destination(queue):
-    out = np.zeros((4, 4), np.float32)
-    out.flags.writeable = False
-    with raises(ARGUMENT, "out", "read-only"):
-        gemm(queue, out=out)
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        ("a", np.s_[:8, :8]), ("b", np.s_[:8, :8]), ("a", np.s_[7:15, 7:15]),
+        ("b", np.s_[7:15, 7:15]), ("c", np.s_[1:9, :8]), ("bias", np.s_[0, :8]),
+    ],
+)  # fmt: skip
+def test_destination_over_an_operand_is_refused(queue, name, shared):
+    base, other = (cl_array.zeros(queue, (16, 16), np.float32) for _ in range(2))
+    arrays = {"a": other[:8, :8], "b": other[:8, :8], name: base[shared]}
+    with raises(ARGUMENT, f"out shares memory with {name}"):
+        gemm(queue, **arrays, out=base[:8, :8])
 
 
-def test_numpy_destination_of_device_operands_is_filled_or_refused(queue):
-    on_device = cl_array.to_device(queue, ONES)
-    out = np.full((4, 4), np.nan, np.float32)
-    try:
-        assert pyclgemm.gemm(queue, on_device, on_device, out=out) is out
-    except pyclgemm.PyclgemmError as error:
-        assert "out" in str(error)
-    else:
-        np.testing.assert_array_equal(out, 4 * ONES)
+def test_destination_whose_entries_coincide_is_refused(queue):
+    out = GuardedArray(queue, (4, 4), "float32", (0, 1))
+    with raises(ARGUMENT, "out", "share"):
+        gemm(queue, out=out.array)
 
 
-@pytest.mark.parametrize("name", ["a", "b", "bias"])
-def test_destination_is_an_operand(queue, name):
-    matrix, out = (cl_array.zeros(queue, (4, 4), np.float32) for _ in range(2))
-    arrays = {"a": matrix, "b": matrix, name: out[0] if name == "bias" else out}
-    with raises(ARGUMENT, "out", name):
-        gemm(queue, **arrays, out=out)
+#: a, b and out of slices of a stack, and of a matrix that is elsewhere.
+OVERLAPS = [
+    (lambda s, other: (s[:3], s[5], s[2:5]), ARGUMENT, "out shares memory with a"),
+    (lambda s, other: (s[5], [s[4], s[1], s[2]], [s[0], s[3], s[1]]), ARGUMENT,
+     "out shares memory with b"),
+    (lambda s, other: (s[3:], s[4], [s[0], s[1], s[0]]), SHAPE, "out[0] and out[2] share memory"),
+    (lambda s, other: ([s[0], s[3]], s[5], [s[0], s[3]]), ARGUMENT, "out shares memory with a"),
+    # The first launch would write what the second one reads.
+    (lambda s, other: ([s[0], other], s[5], [other, s[1]]), ARGUMENT, "out shares memory with a"),
+    (lambda s, other: (s[4:], s[4:], cl_array.Array(
+        s.queue, (2, 4, 4), np.float32, strides=(16, 16, 4), data=s.base_data
+    )), SHAPE, "two of its matrices share memory"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("operand", ["a", "b"])
-def test_numpy_destination_over_an_operand_is_no_error(queue, operand):
-    # As in NumPy: the operands are copied to the device before anything is written.
-    shared = np.ones((6, 4), np.float32)
-    gemm(queue, **{operand: shared[:4]}, out=shared[1:5])
-    np.testing.assert_array_equal(shared[1:5], 4 * ONES)
+@pytest.mark.parametrize(("arrays", "error", "message"), OVERLAPS)
+def test_destinations_of_batches_that_overlap(queue, arrays, error, message):
+    a, b, out = arrays(*upload(queue, ones(6, 4, 4), ONES))
+    with raises(error, message):
+        pyclgemm.gemm_batched(queue, a, b, out=out)
+
+
+def test_a_destination_of_a_batch_may_be_its_addend(queue):
+    stack, other = upload(queue, ones(6, 4, 4), ONES)
+    in_place = [stack[0], other, stack[2]]
+    pyclgemm.gemm_batched(queue, stack[3:], stack[4], in_place, beta=1.0, out=in_place)
+    for one in in_place:
+        np.testing.assert_array_equal(one.get(), 5 * ONES)
 
 
 def test_failed_call_leaves_the_destination_alone(queue):
-    out = cl_array.to_device(queue, ONES)
+    a, out = upload(queue, ones(3, 4), ONES)
     with pytest.raises(SHAPE):
-        pyclgemm.gemm(queue, cl_array.to_device(queue, ones((3, 4))), out, out=out)
+        pyclgemm.gemm(queue, a, out, out=out)
     np.testing.assert_array_equal(out.get(), ONES)

@@ -1,70 +1,47 @@
 """The contenders compute the product, on every set of operands, in the precision asked for."""
 
-from __future__ import annotations
-
 import functools
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 import pytest
 
-from benchmarks.contenders import contenders, cublas, factories, torch_arithmetic
-from benchmarks.contenders.contenders import (
-    CLBLAST,
-    CUBLAS,
-    CUBLAS_LAYER,
-    CUBLAS_STREAM,
-    MMA,
-    NUMPY,
-    QUEUED,
-    NumpyContender,
-    gemm_contender,
-    layer_contender,
-    packed_contender,
-    plan_contender,
-)
+from benchmarks.contenders import clblast, contenders, cublas, factories, torch_arithmetic
+from benchmarks.contenders.contenders import CLBLAST, NUMPY, NumpyContender, plan_contender
 from benchmarks.contenders.cublas import CublasContender, CublasStreamContender
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case, parse_shapes
 from benchmarks.products.operands import make_operands, poison, with_padding
+from pyclgemm.analysis.operands import uniform
 from pyclgemm.measure.filled_queue import QueueBlocker
-from tests.support.benchmark_fakes import (
-    FLOAT32,
-    KINDS,
-    FakeTorch,
-    call_once,
-    make_float32,
-    make_session,
-)
+from tests.support.benchmark_fakes import FLOAT32, KINDS, FakeTorch, call_once, make_float32
 
 
 @pytest.mark.parametrize(
     "kind", [("float16", None, None), ("float16", None, "float32"), ("float32", None, None)]
 )
 @pytest.mark.parametrize("case", parse_shapes("13x17x19:TT+3,32x24x40", dense=True), ids=str)
-def test_own_contenders_are_right_on_every_set(
-    queue: Any, rng: np.random.Generator, kind: Any, case: Case
-) -> None:
+def test_own_contenders_are_right_on_every_set(queue, rng, kind, case):
     made = make_operands(case, arithmetic_of(*kind), queue, rng, sets=3)
-    makers = [plan_contender, gemm_contender, layer_contender]
+    makers = [plan_contender, contenders.gemm_contender, contenders.layer_contender]
     if kind[2] is None:
-        makers.append(packed_contender)
+        makers.append(contenders.packed_contender)
     for make in makers:
         contender = make(made)
         for *_, out in made.sets:
             poison(queue, out)
-        contender.enqueue(3)
+        contender.enqueue(4)  # the first set again
         contender.finish()
         for *_, out in made.sets:
             result = with_padding(queue, out)[:, : case.n]
             assert made.error(result, contender.precision, contender.bias).ratio < 1, contender.name
-        assert call_once(contender, made, 4).ratio < 1
+        assert call_once(contender, made).ratio < 1
         assert contender.result().dtype.name == made.arithmetic.result_dtype
 
 
-def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue: Any) -> None:
+def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue):
     made = make_float32(queue, Case(5, 6, 7), sets=3)
     contender = NumpyContender(made)
     places = {matrix.ctypes.data for one in contender.products for matrix in one}
@@ -74,14 +51,11 @@ def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue: Any) -> None:
         np.testing.assert_array_equal(b, made.host[1])
 
 
-def test_products_in_a_queue_are_waited_for_once(
-    queue: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_in_a_queue_are_waited_for_once(queue, monkeypatch):
     made = make_float32(queue, Case(5, 6, 7), sets=2)
     one_by_one = plan_contender(made)
     one_by_one.waits_for_each = True
-    markers: list[Any] = []
-    mark = cl.enqueue_marker
+    markers, mark = [], cl.enqueue_marker
     monkeypatch.setattr(cl, "enqueue_marker", lambda given: markers.append(given) or mark(given))
     for contender, waits in ((contenders.queued_contender(made), 0), (one_by_one, 3)):
         markers.clear()
@@ -89,24 +63,12 @@ def test_products_in_a_queue_are_waited_for_once(
         assert len(markers) == waits
 
 
-def test_a_burst_goes_on_among_the_sets_where_the_one_before_stopped(queue: Any) -> None:
-    order: list[int] = []
-    calls = [functools.partial(order.append, index) for index in range(3)]
-    contender = contenders.DeviceContender("x", make_float32(queue, Case(5, 6, 7)), calls)
-    contender.enqueue(2)
-    contender.enqueue(2)
-    assert order == [0, 1, 2, 0]
-    contender.poison()
-    contender.enqueue(1)
-    assert order[4:] == [0]
-
-
-def test_contenders_of_the_device_alone_run_behind_a_blocker(queue: Any) -> None:
+def test_contenders_of_the_device_alone_run_behind_a_blocker(queue):
     blocker = QueueBlocker(queue)
     made = make_float32(queue, Case(16, 16, 16), blocker=blocker)
     # The figures of the others are what a user's loop sees.
-    assert gemm_contender(made).blocker is NumpyContender(made).blocker is None
-    for make in (layer_contender, packed_contender, plan_contender):
+    assert contenders.gemm_contender(made).blocker is NumpyContender(made).blocker is None
+    for make in (contenders.layer_contender, contenders.packed_contender, plan_contender):
         contender = make(made)
         assert contender.blocker is blocker
     contender.enqueue(2)
@@ -124,14 +86,13 @@ def test_contenders_of_the_device_alone_run_behind_a_blocker(queue: Any) -> None
     assert made.error(contender.result(), contender.precision).ratio < 1
 
 
-def test_alpha_and_beta_scale_and_add_in_place(queue: Any) -> None:
+def test_alpha_and_beta_scale_and_add_in_place(queue):
     made = make_float32(queue, Case(24, 20, 16, alpha=1.5, beta=0.5))
-    assert made.addend is not None
     a, b, c = (matrix.astype(float) for matrix in (*made.host, made.addend))
     expected = 1.5 * a @ b + 0.5 * c
     [whole] = made.parts
     np.testing.assert_allclose(whole.value, expected, rtol=1e-12)
-    torch: Any = FakeTorch()
+    torch = FakeTorch()
     for contender in (plan_contender(made), NumpyContender(made), CublasContender(torch, 0, made)):
         for calls in (3, 1):  # the last must not start from the results of those before
             error = call_once(contender, made, calls)
@@ -141,29 +102,34 @@ def test_alpha_and_beta_scale_and_add_in_place(queue: Any) -> None:
     assert made.error(wrong, FLOAT32.precision).ratio > 1.0
 
 
-def test_those_that_cannot_take_part_say_so(queue: Any) -> None:
-    said: list[str] = []
-    library = object.__new__(contenders.CLBlast)  # what it refuses it refuses before any call
-    makers: dict[str, Any] = {
-        NUMPY: NumpyContender,
-        CLBLAST: functools.partial(contenders.clblast_contender, library),
-    }
-    session = make_session(queue, said, **makers)
-    session.run([Case(4, 4, 4)], arithmetic_of("int8"), lambda part: None)
-    assert any("NumPy multiplies int8 without a BLAS" in line for line in said)
-    assert any("CLBlast needs one of" in line for line in said)
-    assert not session.failures and not session.records
+@pytest.mark.parametrize(
+    ("contender", "reason"),
+    [
+        (NumpyContender, "NumPy multiplies int8 without a BLAS"),
+        # What the library refuses it refuses before any call.
+        (
+            functools.partial(contenders.clblast_contender, object.__new__(contenders.CLBlast)),
+            "CLBlast needs one of",
+        ),
+    ],
+    ids=["NumPy", "CLBlast"],
+)
+def test_those_that_cannot_take_part_say_so(queue, rng, contender, reason):
+    with pytest.raises(ValueError, match=reason):
+        contender(make_operands(Case(4, 4, 4), arithmetic_of("int8"), queue, rng))
 
 
-def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue: Any) -> None:
+def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue):
     names = factories.default_names(queue.device)
-    assert not {MMA, CUBLAS_STREAM, QUEUED} & set(names)
-    assert CUBLAS_LAYER in names
-    for kind, taken in ((cl.device_type.CPU, [QUEUED]), (cl.device_type.GPU, [])):
-        said: list[str] = []
-        made = factories.make_factories([QUEUED], SimpleNamespace(type=kind), None, {}, said.append)
+    assert not {contenders.MMA, contenders.CUBLAS_STREAM, contenders.QUEUED} & set(names)
+    assert contenders.CUBLAS_LAYER in names
+    for kind, taken in ((cl.device_type.CPU, [contenders.QUEUED]), (cl.device_type.GPU, [])):
+        said = []
+        made = factories.make_factories(
+            [contenders.QUEUED], SimpleNamespace(type=kind), None, {}, said.append
+        )
         assert list(made) == taken
-        assert len(said) == 1 - len(taken) and all(QUEUED in line for line in said)
+        assert len(said) == 1 - len(taken) and all(contenders.QUEUED in line for line in said)
 
 
 # ------------------------------------------------------------------------------ cuBLAS
@@ -171,18 +137,16 @@ def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("layer", [False, True])
-def test_cublas_is_asked_for_the_same_precision(
-    queue: Any, rng: np.random.Generator, kind: Any, layer: bool
-) -> None:
+def test_cublas_is_asked_for_the_same_precision(queue, rng, kind, layer):
     how = arithmetic_of(*kind)
     made = make_operands(Case(24, 16, 32, "NT", padding=2, dense=layer), how, queue, rng)
-    torch: Any = FakeTorch()
+    torch = FakeTorch()
     if layer and how.result_dtype != how.dtype:
         with pytest.raises(ValueError, match="no bias and ReLU"):
             CublasContender(torch, 0, made, layer=True)
         return
     contender = CublasContender(torch, 0, made, layer=layer)
-    assert contender.name == (CUBLAS_LAYER if layer else CUBLAS)
+    assert contender.name == (contenders.CUBLAS_LAYER if layer else contenders.CUBLAS)
     flags = torch.backends.cuda.matmul
     assert flags.allow_tf32 == (kind[1] == "TF32_TF32_F32")
     assert flags.allow_fp16_accumulation == (kind[1] == "F16_F16_F16")
@@ -190,40 +154,45 @@ def test_cublas_is_asked_for_the_same_precision(
     assert not flags.allow_bf16_reduced_precision_reduction
     split = how.precision.terms > 1
     assert contender.precision.name == ("F32_F32_F32" if split else how.precision.name)
-    wanted = (
-        "_int_mm" if how.dtype == "int8" else "mm" if how.result_dtype != how.dtype else "matmul"
-    )
-    assert set(torch.called) == {"_addmm_activation" if layer else wanted}
+    plain = "mm" if how.result_dtype != how.dtype else "matmul"
+    wanted = "_addmm_activation" if layer else "_int_mm" if how.dtype == "int8" else plain
+    assert set(torch.called) == {wanted}
     assert call_once(contender, made).ratio < 1
     assert contender.result().dtype.name == how.result_dtype
 
 
-def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue: Any) -> None:
+def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue):
     made = make_float32(queue, Case(24, 16, 32, "NT"))
-    torch: Any = FakeTorch()
+    torch = FakeTorch()
     contender = CublasStreamContender(torch, 0, made)
-    assert contender.name == CUBLAS_STREAM and contender.blocker is None and torch.called == []
+    assert (
+        contender.name == contenders.CUBLAS_STREAM
+        and contender.blocker is None
+        and torch.called == []
+    )
     assert call_once(contender, made, 3).ratio < 1
     assert torch.called == ["matmul"] * 3
 
 
-def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(
-    queue: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(queue, monkeypatch):
     ticks = iter((0.0, 1.0, 2.0, 2.01))  # 20 million cycles take 10 ms
     made = make_float32(queue, Case(2, 3, 4), blocker=QueueBlocker(queue))
-    torch: Any = FakeTorch()
+    torch = FakeTorch()
     monkeypatch.setattr(cublas.time, "perf_counter", lambda: next(ticks))
     blocker = CublasStreamContender(torch, 0, made).blocker
     assert isinstance(blocker, cublas.StreamBlocker)
     is_holding = blocker.hold(0.003)
     assert torch.slept[-1] == pytest.approx(6_000_000, abs=1)
-    assert not is_holding()
+    event = torch.cuda.Event.return_value
+    event.record.assert_called_once()
+    for has_happened in (False, True):
+        event.query.return_value = has_happened
+        assert is_holding() == (not has_happened)
 
 
-def test_what_torch_lacks_is_named(queue: Any, rng: np.random.Generator) -> None:
+def test_what_torch_lacks_is_named(queue, rng):
     made = make_operands(Case(24, 15, 32), arithmetic_of("int8"), queue, rng)
-    torch: Any = FakeTorch()
+    torch = FakeTorch()
     with pytest.raises(ValueError, match="multiples of 8 as n and k, not 24 x 15 x 32"):
         CublasContender(torch, 0, made)
     torch.backends.cuda.matmul = object()
@@ -236,8 +205,99 @@ def test_what_torch_lacks_is_named(queue: Any, rng: np.random.Generator) -> None
         torch_arithmetic.set_flags(torch, narrow)
 
 
-def test_cublas_is_not_looked_for_without_its_gpu(queue: Any) -> None:
+def test_cublas_is_not_looked_for_without_its_gpu(queue):
     if cublas.is_nvidia_gpu(queue.device):
         pytest.skip("this is an NVIDIA GPU")
     with pytest.raises(cublas.CublasUnavailableError, match="no NVIDIA GPU"):
         cublas.find_torch_device(queue.device)
+
+
+# ------------------------------------------------------------------------------ CLBlast
+
+
+@pytest.fixture(scope="module")
+def library():
+    try:
+        return clblast.load()
+    except clblast.CLBlastNotFoundError as error:
+        pytest.skip(str(error))
+
+
+# Each type has a routine of its own, each transposition a kernel: neither depends on the other
+# here, and CLBlast takes long to build them.
+@pytest.mark.one_in(3)
+@pytest.mark.first_runtime
+@pytest.mark.parametrize(
+    ("dtype", "trans_a", "trans_b"),
+    [
+        ("float32", False, False), ("float16", True, True), ("float64", False, True),
+        ("complex64", True, False), ("complex128", True, True),
+    ],
+)  # fmt: skip
+def test_clblast_takes_every_type_and_transposition(library, queue, rng, dtype, trans_a, trans_b):
+    m, n, k, padding = 7, 5, 11, 3
+
+    def matrix(rows, columns):
+        host = uniform(rng, (rows, columns + padding), dtype)
+        base = cl_array.to_device(queue, host)
+        return host[:, :columns].astype(complex), base[:, :columns], base
+
+    alpha, beta = (1.5 - 0.5j, 0.25 + 2j) if dtype.startswith("complex") else (1.5, 0.25)
+    host_a, a, _ = matrix(*((k, m) if trans_a else (m, k)))
+    host_b, b, _ = matrix(*((n, k) if trans_b else (k, n)))
+    host_c, c, base = matrix(m, n)
+    before = base.get()
+    try:
+        library.gemm(queue, a, b, c, trans_a=trans_a, trans_b=trans_b, alpha=alpha, beta=beta)
+    except clblast.CLBlastError as error:
+        if error.status in (-2044, -2045):
+            pytest.skip(str(error))
+        raise
+    after = base.get()
+    op_a, op_b = host_a.T if trans_a else host_a, host_b.T if trans_b else host_b
+    wanted = alpha * op_a @ op_b + beta * host_c
+    bound = 8 * (k + 10) * np.finfo(dtype).eps * (np.abs(op_a) @ np.abs(op_b) + np.abs(host_c))
+    assert (np.abs(after[:, :n] - wanted) <= bound).all()
+    np.testing.assert_array_equal(after[:, n:], before[:, n:])
+
+
+@pytest.mark.first_runtime
+def test_clblast_takes_batches(library, queue, rng):
+    a, b = (uniform(rng, (3, *shape), "float32") for shape in ((7, 11), (5, 11)))
+    out = cl_array.zeros(queue, (3, 7, 5), np.float32)
+    operands = (cl_array.to_device(queue, host) for host in (a, b))
+    library.gemm(queue, *operands, out, trans_b=True)
+    np.testing.assert_allclose(out.get(), a @ b.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
+
+
+def test_clblast_refuses_what_it_cannot_express(library, queue):
+    square, stack = (cl_array.zeros(queue, (*one, 4, 4), np.float32) for one in ((), (3,)))
+    integers = cl_array.zeros(queue, (4, 4), np.int32)
+    for matrices, message in (
+        ((square[:, ::2], square[:2, :], square), "4 bytes apart"),
+        ((square, square[:3, :], square), "do not fit"),
+        ((stack, stack[0], stack), "do not fit"),
+        ((integers,) * 3, "one of float16"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            library.prepare(queue, *matrices)
+
+
+def test_a_failing_routine_says_why(library, queue):
+    # A view into a buffer that is too small for the rows that it claims.
+    buffer = cl_array.zeros(queue, (4, 4), np.float32)
+    beyond = cl_array.Array(queue, (8, 4), np.float32, data=buffer.base_data)
+    with pytest.raises(clblast.CLBlastError, match="buffer of a is too small"):
+        library.gemm(queue, beyond, buffer, cl_array.zeros(queue, (8, 4), np.float32))
+
+
+def test_an_absent_clblast_is_a_clear_message_and_leaves_its_column_out(queue, monkeypatch):
+    said, facts = [], {}
+    asked = [CLBLAST, NUMPY]
+    found = factories.make_factories(asked, queue.device, "nowhere.so", facts, said.append)
+    assert list(found) == [NUMPY] and facts["clblast"] == "absent"
+    assert "from nowhere.so" in said[0]
+    monkeypatch.setattr(clblast, "_SONAMES", ("libnosuch.so",))
+    monkeypatch.setattr(clblast.ctypes.util, "find_library", lambda name: None)
+    with pytest.raises(clblast.CLBlastNotFoundError, match="--clblast PATH"):
+        clblast.load()

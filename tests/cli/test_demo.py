@@ -14,10 +14,7 @@ from pyclgemm.cli import demo
 from pyclgemm.cli.demo import SpeedRow
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.measure.bench import Timing
-
-
-def recorder():
-    return Console(width=120, record=True, file=io.StringIO())
+from tests.support.system import text_of
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +38,6 @@ def test_layers_agree_with_scikit_learn(queue, digits, network):
     assert agreement.accuracy == agreement.reference_accuracy > 0.5
 
 
-def test_digits_are_float32_from_0_to_1(digits):
-    assert digits.train.dtype == np.float32
-    assert digits.train.shape[1] == 64
-    assert 0 <= digits.train.min() < digits.train.max() <= 1
-    assert len(digits.train) == len(digits.train_labels) > len(digits.test) > 100
-
-
 def test_missing_scikit_learn_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(PyclgemmError, match=r'pip install "pyclgemm\[demo\]"'):
@@ -56,16 +46,16 @@ def test_missing_scikit_learn_says_what_to_install(monkeypatch):
 
 def test_disagreement_is_seen():
     reference = np.array([[0.9, 0.1], [0.2, 0.8]])
-    labels = np.array([0, 1])
-    assert demo.agree(reference, reference, labels).holds
-    close = demo.agree(reference + 1e-7, reference, labels)
-    assert close.holds
-    assert close.accuracy == 1
-    shifted = demo.agree(reference + 1e-3, reference, labels)
-    assert not shifted.holds
-    other_label = demo.agree(reference[::-1], reference, labels)
-    assert other_label.same_labels == 0
-    assert not demo.agree(reference * np.nan, reference, labels).holds
+
+    def agreement(ours):
+        return demo.agree(ours, reference, np.array([0, 1]))
+
+    assert agreement(reference).holds
+    close = agreement(reference + 1e-7)
+    assert close.holds and close.accuracy == 1
+    assert not agreement(reference + 1e-3).holds
+    assert agreement(reference[::-1]).same_labels == 0
+    assert not agreement(reference * np.nan).holds
 
 
 def test_softmax_of_large_scores():
@@ -108,10 +98,7 @@ def test_numpy_rotates_copies_of_the_numbers(queue, monkeypatch):
 
 
 def test_a_wrong_result_is_marked():
-    right, wrong = SpeedRow(4, 1e-3, 2e-3, 0.5), SpeedRow(8, 1e-3, 2e-3, 7.0)
-    console = recorder()
-    console.print(demo.speed_table([right, wrong]))
-    text = console.export_text()
+    text = text_of(demo.speed_table([SpeedRow(4, 1e-3, 2e-3, 0.5), SpeedRow(8, 1e-3, 2e-3, 7.0)]))
     assert "2.00" in text
     assert "7.000 WRONG" in text
     assert text.count("WRONG") == 1
@@ -122,10 +109,8 @@ def test_sizes_out_of_reach_are_left_out():
     assert demo.out_of_reach(SpeedRow(256, 1.0, 0.001, 0), 512)
 
 
-def test_comparison_is_printed():
-    console = recorder()
-    demo.print_agreement(console, demo.Agreement(450, 450, 2e-7, 0.98, 0.98))
-    demo.print_agreement(console, demo.Agreement(450, 449, 2e-7, 0.98, 0.98))
-    text = console.export_text()
-    assert "450 of 450 labels" in text
-    assert "DO NOT AGREE: 449" in text
+@pytest.mark.parametrize(("same", "words"), [(450, "450 of 450"), (449, "DO NOT AGREE: 449")])
+def test_comparison_is_printed(same, words):
+    console = Console(width=120, record=True, file=io.StringIO())
+    demo.print_agreement(console, demo.Agreement(450, same, 2e-7, 0.98, 0.98))
+    assert words in console.export_text()

@@ -12,9 +12,8 @@ from pyclgemm.cli.main import main
 from pyclgemm.device import discovery
 from pyclgemm.device.discovery import FoundDevice
 from pyclgemm.device.traits import traits_of, typical_traits
-from pyclgemm.errors import ArgumentError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
-from tests.support.console import rank_of
+from tests.support.system import rank_of
 
 
 def run(*arguments):
@@ -35,7 +34,7 @@ def no_device(monkeypatch):
     monkeypatch.setattr(cli, "find_devices", lambda: found)
 
 
-@pytest.mark.parametrize("command", ["devices", "demo", "source", "explain"])
+@pytest.mark.parametrize("command", ["devices", "demo", "source", "explain", "tune"])
 def test_help_has_an_example(command):
     assert f"python -m pyclgemm {command}" in output_of(command, "--help").split("Example")[1]
 
@@ -76,43 +75,39 @@ def test_source_needs_no_device(no_device, architecture, path, kernels):
 
 
 def test_source_has_what_was_asked_for():
-    plain = output_of("source", "64x64x64", "--architecture", "sm_90")
-    fused = output_of(
-        "source", "64x64x64", "--architecture", "sm_90", "--bias", "--activation", "relu",
-        "--with-c", "--trans-a", "--trans-b",
-    )  # fmt: skip
-    assert "relu" in fused
-    assert "relu" not in plain
-    assert "bias_stride" in fused
-    assert "bias_stride" not in plain
-    assert "beta" in fused
-    assert "beta" not in plain
-    assert "a_column_stride" in fused
+    arguments = ("source", "64x64x64", "--architecture", "sm_90")
+    options = ("--bias", "--activation", "relu", "--with-c", "--trans-a", "--trans-b")
+    plain, fused = output_of(*arguments), output_of(*arguments, *options)
+    for word in ("relu", "bias_stride", "beta", "a_column_stride"):
+        assert word in fused
+        assert word not in plain
     assert "a_row_stride" in plain
 
 
-def test_source_takes_parameters():
-    arguments = ("explain", "64x64x64", "--architecture", "x86-64-v4", "--config")
-    output = output_of(*arguments, "mr=3", "--config", "NR=32")
-    assert "MR=3 NR=32" in output
-    assert "the caller" in output
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("64x64x64 --architecture x86-64-v4 --config mr=3 --config NR=32",
+         ["MR=3 NR=32", "the caller"]),
+        ("8192x8192x8192 --architecture sm_90",
+         ["indirect", "MWG=", "nvidia/sm_90", "8192x8192x8192", "pack_a, xgemm"]),
+        ("4096x4096x4096 --architecture sm_50", ["m*n*k"]),
+        ("8x8x8*10000 --architecture sm_90",
+         ["8 x 8 x 8, 10000 products, float32", "path     small", "record is for 8x8x8"]),
+        ("128x128x128*256 --architecture sm_90 --path auto", ["256 products"]),
+        ("128x128x128*256 --architecture sm_90 --path direct", ["256 products"]),
+    ],
+)  # fmt: skip
+def test_explain_says_path_configuration_and_reason(arguments, words):
+    output = output_of("explain", *arguments.split())
+    for word in words:
+        assert word in output
 
 
-def test_explain_says_path_configuration_and_reason():
-    output = output_of("explain", "8192x8192x8192", "--architecture", "sm_90")
-    for part in ("indirect", "MWG=", "nvidia/sm_90", "8192x8192x8192", "pack_a, xgemm"):
-        assert part in output
-    assert "m*n*k" in output_of("explain", "4096x4096x4096", "--architecture", "sm_50")
-
-
-def test_explain_and_source_take_batches():
-    small = output_of("explain", "8x8x8*10000", "--architecture", "sm_90")
-    for part in ("8 x 8 x 8, 10000 products, float32", "path     small", "record is for 8x8x8"):
-        assert part in small
-    for path in ("auto", "direct"):
-        arguments = ("128x128x128*256", "--architecture", "sm_90", "--path", path)
-        assert "256 products" in output_of("explain", *arguments)
-        assert "in_batch" in output_of("source", *arguments)
+@pytest.mark.parametrize("path", ["auto", "direct"])
+def test_source_takes_batches(path):
+    arguments = ("128x128x128*256", "--architecture", "sm_90", "--path", path)
+    assert "in_batch" in output_of("source", *arguments)
 
 
 def test_a_batch_is_described_as_arrays_of_it_are():
@@ -125,11 +120,6 @@ def test_a_batch_is_described_as_arrays_of_it_are():
         assert strides == [63, 56, 72, 72]
 
 
-def test_a_batch_is_not_profiled():
-    result = run("profile", "8x8x8*5")
-    assert result.exit_code == 2 and "'8x8x8*5' is not of the form MxNxK" in result.output
-
-
 def test_explain_on_a_device(device):
     output = output_of("explain", "64x64x64", "--device", rank_of(device))
     assert traits_of(device).name in output
@@ -138,18 +128,19 @@ def test_explain_on_a_device(device):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["12x3"], "'12x3' is not of the form MxNxK"),
-        (["0x3x4"], "'0x3x4' is not of the form MxNxK"),
-        (["2x3x4*1"], "'2x3x4*1' is not of the form MxNxK or MxNxK*BATCH"),
-        (["2x3x4:NT"], "'2x3x4:NT' is not of the form MxNxK or MxNxK*BATCH"),
-        (["2x3x4", "--config", "MWG"], "'MWG' is not of the form NAME=VALUE"),
-        (["2x3x4", "--device", "0", "--architecture", "sm_90"], "exclude each other"),
-        (["2x3x4", "--trans-a", "--conjugate-a"], "exclude each other"),
-        (["2x3x4", "--dtype", "int32"], "'int32' is not one of"),
+        ("explain 12x3", "'12x3' is not of the form MxNxK"),
+        ("explain 0x3x4", "'0x3x4' is not of the form MxNxK"),
+        ("explain 2x3x4*1", "'2x3x4*1' is not of the form MxNxK or MxNxK*BATCH"),
+        ("explain 2x3x4:NT", "'2x3x4:NT' is not of the form MxNxK or MxNxK*BATCH"),
+        ("profile 8x8x8*5", "'8x8x8*5' is not of the form MxNxK"),
+        ("explain 2x3x4 --config MWG", "'MWG' is not of the form NAME=VALUE"),
+        ("explain 2x3x4 --device 0 --architecture sm_90", "exclude each other"),
+        ("explain 2x3x4 --trans-a --conjugate-a", "exclude each other"),
+        ("explain 2x3x4 --dtype int32", "'int32' is not one of"),
     ],
 )
 def test_wrong_usage_is_named(arguments, message):
-    result = run("explain", *arguments)
+    result = run(*arguments.split())
     assert result.exit_code == 2
     assert message in result.output
 
@@ -157,15 +148,16 @@ def test_wrong_usage_is_named(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--architecture", "z80"], "architecture is 'z80'; known forms are"),
-        (["--architecture", "x86-64-v4", "--config", "MR=0"], "MR must be an integer of 1 to 64"),
-        (["--architecture", "x86-64-v4", "--config", "FOO=1"], "has no parameter FOO"),
-        (["--architecture", "sm_90", "--path", "cpu"], "no database has a configuration"),
-        (["--architecture", "sm_90", "--precision", "F64_F64_F64"], "precision is 'F64_F64_F64'"),
+        ("--architecture z80", "architecture is 'z80'; known forms are"),
+        ("--architecture sm90", "architecture is 'sm90'"),
+        ("--architecture x86-64-v4 --config MR=0", "MR must be an integer of 1 to 64"),
+        ("--architecture x86-64-v4 --config FOO=1", "has no parameter FOO"),
+        ("--architecture sm_90 --path cpu", "no database has a configuration"),
+        ("--architecture sm_90 --precision F64_F64_F64", "precision is 'F64_F64_F64'"),
     ],
 )
 def test_errors_of_the_library_are_one_line(arguments, message):
-    result = run("explain", "2x3x4", *arguments)
+    result = run("explain", "2x3x4", *arguments.split())
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
     assert message in result.output
@@ -189,7 +181,5 @@ def test_interruption_leaves_cleanly(monkeypatch):
     assert "Traceback" not in result.output
 
 
-def test_typical_traits_refuse_unknown_names():
-    with pytest.raises(ArgumentError, match="architecture is 'sm90'"):
-        typical_traits("sm90")
-    assert not typical_traits("x86-64-v2").fast_fma32
+def test_fma_is_fast_where_an_architecture_has_it():
+    assert [typical_traits(f"x86-64-v{level}").fast_fma32 for level in (2, 3)] == [False, True]

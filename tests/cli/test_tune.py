@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,15 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 import pyclgemm
-from pyclgemm.analysis.suites import SUITES
 from pyclgemm.cli.main import main
-from pyclgemm.cli.tune import parse_shapes
-from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import read_file, reload_database
 from pyclgemm.tuning import tuner
-from tests.support.processes import tree_first
+from tests.support.system import tree_first
 
 pytest.importorskip("optuna")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def home(tmp_path, monkeypatch):
     """The user's folders, empty; what is saved there is forgotten at the end."""
     with monkeypatch.context() as patched:
         for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
-            patched.setenv(name, str(tmp_path))
+            patched.setenv(name, str(tmp_path / name))
         reload_database()
         yield tmp_path
     reload_database()
@@ -38,6 +37,12 @@ def home(tmp_path, monkeypatch):
 
 def run(*arguments):
     return CliRunner().invoke(main, ["tune", *arguments])
+
+
+def output_of(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 @pytest.fixture
@@ -59,19 +64,10 @@ def few_trials(monkeypatch):
     monkeypatch.setattr(tuner, "tune", briefly)
 
 
-def test_shapes():
-    assert parse_shapes("square") == list(SUITES["square"])
-    assert parse_shapes("spread, 8x9x10")[-1] == GemmShape(8, 9, 10)
-    assert parse_shapes("8x9x10,8x9x10") == [GemmShape(8, 9, 10)]
-    assert parse_shapes("layouts,8x9x10:TN+7")[-1] == GemmShape(8, 9, 10, "TN", 7)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--shapes", "8x8"], "shapes has '8x8', which is no suite"),
-        (["--shapes", "8x8x8:XY"], "shapes has '8x8x8:XY', which is no suite"),
-        (["--shapes", "spread,8x8"], "shapes has '8x8', which is no suite"),
         (["--shapes", ""], "shapes is ''"),
         (["--budget", "0"], "0.0 is not in the range"),
         (["--dtype", "int16"], "'int16' is not one of"),
@@ -87,61 +83,32 @@ def test_bad_arguments(home, arguments, words):
     assert "Traceback" not in result.output
 
 
-def test_a_file_that_cannot_be_extended_is_told_before_anything_is_measured(home, tmp_path):
-    path = tmp_path / "mine.json"
-    record = {"path": "cpu", "shape": [8, 8, 8], "config": {"MR": 0}}
-    entry = {"dtype": "float32", "precision": "F32_F32_F32", "records": [record]}
-    head = {
-        "match": {"level": "generic", "type": "cpu"},
-        "source": {"kind": "default", "text": "a"},
-    }
-    text = json.dumps({"schema": 1, **head, "entries": [entry]})
-    path.write_text(text)
-    result = run("--shapes", "8x8x8", "--contribute", str(path))
-    assert result.exit_code == 1
-    assert "$.entries[0].records[0].config" in "".join(result.output.split("\n"))
-    assert path.read_text() == text
-    assert not list(home.rglob("*.jsonl"))
-
-
-def test_help_has_an_example():
-    assert "python -m pyclgemm tune" in run("--help").output.split("Examples")[1]
-
-
 def test_a_dry_run_counts_and_measures_nothing(home):
-    result = run("--dry-run", "--shapes", "8x9x10:NT+7,dense", "--budget", "100")
-    assert result.exit_code == 0, result.output
+    shapes = ("--dry-run", "--shapes", "8x9x10:NT+7,dense", "--budget")
+    output = output_of(*shapes, "100")
     for words in ("points", "valid", "8x9x10:NT+7", "at most 65", "at least 15", "17 shapes"):
-        assert words in result.output
-    longer = run("--dry-run", "--shapes", "8x9x10:NT+7,dense", "--budget", "200")
-    assert "at most 70" in longer.output  # each shape has time for a search of its own
+        assert words in output
+    # Each shape has time for a search of its own.
+    assert "at most 70" in output_of(*shapes, "200")
+    output = output_of("--dry-run", "--shapes", "8x8x8*100,batched")
+    assert "8x8x8*100" in output and "64x64x64*10000" in output
+    families = {line.split("│")[1].strip() for line in output.splitlines() if "│" in line}
+    assert families & {"small", "small_cpu"}
+    assert not families & {"cpu", "indirect", "direct"}
     assert not list(home.rglob("*.json*"))
 
 
-def test_a_dry_run_shows_the_families_of_batches(home):
-    result = run("--dry-run", "--shapes", "8x8x8*100,batched")
-    assert result.exit_code == 0, result.output
-    assert "8x8x8*100" in result.output and "64x64x64*10000" in result.output
-    families = {line.split("│")[1].strip() for line in result.output.splitlines() if "│" in line}
-    assert families & {"small", "small_cpu"}
-    assert not families & {"cpu", "indirect", "direct"}
-
-
 def test_what_is_found_is_saved_and_used(home, few_trials, queue, traits):
-    rank = traits.platform
-    shapes = "48x48x48,7x64x66:NT,8x8x8*400,70x9x12*3"
-    result = run("--device", rank, "--shapes", shapes, "--budget", "300")
-    assert result.exit_code == 0, result.output
+    shapes = ["48x48x48", "7x64x66:NT", "8x8x8*400", "70x9x12*3"]
+    output = output_of("--device", traits.platform, "--shapes", ",".join(shapes), "--budget", "300")
     (path,) = home.rglob("databases/*.json")
-    assert f"saved in {path}" in result.output.replace("\n", "")
+    assert f"saved in {path}" in output.replace("\n", "")
     file = read_file(path)
-    shapes = {str(record) for record in file.entries[0].records if record.gflops}
-    assert shapes == {"48x48x48", "7x64x66:NT", "8x8x8*400", "70x9x12*3"}
-    assert "70x9x12*3" in result.output
+    assert {str(record) for record in file.entries[0].records if record.gflops} == set(shapes)
     assert file.match.device == traits.name
-    assert "48x48x48" in result.output
-    assert "right and timed" in result.output
-    assert len(result.output.splitlines()) < 40
+    for words in ("48x48x48", "70x9x12*3", "right and timed"):
+        assert words in output
+    assert len(output.splitlines()) < 40
     # Batches alone take the record of a batch.
     a, b = (
         np.arange(np.prod(sizes), dtype="f").reshape(sizes) for sizes in ((3, 70, 12), (3, 12, 9))
@@ -154,29 +121,117 @@ def test_what_is_found_is_saved_and_used(home, few_trials, queue, traits):
 
 def test_a_contribution_leaves_the_users_database_alone(home, few_trials, tmp_path):
     path = tmp_path / "file.json"
-    result = run("--shapes", "48x48x48", "--budget", "300", "--contribute", str(path))
-    assert result.exit_code == 0, result.output
+    output_of("--shapes", "48x48x48", "--budget", "300", "--contribute", str(path))
     assert read_file(path).match.level == "architecture"
     assert not list(home.rglob("databases/*.json"))
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_that_ends_the_run_saves(home, name, status):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pyclgemm", "tune", "--shapes", "48x48x48", "--budget", "500"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=tree_first(),
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 60
-    while not list(home.rglob("tuning/*.jsonl")) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    # As a terminal or a service manager does: to the measuring process too.
-    os.killpg(process.pid, getattr(signal, name))
+# -------------------------------------------------------------------------- as a process
+
+
+@pytest.fixture
+def start(home):
+    """A function that starts the tuner, by default with a measuring process that asks no device."""
+
+    def begin(*arguments, module="tests.fuzz.stub_tuner"):
+        command = [sys.executable, "-m", module, "tune", "--shapes", "48x48x48", "--budget", "600"]
+        return subprocess.Popen(
+            [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=tree_first(), start_new_session=True,
+        )  # fmt: skip
+
+    return begin
+
+
+def ended(process, status):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == status, output
+    assert "Traceback" not in output
+    return output
+
+
+def wait_for(home, pattern):
+    """The file of that name, once it is there."""
+    deadline = time.monotonic() + 60
+    while not (found := list(home.rglob(pattern))):
+        assert time.monotonic() < deadline, f"no {pattern} came"
+        time.sleep(0.02)
+    return found[0]
+
+
+RECORD = {"path": "cpu", "shape": [8, 8, 8], "config": {"MR": 0}}
+WRONG_RECORD = json.dumps(
+    {
+        "schema": 1,
+        "match": {"level": "generic", "type": "cpu"},
+        "source": {"kind": "default", "text": "a"},
+        "entries": [{"dtype": "float32", "precision": "F32_F32_F32", "records": [RECORD]}],
+    }
+)
+
+
+@posix
+@pytest.mark.parametrize(
+    ("blocked", "content", "words"),
+    [
+        ("XDG_CACHE_HOME", "", ["the tuning log", "XDG_CACHE_HOME"]),
+        ("XDG_DATA_HOME", "", ["the database", "XDG_DATA_HOME", "--contribute"]),
+        ("mine.json/x", "", ["the database", "--contribute"]),
+        ("mine.json", "{", ["not JSON"]),
+        ("mine.json", WRONG_RECORD, ["$.entries[0].records[0].config"]),
+    ],
+    ids=range(5),
+)
+def test_what_cannot_be_written_is_said_before_anything_is_measured(
+    home, start, blocked, content, words
+):
+    path = home / blocked.split("/")[0]
+    path.write_text(content)
+    contribute = ("--contribute", str(home / blocked)) if "json" in blocked else ()
+    output = ended(start(*contribute), 1).replace("\n", "")
+    assert all(word in output for word in words), output
+    assert content or "Not a directory" in output or "File exists" in output
+    assert path.read_text() == content
+    assert not list(home.rglob("*.jsonl"))
+
+
+@posix
+def test_records_that_cannot_be_saved_are_printed(home, start):
+    process = start()
+    wait_for(home, "*.jsonl")
+    folder = wait_for(home, "databases")
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+    process.send_signal(signal.SIGINT)
+    output = ended(process, 1)
+    assert "Error: the database cannot be written" in output
+    (printed,) = [line for line in output.splitlines() if line.startswith("{")]
+    (home / "by-hand.json").write_text(printed)
+    (entry,) = read_file(home / "by-hand.json").entries
+    assert [str(record.shape) for record in entry.records] == ["48x48x48"]
+
+
+@posix
+def test_a_log_that_fills_up_does_not_end_the_run(home, start):
+    process = start()
+    log = wait_for(home, "*.jsonl")
+    log.unlink()
+    log.mkdir()  # as root may write to everything else
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    output = ended(process, 0)
+    assert "saved in" in output and "will not resume" in output
+    read_file(wait_for(home, "databases/*.json"))
+
+
+@posix
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_that_ends_the_run_saves(home, start, name, status):
+    process = start(module="pyclgemm")
+    wait_for(home, "tuning/*.jsonl")
+    # As a terminal or a service manager does: to the measuring process too.
+    os.killpg(process.pid, getattr(signal, name))
+    output = ended(process, status)
     assert "Interrupted after" in output and "saved in" in output
     assert list(home.rglob("databases/*.json"))

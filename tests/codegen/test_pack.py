@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -11,63 +10,54 @@ import pytest
 from pyclgemm.codegen.pack import PackedForm, pack_launch
 from pyclgemm.device.traits import traits_of
 from pyclgemm.problem.matrix import Matrix
-from pyclgemm.problem.precision import PART_TYPES, PartType
+from pyclgemm.problem.precision import PART_TYPES
 from pyclgemm.runtime.build import build_kernel
 
 DEEP = PackedForm(along_k=True)
 
 
-def packed(
-    queue: Any, matrix: Matrix, name: Any, data: Any, padded: tuple[int, int], form: PackedForm
-) -> Any:
+def packed(queue, matrix, name, data, padded, form=DEEP):
     """What the launch writes, as (part, row, along the row); the padding of rows is 0xff."""
     launch = pack_launch(
         "b", "out", matrix, name, data.dtype.name, padded, traits_of(queue.device), form
     )
     inner, outer = reversed(padded) if form.along_k else padded
-    stored = data.dtype
-    if form.split:
-        stored = {"float": np.dtype(np.float32), "ushort": np.dtype(np.uint16)}[form.split.stored]
+    stored = {"float": "f4", "ushort": "u2"}[form.split.stored] if form.split else data.dtype
     result = np.full((form.terms, outer, inner + form.padding), 0xFF, np.uint8).astype(stored)
-    flags = cl.mem_flags
-    source, destination = (
-        cl.Buffer(queue.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=x)
-        for x in (data, result)
-    )
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = {
+        "source": cl.Buffer(queue.context, flags, hostbuf=data),
+        "destination": cl.Buffer(queue.context, flags, hostbuf=result),
+    }
     kernel = build_kernel(queue.context, queue.device, launch.source)
     scalars = {"int": np.int32, "long": np.int64}
     for number, argument in enumerate(launch.source.arguments):
-        if argument.name in ("source", "destination"):
-            value: Any = source if argument.name == "source" else destination
-        else:
+        value = buffers.get(argument.name)
+        if value is None:
             value = scalars[argument.kind](launch.values.get(argument.name, matrix.offset))
         kernel.set_arg(number, value)
     cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.source.local_size)
-    cl.enqueue_copy(queue, result, destination)
+    cl.enqueue_copy(queue, result, buffers["destination"])
     return result
 
 
-def matrix_in(order: str, rows: int, columns: int) -> tuple[Matrix, Any]:
-    """A matrix of this order, and its entries' places in a buffer of `rows` * `columns` * 3."""
-    row_stride, column_stride = {
-        "row": (columns + 3, 1), "column": (1, rows + 1), "strided": (2 * columns + 1, 2),
-    }[order]  # fmt: skip
-    matrix = Matrix(rows, columns, row_stride, column_stride, offset=5)
-    places = 5 + np.add.outer(np.arange(rows) * row_stride, np.arange(columns) * column_stride)
-    return matrix, places
+def matrix_of(rows, columns, strides, offset=5):
+    """A matrix, and its entries' places in a buffer."""
+    places = np.add.outer(np.arange(rows) * strides[0], np.arange(columns) * strides[1])
+    return Matrix(rows, columns, *strides, offset=offset), offset + places
 
 
 @pytest.mark.parametrize("order", ["row", "column", "strided"])
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_k_is_contiguous_and_padded_with_zeros(queue, name, order):
     positions, depth, padded = 37, 41, (40, 48)
-    shape = (positions, depth) if name == "a" else (depth, positions)
-    matrix, places = matrix_in(order, *shape)
+    rows, columns = (positions, depth) if name == "a" else (depth, positions)
+    strides = {"row": (columns + 3, 1), "column": (1, rows + 1), "strided": (2 * columns + 1, 2)}
+    matrix, places = matrix_of(rows, columns, strides[order])
     data = np.arange(1, 3 * places.size + 300, dtype=np.float32)
-    result = packed(queue, matrix, name, data, padded, DEEP)
     expected = np.zeros((1, *padded), np.float32)
     expected[0, :positions, :depth] = data[places] if name == "a" else data[places].T
-    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(packed(queue, matrix, name, data, padded), expected)
 
 
 @pytest.mark.one_in(2)
@@ -76,26 +66,19 @@ def test_k_is_contiguous_and_padded_with_zeros(queue, name, order):
 @pytest.mark.parametrize("aligned", [False, True])
 def test_narrow_elements_are_turned_by_fours(queue, dtype, order, along_k, aligned):
     # More than a tile of 128 elements each way, and edges that cut a block of four.
-    positions, depth = 150, 134
-    padded = (152, 144)
-    rows, columns = positions, depth
-    lead = 152 if order == "column" else 136
-    lead += 0 if aligned else 1
+    positions, depth, padded = 150, 134, (152, 144)
+    lead = (152 if order == "column" else 136) + (not aligned)
     strides = (lead, 1) if order == "row" else (1, lead)
-    matrix = Matrix(rows, columns, *strides, offset=8 if aligned else 5)
-    places = matrix.offset + np.add.outer(
-        np.arange(rows) * strides[0], np.arange(columns) * strides[1]
-    )
+    matrix, places = matrix_of(positions, depth, strides, offset=8 if aligned else 5)
     data = (np.arange(places.max() + 1) % 113 - 50).astype(dtype)
-    form = PackedForm(along_k=along_k)
-    result = packed(queue, matrix, "a", data, padded, form)
     expected = np.zeros(padded, dtype)
     expected[:positions, :depth] = data[places]
+    result = packed(queue, matrix, "a", data, padded, PackedForm(along_k=along_k))
     np.testing.assert_array_equal(result[0], expected if along_k else expected.T)
 
 
 def test_rows_along_k_may_be_padded_apart(queue):
-    matrix, places = matrix_in("column", 20, 9)
+    matrix, places = matrix_of(20, 9, (1, 21))
     data = np.arange(1, 700, dtype=np.float64)
     result = packed(queue, matrix, "b", data, (12, 24), replace(DEEP, padding=3))
     np.testing.assert_array_equal(result[0, :9, :20], data[places].T)
@@ -103,7 +86,7 @@ def test_rows_along_k_may_be_padded_apart(queue):
     assert (result[..., 24:] == 0xFF).all()
 
 
-def nearest(x: Any, part: PartType) -> Any:
+def nearest(x, part):
     """Round float32 to the bits of a part, ties to even, in float64 and by NumPy's rint."""
     fraction, exponent = np.frexp(x.astype(np.float64))
     return np.ldexp(np.rint(fraction * 2.0**part.kept), exponent - part.kept)

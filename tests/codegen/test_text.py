@@ -1,30 +1,26 @@
-"""The text of kernels, without a device: laid out like C written by hand, and nothing in vain."""
+"""The text of kernels, without a device: like C written by hand; and what it is made of."""
 
 import re
-from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pyclgemm.codegen.config import is_staged_as_stored
+from pyclgemm.codegen.kernel import approximation
+from pyclgemm.codegen.matrix_units import nvidia_double_unit, unit_multiplying
+from pyclgemm.codegen.pack import PackedForm
+from pyclgemm.codegen.source import divided, modulo, plus, times
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule, oriented, violations
 from pyclgemm.problem.shape import GemmShape
-from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
-from tests.support.facts import gpu
-from tests.support.products import product_of
+from tests.support.configs import EVERY_CONFIG
+from tests.support.facts import gpu, product_of
 
 GPU = gpu(
-    fence_options="-cl-std=CL3.0",
-    local_memory_bytes=2**17,
-    shuffle="shfl.sync",
+    fence_options="-cl-std=CL3.0", local_memory_bytes=2**17, shuffle="shfl.sync",
     sub_group_sizes=(32,),
-)
-EVERY_CONFIG = pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param(config, id=f"{config.family}: {name}")
-        for configs in (INDIRECT_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, CPU_CONFIGS)
-        for name, config in configs.items()
-    ],
-)
+)  # fmt: skip
 PRODUCTS = [
     GemmShape(33, 31, 9).product(),
     GemmShape(64, 64, 64, "TT").product(),
@@ -36,29 +32,37 @@ PRODUCTS = [
 ]
 
 
-def texts_of(config: Any) -> list[str]:
+@pytest.fixture(scope="module", params=EVERY_CONFIG)
+def config(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def texts(config):
     """All kernels of a configuration, as far as it is valid for the type."""
-    texts = []
-    for product in PRODUCTS:
-        if not violations(config, product.problem.dtype, GPU):
-            launches = make_schedule(oriented(product, config, GPU), config, GPU).launches
-            texts += [launch.source.text for launch in launches]
-    assert texts
-    return texts
+    found = [
+        launch.source.text
+        for product in PRODUCTS
+        if not violations(config, product.problem.dtype, GPU)
+        for launch in make_schedule(oriented(product, config, GPU), config, GPU).launches
+    ]
+    assert found
+    return found
 
 
-def _code(text: str) -> str:
-    return re.sub(r"//.*", "", text)
+@pytest.fixture(scope="module")
+def codes(texts):
+    """The same without comments."""
+    return [re.sub(r"//.*", "", text) for text in texts]
 
 
-@EVERY_CONFIG
-def test_indented_by_its_braces(config):
-    for text in texts_of(config):
+def test_indented_by_its_braces(codes):
+    for text in codes:
         depth = 0
         parentheses = 0
         continued = False
         for line in text.splitlines():
-            code = re.sub(r'"(?:[^"\\]|\\.)*"', '""', _code(line)).strip()
+            code = re.sub(r'"(?:[^"\\]|\\.)*"', '""', line).strip()
             if code and not line.startswith("#") and not continued:
                 closing = len(code) - len(code.lstrip("}"))
                 indent = len(line) - len(line.lstrip())
@@ -69,9 +73,8 @@ def test_indented_by_its_braces(config):
         assert depth == 0
 
 
-@EVERY_CONFIG
-def test_without_traces_of_the_template(config):
-    for text in texts_of(config):
+def test_without_traces_of_the_template(texts):
+    for text in texts:
         assert not re.search(r"\$\{|<%|</%|\bNone\b|\bTrue\b|\bFalse\b|UNDEFINED", text)
         assert not re.search(r"^\s*(%|##)", text, re.MULTILINE)
         assert not re.search(r"[ \t]+$", text, re.MULTILINE)
@@ -79,48 +82,106 @@ def test_without_traces_of_the_template(config):
         assert text.endswith("}\n")
 
 
-@EVERY_CONFIG
-def test_every_name_is_used(config):
+def test_every_name_is_used(codes):
     declared = r"^\s*(?:const )?(?:int|extent|long|bool|uint) (\w+) = "
-    for text in texts_of(config):
-        code = _code(text)
+    for code in codes:
         words = re.findall(r"\w+", code)
         names = re.findall(r"#define (\w+)", code) + re.findall(declared, code, re.MULTILINE)
         names += re.findall(r"^static inline \w+ (\w+)\(", code, re.MULTILINE)
-        unused = {name for name in names if words.count(name) < 2}
-        assert not unused
+        assert not {name for name in names if words.count(name) < 2}
 
 
-@EVERY_CONFIG
-def test_no_condition_is_decided_beforehand(config):
-    for text in texts_of(config):
-        code = _code(text)
+def test_no_condition_is_decided_beforehand(codes):
+    for code in codes:
         assert not re.search(r"\bif \((?:true|false|[01])\)|\belse \{\s*\}", code)
         assert not re.search(r"\{\s*\}", code), "a block without statements"
         assert not re.search(r"^\s*;", code, re.MULTILINE), "a statement of nothing"
 
 
-@EVERY_CONFIG
-def test_the_head_names_formula_and_configuration(config):
-    for text in texts_of(config):
+def test_the_head_names_formula_and_configuration(config, texts):
+    for text in texts:
         formula, parameters = text.splitlines()[:2]
         if formula.startswith("// out = "):  # and no packing
             assert parameters == f"// {config.family}: {config}"
 
 
-def test_a_local_name_is_not_declared_twice_in_a_block():
+def test_a_local_name_is_not_declared_twice_in_a_block(config, codes):
     # C would accept a shadow in an inner block; a reader would not.
-    for configs in (INDIRECT_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS):
-        for config in configs.values():
-            for text in texts_of(config):
-                blocks: list[set[str]] = [set()]
-                for line in _code(text).splitlines():
-                    found = re.match(
-                        r"\s*(?:const )?(?:int|extent|long|bool|element) (\w+)(?:\[.*\])* ?[=;]",
-                        line,
-                    )
-                    if found:
-                        assert found[1] not in blocks[-1]
-                        blocks[-1].add(found[1])
-                    for brace in re.findall(r"[{}]", line):
-                        blocks.append(set()) if brace == "{" else blocks.pop()
+    declared = re.compile(r"\s*(?:const )?(?:int|extent|long|bool|element) (\w+)(?:\[.*\])* ?[=;]")
+    for code in codes:
+        blocks = [set()]
+        for line in code.splitlines():
+            if found := declared.match(line):
+                assert found[1] not in blocks[-1]
+                blocks[-1].add(found[1])
+            for brace in re.findall(r"[{}]", line):
+                blocks.append(set()) if brace == "{" else blocks.pop()
+
+
+NUMBERS = st.integers(0, 40)
+TERMS = st.one_of(NUMBERS, st.sampled_from(["i", "j", "i + 1", "i % 3", "i / 2", "(i + j)"]))
+
+
+def value(expression, i, j):
+    """What C makes of an expression of numbers that are not negative."""
+    return int(eval(str(expression).replace("/", "//"), {"i": i, "j": j}))
+
+
+@given(first=TERMS, second=TERMS, third=TERMS, i=NUMBERS, j=NUMBERS)
+def test_sums_and_products(first, second, third, i, j):
+    values = [value(term, i, j) for term in (first, second, third)]
+    assert value(plus(first, second, third), i, j) == sum(values)
+    assert value(times(first, second, third), i, j) == values[0] * values[1] * values[2]
+    total, product = plus(first, second), times(second, third)
+    assert value(times(total, third), i, j) == (values[0] + values[1]) * values[2]
+    assert value(plus(first, product), i, j) == values[0] + values[1] * values[2]
+
+
+@given(dividend=TERMS, factor=TERMS, divisor=st.integers(1, 9), i=NUMBERS, j=NUMBERS)
+def test_quotients_and_remainders(dividend, factor, divisor, i, j):
+    for expression in (dividend, plus(dividend, factor), times(dividend, factor)):
+        number = value(expression, i, j)
+        rest = modulo(expression, divisor)
+        assert value(divided(expression, divisor), i, j) == number // divisor
+        assert value(rest, i, j) == number % divisor
+        assert value(times(factor, rest), i, j) == value(factor, i, j) * (number % divisor)
+
+
+@pytest.mark.parametrize(
+    ("expression", "folded"),
+    [
+        (plus("a", 0), "a"), (plus(0, "a", 0, "b"), "a + b"), (times("a", 1), "a"),
+        (times(0, "a"), "0"), (times(modulo("item", 16), 1), "item % 16"),
+        (divided("item", 1), "item"), (modulo("item", 1), "0"),
+    ],
+)  # fmt: skip
+def test_nothing_is_written_that_changes_nothing(expression, folded):
+    assert expression == folded
+
+
+MMA = "mma.sync.aligned"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "multiplied", "sums", "wanted"),
+    [
+        ("sm_90", "int8", "int32", (f"{MMA}.m16n8k32.row.col.s32.s8.s8.s32", 32)),
+        ("sm_80", "float64", "float64", (f"{MMA}.m8n8k4.row.col.f64.f64.f64.f64", 32)),
+        ("sm_90", "float64", "float64", (f"{MMA}.m16n8k4.row.col.f64.f64.f64.f64", 32)),
+        ("gfx90a", "float64", "float64", ("__builtin_amdgcn_mfma_f64_16x16x4f64", 64)),
+        ("gfx1100", "int8", "int32", ("__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 32)),
+        ("gfx1200", "float16", "float32", ("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12", 32)),
+        ("gfx1100", "float64", "float64", None),
+        ("sm_70", "float16", "float32", None),
+    ],
+)
+def test_the_unit_of_an_architecture(architecture, multiplied, sums, wanted):
+    unit = unit_multiplying(multiplied, sums, typical_traits(architecture))
+    assert (unit and (unit.instruction.partition("(")[0], unit.lanes)) == wanted
+
+
+def test_small_facts():
+    assert nvidia_double_unit(16, 8).instruction == f"{MMA}.m16n8k8.row.col.f64.f64.f64.f64"
+    assert approximation("silu", 2) == (-1.44269504,)
+    assert is_staged_as_stored("float32") and not is_staged_as_stored("bfloat16")
+    assert PackedForm(along_k=True).layout("b").order == "column"

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from pyclgemm.device import runtimes
-from tests.support.processes import tree_first
+from tests.support.system import tree_first
 
 
 @pytest.fixture
@@ -67,9 +68,7 @@ def test_nothing_to_do_off_linux(wheel, registry, monkeypatch):
 
 
 def test_nothing_to_do_without_the_wheel(registry, monkeypatch):
-    def missing(name):
-        raise PackageNotFoundError(name)
-
+    missing = Mock(side_effect=PackageNotFoundError)
     monkeypatch.setattr("importlib.metadata.files", missing)
     assert runtimes.installed_intel_library() is None
     assert runtimes.runtime_to_register({}, [registry]) is None
@@ -115,12 +114,6 @@ def test_the_real_wheel_is_visible_after_import(tmp_path):
         "assert 'OCL_ICD_VENDORS' not in os.environ\n"
         "print([platform.name for platform in pyopencl.get_platforms()])"
     )
-    names = subprocess.run(
-        [sys.executable, "-c", script],
-        env=tree_first(environment),
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    command, environment = [sys.executable, "-c", script], tree_first(environment)
+    names = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
     assert "Intel(R) OpenCL" in names

@@ -1,21 +1,47 @@
-"""Configurations: defaults that follow other parameters, tilings, and the way to dicts and back."""
+"""Configurations: defaults, the way to dicts and back, and bounds, which the schema states too."""
 
 import json
-from dataclasses import fields, replace
+import random
+from dataclasses import MISSING, fields, replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
-from pyclgemm.errors import ConfigError
-from pyclgemm.families.registry import as_config, config_from_dict
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.errors import ArgumentError, ConfigError, DatabaseError
+from pyclgemm.families.registry import (
+    FAMILIES,
+    as_config,
+    check_config,
+    config_from_dict,
+    violations,
+)
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.families.tiled.constraints import local_bytes
-from tests.support.typical_configs import (
-    BASES,
-    CPU,
-    DIRECT,
-    GEMV,
-    INDIRECT,
-)
+from pyclgemm.mra import fused
+from pyclgemm.problem.bounds import out_of_bounds
+from pyclgemm.resources import resource_folder
+from pyclgemm.selection.overrides import parse_assignments, parse_config
+from pyclgemm.selection.records import parameter_schemas, read_record
+from pyclgemm.tuning.search import search_space
+from tests.support import typical_configs
+from tests.support.typical_configs import CPU, DIRECT, INDIRECT
+
+CONFIGS = {name: getattr(typical_configs, name.upper()) for name in FAMILIES}
+FUSED = {
+    "fused": fused.FusedConfig(2, 1, 1, 64, 2),
+    "fused_unit": fused.FusedUnitConfig(8, 4, 1, 1, 8, 1),
+}
+BOUNDS = {name: family.bounds for name, family in FAMILIES.items()}
+BOUNDS |= {"fused": fused.FUSED_BOUNDS, "fused_unit": fused.UNIT_BOUNDS}
+ARCHITECTURES = [typical_traits(name) for name in ("sm_90", "gfx1100", "x86-64-v4", "intel_gpu")]
+H100 = ARCHITECTURES[0]
+SCHEMA = json.loads((resource_folder("databases") / "schema.json").read_text())
+
+# ------------------------------------------------------------------ defaults and tilings
 
 
 def test_defaults_that_follow_other_parameters():
@@ -24,34 +50,25 @@ def test_defaults_that_follow_other_parameters():
     )
     assert (direct.KWGD, direct.LANES_M, direct.LANES_N) == (32, 8, 1)
     assert INDIRECT.LANES_M == INDIRECT.MDIMC
-
-
-def test_square_direct_tiles_follow_their_rows_when_these_are_replaced():
-    assert DIRECT.NWGD == 0
-    assert (DIRECT.tiles.MWG, DIRECT.tiles.NWG) == (32, 32)
-    larger = replace(DIRECT, WGD=64)
-    assert (larger.tiles.MWG, larger.tiles.NWG) == (64, 64)
-    oblong = replace(DIRECT, NWGD=16)
-    assert (oblong.tiles.MWG, oblong.tiles.NWG) == (32, 16)
-    assert (replace(oblong, WGD=64).tiles.MWG, replace(oblong, WGD=64).tiles.NWG) == (64, 16)
-    assert replace(oblong, NWGD=0).tiles.NWG == 32
-
-
-def test_what_was_derived_stays_when_its_origin_is_replaced():
-    # A configuration is what it says: a search that changes MDIMC sees LANES_M, too.
+    # What was derived stays when its origin is replaced: a search that changes MDIMC sees LANES_M.
     assert replace(DIRECT, WGD=64).KWGD == DIRECT.KWGD
     assert replace(INDIRECT, MDIMC=16).LANES_M == INDIRECT.MDIMC
     assert replace(INDIRECT, MDIMC=16, LANES_M=0).LANES_M == 16
 
 
-def test_both_tiled_families_hand_on_every_parameter_that_they_share():
-    names = {field.name for field in fields(XgemmConfig)}
-    shared = names & {field.name for field in fields(XgemmDirectConfig)}
-    assert {"FILL", "ASYNC", "STAGES", "SWIZZLE", "FRAGMENTS", "SLICES", "GROUP_M"} <= shared
-    assert {"REGISTERS", "SHUFFLE"} <= shared
-    for name in shared:
-        config = replace(DIRECT, **{name: 7})
-        assert getattr(config.tiles, name) == 7, name
+@pytest.mark.parametrize(
+    ("changes", "tile"),
+    [
+        ({}, (32, 32)),
+        ({"WGD": 64}, (64, 64)),
+        ({"NWGD": 16}, (32, 16)),
+        ({"NWGD": 16, "WGD": 64}, (64, 16)),
+    ],
+)
+def test_square_direct_tiles_follow_their_rows_when_these_are_replaced(changes, tile):
+    config = replace(DIRECT, **changes)
+    assert tile == (config.tiles.MWG, config.tiles.NWG)
+    assert replace(config, NWGD=0).tiles.NWG == config.WGD
 
 
 def test_the_direct_tiling_in_the_names_of_the_indirect_one():
@@ -59,51 +76,224 @@ def test_the_direct_tiling_in_the_names_of_the_indirect_one():
     assert (tiles.MWG, tiles.NWG, tiles.KWG, tiles.work_items) == (32, 32, 16, 64)
     assert tiles.local_elements() == 16 * (36 + 36)
     assert local_bytes(tiles, "float64") == 16 * 72 * 8
+    names, own = ({field.name for field in fields(x)} for x in (XgemmConfig, XgemmDirectConfig))
+    shared = names & own
+    assert {"FILL", "ASYNC", "STAGES", "SWIZZLE", "FRAGMENTS", "SLICES", "GROUP_M"} <= shared
+    assert {"REGISTERS", "SHUFFLE"} <= shared
+    for name in shared:
+        assert getattr(replace(DIRECT, **{name: 7}).tiles, name) == 7, name
 
 
-@BASES
-def test_dict_and_back(config):
+# ------------------------------------------------------------------ dicts and JSON
+
+NEWER = {"FILL": 2, "ASYNC": 1, "SWIZZLE": 4, "FRAGMENTS": 2, "SLICES": 2, "GROUP_M": 4}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [*CONFIGS.values(), replace(INDIRECT, STAGES=3, **NEWER), replace(DIRECT, NWGD=16, **NEWER)],
+    ids=lambda config: config.family,
+)
+def test_dict_and_json_and_back(config):
     assert config_from_dict(config.family, config.as_dict()) == config
-    assert as_config({"path": config.family} | config.as_dict()) == config
-
-
-@pytest.mark.parametrize("config", [
-    replace(INDIRECT, FILL=2, ASYNC=1, STAGES=3, SWIZZLE=4, FRAGMENTS=2, SLICES=2, GROUP_M=4),
-    replace(DIRECT, NWGD=16, FILL=2, ASYNC=1, STAGES=4, SWIZZLE=2, FRAGMENTS=2, SLICES=4),
-    GEMV, CPU], ids=lambda config: config.family)  # fmt: skip
-def test_json_and_back(config):
-    stored = json.loads(json.dumps({"path": config.family} | config.as_dict()))
-    assert as_config(stored) == config
+    described = {"path": config.family} | config.as_dict()
+    assert as_config(described) == as_config(json.loads(json.dumps(described))) == config
 
 
 @pytest.mark.parametrize("config", [INDIRECT, DIRECT, CPU], ids=lambda config: config.family)
 def test_records_without_the_newer_parameters_mean_their_defaults(config):
-    newer = {"FILL", "ASYNC", "SWIZZLE", "FRAGMENTS", "SLICES", "GROUP_M", "NWGD", "MC", "PACKB"}
-    newer |= {"REGISTERS", "SHUFFLE", "PADLD"}
+    newer = {*NEWER, "NWGD", "MC", "PACKB", "REGISTERS", "SHUFFLE", "PADLD"}
     older = {name: value for name, value in config.as_dict().items() if name not in newer}
     assert config_from_dict(config.family, older) == config
+
+
+NO_INTEGER = "a configuration parameter is an integer"
+NOT_OF_FORM = "is not of the form NAME=VALUE"
 
 
 @pytest.mark.parametrize(
     ("family", "parameters", "message"),
     [
-        (
-            "strassen",
-            {},
-            "path is 'strassen'; known paths are indirect, direct, gemv, gemv_unit, "
-            "matrix, wgmma, cpu",
-        ),
-        (
-            "cpu",
-            {"MR": 6, "UNROLL": 2},
-            "CpuConfig has no parameter UNROLL; it has KC, MC, MR, "
-            "NR, PACKB, PREFETCHB, PREFETCHC, VW",
-        ),
+        ("strassen", {}, "path is 'strassen'; known paths are indirect, direct, gemv, gemv_unit, "
+         "matrix, wgmma, cpu"),
+        ("cpu", {"MR": 6, "UNROLL": 2}, "CpuConfig has no parameter UNROLL; it has KC, MC, MR, "
+         "NR, PACKB, PREFETCHB, PREFETCHC, VW"),
         ("cpu", {"MR": 6, "NR": 64, "KC": 512}, "CpuConfig lacks a parameter: .*'VW'"),
-        ("cpu", {"MR": 6.0}, "MR is 6.0; a configuration parameter is an integer"),
-        ("cpu", {"MR": True}, "MR is True; a configuration parameter is an integer"),
+        ("cpu", {"MR": 6.0}, f"MR is 6.0; {NO_INTEGER}"),
+        ("cpu", {"MR": True}, f"MR is True; {NO_INTEGER}"),
     ],
-)
+)  # fmt: skip
 def test_a_dict_that_is_no_configuration(family, parameters, message):
     with pytest.raises(ConfigError, match=message):
         config_from_dict(family, parameters)
+
+
+@pytest.mark.parametrize(
+    "given_config",
+    [
+        {"path": ["cpu"]}, {"path": {"cpu": 1}}, {"path": "cpu", 7: 8},
+        {"path": "cpu", "X" * 10**6: 8}, {"path": "cpu"} | CPU.as_dict() | {"MR": 10**5000},
+        {"path": "cpu"} | CPU.as_dict() | {"MR": "6"}, {"MWG": 64}, 64,
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_what_is_no_configuration_is_refused_in_few_words(given_config):
+    with pytest.raises(ConfigError) as caught:
+        check_config(as_config(given_config), "float32")
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_value_that_nests_deeply_can_be_named():
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ConfigError, match="too long to show"):
+        as_config({"path": "cpu"} | CPU.as_dict() | {"MR": deep})
+    with pytest.raises(ConfigError):
+        as_config({"MR": deep})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("MWG=" + "9" * 5000, "MWG has a value of 5000 digits"),
+        ("MWG=\u0663\u0662", NOT_OF_FORM),
+        ("MWG=-1", NOT_OF_FORM),
+        ("MWG=1e3", NOT_OF_FORM),
+        ("M" * 10**6, NOT_OF_FORM),
+    ],
+    ids=range(5),
+)
+def test_numbers_in_texts_that_are_not_read(text, message):
+    with pytest.raises(ArgumentError, match=message) as caught:
+        parse_assignments(text)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"path": "cpu", "MR": ' + "[" * 500 + "]" * 500 + "}", "nested more than 32 deep"),
+        ("[" * 100_000, "nested more than 32 deep"),
+        ('{"path": ["cpu"]}', "must hold one object with 'path'"),
+        ('{"path": "cpu", "MR": NaN}', "NaN is no number"),
+        ('{"path": "cpu", "MR": ' + "9" * 5000 + "}", "digits"),
+        ('{"path": "cpu", "MR": 6, "MR": 4}', "key 'MR' twice"),
+        ("\xff", "utf-8"),
+    ],
+    ids=range(7),
+)
+def test_a_configuration_file_that_is_not_read(tmp_path, content, message):
+    path = tmp_path / "config.json"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(ArgumentError, match=message):
+        parse_config(str(path))
+
+
+# ------------------------------------------------------------------ bounds
+
+
+@pytest.mark.parametrize("family", BOUNDS)
+def test_every_parameter_of_a_family_has_bounds_and_its_default_keeps_them(family):
+    cls = type((CONFIGS | FUSED)[family])
+    assert {field.name for field in fields(cls)} == BOUNDS[family].keys()
+    defaults = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+    assert out_of_bounds(defaults, BOUNDS[family]) == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_tuner_stays_within_the_bounds(family):
+    rng = random.Random(family)
+    for traits in ARCHITECTURES:
+        space = search_space(family, "float32", traits)
+        if not all(space.axes.values()):
+            continue
+        configs = (space.config(space.draw(rng)) for _ in range(200))
+        for config in filter(None, configs):
+            assert out_of_bounds(config.as_dict(), BOUNDS[family]) == []
+
+
+WILD: list[Any] = [-1, 2**15 + 1, 2**31, 2**63, 10**5000, True, 4.0, "4", None, float("nan"), [4]]
+
+
+@pytest.mark.parametrize("value", WILD, ids=range(len(WILD)))
+@pytest.mark.parametrize("family", BOUNDS)
+def test_a_parameter_out_of_bounds_is_stated_alone_and_with_its_value(family, value):
+    config = (CONFIGS | FUSED)[family]
+    for name in vars(config) if family in FUSED else config.as_dict():
+        wild = replace(config, **{name: value})
+        if family in FUSED:
+            assert fused.fused_violations(8, 8, config, H100) == []
+            [stated] = fused.fused_violations(8, 8, wild, H100)
+        else:
+            [stated] = violations(wild, "float32", H100)
+            assert f"{name} is " in stated
+            with pytest.raises(ConfigError, match=f"{name} must be "):
+                check_config(wild, "float32")
+        assert stated.startswith(f"{name} must be ")
+
+
+def test_a_configuration_at_its_highest_values_is_answered_at_once():
+    """Whatever is within bounds is examined; a hang would stop the tests."""
+    for family in FAMILIES:
+        table = BOUNDS[family]
+        for pick in (min, max):
+            config = config_from_dict(family, {name: pick(table[name]) for name in table})
+            for traits in ARCHITECTURES:
+                violations(config, "complex128", traits)
+
+
+# ------------------------------------------------------------------ the schema
+
+
+def test_the_schema_states_the_parameters_and_their_bounds():
+    assert SCHEMA["$defs"]["parameters"] == parameter_schemas()
+    stated = [
+        (one["if"]["properties"]["path"]["const"], one["then"]["properties"]["config"]["$ref"])
+        for one in SCHEMA["$defs"]["record"]["allOf"]
+    ]
+    assert stated == [(family, f"#/$defs/parameters/{family}") for family in FAMILIES]
+
+
+@pytest.mark.parametrize(
+    "path", sorted(resource_folder("databases").glob("*_*.json")), ids=lambda path: path.stem
+)
+def test_what_ships_keeps_the_schema(path):
+    Draft202012Validator(SCHEMA).validate(json.loads(path.read_text()))
+
+
+#: What may stand at each place of a record: within bounds, at them, just beyond, and wild.
+VALUES = {
+    "path": ["cpu", "gemv", "", 7],
+    "shape": [[1, 1, 1], [10**10] * 3, [0, 1, 1], [10**10 + 1, 1, 1], [1, 1], [1] * 4, [None] * 3],
+    "layout": ["NN", "TT", "CN", 1],
+    "alignment": [1, 16, 0, 3, 32, "1"],
+    "batch": [2, 10**9, 1, 10**9 + 1, True],
+    "gflops": [1, 1e-12, 1e9, 0, 9e-13, 1.1e9, -1, "1", True],
+    "config": [
+        CPU.as_dict(), CPU.as_dict() | {"MR": 0}, CPU.as_dict() | {"MC": 2**15, "KC": 64}, {},
+        CPU.as_dict() | {"MC": 2**15 + 1, "KC": 64}, CPU.as_dict() | {"X": 1}, [],
+    ],
+    "speed": [1],
+}  # fmt: skip
+SOUND = {"path": "cpu", "shape": [8, 8, 8], "config": CPU.as_dict()}
+#: A record stands alone, in no file.
+NO_FRAME = {"type": "object", "required": [], "properties": {}, "additionalProperties": True}
+
+
+@given(
+    st.dictionaries(st.sampled_from(list(VALUES)), st.integers(0, 99), max_size=2),
+    st.sampled_from([None, *SOUND]),
+)
+def test_what_is_read_of_a_record_is_what_the_schema_allows(changes, lacking):
+    """Constraints between parameters are no part of the schema, nor broken here."""
+    record: dict[str, Any] = dict(SOUND)
+    record |= {name: VALUES[name][index % len(VALUES[name])] for name, index in changes.items()}
+    record.pop(lacking, None)
+    validator = Draft202012Validator(SCHEMA | {"$ref": "#/$defs/record"} | NO_FRAME)
+    try:
+        read_record(record, "float32", "it")
+        is_read = True
+    except DatabaseError:
+        is_read = False
+    assert is_read == validator.is_valid(record), record

@@ -5,7 +5,6 @@ its untouched pages cost nothing; values go in and out by small copies.
 """
 
 import os
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -42,45 +41,31 @@ def huge(queue, traits):
 class SpreadMatrix:
     """A matrix whose rows (or columns) lie far apart in the huge buffer, each with guards."""
 
-    def __init__(
-        self,
-        queue: Any,
-        buffer: Any,
-        shape: tuple[int, int],
-        stride: int,
-        offset: int,
-        order: str,
-        values: np.ndarray | None = None,
-    ) -> None:
-        self._queue, self._buffer, self._order = queue, buffer, order
+    def __init__(self, queue, buffer, shape, stride, offset, order="row", values=None, step=1):
         lines, length = shape if order == "row" else shape[::-1]
-        self._starts = [offset + line * stride for line in range(lines)]
-        self._length = length
-        strides = (stride, 1) if order == "row" else (1, stride)
-        for line, start in enumerate(self._starts):
-            piece = np.full((length + 2 * GUARD) * ITEM, 0xFF, np.uint8).view(np.float32)
+        self.queue, self.buffer, self.order, self.length = queue, buffer, order, length * step
+        self.starts = [ITEM * (offset + line * stride - GUARD) for line in range(lines)]
+        for line, start in enumerate(self.starts):
+            piece = np.full((self.length + 2 * GUARD) * ITEM, 0xFF, np.uint8).view(np.float32)
             if values is not None:
-                piece[GUARD:-GUARD] = values[line] if order == "row" else values[:, line]
-            cl.enqueue_copy(queue, buffer, piece, dst_offset=(start - GUARD) * ITEM)
+                piece[GUARD:-GUARD:step] = values[line] if order == "row" else values[:, line]
+            cl.enqueue_copy(queue, buffer, piece, dst_offset=start)
+        strides = (ITEM * stride, ITEM * step)
         self.array = cl_array.Array(
-            queue,
-            shape,
-            np.float32,
-            strides=tuple(ITEM * step for step in strides),
-            data=buffer,
-            offset=offset * ITEM,
-        )
+            queue, shape, np.float32, strides=strides if order == "row" else strides[::-1],
+            data=buffer, offset=offset * ITEM,
+        )  # fmt: skip
 
-    def get(self) -> np.ndarray:
-        self._queue.finish()
+    def get(self):
+        self.queue.finish()
         lines = []
-        for start in self._starts:
-            piece = np.empty(self._length + 2 * GUARD, np.float32)
-            cl.enqueue_copy(self._queue, piece, self._buffer, src_offset=(start - GUARD) * ITEM)
+        for start in self.starts:
+            piece = np.empty(self.length + 2 * GUARD, np.float32)
+            cl.enqueue_copy(self.queue, piece, self.buffer, src_offset=start)
             around = np.concatenate([piece[:GUARD], piece[-GUARD:]]).view(np.uint32)
             assert (around == 0xFFFFFFFF).all(), "elements beside the view were written"
             lines.append(piece[GUARD:-GUARD])
-        return np.array(lines) if self._order == "row" else np.array(lines).T
+        return np.array(lines) if self.order == "row" else np.array(lines).T
 
 
 @EVERY_FAMILY
@@ -101,31 +86,28 @@ def test_views_that_reach_beyond_the_range_of_int(queue, huge, rng, config, orde
     assert_close(out.get(), expected_gemm(*hosts, beta=0.5))
 
 
-@EVERY_FAMILY
-def test_views_at_an_offset_beyond_the_range_of_int(queue, huge, rng, config):
-    shape = (5, 7)
+def check_square(queue, huge, rng, shape, stride, offset, config=None):
+    """A matrix times its transpose."""
     host = random_array(rng, shape, "float32")
-    a = SpreadMatrix(queue, huge, shape, 50, BEYOND, "row", host)
-    out = SpreadMatrix(queue, huge, (5, 5), 50, BEYOND + 1000, "row")
+    a = SpreadMatrix(queue, huge, shape, stride, offset, values=host)
+    out = SpreadMatrix(queue, huge, (shape[0], shape[0]), stride, offset + 1000)
     pyclgemm.gemm(queue, a.array, a.array, trans_b=True, out=out.array, config=config)
     assert_close(out.get(), expected_gemm(host, host, trans_b=True))
 
 
+@EVERY_FAMILY
+def test_views_at_an_offset_beyond_the_range_of_int(queue, huge, rng, config):
+    check_square(queue, huge, rng, (5, 7), 50, BEYOND, config)
+
+
 def test_negative_stride_beyond_the_range_of_int(queue, huge, rng):
-    host = random_array(rng, (2, 5), "float32")
-    a = SpreadMatrix(queue, huge, (2, 5), -BEYOND, BEYOND + 100, "row", host)
-    out = SpreadMatrix(queue, huge, (2, 2), -BEYOND, BEYOND + 500, "row")
-    pyclgemm.gemm(queue, a.array, a.array, trans_b=True, out=out.array)
-    assert_close(out.get(), expected_gemm(host, host, trans_b=True))
+    check_square(queue, huge, rng, (2, 5), -BEYOND, BEYOND + 100)
 
 
 def test_both_strides_beyond_one(queue, huge, rng):
     # No index steps by one: rows lie BEYOND apart, columns three elements.
     host = random_array(rng, (2, 5), "float32")
-    a = SpreadMatrix(queue, huge, (2, 15), BEYOND, 100, "row", np.repeat(host, 3, axis=1))
-    view = cl_array.Array(
-        queue, (2, 5), np.float32, strides=(ITEM * BEYOND, 3 * ITEM), data=huge, offset=100 * ITEM
-    )
-    got = pyclgemm.gemm(queue, view, view, trans_b=True)
+    a = SpreadMatrix(queue, huge, (2, 5), BEYOND, 100, values=host, step=3)
+    got = pyclgemm.gemm(queue, a.array, a.array, trans_b=True)
     assert_close(got.get(), expected_gemm(host, host, trans_b=True))
     a.get()

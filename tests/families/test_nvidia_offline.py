@@ -1,10 +1,10 @@
 """What NVIDIA's assembler makes of kernels with inline PTX, without a device."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from pyclgemm import SmallConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.gemv.codegen import GemvConfig, GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
@@ -12,137 +12,112 @@ from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support import nvidia_compile
-from tests.support.products import product_of
+from tests.support.facts import product_of
+from tests.support.typical_configs import DIRECT, INDIRECT
 
 H100 = typical_traits("sm_90")
-WHOLE: dict[str, Any] = {"reads_c": True, "bias": True, "activation": "gelu"}
 
-WGMMA = WgmmaConfig(MWG=128, NWG=256, CONSUMERS=2, STAGES=4)
-NARROW = WgmmaConfig(MWG=64, NWG=32, CONSUMERS=1, STAGES=8)
-SPLIT = WgmmaConfig(MWG=128, NWG=192, CONSUMERS=2, STAGES=4, PROMOTE=2)
+
+def warpgroups(mwg, nwg, consumers, stages, **others):
+    return WgmmaConfig(MWG=mwg, NWG=nwg, CONSUMERS=consumers, STAGES=stages, **others)
+
+
+WGMMA, NARROW = warpgroups(128, 256, 2, 4), warpgroups(64, 32, 1, 8)
+SPLIT = warpgroups(128, 192, 2, 4, PROMOTE=2)
 MMA = MatrixConfig(MWG=128, NWG=128, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
 AHEAD = replace(MMA, NWG=256, SUBGROUPS_N=4, STAGES=4, FRAGMENTS=2)
 DOUBLE = MatrixConfig(MWG=128, NWG=128, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=4, STAGES=3)
+UNALIGNED = MatrixConfig(64, 64, 32, 2, 2, STAGES=2, UNALIGNED=1)
+SLICES = MatrixConfig(16, 32, 128, 1, 1, STAGES=6, SLICES=4)
+STREAMED = GemvConfig(MR=1, WGS=512, LANES_N=8, VW=4, STREAMB=1)
+UNIT_ROWS = GemvUnitConfig(MR=8, SUBGROUPS=16, VW=2, KWI=4, STREAMB=1)
 
-CASES = {
-    "float16": (WGMMA, {"dtype": "float16", **WHOLE}),
-    "float16, an addend": (WGMMA, {"dtype": "float16", "reads_c": True, "bias": True}),
-    "float16, words": (WGMMA, {"dtype": "float16", "result_dtype": "float32", **WHOLE}),
-    "bfloat16, silu": (WGMMA, {"dtype": "bfloat16", **WHOLE, "activation": "silu"}),
-    "float16, k contiguous": (WGMMA, {"dtype": "float16", "trans_b": "T"}),
-    "float16, odd": (WGMMA, {"dtype": "float16", "n": 4095, **WHOLE}),
-    "float16, three consumers": (
-        WgmmaConfig(MWG=192, NWG=128, CONSUMERS=3, STAGES=4), {"dtype": "float16", **WHOLE},
-    ),
-    "float16, shared": (replace(WGMMA, STAGES=3, FILL=1), {"dtype": "float16", **WHOLE}),
-    "float16, copied by lanes": (
-        WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, STAGES=8, TMA=0), {"dtype": "float16", **WHOLE},
-    ),
-    "float16, copied by lanes that need registers": (
-        WgmmaConfig(MWG=192, NWG=128, CONSUMERS=3, STAGES=4, FILL=1, TMA=0),
-        {"dtype": "float16", "n": 4095, "batch": 4, **WHOLE},
-    ),
-    "float16, copied by lanes, k contiguous": (
-        replace(WGMMA, TMA=0), {"dtype": "float16", "trans_b": "T", **WHOLE},
-    ),
-    "int8": (WGMMA, {"dtype": "int8", "bias": True}),
-    "tf32 through registers": (WGMMA, {"precision": "TF32_TF32_F32", **WHOLE}),
-    "float16, narrow": (NARROW, {"dtype": "float16", **WHOLE}),
-    "float16, narrow, an addend": (NARROW, {"dtype": "float16", "reads_c": True, "bias": True}),
-    "float16, narrow, k contiguous": (NARROW, {"dtype": "float16", "trans_b": "T"}),
-    "float16, narrow, shared": (replace(NARROW, FILL=1), {"dtype": "float16", **WHOLE}),
-    "bfloat16, 96 columns": (replace(WGMMA, NWG=96), {"dtype": "bfloat16", **WHOLE}),
-    "int8, narrow": (NARROW, {"dtype": "int8", "bias": True}),
-    "tf32 through registers, narrow": (NARROW, {"precision": "TF32_TF32_F32", **WHOLE}),
-    "split, narrow": (
-        replace(NARROW, PROMOTE=2), {"precision": "BF16_BF16_F32_X6", **WHOLE},
-    ),
-    "split": (SPLIT, {"precision": "BF16_BF16_F32_X6", **WHOLE}),
-    "mma.sync, float16": (MMA, {"dtype": "float16", **WHOLE}),
-    "mma.sync, float16, a step ahead": (AHEAD, {"dtype": "float16", **WHOLE}),
-    "mma.sync, float16, k contiguous": (AHEAD, {"dtype": "float16", "trans_b": "T", "n": 4104}),
-    "mma.sync, float16, sums in halves": (
-        AHEAD, {"dtype": "float16", "precision": "F16_F16_F16", **WHOLE},
-    ),
-    "mma.sync, float16, odd": (AHEAD, {"dtype": "float16", "n": 4095, **WHOLE}),
-    "mma.sync, bfloat16, a step ahead": (
-        AHEAD, {"dtype": "bfloat16", "trans_b": "T", "reads_c": True, "bias": True},
-    ),
-    "mma.sync, float16, relu": (
-        AHEAD, {"dtype": "float16", "reads_c": True, "bias": True, "activation": "relu"},
-    ),
-    "mma.sync, tf32, a step ahead": (
-        replace(MMA, STAGES=2, FRAGMENTS=2), {"precision": "TF32_TF32_F32", **WHOLE},
-    ),
-    "mma.sync, split": (
-        replace(MMA, SUBGROUPS_N=4, STAGES=2), {"precision": "BF16_BF16_F32_X6", **WHOLE},
-    ),
-    "mma.sync, float16, slices": (
-        MatrixConfig(MWG=16, NWG=32, KWG=128, SUBGROUPS_M=1, SUBGROUPS_N=1, STAGES=6, SLICES=4),
-        {"dtype": "float16", **WHOLE},
-    ),
-    "mma.sync, float16, shared": (replace(AHEAD, FILL=1), {"dtype": "float16", **WHOLE}),
-    "mma.sync, sums in halves, shared": (
-        replace(MMA, FILL=2), {"dtype": "float16", "precision": "F16_F16_F16"},
-    ),
-    "mma.sync, float64, shared": (replace(DOUBLE, FILL=1), {"dtype": "float64", **WHOLE}),
-    "mma.sync, tf32, element by element, shared": (
-        MatrixConfig(64, 64, 32, 2, 2, STAGES=2, UNALIGNED=1, FILL=2),
-        {"precision": "TF32_TF32_F32", "n": 4095, "k": 4095},
-    ),
-    "mma.sync, complex128, shared": (
-        replace(DOUBLE, NWG=64, FILL=1), {"dtype": "complex128", "activation": None},
-    ),
-    "mma.sync, float16, element by element": (
-        MatrixConfig(64, 64, 32, 2, 2, STAGES=2, UNALIGNED=1),
-        {"dtype": "float16", "n": 4095, "k": 4095},
-    ),
-    "mma.sync, tf32, element by element": (
-        MatrixConfig(64, 64, 32, 2, 2, STAGES=2, UNALIGNED=1),
-        {"precision": "TF32_TF32_F32", "n": 4095, "k": 4095},
-    ),
-    "few rows, streamed": (
-        GemvConfig(MR=1, WGS=512, LANES_N=8, VW=4, STREAMB=1), {"m": 1},
-    ),
-    "few rows of float16, streamed": (
-        GemvConfig(MR=4, WGS=256, LANES_N=8, VW=8, STREAMB=1), {"m": 8, "dtype": "float16"},
-    ),
-    "few rows by units": (
-        GemvUnitConfig(MR=8, SUBGROUPS=16, VW=2, KWI=4, STREAMB=1),
-        {"m": 8, "dtype": "float16", **WHOLE},
-    ),
-    "few rows by units, k contiguous": (
-        GemvUnitConfig(MR=32, SUBGROUPS=16, VW=2, KWI=4, STREAMB=1),
-        {"m": 32, "dtype": "bfloat16", "trans_b": "T"},
-    ),
-    "mma.sync, complex128": (
-        replace(DOUBLE, NWG=64), {"dtype": "complex128", **WHOLE, "activation": None},
-    ),
-    "mma.sync, complex128, a step ahead": (
-        replace(DOUBLE, NWG=64, SUBGROUPS_M=4, SUBGROUPS_N=2, FRAGMENTS=2),
-        {"dtype": "complex128", **WHOLE, "activation": None},
-    ),
-    "mma.sync, float64": (DOUBLE, {"dtype": "float64", **WHOLE}),
-    "mma.sync, float64, a step ahead": (
-        replace(DOUBLE, FRAGMENTS=2), {"dtype": "float64", **WHOLE},
-    ),
-}  # fmt: skip
+ADDED = {"reads_c": True, "bias": True}
+WHOLE = ADDED | {"activation": "gelu"}
+ALONG_K, ODD = {"trans_b": "T"}, {"n": 4095}
+UNEVEN = {"n": 4095, "k": 4095}
+HALVES, TF32, SIX = (
+    {"precision": name} for name in ("F16_F16_F16", "TF32_TF32_F32", "BF16_BF16_F32_X6")
+)
+#: Without depth.
+NONE = {"m": 70, "n": 130, "k": 0, "reads_c": True, "activation": "relu"}
+NONE |= {"trans_a": "T", "trans_b": "T"}
+
+#: Configurations, element types, what a product is beside 4096 x 4096 x 4096.
+CASES = [
+    (WGMMA, "float16", WHOLE),
+    (WGMMA, "float16", ADDED),
+    (WGMMA, "float16", WHOLE | {"result_dtype": "float32"}),
+    (WGMMA, "bfloat16", ADDED | {"activation": "silu"}),
+    (WGMMA, "float16", ALONG_K),
+    (WGMMA, "float16", WHOLE | ODD),
+    (warpgroups(192, 128, 3, 4), "float16", WHOLE),
+    (replace(WGMMA, STAGES=3, FILL=1), "float16", WHOLE),
+    (warpgroups(64, 64, 1, 8, TMA=0), "float16", WHOLE),
+    (warpgroups(192, 128, 3, 4, FILL=1, TMA=0), "float16", WHOLE | ODD | {"batch": 4}),
+    (replace(WGMMA, TMA=0), "float16", WHOLE | ALONG_K),
+    (WGMMA, "int8", {"bias": True}),
+    (WGMMA, "float32", WHOLE | TF32),
+    (NARROW, "float16", WHOLE),
+    (NARROW, "float16", ADDED),
+    (NARROW, "float16", ALONG_K),
+    (replace(NARROW, FILL=1), "float16", WHOLE),
+    (replace(WGMMA, NWG=96), "bfloat16", WHOLE),
+    (NARROW, "int8", {"bias": True}),
+    (NARROW, "float32", WHOLE | TF32),
+    (replace(NARROW, PROMOTE=2), "float32", WHOLE | SIX),
+    (SPLIT, "float32", WHOLE | SIX),
+    (MMA, "float16", WHOLE),
+    (AHEAD, "float16", WHOLE),
+    (AHEAD, "float16", ALONG_K | {"n": 4104}),
+    (AHEAD, "float16", WHOLE | HALVES),
+    (AHEAD, "float16", WHOLE | ODD),
+    (AHEAD, "bfloat16", ADDED | ALONG_K),
+    (AHEAD, "float16", ADDED | {"activation": "relu"}),
+    (replace(MMA, STAGES=2, FRAGMENTS=2), "float32", WHOLE | TF32),
+    (replace(MMA, SUBGROUPS_N=4, STAGES=2), "float32", WHOLE | SIX),
+    (SLICES, "float16", WHOLE),
+    (replace(AHEAD, FILL=1), "float16", WHOLE),
+    (replace(MMA, FILL=2), "float16", HALVES),
+    (replace(DOUBLE, FILL=1), "float64", WHOLE),
+    (replace(UNALIGNED, FILL=2), "float32", TF32 | UNEVEN),
+    (replace(DOUBLE, NWG=64, FILL=1), "complex128", {}),
+    (UNALIGNED, "float16", UNEVEN),
+    (UNALIGNED, "float32", TF32 | UNEVEN),
+    (STREAMED, "float32", {"m": 1}),
+    (GemvConfig(MR=4, WGS=256, LANES_N=8, VW=8, STREAMB=1), "float16", {"m": 8}),
+    (UNIT_ROWS, "float16", WHOLE | {"m": 8}),
+    (replace(UNIT_ROWS, MR=32), "bfloat16", ALONG_K | {"m": 32}),
+    (replace(DOUBLE, NWG=64), "complex128", ADDED),
+    (replace(DOUBLE, NWG=64, SUBGROUPS_M=4, SUBGROUPS_N=2, FRAGMENTS=2), "complex128", ADDED),
+    (DOUBLE, "float64", WHOLE),
+    (replace(DOUBLE, FRAGMENTS=2), "float64", WHOLE),
+    (warpgroups(128, 128, 2, 4), "float16", NONE),
+    (MMA, "float16", NONE),
+    (UNIT_ROWS, "float16", NONE),
+    (replace(INDIRECT, ASYNC=1, STAGES=3), "float32", NONE),
+    # Copies of 4, 8 and 16 bytes, and shuffles of several words.
+    *((replace(DIRECT, ASYNC=1, STAGES=2, VWMD=width, VWND=width), "float32", UNEVEN)
+      for width in (1, 2, 4)),
+    (replace(INDIRECT, SHUFFLE=1, LANES_N=4), "float64", {}),
+    (replace(STREAMED, MR=2, WGS=64), "float32", NONE),
+    (SmallConfig(MWI=4, NWI=4, WGS=128), "float16", NONE | {"batch": 2}),
+]  # fmt: skip
 
 
 @pytest.mark.one_in(4)
-@pytest.mark.parametrize("case", CASES)
-def test_no_register_is_spilled_and_no_instruction_waits(case, tmp_path):
+@pytest.mark.parametrize(("config", "dtype", "options"), CASES)
+def test_no_register_is_spilled_and_no_instruction_waits(config, dtype, options, tmp_path):
     if missing := nvidia_compile.missing():
         pytest.skip(missing)
-    config, options = CASES[case]
-    product = product_of(**{"m": 4096, "n": 4096, "k": 4096, **options})
-    *_, source = kernel_sources(product, config, H100)
+    sizes = {"m": 4096, "n": 4096, "k": 4096}
+    *_, source = kernel_sources(product_of(dtype=dtype, **sizes | options), config, H100)
     assembled = nvidia_compile.assemble(source, tmp_path)
     assert assembled.spilled == 0
     assert assembled.stack_bytes == 0
     # It says so where it makes warpgroup instructions wait for each other, or ignores `setmaxnreg`.
     assert assembled.complaints == ()
-    assert assembled.registers * source.local_size[0] <= 64 * 1024
+    assert 0 < assembled.registers * source.local_size[0] <= 64 * 1024
     if isinstance(config, WgmmaConfig):
         assert assembled.local_bytes <= local_bytes(config, 4)
         assert assembled.local_bytes <= H100.local_memory_bytes

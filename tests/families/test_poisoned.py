@@ -1,7 +1,6 @@
 """All that the library allocates is full of NaN at first and guarded: on every device."""
 
-from typing import Any
-
+import ml_dtypes  # noqa: F401 - gives NumPy bfloat16
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -12,21 +11,17 @@ from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from tests.support.checks import skip_if_refused
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.poisoned import guarded_allocations
-from tests.support.reference import assert_close, expected_gemm, random_array
-from tests.support.tensor_reference import assert_transformed
+from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
 pytestmark = pytest.mark.any_runtime
 
 SIZES = [(37, 35, 19), (1, 1, 1), (32, 32, 32), (13, 15, 70)]
-
 CONFIGS = {
     "chosen": None,
-    **{f"indirect, {name}": INDIRECT_CONFIGS[name] for name in ("plain", "slices")},
+    **{f"indirect, {x}": INDIRECT_CONFIGS[x] for x in ("plain", "slices", "slabs divided")},
     **{f"direct, {name}": DIRECT_CONFIGS[name] for name in ("plain", "all at once")},
-    "indirect, slabs divided": INDIRECT_CONFIGS["slabs divided"],
     "gemv": GEMV_CONFIGS["plain"],
-    "cpu": CPU_CONFIGS["plain"],
-    "cpu, B where it lies": CPU_CONFIGS["B where it lies"],
+    **{f"cpu, {name}": CPU_CONFIGS[name] for name in ("plain", "B where it lies")},
 }
 
 
@@ -57,34 +52,32 @@ def test_products(own_queue, config, dtype, rng):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int8"])
 def test_other_types_by_what_is_chosen(own_queue, dtype, rng):
-    import ml_dtypes  # noqa: F401 - gives NumPy bfloat16
-
     for m, n, k in SIZES:
         a, b = (random_array(rng, shape, dtype) for shape in ((m, k), (k, n)))
         try:
             with guarded_allocations(own_queue):
-                arrays = [cl_array.to_device(own_queue, one) for one in (a, b)]
-                got = pyclgemm.gemm(own_queue, *arrays)
-                packed = pyclgemm.gemm(own_queue, arrays[0], pyclgemm.pack(own_queue, arrays[1]))
+                left, right = (cl_array.to_device(own_queue, one) for one in (a, b))
+                got = pyclgemm.gemm(own_queue, left, right)
+                packed = pyclgemm.gemm(own_queue, left, pyclgemm.pack(own_queue, right))
         except pyclgemm.UnsupportedError as error:
             pytest.skip(str(error))
-        result = "int32" if dtype == "int8" else None
-        assert_close(got.get(), expected_gemm(a, b, result=result))
-        assert_close(packed.get(), expected_gemm(a, b, result=result))
+        expected = expected_gemm(a, b, result="int32" if dtype == "int8" else None)
+        assert_close(got.get(), expected)
+        assert_close(packed.get(), expected)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [None, SmallConfig(MWI=2, NWI=4, WGS=16), SmallCpuConfig(MR=3, NR=16, VW=8)],
-    ids=["chosen", "small", "small_cpu"],
-)
+BATCHED = [None, SmallConfig(MWI=2, NWI=4, WGS=16), SmallCpuConfig(MR=3, NR=16, VW=8)]
+
+
+@pytest.mark.parametrize("config", BATCHED, ids=["chosen", "small", "small_cpu"])
 @pytest.mark.parametrize("scattered", [False, True], ids=["stack", "sequence"])
 def test_batches(own_queue, config, scattered, rng):
     a, b = (random_array(rng, shape, "float32") for shape in ((4, 5, 7), (4, 7, 6)))
     with guarded_allocations(own_queue):
         arrays = [cl_array.to_device(own_queue, one) for one in (a, b)]
-        given: list[Any] = [[one[i] for i in range(4)] for one in arrays] if scattered else arrays
-        got = pyclgemm.gemm_batched(own_queue, *given, config=config)
+        if scattered:
+            arrays = [[one[i] for i in range(4)] for one in arrays]
+        got = pyclgemm.gemm_batched(own_queue, *arrays, config=config)
     for index in range(4):
         assert_close(got[index].get(), expected_gemm(a[index], b[index]))
 

@@ -5,37 +5,37 @@ type asks, and an index that overflows end the program. Left out are the kernels
 `tests.support.emulation.wgmma` runs them on the host, and checks what they copy.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pyclgemm.codegen.launch import Schedule
 from pyclgemm.codegen.matrix_units import required_unit
-from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import make_schedule, oriented
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
-from pyclgemm.mra.choice import TransformChoice, TransformProblem, choose_transform
+from pyclgemm.mra.choice import (
+    TransformChoice,
+    TransformProblem,
+    choose_transform,
+    contiguous_stack,
+)
 from pyclgemm.mra.codegen import Transform
 from pyclgemm.mra.codegen import make_schedule as make_transform_schedule
 from pyclgemm.mra.fused import FusedConfig
-from pyclgemm.mra.tensors import contiguous_stack
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.shape import GemmShape
+from tests.support.checks import stored_shape
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
+from tests.support.configs import GEMV_UNIT_CONFIGS as UNIT_ROWS
+from tests.support.configs import MATRIX as UNIT_TILES
 from tests.support.emulation import host_schedule
-from tests.support.emulation.async_copy import in_plain_c
 from tests.support.emulation.host_schedule import run_schedule
 from tests.support.emulation.matrix import without_units
-from tests.support.emulation.shuffle import through_local_memory
-from tests.support.products import product_of
-from tests.support.reference import assert_close, expected_gemm, random_array
-from tests.support.tensor_reference import assert_transformed
-from tests.support.unit_configs import GEMV_UNIT_CONFIGS as UNIT_ROWS
-from tests.support.unit_configs import MATRIX as UNIT_TILES
+from tests.support.emulation.ptx import in_plain_c, through_local_memory
+from tests.support.facts import product_of
+from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
 pytestmark = pytest.mark.skipif(bool(host_schedule.missing()), reason=host_schedule.missing())
 
@@ -44,124 +44,105 @@ GPU = replace(typical_traits("gfx1012"), compute_units=2)
 H100 = replace(typical_traits("sm_90"), compute_units=2)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A product, and how it is computed."""
-
-    config: Any
-    sizes: tuple[int, int, int] = (37, 35, 19)
-    dtype: str = "float32"
-    options: dict[str, Any] = field(default_factory=dict)
-    alpha: float = 0.5
-    beta: float = -2.0
-    scattered: bool = False
-
-
 INDIRECT, DIRECT = INDIRECT_CONFIGS["plain"], DIRECT_CONFIGS["plain"]
 CPU_PLAIN, ROWS = CPU_CONFIGS["plain"], GEMV_CONFIGS["plain"]
 SMALL, SMALL_CPU = SmallConfig(MWI=2, NWI=4, WGS=16), SmallCpuConfig(MR=3, NR=16, VW=8)
-BATCH: dict[str, Any] = {"batch": 3}
-ALL: dict[str, Any] = {"bias": True, "activation": "gelu"}
-TURNED: dict[str, Any] = {"trans_a": "T", "trans_b": "T"}
+CPU_DOUBLE = CpuConfig(MR=3, NR=8, KC=16, VW=4)
+BATCH, SCATTERED = {"batch": 3}, {"batch": 3, "scattered": True}
+ALL, HALF = {"bias": True, "activation": "gelu"}, {"dtype": "float16"}
+TURNED = {"trans_a": "T", "trans_b": "T"}
+ODD = (37, 35, 19)
 
+#: Configurations, sizes, and what else a product is.
 CASES = {
     # Every parameter of the families of which there are tables.
-    **{f"indirect, {name}": Case(config) for name, config in INDIRECT_CONFIGS.items()},
-    **{f"direct, {name}": Case(config) for name, config in DIRECT_CONFIGS.items()},
-    **{f"gemv, {name}": Case(config) for name, config in GEMV_CONFIGS.items()},
-    **{f"cpu, {name}": Case(config) for name, config in CPU_CONFIGS.items()},
+    **{
+        f"{family}, {name}": (config, ODD, {})
+        for family, table in (
+            ("indirect", INDIRECT_CONFIGS), ("direct", DIRECT_CONFIGS), ("gemv", GEMV_CONFIGS),
+            ("cpu", CPU_CONFIGS))
+        for name, config in table.items()
+    },
     # Whole slabs: what is fetched ahead of the last one lies behind the operand.
-    "indirect, two stages": Case(INDIRECT_CONFIGS["two stages"], (37, 35, 24)),
+    "indirect, two stages": (INDIRECT_CONFIGS["two stages"], (37, 35, 24), {}),
     # Sizes around a tile; nothing to add up; nothing to add to.
     **{
-        f"{name}, {'x'.join(map(str, sizes))}": Case(config, sizes)
-        for name, config, sizes in [
-            ("indirect", INDIRECT, (31, 33, 9)),
-            ("indirect", INDIRECT, (1, 1, 1)),
-            ("indirect", INDIRECT, (5, 7, 0)),
-            ("direct", DIRECT, (15, 17, 17)),
-            ("direct", DIRECT, (1, 1, 1)),
-            ("direct", DIRECT, (5, 7, 0)),
-            ("gemv", ROWS, (1, 65, 1)),
-            ("gemv", ROWS, (3, 5, 0)),
-            ("cpu", CPU_PLAIN, (4, 15, 33)),
-            ("cpu", CPU_PLAIN, (1, 1, 1)),
-            ("cpu", CPU_PLAIN, (5, 17, 0)),
+        f"{config.family}, {'x'.join(map(str, sizes))}": (config, sizes, {})
+        for config, *several in [
+            (INDIRECT, (31, 33, 9), (1, 1, 1), (5, 7, 0)),
+            (DIRECT, (15, 17, 17), (1, 1, 1), (5, 7, 0)),
+            (ROWS, (1, 65, 1), (3, 5, 0)),
+            (CPU_PLAIN, (4, 15, 33), (1, 1, 1), (5, 17, 0)),
         ]
+        for sizes in several
     },
-    "indirect, beta 0": Case(INDIRECT, beta=0),
-    "direct, Stream-K, deep": Case(DIRECT_CONFIGS["slabs divided"], (13, 15, 170)),
-    "indirect, Stream-K, deep": Case(INDIRECT_CONFIGS["slabs divided"], (33, 15, 170)),
-    "direct, epilogue, turned": Case(DIRECT, options=ALL | TURNED),
-    "cpu, epilogue, turned": Case(CPU_PLAIN, options=ALL | TURNED),
-    "cpu, dot products": Case(CPU_CONFIGS["B where it lies"], options={"trans_b": "T"}),
+    "indirect, beta 0": (INDIRECT, ODD, {"beta": 0}),
+    "direct, Stream-K, deep": (DIRECT_CONFIGS["slabs divided"], (13, 15, 170), {}),
+    "indirect, Stream-K, deep": (INDIRECT_CONFIGS["slabs divided"], (33, 15, 170), {}),
+    "direct, epilogue, turned": (DIRECT, ODD, ALL | TURNED),
+    "cpu, epilogue, turned": (CPU_PLAIN, ODD, ALL | TURNED),
+    "cpu, dot products": (CPU_CONFIGS["B where it lies"], ODD, {"trans_b": "T"}),
     # Other elements.
-    "cpu, complex64": Case(CPU_PLAIN, dtype="complex64", options={"trans_a": "C"}),
-    "cpu, bfloat16": Case(CPU_PLAIN, dtype="bfloat16"),
-    "cpu, float64": Case(CpuConfig(MR=3, NR=8, KC=16, VW=4), dtype="float64"),
-    "direct, complex128": Case(DIRECT, dtype="complex128", options={"trans_b": "C"}),
-    "indirect, float16": Case(INDIRECT, dtype="float16"),
+    "cpu, complex64": (CPU_PLAIN, ODD, {"dtype": "complex64", "trans_a": "C"}),
+    "cpu, bfloat16": (CPU_PLAIN, ODD, {"dtype": "bfloat16"}),
+    "cpu, float64": (CPU_DOUBLE, ODD, {"dtype": "float64"}),
+    "direct, complex128": (DIRECT, ODD, {"dtype": "complex128", "trans_b": "C"}),
+    "indirect, float16": (INDIRECT, ODD, HALF),
     # Batches: one behind the other, and anywhere.
-    "small": Case(SMALL, (5, 6, 7), options=BATCH | ALL),
-    "small, one": Case(SMALL, (1, 1, 1), options=BATCH),
-    "small_cpu": Case(SMALL_CPU, (5, 19, 7), options=BATCH | ALL),
-    "small, no depth": Case(SMALL, (5, 6, 0), options=BATCH),
-    "small_cpu, no depth": Case(SMALL_CPU, (5, 19, 0), options=BATCH),
-    "small_cpu, turned, no depth": Case(SMALL_CPU, (5, 19, 0), options=BATCH | TURNED),
-    "small_cpu, turned": Case(SMALL_CPU, (7, 5, 3), options=BATCH | TURNED),
-    "direct, batch": Case(DIRECT, (17, 5, 9), options=BATCH),
-    "indirect, batch": Case(INDIRECT, (33, 5, 9), options=BATCH),
-    "cpu, batch": Case(CPU_PLAIN, (5, 19, 33), options=BATCH),
-    "direct, scattered": Case(DIRECT, (17, 5, 9), options=BATCH, scattered=True),
-    "indirect, scattered": Case(INDIRECT, (33, 5, 9), options=BATCH, scattered=True),
-    "small, scattered": Case(SMALL, (5, 6, 7), options=BATCH, scattered=True),
-    "small_cpu, scattered": Case(SMALL_CPU, (5, 19, 7), options=BATCH, scattered=True),
-    # Matrix units, emulated; operands packed, whole and in parts.
-    "matrix": Case(UNIT_TILES, dtype="float16", options=ALL),
-    "matrix, one": Case(UNIT_TILES, (1, 1, 1), "float16"),
-    "matrix, slabs divided": Case(replace(UNIT_TILES, FILL=2), (33, 31, 70), "float16"),
-    "matrix, float64": Case(UNIT_TILES, dtype="float64"),
-    "matrix, three products of parts": Case(UNIT_TILES, options={"precision": "TF32_TF32_F32_X3"}),
-    "matrix, six products of parts": Case(UNIT_TILES, options={"precision": "BF16_BF16_F32_X6"}),
-    "gemv_unit": Case(UNIT_ROWS["plain"], (5, 70, 75), "float16"),
-    "gemv_unit, streamed": Case(UNIT_ROWS["streamed"], (8, 64, 128), "float16"),
+    "small": (SMALL, (5, 6, 7), BATCH | ALL),
+    "small, one": (SMALL, (1, 1, 1), BATCH),
+    "small_cpu": (SMALL_CPU, (5, 19, 7), BATCH | ALL),
+    "small, no depth": (SMALL, (5, 6, 0), BATCH),
+    "small_cpu, no depth": (SMALL_CPU, (5, 19, 0), BATCH),
+    "small_cpu, turned, no depth": (SMALL_CPU, (5, 19, 0), BATCH | TURNED),
+    "small_cpu, turned": (SMALL_CPU, (7, 5, 3), BATCH | TURNED),
+    "cpu, batch": (CPU_PLAIN, (5, 19, 33), BATCH),
+    **{
+        f"{config.family}, {name}": (config, sizes, options)
+        for config, sizes in ((DIRECT, (17, 5, 9)), (INDIRECT, (33, 5, 9)))
+        for name, options in (("batch", BATCH), ("scattered", SCATTERED))
+    },
+    "small, scattered": (SMALL, (5, 6, 7), SCATTERED),
+    "small_cpu, scattered": (SMALL_CPU, (5, 19, 7), SCATTERED),
+    # Matrix units, emulated; operands packed, whole and in split terms.
+    "matrix": (UNIT_TILES, ODD, HALF | ALL),
+    "matrix, one": (UNIT_TILES, (1, 1, 1), HALF),
+    "matrix, slabs divided": (replace(UNIT_TILES, FILL=2), (33, 31, 70), HALF),
+    "matrix, float64": (UNIT_TILES, ODD, {"dtype": "float64"}),
+    "matrix, three products": (UNIT_TILES, ODD, {"precision": "TF32_TF32_F32_X3"}),
+    "matrix, six products": (UNIT_TILES, ODD, {"precision": "BF16_BF16_F32_X6"}),
+    "gemv_unit": (UNIT_ROWS["plain"], (5, 70, 75), HALF),
+    "gemv_unit, streamed": (UNIT_ROWS["streamed"], (8, 64, 128), HALF),
 }  # fmt: skip
 
 
 @pytest.mark.one_in(6)
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_products(case):
-    check(case)
-
-
-def check(case: Case) -> None:
-    """Run a product under the sanitizers, and check its result."""
-    m, n, k = case.sizes
-    traits = traits_for(case)
-    described = product_of(m, n, k, case.dtype, reads_c=bool(case.beta), **case.options)
-    product = oriented(described, case.config, traits)
-    if case.scattered:
-        product = replace(
-            product,
-            **{
-                name: replace(getattr(product, name), scattered=True, batch_stride=0)
-                for name in ("a", "b", "out", "c")
-            },
-        )
-        layouts = {name: getattr(product, name).layout for name in ("a", "b", "out", "c")}
-        product = replace(product, problem=replace(product.problem, **layouts))
-    schedule = in_host_code(make_schedule(product, case.config, traits), product, traits)
+@pytest.mark.parametrize(("config", "sizes", "options"), CASES.values(), ids=CASES)
+def test_products(config, sizes, options):
+    m, n, k = sizes
+    given = {"dtype": "float32", "beta": -2.0, "scattered": False} | options
+    dtype, beta, scattered = (given.pop(name) for name in ("dtype", "beta", "scattered"))
+    traits = traits_for(config)
+    described = product_of(m, n, k, dtype, reads_c=bool(beta), **given)
+    product = oriented(described, config, traits)
+    if scattered:
+        parts = ("a", "b", "out", "c")
+        moved = {
+            name: replace(getattr(product, name), scattered=True, batch_stride=0) for name in parts
+        }
+        layouts = {name: matrix.layout for name, matrix in moved.items()}
+        product = replace(product, **moved, problem=replace(product.problem, **layouts))
+    schedule = in_host_code(make_schedule(product, config, traits), product, traits)
 
     rng = np.random.default_rng(0)
-    count = described.problem.products
-    options = {name: value for name, value in case.options.items() if name != "batch"}
+    count = given.pop("batch", 1)
     shapes = {
-        "a": (m, k) if options.get("trans_a", "N") == "N" else (k, m),
-        "b": (k, n) if options.get("trans_b", "N") == "N" else (n, k),
+        "a": stored_shape(given.get("trans_a", "N"), m, k),
+        "b": stored_shape(given.get("trans_b", "N"), k, n),
         "c": (m, n),
     }
-    host = {name: random_array(rng, (count, *shape), case.dtype) for name, shape in shapes.items()}
-    host["bias"] = random_array(rng, (n,), case.dtype)
+    host = {name: random_array(rng, (count, *shape), dtype) for name, shape in shapes.items()}
+    host["bias"] = random_array(rng, (n,), dtype)
     buffers = {name: array.ravel() for name, array in host.items()}
     if product.swapped:
         buffers["a"], buffers["b"] = buffers["b"], buffers["a"]
@@ -170,28 +151,26 @@ def check(case: Case) -> None:
     for name in ("a", "b", "out", "c"):
         step = buffers[name].size // count
         buffers[f"{name}_offsets"] = step * np.arange(count, dtype=np.int64)
-    after = run_schedule(schedule, buffers, {}, {"alpha": case.alpha, "beta": case.beta})
-    got = after["out"].reshape(count, m, n)
+    scalars = {"alpha": 0.5, "beta": beta}
+    got = run_schedule(schedule, buffers, {}, scalars)["out"].reshape(count, m, n)
+    given["bias"] = host["bias"] if given.get("bias") else None
     for index in range(count):
-        expected = expected_gemm(
-            host["a"][index], host["b"][index], host["c"][index], alpha=case.alpha,
-            beta=case.beta, **{**options, "bias": host["bias"] if options.get("bias") else None},
-        )  # fmt: skip
-        assert_close(got[index], expected)
+        operands = (host[name][index] for name in "abc")
+        assert_close(got[index], expected_gemm(*operands, **scalars, **given))
 
 
-def traits_for(case: Case) -> Any:
-    """The device that a case's family is for."""
-    if case.config.family in ("cpu", "small_cpu"):
+def traits_for(config):
+    """The device that a family is for."""
+    if config.family in ("cpu", "small_cpu"):
         return CPU
     special = ("ASYNC", "SHUFFLE", "SUBGROUPS", "SUBGROUPS_M", "STREAMB")
-    return H100 if any(getattr(case.config, name, 0) for name in special) else GPU
+    return H100 if any(getattr(config, name, 0) for name in special) else GPU
 
 
-def in_host_code(schedule: Schedule, product: Any, traits: Any) -> Schedule:
+def in_host_code(schedule, product, traits):
     """The same launches without instructions of a GPU."""
 
-    def changed(source: KernelSource) -> KernelSource:
+    def changed(source):
         if "mma.sync" in source.text:
             return without_units(source, required_unit(product.problem.precision, traits))
         if "shuffle(" in source.text:
@@ -205,72 +184,51 @@ def in_host_code(schedule: Schedule, product: Any, traits: Any) -> Schedule:
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("level", "count", "k"),
-    [
-        ("L1", 3, 5),
-        ("L2", 3, 5),
-        ("L3", 3, 6),
-        ("L5", 3, 5),
-        ("L5", 3, 8),
-        ("parts", 2, 12),
-        ("parts", 2, 20),
-    ],
-)
+    [("L1", 3, 5), ("L2", 3, 5), ("L3", 3, 6), ("L5", 3, 5), ("L5", 3, 8), ("parts", 2, 12),
+     ("parts", 2, 20)],
+)  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_transforms(level, count, k, dtype):
     """L4 has the units of `test_transform3d_units`; L6 is a product, with a kernel before it."""
     rng = np.random.default_rng(0)
     tensors, matrix = (random_array(rng, shape, dtype) for shape in ((count, k, k, k), (k, k)))
     stack = contiguous_stack(count, k)
-    problem = TransformProblem(count, k, dtype, stack.layout, stack.layout)
     if level == "parts":
         parts = FusedConfig(VW=4 if dtype == "float32" else 2, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)
         choice = TransformChoice("L5", "fused", "", parts)
     else:
+        problem = TransformProblem(count, k, dtype, stack.layout, stack.layout)
         choice = choose_transform(problem, GPU, level)
     transform = Transform(stack, Matrix(k, k, k, 1, 0), stack, dtype)
     schedule = make_transform_schedule(transform, choice, GPU)
-    buffers = {
-        "tensors": tensors.ravel(),
-        "matrix": matrix.ravel(),
-        "out": np.full(tensors.size, np.nan),
-    }
+    buffers = {"tensors": tensors.ravel(), "matrix": matrix.ravel()}
     buffers["out"] = np.full(tensors.size, np.nan, dtype)
     got = run_schedule(schedule, buffers, {}, {})["out"].reshape(tensors.shape)
     assert_transformed(got, tensors, matrix)
 
 
-def beyond(source: KernelSource) -> KernelSource:
-    """A kernel that stores a vector behind where it should."""
-    return replace(source, text=source.text.replace("out += out_offset;", "out += out_offset + 4;"))
-
-
-def misaligned(source: KernelSource) -> KernelSource:
-    """A kernel that takes elements for the start of vectors, one element too early."""
-    start = source.text.index("__kernel")
-    head, body = source.text[:start], source.text[start:]
-    body = body.replace("a_offset;", "a_offset;\n    *(__global float2 *)(out + 1) = (float2)(0);")
-    return replace(source, text=head + body)
-
-
-def short(source: KernelSource) -> KernelSource:
-    """A kernel whose slab of A has room for one element less."""
-    return replace(source, text=source.text.replace("a_local[", "a_local[-1 + "))
+#: A vector that is stored behind where it should, one that starts an element too early, and a slab
+#: of A with room for one element less.
+BEYOND = ("out += out_offset;", "out += out_offset + 4;")
+MISALIGNED = ("a_offset;", "a_offset;\n    *(__global float2 *)(out + 1) = (float2)(0);")
+SHORT = ("a_local[", "a_local[-1 + ")
 
 
 @pytest.mark.parametrize(
     ("config", "fault", "said"),
     [
-        *((config, beyond, "heap-buffer-overflow") for config in (CPU_PLAIN, DIRECT, INDIRECT)),
-        *((config, misaligned, "misaligned address") for config in (CPU_PLAIN, DIRECT, INDIRECT)),
-        (INDIRECT, short, "global-buffer-overflow"),
+        *((config, BEYOND, "heap-buffer-overflow") for config in (CPU_PLAIN, DIRECT, INDIRECT)),
+        *((config, MISALIGNED, "misaligned address") for config in (CPU_PLAIN, DIRECT, INDIRECT)),
+        (INDIRECT, SHORT, "global-buffer-overflow"),
     ],
 )
 def test_faults_are_found(config, fault, said):
-    traits = CPU if config is CPU_PLAIN else GPU
-    schedule = make_schedule(GemmShape(8, 8, 8).product(), config, traits)
+    schedule = make_schedule(GemmShape(8, 8, 8).product(), config, traits_for(config))
     *before, last = schedule.launches
-    broken = replace(schedule, launches=(*before, replace(last, source=fault(last.source))))
-    assert broken != schedule
+    head, kernel, body = last.source.text.partition("__kernel")
+    source = replace(last.source, text=head + kernel + body.replace(*fault))
+    assert source != last.source
+    broken = replace(schedule, launches=(*before, replace(last, source=source)))
     buffers = {name: np.ones(64, np.float32) for name in ("a", "b", "out")}
     run_schedule(schedule, buffers, {}, {"alpha": 1.0})
     with pytest.raises(host_schedule.Fault, match=said):

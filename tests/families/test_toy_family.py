@@ -1,7 +1,5 @@
 """A family that is registered at run time is known everywhere, by its interface alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,6 +16,8 @@ from tests.support.databases import a_database, made_file
 from tests.support.facts import cpu, problem, recorded
 from tests.support.toy_family import ToyConfig, ToyFamily, registered
 
+SQUARE = np.ones((4, 4), np.float32)
+
 
 @pytest.fixture(autouse=True)
 def toy():
@@ -29,36 +29,31 @@ def toy():
 @pytest.mark.parametrize(("a", "b", "out"), [(ROW, COLUMN, ROW), (STRIDED, STRIDED, COLUMN)])
 def test_gemm_computes_by_it(queue, a, b, out, rows):
     check_gemm(queue, (17, 9, 23), a=a, b=b, out=out, config=ToyConfig(rows))
-    check_gemm(
-        queue, (5, 7, 3), a=a, c=b, alpha=-2.5, beta=0.5, config={"path": "toy", "ROWS": rows}
-    )
+    named = {"path": "toy", "ROWS": rows}
+    check_gemm(queue, (5, 7, 3), a=a, c=b, alpha=-2.5, beta=0.5, config=named)
 
 
-def test_gemm_refuses_what_it_does_not_compute(queue):
-    a = np.ones((4, 4), np.float32)
-    with pytest.raises(ConfigError, match="must not be more than 32: they are 40"):
-        pyclgemm.gemm(queue, a, a, config=ToyConfig(40))
-    with pytest.raises(ConfigError, match="ROWS must be an integer of 1 to 64"):
-        pyclgemm.gemm(queue, a, a, config=ToyConfig(65))
-    with pytest.raises(ConfigError, match="single matrices of float32"):
-        pyclgemm.gemm(
-            queue, a, a, config=ToyConfig(4), epilogue=pyclgemm.Epilogue(activation="relu")
-        )
-    with pytest.raises(ConfigError, match="has no parameter COLUMNS"):
-        pyclgemm.gemm(queue, a, a, config={"path": "toy", "COLUMNS": 4})
+@pytest.mark.parametrize(
+    ("config", "activation", "message"),
+    [
+        (ToyConfig(40), None, "must not be more than 32: they are 40"),
+        (ToyConfig(65), None, "ROWS must be an integer of 1 to 64"),
+        (ToyConfig(4), "relu", "single matrices of float32"),
+        ({"path": "toy", "COLUMNS": 4}, None, "has no parameter COLUMNS"),
+    ],
+)
+def test_gemm_refuses_what_it_does_not_compute(queue, config, activation, message):
+    epilogue = pyclgemm.Epilogue(activation=activation)
+    with pytest.raises(ConfigError, match=message):
+        pyclgemm.gemm(queue, SQUARE, SQUARE, config=config, epilogue=epilogue)
 
 
-def test_explain_names_it(queue):
-    a = np.ones((4, 4), np.float32)
-    choice = pyclgemm.explain(queue, a, a, config=ToyConfig(4))
+def test_it_is_explained_and_selected_by_a_record(queue):
+    choice = pyclgemm.explain(queue, SQUARE, SQUARE, config=ToyConfig(4))
     assert (choice.path, choice.config) == ("toy", ToyConfig(4))
     assert "toy" in str(choice)
-
-
-def test_a_record_makes_selection_take_it():
     record = recorded("64x64x64", ToyConfig(8), 9.0)
-    database = a_database(made_file([record], "cpu"))
-    choice = select(problem(60, 60, 60), cpu(), database)
+    choice = select(problem(60, 60, 60), cpu(), a_database(made_file([record], "cpu")))
     assert choice.config == ToyConfig(8)
 
 

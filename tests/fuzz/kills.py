@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyclgemm.errors import PyclgemmError
 from pyclgemm.selection.database import read_file
-from tests.support.processes import is_running, tree_first
+from tests.support.system import is_running, tree_first
 
 from .campaign import Case, Failure, Skipped
 

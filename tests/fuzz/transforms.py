@@ -8,7 +8,7 @@ import numpy as np
 import pyclgemm
 from pyclgemm.errors import UnsupportedError
 from tests.support.buffers import GuardedArray
-from tests.support.tensor_reference import assert_transformed
+from tests.support.reference import assert_transformed
 
 from .campaign import Case, Failure, simpler_in
 from .devices import queue_of

@@ -1,7 +1,5 @@
 """Files that the library writes: whole or not at all, and errors that say what to do."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os
@@ -16,8 +14,7 @@ import pytest
 
 from pyclgemm import FileError
 from pyclgemm.host.files import Purpose, append_line, check_writable, locked, write_whole
-from tests.support.disks import mounted_disk
-from tests.support.processes import tree_first
+from tests.support.system import mounted_disk, tree_first
 
 PURPOSE = Purpose("the list of fish", "name another pond")
 WRITERS = [write_whole, append_line]
@@ -47,14 +44,20 @@ def test_a_file_is_made_with_its_folder_and_replaced(tmp_path):
 
 
 @posix
-def test_a_link_and_permissions_stay(tmp_path):
+def test_a_link_and_permissions_stay_and_a_new_file_is_as_open_as_the_user_wants(tmp_path):
     real, link = tmp_path / "real", tmp_path / "link"
     real.write_text("old")
     real.chmod(0o640)
     link.symlink_to(real)
     write_whole(link, "new", PURPOSE)
     assert link.is_symlink() and real.read_text() == "new"
-    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    old = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "new", "x", PURPOSE)
+    finally:
+        os.umask(old)
+    for path in (real, tmp_path / "new"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 @posix
@@ -62,23 +65,10 @@ def test_a_pipe_is_written_to(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     refused(errno.ENXIO, write_whole, pipe)  # nobody reads
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
+    with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)) as reader:
         write_whole(pipe, "through", PURPOSE)
-        assert os.read(reader, 100) == b"through"
-    finally:
-        os.close(reader)
+        assert reader.read() == "through"
     assert stat.S_ISFIFO(pipe.stat().st_mode)
-
-
-@posix
-def test_a_new_file_is_as_open_as_the_user_wants(tmp_path):
-    old = os.umask(0o027)
-    try:
-        write_whole(tmp_path / "x", "x", PURPOSE)
-    finally:
-        os.umask(old)
-    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o640
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
@@ -118,14 +108,13 @@ def test_a_full_device(writer):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A function that mounts a disk of 64 KiB, and mounts it again with other options."""
+    """The folder of a disk of 64 KiB, and a function that mounts it again."""
     with mounted_disk(tmp_path / "disk") as mount:
-        mount("size=64k")
-        yield mount
+        yield mount("size=64k"), mount
 
 
 def test_a_disk_that_fills_up(small_disk):
-    folder = small_disk.folder
+    folder, _ = small_disk
     log, whole = folder / "log", folder / "whole"
     write_whole(whole, "old", PURPOSE)
     lines = 0
@@ -144,9 +133,9 @@ def test_a_disk_that_fills_up(small_disk):
 
 
 def test_a_disk_that_cannot_be_written_to(small_disk):
-    folder = small_disk.folder
+    folder, mount = small_disk
     (folder / "old").write_text("old")
-    small_disk("remount,ro")
+    mount("remount,ro")
     for name in ("old", "new"):
         for writer in (*WRITERS, only_check):
             refused(errno.EROFS, writer, folder / name)
@@ -162,17 +151,9 @@ def test_a_check_changes_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["new", "old"]
 
 
-def test_a_line_that_was_cut_short_is_ended(tmp_path):
-    path = tmp_path / "log"
-    path.write_text("one\ntw")
-    append_line(path, "three", PURPOSE)
-    assert path.read_text() == "one\ntw\nthree\n"
-
-
 def test_the_error_travels_between_processes():
-    error = FileError("no room", errno=errno.ENOSPC, filename="x")
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is FileError and str(again) == "no room"
+    again = pickle.loads(pickle.dumps(FileError("no room", errno=errno.ENOSPC, filename="x")))
+    assert (type(again), str(again)) == (FileError, "no room")
     assert (again.errno, again.filename) == (errno.ENOSPC, "x")
 
 
@@ -192,13 +173,8 @@ def _append_many(path, letter, lines):
 
 
 def _side_by_side(target, arguments):
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=target, args=one) for one in arguments]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0] * len(processes)
+    with multiprocessing.get_context("spawn").Pool(len(arguments)) as pool:
+        pool.starmap_async(target, arguments, chunksize=1).get(120)
 
 
 def test_no_change_of_another_process_is_lost(tmp_path):
@@ -225,10 +201,8 @@ with locked(Path(sys.argv[1]), Purpose("x", "y")):
 @posix
 def test_a_lock_is_waited_for_and_ends_with_its_process(tmp_path):
     path = tmp_path / "fish.json"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, str(path)],
-        stdout=subprocess.PIPE, text=True, env=tree_first(),
-    )  # fmt: skip
+    command = [sys.executable, "-c", _HOLDER, str(path)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=tree_first())
     try:
         assert holder.stdout.readline() == "held\n"
         impatient = locked(path, PURPOSE, seconds=0.2)

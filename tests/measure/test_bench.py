@@ -1,25 +1,40 @@
-"""Contenders are timed in turn, in bursts with pauses; seen on a clock that is made up."""
+"""Contenders are timed in turn, in bursts with pauses, on a clock that is made up; behind a kernel
+that holds the queue, on a device that is made up, too."""
 
-from __future__ import annotations
-
+import itertools
 from dataclasses import replace
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
+from pyclgemm.measure import filled_queue
 from pyclgemm.measure.bench import PACES, Bench, Calls, Pace, Timing, calibrate, pace_for
+from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, QueueBlocker, fill_queue
 from pyclgemm.tuning.worker import clearly_slower
-from tests.support.bench_fakes import FakeContender, FakeTime
+from tests.support.bench_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
+from tests.support.gates import is_complete
 
 PACE = Pace(burst=0.01, rest=2.0, rounds=7)
 CAREFUL = PACES["benchmark"][0]
 
 
-def run(contenders, pace=PACE, **options):
-    bench = Bench(pace, clock=contenders[0].time.clock(), rng=options.pop("rng", None))
+def run(contenders, pace=PACE, rng=None, **options):
+    bench = Bench(pace, clock=contenders[0].time.clock(), rng=rng)
     for contender in contenders:
         bench.add(contender)
     return bench.run(**options)
+
+
+def fakes(*seconds, names="ab", order=None):
+    """Contenders on one clock."""
+    time = FakeTime()
+    named = zip(names, seconds, strict=False)
+    return [FakeContender(name, time, each, order=order) for name, each in named]
+
+
+def samples(timings):
+    return [len(one.samples) for one in timings.values()]
 
 
 @pytest.mark.parametrize("seconds", [1e-6, 1e-4, 3e-3, 0.019, 0.5])
@@ -35,124 +50,105 @@ def test_a_burst_takes_about_as_long_as_asked_or_is_one_step(seconds, step, pace
 
 @pytest.mark.parametrize("held_up", [0, 1, 2])
 def test_a_burst_that_the_machine_held_up_is_not_taken_for_a_whole_one(held_up):
-    time = FakeTime()
-
     class HeldUp(FakeContender):
         def finish(self):
             self.time.seconds += 0.02 if len(self.bursts) == held_up + 1 else 1e-5
 
+    time = FakeTime()
     calls, elapsed = calibrate(HeldUp("x", time, 1e-5), CAREFUL, time.clock())
     assert elapsed == pytest.approx(calls * 1e-5, rel=0.1)
     assert 0.012 <= elapsed <= 0.03
 
 
 def test_the_wait_at_the_end_of_a_burst_does_not_make_bursts_short():
-    one = FakeContender("x", FakeTime(), 1e-5)
+    (one,) = fakes(1e-5)
     one.wait = 1e-3
     calls, _ = calibrate(one, replace(PACE, burst=0.02), one.time.clock())
     assert 1e-3 + 1e-5 * calls >= 0.01
 
 
-def test_work_that_never_takes_long_ends():
+def test_work_that_never_takes_long_ends_and_rounds_can_be_taken_one_by_one():
     bench = Bench(replace(PACE, rest=0.0), clock=FakeTime().clock())
     bench.add(Calls("nothing", [lambda: None]))
-    assert bench.run(1)["nothing"].samples == (0.0,)
+    for taken in (1, 2, 3):
+        assert bench.run(1)["nothing"].samples == (0.0,) * taken
 
 
 def test_contenders_take_turns_with_pauses():
-    time, order = FakeTime(), []
-    two = [FakeContender(name, time, 1e-3, order=order) for name in "ab"]
-    timings = run(two)
+    order = []
+    two = fakes(1e-3, 1e-3, order=order)
+    timings, time = run(two), two[0].time
     assert "".join(order).endswith("abbaabbaabbaab")
-    assert {name: len(timing.samples) for name, timing in timings.items()} == {"a": 7, "b": 7}
+    assert samples(timings) == [7, 7]
     assert timings["a"].median == pytest.approx(1e-3, rel=0.01)
     assert time.slept == pytest.approx(2.0 * (time.seconds - time.slept), rel=0.01)
 
 
 def test_the_order_can_be_shuffled_and_progress_adds_up():
-    time, order, told = FakeTime(), [], []
-    two = [FakeContender("a", time, 1e-3, order=order), FakeContender("b", time, 2e-3, order=order)]
+    order, told = [], []
+    two = fakes(1e-3, 2e-3, order=order)
     timings = run(two, rng=np.random.default_rng(0), rounds=9, report=told.append)
     assert timings["b"].median == pytest.approx(2e-3, rel=0.01)
-    rounds = [order[i : i + 2] for i in range(len(order) - 18, len(order), 2)]
-    assert all(sorted(pair) == ["a", "b"] for pair in rounds)
-    assert ["a", "b"] in rounds and ["b", "a"] in rounds
+    rounds = ["".join(pair) for pair in zip(order[-18::2], order[-17::2], strict=True)]
+    assert set(rounds) == {"ab", "ba"}
     assert sum(told) == pytest.approx(1.0)
 
 
 def test_pauses_are_limited_and_outlast_idle_threads():
-    time = FakeTime()
-    quick, slow = FakeContender("quick", time, 1e-3), FakeContender("slow", time, 10.0)
+    quick, slow = fakes(1e-3, 10.0)
     quick.unrest = 0.2
     run([quick, slow], rounds=1)
     # Before all, after two measurements that lay out the first, one of the second, and a round.
-    assert time.pauses == pytest.approx([0.2, 2e-3, 0.2, 2.0, 0.2, 2.0], rel=0.1)
+    assert quick.time.pauses == pytest.approx([0.2, 2e-3, 0.2, 2.0, 0.2, 2.0], rel=0.1)
 
 
-def test_long_products_get_fewer_rounds():
-    def rounds(pace, *seconds):
-        time = FakeTime()
-        timings = run([FakeContender(str(i), time, one) for i, one in enumerate(seconds)], pace)
-        return {len(timing.samples) for timing in timings.values()}
-
-    limited = replace(PACE, seconds=4.0)
-    assert rounds(limited, 0.5, 0.5) == {2}  # two rounds of 2 (0.5 + 1) s reach the limit
-    assert rounds(CAREFUL, 0.02, 0.02) == {7}
-    assert rounds(CAREFUL, 0.3, 0.1) == {5}
-    assert rounds(CAREFUL, 5.0) == {3}
-    assert rounds(replace(CAREFUL, rounds=1), 5.0) == {1}
+@pytest.mark.parametrize(
+    ("pace", "seconds", "rounds"),
+    [
+        # Two rounds of 2 (0.5 + 1) s reach the limit.
+        (replace(PACE, seconds=4.0), (0.5, 0.5), 2), (CAREFUL, (0.02, 0.02), 7),
+        (CAREFUL, (0.3, 0.1), 5), (CAREFUL, (5.0,), 3), (replace(CAREFUL, rounds=1), (5.0,), 1),
+    ],
+)  # fmt: skip
+def test_long_products_get_fewer_rounds(pace, seconds, rounds):
+    assert set(samples(run(fakes(*seconds), pace))) == {rounds}
 
 
 def test_little_time_makes_bursts_short_and_is_kept():
-    time = FakeTime()
-    two = [FakeContender("x", time, 1e-5), FakeContender("y", time, 3e-4)]
-    timings = run(two, replace(CAREFUL, rounds=3, seconds=0.5))
-    assert [len(timing.samples) for timing in timings.values()] == [3, 3]
-    assert time.seconds < 0.6
+    two = fakes(1e-5, 3e-4)
+    assert samples(run(two, replace(CAREFUL, rounds=3, seconds=0.5))) == [3, 3]
+    assert two[0].time.seconds < 0.6
     assert CAREFUL.shortened(7) == CAREFUL
     assert replace(CAREFUL, seconds=0.05).shortened(2).burst == 0.001
 
 
 @pytest.mark.parametrize(
-    ("candidate", "rounds"), [(0.0014, 1), (0.0011, 3), (0.00101, 7), (0.0005, 7)]
-)
-def test_the_slower_a_candidate_the_fewer_rounds(candidate, rounds):
-    time = FakeTime()
-    two = [FakeContender("candidate", time, candidate), FakeContender("rival", time, 0.001)]
-    timings = run(two, enough=clearly_slower)
-    assert len(timings["candidate"].samples) == rounds
-    assert timings["candidate"].median == pytest.approx(candidate, rel=0.01)
-
-
-def test_a_candidate_without_a_rival_is_timed_in_all_rounds():
-    timings = run([FakeContender("candidate", FakeTime(), 0.001)], enough=clearly_slower)
-    assert len(timings["candidate"].samples) == 7
+    ("seconds", "rounds"),
+    [((1.4e-3, 1e-3), 1), ((1.1e-3, 1e-3), 3), ((1.01e-3, 1e-3), 7), ((5e-4, 1e-3), 7),
+     ((1e-3,), 7)],
+)  # fmt: skip
+def test_the_slower_a_candidate_than_its_rival_the_fewer_rounds(seconds, rounds):
+    contenders = fakes(*seconds, names=("candidate", "rival"))
+    timing = run(contenders, enough=clearly_slower)["candidate"]
+    assert len(timing.samples) == rounds
+    assert timing.median == pytest.approx(seconds[0], rel=0.01)
 
 
 def test_what_was_measured_before_an_interruption_is_known():
-    time = FakeTime()
-
     class Interrupted(FakeContender):
         def enqueue(self, calls):
             if len(self.bursts) == 3:
                 raise KeyboardInterrupt
             super().enqueue(calls)
 
+    time = FakeTime()
     bench = Bench(PACE, clock=time.clock())
     assert bench.timings() == {}
     bench.add(FakeContender("x", time, 0.02))
     bench.add(Interrupted("y", time, 0.02))
     with pytest.raises(KeyboardInterrupt):
         bench.run()
-    assert {name: len(one.samples) for name, one in bench.timings().items()} == {"x": 3, "y": 2}
-
-
-def test_rounds_can_be_taken_one_by_one():
-    bench = Bench(PACE, clock=FakeTime().clock())
-    bench.add(Calls("x", [lambda: None]))
-    for _ in range(3):
-        bench.run(1)
-    assert len(bench.timings()["x"].samples) == 3
+    assert samples(bench.timings()) == [3, 2]
 
 
 def test_calls_go_on_where_they_stopped():
@@ -177,3 +173,192 @@ def test_every_user_has_a_pace_for_every_device(user):
         pace = pace_for(user, kind)
         assert 0 < pace.burst <= 0.03 and pace.rounds >= pace.least_rounds
     assert pace_for(user, "cpu").rest == 4.0 or user == "ceilings"
+
+
+# Behind a kernel that holds the queue. A call takes the host 9 us, the device 2 us.
+
+TAKES = pytest.mark.parametrize("takes", [1, 3])
+
+
+class Waiting(QueuedContender):
+    """A library that waits."""
+
+    def enqueue(self, calls):
+        super().enqueue(calls)
+        if calls:
+            self.finish()
+
+
+class Stalling(QueuedContender):
+    """The host is held up the first three times that it runs ahead."""
+
+    stalls = 3
+
+    def enqueue(self, calls):
+        super().enqueue(calls)
+        if calls and self.device.holds and self.stalls:
+            self.stalls -= 1
+            self.time.seconds += 0.01
+
+
+class LateStatus(FakeDevice):
+    """A driver that reports the end of the blocker late; the host's clock tells, too."""
+
+    def hold(self, seconds):
+        super().hold(seconds)
+        return lambda: True
+
+
+def fake(*late, seconds=2e-6, host=9e-6, blocker=True):
+    """A contender on a device whose blocker is late by these seconds, then by none."""
+    one = QueuedContender(FakeDevice(late + (0.0,) * 100_000), seconds, host)
+    one.blocker = one.blocker if blocker else None
+    return one
+
+
+NONE = (0.0,)
+VARYING = (1e-3, 0.0)
+
+#: Contenders, the clock that counts, and the seconds of a call.
+TIMED = {
+    **{
+        f"{seconds} s": (lambda seconds=seconds: fake(seconds=seconds), "queue filled", seconds)
+        for seconds in (1e-6, 2e-6, 9e-6, 5e-5, 1.5e-4)
+    },
+    "a slow host": (lambda: fake(host=60e-6), "queue filled", 2e-6),
+    "a blocker that ends early": (lambda: Stalling(FakeDevice()), "queue filled", 2e-6),
+    "long calls": (lambda: fake(seconds=2 * LONGEST_PRODUCT), "host", 2 * LONGEST_PRODUCT),
+    "no blocker": (lambda: fake(blocker=False), "host", 9e-6),
+    "a library that waits": (lambda: Waiting(FakeDevice()), "host", 9e-6),
+    "a blocker that varies": (lambda: fake(*VARYING * 2000), "host", 9e-6),
+    # All samples of a contender are of one kind: a burst is laid out anew, and by the host's clock
+    # if the blocker varies still.
+    "it begins to vary": (lambda: fake(*NONE * 8, *VARYING * 2000), "host", 9e-6),
+    "it varies in between": (lambda: fake(*NONE * 8, *VARYING * 14), "queue filled", 2e-6),
+}
+
+
+@TAKES
+@pytest.mark.parametrize(("make", "clock", "seconds"), TIMED.values(), ids=TIMED)
+def test_the_host_counts_only_where_the_queue_cannot_be_filled(make, clock, seconds, takes):
+    contender = make()
+    timing = run([contender], Pace(0.015, 4.0, rounds=9, takes=takes))["x"]
+    assert timing.clock_name == clock and len(timing.samples) == 9
+    np.testing.assert_allclose(timing.samples, seconds, rtol=0.02)
+    holds = contender.device.holds
+    assert max(holds, default=0.0) <= filled_queue._LONGEST_HOLD
+    assert not (holds and seconds > LONGEST_PRODUCT)
+    if clock != "host":
+        assert timing.calls >= 80 and set(contender.bursts[-10:]) <= {timing.calls, 0}
+
+
+#: Contenders, calls that are wanted, and those that a burst may have.
+BURSTS = {
+    "enough": (lambda: fake(), 1000, [200]),
+    "a host too slow": (lambda: fake(host=400e-6), 1000, range(8, 100)),
+    "a status that comes late": (lambda: Stalling(LateStatus()), 1000, [200]),
+    # Six calls take 12 us, by which the blocker is late at times.
+    "too few to be told": (lambda: fake(*(20e-6, 0.0) * 13), 6, [12]),
+}
+
+
+@pytest.mark.parametrize(("make", "wanted", "calls"), BURSTS.values(), ids=BURSTS)
+def test_the_calls_of_a_burst_are_as_many_as_the_host_gets_ahead_with(make, wanted, calls):
+    contender = make()
+    burst = fill_queue(contender, wanted, contender.device, contender.time.clock(), takes=1)
+    sample = burst.sample()
+    assert burst.calls in calls
+    assert sample.seconds == pytest.approx(2e-6, rel=0.01)
+    assert sample.worked == pytest.approx(burst.calls * 2e-6, rel=0.01)  # without the blocker
+
+
+@pytest.mark.parametrize(("launches", "calls"), [(1, 200), (5, 100)])
+def test_no_more_launches_are_on_their_way_than_a_driver_takes(launches, calls):
+    contender = fake()
+    contender.launches = launches
+    assert run([contender])["x"].calls == calls
+
+
+@pytest.mark.parametrize("late", [0.01, 100e-6])  # longer than the work behind it, and half of it
+@TAKES
+def test_a_blocker_that_took_longer_alone_once_changes_nothing(late, takes):
+    contender, extra = fake(), []
+    device, hold = contender.device, contender.device.hold
+    device.hold = lambda seconds: hold(seconds + (extra.pop() if extra else 0.0))
+    burst = filled_queue.FilledBurst(contender, 50, device, device.time.clock(), takes)
+    for _ in range(2):
+        extra.append(late)  # the first blocker of a sample is alone
+        sample = burst.sample()
+        assert sample.seconds == pytest.approx(2e-6, rel=0.01)
+        assert sample.worked == pytest.approx(takes * 50 * 2e-6, rel=0.01)
+
+
+def test_a_blocker_that_takes_longer_from_now_on_is_tried_until_that_is_known():
+    contender = fake(*NONE * 4, *(0.01,) * 1000)
+    clock = contender.time.clock()
+    burst = filled_queue.FilledBurst(contender, 50, contender.device, clock)
+    for _ in range(filled_queue._MOST_ALONE + 1):
+        sample = burst.sample()
+    assert sample.seconds == pytest.approx(2e-6, rel=0.01)
+
+
+# The kernel that holds a queue, on devices
+
+
+def test_what_comes_after_waits(fresh_queue):
+    blocker = QueueBlocker(fresh_queue)
+    still_holding = blocker.hold(0.02)
+    after = cl.enqueue_marker(fresh_queue)
+    fresh_queue.flush()
+    polls = 0
+    while not is_complete(after):
+        polls += 1
+    assert polls
+    assert not still_holding()
+
+
+def test_it_lets_go(fresh_queue):
+    still_holding = QueueBlocker(fresh_queue).hold(0.0)
+    fresh_queue.finish()
+    assert not still_holding()
+
+
+def test_steps_follow_the_speed(fresh_queue, monkeypatch):
+    monkeypatch.setattr(QueueBlocker, "_measure", lambda self: 1e6)
+    blocker = QueueBlocker(fresh_queue)
+    asked, launch = [], blocker._launch
+    monkeypatch.setattr(blocker, "_launch", lambda steps: asked.append(steps) or launch(1))
+    for seconds in (0.001, 0.25, 0.0, 1e9):
+        blocker.hold(seconds)
+    assert asked == [1000, 250_000, 1, filled_queue._MOST_STEPS]
+
+
+def test_the_speed_is_that_of_a_warm_kernel(fresh_queue, monkeypatch):
+    """The first launch takes a second, whatever it does; the others 10 ns a step."""
+    launched = []
+
+    def seconds(self, steps):
+        launched.append(steps)
+        return 1.0 if len(launched) == 1 else 1e-8 * steps
+
+    monkeypatch.setattr(QueueBlocker, "_seconds", seconds)
+    assert QueueBlocker(fresh_queue)._steps_per_second == pytest.approx(1e8)
+    assert 1e-8 * launched[-1] >= filled_queue._MEASURED
+
+
+@pytest.mark.parametrize("waits", [[0.005], [0.02, 0.0, 0.005, 0.011, 0.0]], ids=str)
+def test_the_speed_is_not_that_of_waiting_for_other_processes(fresh_queue, monkeypatch, waits):
+    """Launches wait for the device before they run, at 10 ns a step."""
+    turns = itertools.cycle(waits)
+    monkeypatch.setattr(QueueBlocker, "_seconds", lambda self, steps: next(turns) + 1e-8 * steps)
+    assert 0.7e8 < QueueBlocker(fresh_queue)._steps_per_second <= 1e8
+
+
+def test_the_kernel_does_every_step(fresh_queue):
+    """Each step brings the state nearer to 1 by a quarter."""
+    blocker = QueueBlocker(fresh_queue)
+    state = np.empty(1, np.float32)
+    cl.enqueue_fill_buffer(fresh_queue, blocker._state, np.float32(0.0), 0, 4)
+    blocker._launch(3)
+    cl.enqueue_copy(fresh_queue, state, blocker._state)
+    assert state[0] == pytest.approx(1 - 0.75**3)

@@ -1,13 +1,10 @@
-"""Operands are rotated and lie as asked; products of them are checked."""
-
-from __future__ import annotations
-
-import dataclasses
+"""Operands are rotated and lie as asked; results pass if right, and each mistake is caught."""
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
+from pyclgemm.analysis import operands as operands_module
 from pyclgemm.analysis.operands import (
     OperandStore,
     make_operands,
@@ -15,12 +12,10 @@ from pyclgemm.analysis.operands import (
     rotated_sets,
     uniform,
 )
-from pyclgemm.device.traits import traits_of
-from pyclgemm.errors import UnsupportedError
-from pyclgemm.measure import operands as operands_module
 from pyclgemm.measure import verify
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from tests.support.reference import DTYPES, random_array
 
 SHAPE = GemmShape(16, 16, 16)
 
@@ -35,12 +30,10 @@ def five_sets(monkeypatch):
     monkeypatch.setattr(operands_module, "rotated_sets", lambda set_bytes, device: 5)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_random_numbers_spread_over_the_interval(rng, dtype):
     numbers = uniform(rng, (40, 50), dtype)
-    assert numbers.shape == (40, 50)
-    assert numbers.dtype == dtype
-    assert numbers.flags.c_contiguous
+    assert numbers.shape == (40, 50) and numbers.dtype == dtype and numbers.flags.c_contiguous
     parts = (numbers.real, numbers.imag) if numbers.dtype.kind == "c" else (numbers,)
     for part in parts:
         assert -1 <= part.min() < -0.9
@@ -89,19 +82,17 @@ def test_small_sets_are_many_and_large_ones_are_one(queue):
 @pytest.mark.parametrize("trans_a", ["N", "T", "C"])
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_a_right_result_is_right_in_every_layout(queue, five_sets, trans_a, dtype):
-    layout = "NT" if trans_a == "N" else "TT"
-    shape = GemmShape(33, 18, 20, layout)
+    shape = GemmShape(33, 18, 20, "NT" if trans_a == "N" else "TT")
     assert fault(make_operands(queue, shape, dtype, trans=(trans_a, "T"))) is None
 
 
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
+@pytest.mark.parametrize("whole", [verify._WHOLE, 0], ids=["whole", "sampled"])
 @pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("batch", [None, 33])
-def test_operands_lie_as_the_shape_says(queue, monkeypatch, layout, padding, batch, sampled):
-    if sampled:
-        monkeypatch.setattr(verify, "_WHOLE", 0)
+def test_operands_lie_as_the_shape_says(queue, monkeypatch, layout, padding, batch, whole):
+    monkeypatch.setattr(verify, "_WHOLE", whole)
     shape = GemmShape(9, 12, 10, layout, padding, batch)
     operands = make_operands(queue, shape, "float32")
     product = operands.plan()
@@ -109,56 +100,21 @@ def test_operands_lie_as_the_shape_says(queue, monkeypatch, layout, padding, bat
     assert fault(operands, product) is None
     for array in operands.sets[0][:2]:
         columns = array.shape[-1]
-        whole = np.empty((*array.shape[:-1], columns + padding), np.float32)
-        cl.enqueue_copy(queue, whole, array.base_data)
-        assert np.isnan(whole[..., columns:]).all()
-        assert np.isfinite(whole[..., :columns]).all()
+        stored = np.empty((*array.shape[:-1], columns + padding), np.float32)
+        cl.enqueue_copy(queue, stored, array.base_data)
+        assert np.isnan(stored[..., columns:]).all()
+        assert np.isfinite(stored[..., :columns]).all()
 
 
 def test_an_addend_takes_part(queue, five_sets):
     operands = make_operands(queue, SHAPE, "float32")
     c = operands.sets[1][2]
     c.fill(2.0)
-    product = operands.plan(c=c, beta=0.5)
-    contender = plan_contender("x", operands, product, c=c)
+    contender = plan_contender("x", operands, operands.plan(c=c, beta=0.5), c=c)
     contender.enqueue(1)
     contender.finish()
     a, b = operands.host
     np.testing.assert_allclose(operands.sets[0][2].get(), a @ b + 1.0, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("dtype", "reason"), [("float32", "no finite"), ("int8", "it is -1")])
-def test_what_is_not_written_is_wrong(queue, dtype, reason):
-    operands = make_operands(queue, SHAPE, dtype)
-    assert reason in fault(operands, lambda a, b, out: None)
-
-
-@pytest.mark.parametrize("batch", [None, 3])
-def test_what_is_written_between_rows_is_wrong(queue, batch):
-    operands = make_operands(queue, GemmShape(9, 12, 10, padding=3, batch=batch), "float32")
-    product = operands.plan()
-
-    def spoiled(a, b, out):
-        product(a, b, out=out)
-        cl.enqueue_copy(queue, out.base_data, np.float32(1), dst_offset=out.base_data.size - 4)
-
-    assert "between two rows" in fault(operands, spoiled)
-
-
-def test_the_error_is_measured(queue):
-    operands = make_operands(queue, SHAPE, "float32")
-    precision = resolve_precision(None, "float32")
-    error = operands.error(operands.plan(), precision)
-    assert error.held and 0 < error.ratio < 1 and 0 < error.largest < error.bound
-    assert not operands.error(lambda a, b, out: out.fill(0.0), precision).held
-
-
-def test_a_product_that_the_device_cannot_hold_is_refused(queue, monkeypatch):
-    small = dataclasses.replace(traits_of(queue.device), max_allocation_bytes=3600)
-    monkeypatch.setattr(operands_module, "traits_of", lambda device: small)
-    make_operands(queue, GemmShape(30, 30, 1), "float32")
-    with pytest.raises(UnsupportedError, match="out of 30x31x1 takes 3720 bytes of float32"):
-        make_operands(queue, GemmShape(30, 31, 1), "float32")
 
 
 def test_old_operands_make_room(queue, monkeypatch, five_sets):
@@ -169,3 +125,97 @@ def test_old_operands_make_room(queue, monkeypatch, five_sets):
     assert store.get(shapes[2], "float32") is large
     assert store.get(shapes[0], "float32") is not small
     assert store.get(shapes[0], "float32") is store.get(shapes[0], "float32")
+
+
+# The check of a result
+
+
+@pytest.mark.parametrize(("dtype", "reason"), [("float32", "no finite"), ("int8", "it is -1")])
+def test_what_is_not_written_is_wrong(queue, dtype, reason):
+    operands = make_operands(queue, SHAPE, dtype)
+    assert reason in fault(operands, lambda a, b, out: None)
+
+
+def test_the_error_is_measured(queue):
+    operands = make_operands(queue, SHAPE, "float32")
+    precision = resolve_precision(None, "float32")
+    error = operands.error(operands.plan(), precision)
+    assert error.held and 0 < error.ratio < 1 and 0 < error.largest < error.bound
+    assert not operands.error(lambda a, b, out: out.fill(0.0), precision).held
+
+
+def fault_of(a, b, result, dtype="float32", precision=None):
+    parts = verify.reference(a, b, np.random.default_rng(5))
+    rounding = verify.rounding_of(dtype, a.shape[-1], resolve_precision(precision, dtype))
+    return verify.fault_of(result, parts, rounding)
+
+
+def numbers(m, n, k, dtype="float32", stack=()):
+    """Operands, and their product with sums in the arithmetic of the type."""
+    rng = np.random.default_rng(7)
+    a, b = (random_array(rng, (*stack, *shape), dtype) for shape in ((m, k), (k, n)))
+    wide = np.float32 if dtype == "float16" else a.dtype
+    return a, b, (a.astype(wide) @ b.astype(wide)).astype(a.dtype)
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "sampled"])
+def sampled(request, monkeypatch):
+    if request.param:
+        monkeypatch.setattr(verify, "_WHOLE", 0)
+        monkeypatch.setattr(verify, "_BLOCK", 16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(40, 50, 30), (1, 1, 1), (5, 7, 3000), (33, 1, 2)])
+def test_a_right_result_passes(sampled, dtype, sizes):
+    assert fault_of(*numbers(*sizes, dtype), dtype) is None
+
+
+def test_the_least_exact_arithmetic_that_is_right_passes():
+    a, b, _ = numbers(20, 20, 200, "float16")
+    result = np.zeros((20, 20), np.float16)
+    for i in range(200):
+        result = (result + np.outer(a[:, i], b[i]).astype(np.float16)).astype(np.float16)
+    assert fault_of(a, b, result, "float16", "F16_F16_F16") is None
+    assert fault_of(a, b, result, "float16")
+
+
+def test_a_split_precision_is_held_to_its_own_error():
+    a, b, right = numbers(40, 50, 30)
+    rounded = [
+        (x.view(np.uint32) + 0x1000 & 0xFFFFE000).astype(np.uint32).view(np.float32) for x in (a, b)
+    ]
+    result = rounded[0] @ rounded[1]  # as of tf32
+    assert fault_of(a, b, result, "float32", "TF32_TF32_F32") is None
+    assert fault_of(a, b, result, "float32", "TF32_TF32_F32_X3")
+    assert fault_of(a, b, right, "float32", "TF32_TF32_F32_X3") is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("where", [(0, 3), (39, 20), (17, 0), (11, 49)])
+def test_an_element_on_an_edge_is_caught(sampled, dtype, where):
+    a, b, result = numbers(40, 50, 30, dtype)
+    result[where] = result[where] * 1.1 + 0.1
+    assert str(where) in fault_of(a, b, result, dtype)
+    result[0, 0] = np.nan
+    assert fault_of(a, b, result, dtype) == "1 elements are no finite numbers"
+
+
+def test_a_missing_slab_of_a_long_sum_is_caught(sampled):
+    a, b, _ = numbers(16, 16, 60_000)
+    assert fault_of(a, b, a[:, 16:] @ b[16:])
+
+
+def test_a_wrong_tile_is_caught_by_the_sample(monkeypatch):
+    monkeypatch.setattr(verify, "_WHOLE", 0)
+    a, b, result = numbers(300, 300, 20)
+    result[128:256] = np.roll(result[128:256], 1, 0)
+    assert fault_of(a, b, result)
+
+
+@pytest.mark.parametrize("product", [0, 69])
+def test_a_wrong_product_of_a_batch_is_caught(sampled, product):
+    a, b, result = numbers(40, 9, 30, stack=(70,))
+    assert fault_of(a, b, result) is None
+    result[product] = 1000
+    assert f"at ({product}, 0, 0) it is 1000" in fault_of(a, b, result)

@@ -1,7 +1,5 @@
 """Suites of shapes, by name, as text and from files."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -32,32 +30,33 @@ def test_suites_hold_what_their_names_say():
 def test_spread_shapes_leave_no_part_of_the_cube_out():
     shapes = SUITES["spread"]
     assert {shape.layout for shape in shapes} == set(LAYOUTS)
-    octants = {tuple(size > 90 for size in shape.sizes) for shape in shapes}
-    assert len(octants) == 8
+    assert len({tuple(size > 90 for size in shape.sizes) for shape in shapes}) == 8
     logs = [[math.log2(size) for size in shape.sizes] for shape in shapes]
     assert all(math.dist(one, other) > 0.9 for one, other in itertools.combinations(logs, 2))
 
 
 def test_layouts_are_all_there_at_odd_distances_for_short_and_long_sums():
-    shapes = SUITES["layouts"]
-    assert {shape.layout for shape in shapes} == set(LAYOUTS)
+    assert {shape.layout for shape in SUITES["layouts"]} == set(LAYOUTS)
+    odd = [
+        shape for shape in SUITES["layouts"] if features_of(shape.problem("float32")).alignment == 1
+    ]
     for layout in ("NT", "TN", "TT"):
-        unaligned = [
-            shape
-            for shape in shapes
-            if shape.layout == layout and features_of(shape.problem("float32")).alignment == 1
-        ]
-        assert min(shape.k for shape in unaligned) <= 13
-        assert max(shape.k for shape in unaligned) >= 7000
-        assert (
-            max(shape.m for shape in unaligned) > 2000 > 100 > min(shape.m for shape in unaligned)
-        )
+        rows, _, depths = zip(*(one.sizes for one in odd if one.layout == layout), strict=True)
+        assert min(depths) <= 13 and max(depths) >= 7000
+        assert max(rows) > 2000 > 100 > min(rows)
 
 
-def test_parts_are_joined_in_order_and_doubles_fall_out():
-    assert parse_suite("3x2x1, 5x6x7 ,,3x2x1") == [(3, 2, 1), (5, 6, 7)]
-    assert parse_suite("8x8x8,square")[0] == (8, 8, 8)
-    assert parse_products("256x256x256,square") == list(SUITES["square"])
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("3x2x1, 5x6x7 ,,3x2x1", [(3, 2, 1), (5, 6, 7)]),
+        ("8x8x8,square", [(8, 8, 8), *parse_suite("square")]),
+        ("256x256x256,square", parse_suite("square")),
+        (shape_text((7, 8, 9)), [(7, 8, 9)]),
+    ],
+)
+def test_parts_are_joined_in_order_and_doubles_fall_out(text, shapes):
+    assert parse_suite(text) == shapes
 
 
 def test_layouts_and_padding_tell_products_apart():
@@ -72,7 +71,7 @@ def test_a_file_is_read(tmp_path):
     path.write_text("# a network\n64x3072x768, 64x768x3072  # two layers\n\n1x2x3 square\n")
     expected = [(64, 3072, 768), (64, 768, 3072), (1, 2, 3), *parse_suite("square")]
     assert parse_suite(str(path)) == expected
-    assert parse_suite(f"9x9x9,{path}")[:2] == [(9, 9, 9), (64, 3072, 768)]
+    assert parse_suite(f"9x9x9,{path}") == [(9, 9, 9), *expected]
 
 
 @pytest.mark.parametrize("text", ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "3x4x5:NC"])
@@ -84,25 +83,16 @@ def test_what_is_no_shape_is_named(text):
 
 @pytest.mark.parametrize("text", ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1", "3x4x5*6"])
 def test_where_only_plain_products_are_taken_others_are_named(text):
-    named = text.split(",")[-1]
     with pytest.raises(ArgumentError, match="only contiguous matrices") as caught:
         parse_suite(text)
-    assert repr(named) in str(caught.value)
+    assert repr(text.split(",")[-1]) in str(caught.value)
 
 
-def test_a_wrong_line_of_a_file_is_named(tmp_path):
-    path = tmp_path / "shapes.txt"
-    path.write_text("1x2x3:NT\n4x5\n")
-    with pytest.raises(ArgumentError, match="line 2, has '4x5'"):
-        parse_suite(str(path))
-
-
-def test_a_file_that_is_no_text_is_named(tmp_path):
-    path = tmp_path / "shapes.bin"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ArgumentError, match="cannot be read"):
-        parse_suite(str(path))
-
-
-def test_shapes_are_written_as_they_are_read():
-    assert parse_suite(shape_text((7, 8, 9))) == [(7, 8, 9)]
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"1x2x3:NT\n4x5\n", "line 2, has '4x5'"), (b"\xff\xfe\x00", "cannot be read")],
+)
+def test_what_a_file_has_that_is_no_shape_is_named(tmp_path, content, words):
+    (tmp_path / "shapes").write_bytes(content)
+    with pytest.raises(ArgumentError, match=words):
+        parse_suite(str(tmp_path / "shapes"))

@@ -1,46 +1,36 @@
-"""Which kernels a transform takes on which device, and what these need there: without a device."""
-
-from __future__ import annotations
+"""What a transform takes on which device, and where its tensors may lie: without a device."""
 
 import math
 import re
-from typing import Any
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.mra.choice import LEVELS, TransformChoice, TransformProblem, choose_transform
+from pyclgemm.errors import ConfigError, ShapeError, UnsupportedError
+from pyclgemm.mra import choice as mra
+from pyclgemm.mra import fused
+from pyclgemm.mra.choice import TensorStack, TransformChoice, TransformProblem, choose_transform
 from pyclgemm.mra.codegen import generate_fused
-from pyclgemm.mra.fused import (
-    FusedConfig,
-    FusedUnitConfig,
-    fused_config,
-    held_tensor,
-    unit_tiles,
-)
-from pyclgemm.mra.tensors import TensorLayout, contiguous_stack
+from pyclgemm.mra.fused import FusedConfig, FusedUnitConfig
 from tests.support.facts import cpu, gpu
 
+H100 = typical_traits("sm_90")
 ARCHITECTURES = (
     "sm_70", "sm_80", "sm_90", "gfx1100", "gfx90a", "gfx942", "x86-64-v2", "x86-64-v4",
     "apple_gpu", "arm_gpu",
 )  # fmt: skip
 
 
-def problem(k: int, dtype: str = "float64", count: int = 2048) -> TransformProblem:
-    layout = contiguous_stack(count, k).layout
+def problem(k, dtype="float64", count=2048):
+    layout = mra.contiguous_stack(count, k).layout
     return TransformProblem(count, k, dtype, layout, layout)
-
-
-def test_operations_and_bytes() -> None:
-    assert problem(10).flops == 2048 * 3 * 2 * 10**4
-    assert problem(10, "float32").bytes == 2048 * 2 * 4 * 1000
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_something_runs_everywhere_and_local_memory_holds_it(architecture: str, dtype: str) -> None:
+def test_something_runs_everywhere_and_local_memory_holds_it(architecture, dtype):
     traits = typical_traits(architecture)
     for k in range(1, 33):
         if dtype == "float64" and not traits.float64:
@@ -57,95 +47,88 @@ def test_something_runs_everywhere_and_local_memory_holds_it(architecture: str, 
         assert choice.config.PARTS == 1 or choice.config.TENSORS == 1
 
 
-def local_bytes(text: str, dtype: str) -> int:
+def local_bytes(text, dtype):
     """The sum of the arrays that a kernel declares in local memory."""
     macros = dict(re.findall(r"#define (\w+) (\d+)", text))
     counts = re.findall(r"__local real \w+\[(.*?)\]", text)
     assert counts
-    size = {"float32": 4, "float64": 8}[dtype]
-    return sum(
-        size * eval(re.sub(r"[A-Z_]+", lambda name: macros[name[0]], count)) for count in counts
-    )
+    elements = sum(eval(re.sub(r"[A-Z_]+", lambda name: macros[name[0]], one)) for one in counts)
+    return {"float32": 4, "float64": 8}[dtype] * elements
 
 
 @pytest.mark.parametrize(
     ("traits", "dtype"),
     [
-        (typical_traits("gfx1100"), "float64"),
-        (gpu(), "float32"),
-        (typical_traits("sm_70"), "float64"),
-        (cpu(), "float64"),
+        (typical_traits("gfx1100"), "float64"), (gpu(), "float32"),
+        (typical_traits("sm_70"), "float64"), (cpu(), "float64"),
     ],
-)
-def test_l4_is_l3_without_units(traits: Any, dtype: str) -> None:
+)  # fmt: skip
+def test_l4_is_l3_without_units(traits, dtype):
     choice = choose_transform(problem(8, dtype), traits, "L4")
     assert choice.technique == "row"
     assert "no matrix units" in choice.reason and "as L3" in str(choice)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "gfx90a", "gfx942"])
-def test_l4_takes_units(architecture: str) -> None:
+def test_l4_takes_units(architecture):
     choice = choose_transform(problem(8), typical_traits(architecture), "L4")
     assert choice.technique == "unit row" and choice.unit is not None
 
 
-def test_every_level_has_a_technique_of_its_own() -> None:
-    traits = typical_traits("sm_90")
-    choices = [choose_transform(problem(8), traits, level) for level in LEVELS]
-    assert len({choice.technique for choice in choices}) == len(LEVELS)
-    assert [choice.level for choice in choices] == list(LEVELS)
+def test_every_level_has_a_technique_of_its_own():
+    choices = [choose_transform(problem(8), H100, level) for level in mra.LEVELS]
+    assert len({choice.technique for choice in choices}) == len(mra.LEVELS)
+    assert [choice.level for choice in choices] == list(mra.LEVELS)
+    for choice in (choices[4], choose_transform(problem(10), H100)):
+        assert str(choice).startswith("L5 (fused unit): ")
 
 
-def test_one_launch_that_reads_too_often_is_not_the_fastest() -> None:
+def test_one_launch_that_reads_too_often_is_not_the_fastest():
     traits = typical_traits("gfx90a")
     config = choose_transform(problem(32), traits, "L5").config
-    assert config is not None and config.PARTS > 3
+    assert config.PARTS > 3
     choice = choose_transform(problem(32), traits)
     assert choice.level == "L4" and f"{config.PARTS} work-groups" in choice.reason
 
 
-def test_a_level_that_local_memory_cannot_hold_says_so() -> None:
+def test_a_level_that_local_memory_cannot_hold_says_so():
     traits = gpu(architecture="", vendor="other", local_memory_bytes=1024)
     with pytest.raises(UnsupportedError, match=r"'L5'.*K = 32.*1024 bytes of local memory"):
         choose_transform(problem(32), traits, "L5")
     assert choose_transform(problem(32), traits).technique == "row"
 
 
-def conflicts(addresses: list[int], width: int) -> int:
+def conflicts(addresses, width):
     """The most different words of one bank in a read of 128 bytes, by 32 banks of 4 bytes each."""
     lanes = 128 // width
     worst = 1
     for first in range(0, len(addresses) - lanes + 1, lanes):
-        banks: dict[int, set[int]] = {}
-        for address in addresses[first : first + lanes]:
-            for word in range(address // 4, (address + width) // 4):
-                banks.setdefault(word % 32, set()).add(word)
-        worst = max(worst, max(map(len, banks.values())))
+        words = {
+            word
+            for address in addresses[first : first + lanes]
+            for word in range(address // 4, (address + width) // 4)
+        }
+        worst = max(worst, *np.bincount([word % 32 for word in words]))
     return worst
 
 
 @pytest.mark.parametrize("size", [4, 8])
 @pytest.mark.parametrize("k", [6, 8, 10, 12, 16, 20])
-def test_rows_lie_in_all_banks(k: int, size: int) -> None:
-    config = fused_config(k, 2048, size, typical_traits("sm_90"))
-    assert config is not None
-    held, width = held_tensor(k, size, config), config.VW * size
-    rows = [size * held.row * row for row in range(held.rows)]
-    assert conflicts(rows, width) == 1
-    vectors = k // config.VW
-    stored = [
-        size * (held.slice * (unit // vectors) + config.VW * (unit % vectors)) for unit in range(32)
-    ]
+def test_rows_lie_in_all_banks(k, size):
+    config = fused.fused_config(k, 2048, size, H100)
+    held, width = fused.held_tensor(k, size, config), config.VW * size
+    assert conflicts([size * held.row * row for row in range(held.rows)], width) == 1
+    places = [divmod(unit, k // config.VW) for unit in range(32)]
+    stored = [size * (held.slice * one + config.VW * vector) for one, vector in places]
     assert conflicts(stored, width) == 1
 
 
 @pytest.mark.parametrize("k", [6, 8, 10, 12, 16, 20, 32])
-def test_fragments_lie_in_all_banks(k: int) -> None:
-    choice = choose_transform(problem(k), typical_traits("sm_90"))
+def test_fragments_lie_in_all_banks(k):
+    choice = choose_transform(problem(k), H100)
     assert isinstance(choice.config, FusedUnitConfig)
-    pitch = unit_tiles(k, choice.config).slice
-    lanes = [8 * (pitch * (lane % 4) + lane // 4) for lane in range(32)]
-    assert conflicts(lanes, 8) == 1
+    pitch = fused.unit_tiles(k, choice.config).slice
+    assert conflicts([8 * (pitch * (lane % 4) + lane // 4) for lane in range(32)], 8) == 1
 
 
 @pytest.mark.parametrize(
@@ -163,44 +146,82 @@ def test_fragments_lie_in_all_banks(k: int) -> None:
         (8, FusedUnitConfig(8, 4, 1, 1, 33, 1), "1056 work-items"),
     ],
 )
-def test_what_cannot_run_is_refused(
-    k: int, config: FusedConfig | FusedUnitConfig, message: str
-) -> None:
+def test_what_cannot_run_is_refused(k, config, message):
     choice = TransformChoice("L5", "fused", "", config)
     with pytest.raises(ConfigError, match=f"K = {k}: .*{message}"):
         generate_fused(problem(k, "float32"), choice, typical_traits("sm_80"))
 
 
-def test_few_tensors_are_spread_over_the_device() -> None:
-    traits = typical_traits("sm_90")
-    for dtype in ("float32", "float64"):
-        for count in (1, 132, 500, 2048):
-            config = choose_transform(problem(8, dtype, count), traits).config
-            assert config is not None
-            assert config.TENSORS == 1 or math.ceil(count / config.TENSORS) >= traits.compute_units
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count", [1, 132, 500, 2048])
+def test_few_tensors_are_spread_over_the_device(dtype, count):
+    each = choose_transform(problem(8, dtype, count), H100).config.TENSORS
+    assert each == 1 or math.ceil(count / each) >= H100.compute_units
 
 
-def test_a_cpu_has_no_padding() -> None:
-    config = fused_config(10, 2048, 8, typical_traits("x86-64-v4"))
+def test_tensors_in_local_memory():
+    config = FusedConfig(VW=2, TENSORS=1, PARTS=1, ITEMS=128, ROWS=2)
+    assert fused.held_tensor(16, 8, config) == fused.HeldTensor(
+        rows=16, row=18, slice=288, size=4608
+    )
+    tiles = fused.unit_tiles(10, FusedUnitConfig(16, 4, TENSORS=4, PARTS=1, SUBGROUPS=8, SLICES=2))
+    assert tiles == fused.UnitTiles(depths=3, row_tiles=2, column_tiles=2, rows=10, slice=100)
+    measured = FusedUnitConfig(8, 4, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=1, STAGES=2)
+    assert choose_transform(problem(16), H100).config == measured
+
+
+def test_a_cpu_has_no_padding():
+    config = fused.fused_config(10, 2048, 8, typical_traits("x86-64-v4"))
     assert config == FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
-    assert held_tensor(10, 8, config).size == 1000
-
-
-@pytest.mark.parametrize("level", ["L5", None])
-def test_choices_are_readable(level: Any) -> None:
-    choice = choose_transform(problem(10), typical_traits("sm_90"), level)
-    assert str(choice).startswith("L5 (fused unit): ")
+    assert fused.held_tensor(10, 8, config).size == 1000
 
 
 @pytest.mark.parametrize("alignment", [1, 2])
 @pytest.mark.parametrize("config", [FusedConfig(2, 1, 1, 32, 1), None], ids=["fused", "units"])
-def test_global_memory_is_accessed_by_vectors_only_where_they_are_aligned(
-    config: FusedConfig | None, alignment: int
-) -> None:
-    layout = TensorLayout(is_contiguous=True, has_rows=True, alignment=alignment)
+def test_global_memory_is_accessed_by_vectors_only_where_they_are_aligned(config, alignment):
+    layout = replace(mra.contiguous_stack(9, 8).layout, alignment=alignment)
     one = TransformProblem(9, 8, "float64", layout, layout)
-    choice = choose_transform(one, typical_traits("sm_90"))
-    if config is not None:
-        choice = TransformChoice("L5", "fused", "", config)
-    text = generate_fused(one, choice, typical_traits("sm_90")).text
+    choice = TransformChoice("L5", "fused", "", config) if config else choose_transform(one, H100)
+    text = generate_fused(one, choice, H100).text
     assert ("__global double2 *" in text) == (alignment == 2)
+
+
+def test_contiguous_tensors_are_known_as_such():
+    array = np.empty((5, 3, 3, 3), np.float32)
+    assert mra.stack_of("tensors", array) == mra.contiguous_stack(5, 3)
+    last = array[::2][:1]  # no second one
+    for one in (array, array[3:4], last, array[:0].transpose(0, 3, 2, 1)):
+        assert mra.stack_of("tensors", one).layout.is_contiguous
+    assert not mra.stack_of("tensors", array[::2]).layout.is_contiguous
+
+
+@pytest.mark.parametrize(
+    ("strides", "offset", "has_rows", "alignment"),
+    [
+        ((512, 64, 8, 1), 0, True, 8), ((512, 64, 8, 1), 2, True, 2),
+        ((512, 64, 8, 1), 3, True, 1), ((520, 64, 8, 1), 16, True, 8),
+        ((513, 64, 8, 1), 16, True, 1), ((512, 1, 8, 64), 0, False, 1),
+    ],
+)  # fmt: skip
+def test_rows_and_their_alignment(strides, offset, has_rows, alignment):
+    layout = TensorStack(3, 8, strides, offset).layout
+    assert (layout.has_rows, layout.alignment) == (has_rows, alignment)
+
+
+def test_destinations_that_can_be_written():
+    # Of one tensor the stride to the next is free.
+    one = np.broadcast_to(np.empty((3, 3, 3), np.float32), (1, 3, 3, 3))
+    mra.check_writable(mra.stack_of("out", one))
+    for strides in (
+        (27, 9, 3, 1), (1, 5, 15, 45), (27, -9, 3, -1), (100, 30, 10, 2), (27, 9, 1, 3),
+    ):  # fmt: skip
+        mra.check_writable(TensorStack(5, 3, strides))
+
+
+@pytest.mark.parametrize(
+    "strides",
+    [(0, 9, 3, 1), (26, 9, 3, 1), (27, 9, 2, 1), (27, 8, 3, 1), (27, 3, 9, -3), (27, 9, 3, 0)],
+)
+def test_destinations_whose_elements_share_memory(strides):
+    with pytest.raises(ShapeError, match="out has strides"):
+        mra.check_writable(TensorStack(5, 3, strides))

@@ -1,119 +1,175 @@
-"""Rows and columns exchanged: C^T = B^T A^T, with whatever belongs to the product."""
+"""Products: shapes as text and as problems, and rows and columns exchanged: C^T = B^T A^T."""
 
-from typing import Any
+from itertools import product
 
+import numpy as np
 import pytest
 
-from pyclgemm import CpuConfig, GemvConfig, XgemmDirectConfig
+from pyclgemm import CpuConfig, GemvConfig
 from pyclgemm.device.traits import typical_traits
+from pyclgemm.errors import ArgumentError
 from pyclgemm.families.registry import oriented, problem_on
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import PackedLayout
-from pyclgemm.problem.product import Product, make_product
-from pyclgemm.problem.shape import GemmShape
+from pyclgemm.problem.product import make_product
+from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.select import select
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.configs import DIRECT
+from tests.support.facts import product_of
 
-pytestmark = pytest.mark.any_runtime
+# Shapes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1x2x3", "64x3072x768:NT", "9x9x9:TT+7", "9x9x9+1", "1x1x1:TN", "8x8x8*2", "8x9x10+3*10000"],
+)
+def test_a_shape_is_written_as_it_is_read(text):
+    assert str(GemmShape.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "1x2", "0x2x3", "1x2x3:N", "1x2x3:CN", "1x2x3+", "1x2x3+-1", "1x2x3x4", "1x2x3:nt",
+        "1x2x3*", "1x2x3*0", "1x2x3*1", "1x2x3*-2", "1x2x3*5+7", "1x2x3*5*5",
+    ],
+)  # fmt: skip
+def test_another_form_is_no_shape(text):
+    assert GemmShape.parse(text) is None
+
+
+def test_nn_need_not_be_written():
+    assert GemmShape.parse("3x4x5:NN+0") == GemmShape(3, 4, 5)
+    assert GemmShape(3, 4, 5).plain
+    for changes in ({"layout": "NT"}, {"padding": 1}, {"batch": 2}):
+        assert not GemmShape(3, 4, 5, **changes).plain
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: GemmShape.of((1, 2)), r"shape is \(1, 2\); a GemmShape or \(m, n, k\)"),
+        (lambda: GemmShape.of("1x2x3"), "shape is '1x2x3'"),
+        (lambda: GemmShape.of((0, 2, 3)), "m is 0; an integer of 1 to 10000000000"),
+        (lambda: GemmShape.of((1, 2.0, 3)), "n is 2.0; an integer"),
+        (lambda: GemmShape(1, 2, 3, layout="NC"), "layout is 'NC'; one of NN, NT"),
+        (lambda: GemmShape(1, 2, 3, padding=-1), "padding is -1"),
+        (lambda: GemmShape(1, 2, 3, batch=1), "batch is 1; an integer of 2 to 1000000000"),
+        (lambda: GemmShape(1, 2, 3, batch=2.5), "batch is 2.5"),
+    ],
+)
+def test_what_is_no_shape_is_refused(make, words):
+    with pytest.raises(ArgumentError, match=words):
+        make()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_the_problem_is_that_of_the_arrays(layout, dtype):
+    shape = GemmShape(7, 5, 3, layout)
+    options = {"reads_c": True, "bias": True, "activation": "relu"}
+    for trans in ("T", "C"):
+        a, b = (letter.replace("T", trans) for letter in layout)
+        named = product_of(7, 5, 3, dtype, trans_a=a, trans_b=b, **options)
+        conjugate = "".join(
+            name for name, letter in zip("ab", layout, strict=True) if letter + trans == "TC"
+        )
+        assert shape.product(dtype, conjugate=conjugate, **options) == named
+        assert shape.problem(dtype, conjugate=conjugate, **options) == named.problem
+        if trans == "C" and dtype == "complex64" or trans == "T":
+            assert (named.a.transposition, named.b.transposition) == (a, b)
+    assert (np.prod(shape.stored_a), np.prod(shape.stored_b)) == (21, 15)
+
+
+def test_padding_and_batches_lower_the_alignment():
+    problem = GemmShape(16, 16, 16, "NT", padding=4).problem("float32")
+    assert [problem.a.alignment, problem.b.alignment, problem.out.alignment] == [4, 4, 4]
+    problem = GemmShape(1, 8, 9, batch=4).problem("float32")
+    assert (problem.batch, problem.flops) == (4, 4 * 2 * 8 * 9)
+    # The second a starts 9 elements behind the first, though a single row has no other below it.
+    assert (problem.a.alignment, problem.b.alignment) == (1, 8)
+
+
+# Rows and columns exchanged
 
 GEMV = GemvConfig(MR=2, WGS=32, LANES_N=4, VW=4, KWI=2)
 ONE_ROW = GemvConfig(MR=1, WGS=16, LANES_N=1, VW=2)
 CPU = CpuConfig(MR=2, NR=8, KC=32, VW=4)
 CPU_IN_PLACE = CpuConfig(MR=3, NR=8, KC=32, VW=4, PACKB=0)
 GPU, AVX512, AVX2 = map(typical_traits, ("sm_90", "x86-64-v4", "x86-64-v3"))
-DIRECT = XgemmDirectConfig(
-    WGD=16, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=2, PADB=2
-)
+PANELS = PackedLayout("panels", depth_block=8, width=16)
 
 
-def _product(m: int, n: int, k: int, *, column_major: bool = False, **changes: Any) -> Product:
-    matrices: dict[str, Any] = {
+def _product(m, n, k, *, column_major=False, **changes):
+    given = {
         "a": Matrix(m, k, k + 4, 1, 8, conjugate=True),
         "b": Matrix(k, n, 1, k + 3, 5),
         "out": Matrix(m, n, 1, m, 0) if column_major else Matrix(m, n, n, 1, 0),
         "c": Matrix(m, n, 3 * n, 3, 7),
+        "dtype": "complex64",
+        "precision": resolve_precision(None, "complex64"),
+        "bias_stride": 2,
     }
-    facts: dict[str, Any] = {
-        "dtype": "complex64", "precision": resolve_precision(None, "complex64"), "bias_stride": 2
-    }  # fmt: skip
-    return make_product(**(matrices | facts | changes))
+    return make_product(**(given | changes))
 
 
 def test_transposed_exchanges_everything_that_has_a_side():
     product = _product(40, 3, 17)
     other = product.transposed
     assert (other.problem.m, other.problem.n, other.problem.k) == (3, 40, 17)
-    assert (other.a.rows, other.a.columns) == (3, 17)
-    assert (other.b.rows, other.b.columns) == (17, 40)
-    assert (other.a.row_stride, other.a.column_stride, other.a.offset) == (20, 1, 5)
-    assert (other.b.row_stride, other.b.column_stride, other.b.offset) == (1, 21, 8)
-    assert other.b.conjugate
-    assert not other.a.conjugate
+    assert other.a == Matrix(3, 17, 20, 1, 5)
+    assert other.b == Matrix(17, 40, 1, 21, 8, conjugate=True)
     assert (other.problem.a.order, other.problem.b.order) == ("row", "column")
     assert other.problem.b.conjugate
-    assert (other.out.row_stride, other.out.column_stride) == (1, 3)
+    assert other.out == Matrix(3, 40, 1, 3, 0)
     assert other.problem.out.order == "column"
-    assert other.c is not None
-    assert (other.c.row_stride, other.c.column_stride, other.c.offset) == (3, 9, 7)
+    assert other.c == Matrix(3, 40, 3, 9, 7)
     assert (product.problem.bias, other.problem.bias) == ("column", "row")
     assert other.bias_stride == 2
     assert (product.swapped, other.swapped) == (False, True)
 
 
-@pytest.mark.parametrize("column_major", [False, True])
-def test_transposed_twice_is_the_same(column_major):
-    product = _product(40, 3, 17, column_major=column_major)
-    assert product.swapped == column_major
-    assert product.transposed.transposed == product
-
-
-def test_a_product_without_addend_and_bias():
-    other = _product(4, 3, 2, c=None, bias_stride=None).transposed
-    assert other.c is None
-    assert other.problem.c is None
-    assert other.problem.bias is None
-
-
-@pytest.mark.parametrize(
-    ("m", "n", "exchanged"), [(40, 3, True), (3, 40, False), (5, 5, False), (6, 5, True)]
-)
-def test_gemv_takes_few_rows(m, n, exchanged):
-    product = _product(m, n, 7)
-    turned = oriented(product, GEMV, GPU)
-    assert turned == (product.transposed if exchanged else product)
-    assert turned.problem.m <= turned.problem.n
-
-
-def test_a_column_major_result_is_not_exchanged_for_nothing():
+def test_what_is_not_there_is_not_exchanged():
+    for column_major in (False, True):
+        product = _product(40, 3, 17, column_major=column_major)
+        assert product.swapped == column_major
+        assert product.transposed.transposed == product
     # Its canonical form already has few rows: back to the caller's would be wrong.
-    product = _product(40, 3, 7, column_major=True)
     assert product.problem.m == 3
     assert oriented(product, GEMV, GPU) == product
+    other = _product(4, 3, 2, c=None, bias_stride=None).transposed
+    assert (other.c, other.problem.c, other.problem.bias) == (None, None, None)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "column_major", "traits", "exchanged"),
+    ("config", "sizes", "transposed", "traits", "exchanged"),
     [
-        ((160, 20, 7), False, AVX512, True), ((168, 21, 7), False, AVX512, False),
-        ((159, 20, 7), False, AVX512, False), ((160, 20, 6), False, AVX512, False),
-        ((3, 160, 7), False, AVX512, False), ((160, 0, 7), False, AVX512, False),
-        ((160, 20, 7), True, AVX512, True), ((160, 20, 6), True, AVX512, False),
-        ((128, 4, 6), False, AVX2, True), ((128, 5, 6), False, AVX2, False),
-        ((160, 20, 7), True, AVX2, True), ((160, 20, 7), False, GPU, False),
+        # Few rows, at least as many columns.
+        (GEMV, (40, 3, 7), False, GPU, True), (GEMV, (3, 40, 7), False, GPU, False),
+        (GEMV, (5, 5, 7), False, GPU, False), (GEMV, (6, 5, 7), False, GPU, True),
+        # Narrow results of complex64: 20 columns are 160 bytes, and 4 a vector of AVX2.
+        (CPU, (160, 20, 7), False, AVX512, True), (CPU, (168, 21, 7), False, AVX512, False),
+        (CPU, (159, 20, 7), False, AVX512, False), (CPU, (160, 20, 6), False, AVX512, False),
+        (CPU, (3, 160, 7), False, AVX512, False), (CPU, (160, 0, 7), False, AVX512, False),
+        (CPU, (160, 20, 7), True, AVX512, True), (CPU, (160, 20, 6), True, AVX512, False),
+        (CPU, (128, 4, 6), False, AVX2, True), (CPU, (128, 5, 6), False, AVX2, False),
+        (CPU, (160, 20, 7), True, AVX2, True), (CPU, (160, 20, 7), False, GPU, False),
+        (DIRECT, (40, 3, 7), False, GPU, False),
     ],
 )  # fmt: skip
-def test_a_cpu_exchanges_rows_and_columns_of_narrow_results(sizes, column_major, traits, exchanged):
-    """Of complex64: 20 columns are 160 bytes, and 4 a vector of AVX2."""
+def test_what_families_exchange(config, sizes, transposed, traits, exchanged):
     m, _, k = sizes
-    changes = {"a": Matrix(m, k, 1, m, 0)} if column_major else {}
+    changes = {"a": Matrix(m, k, 1, m, 0)} if transposed else {}
     product = _product(*sizes, **changes)
-    turned = oriented(product, CPU, traits)
+    turned = oriented(product, config, traits)
     assert turned == (product.transposed if exchanged else product)
-    assert oriented(turned, CPU, traits) == turned
-    packed = _product(*sizes, packed=PackedLayout("panels", depth_block=8, width=16), **changes)
-    assert oriented(packed, CPU, traits) is packed
+    assert oriented(turned, config, traits) == turned
+    packed = _product(*sizes, packed=PANELS, **changes)
+    assert oriented(packed, config, traits) is packed
 
 
 def test_small_products_of_a_batch_are_left_alone():
@@ -122,9 +178,8 @@ def test_small_products_of_a_batch_are_left_alone():
 
 
 def test_a_record_for_few_rows_is_taken_for_as_few_columns():
-    traits, database = typical_traits("x86-64-v4"), load_database()
     narrow = GemmShape(2000, 4, 500).problem("float32")
-    chosen, few = (select(one, traits, database) for one in (narrow, narrow.transposed))
+    chosen, few = (select(one, AVX512, load_database()) for one in (narrow, narrow.transposed))
     assert chosen.config == few.config
     assert "rows and columns are exchanged" in chosen.reason
     assert "exchanged" not in few.reason
@@ -132,71 +187,38 @@ def test_a_record_for_few_rows_is_taken_for_as_few_columns():
     assert not chosen.config.PACKB, "a block of few rows reads the other operand in place"
 
 
-def test_other_families_and_a_packed_b_are_left_alone():
-    product = _product(40, 3, 7)
-    assert oriented(product, DIRECT, GPU) is product
-    packed = _product(40, 3, 7, packed=PackedLayout("padded", depth_block=8, width=16))
-    assert oriented(packed, GEMV, GPU) is packed
-
-
-# On devices: tall and flat, with everything on
-
-EVERY_GEMV = pytest.mark.parametrize("config", [GEMV, ONE_ROW], ids=["plain", "one row"])
+#: What is done to tall and flat products: options of `check_gemm`.
+OPTIONS = [
+    *(
+        {"out": out, "alpha": 0.5, "beta": -2.0, "bias": True, "activation": "silu", **addend}
+        for out, addend in product((ROW, COLUMN, STRIDED), ({"c": COLUMN}, {"in_place": True}))
+    ),
+    *(
+        {"a": layout, "b": layout, "trans_a": trans_a, "trans_b": trans_b, "bias": True}
+        for layout, trans_a, trans_b in product(
+            (ROW, ROW_ALIGNED, COLUMN_ALIGNED, STRIDED), "NT", "NT"
+        )
+    ),
+    {"alpha": 0.0, "beta": 0.5, "c": ROW, "bias": True},
+]
+SIZES = [(130, 1, 37), (65, 3, 64), (1, 130, 37), (3, 64, 5), (130, 2, 0), (2, 130, 0)]
 EVERY_CONFIG = pytest.mark.parametrize(
     "config", [GEMV, ONE_ROW, CPU, CPU_IN_PLACE], ids=["plain", "one row", "cpu", "cpu in place"]
 )
-SIZES = [(130, 1, 37), (65, 3, 64), (1, 130, 37), (3, 64, 5)]
 
 
+@pytest.mark.any_runtime
 @EVERY_CONFIG
-@pytest.mark.parametrize("out", [ROW, COLUMN, STRIDED], ids=["row", "column", "strided"])
-@pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
-def test_whole_epilogue(queue, config, out, in_place):
+@pytest.mark.parametrize("options", OPTIONS)
+def test_tall_and_flat_products(queue, config, options):
     for sizes in SIZES:
-        check_gemm(
-            queue, sizes, config=config, out=out, c=None if in_place else COLUMN,
-            in_place=in_place, alpha=0.5, beta=-2.0, bias=True, activation="silu",
-        )  # fmt: skip
+        check_gemm(queue, sizes, config=config, **options)
 
 
-@EVERY_CONFIG
-@pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
-@pytest.mark.parametrize("trans_a", [False, True], ids=["N", "T"])
-@pytest.mark.parametrize("operands", [ROW, ROW_ALIGNED, COLUMN_ALIGNED, STRIDED],
-                         ids=["row", "aligned", "column", "strided"])  # fmt: skip
-def test_every_layout(queue, config, operands, trans_a, trans_b):
-    for sizes in SIZES:
-        check_gemm(
-            queue, sizes, config=config, trans_a=trans_a, trans_b=trans_b, a=operands, b=operands,
-            bias=True,
-        )  # fmt: skip
-
-
+@pytest.mark.any_runtime
 @EVERY_CONFIG
 def test_conjugates(queue, config):
-    for sizes in SIZES:
-        for trans_a, trans_b in [("C", "N"), ("N", "C"), ("C", "C")]:
-            check_gemm(
-                queue, sizes, "complex64", config=config, a=ROW_ALIGNED, b=ROW_ALIGNED,
-                trans_a=trans_a, trans_b=trans_b, alpha=0.5 - 1j, c=ROW, beta=2j, bias=True,
-            )  # fmt: skip
-
-
-@EVERY_GEMV
-@pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
-def test_a_packed_b(queue, config, trans_b):
-    layout = PackedLayout("padded", depth_block=32, width=64)
-    for sizes in SIZES:
-        check_gemm(
-            queue, sizes, config=config, pack=layout, trans_b=trans_b, c=ROW, alpha=0.5,
-            beta=-2.0, bias=True, activation="relu",
-        )  # fmt: skip
-
-
-@EVERY_CONFIG
-def test_alpha_or_depth_of_zero_leaves_the_addend(queue, config):
-    for m, n in [(130, 2), (2, 130)]:
-        for k, alpha in [(0, 1.0), (9, 0.0)]:
-            check_gemm(
-                queue, (m, n, k), config=config, alpha=alpha, beta=0.5, c=ROW, bias=True
-            )  # fmt: skip
+    options = {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "alpha": 0.5 - 1j, "c": ROW, "beta": 2j}
+    for sizes, (trans_a, trans_b) in product(SIZES, ("CN", "NC", "CC")):
+        options |= {"trans_a": trans_a, "trans_b": trans_b, "bias": True}
+        check_gemm(queue, sizes, "complex64", config=config, **options)

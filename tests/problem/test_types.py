@@ -1,91 +1,81 @@
 """Element types: which go together, results of another type than the operands', and bfloat16."""
 
 import math
-from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
-from unittest.mock import patch
 
-import ml_dtypes
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
 from pyclgemm.api.prepare import check_supported
-from pyclgemm.device.traits import has_async_copy, traits_of, typical_traits
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import generate_gemm
 from pyclgemm.problem.matrix import check_dtype, check_scalar, result_dtype
 from pyclgemm.problem.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
 from pyclgemm.problem.shape import GemmShape
-from tests.support.buffers import poisoning_allocator
+from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
-from tests.support.configs import BASES, DIRECT_CONFIGS, EVERY_FAMILY
-from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.configs import BASES, EVERY_FAMILY_AND_MORE
 from tests.support.facts import problem
-from tests.support.reference import assert_close, expected_gemm, random_array
 
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-
-
-def array(dtype: Any) -> Any:
-    return np.empty((2, 2), dtype)
+# Which types go together
 
 
-# ------------------------------------------------------------------ which types go together
+def result(dtype, out=None, c=None, bias=None):
+    """The type of the result where arrays of these types ask for it."""
+    asked = {"out": out, "c": c, "bias": bias}
+    return result_dtype(
+        dtype, **{name: one and np.empty((2, 2), one) for name, one in asked.items()}
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_result_is_of_the_operands_type_unless_something_asks_for_another(dtype):
-    own = {"int8": "int32"}.get(dtype, dtype)
-    assert result_dtype(dtype, out=None, c=None, bias=None) == own
-    assert result_dtypes(dtype)[0] == own
-    assert result_dtype(dtype, out=None, c=array(own), bias=None) == own
+    own = "int32" if dtype == "int8" else dtype
+    assert result(dtype) == result_dtypes(dtype)[0] == result(dtype, c=own) == own
+    if dtype in ("float16", "bfloat16"):
+        for name in ("out", "c", "bias"):
+            assert result(dtype, **{name: "float32"}) == "float32"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("name", ["out", "c", "bias"])
-def test_any_array_of_the_result_decides(dtype, name):
-    assert result_dtype(dtype, **{name: array(np.float32)}) == "float32"
+#: Calls that are refused, and how.
+REFUSED = [
+    *(
+        (lambda dtype=dtype, asked=asked: result(dtype, out=asked),
+         f"out is {asked} and a is {dtype}; the result .* is {' or '.join(result_dtypes(dtype))}")
+        for dtype, asked in (
+            ("float16", "bfloat16"), ("float16", "float64"), ("bfloat16", "float16"),
+            ("float32", "float16"), ("float64", "float32"), ("complex64", "complex128"),
+            ("int8", "int8"), ("int8", "float32"), ("float32", "int32"),
+        )
+    ),
+    (lambda: result("float16", out="float32", c="float16"), "c is float16 and out is float32"),
+    (lambda: result("float16", c="float16", bias="float32"), "bias is float32 and c is float16"),
+    (lambda: check_dtype("a", np.dtype("int32")), "a is int32; element types taken are .*int8"),
+    (lambda: check_dtype("bias", np.dtype("int8")), "bias is int8; element types taken"),
+    (lambda: resolve_precision("BF16_BF16_F32", "float16"),
+     "multiplies float32 or bfloat16; .* float16"),
+    (lambda: resolve_precision("I8_I8_I32", "float32"), "multiplies int8; .* are float32"),
+    *(
+        (lambda value=value: check_scalar("beta", value, "int8"),
+         "beta is .* operands are int8; an integer")
+        for value in (0.5, math.inf, math.nan, 2**31, -(2**31) - 1, 1e300, np.float16(0.1))
+    ),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("dtype", "asked"),
-    [
-        ("float16", "bfloat16"), ("float16", "float64"), ("bfloat16", "float16"),
-        ("float32", "float16"), ("float64", "float32"), ("complex64", "complex128"),
-        ("int8", "int8"), ("int8", "float32"), ("float32", "int32"),
-    ],
-)  # fmt: skip
-def test_pairs_that_do_not_exist(dtype, asked):
-    wanted = " or ".join(result_dtypes(dtype))
-    with pytest.raises(
-        pyclgemm.DtypeError, match=f"out is {asked} and a is {dtype}; the result .* is {wanted}"
-    ):
-        result_dtype(dtype, out=array(asked))
-
-
-def test_arrays_of_the_result_must_agree():
-    with pytest.raises(pyclgemm.DtypeError, match="c is float16 and out is float32"):
-        result_dtype("float16", out=array(np.float32), c=array(np.float16))
-    with pytest.raises(pyclgemm.DtypeError, match="bias is float32 and c is float16"):
-        result_dtype("float16", out=None, c=array(np.float16), bias=array(np.float32))
-
-
-def test_int32_is_a_result_and_no_operand():
-    check_dtype("out", np.dtype(np.int32))
-    with pytest.raises(pyclgemm.DtypeError, match="a is int32; element types taken are .*int8"):
-        check_dtype("a", np.dtype(np.int32))
-    with pytest.raises(pyclgemm.DtypeError, match="bias is int8; element types taken"):
-        check_dtype("bias", np.dtype(np.int8))
+@pytest.mark.parametrize(("call", "words"), REFUSED)
+def test_types_and_numbers_that_are_refused(call, words):
+    check_dtype("out", np.dtype(np.int32))  # of a result, and of no operand
+    with pytest.raises(pyclgemm.DtypeError, match=words):
+        call()
 
 
 def test_the_type_of_the_result_is_part_of_the_problem():
     plain = problem(4, 4, 4, "float16")
-    assert plain.result_dtype == "float16"
-    assert plain.types == "float16"
+    assert plain.result_dtype == plain.types == "float16"
     mixed = replace(plain, result_dtype="float32")
     assert mixed != plain
     assert hash(mixed) != hash(plain)
@@ -93,31 +83,22 @@ def test_the_type_of_the_result_is_part_of_the_problem():
     assert problem(4, 4, 4, "int8").types == "int8 -> int32"
 
 
-def test_generated_sources_name_both_types():
-    traits = typical_traits("gfx1030")
-    product = GemmShape(8, 8, 8).product("float16", result_dtype="float32")
-    text = generate_gemm(product.problem, BASES["direct"], traits).text
-    assert "float16 -> float32, F16_F16_F32" in text.splitlines()[0]
-    assert "const __global half *restrict a" in text
+@pytest.mark.parametrize(
+    ("precision", "architecture", "wanted"),
+    [
+        ("F16_F16_F16", "gfx1030", "half *restrict a"),
+        # NVIDIA's compiler has no read-only load of four halves.
+        ("F16_F16_F16", "sm_75", "half *a"), ("F16_F16_F32", "sm_75", "half *restrict a"),
+    ],
+)  # fmt: skip
+def test_sources_name_both_types_and_read_halves_as_the_compiler_can(
+    precision, architecture, wanted
+):
+    product = GemmShape(8, 8, 8).product("float16", precision, result_dtype="float32")
+    text = generate_gemm(product.problem, BASES["direct"], typical_traits(architecture)).text
+    assert f"float16 -> float32, {precision}" in text.splitlines()[0]
+    assert f"const __global {wanted}" in text
     assert "__global float *out" in text
-
-
-def test_nvidia_reads_halves_that_it_computes_with_as_any_memory():
-    """Its compiler has no read-only load of four halves."""
-    for precision, wanted in (("F16_F16_F16", "half *a"), ("F16_F16_F32", "half *restrict a")):
-        product = GemmShape(8, 8, 8).product("float16", precision)
-        text = generate_gemm(product.problem, BASES["direct"], typical_traits("sm_75")).text
-        assert f"const __global {wanted}" in text
-
-
-# ------------------------------------------------------------------------------- precisions
-
-
-def test_an_algorithm_names_all_types_that_it_takes():
-    with pytest.raises(pyclgemm.DtypeError, match="multiplies float32 or bfloat16; .* float16"):
-        resolve_precision("BF16_BF16_F32", "float16")
-    with pytest.raises(pyclgemm.DtypeError, match="multiplies int8; the operands are float32"):
-        resolve_precision("I8_I8_I32", "float32")
 
 
 def test_tf32_is_held_to_elements_that_are_cut_off():
@@ -133,9 +114,8 @@ def test_tf32_is_held_to_elements_that_are_cut_off():
 def test_types_for_devices_with_units(dtype, architecture):
     precision = resolve_precision(None, dtype)
     assert precision.needs_matrix_unit
-    traits = typical_traits(architecture)
     with pytest.raises(pyclgemm.UnsupportedError, match=f"(?=.*{dtype})(?=.*{architecture})"):
-        check_supported(dtype, precision, traits)
+        check_supported(dtype, precision, typical_traits(architecture))
 
 
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
@@ -144,16 +124,15 @@ def test_a_device_without_units_refuses_their_types(queue, traits, dtype):
     try:
         check_supported(dtype, resolve_precision(None, dtype), traits)
     except pyclgemm.UnsupportedError:
-        for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain):
+        for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain, pyclgemm.pack):
+            operands = [x] if function is pyclgemm.pack else [x, x]
             with pytest.raises(pyclgemm.UnsupportedError, match=f"the operands are {dtype}"):
-                function(queue, x, x)
-        with pytest.raises(pyclgemm.UnsupportedError, match=f"the operands are {dtype}"):
-            pyclgemm.pack(queue, x)
+                function(queue, *operands)
     else:
         pytest.skip(f"{traits.name} has units")
 
 
-# ------------------------------------------------------------------------ scalars of integers
+# Scalars and activations of integers
 
 
 @pytest.mark.parametrize("value", [3, -2.0, np.int64(7), np.float32(5), -(2**31), 2**31 - 1])
@@ -163,31 +142,20 @@ def test_integers_that_int8_operands_are_multiplied_by(value):
     assert found == value
 
 
-@pytest.mark.parametrize(
-    "value", [0.5, math.inf, math.nan, 2**31, -(2**31) - 1, 1e300, np.float16(0.1)]
-)
-def test_numbers_that_they_are_not(value):
-    with pytest.raises(pyclgemm.DtypeError, match="beta is .* operands are int8; an integer"):
-        check_scalar("beta", value, "int8")
-
-
-def test_a_fraction_is_refused_by_gemm_and_plan(queue):
-    x = cl_array.to_device(queue, np.ones((4, 4), np.int8))
+def test_integers_have_no_fractions_and_relu_alone(queue):
+    (x,) = upload(queue, np.ones((4, 4), np.int8))
+    gelu = pyclgemm.Epilogue(activation="gelu")
     for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain):
         with pytest.raises(pyclgemm.DtypeError, match="alpha is 0.5 and the operands are int8"):
             function(queue, x, x, alpha=0.5)
+        with pytest.raises(pyclgemm.UnsupportedError, match="activation is 'gelu'.*int8.*relu"):
+            function(queue, x, x, epilogue=gelu)
 
 
-def test_integers_have_relu_alone(queue):
-    x = np.ones((4, 4), np.int8)
-    with pytest.raises(pyclgemm.UnsupportedError, match="activation is 'gelu'.*int8.*relu"):
-        pyclgemm.gemm(queue, x, x, epilogue=pyclgemm.Epilogue(activation="gelu"))
+# float16 operands, a float32 result
 
 
-# -------------------------------------------------------- float16 operands, a float32 result
-
-
-@EVERY_FAMILY
+@EVERY_FAMILY_AND_MORE
 @pytest.mark.parametrize(
     "options",
     [
@@ -201,14 +169,8 @@ def test_integers_have_relu_alone(queue):
 def test_a_float32_result_of_float16_operands(queue, config, options):
     """To float32's bound, which rounding to float16 anywhere would break."""
     sizes = (37, 41, 70)  # more than one block of k, so that sums wait in memory
-    check_gemm(
-        queue, sizes, "float16", result="float32", config=config, alpha=0.3, beta=-1.7, **options
-    )
-
-
-def test_sums_that_are_shared_on_the_way_to_a_float32_result(queue):
-    config = DIRECT_CONFIGS["all at once"]
-    check_gemm(queue, (37, 41, 70), "float16", result="float32", config=config, b=COLUMN)
+    options = options | {"result": "float32", "config": config}
+    check_gemm(queue, sizes, "float16", alpha=0.3, beta=-1.7, **options)
 
 
 @pytest.mark.parametrize("config", [BASES["direct"], BASES["cpu"]], ids=["direct", "cpu"])
@@ -216,8 +178,7 @@ def test_a_float32_result_of_half_arithmetic(queue, traits, require, config):
     require("float16", "F16_F16_F16")
     if config.family == "cpu" and traits.type != "cpu":
         pytest.skip("the cpu family takes vectors of halves, which GPU compilers may lack")
-    x = np.full((5, 3), 2.0**-7, np.float16)
-    y = np.full((3, 4), 1.0, np.float16)
+    x, y = np.full((5, 3), 2.0**-7, np.float16), np.ones((3, 4), np.float16)
     out = np.zeros((5, 4), np.float32)
     # Sums of 3 * 2^-7 are exact in half; a third of them is not.
     pyclgemm.gemm(queue, x, y, alpha=1 / 3, out=out, precision="F16_F16_F16", config=config)
@@ -226,114 +187,68 @@ def test_a_float32_result_of_half_arithmetic(queue, traits, require, config):
 
 @pytest.fixture
 def halves(rng):
-    return random_array(rng, (9, 12), "float16"), random_array(rng, (12, 7), "float16")
+    return draw(rng, (9, 12), (12, 7), dtype="float16")
 
 
 def test_every_way_to_ask(queue, halves, rng):
-    a, b = halves
-    c = random_array(rng, (9, 7), "float32")
-    bias = random_array(rng, (7,), "float32")
-    with_c = expected_gemm(a, b, c, beta=2.0, result="float32")
-    with_bias = expected_gemm(a, b, bias=bias, result="float32")
-    plain = expected_gemm(a, b, result="float32")
-
+    c, bias = draw(rng, (9, 7), (7,))
     out = np.empty((9, 7), np.float32)
-    assert pyclgemm.gemm(queue, a, b, out=out) is out
-    assert_close(out, plain)
-    got = pyclgemm.gemm(queue, a, b, c, beta=2.0)
-    assert got.dtype == np.float32
-    assert_close(got, with_c)
-    got = pyclgemm.gemm(queue, a, b, epilogue=pyclgemm.Epilogue(bias))
-    assert got.dtype == np.float32
-    assert_close(got, with_bias)
-    # An addend that is not read still has the result's type.
-    got = pyclgemm.gemm(queue, a, b, np.full_like(c, np.nan), beta=0.0)
-    assert got.dtype == np.float32
-    assert_close(got, plain)
-    assert pyclgemm.gemm(queue, a, b).dtype == np.float16
+    for given, wanted in (
+        ({"out": out}, {}),
+        ({"c": c, "beta": 2.0}, {"beta": 2.0}),
+        ({"epilogue": pyclgemm.Epilogue(bias)}, {"bias": bias}),
+        # An addend that is not read still has the result's type.
+        ({"c": np.full_like(c, np.nan), "beta": 0.0}, {}),
+    ):
+        got = pyclgemm.gemm(queue, *halves, **given)
+        assert got.dtype == np.float32
+        operands = [*halves, c] if "beta" in wanted else halves
+        assert_gemm(got, *operands, result="float32", **wanted)
+    assert pyclgemm.gemm(queue, *halves).dtype == np.float16
 
 
 def test_plans_layers_and_matmul(queue, halves):
-    a, b = (cl_array.to_device(queue, x) for x in halves)
-    plain = expected_gemm(*halves, result="float32")
+    a, b = upload(queue, *halves)
+    host = np.empty((9, 7), np.float32)
     out = cl_array.empty(queue, (9, 7), np.float32)
     ready = pyclgemm.plan(queue, a, b, out=out)
     assert "float16 -> float32" in str(ready.choice)
     assert "float16" not in str(pyclgemm.explain(queue, a, b))
-    got = ready(a, b)
-    assert got.dtype == np.float32
-    assert_close(got.get(), plain)
+    assert ready(a, b).dtype == np.float32
     with pytest.raises(pyclgemm.DtypeError, match="out is float16; this plan was made for float32"):
         ready(a, b, out=cl_array.empty(queue, (9, 7), np.float16))
-
-    layer = pyclgemm.DenseLayer(queue, b)
-    assert layer(a).dtype == np.float16
-    assert_close(layer(a, out=out).get(), plain)
-
-    assert_close(pyclgemm.matmul(a, b, out=out).get(), plain)
-    host = np.empty((9, 7), np.float32)
-    assert_close(pyclgemm.matmul(*halves, queue=queue, out=host), plain)
     with pytest.raises(pyclgemm.DtypeError, match="out is float64 and a is float16"):
         pyclgemm.matmul(*halves, queue=queue, out=host.astype(np.float64))
+    layer = pyclgemm.DenseLayer(queue, b)
+    assert layer(a).dtype == np.float16
+    for got in (
+        ready(a, b), layer(a, out=out), pyclgemm.matmul(a, b, out=cl_array.empty_like(out)),
+        pyclgemm.matmul(*halves, queue=queue, out=host),
+    ):  # fmt: skip
+        assert_gemm(got, *halves, result="float32")
 
 
 def test_offsets_count_in_each_arrays_own_elements(queue, halves):
     a, b = halves
-    rows = cl_array.to_device(queue, np.concatenate([a, a]))
-    whole = cl_array.zeros(queue, (13, 7), np.float32)
-    pyclgemm.gemm(queue, rows[9:], cl_array.to_device(queue, b), out=whole[3:12])
+    rows, right, whole = upload(queue, np.concatenate([a, a]), b, np.zeros((13, 7), np.float32))
+    pyclgemm.gemm(queue, rows[9:], right, out=whole[3:12])
     got = whole.get()
-    assert_close(got[3:12], expected_gemm(a, b, result="float32"))
+    assert_gemm(got[3:12], a, b, result="float32")
     assert not got[:3].any() and not got[12:].any()
 
 
-def test_a_single_column_is_a_column(queue, rng):
-    a, b = random_array(rng, (5, 3), "float32"), random_array(rng, (3, 1), "float32")
-    got = pyclgemm.gemm(queue, a, b)
-    assert_close(got, expected_gemm(a, b))
-    a, b = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
-    assert_close(pyclgemm.plan(queue, a, b)(a, b).get(), expected_gemm(a.get(), b.get()))
-
-
-# ------------------------------------------------------------ types for devices with units
+# Types for devices with units
 
 UNITS = MatrixConfig(MWG=32, NWG=32, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "precision"), [("bfloat16", None), ("int8", None), ("float32", "TF32_TF32_F32")]
-)
-def test_constant_operands_of_units_are_packed(queue, rng, dtype, precision):
-    weight = random_array(rng, (19, 5), dtype)
-    with patch("pyclgemm.api.pack.check_supported"):
-        packed = pyclgemm.pack(
-            queue, weight, precision=precision, allocator=poisoning_allocator(queue)
-        )
-    assert packed.dtype == weight.dtype
-    memory = np.empty(packed.nbytes // weight.itemsize, weight.dtype)
-    cl.enqueue_copy(queue, memory, packed.base_data, wait_for=packed.events)
-    matrix = packed.matrix
-    assert matrix.layout.alignment * weight.itemsize % 16 == 0
-    rows, columns = np.indices(weight.shape)
-    places = rows * matrix.row_stride + columns * matrix.column_stride
-    assert (memory[places] == weight).all()
-    memory[places] = 0
-    assert not memory.any()
-
-
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
-def test_arrays_of_the_host_in_types_of_units(queue, rng, dtype):
-    a, b = random_array(rng, (9, 33), dtype), random_array(rng, (33, 7), dtype)
+def test_arrays_of_the_host_in_types_of_units(units, queue, rng, dtype):
     own = "int32" if dtype == "int8" else dtype
-    c, bias = random_array(rng, (9, 7), own), random_array(rng, (7,), own)
-    has_units = has_async_copy(traits_of(queue.device))
-    if not has_units:
-        skip_without_emulation(queue.device, may_be_slow=True)
-    with nullcontext() if has_units else emulated_units():
-        got = pyclgemm.gemm(
-            queue, a, b, c, alpha=3.0, beta=-2, epilogue=pyclgemm.Epilogue(bias, "relu"),
-            config=UNITS,
-        )  # fmt: skip
+    a, b = draw(rng, (9, 33), (33, 7), dtype=dtype)
+    c, bias = draw(rng, (9, 7), (7,), dtype=own)
+    options = {"epilogue": pyclgemm.Epilogue(bias, "relu"), "config": UNITS}
+    got = pyclgemm.gemm(queue, a, b, c, alpha=3.0, beta=-2, **options)
     assert got.dtype == own
-    assert_close(got, expected_gemm(a, b, c, alpha=3, beta=-2, bias=bias, activation="relu"))
+    assert_gemm(got, a, b, c, alpha=3, beta=-2, bias=bias, activation="relu")
     assert (got == 0).any()

@@ -1,36 +1,32 @@
 """The page of the fault model names tests that exist; and what forked processes may do."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.processes import ROOT, tree_first
+from tests.support.system import ROOT, tree_first
 
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "fault-model.md").read_text(encoding="utf-8")
 
 
-def named_tests() -> list[str]:
+def named_tests():
     return sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", PAGE)))
 
 
 @pytest.mark.parametrize("named", named_tests())
-def test_a_test_that_the_page_names_exists(named: str) -> None:
+def test_a_test_that_the_page_names_exists(named):
     file, _, function = named.partition("::")
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     assert function in defined if function else any(one.startswith("test_") for one in defined)
 
 
-def test_campaigns_that_the_page_names_exist() -> None:
+def test_campaigns_that_the_page_names_exist():
     from tests.fuzz.campaign import CAMPAIGNS
 
     cells = [line.rsplit("|", 2)[1] for line in PAGE.splitlines() if line.startswith("|")]
@@ -40,7 +36,7 @@ def test_campaigns_that_the_page_names_exist() -> None:
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
+def test_links_lead_to_files(page):
     for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / link).is_file(), link
 
@@ -72,7 +68,7 @@ print("right")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 @pytest.mark.parametrize("way", ["exit", "_exit"])
-def test_a_forked_child_that_leaves_opencl_alone(device: Any, way: str) -> None:
+def test_a_forked_child_that_leaves_opencl_alone(device, way):
     if way == "exit" and "NVIDIA" in device.platform.name:
         pytest.skip("NVIDIA's driver crashes in a child that releases its parent's objects")
     run = subprocess.run(

@@ -18,8 +18,8 @@ import pytest
 
 from tests.fuzz.expected import Scalars, wanted_product
 from tests.support.poisoned import poison_allocations
-from tests.support.processes import ROOT, tree_first
 from tests.support.reference import fault_of
+from tests.support.system import ROOT, tree_first
 
 LIMIT = 120
 

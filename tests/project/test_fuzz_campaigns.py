@@ -1,11 +1,9 @@
 """The campaigns of the fuzzer, a few cases of each; `python -m tests.fuzz` runs many."""
 
-from __future__ import annotations
-
 import importlib
-import itertools
 import random
-from typing import Any
+import sys
+from itertools import islice
 
 import pytest
 
@@ -13,6 +11,7 @@ from tests.fuzz.campaign import Skipped
 from tests.fuzz.devices import device_texts
 from tests.fuzz.faults import FAULTS, Faults
 from tests.fuzz.files import Files
+from tests.fuzz.kills import SHAPES, Kills
 from tests.fuzz.memory import Memory
 from tests.fuzz.threads import Threads
 
@@ -24,11 +23,20 @@ except Skipped as reason:
 SEED = 19
 
 
-def _run(campaign: Any, case: dict[str, Any]) -> None:
+def run(campaign, case):
     try:
         campaign.run(case)
     except Skipped as reason:
         pytest.skip(str(reason))
+
+
+def faults(device, call, state, fault, raised, count, stride=1, finish=False):
+    case = {
+        "device": device, "order": "in", "call": call, "state": state, "fault": fault,
+        "raised": raised, "first": 0, "stride": stride, "count": count, "finish": finish,
+        "seed": SEED,
+    }  # fmt: skip
+    run(Faults(), case)
 
 
 @pytest.mark.parametrize(
@@ -39,56 +47,73 @@ def _run(campaign: Any, case: dict[str, Any]) -> None:
         for fault, raised in {fault: (fault, raised) for fault, raised in faults}.values()
     ],
 )
-def test_faults(state: str, fault: str, raised: str) -> None:
+def test_faults(state, fault, raised):
     """Each sort of fault in each state, in a call with several launches and workspaces."""
     lines = {"warm": (400, 1), "prepare": (8, 120), "build": (2, 1200)}[state]
     count, stride = lines if fault == "line" else (4, 1)
-    case = {
-        "device": DEVICES[0], "order": "in", "call": "gemm_deep", "state": state,
-        "fault": fault, "raised": raised, "first": 0, "stride": stride, "count": count,
-        "finish": False, "seed": SEED,
-    }  # fmt: skip
-    _run(Faults(), case)
+    faults(DEVICES[0], "gemm_deep", state, fault, raised, count, stride)
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("call", ["gemm_c", "batched_scattered", "plan", "packed", "transform3d"])
-def test_every_line_of_a_call(call: str) -> None:
-    case = {
-        "device": DEVICES[-1], "order": "in", "call": call, "state": "warm",
-        "fault": "line", "raised": "interrupt", "first": 0, "stride": 1, "count": 600,
-        "finish": True, "seed": SEED,
-    }  # fmt: skip
-    _run(Faults(), case)
+def test_every_line_of_a_call(call):
+    faults(DEVICES[-1], call, "warm", "line", "interrupt", 600, finish=True)
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(4))
-def test_threads(number: int) -> None:
-    case = next(itertools.islice(Threads().cases(random.Random(SEED)), number, None))
-    _run(Threads(), case | {"rounds": 10, "calls": case["calls"][:2]})
+def test_threads(number):
+    case = next(islice(Threads().cases(random.Random(SEED)), number, None))
+    run(Threads(), case | {"rounds": 10, "calls": case["calls"][:2]})
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("kind", "number"), [("calls", 2500), ("queues", 120)])
-def test_memory(kind: str, number: int) -> None:
-    case = {
-        "device": DEVICES[0], "kind": kind, "order": "in", "number": number, "side": 6,
-        "seed": SEED,
-    }  # fmt: skip
-    _run(Memory(), case)
+def test_memory(kind, number):
+    case = {"device": DEVICES[0], "kind": kind, "order": "in", "number": number, "side": 6}
+    run(Memory(), case | {"seed": SEED})
 
 
-def test_files() -> None:
-    for case in itertools.islice(Files().cases(random.Random(SEED)), 40):
-        _run(Files(), case | {"long": False, "place": ""})
+def test_files():
+    for case in islice(Files().cases(random.Random(SEED)), 40):
+        run(Files(), case | {"long": False, "place": ""})
 
 
-@pytest.mark.parametrize("name", ["faults", "files", "memory", "threads"])
-def test_cases_are_those_of_the_seed(name: str) -> None:
+def killed(shape, name, after, delay=0.0, group=False):
+    return {"shape": shape, "signal": name, "after": after, "delay": delay, "group": group}
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are looked up in /proc")
+@pytest.mark.parametrize(
+    "tuners",
+    [
+        [killed(SHAPES[0], "SIGTERM", "start", 0.9, True)],
+        [killed(SHAPES[0], "SIGTERM", "trials")],
+        [killed(SHAPES[0], "SIGKILL", "trials", 0.1)],
+        [killed(SHAPES[1], "SIGKILL", "save")],
+        [killed(SHAPES[1], "SIGTERM", "save")],
+        [killed(shape, "SIGTERM", "trials") for shape in SHAPES],  # all save at once
+        [killed(SHAPES[0], "SIGKILL", "save"), killed(SHAPES[2], "SIGINT", "trials", 0.3)],
+    ],
+    ids=lambda tuners: "+".join(f"{one['signal']} after {one['after']}" for one in tuners),
+)
+def test_a_killed_tuner_loses_nothing(tuners):
+    pytest.importorskip("optuna")
+    moments = {one["after"] for one in tuners}
+    Kills().run({"tuners": tuners, "together": "save" not in moments})
+
+
+@pytest.mark.parametrize("name", ["faults", "files", "kills", "memory", "threads"])
+def test_cases_are_those_of_the_seed_and_grow_smaller(name):
     campaign = getattr(importlib.import_module(f"tests.fuzz.{name}"), name.capitalize())()
     once, twice, other = (
-        list(itertools.islice(campaign.cases(random.Random(seed)), 20)) for seed in (1, 1, 2)
+        list(islice(campaign.cases(random.Random(seed)), 20)) for seed in (1, 1, 2)
     )
     assert once == twice
     assert once != other
+    for case in once:
+        steps = 0
+        while (smaller := next(campaign.smaller(case), None)) is not None:
+            case, steps = smaller, steps + 1
+            assert steps < 50

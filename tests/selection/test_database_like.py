@@ -18,7 +18,7 @@ from pyclgemm.selection.select import select
 from pyclgemm.tuning.results import make_file, save_result
 from tests.support.databases import DIRECT, SM_90, a_database, file_of
 from tests.support.facts import gpu, recorded
-from tests.support.tuning_results import result
+from tests.support.tuner_fakes import result
 
 HALF, BRAIN = ("float16", "F16_F16_F32"), ("bfloat16", "BF16_BF16_F32")
 H100 = gpu(fence_options="-cl-std=CL3.0", local_memory_bytes=229440, wgmma=True)

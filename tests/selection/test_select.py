@@ -49,6 +49,8 @@ def asked(text, types=("float32",)):
 
 BOTH = Threshold(mnk=10**6, m_or_n=448)
 
+BOTH = Threshold(mnk=10**6, m_or_n=448)
+
 
 @pytest.mark.parametrize(
     ("threshold", "sizes", "path", "reason"),

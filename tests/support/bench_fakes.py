@@ -1,25 +1,23 @@
 """A clock, contenders and a device for the bench, all made up: time passes only by their work."""
 
-from collections.abc import Callable
-
 from pyclgemm.measure.filled_queue import Clock, Contender
 
 
 class FakeTime:
     """A clock that moves only when work or sleep is done."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.seconds = 0.0
-        self.pauses: list[float] = []
+        self.pauses = []
 
     @property
-    def slept(self) -> float:
+    def slept(self):
         return sum(self.pauses)
 
-    def clock(self) -> Clock:
+    def clock(self):
         return Clock(lambda: self.seconds, self._sleep)
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep(self, seconds):
         self.seconds += seconds
         self.pauses.append(seconds)
 
@@ -27,26 +25,19 @@ class FakeTime:
 class FakeContender(Contender):
     """Takes so many seconds a call, and a fixed time to wait; notes who ran, and how often."""
 
-    def __init__(
-        self,
-        name: str,
-        time: FakeTime,
-        seconds: float,
-        step: int = 1,
-        order: list[str] | None = None,
-    ) -> None:
+    def __init__(self, name, time, seconds, step=1, order=None):
         self.name, self.step, self.time, self.each = name, step, time, seconds
         self.wait = 1e-5
-        self.bursts: list[int] = []
+        self.bursts = []
         self.order = [] if order is None else order
 
-    def enqueue(self, calls: int) -> None:
+    def enqueue(self, calls):
         assert calls % self.step == 0
         self.bursts.append(calls)
         self.order.append(self.name)
         self.time.seconds += calls * self.each
 
-    def finish(self) -> None:
+    def finish(self):
         self.time.seconds += self.wait
 
 
@@ -56,16 +47,16 @@ class FakeDevice:
     `late` has the seconds by which each blocker takes longer than asked for, in turn.
     """
 
-    def __init__(self, late: tuple[float, ...] = (0.0,)) -> None:
+    def __init__(self, late=(0.0,)):
         self.time = FakeTime()
         self.done_at = 0.0
-        self.holds: list[float] = []
+        self.holds = []
         self.late = late
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds):
         self.done_at = max(self.done_at, self.time.seconds) + seconds
 
-    def hold(self, seconds: float) -> Callable[[], bool]:
+    def hold(self, seconds):
         late = self.late[len(self.holds) % len(self.late)]
         self.holds.append(seconds)
         self.add(seconds + late)
@@ -76,16 +67,16 @@ class FakeDevice:
 class QueuedContender(FakeContender):
     """Each call costs the host so much, and the device so much."""
 
-    def __init__(self, device: FakeDevice, seconds: float = 2e-6, host: float = 9e-6) -> None:
+    def __init__(self, device, seconds=2e-06, host=9e-06):
         super().__init__("x", device.time, host)
         self.blocker, self.launches = device, 1
         self.device, self.device_seconds = device, seconds
 
-    def enqueue(self, calls: int) -> None:
+    def enqueue(self, calls):
         self.bursts.append(calls)
         for _ in range(calls):
             self.time.seconds += self.each
             self.device.add(self.device_seconds)
 
-    def finish(self) -> None:
+    def finish(self):
         self.time.seconds = max(self.time.seconds, self.device.done_at) + self.wait

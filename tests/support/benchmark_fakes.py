@@ -1,30 +1,16 @@
-"""What the tests of the benchmarks share: contenders and records that are made up, and a torch."""
+"""What the tests of the benchmarks share: small products and their records, and a torch."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from unittest.mock import MagicMock
 
+import ml_dtypes
 import numpy as np
 
-from benchmarks.contenders.contenders import (
-    CLBLAST,
-    CUBLAS,
-    GEMM,
-    LAYER,
-    NUMPY,
-    PLAN,
-    CheckedContender,
-)
 from benchmarks.products.arithmetic import arithmetic_of
-from benchmarks.products.case import Case
-from benchmarks.products.operands import Operands, make_operands
-from benchmarks.session.session import Record, Session
-from pyclgemm.measure.bench import Pace, Timing
-from pyclgemm.measure.verify import MeasuredError
-from tests.support.bench_fakes import FakeContender, FakeTime
+from benchmarks.products.operands import make_operands
+from benchmarks.session.session import Record
+from pyclgemm.measure.bench import Timing
 
 FLOAT32 = arithmetic_of("float32")
 
@@ -43,32 +29,11 @@ FACTS = {
 }
 
 
-class Checked(CheckedContender):
-    """Gives a result that was made before."""
-
-    precision = FLOAT32.precision
-    value: Any
-
-    def poison(self) -> None:
-        pass
-
-    def result(self) -> Any:
-        return self.value
-
-
-class CheckedFake(Checked, FakeContender):
-    """Takes a millisecond a call."""
-
-    def __init__(self, name: str, value: Any, time: FakeTime | None = None) -> None:
-        super().__init__(name, time or FakeTime(), 1e-3)
-        self.value = value
-
-
-def make_float32(queue: Any, case: Case, **options: Any) -> Operands:
+def make_float32(queue, case, **options):
     return make_operands(case, FLOAT32, queue, np.random.default_rng(0), **options)
 
 
-def call_once(contender: CheckedContender, operands: Operands, calls: int = 1) -> MeasuredError:
+def call_once(contender, operands, calls=1):
     """Poison the result, call, and measure the error of what comes out."""
     contender.poison()
     contender.enqueue(calls)
@@ -76,145 +41,43 @@ def call_once(contender: CheckedContender, operands: Operands, calls: int = 1) -
     return operands.error(contender.result(), contender.precision, contender.bias)
 
 
-def make_session(queue: Any, said: list[str], **factories: Any) -> Session:
-    pace = Pace(burst=1e-4, rest=4.0, rounds=1)
-    return Session(queue, factories, pace, said.append, longest_product=float("inf"))
-
-
-def measure(session: Session, *cases: Case) -> list[float]:
-    """Run a session; the parts of the work that it reports."""
-    parts: list[float] = []
-    session.run(cases, FLOAT32, parts.append)
-    return parts
-
-
-def product(operands: Operands) -> Any:
-    """What NumPy makes of the first set."""
-    return operands.host[0] @ operands.host[1]
-
-
-def raising(error: Exception) -> Callable[[Operands], CheckedContender]:
-    """A maker of contenders that fails."""
-
-    def make(operands: Operands) -> CheckedContender:
-        raise error
-
-    return make
-
-
-def record_of(
-    case: Case, name: str, *seconds: float, arithmetic: Any = FLOAT32, error: float = 1e-7
-) -> Record:
+def record_of(case, name, *seconds, arithmetic=FLOAT32, error=1e-7):
     return Record(case, arithmetic, name, Timing(3, seconds), 1, 0.1, error)
 
 
-def fake_records(cases: list[Case]) -> list[Record]:
-    """Speeds in GFLOPS: pyclgemm 40, gemm 38, DenseLayer 39, CLBlast 20, NumPy 10, cuBLAS 50."""
-    speeds = {PLAN: 40, GEMM: 38, LAYER: 39, CLBLAST: 20, NUMPY: 10, CUBLAS: 50}
-    return [
-        record_of(
-            case, name, *(case.flops("float32") / speed / 1e9 * part for part in (1, 0.9, 1.1))
-        )
-        for case in cases
-        for name, speed in speeds.items()
-    ]
-
-
-class FakeTensor:
+class FakeTensor(np.ndarray):
     """As much of a tensor of torch as the benchmarks use, on the host."""
 
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __getitem__(self, key: Any) -> FakeTensor:
-        return FakeTensor(self.array[key])
+    clone = contiguous = np.ndarray.copy
+    fill_ = np.ndarray.fill
 
     @property
-    def T(self) -> FakeTensor:  # noqa: N802 - torch's name
-        return FakeTensor(self.array.T)
+    def mT(self):  # noqa: N802 - torch's name
+        return self.swapaxes(-2, -1)
 
-    @property
-    def mT(self) -> FakeTensor:  # noqa: N802 - torch's name
-        return FakeTensor(self.array.swapaxes(-2, -1))
+    def to(self, device):
+        return self.copy()
 
-    def to(self, device: str) -> FakeTensor:
-        return FakeTensor(self.array.copy())
-
-    def clone(self) -> FakeTensor:
-        return FakeTensor(self.array.copy())
-
-    def contiguous(self) -> FakeTensor:
-        return FakeTensor(np.ascontiguousarray(self.array))
-
-    def view(self, dtype: Any) -> FakeTensor:
-        return FakeTensor(self.array.view(dtype))
-
-    def cpu(self) -> FakeTensor:
+    def cpu(self):
         return self
 
-    def numpy(self) -> Any:
-        if self.array.dtype.name == "bfloat16":
+    def numpy(self):
+        if self.dtype.name == "bfloat16":
             raise TypeError("Got unsupported ScalarType BFloat16")
-        return self.array
+        return np.asarray(self)
 
-    def fill_(self, value: float) -> None:
-        self.array.fill(value)
-
-    def copy_(self, other: FakeTensor) -> None:
-        self.array[...] = other.array
-
-
-class _Nothing:
-    """A context manager and a stream that do nothing by themselves."""
-
-    def __init__(self, *arguments: Any) -> None:
-        pass
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def wait_stream(self, other: Any) -> None:
-        pass
-
-
-class _Event:
-    """Has happened once it is recorded, for all that was asked for is done at once."""
-
-    recorded = False
-
-    def record(self) -> None:
-        self.recorded = True
-
-    def query(self) -> bool:
-        return self.recorded
-
-
-class _Graph:
-    """Products that were captured, to be replayed."""
-
-    def __init__(self) -> None:
-        self.products: list[Callable[[], None]] = []
-
-    def replay(self) -> None:
-        for product in self.products:
-            product()
+    def copy_(self, other):
+        self[...] = other
 
 
 class FakeTorch:
     """As much of torch as the benchmarks use, on the host; notes which products it is asked for."""
 
-    float32 = np.float32
-    int16 = np.int16
+    float32, int16, bfloat16 = np.float32, np.int16, ml_dtypes.bfloat16
 
-    def __init__(self) -> None:
-        import ml_dtypes
-
-        self.bfloat16 = ml_dtypes.bfloat16
-        self.called: list[str] = []
-        self.slept: list[int] = []
+    def __init__(self):
+        self.called, self.slept = [], []
+        self._captured = None
         flags = SimpleNamespace(
             allow_tf32=None,
             allow_fp16_reduced_precision_reduction=True,
@@ -222,67 +85,52 @@ class FakeTorch:
             allow_fp16_accumulation=None,
         )
         self.backends = SimpleNamespace(cuda=SimpleNamespace(matmul=flags))
-        self.cuda = SimpleNamespace(
-            device=_Nothing, Stream=_Nothing, stream=_Nothing, CUDAGraph=_Graph,
-            graph=self._capture, current_stream=_Nothing, synchronize=lambda index=0: None,
-            Event=_Event, _sleep=self.slept.append,
-        )  # fmt: skip
-        self._graph: _Graph | None = None
+        self.cuda = MagicMock(_sleep=self.slept.append, graph=self._capture)
+        self.cuda.CUDAGraph = SimpleNamespace
 
     @contextmanager
-    def _capture(self, graph: _Graph) -> Iterator[None]:
-        self._graph = graph
+    def _capture(self, graph):
+        products = self._captured = []
         yield
-        self._graph = None
+        self._captured = None
+        graph.replay = lambda: [product() for product in products]
 
-    def from_numpy(self, array: Any) -> FakeTensor:
+    def from_numpy(self, array):
         if array.dtype.name == "bfloat16":
             raise TypeError("can't convert np.ndarray of type ml_dtypes.bfloat16")
-        return FakeTensor(array)
+        return array.view(FakeTensor)
 
-    def matmul(self, a: FakeTensor, b: FakeTensor, out: FakeTensor) -> None:
-        assert out.array.dtype == a.array.dtype
+    def matmul(self, a, b, out):
+        assert out.dtype == a.dtype
         self._multiply("matmul", a, b, out)
 
-    def mm(self, a: FakeTensor, b: FakeTensor, out_dtype: Any, out: FakeTensor) -> None:
-        assert out.array.dtype == out_dtype
+    def mm(self, a, b, out_dtype, out):
+        assert out.dtype == out_dtype
         self._multiply("mm", a, b, out)
 
-    def _int_mm(self, a: FakeTensor, b: FakeTensor, out: FakeTensor) -> None:
-        assert b.array.flags.f_contiguous
+    def _int_mm(self, a, b, out):
+        assert b.flags.f_contiguous
         self._multiply("_int_mm", a, b, out)
 
-    def addmm(
-        self, c: FakeTensor, a: FakeTensor, b: FakeTensor, *, out: FakeTensor, **factors: float
-    ) -> None:
+    def addmm(self, c, a, b, *, out, alpha, beta):
         assert c is out
-        self._multiply("addmm", a, b, out, factors=(factors["alpha"], factors["beta"]))
+        self._multiply("addmm", a, b, out, alpha=alpha, beta=beta)
 
-    def _addmm_activation(
-        self, bias: FakeTensor, a: FakeTensor, b: FakeTensor, out: FakeTensor
-    ) -> None:
+    def _addmm_activation(self, bias, a, b, out):
         self._multiply("_addmm_activation", a, b, out, bias)
 
-    def _multiply(
-        self,
-        name: str,
-        a: FakeTensor,
-        b: FakeTensor,
-        out: FakeTensor,
-        bias: Any = None,
-        factors: tuple[float, float] = (1.0, 0.0),
-    ) -> None:
+    def _multiply(self, name, a, b, out, bias=None, alpha=1.0, beta=0.0):
         self.called.append(name)
 
-        def product() -> None:
-            value = a.array.astype(float) @ b.array.astype(float)
-            if factors != (1.0, 0.0):
-                value = factors[0] * value + factors[1] * out.array.astype(float)
+        def product():
+            value = alpha * (a.astype(float) @ b.astype(float))
+            if beta:
+                value += beta * out.astype(float)
             if bias is not None:
-                value = np.maximum(value + bias.array.astype(float), 0)
-            out.array[...] = value.astype(out.array.dtype)
+                value = np.maximum(value + bias.astype(float), 0)
+            out[...] = value.astype(out.dtype)
 
-        if self._graph is None:
+        if self._captured is None:
             product()
         else:
-            self._graph.products.append(product)
+            self._captured.append(product)

@@ -18,32 +18,24 @@ GUARD = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """How a matrix lies in memory.
+    """How a matrix lies in memory."""
 
-    Attributes
-    ----------
-    order : "row", "column", "strided" or "broadcast"
-        The index with unit stride; neither; or rows that are all the same memory.
-    gap : int
-        Unused elements between rows (columns), in multiples of `alignment`.
-    alignment : int
-        First element and leading stride are multiples of it, and of no higher power of
-        two (up to 16): so sizes do not change which kernel runs.
-    flip_rows, flip_columns : bool
-        Whether that index runs backwards through memory.
-    """
-
+    #: The index with unit stride, "row" or "column"; neither, "strided"; or "broadcast", rows that
+    #: are all the same memory.
     order: str = "row"
+    #: Unused elements between rows (columns), in multiples of `alignment`.
     gap: int = 1
+    #: First element and leading stride are multiples of it, and of no higher power of two (up to
+    #: 16): so sizes do not change which kernel runs.
     alignment: int = 1
+    #: Whether that index runs backwards through memory.
     flip_rows: bool = False
     flip_columns: bool = False
 
-    def strides(self, shape: tuple[int, int]) -> tuple[int, int]:
-        """Strides in elements."""
+    def strides(self, shape):
         rows, columns = shape
 
-        def leading(length: int) -> int:
+        def leading(length):
             padded = -(-max(length, 1) // self.alignment) * self.alignment
             return padded + self.gap * self.alignment
 
@@ -53,13 +45,11 @@ class Layout:
             "strided": (leading(3 * columns), 3),
             "broadcast": (0, 1),
         }[self.order]
-        return (
-            -strides[0] if self.flip_rows else strides[0],
-            -strides[1] if self.flip_columns else strides[1],
-        )
+        signs = (-1 if flipped else 1 for flipped in (self.flip_rows, self.flip_columns))
+        return tuple(sign * one for sign, one in zip(signs, strides, strict=True))
 
     @property
-    def lead(self) -> int:
+    def lead(self):
         """Guard elements before the lowest address of the view."""
         return GUARD if self.alignment >= 16 else GUARD + self.alignment
 
@@ -67,53 +57,41 @@ class Layout:
 class GuardedArray:
     """A `pyopencl.array.Array` of given strides, and the buffer that it is a view of."""
 
-    def __init__(
-        self,
-        queue: cl.CommandQueue,
-        shape: tuple[int, ...],
-        dtype: str,
-        strides: tuple[int, ...],
-        *,
-        lead: int = GUARD,
-        values: np.ndarray | None = None,
-    ) -> None:
-        self.queue = queue
+    def __init__(self, queue, shape, dtype, strides, *, lead=GUARD, values=None):
+        self.queue, self._shape, self._strides, self._lead = queue, shape, strides, lead
         item = np.dtype(dtype).itemsize
         reach = [(max(size, 1) - 1) * stride for size, stride in zip(shape, strides, strict=True)]
         self._offset = lead - sum(min(0, step) for step in reach)
         length = self._offset + sum(max(0, step) for step in reach) + 1 + GUARD
-        self._shape = shape
-        self._strides = tuple(item * stride for stride in strides)
         self._before = np.full(length * item, 0xFF, np.uint8).view(dtype)
         if values is not None:
             self._view(self._before)[...] = values
-        self.buffer = cl.Buffer(
-            queue.context,
-            cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR,
-            hostbuf=self._before,
-        )
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        self.buffer = cl.Buffer(queue.context, flags, hostbuf=self._before)
         self.array = cl_array.Array(
-            queue,
-            shape,
-            np.dtype(dtype),
-            strides=self._strides,
-            data=self.buffer,
-            offset=self._offset * item,
-        )
+            queue, shape, np.dtype(dtype), strides=tuple(item * stride for stride in strides),
+            data=self.buffer, offset=self._offset * item,
+        )  # fmt: skip
 
-    def _view(self, flat: np.ndarray) -> np.ndarray:
-        return np.lib.stride_tricks.as_strided(flat[self._offset :], self._shape, self._strides)
+    def _view(self, flat):
+        strides = [flat.itemsize * stride for stride in self._strides]
+        return np.lib.stride_tricks.as_strided(flat[self._offset :], self._shape, strides)
 
     @property
-    def initial(self) -> np.ndarray:
+    def initial(self):
         """The view's elements as they were at first (rows of a broadcast view are equal)."""
         return np.array(self._view(self._before))
 
-    def reset(self) -> None:
+    def emptied(self):
+        """An array like this one that is NaN throughout."""
+        dtype = self._before.dtype.name
+        return GuardedArray(self.queue, self._shape, dtype, self._strides, lead=self._lead)
+
+    def reset(self):
         """Give the whole buffer its first contents again."""
         cl.enqueue_copy(self.queue, self.buffer, self._before)
 
-    def get(self) -> np.ndarray:
+    def get(self):
         """The view's elements now, after whatever its queue and events still have to do."""
         for event in self.array.events:
             event.wait()
@@ -122,17 +100,11 @@ class GuardedArray:
         self._assert_untouched(after)
         return np.array(self._view(after))
 
-    def _assert_untouched(self, after: np.ndarray) -> None:
+    def _assert_untouched(self, after):
         outside = np.ones(after.size, bool)
-        stand_in = np.lib.stride_tricks.as_strided(
-            outside[self._offset :],
-            self._shape,
-            tuple(stride // after.itemsize for stride in self._strides),
-        )
-        stand_in[...] = False
-        as_bytes = (array.view(np.uint8).reshape(array.size, -1) for array in (self._before, after))
-        before_bytes, after_bytes = as_bytes
-        touched = outside & (before_bytes != after_bytes).any(axis=1)
+        self._view(outside)[...] = False
+        before, now = (one.view(np.uint8).reshape(one.size, -1) for one in (self._before, after))
+        touched = outside & (before != now).any(axis=1)
         first = int(np.argmax(touched)) - self._offset
         assert not touched.any(), (
             f"{int(touched.sum())} elements outside the view {self._shape} with strides "
@@ -140,32 +112,22 @@ class GuardedArray:
         )
 
 
-def guarded_matrix(
-    queue: cl.CommandQueue,
-    values_or_shape: np.ndarray | tuple[int, int],
-    dtype: str,
-    layout: Layout,
-) -> GuardedArray:
+def guarded_matrix(queue, values_or_shape, dtype, layout):
     """A matrix with `values`, or with NaN everywhere, laid out by `layout`."""
-    values = values_or_shape if isinstance(values_or_shape, np.ndarray) else None
-    shape = values.shape if values is not None else values_or_shape
-    assert len(shape) == 2
-    return GuardedArray(
-        queue, tuple(shape), dtype, layout.strides(shape), lead=layout.lead, values=values
-    )
+    has_values = isinstance(values_or_shape, np.ndarray)
+    shape = tuple(values_or_shape.shape if has_values else values_or_shape)
+    values = values_or_shape if has_values else None
+    return GuardedArray(queue, shape, dtype, layout.strides(shape), lead=layout.lead, values=values)
 
 
-def guarded_vector(
-    queue: cl.CommandQueue, values: np.ndarray, stride: int = 1, lead: int = GUARD
-) -> GuardedArray:
-    """A vector with `values`."""
+def guarded_vector(queue, values, stride=1, lead=GUARD):
     return GuardedArray(queue, values.shape, values.dtype.name, (stride,), lead=lead, values=values)
 
 
-def poisoning_allocator(queue: cl.CommandQueue):  # type: ignore[no-untyped-def]
+def poisoning_allocator(queue):
     """An allocator whose memory is NaN throughout: padding that nobody zeroed shows."""
 
-    def allocate(size: int) -> cl.Buffer:
+    def allocate(size):
         buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, max(size, 4))
         cl.enqueue_copy(queue, buffer, np.full(max(size, 4), 0xFF, np.uint8))
         return buffer

@@ -1,24 +1,16 @@
 """Run one product, or a batch, on guarded arrays and hold it against the reference."""
 
 from contextlib import ExitStack
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import pyopencl as cl
+import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
-from pyclgemm.problem.problem import PackedLayout
-from tests.support.buffers import (
-    GuardedArray,
-    Layout,
-    guarded_matrix,
-    guarded_vector,
-    poisoning_allocator,
-)
+from tests.support.buffers import GuardedArray, Layout, guarded_vector, poisoning_allocator
 from tests.support.reference import assert_close, expected_gemm, random_array
 
 ROW = Layout()
@@ -28,68 +20,79 @@ STRIDED = Layout("strided")
 #: Layouts whose alignment admits the widest vectors.
 ROW_ALIGNED = Layout(alignment=16)
 COLUMN_ALIGNED = Layout("column", alignment=16)
+ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
 
 
-def stored_shape(trans: bool | str, rows: int, columns: int) -> tuple[int, int]:
+def stored_shape(trans, rows, columns):
     """Shape of the array whose op() is (rows, columns)."""
     return (rows, columns) if trans in (False, "N") else (columns, rows)
 
 
 def check_gemm(
-    queue: cl.CommandQueue,
-    sizes: tuple[int, int, int],
-    dtype: str = "float32",
-    *,
-    a: Layout = ROW,
-    b: Layout = ROW,
-    out: Layout = ROW,
-    c: Layout | None = None,
-    in_place: bool = False,
-    bias: bool = False,
-    seed: int = 0,
-    pack: bool | PackedLayout = False,
-    result: str | None = None,
-    **options: Any,
-) -> GuardedArray:
-    """Multiply random matrices of these layouts and check result and surroundings.
+    queue, sizes, dtype="float32", *, a=ROW, b=ROW, out=ROW, c=None, in_place=False, bias=False,
+    seed=0, pack=False, result=None, batch=None, steps="apart apart apart apart", **options,
+):  # fmt: skip
+    """Multiply random matrices of these layouts and check result, surroundings and inputs.
 
     `c` gives the addend's layout; with `in_place` the addend is the destination itself.
     The destination is full of NaN at first. `pack` packs b, in the given layout or in the
     one that the library takes. `result` is the element type of the result, the addend and the
-    bias, where it is not that of the operands. What remains of `options` goes to `gemm`; an
-    `activation` is made an epilogue.
+    bias, where it is not that of the operands. With a `batch` the operands are stacks, and `steps`
+    says how the matrices of a, b, out and c follow one another. What remains of `options` goes to
+    `gemm` or `gemm_batched`; an `activation` is made an epilogue.
     """
-    skip_if_refused(queue, options.get("config"))
+    skip_if_refused(queue, options.get("config"), dtype)
     m, n, k = sizes
+    count = 1 if batch is None else batch
+    step_a, step_b, step_out, step_c = ["matrix"] * 4 if batch is None else steps.split()
     own = result or ("int32" if dtype == "int8" else dtype)
     rng = np.random.default_rng(seed)
     trans_a, trans_b = options.get("trans_a", False), options.get("trans_b", False)
-    left = guarded_matrix(queue, random_array(rng, stored_shape(trans_a, m, k), dtype), dtype, a)
-    right = guarded_matrix(queue, random_array(rng, stored_shape(trans_b, k, n), dtype), dtype, b)
-    addend = destination = None
-    if in_place:
-        addend = destination = guarded_matrix(queue, random_array(rng, (m, n), own), own, out)
-    else:
-        if c is not None:
-            addend = guarded_matrix(queue, random_array(rng, (m, n), own), own, c)
-        destination = guarded_matrix(queue, (m, n), own, out)
-    offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
 
+    def stack(shape, kind, layout, step):
+        return guarded_stack(queue, random_array(rng, (count, *shape), kind), layout, step)
+
+    left = stack(stored_shape(trans_a, m, k), dtype, a, step_a)
+    right = stack(stored_shape(trans_b, k, n), dtype, b, step_b)
+    destination = stack((m, n), own, out, step_out)
+    addend = destination if in_place else None
+    if not in_place:
+        destination = destination.emptied()
+        if c is not None:
+            addend = stack((m, n), own, c, step_c)
+    offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
+    if addend is None:
+        options.pop("beta", None)  # rows of a table may lack an addend
+    first = [one and one.initial for one in (left, right, addend)]
     wanted = _given(options, offset) | {"result": own}
-    expected = expected_gemm(left.initial, right.initial, addend and addend.initial, **wanted)
-    operand: Any = right.array
+    operand = right.array
     if pack:
-        own = {"trans_b": options.pop("trans_b", False), "precision": options.get("precision")}
-        operand = packed(queue, right.array, None if pack is True else pack, **own)
-    returned = pyclgemm.gemm(
+        facts = {"trans_b": options.pop("trans_b", False), "precision": options.get("precision")}
+        operand = packed(queue, right.array, None if pack is True else pack, **facts)
+    multiply = pyclgemm.gemm if batch is None else pyclgemm.gemm_batched
+    returned = multiply(
         queue, left.array, operand, addend and addend.array, out=destination.array, **options
     )
     assert returned is destination.array
-    assert_close(destination.get(), expected)
+    assert returned.shape == ((m, n) if batch is None else (batch, m, n))
+    for number, got in enumerate(destination.get().reshape(count, m, n)):
+        of_one = (
+            one if one is None or one.ndim == 2 else one[number if len(one) > 1 else 0]
+            for one in first
+        )
+        assert_close(got, expected_gemm(*of_one, **wanted))
+    for one in (left, right, addend, offset):
+        if one is not None and one is not destination:
+            np.testing.assert_array_equal(one.get(), one.initial)
     return destination
 
 
-def _given(options: dict[str, Any], offset: GuardedArray | None) -> dict[str, Any]:
+def check_batch(queue, count, sizes, dtype="float32", **options):
+    """`check_gemm` of a batch."""
+    check_gemm(queue, sizes, dtype, batch=count, **options)
+
+
+def _given(options, offset):
     """What the reference is given of a call's options; an activation is made an epilogue."""
     activation = options.pop("activation", None)
     names = ("alpha", "beta", "trans_a", "trans_b", "precision")
@@ -99,9 +102,7 @@ def _given(options: dict[str, Any], offset: GuardedArray | None) -> dict[str, An
     return wanted | {"bias": offset and offset.initial, "activation": activation}
 
 
-def packed(
-    queue: cl.CommandQueue, array: Any, layout: PackedLayout | None = None, **options: Any
-) -> pyclgemm.PackedMatrix:
+def packed(queue, array, layout=None, **options):
     """`array` packed into memory that was full of NaN, in a layout of another device if given."""
     with ExitStack() as stack:
         if layout is not None:
@@ -118,7 +119,7 @@ _LACKS = (
 )
 
 
-def skip_if_refused(queue: cl.CommandQueue, config: Any, dtype: str = "float32") -> None:
+def skip_if_refused(queue, config, dtype="float32"):
     """Skip where the library refuses a configuration for what the device or its runtime lacks."""
     families = (pyclgemm.XgemmConfig, pyclgemm.XgemmDirectConfig, pyclgemm.SmallCpuConfig)
     if isinstance(config, families):
@@ -127,7 +128,7 @@ def skip_if_refused(queue: cl.CommandQueue, config: Any, dtype: str = "float32")
                 pytest.skip(broken)
 
 
-def spoil_workspace(queue: cl.CommandQueue, dtype: str = "float32", **options: Any) -> None:
+def spoil_workspace(queue, dtype="float32", **options):
     """Multiply matrices of NaN: padding that a later, smaller product fails to clear shows."""
     skip_if_refused(queue, options.get("config"))
     nan = np.full((150, 150), np.nan, dtype)
@@ -138,9 +139,7 @@ def spoil_workspace(queue: cl.CommandQueue, dtype: str = "float32", **options: A
 STEPS = ("apart", "backwards", "interleaved", "shared", "one", "matrix")
 
 
-def guarded_stack(
-    queue: cl.CommandQueue, values: np.ndarray, layout: Layout, step: str = "apart"
-) -> GuardedArray:
+def guarded_stack(queue, values, layout, step="apart"):
     """A stack (count, rows, columns) whose matrices have a layout.
 
     "apart" and "backwards" leave a gap between matrices; "interleaved" has the rows of all
@@ -157,85 +156,35 @@ def guarded_stack(
     if step == "interleaved":
         between = min((row, column), key=abs) if 1 not in (row, column) else max(row, column)
         row, column = (stride * count if stride != 1 else 1 for stride in (row, column))
+    strides = (between, row, column)
     if step == "matrix":
-        return _guarded(queue, values[0], (row, column), layout)
-    if step in ("one", "shared"):
-        values = values[:1] if step == "one" else np.broadcast_to(values[:1], values.shape)
-    return _guarded(queue, values, (between, row, column), layout)
-
-
-def _guarded(
-    queue: cl.CommandQueue, values: np.ndarray, strides: tuple[int, ...], layout: Layout
-) -> GuardedArray:
+        values, strides = values[0], (row, column)
+    elif step == "one":
+        values = values[:1]
+    elif step == "shared":
+        values = np.broadcast_to(values[:1], values.shape)
     return GuardedArray(
         queue, values.shape, values.dtype.name, strides, lead=layout.lead, values=values
     )
 
 
-def check_batch(
-    queue: cl.CommandQueue,
-    count: int,
-    sizes: tuple[int, int, int],
-    dtype: str = "float32",
-    *,
-    a: Layout = ROW,
-    b: Layout = ROW,
-    out: Layout = ROW,
-    c: Layout | None = None,
-    steps: str = "apart apart apart apart",
-    in_place: bool = False,
-    bias: bool = False,
-    seed: int = 0,
-    **options: Any,
-) -> None:
-    """Multiply random matrices; `steps` says how those of a, b, out and c follow one another.
-
-    The destination is NaN at first. What remains of `options` goes to `gemm_batched`.
-    """
-    skip_if_refused(queue, options.get("config"), dtype)
-    m, n, k = sizes
-    own = "int32" if dtype == "int8" else dtype
-    step_a, step_b, step_out, step_c = steps.split()
-    rng = np.random.default_rng(seed)
-    trans_a, trans_b = options.get("trans_a", False), options.get("trans_b", False)
-
-    def stack(shape: tuple[int, ...], kind: str, layout: Layout, step: str) -> GuardedArray:
-        return guarded_stack(queue, random_array(rng, (count, *shape), kind), layout, step)
-
-    left = stack(stored_shape(trans_a, m, k), dtype, a, step_a)
-    right = stack(stored_shape(trans_b, k, n), dtype, b, step_b)
-    destination = stack((m, n), own, out, step_out)
-    addend = None
-    if in_place:
-        addend = destination
-    else:
-        destination = _emptied(queue, destination)
-        if c is not None:
-            addend = stack((m, n), own, c, step_c)
-    offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
-    first = [one and one.initial for one in (left, right, addend)]
-    wanted = _given(options, offset) | {"result": own}
-    returned = pyclgemm.gemm_batched(
-        queue, left.array, right.array, addend and addend.array, out=destination.array, **options
-    )
-    assert returned is destination.array
-    got = destination.get()
-    assert got.shape == (count, m, n)
-    for number in range(count):
-        left_one, right_one, addend_one = (
-            one if one is None or one.ndim == 2 else one[number if len(one) > 1 else 0]
-            for one in first
-        )
-        expected = expected_gemm(left_one, right_one, addend_one, **wanted)
-        assert_close(got[number], expected)
+_IN_PARTS = "TF32_TF32_F32_X3"
 
 
-def _emptied(queue: cl.CommandQueue, stack: GuardedArray) -> GuardedArray:
-    """The same place, full of what no arithmetic makes."""
-    array = stack.array
-    size = array.dtype.itemsize
-    strides = tuple(stride // size for stride in array.strides)
-    lead = array.offset // size + sum(
-        min(0, (extent - 1) * stride) for extent, stride in zip(array.shape, strides, strict=True)
-    )
-    return GuardedArray(queue, array.shape, array.dtype.name, strides, lead=lead)
+def check_epilogue(queue, dtype, precision, out, config):
+    """Odd sizes, so that rows end within a piece and the last slab is a part of one."""
+    activation = None if dtype == "complex128" else "relu"
+    check_gemm(
+        queue, (45, 39, 150), dtype, out=out, c=ROW, bias=True, activation=activation, alpha=3,
+        beta=-2, precision=precision, config=config,
+    )  # fmt: skip
+
+
+def check_infinities(queue, rng, k, config):
+    """Sums that are not finite, near the beginning of k and beyond its middle."""
+    a = rng.uniform(0.5, 1, (32, k)).astype(np.float32)
+    b = rng.uniform(0.5, 1, (k, 32)).astype(np.float32)
+    a[0, 3], a[1, 5], a[2, 7], b[k - 30, 4] = np.inf, -np.inf, np.nan, np.inf
+    operands = (cl_array.to_device(queue, x) for x in (a, b))
+    got = pyclgemm.gemm(queue, *operands, precision=_IN_PARTS, config=config).get()
+    assert_close(got, expected_gemm(a, b, precision=_IN_PARTS))

@@ -1,15 +1,13 @@
 """Configurations, database files and databases for tests that need no device."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from hypothesis import strategies as st
 
-from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.selection.database import Database, DatabaseFile
-from pyclgemm.selection.records import Entry, Match, Record, Source, Threshold
+from pyclgemm.selection.records import Entry, Match, Source, Threshold
 from tests.support.facts import cpu, gpu, recorded
 from tests.support.typical_configs import CPU as SQUARE
 from tests.support.typical_configs import INDIRECT
@@ -31,34 +29,22 @@ NVIDIA = Match("vendor", "gpu", "nvidia")
 SM_90 = Match("architecture", "gpu", "nvidia", "sm_90")
 
 
-def made_file(
-    records: Iterable[Record], match: str | Match = "gpu", threshold: Threshold | None = None, *,
-    name: str | Path = "db", kind: str = "default", types: tuple[str, str] = FLOAT32,
-) -> DatabaseFile:  # fmt: skip
+def made_file(records, match="gpu", threshold=None, *, name="db", kind="default", types=FLOAT32):
     """A file with one entry; `match` may be a type of devices."""
     entry = Entry(*types, tuple(records), threshold)
     return file_of([entry], match, name=name, kind=kind)
 
 
-def file_of(
-    entries: list[Entry], match: str | Match, *, name: str | Path = "db", kind: str = "default"
-) -> DatabaseFile:
-    """A file with the given entries."""
+def file_of(entries, match, *, name="db", kind="default"):
     match = Match("generic", match) if isinstance(match, str) else match
     return DatabaseFile.make(Path(name), match, Source(kind, "a test"), entries)
 
 
-def a_database(*files: DatabaseFile) -> Database:
-    """A database with one group of files."""
+def a_database(*files):
     return Database((files,))
 
 
-def measured(
-    records: Iterable[Record],
-    threshold: Threshold | None = None,
-    traits: DeviceTraits | None = None,
-    types: tuple[str, str] = FLOAT32,
-) -> DatabaseFile:
+def measured(records, threshold=None, traits=None, types=FLOAT32):
     """A file of the device's own, whose paths were timed against each other."""
     traits = traits or gpu()
     match = Match("device", traits.type, device=traits.name)
@@ -67,21 +53,18 @@ def measured(
 
 GENERIC = made_file(
     [
-        recorded("64x64x64", INDIRECT),
-        recorded("4096x4096x4096", LARGE),
-        recorded("512x512x512", DIRECT),
-        recorded("16x16x16", SMALL),
+        recorded("64x64x64", INDIRECT), recorded("4096x4096x4096", LARGE),
+        recorded("512x512x512", DIRECT), recorded("16x16x16", SMALL),
     ],
     threshold=Threshold(mnk=10**6),
-)
+)  # fmt: skip
 CPU_FILE = made_file(
     [
-        recorded("1x1024x1024", ROWS),
-        recorded("1024x1024x1024", SQUARE),
+        recorded("1x1024x1024", ROWS), recorded("1024x1024x1024", SQUARE),
         recorded("1024x32x1024", NARROW),
     ],
     "cpu",
-)
+)  # fmt: skip
 DATABASE = a_database(GENERIC, CPU_FILE)
 
 sizes = st.integers(0, 20_000)

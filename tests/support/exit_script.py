@@ -4,7 +4,6 @@ import atexit
 import sys
 import threading
 import time
-from typing import Any
 
 import numpy as np
 
@@ -15,23 +14,17 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 
-def multiply(queue: Any, n: int, **options: Any) -> Any:
+def multiply(queue, n, **options):
     a = cl_array.to_device(queue, np.ones((n, n), np.float32))
     return pyclgemm.gemm(queue, a, a, **options)
 
 
-def in_threads(context: Any, *, pause: float) -> None:
-    """Daemon threads that build and launch one product after the other."""
-
-    def loop() -> None:
-        queue = cl.CommandQueue(context)
-        a = np.ones((300, 300), np.float32)
-        for n in range(100, 300):
-            pyclgemm.gemm(queue, a[:n, :n], a[:n, :n], trans_a=bool(n % 3), trans_b=bool(n % 2))
-
-    for _ in range(3):
-        threading.Thread(target=loop, daemon=True).start()
-    time.sleep(pause)
+def multiply_on():
+    """Build and launch one product after the other."""
+    queue = cl.CommandQueue(context)
+    a = np.ones((300, 300), np.float32)
+    for n in range(100, 300):
+        pyclgemm.gemm(queue, a[:n, :n], a[:n, :n], trans_a=bool(n % 3), trans_b=bool(n % 2))
 
 
 platform, way = sys.argv[1:]
@@ -47,6 +40,8 @@ elif way == "an error":
     multiply(queue, 500)
     sys.exit(3)
 elif way == "threads that multiply":
-    in_threads(context, pause=0.4)
+    for _ in range(3):
+        threading.Thread(target=multiply_on, daemon=True).start()
+    time.sleep(0.4)
 elif way == "an exit handler that multiplies":
     atexit.register(lambda: multiply(queue, 500))

@@ -1,54 +1,38 @@
-"""Invented devices and problems for the tests of modules that need no device."""
+"""Invented devices, problems and products for the tests of modules that need no device."""
 
-from typing import Any
-
-from pyclgemm.codegen.config import Config
 from pyclgemm.device.traits import DeviceTraits
+from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import GemmProblem, MatrixLayout
+from pyclgemm.problem.product import make_product
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.records import Record
 
 ROW = MatrixLayout("row")
 
 
-def gpu(**changes: Any) -> DeviceTraits:
+def gpu(**changes):
     """An H100 as OpenCL shows it, but for the given changes."""
-    facts: dict[str, Any] = {
-        "name": "NVIDIA H100 80GB HBM3",
-        "vendor": "nvidia",
-        "type": "gpu",
-        "architecture": "sm_90",
-        "platform": "NVIDIA CUDA",
-        "driver": "580.0",
-        "compute_units": 132,
-        "max_work_group_size": 1024,
-        "local_memory_bytes": 48 * 1024,
-        "max_allocation_bytes": 20 * 2**30,
-        "vector_bytes": 4,
-        "float64": True,
-        "float16": True,
-        "fast_fma32": True,
-        "fast_fma64": True,
-    }
+    facts = {
+        "name": "NVIDIA H100 80GB HBM3", "vendor": "nvidia", "type": "gpu",
+        "architecture": "sm_90", "platform": "NVIDIA CUDA", "driver": "580.0",
+        "compute_units": 132, "vector_bytes": 4, "max_work_group_size": 1024,
+        "local_memory_bytes": 48 * 1024, "max_allocation_bytes": 20 * 2**30,
+        "float64": True, "float16": True, "fast_fma32": True, "fast_fma64": True,
+    }  # fmt: skip
     return DeviceTraits(**(facts | changes))
 
 
-def cpu(**changes: Any) -> DeviceTraits:
+def cpu(**changes):
     """A CPU with AVX-512, but for the given changes."""
     facts = {
-        "name": "AMD EPYC",
-        "vendor": "amd",
-        "type": "cpu",
-        "architecture": "x86-64-v4",
-        "platform": "Portable Computing Language",
-        "compute_units": 2,
-        "vector_bytes": 64,
-    }
+        "name": "AMD EPYC", "vendor": "amd", "type": "cpu", "architecture": "x86-64-v4",
+        "platform": "Portable Computing Language", "compute_units": 2, "vector_bytes": 64,
+    }  # fmt: skip
     return gpu(**(facts | changes))
 
 
-def smallest_gpu() -> DeviceTraits:
+def smallest_gpu():
     """The least that the generic entries must run on, of a vendor that has no file."""
     return gpu(
         name="G", vendor="other", architecture="", max_work_group_size=256,
@@ -56,14 +40,51 @@ def smallest_gpu() -> DeviceTraits:
     )  # fmt: skip
 
 
-def recorded(text: str, config: Config, gflops: float | None = None, **others: Any) -> Record:
+def recorded(text, config, gflops=None, **others):
     """The record of a shape as text, such as "64x64x64:NT*100"."""
     shape = GemmShape.parse(text)
     assert shape is not None, text
     return Record(shape, config, gflops, **others)
 
 
-def problem(m: int, n: int, k: int, dtype: str = "float32", **changes: Any) -> GemmProblem:
+def problem(m, n, k, dtype="float32", **changes):
     """A product of plain row-major matrices."""
     precision = resolve_precision(changes.pop("precision", None), dtype)
     return GemmProblem(m, n, k, dtype, precision, ROW, ROW, ROW, **changes)
+
+
+def product_of(
+    m,
+    n,
+    k,
+    dtype="float32",
+    *,
+    trans_a="N",
+    trans_b="N",
+    precision=None,
+    reads_c=False,
+    bias=False,
+    batch=None,
+    **options,
+):
+    """The product of operands that are stored as "N", "T" or "C" says; others as `make_product`."""
+
+    def stored(rows, columns, transposition="N"):
+        if transposition != "N":
+            rows, columns = columns, rows
+        stride = rows * columns if batch else 0
+        matrix = Matrix(rows, columns, columns, 1, 0, batch_stride=stride)
+        return matrix.operated(transposition, is_complex=dtype.startswith("complex"))
+
+    out = stored(m, n)
+    return make_product(
+        stored(m, k, trans_a),
+        stored(k, n, trans_b),
+        out,
+        out if reads_c else None,
+        dtype=dtype,
+        precision=resolve_precision(precision, dtype),
+        bias_stride=1 if bias else None,
+        batch=batch,
+        **options,
+    )

@@ -1,39 +1,38 @@
 """What tests ask of kernel families: refusals, traffic, and kernels with another text."""
 
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from dataclasses import replace
 from unittest.mock import patch
 
-from pyclgemm.codegen.source import KernelSource
-from pyclgemm.families.family import Role
+from pyclgemm.api import pack as packing
+from pyclgemm.api import prepare
+from pyclgemm.device.traits import traits_of
+from pyclgemm.families.family import Role, Run
 from pyclgemm.families.registry import FAMILIES, family_of
+from tests.support import checks
 
 SMALL_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.role is Role.SMALL_BATCH)
 UNIT_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.uses_units)
 
-#: From a kernel with its problem, configuration and device to what is launched instead.
-Change = Callable[[KernelSource, Any, Any, Any], KernelSource]
 
-
-def refusal(config: Any, problem: Any, traits: Any) -> str:
+def refusal(config, problem, traits):
     return family_of(config).refusal(config, problem, traits)
 
 
-def traffic_of(problem: Any, config: Any, sub_group: int, division: Any = None, packed: Any = ()):
-    return family_of(config).traffic(problem, config, sub_group, division, packed)
+def traffic_of(problem, config, sub_group, division=None, packed=()):
+    return family_of(config).traffic(problem, config, Run(sub_group, division, packed))
 
 
-def load_bytes(problem: Any, config: Any, packed: Any = ()):
-    return family_of(config).load_bytes(problem, config, packed)
+def load_bytes(problem, config, packed=()):
+    return family_of(config).load_bytes(problem, config, Run(32, None, packed))
 
 
 @contextmanager
-def changed_kernels(change: Change) -> Iterator[None]:
-    """Let every family write another kernel than its own."""
+def changed_kernels(change):
+    """Let families write other kernels: `change` gets theirs, problem, configuration, device."""
 
-    def changed(source: Any) -> Any:
-        def write(problem: Any, config: Any, traits: Any) -> KernelSource:
+    def changed(source):
+        def write(problem, config, traits):
             return change(source(problem, config, traits), problem, config, traits)
 
         return write
@@ -41,4 +40,17 @@ def changed_kernels(change: Change) -> Iterator[None]:
     with ExitStack() as stack:
         for family in FAMILIES.values():
             stack.enter_context(patch.object(family, "source", changed(family.source)))
+        yield
+
+
+@contextmanager
+def imagined_traits(**changes):
+    """Let devices pass for others: the library and the checks of tests see changed traits."""
+
+    def imagined(device):
+        return replace(traits_of(device), **changes)
+
+    with ExitStack() as stack:
+        for module in (prepare, packing, checks):
+            stack.enter_context(patch.object(module, "traits_of", imagined))
         yield

@@ -1,11 +1,8 @@
 """Campaigns for the tests of the fuzzer's runner: they pass, fail, crash, hang and skip."""
 
 import os
-import random
 import signal
 import time
-from collections.abc import Iterator
-from typing import Any
 
 from tests.fuzz.campaign import Failure, Skipped
 
@@ -16,7 +13,7 @@ class Toy:
     name = "toy"
     seconds_per_case = 20.0
 
-    def cases(self, rng: random.Random) -> Iterator[dict[str, Any]]:
+    def cases(self, rng):
         while True:
             yield {
                 "number": rng.randrange(1000),
@@ -24,10 +21,10 @@ class Toy:
                 "device": rng.choice(["left", "right"]),
             }
 
-    def run(self, case: dict[str, Any]) -> str | None:
-        return None
+    def run(self, case):
+        pass
 
-    def smaller(self, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def smaller(self, case):
         for part in (2, 4, 8, 32, 128):
             yield case | {"number": case["number"] - case["number"] // part}
         yield case | {"number": case["number"] - 1}
@@ -36,44 +33,44 @@ class Toy:
 
 
 class Fails(Toy):
-    def run(self, case: dict[str, Any]) -> str | None:
-        if case["number"] >= 300:
-            raise Failure(f"number is {case['number']}, and 300 is the limit")
-        return None
+    """Calls `fail` for numbers that are too large."""
+
+    limit = 300
+
+    def run(self, case):
+        if case["number"] >= self.limit:
+            self.fail(case["number"])
+
+    def fail(self, number):
+        raise Failure(f"number is {number}, and 300 is the limit")
 
 
-class Raises(Toy):
-    def run(self, case: dict[str, Any]) -> str | None:
-        if case["number"] >= 300:
-            raise LookupError("unexpected")
-        return None
+class Raises(Fails):
+    def fail(self, number):
+        raise LookupError("unexpected")
 
 
-class Crashes(Toy):
-    def run(self, case: dict[str, Any]) -> str | None:
-        if case["number"] >= 300:
-            os.kill(os.getpid(), signal.SIGSEGV)
-        return None
+class Crashes(Fails):
+    def fail(self, number):
+        os.kill(os.getpid(), signal.SIGSEGV)
 
 
-class Hangs(Toy):
-    seconds_per_case = 1.0
+class Hangs(Fails):
+    seconds_per_case, limit = 1.0, 900
 
-    def run(self, case: dict[str, Any]) -> str | None:
-        if case["number"] >= 900:
-            time.sleep(1000)
-        return None
+    def fail(self, number):
+        time.sleep(1000)
 
 
 class Skips(Toy):
-    def run(self, case: dict[str, Any]) -> str | None:
+    def run(self, case):
         if case["number"] % 2:
             raise Skipped("odd")
         return "refused" if case["number"] % 4 else None
 
 
 class NoDevice(Toy):
-    def cases(self, rng: random.Random) -> Iterator[dict[str, Any]]:
+    def cases(self, rng):
         raise Skipped("no device works here")
         yield {}
 
@@ -83,13 +80,15 @@ class Remembers(Toy):
 
     ran = 0
 
-    def run(self, case: dict[str, Any]) -> str | None:
+    def run(self, case):
         type(self).ran += 1
         if self.ran == 5:
             raise Failure("a fifth case")
-        return None
+        return
 
 
-class FailsAlways(Toy):
-    def run(self, case: dict[str, Any]) -> str | None:
+class FailsAlways(Fails):
+    limit = 0
+
+    def fail(self, number):
         raise Failure("as always")

@@ -1,8 +1,6 @@
 """Events that complete when a test says so, to see what waits and what does not."""
 
-import threading
-from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pyopencl as cl
 
@@ -10,41 +8,28 @@ import pyopencl as cl
 PATIENCE = 30.0
 
 
-def is_complete(event: cl.Event) -> bool:
+def is_complete(event):
     return bool(event.command_execution_status == cl.command_execution_status.COMPLETE)
 
 
 class Gate:
     """A user event that everything behind it waits for, opened at the latest on leaving."""
 
-    def __init__(self, context: cl.Context) -> None:
+    def __init__(self, context):
         self.event = cl.UserEvent(context)
         self._is_open = False
 
-    def open(self) -> None:
+    def open(self):
         if not self._is_open:
             self._is_open = True
             self.event.set_status(cl.command_execution_status.COMPLETE)
 
-    def call(self, function: Callable[[], Any]) -> Any:
+    def call(self, function):
         """Run `function` and fail if it does not return while the gate is closed."""
-        results: list[Any] = []
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                results.append(function())
-            except BaseException as error:  # handed to the caller below
-                errors.append(error)
-
-        worker = threading.Thread(target=run)
-        worker.start()
-        worker.join(PATIENCE)
-        blocked = worker.is_alive()
-        if blocked:
-            self.open()
-        worker.join()
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(function)
+            blocked = wait([call], PATIENCE).not_done
+            if blocked:
+                self.open()
         assert not blocked, "the call blocked the host until its wait_for was complete"
-        if errors:
-            raise errors[0]
-        return results[0]
+        return call.result()

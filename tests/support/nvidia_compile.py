@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.ptx import lift
 
 _LIBRARY = Path("/usr/lib/clc/nvptx64--nvidiacl.bc")
@@ -26,41 +25,31 @@ _FENCE = "atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, mem
 
 @dataclass(frozen=True)
 class Assembled:
-    """What ptxas says of a kernel.
+    """What ptxas says of a kernel."""
 
-    Attributes
-    ----------
-    registers : int
-        Of a work-item, at the start.
-    spilled : int
-        Bytes of registers that are stored and loaded again, in all functions.
-    stack_bytes : int
-        Private memory of a work-item, in all functions: arrays that are not in registers.
-    local_bytes : int
-        Local memory of a work-group.
-    complaints : tuple of str
-        Performance losses that it states.
-    """
-
+    #: Of a work-item, at the start.
     registers: int
+    #: Bytes of registers that are stored and loaded again, in all functions.
     spilled: int
+    #: Private memory of a work-item, in all functions: arrays that are not in registers.
     stack_bytes: int
+    #: Local memory of a work-group.
     local_bytes: int
+    #: Performance losses that it states.
     complaints: tuple[str, ...]
 
 
 @cache
-def _ptxas() -> str | None:
+def _ptxas():
     if found := shutil.which("ptxas"):
         return found
     package = importlib.util.find_spec("nvidia")
-    for folder in package.submodule_search_locations or () if package else ():
-        for candidate in Path(folder).glob("*/bin/ptxas"):
-            return str(candidate)
-    return None
+    folders = package.submodule_search_locations or () if package else ()
+    found = (path for folder in folders for path in Path(folder).glob("*/bin/ptxas"))
+    return str(next(found, "")) or None
 
 
-def missing() -> str:
+def missing():
     """What this machine lacks; empty if nothing."""
     lacking = [] if shutil.which("clang-19") else ["clang-19"]
     lacking += [] if _LIBRARY.exists() else ["libclc-19"]
@@ -68,8 +57,7 @@ def missing() -> str:
     return f"assembling for NVIDIA needs {', '.join(lacking)}" if lacking else ""
 
 
-def assemble(source: KernelSource, folder: Path) -> Assembled:
-    """Compile and assemble a kernel for sm_90a."""
+def assemble(source, folder):
     kernel, ptx = folder / "kernel.cl", folder / "kernel.ptx"
     text = re.sub(r"\basm\b", "__asm__", source.text).replace(_FENCE, "__nvvm_membar_gl()")
     kernel.write_text(text)
@@ -88,14 +76,13 @@ def assemble(source: KernelSource, folder: Path) -> Assembled:
     # clang leaves the work-group's size out, by which registers are counted.
     size = b"\n)\n.reqntid %d, 1, 1\n{" % source.local_size[0]
     ptx.write_bytes(re.sub(rb"\n\)\n\{", size, binary, count=1))
-    assembler = _ptxas()
-    assert assembler is not None
     said = subprocess.run(
-        [assembler, "-arch=sm_90a", "-v", str(ptx), "-o", str(folder / "kernel.cubin")],
+        [_ptxas(), "-arch=sm_90a", "-v", str(ptx), "-o", str(folder / "kernel.cubin")],
         check=True, capture_output=True, text=True,
     ).stderr  # fmt: skip
+    [registers] = re.findall(r"Used (\d+) registers", said)
     return Assembled(
-        registers=int(_only(r"Used (\d+) registers", said)),
+        registers=int(registers),
         spilled=sum(map(int, re.findall(r"(\d+) bytes spill", said))),
         stack_bytes=sum(map(int, re.findall(r"(\d+) bytes stack frame", said))),
         local_bytes=sum(map(int, re.findall(r"(\d+) bytes smem", said))),
@@ -103,11 +90,5 @@ def assemble(source: KernelSource, folder: Path) -> Assembled:
     )
 
 
-def _frontend(*arguments: str) -> list[str]:
+def _frontend(*arguments):
     return [word for argument in arguments for word in ("-Xclang", argument)]
-
-
-def _only(pattern: str, text: str) -> str:
-    found = re.search(pattern, text)
-    assert found is not None, text
-    return found[1]

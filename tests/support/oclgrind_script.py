@@ -8,7 +8,6 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -24,9 +23,8 @@ from pyclgemm.mra.transform import build_transform, describe_transform
 from pyclgemm.problem.problem import PackedLayout
 from tests.support.checks import packed
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
-from tests.support.emulation.async_copy import emulated_async_copies
-from tests.support.reference import assert_close, expected_gemm, random_array
-from tests.support.tensor_reference import assert_transformed
+from tests.support.emulation.ptx import emulated_async_copies
+from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
 CONFIGS = {
     "indirect": INDIRECT_CONFIGS,
@@ -47,9 +45,6 @@ SIZES = {
     "less than a tile": (31, 15, 7),
     "more than a tile": (33, 17, 9),
     "no depth": (17, 5, 0),
-    "stack": (5, 19, 7),
-    "sequence": (5, 19, 7),
-    "sequence, alpha 0": (5, 19, 7),
 }
 
 #: Of a fused transform, two work-groups a tensor.
@@ -60,30 +55,29 @@ PARTS = FusedConfig(VW=4, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)
 FENCE = "-D atomic_work_item_fence(flags,order,scope)=mem_fence(flags)"
 
 
-def exact(queue: cl.CommandQueue, host: np.ndarray, order: str = "C") -> cl_array.Array:
+def exact(queue, host, order="C"):
     """An array whose buffer ends where it ends: a read or write beyond it is reported."""
     return cl_array.to_device(queue, np.array(host, order=order))
 
 
 #: Each array and queue lives to the end: memory that is freed and taken again, Oclgrind takes
 #: for uninitialised wherever the new buffer is larger.
-_kept: list[Any] = []
+_kept = []
 
 
-def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
-    """One product of the given kind."""
+def multiply(queue, family, name, case):
     config = CONFIGS[family][name]
     if family == "cpu":
         # It has no prefetching, and stops there.
         config = replace(config, PREFETCHB=0, PREFETCHC=0)
+    if case in BATCHES:
+        multiply_batch(queue, config, case)
+        return
     if family == "cpu" and case == "complex":
         # Of 16 components Oclgrind takes a permutation (to multiply by i) for uninitialised.
         config = replace(config, VW=4)
     rng = np.random.default_rng(0)
     m, n, k = SIZES.get(case, (21, 33, 10))
-    if case in BATCHES:
-        multiply_batch(queue, config, case, (m, n, k))
-        return
     dtype = "complex64" if case == "complex" else "float32"
     trans_a, trans_b = {"complex": ("C", "T"), "turned": ("N", "T")}.get(case, ("N", "N"))
     a = random_array(rng, (m, k) if trans_a == "N" else (k, m), dtype)
@@ -91,38 +85,29 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
     c = random_array(rng, (m, n), dtype)
     bias = random_array(rng, (n,), dtype)
     order = "F" if case == "column" else "C"
-    left, unpacked = exact(queue, a, order), exact(queue, b, order)
-    right: Any = unpacked
-    out = exact(queue, c, order)
-    options: dict[str, Any] = {"alpha": 0.5, "beta": -2.0, "trans_a": trans_a, "trans_b": trans_b}
+    left, unpacked, out = (exact(queue, host, order) for host in (a, b, c))
+    right = unpacked
+    options = {
+        "alpha": 0.0 if case == "alpha 0" else 0.5,
+        "beta": 0.0 if case == "beta 0" else -2.0,
+        "trans_a": trans_a,
+        "trans_b": trans_b,
+    }
     if case == "alpha 0":
-        options["alpha"] = 0.0
-        left, right = exact(queue, np.full_like(a, np.nan), order), exact(queue, np.nan * b, order)
-        _kept.append(right)
+        left, right = exact(queue, np.nan * a, order), exact(queue, np.nan * b, order)
     if case == "beta 0":
-        options["beta"] = 0.0
-        out = exact(queue, np.full_like(c, np.nan), order)
+        out = exact(queue, np.nan * c, order)
     if case == "packed":
-        layout = (
-            PackedLayout("panels", depth_block=config.KC, width=config.NR)
-            if family == "cpu"
-            else PackedLayout("padded", depth_block=32, width=64)
-        )
+        layout = PackedLayout("padded", depth_block=32, width=64)
+        if family == "cpu":
+            layout = PackedLayout("panels", depth_block=config.KC, width=config.NR)
         right = packed(queue, unpacked, layout)
         options.pop("trans_b")
     activation = "relu" if dtype == "float32" else None
     offset = exact(queue, bias)
     _kept.extend([queue, left, unpacked, right, out, offset])
-    pyclgemm.gemm(
-        queue,
-        left,
-        right,
-        out,
-        out=out,
-        config=config,
-        epilogue=pyclgemm.Epilogue(bias=offset, activation=activation),
-        **options,
-    )
+    epilogue = pyclgemm.Epilogue(bias=offset, activation=activation)
+    pyclgemm.gemm(queue, left, right, out, out=out, config=config, epilogue=epilogue, **options)
     expected = expected_gemm(a, b, c, bias=bias, activation=activation, **options)
     assert_close(out.get(), expected)
 
@@ -131,15 +116,12 @@ def multiply(queue: cl.CommandQueue, family: str, name: str, case: str) -> None:
 BATCHES = ("stack", "sequence", "sequence, alpha 0")
 
 
-def multiply_batch(
-    queue: cl.CommandQueue, config: Any, case: str, sizes: tuple[int, int, int]
-) -> None:
-    """Three products at once."""
-    m, n, k = sizes
+def multiply_batch(queue, config, case):
+    m, n, k = 5, 19, 7
     rng = np.random.default_rng(0)
     a, b, c = (random_array(rng, (3, *shape), "float32") for shape in ((m, k), (k, n), (m, n)))
-    options: dict[str, Any] = {"alpha": 0.0 if case == "sequence, alpha 0" else 0.5, "beta": -2.0}
-    arrays: list[Any] = [exact(queue, host) for host in (a, b, c)]
+    options = {"alpha": 0.0 if case == "sequence, alpha 0" else 0.5, "beta": -2.0}
+    arrays = [exact(queue, host) for host in (a, b, c)]
     _kept.extend([queue, *arrays])
     if case != "stack":
         # Of one buffer, in another order than their products.
@@ -151,7 +133,7 @@ def multiply_batch(
         assert_close(out[index].get(), expected_gemm(a[index], b[index], c[index], **options))
 
 
-def transform(queue: cl.CommandQueue, level: str, k: int) -> None:
+def transform(queue, level, k):
     """Some tensors of one extent by one level, or by work-groups that share a tensor."""
     rng = np.random.default_rng(0)
     count = 1 if level == "parts" else 15  # more than a work-group takes, and no multiple of that
@@ -168,17 +150,13 @@ def transform(queue: cl.CommandQueue, level: str, k: int) -> None:
     assert_transformed(arrays[2].get(), tensors, matrix)
 
 
-def main() -> None:
+def main():
     """Arguments: Oclgrind's log, and after it family/configuration's name/case of each product, or
     transform/level/K.
     """
     log = Path(sys.argv[1])
-    simulated = next(
-        one
-        for platform in cl.get_platforms()
-        for one in platform.get_devices()
-        if "Oclgrind" in one.name
-    )
+    devices = [one for platform in cl.get_platforms() for one in platform.get_devices()]
+    [simulated] = [one for one in devices if "Oclgrind" in one.name]
     context = cl.Context([simulated])
     fenced = replace(device.traits_of(simulated), fence_options=FENCE)
     for product in sys.argv[2:]:

@@ -1,27 +1,16 @@
 """Every allocation of the library full of NaN, and with guard bytes behind it that must stay."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pyopencl as cl
 
-_Plain = cl.Buffer
 
+class PoisonedBuffer(cl.Buffer):
+    """A buffer of which every byte is 0xFF at first, a NaN or -1, unless it was given contents."""
 
-class PoisonedBuffer(_Plain):
-    """A buffer of which every byte is 0xFF at first, unless it was given contents.
-
-    That is a NaN in every floating-point type, -1 in every integer type.
-    """
-
-    def __init__(
-        self, context: Any, flags: Any, size: int = 0, hostbuf: Any = None, **options: Any
-    ) -> None:
+    def __init__(self, context, flags, size=0, hostbuf=None, **options):
         if hostbuf is None and size:
             flags |= cl.mem_flags.COPY_HOST_PTR
             hostbuf = np.full(size, 0xFF, np.uint8)
@@ -29,7 +18,7 @@ class PoisonedBuffer(_Plain):
         super().__init__(context, flags, size, hostbuf, **options)
 
 
-def poison_allocations() -> None:
+def poison_allocations():
     """Poison every buffer that the process makes from now on: the library's workspaces too."""
     cl.Buffer = PoisonedBuffer
 
@@ -41,11 +30,10 @@ GUARD = 4096
 class GuardedBuffer(PoisonedBuffer):
     """A poisoned buffer with guard bytes behind it."""
 
-    made: list[tuple[GuardedBuffer, int]] = []  # noqa: RUF012
+    #: Each buffer, and its bytes without the guard.
+    made = []
 
-    def __init__(
-        self, context: Any, flags: Any, size: int = 0, hostbuf: Any = None, **options: Any
-    ) -> None:
+    def __init__(self, context, flags, size=0, hostbuf=None, **options):
         if flags & cl.mem_flags.USE_HOST_PTR:
             super().__init__(context, flags, size, hostbuf, **options)
             return
@@ -60,22 +48,15 @@ class GuardedBuffer(PoisonedBuffer):
 
 
 @contextmanager
-def guarded_allocations(queue: cl.CommandQueue) -> Iterator[None]:
-    """Guard every buffer that is made within a with-block, and check the guards at its end.
-
-    Raises
-    ------
-    AssertionError
-        If a byte behind a buffer has changed.
-    """
+def guarded_allocations(queue):
+    """Guard every buffer that is made within a with-block, and check the guards at its end."""
     GuardedBuffer.made.clear()
     with patch.object(cl, "Buffer", GuardedBuffer):
         yield
         queue.finish()
-    made = GuardedBuffer.made[:]
-    GuardedBuffer.made.clear()
-    assert made, "no buffer was made"
-    for buffer, size in made:
+    assert GuardedBuffer.made, "no buffer was made"
+    while GuardedBuffer.made:
+        buffer, size = GuardedBuffer.made.pop()
         guard = np.empty(GUARD, np.uint8)
         cl.enqueue_copy(queue, guard, buffer, src_offset=size)
         touched = np.flatnonzero(guard != 0xFF)

@@ -37,7 +37,6 @@ the unit roundoff of the arithmetic and eps = 2 u; |X| takes absolute values per
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -45,17 +44,6 @@ import numpy as np
 REAL_DTYPES = ("float16", "float32", "float64")
 COMPLEX_DTYPES = ("complex64", "complex128")
 DTYPES = REAL_DTYPES + COMPLEX_DTYPES
-
-#: The real type in which products are summed, by the operands' type and the precision's name.
-_ARITHMETIC = {
-    "float16": np.float32,
-    "bfloat16": np.float32,
-    "float32": np.float32,
-    "float64": np.float64,
-    "complex64": np.float32,
-    "complex128": np.float64,
-}
-
 
 #: By the precision's name: terms of a product, and its largest relative error.
 _PARTS = {
@@ -68,21 +56,17 @@ _PARTS = {
 }
 
 
-def _gelu(x: np.ndarray) -> np.ndarray:
+def _gelu(x):
     return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2)))
 
 
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+def _gelu_tanh(x):
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def _sigmoid(x):
     # tanh does not overflow where exp(-x) would.
     return 0.5 * (1 + np.tanh(0.5 * x))
-
-
-def _relu(x: np.ndarray) -> np.ndarray:
-    return np.maximum(x, 0)  # hands a NaN on
 
 
 @dataclass(frozen=True)
@@ -95,7 +79,7 @@ class Activation:
 
 
 ACTIVATIONS = {
-    "relu": Activation(_relu, 1.0, 0.0),
+    "relu": Activation(lambda x: np.maximum(x, 0), 1.0, 0.0),
     "gelu": Activation(_gelu, 1.13, 16.0),
     "gelu_tanh": Activation(_gelu_tanh, 1.13, 16.0),
     "silu": Activation(lambda x: x * _sigmoid(x), 1.1, 16.0),
@@ -112,48 +96,38 @@ class Expected:
     bound: np.ndarray
 
 
-def transposed(matrix: np.ndarray, trans: bool | str) -> np.ndarray:
+def transposed(matrix, trans):
     """op(matrix) for a `trans` of the contract."""
     if trans in (False, "N"):
         return matrix
     return matrix.T.conj() if trans == "C" else matrix.T
 
 
-def arithmetic_of(dtype: str, precision: str | None = None) -> np.finfo:
+def arithmetic_of(dtype, precision=None):
     """The floating-point type that sums products."""
-    return np.finfo(np.float16 if precision == "F16_F16_F16" else _ARITHMETIC[dtype])
+    if precision == "F16_F16_F16":
+        return np.finfo(np.float16)
+    return np.finfo(np.float64 if dtype in ("float64", "complex128") else np.float32)
 
 
 def expected_gemm(
-    a: np.ndarray,
-    b: np.ndarray,
-    c: np.ndarray | None = None,
-    *,
-    alpha: complex = 1.0,
-    beta: complex | None = None,
-    trans_a: bool | str = False,
-    trans_b: bool | str = False,
-    bias: np.ndarray | None = None,
-    activation: str | None = None,
-    precision: str | None = None,
-    result: str | None = None,
-) -> Expected:
+    a, b, c=None, *, alpha=1.0, beta=None, trans_a=False, trans_b=False, bias=None,
+    activation=None, precision=None, result=None,
+):  # fmt: skip
     """The product of arrays as they are stored, with its bound (see the module's text).
 
     `result` is the element type of the result, where it is not that of the operands.
     """
     dtype = a.dtype.name
+    left, right = transposed(a, trans_a), transposed(b, trans_b)
     if dtype == "int8":
-        return _expected_of_integers(
-            transposed(a, trans_a), transposed(b, trans_b), c, alpha, beta, bias, activation
-        )
-    wide: type[Any] = np.complex128 if dtype in COMPLEX_DTYPES else np.float64
+        return _expected_of_integers(left, right, c, alpha, beta, bias, activation)
+    is_complex = dtype in COMPLEX_DTYPES
+    wide = np.complex128 if is_complex else np.float64
+    left, right = left.astype(wide), right.astype(wide)
     eps = float(arithmetic_of(dtype, precision).eps)
-    scalar_factor, sum_factor = (math.sqrt(2), math.sqrt(2)) if wide is np.complex128 else (1, 1)
-    products = (2 if wide is np.complex128 else 1) * transposed(a, trans_a).shape[1]
-
-    left = transposed(a, trans_a).astype(wide)
-    right = transposed(b, trans_b).astype(wide)
+    factor = math.sqrt(2) if is_complex else 1
+    products = (2 if is_complex else 1) * left.shape[1]
     with np.errstate(all="ignore"):
         if alpha == 0:
             value = np.zeros((left.shape[0], right.shape[1]), wide)
@@ -162,14 +136,14 @@ def expected_gemm(
             value = alpha * (left @ right)
             split = precision if dtype == "float32" else None
             terms, product_error = _PARTS.get(split or "", (1, 0.0))
-            relative = sum_factor * (terms * products + 10) * eps + product_error
+            relative = factor * (terms * products + 10) * eps + product_error
             bound = relative * abs(alpha) * (abs(left) @ abs(right))
         if c is not None and beta:
             value = value + beta * c.astype(wide)
-            bound = bound + scalar_factor * 4 * eps * abs(beta) * abs(c.astype(wide))
+            bound = bound + factor * 4 * eps * abs(beta) * abs(c.astype(wide))
         if bias is not None:
             value = value + bias.astype(wide)
-            bound = bound + scalar_factor * 2 * eps * abs(bias.astype(wide))
+            bound = bound + factor * 2 * eps * abs(bias.astype(wide))
         if activation is not None:
             chosen = ACTIVATIONS[activation]
             bound = chosen.lipschitz * bound
@@ -183,9 +157,7 @@ def expected_gemm(
     return Expected(value, bound)
 
 
-def _expected_of_integers(
-    left: np.ndarray, right: np.ndarray, c: Any, alpha: Any, beta: Any, bias: Any, activation: Any
-) -> Expected:
+def _expected_of_integers(left, right, c, alpha, beta, bias, activation):
     value = int(alpha) * (left.astype(np.int64) @ right.astype(np.int64))
     if c is not None and beta:
         value = value + int(beta) * c.astype(np.int64)
@@ -197,7 +169,7 @@ def _expected_of_integers(
     return Expected(value, np.zeros(value.shape))
 
 
-def fault_of(got: np.ndarray, expected: Expected, told: Any = True) -> str:
+def fault_of(got, expected, told=True):
     """What is wrong with a result at the elements of the mask `told`; empty if it is right."""
     value, bound = expected.value, expected.bound
     if got.shape != value.shape:
@@ -216,20 +188,55 @@ def fault_of(got: np.ndarray, expected: Expected, told: Any = True) -> str:
     return "\n".join([f"{heading} wrong:", *rows]) if rows else ""
 
 
-def assert_close(got: np.ndarray, expected: Expected) -> None:
+def assert_close(got, expected):
     """Each element within its bound; NaN and infinities exactly where they belong."""
     fault = fault_of(got, expected)
     assert not fault, fault
 
 
-def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def random_array(rng, shape, dtype):
     """Values in (-1, 1), no two of them related, so that a misplaced element shows.
 
     Of integers all that an int8 has, and as many of an int32.
     """
     if np.dtype(dtype).kind == "i":
         return rng.integers(-128, 128, shape).astype(dtype)
-    values: np.ndarray = rng.uniform(-1, 1, shape)
+    values = rng.uniform(-1, 1, shape)
     if dtype in COMPLEX_DTYPES:
         values = values + 1j * rng.uniform(-1, 1, shape)
     return values.astype(dtype)
+
+
+EXTENDED = np.longdouble
+
+
+def transformed(tensors, matrix):
+    """Each dimension of every tensor contracted with the rows of the matrix."""
+    result = tensors.astype(EXTENDED)
+    wide = matrix.astype(EXTENDED)
+    for axis in (1, 2, 3):
+        result = np.moveaxis(np.tensordot(result, wide, axes=(axis, 0)), -1, axis)
+    return result
+
+
+def assert_transformed(got, tensors, matrix, level=None):
+    """Hold a transform of tensors against the reference, element by element.
+
+    The reference contracts one dimension after the other in extended precision, or in float64 where
+    NumPy has none. Three contractions in a row, in any order of the dimensions, are off by at most
+    ``gamma(3 K)`` times the transform of the absolute values (Higham, lemma 3.3). The Kronecker
+    product rounds each of its elements twice, and is summed over K^3: ``gamma(K^3 + 2)``. The
+    reference's own error, in float64 of the same order, is covered by twice that.
+    """
+    assert got.shape == tensors.shape and got.dtype == tensors.dtype
+    k = matrix.shape[0]
+    steps = k**3 + 2 if level == "L6" else 3 * k
+    unit = np.finfo(tensors.dtype).eps / 2
+    bound = 2 * steps * unit / (1 - steps * unit) * transformed(abs(tensors), abs(matrix))
+    error = np.abs(got.astype(EXTENDED) - transformed(tensors, matrix))
+    # Below the smallest normal number results may be flushed to zero.
+    worst = np.argmax(error - bound) if error.size else 0
+    assert not error.size or (error <= bound + np.finfo(tensors.dtype).tiny).all(), (
+        f"element {np.unravel_index(worst, error.shape)} is off by {error.flat[worst]:.3g}, at "
+        f"most {bound.flat[worst]:.3g} is right; {np.isnan(got).sum()} of {got.size} are NaN"
+    )

@@ -1,10 +1,9 @@
 """A kernel family as short as one can be: one work-item computes some rows of a column."""
 
 import math
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pyclgemm.codegen.config import Config, at_most
 from pyclgemm.codegen.kernel import gemm_parts
@@ -38,7 +37,7 @@ class ToyConfig(Config):
     family: ClassVar[str] = "toy"
 
 
-def _entry(name: str, order: str, row: str, column: str) -> str:
+def _entry(name, order, row, column):
     by_row = f"{row} * {name}_row_stride" if order != "column" else row
     by_column = f"{column} * {name}_column_stride" if order != "row" else column
     return f"{name}[{name}_offset + {by_row} + {by_column}]"
@@ -53,21 +52,21 @@ class ToyFamily(Family[ToyConfig]):
     bounds = {"ROWS": range(1, 65)}
     constraints = (at_most("the rows of a work-item", 32, lambda config: config.ROWS),)
 
-    def tile(self, config: ToyConfig) -> Tile:
+    def tile(self, config):
         return Tile(config.ROWS, 1)
 
-    def refusal(self, config: ToyConfig, problem: Any, traits: Any) -> str:
+    def refusal(self, config, problem, traits):
         plain = problem.dtype == problem.result_dtype == "float32" and problem.batch is None
         is_bare = not (problem.bias or problem.activation or problem.packed)
         return "" if plain and is_bare else "it multiplies single matrices of float32, no more"
 
-    def schedule(self, product: Any, config: ToyConfig, traits: Any) -> Schedule:
+    def schedule(self, product, config, traits):
         problem = product.problem
         groups = math.ceil(problem.m / config.ROWS) * problem.n
         source = self.source(problem, config, traits)
         return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
 
-    def source(self, problem: Any, config: ToyConfig, traits: Any) -> KernelSource:
+    def source(self, problem, config, traits):
         arguments = gemm_parts(problem, config, traits).arguments
         addend = ""
         if problem.c:
@@ -82,13 +81,12 @@ class ToyFamily(Family[ToyConfig]):
         )
         return KernelSource("toy", text, arguments, (1,))
 
-    def axes(self, dtype: str, traits: Any, precision: Any) -> dict[str, tuple[int, ...]]:
+    def axes(self, dtype, traits, precision):
         return {"ROWS": (1, 8, 64)}
 
 
 @contextmanager
-def registered() -> Iterator[None]:
-    """The toy among the library's families."""
+def registered():
     register(ToyFamily())
     try:
         yield

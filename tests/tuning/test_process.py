@@ -1,4 +1,4 @@
-"""The measuring process: it may die or hang, and the tuner goes on."""
+"""The measuring process, which may die or hang; and its log, whose broken lines do no harm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pyclgemm.device.discovery import working_devices
 from pyclgemm.errors import ArgumentError, DtypeError, UnsupportedError
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.tuning.process import Trial, TrialProcess
+from pyclgemm.tuning import process as process_module
+from pyclgemm.tuning.process import Logged, Outcome, Trial, TrialProcess, TuningLog, user_log
+from tests.support.facts import cpu, gpu
 
 GOOD = CpuConfig(MR=4, NR=16, KC=128, VW=8)
 BAD = CpuConfig(MR=3, NR=16, KC=128, VW=8)
@@ -28,19 +30,14 @@ import os, sys, time
 from pyclgemm.measure.bench import PACES, Pace
 from pyclgemm.tuning import worker
 PACES["tuner"] = (Pace(1e-4, 0.0, 1),) * 2
-run, prepare = worker.TrialBench.run, worker.TrialBench.prepare
-def accident():
-    {accident}
-def injected_run(self, trial):
-    if trial.config.MR == 3:
-        accident()
-    return run(self, trial)
-def injected_prepare(self, trials):
-    if any(trial.config.MR == 3 for trial in trials):
-        accident()
-    return prepare(self, trials)
-worker.TrialBench.run = injected_run
-worker.TrialBench.prepare = injected_prepare
+def injected(method):
+    def meets(self, given):
+        if any(trial.config.MR == 3 for trial in (given if isinstance(given, list) else [given])):
+            {accident}
+        return method(self, given)
+    return meets
+for name in ("run", "prepare"):
+    setattr(worker.TrialBench, name, injected(getattr(worker.TrialBench, name)))
 worker.main()
 """
 
@@ -50,10 +47,13 @@ def start(accident="pass", device=None, dtype="float32", precision=None):
     return TrialProcess(device, dtype, precision, command)
 
 
-def test_it_measures_and_knows_the_device():
+def test_it_measures_knows_the_device_and_ends_with_its_with_block():
     with TrialProcess(None, "float32", None) as process:
+        child = process._process
         assert process.traits.type in ("gpu", "cpu", "accelerator")
         assert process.run(Trial(SHAPE, GOOD), 60).status == "fine"
+    assert child.poll() is not None
+    process.close()
 
 
 _LOST = "from pyclgemm.tuning.worker import DeviceLostError; raise DeviceLostError"
@@ -128,8 +128,37 @@ def test_a_process_that_cannot_start_says_why(program, reason):
         TrialProcess(None, "float32", None, [sys.executable, "-c", program])
 
 
-def test_it_ends_with_its_with_block():
-    with start() as process:
-        child = process._process
-    assert child.poll() is not None
-    process.close()
+# -------------------------------------------------------------------------- the log
+
+LINES = [
+    Logged(GemmShape(8, 9, 10, "NT", 7), GOOD, Outcome("fine", 0.25)),
+    Logged(GemmShape(8, 8, 8), GOOD, Outcome("wrong")),
+]
+
+
+def test_what_was_written_is_read_and_broken_lines_are_passed_over(tmp_path):
+    log = TuningLog(tmp_path / "new" / "log.jsonl")
+    assert list(log) == []
+    log.append(LINES[0])
+    with log.path.open("a") as file:
+        file.write('[1]\n{"shape": [1, 2, 3]}\n{"shape": "1x2x3", "status": "fine", "config": 5}\n')
+        file.write('{"shape": "1x2x3", "status": "odd", "config": {"path": "cpu", "MR": 1}}\n')
+        file.write('{"shape": "8x8", "status": "fine", "config": {"path": "cpu", "MR": 1}}\n')
+        file.write('{"shape": "8x8x8", "stat\n')
+    log.append(LINES[1])
+    assert list(TuningLog(log.path)) == LINES
+
+
+def test_each_device_driver_arithmetic_and_text_of_kernels_has_its_own(tmp_path, monkeypatch):
+    def name(traits, dtype="float32", precision="F32_F32_F32"):
+        return user_log(traits, dtype, precision, tmp_path)
+
+    names = {
+        name(gpu()), name(cpu()), name(gpu(driver="581.0")), name(gpu(platform="Other")),
+        name(gpu(), "float16", "F16_F16_F32"), name(gpu(), "float16", "F16_F16_F16"),
+    }  # fmt: skip
+    assert len(names) == 6
+    assert name(gpu()) in names
+    (tmp_path / "x.mako").write_text("other kernels")
+    monkeypatch.setattr(process_module, "resource_folder", lambda name: tmp_path)
+    assert name(gpu()) not in names

@@ -1,24 +1,28 @@
-"""The tuner's decisions, with a measuring process that only pretends, and once with a real one."""
+"""The tuner's decisions, with a measuring process that only pretends."""
 
+import itertools
 import math
 from dataclasses import replace
 
 import pytest
 
 from pyclgemm.errors import ArgumentError, DtypeError
+from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database
 from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
+from pyclgemm.tuning import search, tuner
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.results import make_file
 from pyclgemm.tuning.session import Standing, nearest
 from pyclgemm.tuning.tuner import tune
-from tests.support.databases import FLOAT32, a_database, file_of
-from tests.support.facts import cpu, problem, recorded
+from tests.support.databases import FLOAT32, a_database, file_of, made_file
+from tests.support.facts import cpu, gpu, problem, recorded
 from tests.support.tuner_fakes import (
     CPU_DATABASE,
     GOAL,
+    GPU_DATABASE,
     KNOWN,
     OTHER,
     SHAPES,
@@ -30,22 +34,39 @@ from tests.support.tuner_fakes import (
 
 pytest.importorskip("optuna")
 
+TAKEN = select(problem(64, 64, 64), cpu(), CPU_DATABASE).config
+
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     return pretended_run(monkeypatch, tmp_path)
 
 
-def test_it_finds_something_better(run):
-    result = run(on_cpu())
+@pytest.fixture
+def choices(tmp_path):
+    """What a library takes for the shapes of a result that it has saved."""
+
+    def choose(result, database):
+        made = make_file(result, tmp_path / "mine.json", database)
+        with_own = Database(((made,), *database.groups))
+        return [select(one.problem, result.traits, with_own) for one in result.standings]
+
+    return choose
+
+
+def shapes_of(process):
+    return {trial.shape.sizes for trial in process.trials}
+
+
+@pytest.mark.parametrize("database", [CPU_DATABASE, Database(())], ids=["known", "nothing known"])
+def test_it_finds_something_better(run, database):
+    result = run(on_cpu(), database=database)
     for standing in result.standings:
-        assert cpu_seconds(standing.shape, standing.best) < 0.85 * cpu_seconds(
-            standing.shape, KNOWN
-        )
-        assert standing.gain == pytest.approx(
-            cpu_seconds(standing.shape, standing.baseline)
-            / cpu_seconds(standing.shape, standing.best)
-        )
+        best = cpu_seconds(standing.shape, standing.best)
+        assert best < 0.85 * cpu_seconds(standing.shape, KNOWN)
+        assert (standing.baseline is None) == (database is not CPU_DATABASE)
+        gain = standing.baseline and cpu_seconds(standing.shape, standing.baseline) / best
+        assert standing.gain == (gain and pytest.approx(gain))
     assert [standing.shape.sizes for standing in result.standings] == SHAPES
     assert not result.interrupted
 
@@ -55,29 +76,39 @@ def test_a_slow_machine_does_not_mislead_it(run):
     (standing,) = run(on_cpu(), shapes=[(256, 256, 256)]).standings
     scores = {config: score for config, score in standing.scores.items() if score}
     truth = {config: cpu_seconds(standing.shape, config) for config in scores}
-    assert sorted(scores, key=scores.get)[0] == min(truth, key=truth.get)
+    assert min(scores, key=scores.get) == min(truth, key=truth.get)
     assert scores[KNOWN] / scores[standing.best] == pytest.approx(
         truth[KNOWN] / truth[standing.best], rel=0.1
     )
 
 
 @pytest.mark.parametrize("budget", [10.0, 30.0, 100.0])
-def test_the_budget_is_kept(run, budget):
+def test_the_budget_is_kept_and_shared_by_the_shapes(run, budget):
     process = on_cpu()
     result = run(process, budget=budget)
-    assert process.now <= budget + process.cost
+    assert 0.9 * budget <= process.now <= budget + process.cost
     assert result.seconds == pytest.approx(process.now)
-    assert process.now >= 0.9 * budget
+    if budget < 100.0:
+        return
+    spent = [standing.spent for standing in result.standings]
+    assert max(spent) < 1.5 * min(spent)
+    # A winner is tried on the other shapes.
+    for standing, other in itertools.product(result.standings, repeat=2):
+        assert other.best in standing.scores
 
 
-def test_what_is_known_comes_first(run):
+def test_what_is_known_comes_first_and_what_comes_close_is_tried_on_the_nearest_shapes(run):
+    events = []
     process = on_cpu()
-    run(process)
+    run(process, progress=events.append)
     first = [(trial.shape.sizes, trial.config) for trial in process.trials[:6]]
-    baselines = [((64, 64, 64), OTHER), ((256, 256, 256), KNOWN), ((1024, 1024, 1024), KNOWN)]
-    assert first[0][1] == select(problem(64, 64, 64), cpu(), CPU_DATABASE).config
-    assert [shape for shape, _ in first[:3]] == [shape for shape, _ in baselines]
+    assert first[:3] == [((64, 64, 64), TAKEN), ((256, 256, 256), KNOWN), ((1024,) * 3, KNOWN)]
     assert {config for _, config in first} == {KNOWN, OTHER}
+    seen, again = {KNOWN, OTHER}, 0
+    for trial, event in zip(process.trials, events, strict=True):
+        again += event.stage == "search" and trial.config in seen
+        seen.add(trial.config)
+    assert again > 5
 
 
 @pytest.mark.parametrize("kind", ["measured", "default"])
@@ -93,40 +124,17 @@ def test_what_was_measured_with_other_types_is_tried(run, kind):
     assert (tried[3] == narrow) == (kind == "measured")
 
 
-def test_nothing_is_known(run):
-    for standing in run(on_cpu(), database=Database(())).standings:
-        assert standing.baseline is None
-        assert standing.gain is None
-        assert cpu_seconds(standing.shape, standing.best) < 0.85 * cpu_seconds(
-            standing.shape, KNOWN
-        )
-
-
-def test_a_budget_that_ends_at_once_keeps_what_stood(run):
-    result = run(on_cpu(), budget=1.4)
-    assert [standing.best for standing in result.standings] == [None, select(
-        problem(64, 64, 64), cpu(), CPU_DATABASE).config, None]  # fmt: skip
-
-
-def test_a_short_budget_never_ends_worse(run):
-    for budget in (3.0, 5.0, 8.0):
-        for standing in run(on_cpu(), budget=budget).standings:
-            if standing.best is not None:
-                assert cpu_seconds(standing.shape, standing.best) <= cpu_seconds(
-                    standing.shape, standing.baseline
-                )
-
-
-def test_shapes_share_the_time(run):
-    spent = [standing.spent for standing in run(on_cpu(), budget=100.0).standings]
-    assert max(spent) < 1.5 * min(spent)
+@pytest.mark.parametrize("budget", [1.4, 3.0, 5.0, 8.0])
+def test_a_short_budget_never_ends_worse(run, budget):
+    standings = run(on_cpu(), budget=budget).standings
+    for shape, best, baseline in ((one.shape, one.best, one.baseline) for one in standings):
+        assert best is None or cpu_seconds(shape, best) <= cpu_seconds(shape, baseline)
+    if budget == 1.4:
+        assert [standing.best for standing in standings] == [None, TAKEN, None]
 
 
 def test_a_winner_by_chance_gives_way_to_what_stood(run):
-    def seconds(shape, config):
-        return 1.0 if config == KNOWN else 1.5
-
-    process = Pretender(cpu(), seconds)
+    process = Pretender(cpu(), lambda shape, config: 1.0 if config == KNOWN else 1.5)
     fair = process.run
 
     def lucky(trial, timeout):
@@ -140,55 +148,31 @@ def test_a_winner_by_chance_gives_way_to_what_stood(run):
     assert (standing.best, standing.gain) == (KNOWN, 1.0)
 
 
-def test_what_comes_close_is_tried_on_the_nearest_shapes(run):
-    events = []
-    process = on_cpu()
-    run(process, progress=events.append)
-    seen, again = {KNOWN, OTHER}, 0
-    for trial, event in zip(process.trials, events, strict=True):
-        if event.stage == "search":
-            again += trial.config in seen
-        seen.add(trial.config)
-    assert again > 5
-
-
-def test_a_winner_is_tried_on_the_other_shapes(run):
-    result = run(on_cpu(), budget=100.0)
-    for standing in result.standings:
-        for other in result.standings:
-            assert other.best in standing.scores
-
-
-def bad(status):
-    def accident(trial):
-        return Outcome(status, reason=f"{status}!") if trial.config.MR in (1, 3, 5, 7) else None
-
-    return accident
+# -------------------------------------------------------------------------- accidents
 
 
 @pytest.mark.parametrize("status", ["unbuildable", "unlaunchable", "wrong", "crash"])
 def test_failures_are_counted_and_passed_over(run, status):
-    process = on_cpu(accident=bad(status))
-    result = run(process)
-    assert result.outcomes[status] == sum(
-        trial.config.MR in (1, 3, 5, 7) for trial in process.trials
+    def fails(trial):
+        return trial.config.MR in (1, 3, 5, 7)
+
+    process = on_cpu(
+        accident=lambda trial: Outcome(status, reason=f"{status}!") if fails(trial) else None
     )
-    assert result.outcomes[status] > 0
-    assert result.examples[status].endswith(f"{status}!")
+    result = run(process)
+    assert result.outcomes[status] == sum(map(fails, process.trials)) > 0
     assert result.examples[status].startswith("cpu MR=")
-    for standing in result.standings:
-        assert standing.best.MR not in (1, 3, 5, 7)
-        tried = [trial.config for trial in process.trials if trial.shape == standing.shape]
-        failed = [config for config in tried if config.MR in (1, 3, 5, 7)]
-        assert len(set(failed)) == len(failed)
+    assert result.examples[status].endswith(f"{status}!")
+    assert all(standing.best.MR not in (1, 3, 5, 7) for standing in result.standings)
+    failed = [(trial.shape, trial.config) for trial in process.trials if fails(trial)]
+    assert len(set(failed)) == len(failed)
 
 
 def test_a_hang_is_counted_unless_the_budget_ended_it(run):
-    def accident(trial):
-        return Outcome("timeout", reason="no answer") if trial.config == OTHER else None
-
-    assert run(on_cpu(accident=accident), budget=200.0).outcomes["timeout"] == 3
-    process = on_cpu(accident=lambda trial: Outcome("timeout", reason="no answer"))
+    hang = Outcome("timeout", reason="no answer")
+    process = on_cpu(accident=lambda trial: hang if trial.config == OTHER else None)
+    assert run(process, budget=200.0).outcomes["timeout"] == 3
+    process = on_cpu(accident=lambda trial: hang)
     result = run(process, shapes=[(2048, 2048, 2048)], budget=4.0)
     assert "timeout" not in result.outcomes
     assert process.now <= 4.0 + 2.0 + process.cost
@@ -210,11 +194,12 @@ def test_ctrl_c_keeps_what_was_found(run):
     assert all(standing.best is not None for standing in result.standings)
 
 
+# -------------------------------------------------------------------------- a second run
+
+
 def test_a_second_run_resumes(run):
-    first = on_cpu()
-    before = run(first, budget=40.0)
-    second = on_cpu()
-    after = run(second, budget=40.0)
+    first, second = on_cpu(), on_cpu()
+    before, after = run(first, budget=40.0), run(second, budget=40.0)
     assert any("resumed with" in remark for remark in after.remarks)
     known = {(trial.shape, trial.config) for trial in first.trials}
     again = [trial for trial in second.trials if (trial.shape, trial.config) in known]
@@ -223,19 +208,15 @@ def test_a_second_run_resumes(run):
     assert len(second.trials) - len(again) > 30
     for old, new in zip(before.standings, after.standings, strict=True):
         assert cpu_seconds(new.shape, new.best) <= 1.001 * cpu_seconds(old.shape, old.best)
-
-
-def test_what_is_resumed_leaves_every_shape_its_baseline(run):
-    run(on_cpu(), budget=60.0)
-    result = run(on_cpu(), budget=6.0)
-    assert all(standing.best is not None for standing in result.standings)
-    assert all(standing.baseline in standing.seconds for standing in result.standings)
-
-
-def test_the_log_of_another_driver_is_not_resumed(run):
-    run(on_cpu(), budget=10.0)
+    # However short, it leaves every shape its baseline; another driver's log is not its own.
+    for standing in run(on_cpu(), budget=6.0).standings:
+        assert standing.best is not None
+        assert standing.baseline in standing.seconds
     other = Pretender(replace(cpu(), driver="581.0"), cpu_seconds)
     assert not any("resumed" in remark for remark in run(other, budget=10.0).remarks)
+
+
+# -------------------------------------------------------------------------- shapes
 
 
 def test_a_large_product_may_be_faster_than_a_small_one(run):
@@ -244,43 +225,121 @@ def test_a_large_product_may_be_faster_than_a_small_one(run):
 
     process = Pretender(cpu(), seconds)
     run(process, shapes=[(1, 512, 512), (8192, 8192, 8192)], budget=200.0)
-    assert {trial.shape.sizes for trial in process.trials} == {(1, 512, 512), (8192, 8192, 8192)}
+    assert shapes_of(process) == {(1, 512, 512), (8192, 8192, 8192)}
 
 
 def test_a_shape_that_is_too_large_is_left_out_and_named(run):
     process = on_cpu()
     result = run(process, shapes=[(64, 64, 64), (100_000, 100_000, 10_000)], budget=60.0)
-    assert {trial.shape.sizes for trial in process.trials} == {(64, 64, 64)}
+    assert shapes_of(process) == {(64, 64, 64)}
     assert result.standings[1].best is None
     (remark,) = result.remarks
     assert "100000x100000x10000 was left out: a product takes about" in remark
 
 
-def test_each_layout_is_tuned_and_remembered_by_itself(run, tmp_path):
+def test_each_layout_is_tuned_and_remembered_by_itself(run, choices):
     """Wide panels for b as it is, narrow ones for its transpose; a second run tells them apart."""
 
     def seconds(shape, config):
         return 1e-3 * (1 + abs(math.log2(config.NR / (16 if shape.layout == "NT" else 64))))
 
     shapes = [GemmShape(64, 64, 64), GemmShape(64, 64, 64, "NT"), (64, 64, 64)]
-    result = run(Pretender(cpu(), seconds), shapes)
-    assert [str(standing.shape) for standing in result.standings] == ["64x64x64", "64x64x64:NT"]
-    assert [standing.best.NR for standing in result.standings] == [64, 16]
-    made = make_file(result, tmp_path / "mine.json", CPU_DATABASE)
-    database = Database(((made,), CPU_DATABASE.groups[0]))
-    for standing in result.standings:
-        assert select(standing.problem, cpu(), database).config == standing.best
-    second = Pretender(cpu(), seconds)
-    again = run(second, shapes)
-    assert [standing.best.NR for standing in again.standings] == [64, 16]
+    for result in (run(Pretender(cpu(), seconds), shapes) for _ in range(2)):
+        assert [str(standing.shape) for standing in result.standings] == ["64x64x64", "64x64x64:NT"]
+        assert [standing.best.NR for standing in result.standings] == [64, 16]
+        chosen = [choice.config for choice in choices(result, CPU_DATABASE)]
+        assert chosen == [standing.best for standing in result.standings]
 
 
-def test_a_winner_travels_to_the_same_layout_first():
-    shapes = [GemmShape(64, 64, 64), GemmShape(160, 64, 64, "NT"), GemmShape(64, 64, 65)]
-    standings = [Standing(shape, shape.problem("float32")) for shape in shapes]
-    wanted = GemmShape(64, 64, 64, "NT")
-    one = Standing(wanted, wanted.problem("float32"))
-    assert nearest(one, standings)[0].shape.layout == "NT"
+@pytest.mark.parametrize(
+    ("shape", "others"),
+    [
+        # A winner travels to the same layout first, and from batches to other batches.
+        ("64x64x64:NT", ["160x64x64:NT", "64x64x64", "64x64x65"]),
+        ("8x8x8*10000", ["64x64x64*99", "8x8x8"]),
+        ("512x512x512*64", ["4000x4000x512", "64x64x64*99"]),
+    ],
+)
+def test_the_nearest_shapes(shape, others):
+    def standing(text):
+        parsed = GemmShape.parse(text)
+        return Standing(parsed, parsed.problem("float32"))
+
+    for order in itertools.permutations(others):
+        found = nearest(standing(shape), [standing(text) for text in order])
+        assert str(found[0].shape) == others[0]
+
+
+# -------------------------------------------------------------------------- families
+
+
+def gpu_seconds(shape, config):
+    """The direct path wins below 100^3, the indirect one above; small tiles are slow."""
+    wins = (config.family == "direct") == (math.prod(shape.sizes) < 10**6)
+    slower = abs(math.log2(config.tiles.MWG * config.tiles.NWG / 64**2))
+    return math.prod(shape.sizes) * 1e-13 * (1.0 if wins else 3.0) * (1 + slower / 10)
+
+
+@pytest.fixture
+def run_gpu(run):
+    def tuned(shapes, **options):
+        process = Pretender(gpu(local_memory_bytes=2**17), gpu_seconds)
+        families = ("direct", "indirect")
+        return process, run(process, shapes, GPU_DATABASE, families=families, **options)
+
+    return tuned
+
+
+def test_the_boundary_between_the_paths_is_measured_and_followed(run_gpu, choices):
+    _, result = run_gpu([(64, 64, 64), (256, 256, 256)])
+    assert [standing.best.family for standing in result.standings] == ["direct", "indirect"]
+    for standing, choice in zip(result.standings, choices(result, GPU_DATABASE), strict=True):
+        assert {config.family for config in standing.scores} == {"direct", "indirect"}
+        assert (choice.config, choice.level) == (standing.best, "device")
+
+
+def test_the_slower_path_gets_fewer_trials_and_candidates_are_built_side_by_side(run_gpu):
+    process, _ = run_gpu([(256, 256, 256)], budget=100.0)
+    families = [trial.config.family for trial in process.trials]
+    assert 6 < 2 * families.count("direct") < families.count("indirect")
+    assert max(map(len, process.prepared)) > 1
+    ran = {trial.config for trial in process.trials}
+    unused = [trial for batch in process.prepared for trial in batch if trial.config not in ran]
+    # Each of the two searches may end in the middle of a batch.
+    assert len(unused) <= 2 * (tuner._BATCH - 1)
+
+
+def test_a_family_that_the_device_cannot_run_is_named(run, monkeypatch):
+    monkeypatch.setattr(search, "_TRIES", 2)  # of many points, none of which can be repaired
+    wrong = cpu(platform="Portable Computing Language", driver="5.0+debian")
+    result = run(Pretender(wrong, cpu_seconds), SHAPES[:1], families=["indirect"])
+    assert not result.standings[0].scores
+    told = "256x256x256: no configuration of the indirect family fits the device"
+    assert result.remarks == (told,)
+
+
+def batch_seconds(shape, config):
+    if config.family == "cpu":
+        return cpu_seconds(shape, config)
+    slower = abs(math.log2(config.MR / 8)) + abs(math.log2(config.NR / 32))
+    return math.prod(shape.sizes) * shape.batch * 1e-11 * (1 + slower / 4)
+
+
+def test_kernels_for_small_products_are_searched_for_batches_alone(run, choices):
+    texts = ["64x64x64", "8x8x8*10000", "16x16x16*10000", "128x128x128*64"]
+    known_small = SmallCpuConfig(MR=1, NR=16, VW=16)
+    known = [*CPU_DATABASE.groups[0][0].entries[0].records, recorded("32x32x32", known_small)]
+    database = a_database(made_file(known, "cpu"))
+    process = Pretender(cpu(), batch_seconds)
+    found = run(process, [GemmShape.parse(text) for text in texts], database, budget=100.0)
+    for trial in process.trials:
+        assert (trial.config.family == "small_cpu") == (str(trial.shape) in texts[1:3])
+    for standing in found.standings[1:3]:
+        assert standing.baseline == known_small
+        assert standing.gain > 1.2
+    for standing, choice in zip(found.standings, choices(found, database), strict=True):
+        assert choice.config == standing.best
+        assert choice.reason.endswith(f"the nearest record is for {standing.shape}")
 
 
 # -------------------------------------------------------------------------- arguments
@@ -301,25 +360,3 @@ def test_a_winner_travels_to_the_same_layout_first():
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         tune(**({"shapes": SHAPES} | arguments))
-
-
-def test_on_a_real_device(device, traits, tmp_path):
-    events = []
-
-    def stop_after_three(event):
-        events.append(event)
-        if len(events) == 3:
-            raise KeyboardInterrupt
-
-    result = tune(
-        [(64, 64, 64)], traits.platform, budget=300, log_folder=tmp_path, progress=stop_after_three
-    )
-    (standing,) = result.standings
-    # Pocl takes this limit from the memory that the system states as a process starts: of two
-    # processes each may be told another.
-    limit = result.traits.max_allocation_bytes
-    assert result.traits == replace(traits, max_allocation_bytes=limit)
-    assert standing.best is not None
-    assert standing.gflops > 0
-    assert events[-1].trials == sum(result.outcomes.values())
-    assert result.outcomes.keys() <= {"fine", "timeout", "unbuildable", "unlaunchable"}

@@ -8,10 +8,9 @@ import pytest
 
 import pyclgemm
 from pyclgemm import CpuConfig, XgemmDirectConfig
+from pyclgemm.analysis import operands
 from pyclgemm.errors import KernelBuildError
 from pyclgemm.families.small.codegen import SmallCpuConfig
-from pyclgemm.measure import operands as operands_module
-from pyclgemm.measure import verify
 from pyclgemm.measure.bench import PACES, Pace
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
@@ -23,6 +22,7 @@ CONFIG = CpuConfig(MR=4, NR=16, KC=128, VW=8)
 OTHER = CpuConfig(MR=2, NR=16, KC=128, VW=8)
 BATCH_CONFIG = SmallCpuConfig(MR=4, NR=16, VW=8)
 SHAPE = GemmShape(37, 41, 50)
+BATCH = GemmShape(9, 12, 10, "TN", 3, batch=33)
 
 
 @pytest.fixture
@@ -41,15 +41,27 @@ def bench(make_bench):
     return make_bench()
 
 
-@pytest.fixture(params=[False, True], ids=["whole", "sampled"])
-def sampled(request, monkeypatch):
-    """Whole results are checked, or the first and last rows and columns, and random ones."""
-    if request.param:
-        monkeypatch.setattr(verify, "_WHOLE", 0)
+@pytest.fixture
+def plans(monkeypatch):
+    """Put a function in the place of `plan`."""
+    return lambda plan: monkeypatch.setattr(operands, "plan", plan)
 
 
 @pytest.fixture
-def spoil_plans(monkeypatch):
+def fail_with(plans):
+    """Have every plan raise an error."""
+
+    def fail(error):
+        def plan(*arguments, **options):
+            raise error
+
+        plans(plan)
+
+    return fail
+
+
+@pytest.fixture
+def spoil_plans(plans):
     """Have plans of a configuration write a value at an index of the result, after the product."""
 
     def spoil(config, where, value):
@@ -66,14 +78,14 @@ def spoil_plans(monkeypatch):
 
             return spoiled if options["config"] == config else ready
 
-        monkeypatch.setattr(operands_module, "plan", plan)
+        plans(plan)
 
     return spoil
 
 
 @pytest.mark.any_runtime
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
-def test_a_right_one_is_timed(make_bench, dtype, sampled):
+def test_a_right_one_is_timed(make_bench, dtype):
     outcome = make_bench(dtype).run(Trial(SHAPE, CONFIG))
     assert (outcome.status, outcome.reason) == ("fine", "")
     assert 0 < outcome.seconds < 1
@@ -82,16 +94,19 @@ def test_a_right_one_is_timed(make_bench, dtype, sampled):
 
 @pytest.mark.parametrize(("layout", "padding"), [("NN", 0), ("TN", 3), ("NT", 0), ("TT", 2)])
 @pytest.mark.parametrize("config", [CONFIG, BATCH_CONFIG], ids=lambda config: config.family)
-def test_a_batch_is_timed(bench, config, layout, padding, sampled):
+def test_a_batch_is_timed(bench, config, layout, padding):
     outcome = bench.run(Trial(GemmShape(9, 12, 10, layout, padding, batch=33), config))
     assert (outcome.status, outcome.reason) == ("fine", "")
     assert outcome.seconds > 0
 
 
-def test_with_a_rival_both_are_timed(bench):
+def test_with_a_rival_both_are_timed_and_its_failure_is_not_the_candidates(bench, spoil_plans):
     outcome = bench.run(Trial(SHAPE, CONFIG, OTHER))
     assert outcome.seconds > 0
     assert outcome.rival_seconds > 0
+    spoil_plans(CpuConfig(MR=1, NR=16, KC=128, VW=8), (0, 0), 3)
+    outcome = bench.run(Trial(SHAPE, CONFIG, CpuConfig(MR=1, NR=16, KC=128, VW=8)))
+    assert (outcome.status, outcome.rival_seconds) == ("fine", None)
 
 
 def with_much_local_memory(traits):
@@ -102,103 +117,70 @@ def with_much_local_memory(traits):
 
 
 @pytest.mark.parametrize(
-    ("config", "reason"),
+    ("shape", "config", "reason"),
     [
-        (BATCH_CONFIG, "this is a single product"),
-        (CpuConfig(MR=4, NR=15, KC=128, VW=8), "NR must be a multiple of VW"),
-        (with_much_local_memory, "local memory"),
+        (SHAPE, BATCH_CONFIG, "this is a single product"),
+        (SHAPE, CpuConfig(MR=4, NR=15, KC=128, VW=8), "NR must be a multiple of VW"),
+        (SHAPE, with_much_local_memory, "local memory"),
+        (GemmShape(2**24, 1, 2**24), CONFIG, "a of 16777216x1x16777216 takes"),
     ],
 )
-def test_what_is_refused_has_its_reason(bench, traits, config, reason):
+def test_what_is_refused_has_its_reason(bench, traits, shape, config, reason):
     config = config(traits) if callable(config) else config
-    outcome = bench.run(Trial(SHAPE, config))
+    outcome = bench.run(Trial(shape, config))
     assert outcome.status == "refused"
     assert reason in outcome.reason
 
 
-PADDED_BATCH = GemmShape(9, 12, 10, padding=3, batch=33)
+BETWEEN = "elements between two rows of the result were written"
 
 
 @pytest.mark.parametrize(
-    ("shape", "where"),
+    ("shape", "where", "value", "reason"),
     [
-        *((SHAPE, where) for where in ((0, 7), (5, 0), (36, 3), (20, 40))),
-        *((GemmShape(37, 41, 50, "TT", 3), where) for where in ((0, 7), (36, 3), (20, 40))),
-        *((PADDED_BATCH, where) for where in ((0, 8, 2), (32, 0, 11))),
-        *((GemmShape(9, 12, 10, batch=33), where) for where in ((0, 8, 2), (32, 0, 11))),
+        (SHAPE, (36, 3), 1000, "at (36, 3) it is 1000"),
+        (GemmShape(37, 41, 50, "TT", 3), (20, 40), 1000, "at (20, 40) it is 1000"),
+        (BATCH, (0, 8, 2), 1000, "at (0, 8, 2) it is 1000"),
+        (GemmShape(9, 12, 10, batch=33), (32, 0, 11), 1000, "at (32, 0, 11) it is 1000"),
+        # The last element before the sixth row.
+        (GemmShape(37, 41, 50, padding=3), (4, 43), 1, BETWEEN),
+        (BATCH, (32, 8, 14), 1, BETWEEN),
     ],
     ids=str,
 )
-def test_a_wrong_element(bench, spoil_plans, shape, where, sampled):
-    spoil_plans(CONFIG, where, 1000)
+def test_a_wrong_element(bench, spoil_plans, shape, where, value, reason):
+    spoil_plans(CONFIG, where, value)
     outcome = bench.run(Trial(shape, CONFIG))
     assert outcome.status == "wrong"
-    assert f"at {where} it is 1000" in outcome.reason
+    assert reason in outcome.reason
     assert bench.run(Trial(shape, OTHER)).status == "fine"
 
 
-@pytest.mark.parametrize(
-    ("shape", "where"),
-    [
-        (GemmShape(37, 41, 50, padding=3), (4, 43)),  # the last element before the sixth row
-        (PADDED_BATCH, (32, 8, 14)),
-    ],
-    ids=str,
-)
-def test_a_kernel_that_writes_between_rows(bench, spoil_plans, shape, where):
-    spoil_plans(CONFIG, where, 1)
-    outcome = bench.run(Trial(shape, CONFIG))
-    reason = "elements between two rows of the result were written"
-    assert (outcome.status, outcome.reason) == ("wrong", reason)
-
-
-def test_a_result_that_is_not_written(bench, monkeypatch):
+def test_a_result_that_is_not_written(bench, plans):
     bench.run(Trial(SHAPE, OTHER))  # leaves a right result in the buffer
-    monkeypatch.setattr(operands_module, "plan", lambda *_, **options: lambda a, b, out: None)
+    plans(lambda *_, **options: lambda a, b, out: None)
     outcome = bench.run(Trial(SHAPE, CONFIG))
     assert outcome.status == "wrong"
     assert "no finite numbers" in outcome.reason
 
 
-def test_a_rival_that_fails_is_not_the_candidates_fault(bench, spoil_plans):
-    spoil_plans(OTHER, (0, 0), 3)
-    outcome = bench.run(Trial(SHAPE, CONFIG, OTHER))
-    assert (outcome.status, outcome.rival_seconds) == ("fine", None)
-
-
-@pytest.fixture
-def fail_with(monkeypatch):
-    """Have every plan raise an error."""
-
-    def fail(error):
-        def plan(*arguments, **options):
-            raise error
-
-        monkeypatch.setattr(operands_module, "plan", plan)
-
-    return fail
-
-
 @pytest.mark.parametrize("prepared", [False, True])
-def test_what_the_compiler_refuses(bench, fail_with, prepared):
-    log = "building\nline 3: error: too many registers\nmore"
-    fail_with(KernelBuildError("refused", log=log))
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (KernelBuildError("refused", log="building\nline 3: error: too many registers\nmore"),
+         "unbuildable", "line 3: error: too many registers"),
+        (cl.LogicError("clEnqueueNDRangeKernel failed: OUT_OF_RESOURCES"),
+         "unlaunchable", "clEnqueueNDRangeKernel failed: OUT_OF_RESOURCES"),
+    ],
+    ids=["compiler", "launch"],
+)  # fmt: skip
+def test_what_the_compiler_or_the_device_refuses(bench, fail_with, error, status, reason, prepared):
+    fail_with(error)
     if prepared:
         bench.prepare([Trial(SHAPE, CONFIG)])
     outcome = bench.run(Trial(SHAPE, CONFIG))
-    assert (outcome.status, outcome.reason) == ("unbuildable", "line 3: error: too many registers")
-
-
-def test_what_the_device_cannot_launch(bench, fail_with):
-    fail_with(cl.LogicError("clEnqueueNDRangeKernel failed: OUT_OF_RESOURCES"))
-    outcome = bench.run(Trial(SHAPE, CONFIG))
-    assert (outcome.status, "OUT_OF_RESOURCES" in outcome.reason) == ("unlaunchable", True)
-
-
-def test_what_the_device_cannot_hold(bench):
-    outcome = bench.run(Trial(GemmShape(2**24, 1, 2**24), CONFIG))
-    assert outcome.status == "refused"
-    assert "a of 16777216x1x16777216 takes" in outcome.reason
+    assert (outcome.status, outcome.reason) == (status, reason)
 
 
 def test_a_fault_that_spoils_the_device(bench, fail_with, monkeypatch):
@@ -216,8 +198,8 @@ def test_a_fault_that_spoils_the_device(bench, fail_with, monkeypatch):
     "trials",
     [
         [Trial(SHAPE, CONFIG), Trial(GemmShape(16, 16, 16), OTHER)],
-        [Trial(GemmShape(9, 12, 10, "TN", 3, batch=33), CONFIG)],
-        [Trial(GemmShape(9, 12, 10, "TN", 3, batch=33), BATCH_CONFIG)],
+        [Trial(BATCH, CONFIG)],
+        [Trial(BATCH, BATCH_CONFIG)],
     ],
 )
 def test_what_was_prepared_is_not_built_again(bench, fail_with, trials):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from ...codegen.config import COMPLEX_VECTORS, at_most, multiple
-from ...codegen.element import epilogue_type, operand_type, stored_bytes
-from ...codegen.kernel import gemm_parts
+from ...codegen.element import ElementType, epilogue_type, stored_bytes
 from ...codegen.launch import Schedule, gemm_launch
-from ...codegen.source import KernelSource
-from ...codegen.stream_k import Division
+from ...codegen.stream_k import tile_count
 from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
@@ -19,8 +16,7 @@ from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
 from ..cost import Coefficients, Costs, Work
-from ..family import Advice, Axes, Family, Point, Tile, is_small_batch, point_table
-from ..traffic import Traffic, least_traffic, stored_size
+from ..family import Advice, Axes, CpuTiles, Run, Tile, Traffic, is_small_batch, point_table
 from .codegen import generate_cpu
 from .config import CpuConfig, reads_b_in_place
 
@@ -105,15 +101,6 @@ def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
 
     Tiles are a few rows high and whole vectors wide: a result of few columns leaves most of each
     vector empty. Its transpose, C^T = B^T A^T, has few rows, and A is read once, where it lies.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> shapes = GemmShape(2000, 8, 500), GemmShape(2000, 64, 500), GemmShape(2000, 8, 2)
-    >>> cpu = typical_traits("x86-64-v4")
-    >>> [is_transposed_on(shape.problem("float32"), cpu) for shape in shapes]
-    [True, False, False]
     """
     m, n, k = problem.m, problem.n, problem.k
     if traits.type != "cpu" or problem.packed or is_small_batch(problem):
@@ -136,41 +123,24 @@ _MOST_PACKED = 2**23
 _FEW_VECTORS = 4
 
 
-def tile_axes(dtype: str, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
-    """The tuner's coordinates of a register tile: rows, vectors of a row, and their width."""
-    widest = max(1, traits.vector_bytes // stored_bytes(dtype))
-    return {
-        "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
-        "VECTORS": (1, 2, 3, 4, 8),
-        "VW": tuple(width for width in (1, 2, 4, 8, 16) if widest <= 2 * width <= 4 * widest),
-    }
-
-
 #: Multiply-adds of vectors that a core has under way at once: two pipes of four stages. Fewer
 #: vectors of sums leave it waiting.
 _CHAINS = 8
 
 
-class CpuFamily(Family[CpuConfig]):
+class CpuFamily(CpuTiles[CpuConfig]):
     """One work-item a core, explicit vectors, operands packed by the item."""
 
     name = CpuConfig.family
     config_class = CpuConfig
-    on_cpu = True
     packs = True
     packs_in_kernel = True
     needs_alignment = False
-    tiles_fill_device = False
+    source = staticmethod(generate_cpu)
     bounds = {
-        "MR": up_to(64),
-        "NR": up_to(1024),
-        "KC": up_to(4096),
-        "VW": VECTOR_WIDTHS,
-        "MC": up_to(2**15),
-        "PACKB": FLAG,
-        "PREFETCHB": FLAG,
-        "PREFETCHC": FLAG,
-    }
+        "MR": up_to(64), "NR": up_to(1024), "KC": up_to(4096), "VW": VECTOR_WIDTHS,
+        "MC": up_to(2**15), "PACKB": FLAG, "PREFETCHB": FLAG, "PREFETCHC": FLAG,
+    }  # fmt: skip
     constraints = (
         at_most("the vectors of sums", _MOST_VECTORS, lambda c: c.MR * (c.NR // c.VW)),
         at_most("the elements of a packed block", _MOST_PACKED, lambda c: c.KC * c.MC),
@@ -236,14 +206,10 @@ class CpuFamily(Family[CpuConfig]):
         """The transpose of a product of few columns, with its matrices."""
         return product.transposed if is_transposed_on(product.problem, traits) else product
 
-    def source(self, problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) -> KernelSource:
-        """The one kernel, which packs and multiplies."""
-        return generate_cpu(gemm_parts(problem, config, traits), config)
-
     def schedule(self, product: Product, config: CpuConfig, traits: DeviceTraits) -> Schedule:
         """The one launch: every work-item takes a block of the result, or products of a batch."""
         problem = product.problem
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        element = ElementType(problem.dtype, problem.precision.arithmetic)
         wide = epilogue_type(problem.result_dtype, problem.precision.arithmetic)
         # The products of a batch come first: each takes as many cores as are left for it.
         sets = min(problem.products, _BLOCKS_PER_CORE * traits.compute_units)
@@ -275,20 +241,13 @@ class CpuFamily(Family[CpuConfig]):
         launch = gemm_launch(product, source, (groups,), values, {})
         return Schedule((launch,), workspaces)
 
-    def traffic(
-        self,
-        problem: GemmProblem,
-        config: CpuConfig,
-        sub_group: int,
-        division: Division | None,
-        packed: Collection[str],
-    ) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: CpuConfig, run: Run) -> Traffic:
         """Tiles in registers read packed panels, which the caches serve."""
-        size = stored_size(problem)
-        tiles = math.ceil(problem.m / config.MR) * math.ceil(problem.n / config.NR)
+        size = stored_bytes(problem.dtype)
         packing = 2 * size * problem.k * (problem.m + (0 if problem.packed else problem.n))
+        tiles = tile_count(problem.m, problem.n, config.MR, config.NR)
         read = tiles * problem.k * (config.MR + config.NR) * size
-        return Traffic(least_traffic(problem), packing, read, None, None)
+        return replace(super().traffic(problem, config, run), packing=packing, tiles=read)
 
     def work(
         self, config: CpuConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
@@ -317,31 +276,16 @@ class CpuFamily(Family[CpuConfig]):
             result=costs.result_element(problem),
         )
 
-    def load_bytes(
-        self, problem: GemmProblem, config: CpuConfig, packed: Collection[str]
-    ) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: CpuConfig, run: Run) -> dict[str, int]:
         """Vectors of the packed panel."""
-        return {"packed B": config.VW * stored_size(problem)}
+        return {"packed B": config.VW * stored_bytes(problem.dtype)}
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """The register tile, the block of k, and what is packed and fetched ahead."""
-        tile = tile_axes(dtype, traits)
+        tile = self.tile_axes(dtype, traits)
         return {
-            "MR": tile["MR"],
-            "VECTORS": tile["VECTORS"],
-            "KC": (8, 16, 32, 64, 128, 192, 256, 384, 512, 1024),
-            "VW": tile["VW"],
+            "MR": tile["MR"], "VECTORS": tile["VECTORS"],
+            "KC": (8, 16, 32, 64, 128, 192, 256, 384, 512, 1024), "VW": tile["VW"],
             "MC": (128, 256, 512, 1024, 4096),
-            "PACKB": (0, 1),
-            "PREFETCHB": (0, 1),
-            "PREFETCHC": (0, 1),
-        }
-
-    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int]:
-        """NR is a whole number of vectors."""
-        parameters = {name: value for name, value in point.items() if name != "VECTORS"}
-        return parameters | {"NR": point["VECTORS"] * point["VW"]}
-
-    def coordinates(self, config: CpuConfig) -> dict[str, int]:
-        """Vectors of a row instead of its elements."""
-        return config.as_dict() | {"VECTORS": config.NR // config.VW}
+            "PACKB": (0, 1), "PREFETCHB": (0, 1), "PREFETCHC": (0, 1),
+        }  # fmt: skip

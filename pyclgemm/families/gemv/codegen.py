@@ -8,11 +8,9 @@ from typing import ClassVar
 
 from ...codegen.config import Config
 from ...codegen.element import WORDS
-from ...codegen.expression import divided, modulo, plus, times
-from ...codegen.kernel import GemmParts, gemm_parts
-from ...codegen.matrix_unit import MatrixUnit
-from ...codegen.matrix_units import unit_multiplying
-from ...codegen.source import KernelSource
+from ...codegen.kernel import gemm_parts
+from ...codegen.matrix_units import MatrixUnit, unit_multiplying
+from ...codegen.source import KernelSource, divided, modulo, plus, times
 from ...device.traits import DeviceTraits
 from ...errors import UnsupportedError
 from ...problem.precision import Precision
@@ -112,32 +110,21 @@ _MOST_BITS = 3
 _MANY_BYTES = 16 << 10
 
 
-@dataclass(frozen=True)
+@dataclass
 class JoinStep:
     """A step in which some work-items along k give their sums to the others."""
 
     givers: int  # work-items along k that have sums before it and give them away
     takers: int  # those that have all sums after it; `givers` is a multiple
 
-    @property
-    def fan_in(self) -> int:
-        """Work-items whose sums one takes."""
-        return self.givers // self.takers
-
-    @property
-    def distance(self) -> str:
-        """From one sum of a work-item to the next in local memory."""
-        return f"({self.takers} * LANES_N)" if self.takers > 1 else "LANES_N"
-
-    @property
-    def taker(self) -> str:
-        """Where the sums for a work-item begin."""
-        return plus(times(modulo("lane_k", self.takers), "LANES_N"), "lane_n")
-
-    @property
-    def giver(self) -> str:
-        """A work-item's number among those whose sums one takes."""
-        return f"({divided('lane_k', self.takers)} - 1)"
+    def __post_init__(self) -> None:
+        self.fan_in = self.givers // self.takers  # work-items whose sums one takes
+        # From one sum of a work-item to the next in local memory.
+        self.distance = f"({self.takers} * LANES_N)" if self.takers > 1 else "LANES_N"
+        # Where the sums for a work-item begin.
+        self.taker = plus(times(modulo("lane_k", self.takers), "LANES_N"), "lane_n")
+        # A work-item's number among those whose sums one takes.
+        self.giver = f"({divided('lane_k', self.takers)} - 1)"
 
 
 @dataclass(frozen=True)
@@ -182,18 +169,7 @@ SUM_BYTES = 4
 
 
 def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """NVIDIA's unit of `OPERANDS`, whose fragments lanes load themselves; None if there is none.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> half = resolve_precision("F16_F16_F32", "float16")
-    >>> register_unit(half, typical_traits("sm_80")).m
-    16
-    >>> register_unit(half, typical_traits("gfx1100")) is None
-    True
-    """
+    """NVIDIA's unit of `OPERANDS`, whose fragments lanes load themselves; None if there is none."""
     return unit_for(precision.operand, traits) if precision.arithmetic == "float32" else None
 
 
@@ -244,10 +220,10 @@ def _vector(layout: MatrixLayout, run: int) -> int:
     return wanted if layout.order != "strided" and layout.alignment >= wanted else 0
 
 
-def generate_gemv(parts: GemmParts, config: GemvConfig) -> KernelSource:
+def generate_gemv(problem: GemmProblem, config: GemvConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that multiplies few rows."""
-    problem, element = parts.problem, parts.element
-    a, b = problem.a, problem.b
+    parts = gemm_parts(problem, config, traits)
+    a, b, element = problem.a, problem.b, parts.element
     join = join_of(config.lanes_k, config.MR * config.columns, element.bytes)
     return parts.source(
         "gemv",

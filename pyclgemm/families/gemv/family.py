@@ -17,9 +17,7 @@ from ...codegen.config import (
     within_work_group,
 )
 from ...codegen.element import stored_bytes
-from ...codegen.kernel import gemm_parts
 from ...codegen.launch import Schedule, gemm_launch
-from ...codegen.source import KernelSource
 from ...device.ceilings import Ceilings
 from ...device.limits import resident_groups
 from ...device.traits import DeviceTraits, has_cache_hints
@@ -28,17 +26,7 @@ from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
 from ..cost import Costs, Work
-from ..family import (
-    Advice,
-    Axes,
-    Family,
-    Point,
-    Role,
-    Tile,
-    least_work_items,
-    most_sums,
-    point_table,
-)
+from ..family import Advice, Axes, Family, Point, Role, Tile, is_worth_trying, point_table
 from .codegen import (
     OPERANDS,
     SUM_BYTES,
@@ -72,8 +60,9 @@ _LEAST_DEPTH = 64
 
 _CACHE_HINTS = Constraint(
     "loads past the first-level cache need NVIDIA's compute capability 7.5",
-    lambda c, dtype, traits: not c.STREAMB or traits is None or has_cache_hints(traits),
-    lambda c, dtype, traits: f"STREAMB is {c.STREAMB} on {traits.architecture if traits else '-'}",
+    lambda c, dtype, traits: not c.STREAMB or has_cache_hints(traits),
+    "STREAMB is {c.STREAMB} on {traits.architecture}",
+    on_device=True,
 )
 
 
@@ -159,14 +148,11 @@ class GemvFamily(_FewRows[GemvConfig]):
     name = GemvConfig.family
     config_class = GemvConfig
     most_rows = 32
+    source = staticmethod(generate_gemv)
     bounds = {
-        "MR": up_to(64),
-        "WGS": up_to(2**14),
-        "LANES_N": up_to(2**14),
-        "VW": VECTOR_WIDTHS,
-        "KWI": up_to(64),
-        "STREAMB": FLAG,
-    }
+        "MR": up_to(64), "WGS": up_to(2**14), "LANES_N": up_to(2**14),
+        "VW": VECTOR_WIDTHS, "KWI": up_to(64), "STREAMB": FLAG,
+    }  # fmt: skip
     constraints = (
         COMPLEX_VECTORS,
         at_most("the sums of a work-item", _MOST_SUMS, lambda c: c.MR * c.VW),
@@ -178,17 +164,17 @@ class GemvFamily(_FewRows[GemvConfig]):
         _CACHE_HINTS,
         Constraint(
             "the work-items of a gemv must divide into LANES_N columns and a power of two along k",
-            lambda c, dtype, traits: (
-                c.WGS % c.LANES_N == 0 and (c.WGS // c.LANES_N).bit_count() == 1
-            ),
-            lambda c, dtype, traits: f"WGS is {c.WGS}, LANES_N is {c.LANES_N}",
+            lambda c, dtype, traits: c.WGS % c.LANES_N == 0 and c.lanes_k.bit_count() == 1,
+            "WGS is {c.WGS}, LANES_N is {c.LANES_N}",
         ),
         within_work_group(lambda c, traits: c.WGS),
-        within_local_memory("the partial sums of a work-group", _local_bytes),
+        within_local_memory(
+            "the partial sums of a work-group", lambda c, dtype, traits: _local_bytes(c, dtype)
+        ),
         Constraint(
             "loads past the first-level cache read vectors of 4, 8 or 16 bytes",
             lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in LOAD_BYTES,
-            lambda c, dtype, traits: f"STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
+            "STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
         ),
     )
 
@@ -213,12 +199,6 @@ class GemvFamily(_FewRows[GemvConfig]):
         """Where there are very few rows or columns, and k is long."""
         return min(problem.m, problem.n) <= _FEW and problem.k >= _LEAST_DEPTH
 
-    def source(
-        self, problem: GemmProblem, config: GemvConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel, which adds the sums of the work-items along k."""
-        return generate_gemv(gemm_parts(problem, config, traits), config)
-
     def work(
         self, config: GemvConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
     ) -> Work | None:
@@ -233,18 +213,15 @@ class GemvFamily(_FewRows[GemvConfig]):
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""
         return {
-            "MR": (1, 2, 4, 8),
-            "WGS": (32, 64, 128, 256, 512),
-            "LANES_N": (1, 2, 4, 8, 16, 32, 64),
-            "VW": (1, 2, 4, 8),
-            "KWI": (1, 2, 4, 8),
+            "MR": (1, 2, 4, 8), "WGS": (32, 64, 128, 256, 512),
+            "LANES_N": (1, 2, 4, 8, 16, 32, 64), "VW": (1, 2, 4, 8), "KWI": (1, 2, 4, 8),
             "STREAMB": (0, 1) if has_cache_hints(traits) else (0,),
-        }
+        }  # fmt: skip
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """None where sums do not fit registers, or lanes would idle."""
-        fits = point["MR"] * point["VW"] <= most_sums(dtype)
-        return dict(point) if fits and point["WGS"] >= least_work_items(traits) else None
+        sums = point["MR"] * point["VW"]
+        return dict(point) if is_worth_trying(dtype, traits, sums, point["WGS"]) else None
 
 
 class GemvUnitFamily(_FewRows[GemvUnitConfig]):
@@ -254,27 +231,25 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     config_class = GemvUnitConfig
     unit_ceiling = "matrix"
     most_rows = 128
+    source = staticmethod(generate_gemv_unit)
     bounds = {
-        "MR": (8, 16, 32, 64),
-        "SUBGROUPS": (1, 2, 4, 8, 16, 32),
-        "VW": (2, 4, 8),
-        "KWI": (1, 2, 4, 8),
-        "STREAMB": FLAG,
-    }
+        "MR": (8, 16, 32, 64), "SUBGROUPS": (1, 2, 4, 8, 16, 32),
+        "VW": (2, 4, 8), "KWI": (1, 2, 4, 8), "STREAMB": FLAG,
+    }  # fmt: skip
     constraints = (
         _CACHE_HINTS,
         within_work_group(lambda c, traits: _LANES * c.SUBGROUPS),
         Constraint(
             "the units that take elements from registers multiply float16 and bfloat16",
             lambda c, dtype, traits: dtype in OPERANDS,
-            lambda c, dtype, traits: f"they are {dtype}",
+            "they are {dtype}",
         ),
         Constraint(
             "the device must have NVIDIA's mma.sync for the elements",
-            lambda c, dtype, traits: (
-                traits is None or dtype not in OPERANDS or unit_for(dtype, traits) is not None
-            ),
-            lambda c, dtype, traits: f"{traits.name if traits else '-'!r} has none for {dtype}",
+            lambda c, dtype, traits: unit_for(dtype, traits) is not None,
+            "{traits.name!r} has none for {dtype}",
+            on_device=True,
+            types=OPERANDS,
         ),
         Constraint(
             "a lane's sums and fragments must fit its registers",
@@ -283,7 +258,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         ),
         within_local_memory(
             "the partial sums of a work-group",
-            lambda c, dtype: SUM_BYTES * sums_join(c).elements,
+            lambda c, dtype, traits: SUM_BYTES * sums_join(c).elements,
         ),
     )
 
@@ -325,18 +300,12 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
             and register_unit(problem.precision, traits) is not None
         )
 
-    def source(
-        self, problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel, which adds the sums of the sub-groups along k."""
-        return generate_gemv_unit(problem, config, traits)
-
     def instruction(
         self, problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
-    ) -> str | None:
+    ) -> str:
         """The mma.sync that multiplies its fragments."""
         unit = register_unit(problem.precision, traits)
-        return None if unit is None else unit.text
+        return unit.text if unit else ""
 
     def work(
         self, config: GemvUnitConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
@@ -353,9 +322,6 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""
         return {
-            "MR": (8, 16, 32, 64),
-            "SUBGROUPS": (1, 2, 4, 8, 16),
-            "VW": (2, 4, 8),
-            "KWI": (1, 2, 4, 8),
-            "STREAMB": (0, 1),
-        }
+            "MR": (8, 16, 32, 64), "SUBGROUPS": (1, 2, 4, 8, 16),
+            "VW": (2, 4, 8), "KWI": (1, 2, 4, 8), "STREAMB": (0, 1),
+        }  # fmt: skip

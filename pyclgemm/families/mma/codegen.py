@@ -8,16 +8,14 @@ from typing import Literal
 
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import WORDS, ElementType
-from ...codegen.expression import modulo, plus, times
 from ...codegen.kernel import GemmParts, approximation, gemm_parts
-from ...codegen.matrix_unit import MatrixUnit
-from ...codegen.matrix_units import required_unit
-from ...codegen.source import KernelSource, stream_k_arguments
+from ...codegen.matrix_units import MatrixUnit, required_unit
+from ...codegen.source import KernelSource, modulo, plus, stream_k_arguments, times
 from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
-from ...problem.problem import GemmProblem
-from .config import MatrixConfig
+from ...problem.problem import GemmProblem, OperandName
+from .config import RESULT_PADDING, MatrixConfig, joined_pitch, work_items
 from .slab import MatrixSlab, as_copied, matrix_slabs, packed_form, packed_operands
 
 
@@ -41,7 +39,7 @@ class ElementProducts:
         """In C, the index of one of the sums, or the size of an array of them; empty for one."""
         return f"[{number}]" if self.complex else ""
 
-    def array(self, name: Literal["a", "b"], buffer: str, number: int) -> str:
+    def array(self, name: OperandName, buffer: str, number: int) -> str:
         """In C, the registers of one number of each element of A's or B's fragments."""
         numbers = self.a_numbers if name == "a" else self.b_numbers
         return f"{name}_fragments{buffer}" + (f"[{number}]" if numbers > 1 else "")
@@ -53,17 +51,7 @@ _COMPLEX = ElementProducts(2, 3, 2, ((0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 0, 1))
 
 
 def element_products(problem: GemmProblem) -> ElementProducts:
-    """Say how the products of a problem's elements are made up.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> shape = GemmShape(64, 64, 64)
-    >>> element_products(shape.problem("float32", "TF32_TF32_F32_X3"))
-    ElementProducts(a_numbers=2, b_numbers=2, sums=1, terms=((0, 1, 0), (1, 0, 0), (0, 0, 0)))
-    >>> element_products(shape.problem("complex128")).sums
-    2
-    """
+    """Say how the products of a problem's elements are made up."""
     if problem.complex:
         return _COMPLEX
     count = problem.precision.terms
@@ -74,17 +62,12 @@ def element_products(problem: GemmProblem) -> ElementProducts:
 #: C types of a result's bits.
 _BITS = {2: "ushort", 4: "uint"}
 
-#: Results between the rows that a sub-group collects. A row is then an odd multiple of 16 bytes (of
-#: 32 with results of 4 bytes), and lanes that write to several rows at once use different banks.
-#: So it is with sums of slices.
-_PADDING = 8
-
 
 @dataclass(frozen=True)
 class CollectedResults:
     """How a sub-group collects results in local memory, to store 16-byte vectors of rows."""
 
-    slab: Literal["a", "b"]  # the operand in whose local memory, when all slabs were multiplied
+    slab: OperandName  # the operand in whose local memory, when all slabs were multiplied
     bits: str  # C type of as many bytes as a result
     width: int  # results in a vector
     padding: int  # results between rows
@@ -99,18 +82,15 @@ def collected_results(
     unit: MatrixUnit,
     slabs: tuple[MatrixSlab, MatrixSlab],
 ) -> CollectedResults | None:
-    """Choose whether results are collected before they are stored; None where they are not.
-
-    They are where NVIDIA's units leave a lane less than `VECTOR_BYTES` of a row, the result lies in
-    such vectors, and a slab's local memory has room for it. Sums of slices are in local memory
-    anyway: `joined_results`.
-    """
+    """Choose whether results are collected before they are stored; None where they are not."""
+    # They are where NVIDIA's units leave a lane less than a vector of a row, the result lies in
+    # vectors, and slabs have room for it. Sums of slices are in local memory anyway.
     size = result.stored_bytes
     if unit.spelling != "ptx" or unit.result.width * size >= VECTOR_BYTES or config.SLICES > 1:
         return None
     if problem.out.order != "row" or not problem.out.in_pieces(VECTOR_BYTES, size):
         return None
-    columns = config.NWG + config.SUBGROUPS_N * _PADDING
+    columns = config.NWG + config.SUBGROUPS_N * RESULT_PADDING
     needed = config.SUBGROUPS_M * unit.m * columns * size
     larger = max(slabs, key=lambda slab: slab.bytes)
     if needed > config.STAGES * larger.bytes:
@@ -121,7 +101,7 @@ def collected_results(
         slab=larger.name,
         bits=_BITS[size],
         width=width,
-        padding=_PADDING,
+        padding=RESULT_PADDING,
         edges="elements" if problem.n % width else "vectors",
         c_in_vectors=c is not None and c.order == "row" and c.in_pieces(VECTOR_BYTES, size),
     )
@@ -131,15 +111,11 @@ def collected_results(
 class JoinedResults:
     """How the sums of slices lie in local memory: tile behind tile, a slice each."""
 
-    slab: Literal["a", "b"]  # the operand in whose local memory, when all slabs were multiplied
+    slab: OperandName  # the operand in whose local memory, when all slabs were multiplied
     pitch: int  # sums from one row of a tile to the next
     width: int  # neighbours in a row that a work-item adds up and stores: up to 16 bytes
-    vector: int  # of these, how many it reads at once
-
-    @property
-    def read(self) -> int:
-        """Neighbours that it reads at once."""
-        return min(self.width, self.vector)
+    vector: int  # sums in 16 bytes
+    read: int  # neighbours that it reads at once
 
 
 def joined_results(
@@ -153,21 +129,15 @@ def joined_results(
         return None
     own = max(1, config.MWG * config.NWG // slabs[0].items)
     own = 1 << (own.bit_length() - 1)
-    width = min(VECTOR_BYTES // result.stored_bytes, problem.out.alignment, own)
-    return JoinedResults(
-        slab=max(slabs, key=lambda slab: slab.bytes).name,
-        pitch=joined_pitch(config),
-        width=width if problem.out.order == "row" else 1,
-        vector=VECTOR_BYTES // result.bytes,
-    )
+    width = 1
+    if problem.out.order == "row":
+        width = min(VECTOR_BYTES // result.stored_bytes, problem.out.alignment, own)
+    vector = VECTOR_BYTES // result.bytes
+    slab = max(slabs, key=lambda slab: slab.bytes).name
+    return JoinedResults(slab, joined_pitch(config), width, vector, read=min(width, vector))
 
 
-def joined_pitch(config: MatrixConfig) -> int:
-    """Sums from one row of a slice's tile to the next in local memory."""
-    return config.NWG + _PADDING
-
-
-@dataclass(frozen=True)
+@dataclass
 class ResultText:
     """A lane's results in the text of a kernel: their sums, their entries, their stores."""
 
@@ -177,78 +147,47 @@ class ResultText:
     collected: CollectedResults | None
     joined: JoinedResults | None
 
-    @property
-    def group(self) -> str:
-        """The number of a run of neighbours."""
-        return "group" if self.unit.result.groups > 1 else "0"
-
-    @property
-    def row(self) -> str:
-        """The row of a run in its fragment."""
-        return plus(times(self.unit.result.row_step, self.group), self.unit.result.row)
-
-    @property
-    def column(self) -> str:
-        """The first column of a run in fragment j of a row of them."""
-        held = self.unit.result
-        return plus(times(self.unit.n, "j"), times(held.column_step, self.group), held.column)
-
-    @property
-    def run(self) -> int:
-        """Results side by side: those that a work-item has joined, or a lane's own."""
-        return self.joined.width if self.joined else self.unit.result.width
-
-    @property
-    def stored(self) -> int:
-        """Results of a run that are stored at once."""
-        out = self.parts.problem.out
-        return min(self.run, out.alignment) if out.order == "row" else 1
-
-    @property
-    def joined_at_once(self) -> int:
-        """Results of a lane that go to the sums of its slice at once."""
-        return min(self.unit.result.width, self.joined.vector) if self.joined else 1
-
-    @property
-    def joined_vector(self) -> str:
-        """C type of these."""
-        return f"{self.parts.wide.real}{self.joined_at_once}"
+    def __post_init__(self) -> None:
+        problem, wide, held = self.parts.problem, self.parts.wide, self.unit.result
+        self.group = "group" if held.groups > 1 else "0"  # the number of a run of neighbours
+        # The row of a run in its fragment, and its first column in fragment j of a row of them.
+        self.row = plus(times(held.row_step, self.group), held.row)
+        self.column = plus(
+            times(self.unit.n, "j"), times(held.column_step, self.group), held.column
+        )
+        # Results side by side: those that a work-item has joined, or a lane's own; and how many of
+        # them are stored at once.
+        self.run = self.joined.width if self.joined else held.width
+        by_row = problem.out.order == "row"
+        self.stored = min(self.run, problem.out.alignment) if by_row else 1
+        # Results of a lane that go to the sums of its slice at once, and their C type.
+        self.joined_at_once = min(held.width, self.joined.vector) if self.joined else 1
+        self.joined_vector = f"{wide.real}{self.joined_at_once}"
+        # C type of the sums of a slice that a work-item reads at once.
+        self.read_vector = f"{wide.real}{self.joined.read}" if self.joined else ""
+        # Whether a lane reads C for its own results; else a run of C that was read to where
+        # results are collected.
+        in_vectors = self.collected is not None and self.collected.c_in_vectors
+        self.reads_c = problem.c is not None and not in_vectors
+        self.collected_addends = wide.load("to_row + fragment_column", held.width, space="__local")
 
     def column_after(self, element: int) -> str:
         """The column of element `element` of a run."""
         return plus(self.column, element)
 
-    @property
-    def read_vector(self) -> str:
-        """C type of the sums of a slice that a work-item reads at once."""
-        return f"{self.parts.wide.real}{self.joined.read}" if self.joined else ""
+    def column_at(self, element: int) -> str:
+        """The column of element `element` of results side by side."""
+        return plus("column", element)
 
     def read_sums(self, element: int) -> str:
         """The sums of a slice, from `element` of a run on."""
         return f"*(const __local {self.read_vector} *)({plus('from', element)})"
 
-    @property
-    def collected_addends(self) -> str:
-        """A run of C that was read to where results are collected."""
-        width = self.unit.result.width
-        return self.parts.wide.load("to_row + fragment_column", width, space="__local")
-
     def collected_result(self, element: int) -> str:
         """Element `element` of a run that is collected."""
+        was_read = self.parts.problem.c and not self.reads_c
         lane = self.parts.wide.lane(element, self.unit.result.width)
-        return self.result(
-            element, "" if self.reads_c or not self.parts.problem.c else f"addends{lane}"
-        )
-
-    @property
-    def reads_c(self) -> bool:
-        """Whether a lane reads C for its own results."""
-        in_vectors = self.collected is not None and self.collected.c_in_vectors
-        return self.parts.problem.c is not None and not in_vectors
-
-    def column_at(self, element: int) -> str:
-        """The column of element `element` of results side by side."""
-        return plus("column", element)
+        return self.result(element, f"addends{lane}" if was_read else "")
 
     def lane_sum(self, element: int | str) -> str:
         """Element `element` of a lane's run."""
@@ -268,15 +207,12 @@ class ResultText:
         return f"sums[{element}]" if self.joined else self.lane_sum(element)
 
     def result(self, element: int, addend: str = "") -> str:
-        """The result in column `element`; what is read for one outside of the matrix is left out.
-
-        `addend` is that of the result, if it was read already.
-        """
+        """The result in column `element`; `addend` is given where it was read already."""
         wide, problem = self.parts.wide, self.parts.problem
         column = self.column_at(element)
         bias = wide.entry("bias", times("row" if problem.bias == "row" else column, "bias_stride"))
         read = wide.entry("c", f"C_AT(row, {column})")
-        if self.collected:
+        if self.collected:  # lanes have results outside of the matrix, too
             inside = "row < m" if problem.bias == "row" else f"{column} < n"
             bias = f"{inside} ? {bias} : 0"
             read = f"row < m && {column} < n ? {read} : 0"
@@ -287,7 +223,7 @@ class ResultText:
 _DOUBLES = {8: "double", 16: "double2"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class FragmentLoad:
     """How a lane loads its elements of fragments from local memory."""
 
@@ -299,25 +235,17 @@ class FragmentLoad:
     vector: str = ""  # of vectors: the C type
     vectors: int = 0  # how many the lane loads
 
-    @property
-    def _depths(self) -> int:
-        """Depths that a lane loads at once."""
-        return self.unit.held.run * self.steps
+    def __post_init__(self) -> None:
+        self._depths = self.unit.held.run * self.steps  # depths that a lane loads at once
+        self.registers = self._depths // self.unit.word  # registers that a lane loads at once
 
-    @property
-    def registers(self) -> int:
-        """Registers that a lane loads at once."""
-        return self._depths // self.unit.word
-
-    def declared(
-        self, products: ElementProducts, name: Literal["a", "b"], config: MatrixConfig
-    ) -> str:
+    def declared(self, products: ElementProducts, name: OperandName, config: MatrixConfig) -> str:
         """The array of a lane's registers of A's or B's fragments."""
         registers = self.unit.a_registers if name == "a" else self.unit.b_registers
         buffer = "[2]" if config.FRAGMENTS == 2 else ""
         numbers = products.a_numbers if name == "a" else products.b_numbers
         count = times(f"{name.upper()}_FRAGMENTS", registers * self.steps)
-        return f"{name}_fragments{buffer}" + (f"[{numbers}]" if numbers > 1 else "") + f"[{count}]"
+        return products.array(name, buffer, numbers) + f"[{count}]"
 
     def store(self, number: int) -> str:
         """The statement that takes a vector to registers."""
@@ -352,7 +280,7 @@ class FragmentLoad:
     def products(self, products: ElementProducts, buffer: str) -> list[tuple[str, str, str]]:
         """What is multiplied of fragments i and j: the sum, and the registers of A and of B."""
 
-        def at(name: Literal["a", "b"], number: int, step: int) -> str:
+        def at(name: OperandName, number: int, step: int) -> str:
             index, count = (
                 ("i", self.unit.a_registers) if name == "a" else ("j", self.unit.b_registers)
             )
@@ -375,11 +303,6 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     loaded = min(VECTOR_BYTES, steps * run_bytes)
     vector = (_DOUBLES if unit.register == "double" else WORDS)[loaded]
     return FragmentLoad(unit, "vectors", steps, vector, steps * run_bytes // loaded)
-
-
-def work_items(config: MatrixConfig, lanes: int) -> int:
-    """Work-items of a group whose sub-groups have `lanes` lanes."""
-    return lanes * config.subgroups
 
 
 def generate_matrix(

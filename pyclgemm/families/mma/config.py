@@ -1,11 +1,35 @@
-"""The configurations of the kernels for matrix units, by the names of CLBlast and Triton."""
+"""The configuration of the kernels for matrix units, and what makes it valid.
+
+Parameters have the names of CLBlast and Triton.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...codegen.config import Config
+from ...codegen.config import (
+    FENCED_FILL,
+    VECTOR_BYTES,
+    Config,
+    Constraint,
+    at_most,
+    within_local_memory,
+    within_work_group,
+)
+from ...codegen.element import stored_bytes
+from ...codegen.matrix_units import MatrixUnit, sub_group_lanes, unit_multiplying
+from ...device.traits import DeviceTraits
+
+#: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that
+#: NVIDIA's units load element by element: the lanes that read at once then read different banks.
+#: Elsewhere it is `VECTOR_BYTES`.
+_PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, True): 4}
+
+#: Results between the rows that a sub-group collects. A row is then an odd multiple of 16 bytes (of
+#: 32 with results of 4 bytes), and lanes that write to several rows at once use different banks.
+#: So it is with sums of slices.
+RESULT_PADDING = 8
 
 
 @dataclass(frozen=True)
@@ -65,3 +89,209 @@ class MatrixConfig(Config):
     def slice_depth(self) -> int:
         """Depth of the part of a slab that a sub-group multiplies."""
         return self.KWG // self.SLICES
+
+
+def work_items(config: MatrixConfig, lanes: int) -> int:
+    """Work-items of a group whose sub-groups have `lanes` lanes."""
+    return lanes * config.subgroups
+
+
+def joined_pitch(config: MatrixConfig) -> int:
+    """Sums from one row of a slice's tile to the next in local memory."""
+    return config.NWG + RESULT_PADDING
+
+
+def _passes_registers(config: MatrixConfig, traits: DeviceTraits | None) -> bool:
+    """Whether slabs pass through registers on their way to local memory."""
+    return bool(config.UNALIGNED) or (traits is not None and traits.vendor == "amd")
+
+
+def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
+    """Elements between the rows of a slab in local memory."""
+    if unit.loads_elements(along_k):
+        return _PADDING[stored_bytes, along_k]
+    return VECTOR_BYTES // stored_bytes
+
+
+def _most_padding(stored_bytes: int) -> int:
+    """The most padding of any unit, for elements of `stored_bytes` or more."""
+    loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
+    return max(*loaded, VECTOR_BYTES // stored_bytes)
+
+
+#: The element types that some unit multiplies, as they are or split into terms; and those of the
+#: units for float64.
+_DTYPES = ("int8", "float16", "bfloat16", "float32", "float64", "complex128")
+_OF_DOUBLES = ("float64", "complex128")
+
+#: Rows, columns and depths of the largest fragments, or of the pairs that are loaded at once.
+_FRAGMENT = 16
+
+#: Bytes of a float32 that is split into terms: three of bfloat16 or two of tf32; and of the
+#: smallest term.
+_SPLIT_BYTES = {"bfloat16": 6, "tf32": 8}
+_TERM_BYTES = 2
+
+#: Depth of NVIDIA's units for float64.
+_DOUBLES_DEPTH = 4
+
+#: Bytes of depth that ldmatrix loads at once: at 1 byte more than `_FRAGMENT` elements.
+_FRAGMENT_BYTES = 32
+
+#: Elements of a sub-group's tile, whose sums its lanes hold: 256 each, where there are 32.
+_MOST_SUMS = 256 * 32
+
+
+def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
+    """Bytes of an element in local memory with all its terms, and of its smallest term."""
+    size = stored_bytes(dtype)
+    if dtype == "float32" and traits:
+        multiplied = [name for name in _SPLIT_BYTES if unit_multiplying(name, "float32", traits)]
+        return max((_SPLIT_BYTES[name] for name in multiplied), default=size), _TERM_BYTES
+    return size, size
+
+
+def local_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None = None) -> int:
+    """Bytes of local memory of a work-group, in the precision that takes the most."""
+    size, term = _staged_bytes(dtype, traits)
+    padding = _most_padding(term)
+    slabs = sum(
+        max(extent * (config.KWG + padding), config.KWG * (extent + padding))
+        for extent in (config.MWG, config.NWG)
+    )
+    arrivals = 4 if config.FILL else 0
+    return config.STAGES * slabs * size + arrivals
+
+
+def _items(config: MatrixConfig, traits: DeviceTraits | None) -> int:
+    return work_items(config, sub_group_lanes(traits))
+
+
+def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
+    copied = VECTOR_BYTES * _items(config, traits)
+    _, term = _staged_bytes(dtype, traits)
+    return all(extent * config.KWG * term % copied == 0 for extent in (config.MWG, config.NWG))
+
+
+def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
+    """Whether a work-item's copies of a slab lie at the same steps for all work-items.
+
+    Rows lie along k where slabs pass through registers, else along k or a side of the tile.
+    """
+    items = _items(config, traits)
+    _, term = _staged_bytes(dtype, traits)
+    through = traits is None or _passes_registers(config, traits)
+    sides = () if through else (config.MWG, config.NWG)
+    rows = {extent * term // VECTOR_BYTES for extent in (config.KWG, *sides)}
+    return all(vectors and max(items, vectors) % min(items, vectors) == 0 for vectors in rows)
+
+
+def _least_depth(dtype: str) -> int:
+    return max(_FRAGMENT, _FRAGMENT_BYTES // stored_bytes(dtype))
+
+
+def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
+    """What the depth of a slice is a multiple of: with FRAGMENTS of 2, registers take turns."""
+    if config.FRAGMENTS == 1:
+        return _least_depth(dtype)
+    return 2 * (_DOUBLES_DEPTH if dtype in _OF_DOUBLES else _least_depth(dtype))
+
+
+def _joined_bytes(config: MatrixConfig, dtype: str) -> int:
+    """Bytes of local memory for the sums of all slices."""
+    sum_bytes = stored_bytes(dtype) if dtype in _OF_DOUBLES else 4
+    return config.SLICES * config.MWG * joined_pitch(config) * sum_bytes
+
+
+def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> int:
+    """Bytes of the slabs of one operand, the larger one's, without padding."""
+    _, term = _staged_bytes(dtype, traits)
+    return config.STAGES * max(config.MWG, config.NWG) * config.KWG * term
+
+
+#: In the order in which broken ones are reported.
+CONSTRAINTS = (
+    FENCED_FILL,
+    at_most("the sums of a sub-group", _MOST_SUMS, lambda c: c.MWG * c.NWG // c.tile_subgroups),
+    Constraint(
+        "slabs that are copied past the registers need STAGES of 2 to 8, through them 1 or 2",
+        lambda c, dtype, traits: c.STAGES <= 2 if _passes_registers(c, traits) else c.STAGES >= 2,
+        "STAGES is {c.STAGES}",
+        on_device=True,
+    ),
+    Constraint(
+        "matrix units multiply real elements of 1, 2, 4 or 8 bytes, and complex ones of 16",
+        lambda c, dtype, traits: dtype in _DTYPES,
+        "they are {dtype}",
+    ),
+    Constraint(
+        f"a sub-group's tile and a slab's depth must be multiples of {_FRAGMENT}, the depth "
+        f"also of {_FRAGMENT_BYTES} bytes",
+        lambda c, dtype, traits: (
+            c.MWG % (_FRAGMENT * c.SUBGROUPS_M) == 0
+            and c.NWG % (_FRAGMENT * c.SUBGROUPS_N) == 0
+            and (dtype not in _DTYPES or c.KWG % _least_depth(dtype) == 0)
+        ),
+        "{c.MWG} x {c.NWG} among {c.SUBGROUPS_M} x {c.SUBGROUPS_N} sub-groups, KWG is {c.KWG}",
+    ),
+    Constraint(
+        f"slabs must divide among the work-items in pieces of {VECTOR_BYTES} bytes",
+        _is_shared,
+        lambda c, dtype, traits: (
+            f"{c.MWG} x {c.KWG} and {c.KWG} x {c.NWG} {dtype}, {_items(c, traits)} work-items"
+        ),
+        types=_DTYPES,
+    ),
+    Constraint(
+        f"of the work-items and the pieces of {VECTOR_BYTES} bytes in a row of a slab, one "
+        "must be a multiple of the other",
+        _rows_are_shared,
+        lambda c, dtype, traits: (
+            f"rows of {c.MWG}, {c.NWG} or {c.KWG} {dtype}, {_items(c, traits)} work-items"
+        ),
+        types=_DTYPES,
+    ),
+    Constraint(
+        "FRAGMENTS of 2 need slabs that are copied past the registers, and of twice the depth "
+        "of a fragment",
+        lambda c, dtype, traits: (
+            c.FRAGMENTS == 1
+            or (
+                not _passes_registers(c, traits)
+                and (dtype not in _DTYPES or c.KWG % _depths_at_a_time(c, dtype) == 0)
+            )
+        ),
+        "FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
+    ),
+    Constraint(
+        f"UNALIGNED is for elements smaller than the pieces of {VECTOR_BYTES} bytes",
+        lambda c, dtype, traits: not c.UNALIGNED or stored_bytes(dtype) < VECTOR_BYTES,
+        "they are {dtype}",
+    ),
+    Constraint(
+        "the slices of a slab must be as deep as a fragment, with FRAGMENTS of 2 twice that",
+        lambda c, dtype, traits: (
+            c.SLICES == 1 or c.KWG % (c.SLICES * _depths_at_a_time(c, dtype)) == 0
+        ),
+        "KWG is {c.KWG} {dtype}, SLICES is {c.SLICES}, FRAGMENTS is {c.FRAGMENTS}",
+        types=_DTYPES,
+    ),
+    Constraint(
+        "tiles are divided among work-groups (FILL) or among slices (SLICES), not both",
+        lambda c, dtype, traits: not c.FILL or c.SLICES == 1,
+        "FILL is {c.FILL}, SLICES is {c.SLICES}",
+    ),
+    Constraint(
+        "the sums of all slices must fit the local memory of one operand's slabs",
+        lambda c, dtype, traits: (
+            c.SLICES == 1 or _joined_bytes(c, dtype) <= _least_slab_bytes(c, dtype, traits)
+        ),
+        lambda c, dtype, traits: (
+            f"{_joined_bytes(c, dtype)} bytes of {c.SLICES} slices, limit "
+            f"{_least_slab_bytes(c, dtype, traits)}"
+        ),
+        types=_DTYPES,
+    ),
+    within_work_group(_items),
+    within_local_memory("the slabs of a work-group", local_bytes, types=_DTYPES),
+)

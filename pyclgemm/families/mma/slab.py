@@ -7,17 +7,12 @@ from typing import Literal
 
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import ElementType, stored_bytes
-from ...codegen.expression import divided, modulo, plus, times
-from ...codegen.matrix_unit import MatrixUnit
+from ...codegen.matrix_units import MatrixUnit
 from ...codegen.pack import PackedForm, with_packed
+from ...codegen.source import divided, modulo, plus, times
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout
-from .config import MatrixConfig
-
-#: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that
-#: NVIDIA's units load element by element: the lanes that read at once then read different banks.
-#: Elsewhere it is `VECTOR_BYTES`.
-_PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, True): 4}
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
+from .config import MatrixConfig, padding_elements, work_items
 
 #: For ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in 16 positions and
 #: 32 bytes of depths of the slab, by operand and by whether k is contiguous.
@@ -29,11 +24,11 @@ _ROW_OF_LANE = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class MatrixSlab:
     """A slab of A or B in local memory, which lies there as in memory."""
 
-    name: Literal["a", "b"]
+    name: OperandName
     element: ElementType  # its elements, or the type in which their split terms lie
     terms: int  # split terms of an element, each a matrix in memory and a slab in local memory
     along_k: bool  # whether k is contiguous; else the position along the tile is
@@ -51,143 +46,58 @@ class MatrixSlab:
     sliced: bool  # whether sub-groups multiply different parts of it
     suffix: str = ""  # of the functions that copy it: none where A's and B's are the same
 
-    @property
-    def index(self) -> str:
-        """The index along the tile, which is also the name of its size."""
-        return {"a": "m", "b": "n"}[self.name]
+    def __post_init__(self) -> None:
+        name, upper, size = self.name, self.name.upper(), self.element.stored_bytes
+        # The index along the tile, which is also the name of its size, and the positions in words.
+        self.index, self.positions = {"a": ("m", "rows"), "b": ("n", "columns")}[name]
+        # The argument that says how far rows are apart in memory; how far slabs are.
+        by_row = self.along_k == (name == "a")
+        self.stride = f"{name}_{'row' if by_row else 'column'}_stride"
+        self.advance = "KWG" if self.along_k else f"KWG * {self.stride}"
+        # C type in which an element is copied: half's bits need no arithmetic of half.
+        self.bits = "ushort" if self.element.stored == "half" else self.element.stored
+        self.width = VECTOR_BYTES // size  # elements of a 16-byte vector
+        self.bytes = self.terms * self.rows * self.pitch * size  # of all split terms
+        self.local_elements = times("STAGES" if self.stages > 1 else 1, f"{upper}_SLAB")
+        # Of a vector that takes several loads: the type and the number of these, and the vector.
+        self.load_type = f"{self.bits}{self.vector if self.vector > 1 else ''}"
+        self.loads_of_vector = self.width // self.vector
+        self.loaded_vector = ", ".join(f"loads[{one}]" for one in range(self.loads_of_vector))
+        # To the slab that is multiplied, in C; and where a sub-group's part of it starts.
+        by_name = self.stages > 1 or self.sliced
+        self.pointer = f"{name}_slab" if by_name else f"{name}_local"
+        depth = f"{upper}_INDEX(0, slice * SLICE_DEPTH)" if self.sliced else 0
+        self.multiplied = plus(self.in_stage("stage"), depth)
 
-    @property
-    def stride(self) -> str:
-        """The argument that says how far rows are apart in memory."""
-        by_row = self.along_k == (self.name == "a")
-        return f"{self.name}_{'row' if by_row else 'column'}_stride"
-
-    @property
-    def positions(self) -> str:
-        """The positions along the tile, in words."""
-        return {"a": "rows", "b": "columns"}[self.name]
-
-    @property
-    def pointer(self) -> str:
-        """To the slab that is multiplied, in C."""
-        return f"{self.name}_slab" if self.stages > 1 or self.sliced else f"{self.name}_local"
-
-    @property
-    def bits(self) -> str:
-        """C type in which an element is copied: half's bits need no arithmetic of half."""
-        return "ushort" if self.element.stored == "half" else self.element.stored
-
-    @property
-    def width(self) -> int:
-        """Elements of a 16-byte vector."""
-        return VECTOR_BYTES // self.element.stored_bytes
-
-    @property
-    def chunks(self) -> int:
-        """Vectors of a row."""
-        return self.length // self.width
-
-    @property
-    def loads_of_vector(self) -> int:
-        """Loads that make up a vector whose alignment is less than its size."""
-        return self.width // self.vector
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all split terms."""
-        return self.terms * self.rows * self.pitch * self.element.stored_bytes
-
-    @property
-    def i(self) -> str:
-        """The number of a work-item's vector."""
-        return "i" if self.copies > 1 else "0"
-
-    @property
-    def number(self) -> str:
-        """Where that stands among the vectors of the slab."""
-        return plus("item", times(self.i, "ITEMS"))
-
-    @property
-    def row_of_number(self) -> str:
-        """Its row."""
-        return divided("number", self.chunks)
-
-    @property
-    def column_of_number(self) -> str:
-        """Its first element in the row."""
-        return times(modulo("number", self.chunks), self.width)
-
-    @property
-    def first_row(self) -> str:
-        """The row of a work-item's first vector."""
-        return divided("item", self.chunks)
-
-    @property
-    def first_column(self) -> str:
-        """The first element of that vector in the row."""
-        return times(modulo("item", self.chunks), self.width)
-
-    @property
-    def row_of_copy(self) -> str:
-        """The row of vector i where `row` is that of the first."""
-        return plus("row", self._row_step)
-
-    @property
-    def column_of_copy(self) -> str:
-        """The first element of vector i where `column` is that of the first."""
-        return plus("column", self._column_step)
-
-    @property
-    def copy_target(self) -> str:
-        """Where it goes in local memory."""
-        return plus("slab", times(self.row_of_copy, self.pitch), self.column_of_copy)
-
-    @property
-    def copy_source(self) -> str:
-        """Where it comes from."""
-        return plus("next", times(self._row_step, "stride"), self._column_step)
-
-    @property
-    def _row_step(self) -> str:
-        if self.items >= self.chunks:
-            return times(self.i, self.items // self.chunks)
-        return divided(self.i, self.chunks // self.items)
-
-    @property
-    def _column_step(self) -> str:
-        if self.items >= self.chunks:
-            return "0"
-        return times(modulo(self.i, self.chunks // self.items), self.items * self.width)
+        # Of a work-item's vector i: its number in the slab, its row there, its first element.
+        vectors = self.length // self.width  # of a row
+        self.i = "i" if self.copies > 1 else "0"
+        self.number = plus("item", times(self.i, "ITEMS"))
+        self.row_of_number = divided("number", vectors)
+        self.column_of_number = times(modulo("number", vectors), self.width)
+        # The same of vector 0, and of vector i where `row` and `column` are those of vector 0.
+        self.first_row = divided("item", vectors)
+        self.first_column = times(modulo("item", vectors), self.width)
+        if self.items >= vectors:
+            row_step, column_step = times(self.i, self.items // vectors), "0"
+        else:
+            in_row = vectors // self.items
+            row_step = divided(self.i, in_row)
+            column_step = times(modulo(self.i, in_row), self.items * self.width)
+        self.row_of_copy = plus("row", row_step)
+        self.column_of_copy = plus("column", column_step)
+        # Where it goes in local memory, and where it comes from.
+        self.copy_target = plus("slab", times(self.row_of_copy, self.pitch), self.column_of_copy)
+        self.copy_source = plus("next", times(row_step, "stride"), column_step)
 
     def lane(self, index: int) -> str:
         """Selector of an element of a vector."""
         return self.element.lane(index, self.width)
 
-    @property
-    def load_type(self) -> str:
-        """C type of what is loaded at once where a vector takes several loads."""
-        return f"{self.bits}{self.vector if self.vector > 1 else ''}"
-
-    @property
-    def loaded_vector(self) -> str:
-        """The vector that they make, element by element."""
-        return ", ".join(f"loads[{one}]" for one in range(self.loads_of_vector))
-
-    @property
-    def local_elements(self) -> str:
-        """Elements of all slabs in local memory."""
-        return times("STAGES" if self.stages > 1 else 1, f"{self.name.upper()}_SLAB")
-
     def in_stage(self, stage: str) -> str:
         """Where a slab starts in local memory."""
         moves = stage if self.stages > 1 else 0
         return plus(f"{self.name}_local", times(moves, f"{self.name.upper()}_SLAB"))
-
-    @property
-    def multiplied(self) -> str:
-        """Where the part of a slab starts that a sub-group multiplies."""
-        depth = f"{self.name.upper()}_INDEX(0, slice * SLICE_DEPTH)" if self.sliced else 0
-        return plus(self.in_stage("stage"), depth)
 
     def fetch_arguments(self, own: str, term: str) -> str:
         """What `fetch_slab` is given before the region: of a split term, behind the first one."""
@@ -206,11 +116,6 @@ class MatrixSlab:
         row = plus(rows, f"{self.name}_row")
         return plus(self.name, times(row, self.stride), columns, f"{self.name}_column")
 
-    @property
-    def advance(self) -> str:
-        """Elements from one slab to the next in memory."""
-        return "KWG" if self.along_k else f"KWG * {self.stride}"
-
     def lane_row(self, term: int, depth: str) -> str:
         """For ldmatrix: the row of 16 bytes in split term `term` that a lane points to."""
         across, along = (one.format(self.width) for one in _ROW_OF_LANE[self.name, self.along_k])
@@ -227,10 +132,9 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
 
     Along k where units read so. Other loads take what they find, and packing along the tile
     keeps the rows of a product with a small k long.
-
-    float32 is split into terms on the way, once each: every sub-group that loads them would take
-    more time to split them than to multiply.
     """
+    # float32 is split into terms on the way, once each: every sub-group that loads them would take
+    # more time to split them than to multiply.
     split = split_type(problem.precision, unit)
     along_k = unit.reads_along_k or split is not None
     return PackedForm(along_k, split=split, terms=parts_of(problem.precision.terms))
@@ -248,28 +152,8 @@ def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
     return unit.spelling == "ptx" and unit.operand == "tf32" and precision.terms == 1
 
 
-def is_copied(
-    name: Literal["a", "b"], problem: GemmProblem, unit: MatrixUnit, unaligned: bool
-) -> bool:
-    """Whether an operand is copied where it lies; else it is packed first.
-
-    Examples
-    --------
-    Whole 16-byte vectors are copied, and for AMD's units they lie along k.
-
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> from pyclgemm.codegen.matrix_units import amd_unit
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> unit = amd_unit("float16", "float32", typical_traits("gfx1100"))
-    >>> problem = GemmShape(64, 64, 64).problem("float16")
-    >>> problem.a.order, problem.b.order
-    ('row', 'row')
-    >>> is_copied("a", problem, unit, False), is_copied("b", problem, unit, False)
-    (True, False)
-    >>> odd = GemmShape(63, 63, 63).problem("float16")
-    >>> is_copied("a", odd, unit, False), is_copied("a", odd, unit, True)
-    (False, True)
-    """
+def is_copied(name: OperandName, problem: GemmProblem, unit: MatrixUnit, unaligned: bool) -> bool:
+    """Whether an operand is copied where it lies; else it is packed first."""
     layout = problem.a if name == "a" else problem.b
     form = packed_form(problem, unit)
     size = stored_bytes(problem.dtype)
@@ -280,7 +164,7 @@ def is_copied(
 
 def packed_operands(
     problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit
-) -> tuple[Literal["a", "b"], ...]:
+) -> tuple[OperandName, ...]:
     """The operands that are packed before the kernel reads them."""
     unaligned = bool(config.UNALIGNED)
     return tuple(name for name in OPERANDS if not is_copied(name, problem, unit, unaligned))
@@ -290,19 +174,6 @@ def as_copied(problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit) -> G
     """The product with its operands as they are when the kernel copies them."""
     form = packed_form(problem, unit)
     return with_packed(problem, dict.fromkeys(packed_operands(problem, config, unit), form))
-
-
-def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
-    """Elements between the rows of a slab in local memory."""
-    if unit.loads_elements(along_k):
-        return _PADDING[stored_bytes, along_k]
-    return VECTOR_BYTES // stored_bytes
-
-
-def most_padding(stored_bytes: int) -> int:
-    """The most padding of any unit, for elements of `stored_bytes` or more."""
-    loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
-    return max(*loaded, VECTOR_BYTES // stored_bytes)
 
 
 def matrix_slabs(
@@ -315,10 +186,10 @@ def matrix_slabs(
         stored = {"bfloat16": "bfloat16", "tf32": "float32"}[form.split.name]
     element = ElementType(stored, problem.precision.arithmetic)
     size = element.stored_bytes
-    items = unit.lanes * config.subgroups
+    items = work_items(config, unit.lanes)
     width = VECTOR_BYTES // size
 
-    def slab(name: Literal["a", "b"], layout: MatrixLayout, tile: int, fragment: int) -> MatrixSlab:
+    def slab(name: OperandName, layout: MatrixLayout, tile: int, fragment: int) -> MatrixSlab:
         along_k = layout.order == {"a": "row", "b": "column"}[name]
         rows, length = (tile, config.KWG) if along_k else (config.KWG, tile)
         end = problem.k if along_k else {"a": problem.m, "b": problem.n}[name]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
-from ...codegen.expression import divided, modulo, plus, times
-from ...codegen.kernel import GemmParts
-from ...codegen.source import KernelSource, without_unrolling, zeroed
-from ...problem.problem import GemmProblem, MatrixLayout
+from ...codegen.kernel import GemmParts, gemm_parts
+from ...codegen.source import KernelSource, divided, modulo, plus, times, without_unrolling, zeroed
+from ...device.traits import DeviceTraits
+from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class SmallCpuConfig(Config):
 _FETCHED_BYTES = 512
 
 
-@dataclass(frozen=True)
+@dataclass
 class SmallOperand:
     """A or B of a product in local memory, line by line as it lies in global memory."""
 
-    name: Literal["a", "b"]
+    name: OperandName
     along_k: bool  # whether k runs along the lines; else the positions do: rows of A, columns of B
     lines: int  # lines of the matrix
     length: int  # elements of a line
@@ -79,25 +79,13 @@ class SmallOperand:
     size: int  # elements from one product to the next
     group: int  # positions that a work-item reads at once: its positions come in such groups
 
-    @property
-    def vectors(self) -> int:
-        """Vectors of a product that are copied."""
-        return self.lines * self.length // self.width
-
-    @property
-    def copied(self) -> str:
-        """The product to which vector `number` of the group's belongs."""
-        return divided("number", self.vectors)
-
-    @property
-    def line(self) -> str:
-        """Its line."""
-        return divided(modulo("number", self.vectors), self.length // self.width)
-
-    @property
-    def first(self) -> str:
-        """Its first element in the line."""
-        return times(modulo("number", self.length // self.width), self.width)
+    def __post_init__(self) -> None:
+        in_line = self.length // self.width
+        self.vectors = self.lines * in_line  # of a product, that are copied
+        # Of vector `number` of the group's: its product, its line, and its first element there.
+        self.copied = divided("number", self.vectors)
+        self.line = divided(modulo("number", self.vectors), in_line)
+        self.first = times(modulo("number", in_line), self.width)
 
     def at(self, line: str, position: str) -> str:
         """The entry at a position in a line, as (row, column) of the operand."""
@@ -110,7 +98,7 @@ class SmallOperand:
         return plus(times(group, self.group), modulo(number, self.group))
 
 
-@dataclass(frozen=True)
+@dataclass
 class SmallTiling:
     """How the work-items of a group divide products among them."""
 
@@ -121,20 +109,12 @@ class SmallTiling:
     a: SmallOperand  # in local memory
     b: SmallOperand
 
-    @property
-    def work_items(self) -> int:
-        """Work-items of a group."""
-        return self.products * self.items_m * self.items_n
-
-    @property
-    def own(self) -> str:
-        """Which of the group's products a work-item computes a tile of, in C."""
-        return divided("item", self.items_m * self.items_n)
-
-    @property
-    def item_m(self) -> str:
-        """A work-item's number along the rows of its product."""
-        return divided(modulo("item", self.items_m * self.items_n), self.items_n)
+    def __post_init__(self) -> None:
+        items = self.items_m * self.items_n
+        self.work_items = self.products * items  # of a group
+        # Which product a work-item computes a tile of, and its number along the rows there, in C.
+        self.own = divided("item", items)
+        self.item_m = divided(modulo("item", items), self.items_n)
 
     def guard(self, operand: SmallOperand) -> str:
         """What a work-item asks before it copies a vector, if they do not divide evenly."""
@@ -171,7 +151,7 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
     widest = max(1, VECTOR_BYTES // element.bytes)
     step = math.gcd(widest, problem.k) or 1
 
-    def operand(name: Literal["a", "b"], layout: MatrixLayout, tile: int) -> SmallOperand:
+    def operand(name: OperandName, layout: MatrixLayout, tile: int) -> SmallOperand:
         extent, items = (problem.m, items_m) if name == "a" else (problem.n, items_n)
         along_k = layout.order != ("column" if name == "a" else "row")
         lines, length = (extent, problem.k) if along_k else (problem.k, extent)
@@ -192,7 +172,7 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
     return SmallTiling(items_m, items_n, products, step, a, b)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _SmallResults:
     """What a work-item stores, in C."""
 
@@ -200,47 +180,34 @@ class _SmallResults:
     config: SmallConfig
     tiling: SmallTiling
 
-    @property
-    def width(self) -> int:
-        """Results that are stored at once."""
-        problem, width = self.parts.problem, self.tiling.b.group
-        divides = problem.n % width == 0
-        return width if divides and self._in_vectors(problem.out) else 1
-
-    @property
-    def c_whole(self) -> bool:
-        """Whether as many elements of C are loaded at once."""
-        c = self.parts.problem.c
-        return c is not None and self.width > 1 and self._in_vectors(c)
+    def __post_init__(self) -> None:
+        problem, tiling = self.parts.problem, self.tiling
+        divides = problem.n % tiling.b.group == 0
+        # Results that are stored at once, and whether as many elements of C are loaded at once.
+        self.width = tiling.b.group if divides and self._in_vectors(problem.out) else 1
+        self.c_whole = self.width > 1 and problem.c is not None and self._in_vectors(problem.c)
+        # Whether an entry belongs to the result, where tiles reach beyond it.
+        inside = []
+        if tiling.items_m * self.config.MWI > problem.m:
+            inside.append(f"row < {problem.m}")
+        if tiling.items_n * self.config.NWI > problem.n:
+            inside.append(f"column < {problem.n}")
+        self.inside = " && ".join(inside)
 
     def _in_vectors(self, layout: MatrixLayout) -> bool:
         return layout.order == "row" and layout.alignment >= self.tiling.b.group
 
-    @property
-    def inside(self) -> str:
-        """Whether an entry belongs to the result, where tiles reach beyond it."""
-        problem, tiling = self.parts.problem, self.tiling
-        conditions = []
-        if tiling.items_m * self.config.MWI > problem.m:
-            conditions.append(f"row < {problem.m}")
-        if tiling.items_n * self.config.NWI > problem.n:
-            conditions.append(f"column < {problem.n}")
-        return " && ".join(conditions)
-
     def at(self, lane: int) -> str:
         """The result at `lane` of those stored at once."""
         total, column = f"accumulators[i][{plus('j', lane)}]", plus("column", lane)
-        if not self.c_whole:
-            return self.parts.result_at(total, "row", column)
-        wide = self.parts.wide
-        return self.parts.result_at(
-            total, "row", column, addend=f"addends{wide.lane(lane, self.width)}"
-        )
+        addend = f"addends{self.parts.wide.lane(lane, self.width)}" if self.c_whole else ""
+        return self.parts.result_at(total, "row", column, addend)
 
 
-def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
+def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a batch of small products on a GPU."""
-    problem, element = parts.problem, parts.element
+    parts = gemm_parts(problem, config, traits)
+    element = parts.element
     tiling = small_tiling(problem, config, element)
 
     def in_global(one: SmallOperand) -> str:
@@ -270,7 +237,7 @@ def generate_small(parts: GemmParts, config: SmallConfig) -> KernelSource:
         in_global=in_global,
         in_local=in_local,
     )
-    return without_unrolling(source) if parts.traits.type == "cpu" else source
+    return without_unrolling(source) if traits.type == "cpu" else source
 
 
 class _SmallVector(NamedTuple):
@@ -305,7 +272,7 @@ def column_blocks(columns: int, widest: int, most: int) -> list[list[_SmallVecto
     return blocks
 
 
-@dataclass(frozen=True)
+@dataclass
 class _SmallTile:
     """Tiles of `height` rows from row `first` on, `tiles` of them."""
 
@@ -313,17 +280,11 @@ class _SmallTile:
     height: int
     tiles: int
 
-    @property
-    def end(self) -> int:
-        """The row after the last."""
-        return self.first + self.height * self.tiles
-
-    @property
-    def rows(self) -> list[str]:
-        """The rows of a tile in C: those of a single one are constants."""
-        if self.tiles == 1:
-            return [str(self.first + r) for r in range(self.height)]
-        return [plus("row", r) for r in range(self.height)]
+    def __post_init__(self) -> None:
+        self.end = self.first + self.height * self.tiles  # the row after the last
+        # The rows of a tile in C: those of a single one are constants.
+        row = "row" if self.tiles > 1 else self.first
+        self.rows = [plus(row, r) for r in range(self.height)]
 
 
 def small_tiles(rows: int, most: int) -> list[_SmallTile]:
@@ -333,7 +294,7 @@ def small_tiles(rows: int, most: int) -> list[_SmallTile]:
     return [*tiles, _SmallTile(whole * most, tail, 1)] if tail else tiles
 
 
-@dataclass(frozen=True)
+@dataclass
 class _SmallCpuKernel:
     """What the template for CPUs asks about a kernel; `wide` as in `GemmParts`."""
 
@@ -343,19 +304,12 @@ class _SmallCpuKernel:
     tiles: list[_SmallTile]  # of rows
     blocks: list[list[_SmallVector]]  # of columns
 
-    @property
-    def widths(self) -> list[int]:
-        return sorted({vector.width for block in self.blocks for vector in block})
-
-    @property
-    def copies_b(self) -> bool:
-        """Whether B is copied since its rows are not contiguous."""
-        return self.problem.b.order != "row" and self.problem.k > 0
-
-    @property
-    def depth(self) -> str:
-        """The loop variable along k, unless the loop has a single turn."""
-        return "p" if self.problem.k > 1 else "0"
+    def __post_init__(self) -> None:
+        self.widths = sorted({vector.width for block in self.blocks for vector in block})
+        # Whether B is copied since its rows are not contiguous.
+        self.copies_b = self.problem.b.order != "row" and self.problem.k > 0
+        # The loop variable along k, unless the loop has a single turn.
+        self.depth = "p" if self.problem.k > 1 else "0"
 
     def a_element(self, row: str) -> str:
         return self.element.entry("a", f"A_AT({row}, {self.depth})")
@@ -368,7 +322,6 @@ class _SmallCpuKernel:
         return _vector_at(copied, f"b_rows[{self.depth}]", column, width)
 
     def contiguous(self, name: str, width: int) -> str:
-        """The vector at a pointer."""
         return _vector_at(self.wide, name, "0", width)
 
     def strided(self, name: str, lane: int) -> str:
@@ -384,7 +337,6 @@ class _SmallCpuKernel:
         return self.wide.store("value", "out", width, aligned=False)
 
     def store_lane(self, lane: str, number: int) -> str:
-        """Statement that stores a lane of `value`."""
         return self.wide.assign(lane, "out", times(number, "out_step"))
 
     def finish_parameters(self, width: int) -> list[str]:
@@ -427,9 +379,11 @@ def _vector_at(element: ElementType, array: str, index: str, width: int) -> str:
     return f"vload{width}(0, {plus(array, index)})"
 
 
-def generate_small_cpu(parts: GemmParts, config: SmallCpuConfig) -> KernelSource:
+def generate_small_cpu(
+    problem: GemmProblem, config: SmallCpuConfig, traits: DeviceTraits
+) -> KernelSource:
     """Write the kernel that computes a batch of small products on a CPU."""
-    problem = parts.problem
+    parts = gemm_parts(problem, config, traits)
     # Without products all rows are alike: pocl 3.1 then stores vectors of halves at multiples of 16
     # bytes, where they do not lie.
     width = config.VW if problem.k else 1

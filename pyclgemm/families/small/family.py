@@ -6,10 +6,8 @@ import math
 from typing import TypeVar
 
 from ...codegen.config import Constraint, at_most, multiple
-from ...codegen.element import operand_type
-from ...codegen.kernel import gemm_parts
+from ...codegen.element import ElementType
 from ...codegen.launch import Schedule, gemm_launch
-from ...codegen.source import KernelSource
 from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits, crashes_on_small_halves
 from ...problem.bounds import VECTOR_WIDTHS, up_to
@@ -17,17 +15,17 @@ from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
 from ..cost import Coefficients, Costs, Work
-from ..cpu.family import tile_axes
 from ..family import (
     MOST_SMALL,
     Advice,
     Axes,
+    CpuTiles,
     Family,
     Point,
     Role,
     Tile,
     is_small_batch,
-    most_sums,
+    is_worth_trying,
     point_table,
 )
 from .codegen import SmallConfig, SmallCpuConfig, generate_small, generate_small_cpu, small_tiling
@@ -72,17 +70,13 @@ class SmallFamily(_SmallProducts[SmallConfig]):
 
     name = SmallConfig.family
     config_class = SmallConfig
-    bounds = {
-        "MWI": VECTOR_WIDTHS,
-        "NWI": VECTOR_WIDTHS,
-        "WGS": up_to(4096),
-        "KWI": up_to(16),
-    }
+    source = staticmethod(generate_small)
+    bounds = {"MWI": VECTOR_WIDTHS, "NWI": VECTOR_WIDTHS, "WGS": up_to(4096), "KWI": up_to(16)}
     constraints = (
         Constraint(
             "a tile must not have more than 128 sums",
             lambda c, dtype, traits: c.MWI * c.NWI <= 128,
-            lambda c, dtype, traits: f"MWI is {c.MWI}, NWI is {c.NWI}",
+            "MWI is {c.MWI}, NWI is {c.NWI}",
         ),
     )
     advice = Advice("more independent work at a time: a larger tile of the work-item, KWI")
@@ -101,7 +95,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         """Also sizes that exceed a work-group or local memory."""
         if stated := super().refusal(config, problem, traits):
             return stated
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        element = ElementType(problem.dtype, problem.precision.arithmetic)
         tiling = small_tiling(problem, config, element)
         if tiling.work_items > traits.max_work_group_size:
             return f"{tiling.work_items} work-items, and a group has {traits.max_work_group_size}"
@@ -115,16 +109,10 @@ class SmallFamily(_SmallProducts[SmallConfig]):
     def schedule(self, product: Product, config: SmallConfig, traits: DeviceTraits) -> Schedule:
         """One launch, a work-group for each few products."""
         problem = product.problem
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        element = ElementType(problem.dtype, problem.precision.arithmetic)
         groups = math.ceil(problem.products / small_tiling(problem, config, element).products)
         source = self.source(problem, config, traits)
         return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
-
-    def source(
-        self, problem: GemmProblem, config: SmallConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel, written for the very sizes."""
-        return generate_small(gemm_parts(problem, config, traits), config)
 
     def work(
         self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
@@ -150,30 +138,29 @@ class SmallFamily(_SmallProducts[SmallConfig]):
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """All parameters as they are."""
         return {
-            "MWI": (1, 2, 4, 8, 16),
-            "NWI": (1, 2, 4, 8, 16),
-            "WGS": (32, 64, 128, 256, 512),
-            "KWI": (1, 2, 4, 8),
-        }
+            "MWI": (1, 2, 4, 8, 16), "NWI": (1, 2, 4, 8, 16),
+            "WGS": (32, 64, 128, 256, 512), "KWI": (1, 2, 4, 8),
+        }  # fmt: skip
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """None where sums do not fit registers."""
-        return dict(point) if point["MWI"] * point["NWI"] <= most_sums(dtype) else None
+        sums = point["MWI"] * point["NWI"]
+        return dict(point) if is_worth_trying(dtype, traits, sums, point["WGS"]) else None
 
 
-class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
+class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
     """On CPUs: a work-item computes one product after the other, unpacked."""
 
     name = SmallCpuConfig.family
     config_class = SmallCpuConfig
-    on_cpu = True
+    source = staticmethod(generate_small_cpu)
     bounds = {"MR": up_to(64), "NR": up_to(512), "VW": VECTOR_WIDTHS}
     constraints = (
         multiple("NR", "VW"),
         Constraint(
             f"a tile must not have more than {_MOST_VECTORS} vectors of sums",
             lambda c, dtype, traits: c.MR * (c.NR // c.VW) <= _MOST_VECTORS,
-            lambda c, dtype, traits: f"MR is {c.MR}, NR is {c.NR}, VW is {c.VW}",
+            "MR is {c.MR}, NR is {c.NR}, VW is {c.VW}",
         ),
         at_most(
             "the vectors of sums that are written for 64 columns",
@@ -183,18 +170,14 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
         Constraint(
             "those of CPUs multiply real elements",
             lambda c, dtype, traits: not is_complex(dtype),
-            lambda c, dtype, traits: f"the operands are {dtype}",
+            "the operands are {dtype}",
         ),
         Constraint(
             "the runtime must compile those of float16; pocl 5.0 crashes as it does so",
-            lambda c, dtype, traits: (
-                dtype != "float16" or traits is None or not crashes_on_small_halves(traits)
-            ),
-            lambda c, dtype, traits: (
-                f"the device's runtime is {traits.platform} {traits.driver}"
-                if traits
-                else "no device"
-            ),
+            lambda c, dtype, traits: not crashes_on_small_halves(traits),
+            "the device's runtime is {traits.platform} {traits.driver}",
+            on_device=True,
+            types=("float16",),
         ),
     )
     advice = Advice("the wake-up of cores weighs: more products at a time; else the tile (MR, NR)")
@@ -224,12 +207,6 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
         source = self.source(product.problem, config, traits)
         return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
 
-    def source(
-        self, problem: GemmProblem, config: SmallCpuConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel, written for the very sizes."""
-        return generate_small_cpu(gemm_parts(problem, config, traits), config)
-
     def work(
         self, config: SmallCpuConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
     ) -> Work | None:
@@ -250,13 +227,4 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig]):
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """The register tile."""
-        return tile_axes(dtype, traits)
-
-    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int]:
-        """NR is a whole number of vectors."""
-        vectors, width = point["VECTORS"], point["VW"]
-        return {"MR": point["MR"], "NR": vectors * width, "VW": width}
-
-    def coordinates(self, config: SmallCpuConfig) -> dict[str, int]:
-        """Vectors of a row instead of its elements."""
-        return config.as_dict() | {"VECTORS": config.NR // config.VW}
+        return self.tile_axes(dtype, traits)

@@ -1,21 +1,349 @@
-"""The kernels of the direct and of the indirect path: from a problem and a configuration. Pure."""
+"""The kernels of the direct and of the indirect path: their slabs, fragments, lanes and results."""
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from ...codegen.expression import divided, modulo, plus, times
+from ...codegen.element import ElementType
 from ...codegen.kernel import GemmParts, gemm_parts
 from ...codegen.pack import PACKED_A, PACKED_B
-from ...codegen.source import KernelSource, stream_k_arguments, without_unrolling
+from ...codegen.source import (
+    KernelSource,
+    divided,
+    modulo,
+    plus,
+    stream_k_arguments,
+    times,
+    without_unrolling,
+)
 from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.probe import SHFL
 from ...device.traits import DeviceTraits
-from ...problem.problem import GemmProblem, MatrixLayout
+from ...errors import ConfigError
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from .config import XgemmConfig, XgemmDirectConfig
-from .slab import fragment_reader, slab_reader
+
+
+@dataclass(frozen=True)
+class SlabCopy:
+    """What one work-item copies of a slab of ``unit`` x ``other`` elements."""
+
+    width: int  # elements of a vector along the unit-stride index
+    unit_items: int  # work-items along the unit-stride index and along the other one
+    other_items: int
+    unit_vectors: int  # vectors of one work-item along the unit-stride index
+    other_rows: int  # rows of one work-item along the other index
+
+
+def slab_copy(
+    unit: int,
+    other: int,
+    items: int,
+    width: int,
+    unit_items: int | None = None,
+    run: int = 1 << 30,
+) -> SlabCopy | None:
+    """Divide a slab of `unit` x `other` elements among `items` work-items."""
+    if unit_items is not None:
+        candidates = [(width, unit_items)]
+    else:
+        widths = [w for w in (16, 8, 4, 2, 1) if w <= width]
+        candidates = []
+        for w in widths:
+            counts = range(1, max(unit // w, 1) + 1)
+            # The longest run up to the one that is wanted, else the shortest above it.
+            candidates += [(w, count) for count in reversed(counts) if w * count <= run]
+            candidates += [(w, count) for count in counts if w * count > run]
+    for w, count in candidates:
+        if items % count or unit % (w * count) or other % (items // count):
+            continue
+        return SlabCopy(w, count, items // count, unit // (w * count), other // (items // count))
+    return None
+
+
+@dataclass
+class SlabReader:
+    """How a work-item copies its vectors of a slab of A or B; the templates' view of an operand."""
+
+    name: OperandName
+    layout: MatrixLayout
+    element: ElementType
+    copy: SlabCopy  # what the work-item copies
+    unit: Literal["tile", "depth"]  # the index with unit stride: along the tile (m or n), or k
+    past_registers: bool  # whether vectors go to local memory without passing through registers
+    edges: Literal["none", "vectors", "elements"]  # where the matrix may end: within a slab or not
+    stages: int  # slabs in local memory
+    first_depth: str  # of the first slab, in C
+
+    def __post_init__(self) -> None:
+        name, copy = self.name, self.copy
+        self.upper = name.upper()  # the operand's name in macros
+        self.vector = self.element.vector(copy.width)  # C type of what is read at once
+        self.vectors = copy.unit_vectors * copy.other_rows  # of one work-item
+        self.bytes = copy.width * self.element.stored_bytes  # of a vector
+        self.local_elements = times(self.stages, "KWG", f"{self.upper}_PITCH")
+        # The index along the tile, which is also the name of its size; that with unit stride.
+        self.tile_index = {"a": "m", "b": "n"}[name]
+        self.unit_index = "k" if self.unit == "depth" else self.tile_index
+        # Elements from one tile position to the next, and from one depth to the next.
+        row = "1" if self.layout.order == "column" else f"{name}_row_stride"
+        column = "1" if self.layout.order == "row" else f"{name}_column_stride"
+        self._across, self._along = (row, column) if name == "a" else (column, row)
+        self.advance = times("KWG", self._along)  # from a slab to the next
+        # Where a work-item's first vector lies in the slab: along the unit-stride index and the
+        # other one; and in the matrix, for the slab at `first_depth`.
+        self.first_unit = times(modulo("item", copy.unit_items), copy.width)
+        self.first_other = divided("item", copy.unit_items)
+        tile, depth = self._by_index(f"{name}_unit", f"{name}_other")
+        entry = f"{name}_tile + {tile}", plus(self.first_depth, depth)
+        self.start = f"{name} + {self.upper}_AT({', '.join(entry if name == 'a' else entry[::-1])})"
+        # How far vector i lies from that one, along both; where it lies, and under which names.
+        self.i = "i" if self.vectors > 1 else "0"
+        in_row = modulo(self.i, copy.unit_vectors) if copy.other_rows > 1 else self.i
+        row_of_i = divided(self.i, copy.unit_vectors) if copy.other_rows > 1 else "0"
+        unit = times(in_row, copy.unit_items * copy.width)
+        other = times(row_of_i, copy.other_items)
+        self.unit_of_i = plus(unit, f"{name}_unit")
+        self.other_of_i = plus(other, f"{name}_other")
+        self._unit = "unit" if unit != "0" else f"{name}_unit"
+        self._other = "other" if other != "0" else f"{name}_other"
+        named = (self._unit, self.unit_of_i), (self._other, self.other_of_i)
+        self.indices = [(given, value) for given, value in named if given != value]
+        tile, depth = self._by_index(unit, other)
+        self._distance = plus(times(tile, self._across), times(depth, self._along))
+        # Condition under which the whole slab belongs to the matrix.
+        extent = "MWG" if name == "a" else "NWG"
+        self.is_whole = f"{name}_tile + {extent} <= {self.tile_index} && depth + KWG <= k"
+        # What the function that reads vectors is told: where they are, and where the matrix ends.
+        strides = (self._across, self._along)
+        where = [("long", one) for one in strides if one != "1" and one in self._distance]
+        if self.edges != "none" or self.past_registers:
+            where += [("int", f"{name}_unit"), ("int", f"{name}_other")]
+        ends = [("extent", one) for one in (f"{name}_tile", self.tile_index, "depth", "k")]
+        told = [where, ends if self.edges != "none" else []]
+        lines = [", ".join(f"const {kind} {given}" for kind, given in line) for line in told]
+        self.parameters = ",\n".join(["", *filter(None, lines)])
+        self.arguments = "".join(f", {given}" for line in told for _, given in line)
+
+    def in_stage(self, stage: str) -> str:
+        """Where the slab of a stage starts in local memory; of the first if `stage` is empty."""
+        return plus(f"{self.name}_local", times(stage or 0, f"(KWG * {self.upper}_PITCH)"))
+
+    def _by_index(self, unit: str, other: str) -> tuple[str, str]:
+        """What belongs to the tile and to the depth."""
+        return (unit, other) if self.unit == "tile" else (other, unit)
+
+    def local_index(self, lane: int = 0) -> str:
+        """The index of element `lane` of vector i in local memory, within its stage."""
+        position, depth = self._by_index(plus(self._unit, lane), self._other)
+        return f"{self.upper}_INDEX({depth}, {position})"
+
+    def pointer(self, lane: int = 0) -> str:
+        """Where element `lane` of vector i lies."""
+        # A strided matrix is read element by element.
+        return plus(f"{self.name}_from", self._distance, lane)
+
+    def lane(self, index: int) -> str:
+        """Selector of an element of what was read at once."""
+        return self.element.lane(index, self.copy.width)
+
+    def read(self) -> str:
+        """Expression for a whole vector."""
+        return self._loaded(0, self.copy.width)
+
+    def read_one(self, lane: int) -> str:
+        """Expression for one element of it."""
+        return self._loaded(lane, 1)
+
+    def _loaded(self, lane: int, width: int) -> str:
+        signs = self.element.conjugation(width) if self.layout.conjugate else ""
+        return self.element.load(self.pointer(lane), width) + signs
+
+    def is_inside(self, lane: int) -> str:
+        """Condition under which an element of vector i belongs to the matrix."""
+        tile, depth = self._by_index(plus(self._unit, lane), self._other)
+        return f"({self.name}_tile + {tile} < {self.tile_index} && depth + {depth} < k)"
+
+    def bytes_inside(self) -> str:
+        """Bytes of vector i, from its start on, that belong to the matrix."""
+        if self.edges == "none":
+            return str(self.bytes)
+        if self.edges == "vectors":
+            return f"({self.is_inside(0)} ? {self.bytes} : 0)"
+        position = f"{self.tile_index} - {self.name}_tile - {self._unit}"
+        count = f"clamp({position}, (extent)0, (extent){self.copy.width})"
+        return f"(depth + {self._other} < k ? (int){count} * {self.element.stored_bytes} : 0)"
+
+
+def slab_reader(
+    name: OperandName,
+    problem: GemmProblem,
+    element: ElementType,
+    tiles: XgemmConfig,
+    run: int = 1,
+    first_depth: str = "first_depth",
+) -> SlabReader:
+    """Choose vectors along the operand's unit-stride index, as wide as its alignment allows."""
+    layout: MatrixLayout = getattr(problem, name)
+    along_tile = layout.order == ("column" if name == "a" else "row")
+    size, extent, width, items = (
+        (problem.m, tiles.MWG, tiles.VWM, tiles.MDIMA)
+        if name == "a"
+        else (problem.n, tiles.NWG, tiles.VWN, tiles.NDIMB)
+    )
+    if layout.order == "strided":
+        width = 1
+    usable = min(width, layout.alignment)
+    if along_tile and usable == width:
+        copy = slab_copy(extent, tiles.KWG, tiles.work_items, width, items)
+    elif along_tile:
+        copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable)
+    else:
+        # A slab is k-major in local memory: what lies along k is turned around element by element.
+        at_once = 1 if tiles.ASYNC else usable
+        copy = slab_copy(tiles.KWG, extent, tiles.work_items, at_once, run=run)
+    if copy is None:
+        raise ConfigError(f"a slab of {name} does not divide among the work-items of {tiles}")
+    edges: Literal["none", "vectors", "elements"] = "elements"
+    if problem.k > 0 and size % extent == 0 and problem.k % tiles.KWG == 0:
+        edges = "none"
+    elif (size if along_tile else problem.k) % copy.width == 0:
+        edges = "vectors"
+    return SlabReader(
+        name, layout, element, copy, "tile" if along_tile else "depth", bool(tiles.ASYNC), edges,
+        tiles.STAGES, first_depth,
+    )  # fmt: skip
+
+
+@dataclass
+class FragmentReader:
+    """The templates' view of the fragments of A or of B."""
+
+    name: OperandName
+    staged: bool  # whether it is read from a slab in local memory, or through the caches
+    length: str  # elements of a fragment, by the name that the kernel has for them
+    part: str  # those of them that a work-item loads
+    width: int  # elements that are read at once
+    first: str  # where the part begins in a row of the tile
+    step: str  # elements from one vector of it to the next
+    position: str  # where vector i of the part lies
+    pointer: str  # to the slab in local memory
+    start: str = ""  # what `first` is computed from; empty where each work-item loads all
+    source: str = ""  # the work-item of the sub-group that loads element i; empty likewise
+
+    def __post_init__(self) -> None:
+        self.upper = self.name.upper()  # the operand's name in macros
+        self.pitch = f"{self.upper}_PITCH"  # elements from a depth to the next in local memory
+
+    def vector_at(self, row: str) -> str:
+        """Where vector i of a row of the slab lies in local memory."""
+        return f"{self.pointer} + {self.upper}_INDEX({row}, {self.first} + i * {self.step})"
+
+    def row_at(self, row: str | int) -> str:
+        """Where the part begins in a row of the slab in local memory."""
+        return plus(self.pointer, self.first, times(row, self.pitch))
+
+    def entry(self, depth: str) -> tuple[str, str]:
+        """Row and column in the matrix of vector i at a depth of the slab."""
+        at = f"{self.name}_tile + {self.position}", f"depth + {depth}"
+        return at if self.name == "a" else at[::-1]
+
+
+def part_width(fragment: int, width: int, sharers: int) -> int | None:
+    """Elements read at once where `sharers` work-items load a fragment, if they divide it."""
+    part, tail = divmod(fragment, sharers)
+    if tail or (part % width and width % part):
+        return None
+    return min(part, width)
+
+
+def part_start(lane: str, fragment: int, width: int, sharers: int, step: str) -> str:
+    """Expression for how far from a fragment's first element the part of `lane` begins."""
+    part = fragment // sharers
+    if part >= width:
+        return times(lane, part // width, step)
+    lanes = width // part  # that load a vector together
+    if lanes == sharers:
+        return times(lane, part)
+    return plus(times(divided(lane, lanes), step), times(modulo(lane, lanes), part))
+
+
+def fragment_reader(name: OperandName, tiles: XgemmConfig) -> FragmentReader:
+    """Describe the fragments of an operand."""
+    staged, length, width, first, step, position = (
+        (tiles.SA, "MWI", tiles.VWM, "FIRST_ROW", "ROW_STEP", "ROW")
+        if name == "a"
+        else (tiles.SB, "NWI", tiles.VWN, "FIRST_COLUMN", "COLUMN_STEP", "COLUMN")
+    )
+    pointer = f"{name}_slab" if tiles.STAGES > 1 else f"{name}_local"
+    if not tiles.SHUFFLE:
+        return FragmentReader(
+            name, bool(staged), length, length, width, first, step, f"{position}(i)", pointer
+        )
+    part = f"{name.upper()}_PART"
+    fragment, sharers, lane, source = (
+        (tiles.MWI, tiles.LANES_N, "lane_n", f"i / {part} * LANES_M + lane_m")
+        if name == "a"
+        else (tiles.NWI, tiles.LANES_M, "lane_m", f"lane_n * LANES_M + i / {part}")
+    )
+    at_once = part_width(fragment, width, sharers)
+    assert at_once is not None  # by a constraint
+    start = f"{first} + {part_start(lane, fragment, width, sharers, step)}"
+    first = f"{name}_part_start"
+    return FragmentReader(
+        name, bool(staged), length, part, at_once, first, step,
+        position=f"{first} + i * {step}", pointer=pointer, start=start, source=source,
+    )  # fmt: skip
+
+
+@dataclass
+class _TileLanes:
+    """Where the neighbours of a run of work-items lie in the tile, in C."""
+
+    tiles: XgemmConfig
+    item: str  # the work-item's number among those of the tile
+
+    def __post_init__(self) -> None:
+        lanes_m, lanes_n = self.tiles.LANES_M, self.tiles.LANES_N
+        self.run = lanes_m * lanes_n  # work-items of a run
+        runs_m = self.tiles.MDIMC // lanes_m
+        # The work-item's number along the rows and the columns of its run; and of the tile.
+        self.lane_m = modulo(self.item, lanes_m)
+        self.lane_n = divided(modulo(self.item, self.run), lanes_m)
+        run_of_row = modulo(divided(self.item, self.run), runs_m)
+        self.item_m = plus(times(run_of_row, lanes_m), self.lane_m)
+        self.item_n = plus(times(divided(self.item, self.run * runs_m), lanes_n), self.lane_n)
+
+
+@dataclass
+class _TileResults:
+    """What a work-item stores, in C."""
+
+    parts: GemmParts
+    tiles: XgemmConfig
+
+    def __post_init__(self) -> None:
+        problem = self.parts.problem
+        self.width = self._at_once(problem.out)  # results that are stored at once
+        # Whether as many elements of C are loaded at once.
+        self.c_whole = self.width > 1 and problem.c is not None and self._at_once(problem.c) > 1
+
+    def _at_once(self, layout: MatrixLayout) -> int:
+        whole = layout.order == "row" and layout.alignment >= self.tiles.VWN
+        return self.tiles.VWN if whole else 1
+
+    def of_vector(self, lane: int) -> str:
+        """The result at `lane` of vector j."""
+        addend = f"addends{self.parts.wide.lane(lane, self.width)}" if self.c_whole else ""
+        return self.one(plus("j * VWN", lane), plus("column", lane), addend)
+
+    def one(self, j: str, column: str, addend: str = "") -> str:
+        """The result in column j of the work-item's tile, at `column` of the matrix."""
+        addend = addend or self.parts.wide.entry("c", f"C_AT(row, {column})")
+        bias = f"biases[{j}]" if self.parts.problem.bias == "column" else "biases[i]"
+        return self.parts.result_of(f"accumulators[i][{j}]", addend, bias)
 
 
 def generate_xgemm(
@@ -23,26 +351,22 @@ def generate_xgemm(
 ) -> KernelSource:
     """Write the kernel that computes a product by tiles in local memory and registers."""
     tiles = config.tiles
+    read, run = problem, config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
     if isinstance(config, XgemmConfig):
-        name = "xgemm"
         problem = replace(problem, a=PACKED_A, b=PACKED_B)
-        readers = functools.partial(slab_reader, problem=_padded(problem, tiles))
-    else:
-        name = "xgemm_direct"
-        readers = functools.partial(slab_reader, problem=problem, run=config.RUN_K)
+        read = _padded(problem, tiles)
     parts = gemm_parts(problem, config, traits)
-    slabs = []
-    if tiles.SA:
-        slabs.append(readers("a", element=parts.element, tiles=tiles))
-    if tiles.SB:
-        slabs.append(readers("b", element=parts.element, tiles=tiles))
-    if not tiles.FILL:
-        slabs = [replace(slab, first_depth="0") for slab in slabs]
-    else:
+    if tiles.FILL:
         parts = parts.adding(*stream_k_arguments(parts.element.vector(1)))
+    first_depth = "first_depth" if tiles.FILL else "0"
+    slabs = [
+        slab_reader(name, read, parts.element, tiles, run, first_depth)
+        for name, staged in zip(OPERANDS, (tiles.SA, tiles.SB), strict=True)
+        if staged
+    ]
     tile_item = "tile_item" if tiles.SLICES > 1 else "item"
     source = parts.source(
-        name,
+        "xgemm" if isinstance(config, XgemmConfig) else "xgemm_direct",
         "tiled/xgemm.cl.mako",
         tiles.work_items,
         _options(tiles, traits),
@@ -51,10 +375,10 @@ def generate_xgemm(
         tile_item=tile_item,
         slab_row=lambda row: f"slice_row + {row}" if tiles.SLICES > 1 else row,
         slice_depth="SLICE_DEPTH" if tiles.SLICES > 1 else "KWG",
-        first_depth="first_depth" if tiles.FILL else "0",
+        first_depth=first_depth,
         last_depth="last_depth" if tiles.FILL else "k",
-        lanes=TileLanes(tiles, tile_item),
-        results=TileResults(parts, tiles),
+        lanes=_TileLanes(tiles, tile_item),
+        results=_TileResults(parts, tiles),
         row_of_i="ROW(i / VWM) + i % VWM" if tiles.VWM > 1 else "ROW(i)",
         column_of_j="COLUMN(j / VWN) + j % VWN" if tiles.VWN > 1 else "COLUMN(j)",
         split_k=stream_k(
@@ -73,80 +397,6 @@ def generate_xgemm(
         shuffle_function=traits.shuffle,
     )
     return without_unrolling(source) if traits.type == "cpu" else source
-
-
-@dataclass(frozen=True)
-class TileLanes:
-    """Where the neighbours of a run of work-items lie in the tile, in C."""
-
-    tiles: XgemmConfig
-    item: str  # the work-item's number among those of the tile
-
-    @property
-    def run(self) -> int:
-        """Work-items of a run."""
-        return self.tiles.LANES_M * self.tiles.LANES_N
-
-    @property
-    def _runs_m(self) -> int:
-        return self.tiles.MDIMC // self.tiles.LANES_M
-
-    @property
-    def lane_m(self) -> str:
-        """The work-item's number along the rows of its run."""
-        return modulo(self.item, self.tiles.LANES_M)
-
-    @property
-    def lane_n(self) -> str:
-        """Its number along the columns."""
-        return divided(modulo(self.item, self.run), self.tiles.LANES_M)
-
-    @property
-    def item_m(self) -> str:
-        """Its number along the rows of the tile."""
-        runs = modulo(divided(self.item, self.run), self._runs_m)
-        return plus(times(runs, self.tiles.LANES_M), self.lane_m)
-
-    @property
-    def item_n(self) -> str:
-        """Its number along the columns of the tile."""
-        rows_of_runs = divided(self.item, self.run * self._runs_m)
-        return plus(times(rows_of_runs, self.tiles.LANES_N), self.lane_n)
-
-
-@dataclass(frozen=True)
-class TileResults:
-    """What a work-item stores, in C."""
-
-    parts: GemmParts
-    tiles: XgemmConfig
-
-    @property
-    def width(self) -> int:
-        """Results that are stored at once."""
-        return self._at_once(self.parts.problem.out)
-
-    @property
-    def c_whole(self) -> bool:
-        """Whether as many elements of C are loaded at once."""
-        c = self.parts.problem.c
-        return c is not None and self.width > 1 and self._at_once(c) > 1
-
-    def _at_once(self, layout: MatrixLayout) -> int:
-        whole = layout.order == "row" and layout.alignment >= self.tiles.VWN
-        return self.tiles.VWN if whole else 1
-
-    def of_vector(self, lane: int) -> str:
-        """The result at `lane` of vector j."""
-        wide = self.parts.wide
-        addend = f"addends{wide.lane(lane, self.width)}" if self.c_whole else ""
-        return self.one(plus("j * VWN", lane), plus("column", lane), addend)
-
-    def one(self, j: str, column: str, addend: str = "") -> str:
-        """The result in column j of the work-item's tile, at `column` of the matrix."""
-        addend = addend or self.parts.wide.entry("c", f"C_AT(row, {column})")
-        bias = f"biases[{j}]" if self.parts.problem.bias == "column" else "biases[i]"
-        return self.parts.result_of(f"accumulators[i][{j}]", addend, bias)
 
 
 def _attributes(tiles: XgemmConfig, traits: DeviceTraits) -> str:

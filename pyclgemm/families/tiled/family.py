@@ -3,124 +3,69 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from ...codegen.config import STAGED_BYTES, is_staged_as_stored
-from ...codegen.element import operand_type, stored_bytes
-from ...codegen.launch import Schedule, gemm_launch
+from ...codegen.element import ElementType, stored_bytes
+from ...codegen.launch import Schedule
 from ...codegen.pack import PACKED_A, PACKED_B, PackedForm, pack_operands
-from ...codegen.source import KernelSource
-from ...codegen.stream_k import Division, launch_tiles, slab_count
+from ...codegen.stream_k import slab_count
 from ...device.ceilings import Ceilings
 from ...device.limits import resident_groups
 from ...device.traits import DeviceTraits, has_async_copy
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
 from ...problem.precision import Precision
-from ...problem.problem import OPERANDS, GemmProblem
+from ...problem.problem import OPERANDS, GemmProblem, OperandName
 from ...problem.product import Product
 from ..cost import Costs, Work
 from ..family import (
-    Advice,
+    TILE_ADVICE,
     Axes,
     Family,
     Point,
     Role,
+    Run,
     Tile,
-    least_work_items,
-    most_sums,
+    Traffic,
+    is_worth_trying,
     point_table,
 )
-from ..traffic import Traffic, joining_bytes, least_traffic, stored_size, tile_reads
-from .codegen import generate_xgemm
+from .codegen import generate_xgemm, slab_copy, slab_reader
 from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
-from .slab import slab_copy, slab_reader
 
 Tiled = TypeVar("Tiled", XgemmConfig, XgemmDirectConfig)
 
 #: The values of parameters that both families have under the same name.
 _BOUNDS: dict[str, Allowed] = {
-    "PADA": up_to(128, 0),
-    "PADB": up_to(128, 0),
-    "STAGES": (1, 2, 3, 4),
+    "PADA": up_to(128, 0), "PADB": up_to(128, 0), "STAGES": (1, 2, 3, 4),
     "LANES_M": up_to(256, 0),  # 0 stands for MDIMC, or MDIMCD
-    "LANES_N": up_to(256),
-    "GROUP_M": up_to(1024),
-    "ASYNC": FLAG,
-    "FILL": up_to(64, 0),
-    "SWIZZLE": VECTOR_WIDTHS,
-    "FRAGMENTS": (1, 2),
-    "SLICES": up_to(16),
-    "REGISTERS": up_to(255, 0),
-    "SHUFFLE": FLAG,
-    "SERPENTINE": FLAG,
-}
+    "LANES_N": up_to(256), "GROUP_M": up_to(1024), "ASYNC": FLAG, "FILL": up_to(64, 0),
+    "SWIZZLE": VECTOR_WIDTHS, "FRAGMENTS": (1, 2), "SLICES": up_to(16),
+    "REGISTERS": up_to(255, 0), "SHUFFLE": FLAG, "SERPENTINE": FLAG,
+}  # fmt: skip
 
 #: Coordinates that are a parameter of the same name.
 _PLAIN = (
     "STAGES", "ASYNC", "GROUP_M", "FILL", "RUN_K", "SWIZZLE", "FRAGMENTS", "SLICES", "SERPENTINE",
 )  # fmt: skip
 
+#: Rows and columns of a work-group's tile that the tuner tries at most.
+_LARGEST_TILE = 256
+
+
 #: Registers of a work-item beside its sums and fragments: addresses, counters, what is copied.
 _OTHER_REGISTERS = 40
 #: Work-items that a compute unit multiplies for at a time.
 _LANES = 128
 
-#: Rows and columns of a work-group's tile that the tuner tries at most.
-_LARGEST_TILE = 256
-
 
 class _TiledFamily(Family[Tiled]):
     """What both families share: the tiling, its launches, traffic and coordinates."""
 
-    advice = Advice(
-        "more independent work at a time: STAGES, a larger tile of the work-item, KWI",
-        "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
-        "(LANES_M, LANES_N), wider vectors (VWM, VWN)",
-    )
-
-    def tile(self, config: Tiled) -> Tile:
-        """The tile of a work-group, and the slab that it stages."""
-        tiles = config.tiles
-        return Tile(tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL)
-
-    def local_bytes(self, config: Tiled, dtype: str) -> int:
-        """The staged slabs."""
-        return local_bytes(config.tiles, dtype)
-
-    def vector_width(self, config: Tiled) -> int:
-        """The wider vector of the two operands."""
-        return max(config.tiles.VWM, config.tiles.VWN)
-
-    def source(self, problem: GemmProblem, config: Tiled, traits: DeviceTraits) -> KernelSource:
-        """The kernel that multiplies tiles."""
-        return generate_xgemm(problem, config, traits)
-
-    def _packing(self, problem: GemmProblem, config: Tiled) -> int:
-        return 0
-
-    def traffic(
-        self,
-        problem: GemmProblem,
-        config: Tiled,
-        sub_group: int,
-        division: Division | None,
-        packed: Collection[str],
-    ) -> Traffic:
-        """Work-items read fragments of slabs in local memory."""
-        tiles = config.tiles
-        reads = tile_reads(problem, tiles.MWG, tiles.NWG, tiles.KWG)
-        local, by_items = _local_reads(tiles, STAGED_BYTES[problem.dtype], sub_group)
-        return Traffic(
-            least_traffic(problem),
-            self._packing(problem, config),
-            reads.depths * (tiles.MWG + tiles.NWG) * stored_size(problem),
-            reads.depths * local or None,
-            reads.depths * by_items or None,
-            joining_bytes(problem, tiles.MWG * tiles.NWG, reads.tiles, reads.slabs, division),
-        )
+    source = staticmethod(generate_xgemm)
+    advice = TILE_ADVICE
 
     # Tiles of 16 x 32 to 128 x 128, each by whole tiles and by Stream-K; vectors as wide as a load,
     # stages and copies past the registers where the device has them.
@@ -145,6 +90,32 @@ class _TiledFamily(Family[Tiled]):
         for fill in (0, 2)
     )
 
+    def tile(self, config: Tiled) -> Tile:
+        """The tile of a work-group, and the slab that it stages."""
+        tiles = config.tiles
+        return Tile(tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL)
+
+    def local_bytes(self, config: Tiled, dtype: str) -> int:
+        """The staged slabs."""
+        return local_bytes(config.tiles, dtype)
+
+    def vector_width(self, config: Tiled) -> int:
+        """The wider vector of the two operands."""
+        return max(config.tiles.VWM, config.tiles.VWN)
+
+    def _packed(self, problem: GemmProblem, config: Tiled) -> tuple[str, ...]:
+        return ()
+
+    def traffic(self, problem: GemmProblem, config: Tiled, run: Run) -> Traffic:
+        """Work-items read fragments of slabs in local memory."""
+        local = _local_reads(config.tiles, STAGED_BYTES[problem.dtype], run.sub_group)
+        run = replace(run, packed=self._packed(problem, config))
+        size = stored_bytes(problem.dtype)
+        return self.tile_traffic(problem, self.tile(config), run, size, local)
+
+    def _as_read(self, problem: GemmProblem) -> GemmProblem:
+        return problem
+
     def work(
         self, config: Tiled, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
     ) -> Work | None:
@@ -166,9 +137,9 @@ class _TiledFamily(Family[Tiled]):
             along_tile = layout.order == along
             loads += extent * tiles.KWG // (min(width, layout.alignment) if along_tile else 1)
             turned += 0 if along_tile else extent * tiles.KWG
-        local, _ = _local_reads(tiles, staged, least_work_items(traits))
+        local, _ = _local_reads(tiles, staged, _lockstep(traits))
         packing = costs.memory_byte * 2 * costs.stored if self.packs else 0.0
-        lanes = _LANES if traits.vendor in ("nvidia", "amd") else least_work_items(traits)
+        lanes = _LANES if traits.vendor in ("nvidia", "amd") else _lockstep(traits)
         return Work(
             tiles.MWG,
             tiles.NWG,
@@ -190,24 +161,19 @@ class _TiledFamily(Family[Tiled]):
             result=costs.result_element(problem),
         )
 
-    def _as_read(self, problem: GemmProblem) -> GemmProblem:
-        return problem
-
-    def load_bytes(
-        self, problem: GemmProblem, config: Tiled, packed: Collection[str]
-    ) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: Tiled, run: Run) -> dict[str, int]:
         """Copies of slabs and reads of fragments; vectors from global memory where none is."""
         tiles = config.tiles
-        stored = stored_size(problem)
-        element = operand_type(problem.dtype, problem.precision.arithmetic)
+        stored = stored_bytes(problem.dtype)
+        element = ElementType(problem.dtype, problem.precision.arithmetic)
         read = self._as_read(problem)
-        run = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
+        run_k = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
         found: dict[str, int] = {}
         for name, staged, width in zip(
             OPERANDS, (tiles.SA, tiles.SB), (tiles.VWM, tiles.VWN), strict=True
         ):
             if staged:
-                reader = slab_reader(name, read, element, tiles, run)
+                reader = slab_reader(name, read, element, tiles, run_k)
                 found[f"{name.upper()} from global memory"] = reader.copy.width * stored
                 found[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
             else:
@@ -220,62 +186,45 @@ class _TiledFamily(Family[Tiled]):
         widths = tuple(width for width in (1, 2, 4, 8) if width * size <= 16)
         copies = has_async_copy(traits) and is_staged_as_stored(dtype)
         axes: dict[str, tuple[int, ...]] = {
-            "ITEM_M": (1, 2, 4, 8, 16),
-            "ITEM_N": (1, 2, 4, 8, 16),
-            "MDIMC": (2, 4, 8, 16, 32),
-            "NDIMC": (2, 4, 8, 16, 32),
-            "KWG": (8, 16, 32, 64, 128),
-            "KWI": (2, 4, 8, 16, 32),
-            "VWM": widths,
-            "VWN": widths,
-            "COPY_A": (0, 1, 2),
-            "COPY_B": (0, 1, 2),
-            "PAD_A": (0, 1),
-            "PAD_B": (0, 1),
+            "ITEM_M": (1, 2, 4, 8, 16), "ITEM_N": (1, 2, 4, 8, 16),
+            "MDIMC": (2, 4, 8, 16, 32), "NDIMC": (2, 4, 8, 16, 32),
+            "KWG": (8, 16, 32, 64, 128), "KWI": (2, 4, 8, 16, 32), "VWM": widths, "VWN": widths,
+            "COPY_A": (0, 1, 2), "COPY_B": (0, 1, 2), "PAD_A": (0, 1), "PAD_B": (0, 1),
             "LANES": (0, 1, 4, 8, 16),
-        }
-        axes |= self._own_axes(traits)
+        }  # fmt: skip
+        is_direct = self.config_class is XgemmDirectConfig
+        if not is_direct and traits.vendor != "nvidia":
+            # On NVIDIA's the caches are no substitute for local memory, and contiguous rows of a
+            # work-item are read as badly as they look; elsewhere either may win.
+            axes |= {"STAGED": (0, 1), "STRIDED": (0, 1)}
         axes |= {
-            "STAGES": (1, 2, 3, 4) if copies else (1, 2),
-            "ASYNC": (0, 1) if copies else (0,),
+            "STAGES": (1, 2, 3, 4) if copies else (1, 2), "ASYNC": (0, 1) if copies else (0,),
             "GROUP_M": (1, 4, 8, 16),
             "FILL": (0, 1, 2, 3, 4) if traits.fence_options is not None else (0,),
-        }
-        if self.config_class is XgemmDirectConfig:
+        }  # fmt: skip
+        if is_direct:
             axes |= {"RUN_K": (8, 16, 32)}
+        # Clang makes the same of both SERPENTINE for AMD.
+        serpentine = (0, 1) if traits.vendor == "nvidia" else (0,)
         return axes | {
-            "SWIZZLE": (1, 2, 4, 8),
-            "FRAGMENTS": (1, 2),
-            "SLICES": (1, 2, 4, 8),
-            # Clang makes the same of both for AMD.
-            "SERPENTINE": (0, 1) if traits.vendor == "nvidia" else (0,),
-        }
-
-    def _own_axes(self, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
-        return {}
+            "SWIZZLE": (1, 2, 4, 8), "FRAGMENTS": (1, 2), "SLICES": (1, 2, 4, 8),
+            "SERPENTINE": serpentine,
+        }  # fmt: skip
 
     def coordinates(self, config: Tiled) -> dict[str, int]:
         """The tile of a work-item, and the ranks of its copies among those possible."""
         tiles = config.tiles
         copy_a = _copiers(tiles.MWG, tiles.KWG, tiles.work_items, tiles.VWM)
         copy_b = _copiers(tiles.NWG, tiles.KWG, tiles.work_items, tiles.VWN)
-        return config.as_dict() | {
-            "ITEM_M": tiles.MWI,
-            "ITEM_N": tiles.NWI,
-            "MDIMC": tiles.MDIMC,
-            "NDIMC": tiles.NDIMC,
-            "KWG": tiles.KWG,
-            "KWI": tiles.KWI,
-            "VWM": tiles.VWM,
-            "VWN": tiles.VWN,
+        same = ("MDIMC", "NDIMC", "KWG", "KWI", "VWM", "VWN")
+        return config.as_dict() | {name: getattr(tiles, name) for name in same} | {
+            "ITEM_M": tiles.MWI, "ITEM_N": tiles.NWI,
             "COPY_A": copy_a.index(tiles.MDIMA) if tiles.MDIMA in copy_a else 0,
             "COPY_B": copy_b.index(tiles.NDIMB) if tiles.NDIMB in copy_b else 0,
-            "PAD_A": int(tiles.PADA > 0),
-            "PAD_B": int(tiles.PADB > 0),
+            "PAD_A": int(tiles.PADA > 0), "PAD_B": int(tiles.PADB > 0),
             "LANES": tiles.LANES_M if tiles.LANES_N > 1 else 0,
-            "STAGED": tiles.SA,
-            "STRIDED": tiles.STRM,
-        }
+            "STAGED": tiles.SA, "STRIDED": tiles.STRM,
+        }  # fmt: skip
 
 
 class XgemmFamily(_TiledFamily[XgemmConfig]):
@@ -286,23 +235,11 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
     role = Role.LARGE
     packs = True
     bounds = {
-        "MWG": up_to(1024),
-        "NWG": up_to(1024),
-        "KWG": up_to(1024),
-        "MDIMC": up_to(256),
-        "NDIMC": up_to(256),
-        "MDIMA": up_to(1024),
-        "NDIMB": up_to(1024),
-        "KWI": up_to(128),
-        "VWM": VECTOR_WIDTHS,
-        "VWN": VECTOR_WIDTHS,
-        "SA": FLAG,
-        "SB": FLAG,
-        "STRM": FLAG,
-        "STRN": FLAG,
-        "PADLD": up_to(1024, 0),
-        **_BOUNDS,
-    }
+        "MWG": up_to(1024), "NWG": up_to(1024), "KWG": up_to(1024),
+        "MDIMC": up_to(256), "NDIMC": up_to(256), "MDIMA": up_to(1024), "NDIMB": up_to(1024),
+        "KWI": up_to(128), "VWM": VECTOR_WIDTHS, "VWN": VECTOR_WIDTHS,
+        "SA": FLAG, "SB": FLAG, "STRM": FLAG, "STRN": FLAG, "PADLD": up_to(1024, 0), **_BOUNDS,
+    }  # fmt: skip
     constraints = INDIRECT_CONSTRAINTS
 
     def refusal(self, config: XgemmConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
@@ -332,31 +269,17 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             if needs_packing(name, problem, config)
         }
         packed = pack_operands(product, sizes, traits, PackedForm(padding=config.PADLD))
-        tiles = launch_tiles(problem, config.MWG, config.NWG, config.KWG, config.FILL, traits)
-        values = {
-            "a_column_stride": product.a.column_stride,
-            "b_row_stride": product.b.row_stride,
-            **packed.strides,
-            **tiles.values,
-        }
-        source = self.source(problem, config, traits)
-        gemm = gemm_launch(product, source, (tiles.groups,), values, packed.moved)
-        return Schedule((*packed.launches, gemm), packed.workspaces | tiles.workspaces)
+        a, b = product.a.column_stride, product.b.row_stride
+        strides = {"a_column_stride": a, "b_row_stride": b}
+        return self.tile_schedule(product, config, traits, packed, strides)
 
-    def _packing(self, problem: GemmProblem, config: XgemmConfig) -> int:
-        entries = {"a": problem.m * problem.k, "b": problem.k * problem.n}
-        return sum(
-            2 * stored_size(problem) * entries[name]
-            for name in OPERANDS
-            if needs_packing(name, problem, config)
-        )
+    def _packed(self, problem: GemmProblem, config: XgemmConfig) -> tuple[str, ...]:
+        return tuple(name for name in OPERANDS if needs_packing(name, problem, config))
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
         return replace(problem, a=PACKED_A, b=PACKED_B)
 
-    def packing_cause(
-        self, name: Literal["a", "b"], problem: GemmProblem, config: XgemmConfig
-    ) -> str:
+    def packing_cause(self, name: OperandName, problem: GemmProblem, config: XgemmConfig) -> str:
         """Why the kernel, which checks no bounds, cannot read an operand where it lies."""
         layout = problem.a if name == "a" else problem.b
         wanted, index, extent, tile, tile_name, width = {
@@ -376,13 +299,6 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             )
         return "its padding is not that of the tiles"
 
-    def _own_axes(self, traits: DeviceTraits) -> dict[str, tuple[int, ...]]:
-        if traits.vendor == "nvidia":
-            # The caches are no substitute for local memory there, and contiguous rows of a
-            # work-item are read as badly as they look; elsewhere either may win.
-            return {}
-        return {"STAGED": (0, 1), "STRIDED": (0, 1)}
-
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """The parameters of the tiling, and whether slabs are staged."""
         tiling = _tiling(point, dtype, traits)
@@ -390,7 +306,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             return None
         staged, strided = point.get("STAGED", 1), point.get("STRIDED", 1)
         tiling |= {"SA": staged, "SB": staged, "STRM": strided, "STRN": strided}
-        return _plain(point) | tiling
+        return tiling
 
 
 class DirectFamily(_TiledFamily[XgemmDirectConfig]):
@@ -399,31 +315,19 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
     name = XgemmDirectConfig.family
     config_class = XgemmDirectConfig
     bounds = {
-        "WGD": up_to(1024),
-        "NWGD": up_to(1024, 0),  # 0 stands for WGD
-        "KWGD": up_to(1024, 0),  # likewise
-        "MDIMCD": up_to(256),
-        "NDIMCD": up_to(256),
-        "MDIMAD": up_to(1024),
-        "NDIMBD": up_to(1024),
-        "KWID": up_to(128),
-        "VWMD": VECTOR_WIDTHS,
-        "VWND": VECTOR_WIDTHS,
-        "RUN_K": up_to(256),
+        "WGD": up_to(1024), "NWGD": up_to(1024, 0), "KWGD": up_to(1024, 0),  # 0 stands for WGD
+        "MDIMCD": up_to(256), "NDIMCD": up_to(256), "MDIMAD": up_to(1024), "NDIMBD": up_to(1024),
+        "KWID": up_to(128), "VWMD": VECTOR_WIDTHS, "VWND": VECTOR_WIDTHS, "RUN_K": up_to(256),
         **_BOUNDS,
-    }
+    }  # fmt: skip
     constraints = DIRECT_CONSTRAINTS
 
     def schedule(
         self, product: Product, config: XgemmDirectConfig, traits: DeviceTraits
     ) -> Schedule:
         """One launch."""
-        shape = config.tiles
-        problem = product.problem
-        tiles = launch_tiles(problem, shape.MWG, shape.NWG, shape.KWG, shape.FILL, traits)
-        source = self.source(problem, config, traits)
-        launch = gemm_launch(product, source, (tiles.groups,), tiles.values, {})
-        return Schedule((launch,), tiles.workspaces)
+        packed = pack_operands(product, {}, traits)
+        return self.tile_schedule(product, config, traits, packed, {})
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         """The parameters of the tiling, by the direct family's names."""
@@ -432,16 +336,13 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
             return None
         if tiling["NWG"] == tiling["MWG"]:
             tiling["NWG"] = 0  # how a square tile is written
-        named = {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
-        return _plain(point) | named
+        return {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
 
 
 def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
-    """Whether an operand must be packed before the indirect kernel can read it.
-
-    Not if it is k-major already, with whole tiles and slabs and vectors in place. A matrix
-    that `pyclgemm.pack` padded counts with its padding.
-    """
+    """Whether an operand must be packed before the indirect kernel can read it."""
+    # Not if it is k-major already, with whole tiles and slabs and vectors in place; a matrix that
+    # `pyclgemm.pack` padded counts with its padding.
     if name == "a":
         layout, extent, tile, width = problem.a, problem.m, config.MWG, config.VWM
         fits = layout.order == "column" and extent % tile == 0 and problem.k % config.KWG == 0
@@ -456,20 +357,13 @@ def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
     return not (fits and layout.alignment >= width and not layout.conjugate)
 
 
-def _plain(point: Point) -> dict[str, int]:
-    """Coordinates that are a parameter of the same name."""
-    return {name: value for name, value in point.items() if name in _PLAIN}
-
-
 def _tiling(point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-    """The tile of a group from that of a work-item, and who copies what."""
+    """The parameters of the tiling; None where none are worth trying."""
     mdimc, ndimc = point["MDIMC"], point["NDIMC"]
     mwg, nwg = point["ITEM_M"] * mdimc, point["ITEM_N"] * ndimc
     vwm, vwn, kwg = point["VWM"], point["VWN"], point["KWG"]
-    if point["ITEM_M"] * point["ITEM_N"] > most_sums(dtype) or max(mwg, nwg) > _LARGEST_TILE:
-        return None
-    items = mdimc * ndimc * point.get("SLICES", 1)
-    if items < least_work_items(traits):
+    items, sums = mdimc * ndimc * point.get("SLICES", 1), point["ITEM_M"] * point["ITEM_N"]
+    if max(mwg, nwg) > _LARGEST_TILE or not is_worth_trying(dtype, traits, sums, items):
         return None
     copy_a = _copying(mwg, kwg, items, vwm, point["COPY_A"])
     copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])
@@ -479,7 +373,8 @@ def _tiling(point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | 
     # (1) they store single elements side by side, where rows of the result are not aligned.
     lanes_m = point["LANES"] or mdimc
     lanes_n = 32 // point["LANES"] if point["LANES"] else 1
-    return {
+    same = {name: value for name, value in point.items() if name in _PLAIN}
+    return same | {
         "MWG": mwg, "NWG": nwg, "KWG": kwg, "MDIMC": mdimc, "NDIMC": ndimc,
         "MDIMA": copy_a, "NDIMB": copy_b, "KWI": point["KWI"], "VWM": vwm, "VWN": vwn,
         "PADA": point["PAD_A"] * vwm, "PADB": point["PAD_B"] * vwn,
@@ -488,11 +383,8 @@ def _tiling(point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | 
 
 
 def _copying(extent: int, depth: int, items: int, width: int, choice: int) -> int | None:
-    """Work-items along the unit-stride index of a slab: as many as can be, or 2 or 4 times fewer.
-
-    The last that is possible stands for those after it.
-    """
-    counts = _copiers(extent, depth, items, width)
+    """Work-items along the unit-stride index of a slab: the most, or 2 or 4 times fewer."""
+    counts = _copiers(extent, depth, items, width)  # the last stands for those after it
     return counts[min(choice, len(counts) - 1)] if counts else None
 
 
@@ -503,6 +395,11 @@ def _copiers(extent: int, depth: int, items: int, width: int) -> list[int]:
         for count in (256, 128, 64, 32, 16, 8, 4, 2, 1)
         if items % count == 0 and slab_copy(extent, depth, items, width, count)
     ]
+
+
+def _lockstep(traits: DeviceTraits) -> int:
+    """Work-items that a processor runs together, at least."""
+    return 32 if traits.vendor in ("nvidia", "amd") else 16
 
 
 def _local_reads(tiles: XgemmConfig, size: int, sub_group: int) -> tuple[int, int]:

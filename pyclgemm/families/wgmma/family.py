@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
-from typing import Literal
 
 from ...codegen.config import (
     ALL_REGISTERS,
@@ -14,22 +12,19 @@ from ...codegen.config import (
     within_local_memory,
     within_work_group,
 )
-from ...codegen.launch import Schedule, gemm_launch
-from ...codegen.matrix_unit import fills_fragments
-from ...codegen.matrix_units import matrix_unit
+from ...codegen.launch import Schedule
+from ...codegen.matrix_units import prefers_units
 from ...codegen.pack import PackedForm, pack_operands, padded_row, why_units_pack
-from ...codegen.source import MOST_POSITIONS, KernelSource
-from ...codegen.stream_k import Division, divide, tile_count
+from ...codegen.source import MOST_POSITIONS
 from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT, Matrix
 from ...problem.precision import Precision, is_complex, parts_of
-from ...problem.problem import GemmProblem, MatrixLayout
+from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
 from ..cost import Costs, Work
-from ..family import Advice, Axes, Family, Role, Tile, point_table
-from ..traffic import Traffic, joining_bytes, least_traffic, slab_load_bytes, tile_reads
+from ..family import TILE_ADVICE, Axes, Family, Role, Run, Tile, Traffic, point_table
 from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
 from .config import WgmmaConfig
 from .slab import boxed_forms
@@ -69,10 +64,6 @@ def initial_registers(config: WgmmaConfig) -> int:
     return ALL_REGISTERS // work_items(config)
 
 
-#: Bytes of a sum.
-_SUM_BYTES = 4
-
-
 class WgmmaFamily(Family[WgmmaConfig]):
     """Persistent work-groups: one warpgroup copies slabs, others multiply them."""
 
@@ -81,23 +72,20 @@ class WgmmaFamily(Family[WgmmaConfig]):
     role = Role.UNITS
     unit_ceiling = "wgmma"
     may_be_refused = True
+    is_persistent = True
     packs = True
+    source = staticmethod(generate_wgmma)
     bounds = {
-        "MWG": up_to(256),
-        "NWG": (32, 64, 96, 128, 192, 256),
-        "CONSUMERS": (1, 2, 3),
-        "STAGES": (2, 3, 4, 5, 6, 7, 8),
-        "GROUP_M": up_to(1024),
-        "PROMOTE": up_to(1024, 0),
-        "FILL": up_to(64, 0),
-        "TMA": FLAG,
-    }
+        "MWG": up_to(256), "NWG": (32, 64, 96, 128, 192, 256), "CONSUMERS": (1, 2, 3),
+        "STAGES": (2, 3, 4, 5, 6, 7, 8), "GROUP_M": up_to(1024), "PROMOTE": up_to(1024, 0),
+        "FILL": up_to(64, 0), "TMA": FLAG,
+    }  # fmt: skip
     constraints = (
         FENCED_FILL,
         Constraint(
             f"warpgroup units multiply {', '.join(_DTYPES)}",
             lambda c, dtype, traits: dtype in _DTYPES,
-            lambda c, dtype, traits: f"the operands are {dtype}",
+            "the operands are {dtype}",
         ),
         Constraint(
             f"MWG must be a multiple of {FRAGMENT_ROWS} rows for each of CONSUMERS, and at most "
@@ -105,12 +93,13 @@ class WgmmaFamily(Family[WgmmaConfig]):
             lambda c, dtype, traits: (
                 c.MWG % (FRAGMENT_ROWS * c.CONSUMERS) == 0 and c.MWG <= _MOST_ROWS
             ),
-            lambda c, dtype, traits: f"MWG is {c.MWG}, CONSUMERS is {c.CONSUMERS}",
+            "MWG is {c.MWG}, CONSUMERS is {c.CONSUMERS}",
         ),
         Constraint(
             "PROMOTE must be 0 where sums are integers, which nothing is cut off from",
-            lambda c, dtype, traits: dtype != "int8" or c.PROMOTE == 0,
-            lambda c, dtype, traits: f"PROMOTE is {c.PROMOTE}, the operands are {dtype}",
+            lambda c, dtype, traits: c.PROMOTE == 0,
+            "PROMOTE is {c.PROMOTE}, the operands are {dtype}",
+            types=("int8",),
         ),
         Constraint(
             "the sums of a work-item must fit its registers",
@@ -127,24 +116,19 @@ class WgmmaFamily(Family[WgmmaConfig]):
         ),
         within_work_group(lambda c, traits: work_items(c)),
         within_local_memory(
-            "slabs and collected results", lambda c, dtype: local_bytes(c, _RESULT_BYTES)
+            "slabs and collected results", lambda c, dtype, traits: local_bytes(c, _RESULT_BYTES)
         ),
         Constraint(
             "the device must have warpgroup units",
-            lambda c, dtype, traits: traits is None or traits.wgmma,
+            lambda c, dtype, traits: traits.wgmma,
             lambda c, dtype, traits: (
                 f"{traits.name!r} has none"
                 + (f": {traits.wgmma_refusal}" if traits.wgmma_refusal else "")
-                if traits
-                else ""
             ),
+            on_device=True,
         ),
     )
-    advice = Advice(
-        "more independent work at a time: STAGES, a larger tile of the work-item, KWI",
-        "a larger tile of the work-item (MWG / MDIMC, NWG / NDIMC), a squarer sub-group "
-        "(LANES_M, LANES_N), wider vectors (VWM, VWN)",
-    )
+    advice = TILE_ADVICE
 
     points = point_table(
         "MWG NWG CONSUMERS STAGES GROUP_M PROMOTE FILL TMA",
@@ -185,8 +169,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         """Where the fragments of the device's smaller units fill."""
-        unit = matrix_unit(problem.precision, traits)
-        return unit is not None and unit.operand != "float64" and fills_fragments(problem, unit)
+        return prefers_units(problem, traits)
 
     def orient(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Product:
         """Exchanged where only A may run along the tile: it goes through registers."""
@@ -208,53 +191,22 @@ class WgmmaFamily(Family[WgmmaConfig]):
             traits,
             next(iter(forms.values()), PackedForm()),
         )
-        tiles = tile_count(problem.m, problem.n, config.MWG, config.NWG) * problem.products
-        groups = min(tiles, traits.compute_units)
-        values = dict(packed.strides)
-        workspaces = dict(packed.workspaces)
-        if config.FILL:
-            division = divide(tiles, slab_count(problem, unit), config.FILL * traits.compute_units)
-            groups = division.groups
-            values["rounds"] = division.rounds
-            workspaces["partial_sums"] = division.slots * config.MWG * config.NWG * _SUM_BYTES
-            workspaces["counters"] = 4 * division.counters
-        if config.TMA:
-            workspaces["maps"] = map_bytes(groups, config, batched=problem.batch is not None)
-        source = self.source(problem, config, traits)
-        gemm = gemm_launch(product, source, (groups,), values, packed.moved)
-        return Schedule((*packed.launches, gemm), workspaces)
+        slabs = slab_count(problem, unit)
+        schedule = self.tile_schedule(product, config, traits, packed, {}, slabs)
+        if not config.TMA:
+            return schedule
+        (groups,) = schedule.launches[-1].groups
+        maps = map_bytes(groups, config, batched=problem.batch is not None)
+        return replace(schedule, workspaces={**schedule.workspaces, "maps": maps})
 
-    def source(
-        self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits
-    ) -> KernelSource:
-        """The kernel, for sm_90a."""
-        return generate_wgmma(problem, config, traits)
-
-    def traffic(
-        self,
-        problem: GemmProblem,
-        config: WgmmaConfig,
-        sub_group: int,
-        division: Division | None,
-        packed: Collection[str],
-    ) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> Traffic:
         """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
-        precision = problem.precision
-        size = UNITS[precision.multiplied or ""].element_bytes
-        stored = size * parts_of(precision.terms)
-        extents = {"a": problem.m, "b": problem.n}
-        reads = tile_reads(problem, config.MWG, config.NWG, ROW_BYTES // size)
-        read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
-        local = reads.depths * read * size * precision.terms or None
-        slabs = precision.terms * reads.slabs
-        return Traffic(
-            least_traffic(problem),
-            sum(2 * stored * extents[name] * problem.k for name in packed),
-            reads.depths * (config.MWG + config.NWG) * stored,
-            local,
-            local,
-            joining_bytes(problem, config.MWG * config.NWG, reads.tiles, slabs, division),
-        )
+        terms = problem.precision.terms
+        size = UNITS[problem.precision.multiplied or ""].element_bytes
+        local = (config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG) * size * terms
+        tile = replace(self.tile(config), depth=ROW_BYTES // size)
+        stored = size * parts_of(terms)
+        return self.tile_traffic(problem, tile, run, stored, (local, local), terms)
 
     def work(
         self, config: WgmmaConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
@@ -280,7 +232,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             local=costs.local_byte * read * depth * unit.element_bytes * precision.terms,
             cache=costs.cache_byte * (config.MWG + config.NWG) * depth * stored,
             store=costs.cache_byte * config.MWG * config.NWG * costs.result,
-            join=costs.memory_byte * 2 * config.MWG * config.NWG * _SUM_BYTES,
+            join=costs.memory_byte * 2 * config.MWG * config.NWG * 4,  # float32 or int32
             packs=len(packed),
             packed_a=packing if "ab"[swapped] in packed else 0.0,
             packed_b=packing if "ba"[swapped] in packed else 0.0,
@@ -290,25 +242,19 @@ class WgmmaFamily(Family[WgmmaConfig]):
             result=costs.result_element(problem),
         )
 
-    def load_bytes(
-        self, problem: GemmProblem, config: WgmmaConfig, packed: Collection[str]
-    ) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> dict[str, int]:
         """Those of lanes; a tensor map's copies are no loads."""
-        return {} if config.TMA else slab_load_bytes(problem, packed)
+        return {} if config.TMA else self.slab_load_bytes(problem, run)
 
-    def instruction(
-        self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits
-    ) -> str | None:
+    def instruction(self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits) -> str:
         """The wgmma for the tile's columns."""
         unit = wgmma_unit(problem.precision, traits)
         if unit is None:
-            return None
+            return ""
         name = unit.instruction(config.NWG)
         return f"{name}: {FRAGMENT_ROWS} x {config.NWG} x {unit.k} of {unit.operand}"
 
-    def packing_cause(
-        self, name: Literal["a", "b"], problem: GemmProblem, config: WgmmaConfig
-    ) -> str:
+    def packing_cause(self, name: OperandName, problem: GemmProblem, config: WgmmaConfig) -> str:
         """Alignment, terms to split, or an order that the unit does not read."""
         return why_units_pack(name, problem, in_place=False)
 
@@ -316,24 +262,13 @@ class WgmmaFamily(Family[WgmmaConfig]):
         """All parameters as they are."""
         is_split = precision is not None and precision.terms > 1
         return {
-            "MWG": (64, 128, 192, 256),
-            "NWG": (32, 64, 96, 128, 192, 256),
-            "CONSUMERS": (1, 2, 3),
-            "STAGES": (2, 3, 4, 5, 6, 7, 8),
-            "GROUP_M": (1, 4, 8, 16),
+            "MWG": (64, 128, 192, 256), "NWG": (32, 64, 96, 128, 192, 256),
+            "CONSUMERS": (1, 2, 3), "STAGES": (2, 3, 4, 5, 6, 7, 8), "GROUP_M": (1, 4, 8, 16),
             # What splits are for is lost in sums that never leave the unit: at 4096 on an H100 the
             # error of TF32_TF32_F32_X3 was 0.6 of true float32's with 8 slabs, 1.1 with 16, and
             # 8.4 with 0.
-            "PROMOTE": (4, 8, 12) if is_split else (0,),
-            "FILL": (0, 1),
-            "TMA": (0, 1),
-        }
-
-
-def _is_exchanged(problem: GemmProblem) -> bool:
-    """Whether TF32 needs rows and columns exchanged: only A may pass through registers."""
-    direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
-    return direct and problem.a.order == "row" and problem.b.order == "row"
+            "PROMOTE": (4, 8, 12) if is_split else (0,), "FILL": (0, 1), "TMA": (0, 1),
+        }  # fmt: skip
 
 
 def with_describable_rows(product: Product) -> Product:
@@ -362,3 +297,9 @@ def _describable(matrix: Matrix) -> tuple[Matrix, MatrixLayout]:
     if rows <= 1:
         return single, layout
     return matrix, layout if distance > 0 else replace(layout, alignment=1)
+
+
+def _is_exchanged(problem: GemmProblem) -> bool:
+    """Whether TF32 needs rows and columns exchanged: only A may pass through registers."""
+    direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
+    return direct and problem.a.order == "row" and problem.b.order == "row"

@@ -10,7 +10,7 @@ from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, parts_of
-from ...problem.problem import OPERANDS, GemmProblem
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from .config import WgmmaConfig
 from .unit import MAP_ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, boxes_across
 
@@ -18,11 +18,11 @@ from .unit import MAP_ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, box
 _SWIZZLES = {64: 2, 128: 1}
 
 
-@dataclass(frozen=True)
+@dataclass
 class WgmmaOperand:
     """A slab of A or B in local memory: boxes as they are copied."""
 
-    name: Literal["a", "b"]
+    name: OperandName
     along_k: bool  # whether k is contiguous; else the index along the tile is
     map: TensorMap
     boxes: int  # in a slab
@@ -30,18 +30,13 @@ class WgmmaOperand:
     outer: str
     pitch: str  # in C: elements between its rows
 
-    @property
-    def descriptor(self) -> int:
-        """A descriptor without its address."""
-        return descriptor(1 if self.along_k else self.map.bytes // 16, self.map.row_bytes)
-
-    @property
-    def step(self) -> int:
-        """From what an instruction multiplies to what the next one does, in units of 16 bytes.
-
-        32 bytes of each row where k is contiguous, else 16 rows.
-        """
-        return 32 // 16 if self.along_k else 16 * self.map.row_bytes // 16
+    def __post_init__(self) -> None:
+        # A descriptor without its address.
+        self.descriptor = descriptor(
+            1 if self.along_k else self.map.bytes // 16, self.map.row_bytes
+        )
+        # From what an instruction multiplies to what the next one does, in units of 16 bytes.
+        self.step = 32 // 16 if self.along_k else 16 * self.map.row_bytes // 16
 
 
 def descriptor(beside: int = 1, row_bytes: int = ROW_BYTES) -> int:
@@ -57,24 +52,20 @@ def slab_depth(unit: WgmmaUnit) -> int:
     return ROW_BYTES // unit.element_bytes
 
 
-def boxed_form(name: Literal["a", "b"], problem: GemmProblem, unit: WgmmaUnit) -> PackedForm | None:
-    """The form in which an operand must be packed first; None where it is copied as it lies."""
-    terms = problem.precision.terms
-    layout = problem.a if name == "a" else problem.b
-    along_k = layout.order == ("row" if name == "a" else "column")
-    stored = stored_bytes(problem.dtype)
-    as_it_is = terms == 1 and stored == unit.element_bytes
-    reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
-    if as_it_is and layout.in_pieces(MAP_ALIGNMENT, stored) and reads_it:
-        return None
+def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, PackedForm]:
+    """The operands that are packed first, and how they lie then; others are copied as they lie."""
+    terms, stored = problem.precision.terms, stored_bytes(problem.dtype)
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
-    return PackedForm(along_k=True, split=split, terms=parts_of(terms))
+    form = PackedForm(along_k=True, split=split, terms=parts_of(terms))
 
+    def is_copied(name: OperandName, layout: MatrixLayout) -> bool:
+        along_k = layout.order == ("row" if name == "a" else "column")
+        as_it_is = terms == 1 and stored == unit.element_bytes
+        reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
+        return as_it_is and layout.in_pieces(MAP_ALIGNMENT, stored) and reads_it
 
-def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[Literal["a", "b"], PackedForm]:
-    """The operands that are packed first, and how they lie then."""
-    forms = {name: boxed_form(name, problem, unit) for name in OPERANDS}
-    return {name: form for name, form in forms.items() if form}
+    layouts = zip(OPERANDS, (problem.a, problem.b), strict=True)
+    return {name: form for name, layout in layouts if not is_copied(name, layout)}
 
 
 def wgmma_operands(
@@ -89,7 +80,7 @@ def wgmma_operands(
 
 
 def _operand(
-    name: Literal["a", "b"], along_k: bool, extent: int, unit: WgmmaUnit, terms: int
+    name: OperandName, along_k: bool, extent: int, unit: WgmmaUnit, terms: int
 ) -> WgmmaOperand:
     size = {"a": "m", "b": "n"}[name]
     rows = ROW_BYTES // unit.element_bytes
@@ -107,7 +98,7 @@ def _operand(
 # ISA, "Shared Memory Matrix Layout").
 
 
-@dataclass(frozen=True)
+@dataclass
 class BoxVectors:
     """The 16-byte vectors of a box in local memory, dealt out to the lanes of a warpgroup.
 
@@ -122,37 +113,20 @@ class BoxVectors:
 
     box: TensorMap  # its rows lie one behind the other
 
-    @property
-    def across(self) -> int:
-        """Vectors of a row; a power of two."""
-        return self.box.row_bytes // VECTOR_BYTES
-
-    @property
-    def width(self) -> int:
-        """Elements of a vector."""
-        return VECTOR_BYTES // self.box.element_bytes
-
-    @property
-    def rows(self) -> int:
-        """Rows whose vectors all lanes together copy at once."""
-        return WARPGROUP // self.across
-
-    @property
-    def per_box(self) -> int:
-        """Vectors of a lane in a box."""
-        return self.box.rows // self.rows
-
-    @property
-    def step(self) -> int:
-        """Bytes in local memory from one of them to the next: whole periods of the swizzle."""
-        return WARPGROUP * VECTOR_BYTES
+    def __post_init__(self) -> None:
+        self.across = self.box.row_bytes // VECTOR_BYTES  # vectors of a row; a power of two
+        self.width = VECTOR_BYTES // self.box.element_bytes  # elements of a vector
+        self.rows = WARPGROUP // self.across  # rows whose vectors all lanes together copy at once
+        self.per_box = self.box.rows // self.rows  # vectors of a lane in a box
+        # Bytes in local memory from one of them to the next: whole periods of the swizzle.
+        self.step = WARPGROUP * VECTOR_BYTES
 
     def offset(self, lane: str) -> str:
         """Bytes before a lane's first vector, in C: vectors of a row change places every 128."""
         return f"{VECTOR_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
 
 
-@dataclass(frozen=True)
+@dataclass
 class LaneCopies:
     """How each lane of a warpgroup copies vectors of a slab; what is text is C."""
 
@@ -160,62 +134,24 @@ class LaneCopies:
     stored: str  # C type of an element in memory
     edges: Literal["vectors", "elements"]  # rows of the matrix end between vectors, or within one
 
-    @property
-    def name(self) -> str:
-        """The operand's name."""
-        return self.operand.name
-
-    @property
-    def vectors(self) -> BoxVectors:
-        """The vectors of a box."""
-        return BoxVectors(self.operand.map)
-
-    @property
-    def count(self) -> int:
-        """Copies of a lane in a slab."""
-        return self.operand.boxes * self.vectors.per_box
-
-    @property
-    def index(self) -> str:
-        """The index along the tile, which is also the name of its size."""
-        return {"a": "m", "b": "n"}[self.name]
-
-    @property
-    def first_element(self) -> str:
-        """Where a lane's first vector of a slab starts along the matrix's rows."""
-        return f"{'depth' if self.operand.along_k else f'{self.name}_from'} + {self.name}_element"
-
-    @property
-    def element_of_box(self) -> str:
-        """The same of a box."""
-        return f"{self.first_element} + box"
-
-    @property
-    def first_vector(self) -> str:
-        """A pointer to the lane's first vector of a slab."""
-        row = f"{self.name}_from" if self.operand.along_k else "depth"
-        return f"{self.name} + {self._at(f'{row} + {self.name}_row', self.first_element)}"
-
-    @property
-    def vector_in_row(self) -> str:
-        """A pointer to the vector that lies `row` rows behind the first one."""
-        return f"{self.name}_vector + {self._at('row', '0')}"
-
-    @property
-    def vector_in_box(self) -> str:
-        """A pointer to the vector that lies `row` rows and `box` elements behind the first one."""
-        return f"{self.name}_vector + {self._at('row', 'box')}"
-
-    @property
-    def vector_in_slab(self) -> str:
-        """Where vector i goes in local memory."""
-        return f"{self.name}_slab + i * {self.vectors.step}"
-
-    @property
-    def bytes_inside(self) -> str:
-        """Bytes of a vector that belong to the matrix."""
-        inside = "&& {0}_inside ? 16" if self.edges == "vectors" else "? {0}_inside"
-        return f"row < {self.name}_rows {inside.format(self.name)} : 0"
+    def __post_init__(self) -> None:
+        name, along_k = self.operand.name, self.operand.along_k
+        self.name = name
+        self.index = {"a": "m", "b": "n"}[name]  # along the tile, also the name of its size
+        self.vectors = BoxVectors(self.operand.map)
+        self.count = self.operand.boxes * self.vectors.per_box  # copies of a lane in a slab
+        # Where a lane's first vector of a slab starts along the matrix's rows; and of a box.
+        across, along = (f"{name}_from", "depth") if along_k else ("depth", f"{name}_from")
+        self.first_element = f"{along} + {name}_element"
+        self.element_of_box = f"{self.first_element} + box"
+        # Pointers to that vector; to those `row` rows, and `box` elements, behind it.
+        self.first_vector = f"{name} + {self._at(f'{across} + {name}_row', self.first_element)}"
+        self.vector_in_row = f"{name}_vector + {self._at('row', '0')}"
+        self.vector_in_box = f"{name}_vector + {self._at('row', 'box')}"
+        # Where vector i goes in local memory, and its bytes that belong to the matrix.
+        self.vector_in_slab = f"{name}_slab + i * {self.vectors.step}"
+        inside = f"&& {name}_inside ? 16" if self.edges == "vectors" else f"? {name}_inside"
+        self.bytes_inside = f"row < {name}_rows {inside} : 0"
 
     def _at(self, row: str, element: str) -> str:
         """The offset in memory of an `element` of a row that is contiguous."""

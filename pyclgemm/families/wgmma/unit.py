@@ -84,18 +84,7 @@ UNITS = {
 
 
 def wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit | None:
-    """The unit of a device that computes in a precision; None if there is none.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> half = resolve_precision("F16_F16_F32", "float16")
-    >>> wgmma_unit(half, typical_traits("sm_90")).k
-    16
-    >>> wgmma_unit(half, typical_traits("sm_80")) is None
-    True
-    """
+    """The unit of a device that computes in a precision; None if there is none."""
     if precision.multiplied is None or not traits.wgmma:
         return None
     unit = UNITS.get(precision.multiplied)
@@ -103,13 +92,7 @@ def wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit | None:
 
 
 def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit:
-    """The unit of a device that computes in a precision.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is none.
-    """
+    """The unit of a device that computes in a precision; `UnsupportedError` if there is none."""
     unit = wgmma_unit(precision, traits)
     if unit is None:
         why = f" ({traits.wgmma_refusal})" if traits.wgmma_refusal else ""
@@ -148,7 +131,7 @@ _TILED_2D = 0x10
 _PROMOTE_L2_128 = 2 << 17
 
 
-@dataclass(frozen=True)
+@dataclass
 class TensorMap:
     """The copies of boxes out of, or into, a matrix.
 
@@ -163,31 +146,15 @@ class TensorMap:
     rows: int  # of a box, at most 256
     row_bytes: int = ROW_BYTES  # 64 or 128
 
-    @property
-    def elements(self) -> int:
-        """Elements in a row of a box."""
-        return self.row_bytes // self.element_bytes
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of a box."""
-        return self.row_bytes * self.rows
-
-    @property
-    def format_word(self) -> int:
-        """Word 1, but for the distance of rows: its upper half, in units of 16 bytes."""
+    def __post_init__(self) -> None:
+        self.elements = self.row_bytes // self.element_bytes  # in a row of a box
+        self.bytes = self.row_bytes * self.rows  # of a box
+        # Word 1, but for the distance of rows: its upper half, in units of 16 bytes; words 6 and 7.
         swizzle = _SWIZZLES[self.row_bytes] << 13
-        return _TILED_2D | _FORMATS[self.element_bytes] << 7 | swizzle | _PROMOTE_L2_128
-
-    @property
-    def box_word(self) -> int:
-        """Word 6."""
-        return self.elements - 1 << 56
-
-    @property
-    def rows_word(self) -> int:
-        """Word 7."""
-        return self.rows - 1
+        elements = _FORMATS[self.element_bytes] << 7
+        self.format_word = _TILED_2D | elements | swizzle | _PROMOTE_L2_128
+        self.box_word = self.elements - 1 << 56
+        self.rows_word = self.rows - 1
 
     def words(self, address: int, extents: tuple[int, int], row_bytes: int) -> list[int]:
         """The whole map."""

@@ -12,23 +12,12 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from pyclgemm.codegen.launch import (
-    Buffer,
-    Known,
-    Launch,
-    MatrixOffsets,
-    Offset,
-    Scalar,
-    Schedule,
-)
-from pyclgemm.codegen.source import KernelSource
+from pyclgemm.codegen.launch import Buffer, Known, MatrixOffsets, Offset, Scalar
 
 COMPILER = "clang-19"
 
@@ -45,7 +34,7 @@ _OPENCL = [
 
 _HERE = Path(__file__).parent
 
-_SCALARS: dict[str, Any] = {
+_SCALARS = {
     "int": np.int32,
     "long": np.int64,
     "float": np.float32,
@@ -60,7 +49,7 @@ class Fault(AssertionError):
 
 
 @cache
-def missing() -> str:
+def missing():
     """What this machine lacks to run schedules so; empty if nothing."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return "pocl's built-in functions are looked for on x86-64 Linux alone"
@@ -68,7 +57,7 @@ def missing() -> str:
         return f"{COMPILER} is not installed"
     if not BUILT_INS.exists():
         return f"pocl's built-in functions are not at {BUILT_INS}"
-    program = _folder() / "nothing.c"
+    program = build_folder() / "nothing.c"
     program.write_text("int main(void) { return 0; }\n")
     command = [COMPILER, *_SANITIZERS, str(program), "-o", str(program.with_suffix(""))]
     if subprocess.run(command, capture_output=True, check=False).returncode:
@@ -76,27 +65,12 @@ def missing() -> str:
     return ""
 
 
-def run_schedule(
-    schedule: Schedule,
-    buffers: Mapping[str, np.ndarray],
-    offsets: Mapping[str, int],
-    numbers: Mapping[str, Any],
-) -> dict[str, np.ndarray]:
+def run_schedule(schedule, buffers, offsets, numbers):
     """Run the launches of a schedule in order, and return the buffers afterwards.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        What is run. Its workspaces are NaN at first, but for counters, which are zeros.
-    buffers, offsets : mapping
-        By role. Buffers are flat arrays and end where the memory does.
-    numbers : mapping
-        "alpha" and "beta".
-
-    Raises
-    ------
-    Fault
-        If a sanitizer finds one.
+    `buffers`, flat arrays that end where the memory does, and `offsets` are by role; `numbers` has
+    "alpha" and "beta". Workspaces are NaN at first, but for counters, which are zeros. What a
+    sanitizer finds is raised as a `Fault`.
     """
     held = {role: np.array(buffer).view(np.uint8) for role, buffer in buffers.items()}
     for name, size in schedule.workspaces.items():
@@ -106,12 +80,7 @@ def run_schedule(
     return {role: held[role].view(buffer.dtype) for role, buffer in buffers.items()}
 
 
-def _run(
-    launch: Launch,
-    held: dict[str, np.ndarray],
-    offsets: Mapping[str, int],
-    numbers: Mapping[str, Any],
-) -> None:
+def _run(launch, held, offsets, numbers):
     program = _program(launch.source)
     given, got = program.with_suffix(".in"), program.with_suffix(".out")
     written = []
@@ -127,13 +96,7 @@ def _run(
                 written.append(passed.role + suffix)
                 content = held[written[-1]].tobytes()
             else:
-                if isinstance(passed, Known):
-                    value = passed.value
-                elif isinstance(passed, Offset):
-                    value = offsets.get(passed.role, 0)
-                else:
-                    assert isinstance(passed, Scalar)
-                    value = numbers[passed.name]
+                value = _value_of(passed, offsets, numbers)
                 content = _SCALARS[argument.kind](value).tobytes()
             file.write(np.array([len(content), argument.is_pointer], np.int64).tobytes())
             file.write(content)
@@ -155,17 +118,29 @@ def _run(
         start += size
 
 
+def _value_of(passed, offsets, numbers):
+    match passed:
+        case Known():
+            return passed.value
+        case Offset():
+            return offsets.get(passed.role, 0)
+        case Scalar():
+            return numbers[passed.name]
+    raise AssertionError(passed)
+
+
 @cache
-def _folder() -> Path:
+def build_folder():
+    """Where programs are built, until the process ends."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 @cache
-def _program(source: KernelSource) -> Path:
+def _program(source):
     """The program that runs a kernel."""
-    stem = _folder() / f"kernel_{abs(hash(source)):x}"
+    stem = build_folder() / f"kernel_{abs(hash(source)):x}"
     kernel, main = stem.with_suffix(".cl"), stem.with_suffix(".c")
     # AddressSanitizer leaves out arrays that are aligned to more than 32 bytes.
     text = source.text.replace("aligned(64)", "aligned(32)")
@@ -189,7 +164,7 @@ def _program(source: KernelSource) -> Path:
     return stem
 
 
-def _compile(arguments: list[str]) -> None:
+def _compile(arguments):
     run = subprocess.run(
         [COMPILER, *_TARGET, *_SANITIZERS, *arguments], capture_output=True, text=True, check=False
     )

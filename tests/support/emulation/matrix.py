@@ -7,35 +7,17 @@ are formed in the type of the result, in the order of k.
 """
 
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
-from unittest.mock import patch
 
 import pyopencl as cl
 import pytest
 
-from pyclgemm.api import prepare
-from pyclgemm.codegen.matrix_unit import MatrixUnit
 from pyclgemm.codegen.matrix_units import required_unit
-from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import miscompiles_tiles, traits_of
-from tests.support import checks
-from tests.support.emulation.async_copy import in_plain_c
-from tests.support.families import changed_kernels
+from tests.support.emulation.ptx import in_plain_c
+from tests.support.families import changed_kernels, imagined_traits
 
-LOAD = re.compile(
-    r'asm volatile\("ldmatrix\.sync\.aligned\.m8n8\.x4(?P<trans>\.trans)?\..*?"memory"\);',
-    re.DOTALL,
-)
-LOAD_ELEMENT = re.compile(r'asm volatile\("ld\.shared\.f(32|64).*?"memory"\);')
-LOAD_PAIR = re.compile(r'asm volatile\("ld\.shared\.v2\.f64.*?"memory"\);', re.DOTALL)
-MEET = 'asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");'
-UNROLLING = re.compile(r"#pragma unroll.*")
-APPROXIMATION = re.compile(r'asm\("(?P<name>ex2|rcp|max)\..*?\);')
-UNPACK = re.compile(r'asm\("\{.*?cvt\.f32\.f16.*?\);', re.DOTALL)
-ADD_PAIRS = re.compile(r'asm\("add\.rn\.f16x2.*?\);')
 MULTIPLY = re.compile(r'asm\("mma\.sync.*?\);|\*c = __builtin_amdgcn_.*?;', re.DOTALL)
 
 #: What a lane knows of the others: `exchange` has what each of its sub-group handed out.
@@ -70,19 +52,13 @@ _COLUMNS = _LOAD.replace(
 
 @dataclass(frozen=True)
 class Places:
-    """Where an instruction finds its operands and leaves the result, as expressions of C.
+    """Where an instruction finds its operands and leaves the result, as expressions of C."""
 
-    Attributes
-    ----------
-    lane, element : str
-        Which lane holds the entry at `position` (a row of A, a column of B) and `depth`, and
-        where among its own; `word` is how many there are in 32 bits.
-    row, column : str
-        The entry of the result that is element `i` of `lane`.
-    """
-
+    #: Which lane holds the entry at `position` (a row of A, a column of B) and `depth`, and where
+    #: among its own; `word` is how many there are in 32 bits.
     lane: str
     element: str
+    #: The entry of the result that is element `i` of `lane`.
     row: str
     column: str
 
@@ -111,7 +87,7 @@ _PLACES = {
 }
 
 
-def _places_of(unit: MatrixUnit) -> Places:
+def _places_of(unit):
     if unit.spelling == "ptx":
         return _PLACES["mma.sync"]
     if "_mfma_" in unit.instruction:
@@ -122,25 +98,26 @@ def _places_of(unit: MatrixUnit) -> Places:
 
 
 _MULTIPLY = """
-    const int word = {word}, K = {k};
-    const int lane = get_local_id(0) % {lanes};
-    for (int i = 0; i < {a_registers}; ++i) {{
+    const int word = {unit.word}, K = {unit.k};
+    const int lane = get_local_id(0) % {unit.lanes};
+    for (int i = 0; i < {unit.a_registers}; ++i) {{
         exchange[lane][0][i] = {to_bits}({first}[i]);
     }}
-    for (int i = 0; i < {b_registers}; ++i) {{
+    for (int i = 0; i < {unit.b_registers}; ++i) {{
         exchange[lane][1][i] = {to_bits}({second}[i]);
     }}
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = 0; i < {results}; ++i) {{
-        const int row = {row}, column = {column};
+    for (int i = 0; i < {unit.result_elements}; ++i) {{
+        const int row = {places.row}, column = {places.column};
         {sum} sum = 0;
         for (int depth = 0; depth < K; ++depth) {{
             {sum} factors[2];
             for (int operand = 0; operand < 2; ++operand) {{
                 const int position = operand ? column : row;
-                const int groups = (operand ? {n} : {m}) / 8;
-                const int element = {element};
-                const {register} one = {of_bits}(exchange[{lane}][operand][element / word]);
+                const int groups = (operand ? {unit.n} : {unit.m}) / 8;
+                const int element = {places.element};
+                const {unit.register} one =
+                    {of_bits}(exchange[{places.lane}][operand][element / word]);
                 factors[operand] = {value};
             }}
             sum += factors[0] * factors[1];
@@ -159,18 +136,15 @@ _VALUE = {
 }
 
 #: A half by its bits: a pointer to them as another type may read them before they are there.
-_HALF_OF = """
+_HALVES = """
 static inline float half_of(const uint bits)
 {
     const uint size = (bits & 0x7fff) << 13;
     const float x = size < 0x0f800000 ? as_float(size) * 0x1p112f : as_float(size | 0x7f800000);
     return bits & 0x8000 ? -x : x;
 }
-"""
 
-
-#: Nearest, ties to even.
-_BITS_OF = """
+// Nearest, ties to even.
 static inline uint bits_of(const float x)
 {
     const uint size = as_uint(fabs(x) * 0x1p-112f);
@@ -185,60 +159,55 @@ _ADD_PACKED = """const int shift = i % 2 * 16;
         const uint added = bits_of(half_of({result}[i / 2] >> shift) + sum);
         {result}[i / 2] = ({result}[i / 2] & ~(0xffffu << shift)) | added << shift;"""
 
-_ADD_PAIRS = (
-    "both = bits_of(half_of(first) + half_of(second))"
-    " | bits_of(half_of(first >> 16) + half_of(second >> 16)) << 16;"
-)
+#: Instructions but for the product, and what stands in their place.
+_IN_C = {
+    r'asm volatile\("ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\..*?"memory"\);': _COLUMNS,
+    r'asm volatile\("ldmatrix\.sync\.aligned\.m8n8\.x4\..*?"memory"\);': _ROWS,
+    r'asm volatile\("ld\.shared\.f(32|64)[^\n]*?"memory"\);': "loaded = *from;",
+    r'asm volatile\("ld\.shared\.v2\.f64.*?"memory"\);': "real = from->x; imaginary = from->y;",
+    r'asm volatile\("bar\.warp\.sync 0xffffffff;" : : : "memory"\);': _MEET,
+    r'asm\("ex2\..*?\);': "y = exp2(x);",
+    r'asm\("rcp\..*?\);': "y = 1 / x;",
+    r'asm\("max\..*?\);': "y = x < 0 ? 0 : x;",
+    r'asm\("\{.*?cvt\.f32\.f16.*?\);': "first = half_of(both); second = half_of(both >> 16);",
+    r'asm\("add\.rn\.f16x2.*?\);': "both = bits_of(half_of(first) + half_of(second))"
+    " | bits_of(half_of(first >> 16) + half_of(second >> 16)) << 16;",
+    # Unrolled, the emulation compiles for seconds.
+    r"#pragma unroll[^\n]*": "#pragma unroll 1",
+}
 
-_APPROXIMATED = {"ex2": "y = exp2(x);", "rcp": "y = 1 / x;", "max": "y = x < 0 ? 0 : x;"}
 
-
-def without_units(source: KernelSource, unit: MatrixUnit) -> KernelSource:
+def without_units(source, unit):
     """A kernel for a matrix unit, with plain C in the place of each instruction."""
-    text = LOAD.sub(lambda load: _COLUMNS if load["trans"] else _ROWS, source.text)
-    text = LOAD_ELEMENT.sub("loaded = *from;", text).replace(MEET, _MEET)
-    text = LOAD_PAIR.sub("real = from->x; imaginary = from->y;", text)
-    text = APPROXIMATION.sub(lambda asm: _APPROXIMATED[asm["name"]], text)
+    text = source.text
+    for instruction, instead in _IN_C.items():
+        text = re.sub(instruction, instead, text, flags=re.DOTALL)
     call = MULTIPLY.search(text)
     assert call
     builtin = unit.spelling == "builtin"
     # The operand that the instruction is given in the place of A.
     first, second = ("a", "b")
-    if builtin and re.search(r"\b([ab])\[", call[0])[1] == "b":  # type: ignore[index]
+    if builtin and re.search(r"\b([ab])\[", call[0])[1] == "b":
         first, second = "b", "a"
     places, is_double = _places_of(unit), unit.register == "double"
     body = _MULTIPLY.format(
-        word=unit.word,
-        k=unit.k,
-        lanes=unit.lanes,
-        a_registers=unit.a_registers,
-        b_registers=unit.b_registers,
+        unit=unit,
+        places=places,
         to_bits="as_ulong" if is_double else "(ulong)",
+        of_bits="as_double" if is_double else "(uint)",
         first=first,
         second=second,
-        results=unit.result_elements,
-        row=places.row,
-        column=places.column,
         sum={"float64": "double", "int8": "int"}.get(unit.operand, "float"),
-        m=unit.m,
-        n=unit.n,
-        element=places.element,
-        register=unit.register,
-        of_bits="as_double" if is_double else "(uint)",
-        lane=places.lane,
         value=_VALUE[unit.operand],
         add=(_ADD_PACKED if unit.packed_sums else _ADD).format(result="(*c)" if builtin else "c"),
     )
     text, count = MULTIPLY.subn(lambda _: body, text)
     assert count == 1
-    # Unrolled, the emulation compiles for seconds.
-    text = UNPACK.sub("first = half_of(both); second = half_of(both >> 16);", text)
-    text = ADD_PAIRS.sub(_ADD_PAIRS, text)
-    text = _HALF_OF + _BITS_OF + _with_exchange(UNROLLING.sub("#pragma unroll 1", text), unit)
+    text = _HALVES + _with_exchange(text, unit)
     return replace(source, text=text if builtin else in_plain_c(text))
 
 
-def _with_exchange(text: str, unit: MatrixUnit) -> str:
+def _with_exchange(text, unit):
     """Give the functions of a kernel local memory in which the lanes of a sub-group meet."""
     share = f"[2][{unit.a_registers}]"
     text = re.sub(
@@ -257,7 +226,7 @@ def _with_exchange(text: str, unit: MatrixUnit) -> str:
     return re.sub(r"(__kernel .*?\)\n\{)", rf"\1\n    {local}", text, count=1, flags=re.DOTALL)
 
 
-def skip_without_emulation(device: cl.Device, *, may_be_slow: bool = False) -> None:
+def skip_without_emulation(device, *, may_be_slow=False):
     """Skip a test where emulated kernels do not run, or compile for seconds."""
     traits = traits_of(device)
     if device.type != cl.device_type.CPU:
@@ -269,24 +238,16 @@ def skip_without_emulation(device: cl.Device, *, may_be_slow: bool = False) -> N
 
 
 @contextmanager
-def emulated_units(architecture: str = "sm_90") -> Iterator[None]:
+def emulated_units(architecture="sm_90"):
     """Let a device pass for another, and give it plain C instead of matrix instructions."""
 
-    def emulated(source: KernelSource, problem: Any, config: Any, traits: Any) -> KernelSource:
-        unit = required_unit(problem.precision, traits)
-        return without_units(source, unit)
+    def emulated(source, problem, config, traits):
+        return without_units(source, required_unit(problem.precision, traits))
 
-    def imagined(device: Any) -> Any:
-        return replace(
-            traits_of(device),
-            vendor="nvidia" if architecture.startswith("sm_") else "amd",
-            architecture=architecture,
-            local_memory_bytes=224 << 10,
-        )
-
-    with (
-        changed_kernels(emulated),
-        patch.object(prepare, "traits_of", imagined),
-        patch.object(checks, "traits_of", imagined),
-    ):
+    traits = {
+        "vendor": "nvidia" if architecture.startswith("sm_") else "amd",
+        "architecture": architecture,
+        "local_memory_bytes": 224 << 10,
+    }
+    with changed_kernels(emulated), imagined_traits(**traits):
         yield

@@ -5,31 +5,24 @@ generated text is compiled by clang for the host, its inline PTX replaced by cal
 ``wgmma.c``, and run by threads.
 """
 
-import atexit
 import ctypes
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm.api import pack as packing
-from pyclgemm.api import prepare
-from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.traits import LOCAL_MEMORY_BYTES, traits_of
 from pyclgemm.runtime import launcher as launch_sequence
-from tests.support import checks
+from tests.support.emulation.host_schedule import build_folder
+from tests.support.families import imagined_traits
 
 HERE = Path(__file__).parent
 
@@ -44,42 +37,41 @@ _ORDERING = (
     "cp.async.bulk.commit_group", "cp.async.bulk.wait_group",
 )  # fmt: skip
 
-_DECLARATIONS = """
-uint emulated_address(ulong);
-void emulated_fence(void);
-void emulated_make_barrier(uint, uint);
-void emulated_arrive(uint, uint);
-uint emulated_try_wait(uint, uint);
-void emulated_meet(uint, uint);
-void emulated_store_pair(uint, uint, uint);
-void emulated_store(uint, uint);
-void emulated_stmatrix(uint, uint, uint, uint, uint);
-void emulated_meet_in_sub_group(void);
-void emulated_write_map(ulong, uint);
-void emulated_load_box(uint, ulong, int, int, uint);
-void emulated_store_box(uint, ulong, int, int);
-void emulated_copy_piece(uint, ulong, int);
-void emulated_finish_copies(void);
-void emulated_arrive_when_copied(uint);
-void emulated_wgmma(ulong, ulong, ulong, int, int, int, int);
-void emulated_wgmma_of_registers(ulong, uint, uint, uint, uint, ulong, int);
-uint emulated_pack(int, float, float);
-uint emulated_nearest_tf32(float);
-uint emulated_relu(uint);
-float emulated_half(uint);
-uint emulated_shuffle(uint, uint);
-float emulated_power_of_2(float);
-float emulated_reciprocal(float);
-float emulated_tanh(float);
-float emulated_positive(float);
-"""
+#: What each instruction calls, by how its text starts; {0} and so on are its operands.
+_CALLS = {
+    "mbarrier.init": "emulated_make_barrier({0}, {1});",
+    "mbarrier.arrive.shared": "emulated_arrive({0}, 0);",
+    "mbarrier.arrive.expect_tx": "emulated_arrive({0}, {1});",
+    "mbarrier.try_wait": "{0} = emulated_try_wait({1}, {2});",
+    "cp.async.bulk.tensor.2d.shared": "emulated_load_box({0}, (ulong){1}, {2}, {3}, {4});",
+    "cp.async.bulk.tensor.2d.global": "emulated_store_box({0}, (ulong){1}, {2}, {3});",
+    "cp.async.cg.shared.global": "emulated_copy_piece({0}, (ulong){1}, {2});",
+    "cp.async.mbarrier.arrive.noinc": "emulated_arrive_when_copied({0});",
+    "cp.async.wait_all": "emulated_finish_copies();",
+    "bar.warp.sync": "emulated_meet_in_sub_group();",
+    "tensormap.cp_fenceproxy": "emulated_write_map((ulong){0}, {1});",
+    "stmatrix": "emulated_stmatrix({0}, {1}, {2}, {3}, {4});",
+    "st.shared.v2": "emulated_store_pair({0}, as_uint({1}), as_uint({2}));",
+    "st.shared.b32": "emulated_store({0}, as_uint({1}));",
+    "cvt.rna.tf32": "{0} = emulated_nearest_tf32({1});",
+    "mov.b32 {low, high}": "{0} = emulated_half({2}); {1} = emulated_half({2} >> 16);",
+    "shfl.sync.idx": "{0} = emulated_shuffle({1}, {2});",
+    "ex2.approx.ftz": "{0} = emulated_power_of_2({1});",
+    "rcp.approx.ftz": "{0} = emulated_reciprocal({1});",
+    "tanh.approx": "{0} = emulated_tanh({1});",
+    "max.NaN": "{0} = emulated_positive({1});",
+    "cvt.rn.relu.f16x2": "{0} = emulated_relu(emulated_pack(0, {2}, {1}));",
+    "cvt.rn.relu.bf16x2": "{0} = emulated_relu(emulated_pack(1, {2}, {1}));",
+    "cvt.rn.f16x2": "{0} = emulated_pack(0, {2}, {1});",
+    "cvt.rn.bf16x2": "{0} = emulated_pack(1, {2}, {1});",
+}
 
 
-def _operands(part: str) -> list[str]:
+def _operands(part):
     return re.findall(r'"[+=]?\w"\(((?:[^()]|\([^()]*\))*)\)', part)
 
 
-def _call(match: re.Match[str]) -> str:
+def _call(match):
     """The call that does what a statement of inline PTX says."""
     text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match["text"])).replace("//@", "")
     outputs, inputs = (match["rest"].split(":") + ["", "", ""])[1:3]
@@ -88,7 +80,7 @@ def _call(match: re.Match[str]) -> str:
     if text.startswith(_ORDERING):
         return ";"
     if text.startswith("wgmma.mma_async"):
-        n, kind = re.search(r"m64n(\d+)k\d+\.\w+\.(\w+)\.", text).groups()  # type: ignore[union-attr]
+        n, kind = re.search(r"m64n(\d+)k\d+\.\w+\.(\w+)\.", text).groups()
         if len(_operands(inputs)) == 6:
             *a, b, _ = _operands(inputs)
             return f"emulated_wgmma_of_registers((ulong)c, {', '.join(a)}, {b}, {n});"
@@ -96,91 +88,51 @@ def _call(match: re.Match[str]) -> str:
         turns = turned.groups() if turned else ("0", "0")
         a, b = _operands(inputs)[:2]
         return f"emulated_wgmma((ulong)c, {a}, {b}, {n}, {_KINDS[kind]}, {', '.join(turns)});"
-    calls = {
-        "mbarrier.init": lambda: f"emulated_make_barrier({given[0]}, {given[1]});",
-        "mbarrier.arrive.shared": lambda: f"emulated_arrive({given[0]}, 0);",
-        "mbarrier.arrive.expect_tx": lambda: f"emulated_arrive({given[0]}, {given[1]});",
-        "mbarrier.try_wait": lambda: f"{given[0]} = emulated_try_wait({given[1]}, {given[2]});",
-        "cp.async.bulk.tensor.2d.shared": lambda: (
-            f"emulated_load_box({given[0]}, (ulong){', '.join(given[1:])});"
-        ),
-        "cp.async.bulk.tensor.2d.global": lambda: (
-            f"emulated_store_box({given[0]}, (ulong){', '.join(given[1:])});"
-        ),
-        "cp.async.cg.shared.global": lambda: (
-            f"emulated_copy_piece({given[0]}, (ulong){given[1]}, {given[2]});"
-        ),
-        "cp.async.mbarrier.arrive.noinc": lambda: f"emulated_arrive_when_copied({given[0]});",
-        "cp.async.wait_all": lambda: "emulated_finish_copies();",
-        "bar.warp.sync": lambda: "emulated_meet_in_sub_group();",
-        "tensormap.cp_fenceproxy": lambda: f"emulated_write_map((ulong){', '.join(given)});",
-        "bar.sync": lambda: f"emulated_meet({text[9:-1].replace('%0', ''.join(given))});",
-        "stmatrix": lambda: f"emulated_stmatrix({', '.join(given)});",
-        "st.shared.v2": lambda: (
-            f"emulated_store_pair({given[0]}, as_uint({given[1]}), as_uint({given[2]}));"
-        ),
-        "st.shared.b32": lambda: f"emulated_store({given[0]}, as_uint({given[1]}));",
-        "cvt.rna.tf32": lambda: f"{given[0]} = emulated_nearest_tf32({given[1]});",
-        "mov.b32 {low, high}": lambda: (
-            f"{given[0]} = emulated_half({given[2]}); {given[1]} = emulated_half({given[2]} >> 16);"
-        ),
-        "shfl.sync.idx": lambda: f"{given[0]} = emulated_shuffle({given[1]}, {given[2]});",
-        "ex2.approx.ftz": lambda: f"{given[0]} = emulated_power_of_2({given[1]});",
-        "rcp.approx.ftz": lambda: f"{given[0]} = emulated_reciprocal({given[1]});",
-        "tanh.approx": lambda: f"{given[0]} = emulated_tanh({given[1]});",
-        "max.NaN": lambda: f"{given[0]} = emulated_positive({given[1]});",
-        "cvt.rn.relu.f16x2": lambda: (
-            f"{given[0]} = emulated_relu(emulated_pack(0, {given[2]}, {given[1]}));"
-        ),
-        "cvt.rn.relu.bf16x2": lambda: (
-            f"{given[0]} = emulated_relu(emulated_pack(1, {given[2]}, {given[1]}));"
-        ),
-        "cvt.rn.f16x2": lambda: f"{given[0]} = emulated_pack(0, {given[2]}, {given[1]});",
-        "cvt.rn.bf16x2": lambda: f"{given[0]} = emulated_pack(1, {given[2]}, {given[1]});",
-    }
-    for name, call in calls.items():
+    if text.startswith("bar.sync"):
+        return f"emulated_meet({text[9:-1].replace('%0', ''.join(given))});"
+    for name, call in _CALLS.items():
         if text.startswith(name):
-            return call()
+            return call.format(*given)
     raise AssertionError(f"no emulation of {text!r}")
 
 
-def as_host_code(source: KernelSource) -> str:
+@cache
+def _declarations():
+    """Of the functions that are called in the place of instructions."""
+    text = (HERE / "wgmma.c").read_text()
+    return ";\n".join([*re.findall(r"^\w+ emulated_\w+\([^)]*\)", text, re.MULTILINE), ""])
+
+
+def as_host_code(source):
     """A kernel's text with calls in the place of inline PTX."""
     text = source.text.replace("return (uint)(size_t)p;", "return emulated_address((ulong)p);")
     text = re.sub(r"atomic_work_item_fence\(.*?\);", "emulated_fence();", _ASM.sub(_call, text))
     assert "asm" not in text
     # Unrolled, it compiles for long.
-    return _DECLARATIONS + text.replace("#pragma unroll\n", "#pragma unroll 1\n")
+    return _declarations() + text.replace("#pragma unroll\n", "#pragma unroll 1\n")
 
 
-def missing_compiler() -> str:
+def missing_compiler():
     """What the emulation lacks on this machine; empty if nothing."""
     lacking = [name for name in ("clang-19", "ld") if shutil.which(name) is None]
     return f"the emulation needs {' and '.join(lacking)}" if lacking else ""
 
 
-@cache
-def _folder() -> Path:
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _compiled(language: list[str], path: Path, stem: Path) -> str:
+def _compiled(language, path, stem):
     flags = ["-target", "x86_64-unknown-linux-gnu", "-O1", "-fPIC", "-c", "-w"]
     subprocess.run(["clang-19", *language, *flags, str(path), "-o", f"{stem}.o"], check=True)
     return f"{stem}.o"
 
 
 @cache
-def _instructions() -> str:
+def _instructions():
     """The object file of what kernels call."""
-    return _compiled(["-x", "c"], HERE / "wgmma.c", _folder() / "emulation")
+    return _compiled(["-x", "c"], HERE / "wgmma.c", build_folder() / "emulation")
 
 
 @cache
-def _library(source: KernelSource) -> ctypes.CDLL:
-    stem = _folder() / f"kernel_{abs(hash(source)):x}"
+def _library(source):
+    stem = build_folder() / f"kernel_{abs(hash(source)):x}"
     kernel = stem.with_suffix(".cl")
     kernel.write_text(as_host_code(source))
     opencl = ["-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header"]
@@ -191,49 +143,42 @@ def _library(source: KernelSource) -> ctypes.CDLL:
 
 
 class _Kernel:
-    """In the place of an OpenCL kernel: keeps its arguments."""
+    """In the place of an OpenCL kernel: keeps its arguments, by number."""
 
-    def __init__(self, source: KernelSource) -> None:
-        self.source = source
-        self.arguments: list[Any] = [None] * len(source.arguments)
-
-    def set_arg(self, number: int, value: Any) -> None:
-        self.arguments[number] = value
+    def __init__(self, source):
+        self.source, self.arguments = source, {}
+        self.set_arg = self.arguments.__setitem__
 
 
 class _Launch:
     """In the place of a `KernelLaunch`: runs the kernel at once, in the buffers' own memory."""
 
-    def __init__(self, queue: Any, kernel: _Kernel, global_size: Any, local_size: Any) -> None:
-        self._queue = queue
-        self._kernel = kernel
-        self._items = local_size[0]
+    def __init__(self, queue, kernel, global_size, local_size):
+        self._queue, self._kernel, self._items = queue, kernel, local_size[0]
         self._groups = global_size[0] // local_size[0]
 
-    def with_event(self, wait_for: Any) -> cl.Event:
+    def with_event(self, wait_for):
         if wait_for:
             cl.wait_for_events(list(wait_for))
         self._queue.finish()
         self._run()
         return cl.enqueue_marker(self._queue)
 
-    def without_event(self, wait_for: Any) -> None:
+    def without_event(self, wait_for):
         self.with_event(wait_for)
 
-    def _run(self) -> None:
-        mapped = {}
-        arguments: list[Any] = []
-        for value in self._kernel.arguments:
-            if isinstance(value, cl.MemoryObjectHolder):
-                if value.int_ptr not in mapped:
-                    flags = cl.map_flags.READ | cl.map_flags.WRITE
-                    shape = (value.size,)
-                    mapped[value.int_ptr], _ = cl.enqueue_map_buffer(
-                        self._queue, value, flags, 0, shape, np.uint8
-                    )
-                arguments.append(ctypes.c_void_p(mapped[value.int_ptr].ctypes.data))
-            else:
-                arguments.append(_SCALARS[np.dtype(type(value))](value))
+    def _run(self):
+        mapped, arguments = {}, []
+        flags = cl.map_flags.READ | cl.map_flags.WRITE
+        for _, value in sorted(self._kernel.arguments.items()):
+            if not isinstance(value, cl.MemoryObjectHolder):
+                arguments.append(_SCALARS[type(value)](value))
+                continue
+            if value.int_ptr not in mapped:
+                mapped[value.int_ptr], _ = cl.enqueue_map_buffer(
+                    self._queue, value, flags, 0, (value.size,), np.uint8
+                )
+            arguments.append(ctypes.c_void_p(mapped[value.int_ptr].ctypes.data))
         try:
             buffers = [(memory.ctypes.data, memory.size) for memory in mapped.values()]
             run(self._kernel.source, self._items, self._groups, arguments, buffers)
@@ -243,20 +188,10 @@ class _Launch:
             self._queue.finish()
 
 
-_SCALARS = {
-    np.dtype(np.int32): ctypes.c_int,
-    np.dtype(np.int64): ctypes.c_long,
-    np.dtype(np.float32): ctypes.c_float,
-}
+_SCALARS = {np.int32: ctypes.c_int, np.int64: ctypes.c_long, np.float32: ctypes.c_float}
 
 
-def run(
-    source: KernelSource,
-    items: int,
-    groups: int,
-    arguments: list[Any],
-    buffers: list[tuple[int, int]],
-) -> None:
+def run(source, items, groups, arguments, buffers):
     """Run a kernel: one group after the other, with a thread for each work-item.
 
     `buffers`: addresses and bytes of the memory that it may copy from.
@@ -264,7 +199,7 @@ def run(
     library = _library(source)
     kernel = library[source.name]
 
-    def work_item(item: int, group: int) -> None:
+    def work_item(item, group):
         library.emulation_enter(item, items, group, groups)
         kernel(*arguments)
 
@@ -281,38 +216,29 @@ def run(
 
 
 @contextmanager
-def emulated_warpgroups(compute_units: int = 2) -> Iterator[None]:
+def emulated_warpgroups(compute_units=2):
     """Let a device pass for an H100 of few units, and run kernels of its units on the host."""
-    traits_of, build_kernel = prepare.traits_of, launch_sequence.build_kernel
-    launch_of = launch_sequence.KernelLaunch
+    build_kernel, launch_of = launch_sequence.build_kernel, launch_sequence.KernelLaunch
+    h100 = {
+        "vendor": "nvidia", "architecture": "sm_90", "wgmma": True, "compute_units": compute_units,
+        "local_memory_bytes": LOCAL_MEMORY_BYTES["sm_90"],
+    }  # fmt: skip
 
-    def imagined(device: Any) -> Any:
-        return replace(
-            traits_of(device),
-            vendor="nvidia",
-            architecture="sm_90",
-            wgmma=True,
-            compute_units=compute_units,
-            local_memory_bytes=LOCAL_MEMORY_BYTES["sm_90"],
-        )
-
-    def built(context: Any, device: Any, source: KernelSource) -> Any:
+    def built(context, device, source):
         return _Kernel(source) if source.target else build_kernel(context, device, source)
 
-    def launched(queue: Any, kernel: Any, *sizes: Any) -> Any:
+    def launched(queue, kernel, *sizes):
         return (_Launch if isinstance(kernel, _Kernel) else launch_of)(queue, kernel, *sizes)
 
     with (
-        patch.object(prepare, "traits_of", imagined),
-        patch.object(checks, "traits_of", imagined),
-        patch.object(packing, "traits_of", imagined),
+        imagined_traits(**h100),
         patch.object(launch_sequence, "build_kernel", built),
         patch.object(launch_sequence, "KernelLaunch", launched),
     ):
         yield
 
 
-def warpgroups_of(queue: Any, compute_units: int = 2) -> Any:
+def warpgroups_of(queue, compute_units=2):
     """The device's own units, or a device that passes for one that has them, if it can."""
     if traits_of(queue.device).wgmma:
         return nullcontext()

@@ -1,0 +1,139 @@
+"""pack and DenseLayer: a constant operand, laid out once and multiplied often."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclgemm
+from pyclgemm.problem.problem import PackedLayout
+from tests.support.arrays import assert_gemm, draw, upload
+from tests.support.buffers import guarded_matrix
+from tests.support.checks import ROW, check_gemm
+from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
+from tests.support.reference import ACTIVATIONS, random_array
+
+pytestmark = pytest.mark.any_runtime
+
+PADDED = PackedLayout("padded", depth_block=32, width=64)
+PANELS = PackedLayout("panels", depth_block=CPU.KC, width=CPU.NR)
+READERS = {
+    "indirect": (PADDED, INDIRECT),
+    "indirect through caches": (PADDED, replace(INDIRECT, SB=0)),
+    "tiles that do not divide it": (PADDED, replace(INDIRECT, NWG=48, NDIMC=8, NDIMB=8)),
+    "direct": (PADDED, DIRECT),
+    "gemv": (PADDED, GEMV),
+    "gemv, one row": (PADDED, replace(GEMV, MR=1, LANES_N=1)),
+    "cpu": (PANELS, CPU),
+}
+
+
+@pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
+@pytest.mark.parametrize(("layout", "config"), READERS.values(), ids=READERS)
+def test_every_family_reads_its_packed_form(queue, layout, config, trans_b):
+    options = {"c": ROW, "alpha": 0.5, "beta": -2.0, "bias": True, "activation": "relu"}
+    options |= {"config": config, "pack": layout, "trans_b": trans_b}
+    for sizes in [(1, 1, 1), (32, 32, 32), (33, 31, 70), (20, 100, 33), (65, 3, 64)]:
+        check_gemm(queue, sizes, **options)
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_packed_once_used_with_any_number_of_rows(queue, rng, on_device):
+    (b,) = draw(rng, (53, 41))
+    packed = pyclgemm.pack(queue, upload(queue, b)[0] if on_device else b)
+    assert isinstance(packed, pyclgemm.PackedMatrix)
+    assert (packed.shape, packed.dtype) == ((53, 41), np.float32)
+    for m in (1, 2, 17, 64, 200):
+        (a,) = draw(rng, (m, 53))
+        (there,) = upload(queue, a)
+        assert_gemm(pyclgemm.gemm(queue, there, packed), a, b)
+        assert_gemm(pyclgemm.gemm(queue, a, packed), a, b)
+        assert_gemm(pyclgemm.plan(queue, there, packed)(there, packed), a, b)
+        config = pyclgemm.explain(queue, there, packed).config
+        assert_gemm(pyclgemm.gemm(queue, a, packed, config=config), a, b)
+    assert pyclgemm.pack(queue, b, trans_b=True).shape == (41, 53)
+
+
+def test_packed_matrix_is_a_copy_and_leaves_its_source_alone(queue, rng):
+    source = guarded_matrix(queue, random_array(rng, (33, 35), "float32"), "float32", ROW)
+    packed = pyclgemm.pack(queue, source.array)
+    np.testing.assert_array_equal(source.get(), source.initial)
+    cl.enqueue_fill_buffer(queue, source.buffer, np.float32(np.nan), 0, source.buffer.size)
+    got = pyclgemm.gemm(queue, np.eye(33, dtype=np.float32), packed)
+    np.testing.assert_array_equal(got, source.initial)
+
+
+# Layers
+
+INPUTS, OUTPUTS = 64, 35
+
+
+@pytest.fixture
+def parameters(rng):
+    """A weight and a bias."""
+    weight, bias = draw(rng, (INPUTS, OUTPUTS), (OUTPUTS,))
+    return weight, bias
+
+
+#: Rows, element type, whether there is a bias, and the activation.
+LAYERS = [
+    *product((1, 3, 64), ["float32"], (False, True), (None, *ACTIVATIONS)),
+    *product([5], ["float16", "float64", "complex64"], [True], [None]),
+]
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(("rows", "dtype", "with_bias", "activation"), LAYERS)
+def test_layer(queue, require, rng, rows, dtype, with_bias, activation):
+    require(dtype)
+    weight, bias, x = draw(rng, (INPUTS, OUTPUTS), (OUTPUTS,), (rows, INPUTS), dtype=dtype)
+    epilogue = {"bias": bias if with_bias else None, "activation": activation}
+    layer = pyclgemm.DenseLayer(queue, weight, **epilogue)
+    assert_gemm(layer(x), x, weight, **epilogue)
+    got = layer(*upload(queue, x))
+    assert got.shape == (rows, OUTPUTS)
+    assert_gemm(got, x, weight, **epilogue)
+
+
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
+def test_changing_batch_sizes_into_a_destination(queue, rng, parameters, on_device):
+    weight, bias = parameters
+    given_weight = weight.copy()
+    layer = pyclgemm.DenseLayer(queue, given_weight, bias, "relu")
+    given_weight.fill(np.nan)  # the layer has its own
+    for batch in (3, 64, 1, 3, 0, 100, 64):
+        x, out = random_array(rng, (batch, INPUTS), "float32"), np.empty((batch, OUTPUTS), "f")
+        out.fill(np.nan)
+        given, given_out = upload(queue, x, out) if on_device and batch else (x, out)
+        assert_gemm(layer(given), x, weight, bias=bias, activation="relu")
+        assert layer(given, out=given_out) is given_out
+        assert_gemm(given_out, x, weight, bias=bias, activation="relu")
+
+
+def test_parameters_of_the_device_and_of_a_strided_batch(queue, rng, parameters):
+    layer = pyclgemm.DenseLayer(queue, *upload(queue, *parameters))
+    (x,) = draw(rng, (20, 2 * INPUTS))
+    (there,) = upload(queue, x)
+    got = layer(there[::2, INPUTS:])
+    assert_gemm(got, x[::2, INPUTS:], parameters[0], bias=parameters[1])
+
+
+def test_transposed_weight_view(queue, rng):
+    # A framework that keeps weights as (out, in) hands over a transposed view.
+    stored, x = draw(rng, (OUTPUTS, INPUTS), (7, INPUTS))
+    for weight in (stored.T, upload(queue, stored)[0].T):
+        assert_gemm(pyclgemm.DenseLayer(queue, weight)(x), x, stored.T)
+
+
+def test_a_plan_of_a_layer_runs_it_without_events(queue, rng, parameters):
+    layer = pyclgemm.DenseLayer(queue, *parameters, "relu")
+    x, out = upload(queue, *draw(rng, (3, INPUTS), (3, OUTPUTS)))
+    ready = layer.plan(x, out=out)
+    out.events.clear()
+    assert ready(x, layer.weight, out=out, add_event=False) is out
+    assert out.events == []
+    np.testing.assert_array_equal(out.get(), layer(x).get())
+    with pytest.raises(pyclgemm.ShapeError, match=r"x is \(3, 63\); weight is \(64, 35\)"):
+        layer.plan(x[:, :63])

@@ -1,0 +1,167 @@
+"""The benchmarks' products: suites, shapes given as text, matrices, and how results are checked."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.contenders.contenders import NumpyContender, gemm_contender, plan_contender
+from benchmarks.products import operands
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case, parse_shapes
+from benchmarks.products.operands import make_operands
+from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_cases
+from pyclgemm.analysis.suites import SUITES as TUNED
+from pyclgemm.errors import PyclgemmError
+from tests.support.benchmark_fakes import FLOAT32, KINDS, call_once, make_float32
+
+
+def test_every_suite_names_itself_and_all_is_their_union():
+    parts = [case for suite in SUITES for case in suite_cases(suite)]
+    assert parts == suite_cases("all")
+    assert {case.suite for case in parts} == set(SUITES)
+    assert len(set(parts)) == len(parts)
+    assert all(case.dense == (case.suite == "dense") for case in parts)
+    assert [case.m for case in suite_cases("square")] == [2**power for power in range(6, 14)]
+    with pytest.raises(ValueError, match="'round'; known are square.*limit, random, all"):
+        suite_cases("round")
+
+
+@pytest.mark.parametrize("suite", [*SUITES, "batched"])
+def test_cases_are_unique_as_text_and_can_be_given_as_shapes(suite):
+    cases = suite_cases(suite)
+    again = parse_shapes(",".join(map(str, cases)), suite=suite)
+    assert [replace(case, dense=False) for case in cases] == again
+    assert len({str(case) for case in cases}) == len(cases)
+
+
+def test_random_shapes_are_repeatable_and_within_bounds():
+    cases, again, others = (suite_cases("random", count=50, seed=seed) for seed in (3, 3, 4))
+    assert cases == again and cases != others
+    assert all(1 <= size <= 8192 for case in cases for size in case.sizes)
+    assert {case.layout for case in cases} == {"NN", "NT", "TN", "TT"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "12x3", "4x0x4", "4x4x4:XY", "axbxc", "4x4x4+", "2x3x5*", "2x3x5*0", "2x3x5*x"]
+)
+def test_a_bad_shape_is_refused(text):
+    with pytest.raises(ValueError, match="wanted MxNxK.*a batch" if "*" in text else "wanted MxN"):
+        parse_shapes(text)
+
+
+@pytest.mark.parametrize(("batch", "stack", "count"), [("", (), 1), ("*7", (7,), 7)])
+def test_bytes_and_work_of_a_case(batch, stack, count):
+    (case,) = parse_shapes(f"2x3x5:TN+4{batch}")
+    assert (case.stored_a, case.stored_b, case.stack) == ((5, 2), (5, 3), stack)
+    assert case.bytes("float64") == count * 8 * (5 * 6 + 5 * 7 + 2 * 7)
+    assert (case.flops("float32"), case.flops("complex64")) == (count * 60, count * 240)
+
+
+def test_dense_layers_and_batches_have_no_factors():
+    with pytest.raises(ValueError, match=r"alpha is 2\.0 and beta is 0\.0"):
+        Case(1, 2, 3, dense=True, alpha=2.0)
+    with pytest.raises(ValueError, match=r"alpha is 1\.0 and beta is 0\.5"):
+        Case(1, 2, 3, batch=4, beta=0.5)
+
+
+def test_what_is_tuned_for_is_measured():
+    for suite in ("dense", "skinny"):
+        measured = {case.sizes for case in suite_cases(suite)}
+        assert {shape.sizes for shape in TUNED[suite]} <= measured, suite
+    assert {case.batch for case in suite_cases("batched")} == {256, 10000}
+
+
+def test_limit_has_each_product_once_with_a_target():
+    targets = {str(case): target for case, target in limit_targets().items()}
+    assert list(map(str, suite_cases("limit"))) == list(targets)
+    assert len(limit_targets()) == len(targets) == 29
+    wanted = {
+        "4096x4096x4096": (0.97, None), "1000x1000x1000+7": (1.0, None),
+        "16x16x100000": (0.9, None), "32x1024x1024": (1.0, 0.85), "35x8457x2560": (0.95, None),
+    }  # fmt: skip
+    assert {name: (targets[name].ratio, targets[name].bandwidth) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("ratio", "bandwidth", "met"),
+    [(1.0, 0.1, True), (0.9, 0.85, True), (0.99, 0.84, False), (float("nan"), 0.9, True)],
+)
+def test_one_of_two_targets_is_enough(ratio, bandwidth, met):
+    assert Target(1.0, 0.85).is_met(ratio, bandwidth) == met
+
+
+# ------------------------------------------------------------------------------ matrices
+
+
+def test_types_that_do_not_go_together_are_named():
+    with pytest.raises(PyclgemmError, match="TF32_TF32_F32"):
+        arithmetic_of("float64", "TF32_TF32_F32")
+    with pytest.raises(ValueError, match="result of float32 operands is float32, not float16"):
+        arithmetic_of("float32", None, "float16")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, ("float32", None, None), ("complex64", None, None)])
+def test_each_arithmetic_is_held_to_its_own_bound(queue, rng, kind):
+    how = arithmetic_of(*kind)
+    made = make_operands(Case(33, 34, 128, padding=3), how, queue, rng)
+    assert made.sets[0][2].dtype.name == how.result_dtype
+    a, b = (matrix.astype(complex) for matrix in made.host)
+    exact = a @ b if how.dtype == "complex64" else (a @ b).real
+    right = exact.astype(how.result_dtype)
+    assert made.error(right, how.precision).ratio < 1
+    exact[17, 11] += 3 if how.dtype == "int8" else 0.5 * (np.abs(a) @ np.abs(b))[17, 11]
+    wrong = made.error(exact.astype(how.result_dtype), how.precision)
+    assert wrong.ratio > 1
+    if how.dtype == "int8":
+        assert made.error(right, how.precision).ratio == 0
+    else:
+        assert wrong.largest == pytest.approx(0.5, rel=0.02)
+
+
+def test_one_rounding_to_tf32_is_allowed_where_it_was_asked_for(queue):
+    made = make_float32(queue, Case(8, 9, 16))
+    [whole] = made.parts
+    off = (whole.value + 2e-4 * whole.magnitude).astype(np.float32)
+    assert made.error(off, FLOAT32.precision).ratio > 1
+    assert made.error(off, arithmetic_of("float32", "TF32_TF32_F32").precision).ratio < 1
+
+
+def test_bias_and_relu_are_checked(queue):
+    made = make_float32(queue, Case(9, 8, 7, "NT"))
+    product = made.host[0] @ made.host[1].T
+    activated = np.maximum(product + made.bias, 0)
+    assert made.error(activated, FLOAT32.precision, made.bias).ratio < 1
+    assert made.error(product + made.bias, FLOAT32.precision, made.bias).ratio > 1
+
+
+def test_of_large_products_parts_are_compared_and_what_is_not_written_is_wrong(queue, monkeypatch):
+    monkeypatch.setattr(operands, "_MOST_WORK", 16 * 70 * 5)
+    made = make_float32(queue, Case(64, 70, 5))
+    rows = made.parts[0].axes[0]
+    assert len(rows) <= 18 and {0, 63} <= set(rows)
+    result = made.host[0] @ made.host[1]
+    assert made.error(result, FLOAT32.precision).ratio < 1
+    result[np.setdiff1d(np.arange(64), rows)[0], 3] = np.nan
+    assert made.error(result, FLOAT32.precision).ratio == np.inf
+
+
+def test_a_batch_is_multiplied_by_those_that_take_one(queue, monkeypatch):
+    monkeypatch.setattr(operands, "_MOST_WORK", 10 * 4 * 5 * 6)
+    made = make_float32(queue, Case(4, 5, 6, "NT", padding=1, batch=50))
+    assert len(made.parts[0].axes[0]) <= 12
+    for contender in (plan_contender(made), gemm_contender(made), NumpyContender(made)):
+        assert call_once(contender, made).ratio < 1
+
+
+def test_the_result_is_poisoned_before_a_check(queue):
+    made = make_float32(queue, Case(4, 3, 2, padding=1))
+    assert call_once(plan_contender(made), made).held
+    made.poison()
+    assert np.isnan(made.result()).all()
+    assert made.result().shape == (4, 3)
+
+
+def test_sets_are_as_many_as_asked_for_or_more_than_caches_hold(queue):
+    counts = [len(make_float32(queue, Case(64, 64, 64), sets=sets).sets) for sets in (1, 2, None)]
+    assert counts == [1, 2, 64]

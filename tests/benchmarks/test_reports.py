@@ -1,0 +1,206 @@
+"""Tables, the CSV file and pictures of what was measured, and whether it reaches the targets."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.contenders import contenders
+from benchmarks.contenders.contenders import CLBLAST, CUBLAS, LAYER, MMA, PLAN
+from benchmarks.products.arithmetic import arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.products.shapes import limit_targets, suite_cases
+from benchmarks.reports import report, results
+from benchmarks.reports.targets import add_targets, matrix_table
+from benchmarks.session import matrix_suite
+from benchmarks.session.matrix_suite import cpu_targets, gpu_targets, matrix_runs
+from tests.support.benchmark_fakes import FACTS, record_of
+
+#: GFLOPS of each contender.
+SPEEDS = {PLAN: 40, contenders.GEMM: 38, LAYER: 39, CLBLAST: 20, contenders.NUMPY: 10, CUBLAS: 50}
+
+
+def records_of(cases):
+    """Three samples of each contender, one of them 10 % faster and one 10 % slower."""
+    return [
+        record_of(
+            case, name, *(case.flops("float32") / speed / 1e9 * part for part in (1, 0.9, 1.1))
+        )
+        for case in cases
+        for name, speed in SPEEDS.items()
+    ]
+
+
+def test_table_has_speeds_and_ratios_in_the_order_measured():
+    cases = suite_cases("square")
+    frame = report.to_frame(records_of(cases), FACTS)
+    assert (frame["device"] == "Some Device").all()
+    table = report.speed_table(frame, "square")
+    assert list(table.index) == [str(case) for case in cases]
+    expected = {
+        PLAN: 40, CLBLAST: 20, "x CLBlast": 2, "x NumPy": 4, "x cuBLAS": 0.8,
+        "layer / plan": 40 / 39, "layer / gemm": 38 / 39, "spread %": 5,
+    }  # fmt: skip
+    for column, value in expected.items():
+        np.testing.assert_allclose(table[column].astype(float), value)
+    text = report.format_table(table)
+    assert "8192x8192x8192" in text and "2.00" in text
+    assert report.ratio_summary(table).loc["x cuBLAS", "median"] == pytest.approx(0.8)
+
+
+def test_a_case_without_a_contender_has_a_gap():
+    records = records_of([Case(8, 8, 8), Case(9, 9, 9)])
+    records = [r for r in records if (r.case.m, r.contender) != (9, CLBLAST)]
+    table = report.speed_table(report.to_frame(records, FACTS), "shapes")
+    assert np.isnan(table.loc["9x9x9", CLBLAST])
+    assert table.loc["8x8x8", "x CLBlast"] == pytest.approx(2)
+    assert " - " in report.format_table(table)
+
+
+@pytest.mark.parametrize("suite", ["square", "dense", "random", "one"])
+def test_csv_and_plots_are_written(suite, tmp_path):
+    cases = [Case(3, 4, 5, suite="one")] if suite == "one" else suite_cases(suite, count=50)
+    table, *plots = results.write_results(records_of(cases), FACTS, tmp_path / "new")
+    rows = pd.read_csv(table)
+    assert len(rows) == 6 * len(cases)
+    assert set(FACTS) <= set(rows.columns)
+    assert table.name == "some-device-some-platform-float32-2026-01-02t030405.csv"
+    pictures = [f"-{suite}.png"] + [f"-{suite}-ratios.png"] * (suite == "random")
+    for plot, ending in zip(plots, pictures, strict=True):
+        assert plot.name.endswith(ending)
+        assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def frame_with(ratios):
+    """Products of which cuBLAS takes 10 us, and pyclgemm so many times less."""
+    records = [
+        record_of(Case(index + 1, 2, 3, suite="random"), name, seconds)
+        for index, ratio in enumerate(ratios)
+        for name, seconds in ((PLAN, 1e-5 / ratio), (CUBLAS, 1e-5))
+    ]
+    return report.to_frame(records, FACTS)
+
+
+def test_the_distribution_counts_what_is_slow():
+    table = report.speed_table(frame_with([0.25, 0.51, 0.9, 0.96, 2.0]), "random")
+    summary = report.ratio_summary(table).loc["x cuBLAS"]
+    wanted = {
+        "least": 0.25, "5 %": 0.302, "25 %": 0.51, "median": 0.9, "75 %": 0.96, "most": 2.0,
+        "under 0.5": 1, "under 0.95": 3, "shapes": 5,
+    }  # fmt: skip
+    assert {name: summary[name] for name in wanted} == pytest.approx(wanted)
+
+
+def test_the_worst_shapes_come_first_with_both_times():
+    frame = frame_with([0.8, 0.25, 0.5, 2.0])
+    worst = report.worst_cases(frame, "random", CUBLAS, 3)
+    assert list(worst.index) == ["2x2x3", "3x2x3", "1x2x3"]
+    np.testing.assert_allclose(worst["pyclgemm, us"], [40, 20, 12.5])
+    np.testing.assert_allclose(worst["cuBLAS, us"], 10)
+    assert report.worst_cases(frame, "random", CLBLAST).empty
+
+
+def test_layers_are_compared_with_cublas_own():
+    case = Case(64, 64, 64, dense=True)
+    seconds = {PLAN: 1.0, LAYER: 1.1, CUBLAS: 1.0, contenders.CUBLAS_LAYER: 0.99}
+    records = [
+        record_of(case, name, time, arithmetic=arithmetic_of("float16"))
+        for name, time in seconds.items()
+    ]
+    table = report.speed_table(report.to_frame(records, FACTS), "shapes")
+    assert table[f"layer x {contenders.CUBLAS_LAYER}"].iloc[0] == pytest.approx(0.9)
+    assert not table.filter(like="x cuBLAS.layer").empty
+
+
+# ------------------------------------------------------------------------------ targets
+
+
+def test_limit_tells_bandwidth_of_few_rows_and_what_is_met():
+    cases = [case for case in limit_targets() if case.m in (1, 2048)]
+    # 1x1024x1024 moves 4.2 MB: in 4.2 us at 1000 GB/s.
+    seconds = {"2048x2048x2048": 1e-3, "1x4096x4096": 1e-3, "1x1024x1024": 4.202496e-6}
+    records = [
+        record_of(case, name, part * seconds[str(case)])
+        for case in cases
+        for name, part in ((PLAN, 1.0), (CUBLAS, 0.98))
+    ]
+    frame = report.to_frame(records, {**FACTS, "read_gb_s": "1100.0"})
+    table = add_targets(report.speed_table(frame, "limit"), frame)
+    assert table.loc["1x1024x1024", "GB/s"] == pytest.approx(1000)
+    assert table.loc["1x1024x1024", "of memory"] == pytest.approx(1 / 1.1)
+    assert np.isnan(table.loc["2048x2048x2048", "GB/s"])
+    assert dict(table["met"]) == dict(zip(seconds, ("yes", "NO", "yes"), strict=True))
+    assert "1.00 or 85%" in report.format_table(table)
+    without = frame[frame["contender"] == PLAN]
+    table = add_targets(report.speed_table(without, "limit"), without)
+    assert dict(table["met"]) == dict(zip(seconds, ("?", "?", "yes"), strict=True))
+
+
+def test_every_target_is_measured_with_its_reference():
+    for on_cpu, targets in ((False, gpu_targets()), (True, cpu_targets())):
+        runs = matrix_runs(on_cpu=on_cpu)
+        measured = {(str(case), run.arithmetic): (case, run) for run in runs for case in run.cases}
+        assert len(measured) == sum(len(run.cases) for run in runs)
+        for target in targets:
+            for how in target.arithmetics:
+                case, run = measured[str(target.case), how]
+                assert target.contender not in run.without
+                assert case.dense or target.contender != LAYER
+            other = target.reference_arithmetic or target.arithmetics[0]
+            assert (str(target.case), other) in measured
+    by_mma = [run for run in matrix_runs(on_cpu=False) if MMA not in run.without]
+    assert [str(case) for run in by_mma for case in run.cases] == ["4096x4096x4096"]
+
+
+def test_targets_are_those_that_were_set():
+    wanted = {
+        (str(target.case), target.arithmetics[0].precision.name, target.contender): target.ratio
+        for target in gpu_targets()
+        if target.arithmetics[0].dtype != "bfloat16"
+    }
+    for case, precision, name, ratio in (
+        ("8192x8192x8192", "F16_F16_F32", PLAN, 1.0),
+        ("4096x4096x4096", "F16_F16_F32", LAYER, 1.0),
+        ("2048x2048x2048", "F16_F16_F32", PLAN, 0.95),
+        ("1024x1024x1024", "F16_F16_F32", PLAN, 0.85),
+        ("8192x8192x8192", "TF32_TF32_F32", PLAN, 0.95),
+        ("2048x2048x2048", "F64_F64_F64", PLAN, 0.9),
+        ("4096x4096x4096", "I8_I8_I32", PLAN, 1.5),
+        ("4096x4096x4096", "TF32_TF32_F32_X3", PLAN, 2.0),
+        ("4096x4096x4096", "F16_F16_F32", MMA, 0.55),
+        ("64x3072x768", "F16_F16_F32", LAYER, 0.9),
+    ):
+        assert wanted[case, precision, name] == ratio
+
+
+def test_the_table_says_what_was_reached(tmp_path):
+    case = Case(4096, 4096, 4096, suite=matrix_suite.SUITE)
+    # Of float32: fast enough, but not as exact; exact and fast; exact, but not fast enough.
+    measured = [  # type, precision, contender, tera/s, error; value and verdict
+        ("float16", None, PLAN, 750.0, 1e-4, "1.07", "reached"),
+        ("float16", None, CUBLAS, 700.0, 1e-4, None, None),
+        ("float16", None, MMA, 300.0, 1e-4, "0.43", "missed"),
+        ("int8", None, PLAN, 1100.0, 0.0, "1.47", "missed"),
+        ("float64", None, PLAN, 40.0, 1e-16, "nan", "?"),
+        ("float32", "TF32_TF32_F32_X3", PLAN, 110.0, 2e-7, "2.16", "missed, but not by all"),
+        ("float32", "BF16_BF16_F32_X9", PLAN, 104.0, 1e-7, "2.04", "reached"),
+        ("float32", "BF16_BF16_F32_X6", PLAN, 90.0, 1e-7, "1.76", "missed, but not by all"),
+        ("float32", None, CUBLAS, 51.0, 1e-7, None, None),
+    ]
+    records, wanted = [], {}
+    for dtype, precision, name, speed, error, value, verdict in measured:
+        how = arithmetic_of(dtype, precision)
+        seconds = case.flops("float32") / speed / 1e12
+        records.append(record_of(case, name, seconds, arithmetic=how, error=error))
+        if verdict:
+            wanted[str(how), name] = (value, verdict)
+    frame = report.to_frame(records, FACTS)
+    table = matrix_table(frame, on_cpu=False)
+    assert wanted == {
+        (row["types"], row["contender"]): (row["value"], row[""]) for _, row in table.iterrows()
+    }
+    assert {types for types, _ in wanted} >= {"int8 to int32", "float32, TF32_TF32_F32_X3"}
+    assert matrix_table(frame.assign(suite="square"), on_cpu=False).empty
+    paths = results.write_results(records, FACTS, tmp_path)
+    assert "precisions" in paths[0].name
+    assert {"precision", "result", "error"} <= set(pd.read_csv(paths[0]).columns)
+    assert len({path.name for path in paths}) == len(paths)

@@ -1,0 +1,272 @@
+"""The benchmarks' scripts: their examples, help, wrong options, and a run of each end to end."""
+
+import doctest
+import importlib
+import io
+import pkgutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyopencl as cl
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import benchmarks
+import pyclgemm
+from benchmarks import amd_report, compare_clblast, host_time, ladder, transform3d
+from benchmarks.mra.cases import Data, Size, copy_bandwidth, difference, disagreements
+from benchmarks.mra.report import Repetition, medians, speed_table, to_frame, write_results
+from benchmarks.session.host_worker import BASELINE, own_bursts
+from benchmarks.steps.steps import ladder_steps
+from pyclgemm.device.discovery import default_device
+from pyclgemm.device.traits import traits_of
+from pyclgemm.families.registry import violations
+from pyclgemm.measure.filled_queue import QueueBlocker
+from tests.support.benchmark_fakes import FACTS
+from tests.support.system import text_of
+
+ROOT = Path(ladder.__file__).parent.parent
+
+
+def test_examples_in_docstrings():
+    found = pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")
+    results = {one.name: doctest.testmod(importlib.import_module(one.name)) for one in found}
+    assert {name: result.failed for name, result in results.items() if result.failed} == {}
+    assert sum(result.attempted > 0 for result in results.values()) >= 14
+
+
+def run(script, *arguments):
+    return CliRunner().invoke(script.main, [str(one) for one in arguments])
+
+
+def succeed(script, *arguments):
+    """What a script prints that ends well."""
+    result = run(script, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("script", [compare_clblast, host_time, amd_report, ladder, transform3d])
+def test_help(script):
+    output = succeed(script, "--help")
+    assert script not in (ladder, transform3d) or "Examples:" in output
+    assert script is not amd_report or "gfx1100" in output
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "message"),
+    [
+        (compare_clblast, "--shapes 4x4", "wanted MxNxK"),
+        (compare_clblast, "--contenders MKL", "known are pyclgemm"),
+        (compare_clblast, "--suite round", "round"),
+        (compare_clblast, "--dtype float64 --precision TF32_TF32_F32", "--precision"),
+        (compare_clblast, "--result-dtype float64", "--result-dtype"),
+        (compare_clblast, "--device none-such", "none-such"),
+        (host_time, "--tree none-such", "none-such"),
+        (amd_report, "--shape 12by12", "'12by12' is not of the form MxNxK"),
+        (amd_report, "--config 12by12", "'12by12' is not of the form NAME=VALUE"),
+        (amd_report, "--architecture sm_90", "'sm_90' is not of the form of an AMD architecture"),
+        (amd_report, f"--clang {ROOT}/clang-19", "is a program here; clang 19 or newer is wanted"),
+        (
+            amd_report,
+            f"--clang {sys.executable} --rocm-path {ROOT}",
+            f"none of {ROOT} holds amdgcn/bitcode",
+        ),
+        (ladder, "--no-measure --no-compile", "nothing to do"),
+        (ladder, "--architecture sm_90", "not of the form of an AMD"),
+        (ladder, "--device none-such", "none-such"),
+        (ladder, f"--no-measure --compiled {__file__}", "no report of compiled steps"),
+        (transform3d, "--sweep --k 33", "33"),
+        (transform3d, "--level L7", "L7"),
+        (transform3d, "--device none-such", "none-such"),
+    ],
+)
+def test_wrong_options_are_explained(queue, script, arguments, message):
+    result = run(script, *arguments.split())
+    assert result.exit_code != 0 and message in " ".join(result.output.split())
+
+
+# ------------------------------------------------------------------------------ comparisons
+
+
+def compare(queue, folder, *options):
+    """What a short run prints, and its CSV file."""
+    platform = queue.device.platform.name
+    output = succeed(
+        compare_clblast, "--device", platform, "--output", folder, "--burst", 1, *options
+    )
+    [table] = folder.glob("*.csv")
+    return output, pd.read_csv(table)
+
+
+@pytest.mark.any_runtime
+def test_a_comparison(queue, tmp_path, monkeypatch):
+    holds, hold = [], QueueBlocker.hold
+    monkeypatch.setattr(
+        QueueBlocker, "hold", lambda self, seconds: holds.append(seconds) or hold(self, seconds)
+    )
+    output, table = compare(
+        queue, tmp_path, "--shapes", "8x8x8,9x7x5:TN+2", "--dense", "--fill-queue", "--rounds", 3,
+        "--contenders", "pyclgemm,pyclgemm.gemm,DenseLayer,NumPy",
+    )  # fmt: skip
+    assert queue.device.name.strip() in output and "queue filled ahead" in output
+    assert len(table) == 8
+    clocks = table.groupby("contender")["clock"].agg(set)
+    assert clocks["pyclgemm.gemm"] == clocks["NumPy"] == {"host"}
+    # A busy CPU varies more than so small products take; then the host's clock is right.
+    assert clocks["pyclgemm"] == {"host"} or holds
+    assert clocks["pyclgemm"] <= {"queue filled", "host"}
+
+
+@pytest.mark.any_runtime
+def test_a_comparison_in_another_precision_on_the_host_alone(queue, tmp_path, monkeypatch):
+    is_cpu = bool(queue.device.type & cl.device_type.CPU)
+    if is_cpu:
+        monkeypatch.setattr(QueueBlocker, "hold", lambda *_: pytest.fail("a CPU's queue is held"))
+    output, table = compare(
+        queue, tmp_path, "--shapes", "8x8x8", "--rounds", 1, "--contenders", "pyclgemm,CLBlast",
+        "--dtype", "float16", "--result-dtype", "float32", "--no-fill-queue",
+    )  # fmt: skip
+    assert "float16 to float32" in output and set(table["result"]) == {"float32"}
+    assert ("host, each product waited for" in output) == is_cpu
+
+
+@pytest.mark.first_runtime
+def test_a_ladder_without_its_first_step(queue, tmp_path, monkeypatch):
+    """As on a runtime that compiles that step wrongly."""
+    traits = traits_of(default_device())
+    first, *others = ladder_steps(48, traits)
+
+    def broken(config, *facts):
+        return ["it is naive"] if config == first.config else violations(config, *facts)
+
+    monkeypatch.setattr(ladder, "violations", broken)
+    output = succeed(
+        ladder, "--size", 48, "--rounds", 1, "--seconds", 0.2, "--no-compile",
+        "--output", tmp_path, "--stem", "run",
+    )  # fmt: skip
+    frame = pd.read_csv(tmp_path / "run.csv", index_col="step")
+    steps = frame[frame["config"].notna()]
+    assert len(steps) >= 9
+    measured = steps[steps["gflops"].notna()]
+    assert (measured["error"] <= 1).all()
+    assert list(measured.index) == [
+        step.name for step in others if not violations(step.config, "float32", traits)
+    ]
+    assert "step 1 is left out: it is naive" in output
+    assert (tmp_path / "run.md").read_text().count("## Step") == len(steps)
+
+
+# ------------------------------------------------------------------------------ host time
+
+
+@pytest.mark.any_runtime
+def test_host_times_of_two_trees(queue, tmp_path):
+    output = succeed(
+        host_time, "--device", queue.device.platform.name, "--rounds", 3, "--calls", 3,
+        "--output", tmp_path, "--tree", ROOT, "--tree", ROOT / "tests" / "..",
+    )  # fmt: skip
+    assert queue.device.name.strip() in output
+    [table] = tmp_path.glob("*.csv")
+    calls = pd.read_csv(table)["call"]
+    assert calls[0] == BASELINE and len(set(calls)) == 7
+
+
+def test_the_baseline_is_subtracted_round_by_round():
+    slept = []
+    each = {BASELINE: 5e-6, "plan new": 9e-6, "gemm new": 25e-6}
+    bursts = {name: lambda calls, one=one: calls * one for name, one in each.items()}
+    times = host_time.measure_host_time(
+        bursts, calls=10, rounds=5, rng=np.random.default_rng(0), sleep=slept.append
+    )
+    assert sum(slept) == pytest.approx(4 * 5 * 10 * sum(each.values()))
+    table = host_time.summarise(times)
+    np.testing.assert_allclose(table["beyond enqueue"], [0.0, 4.0, 20.0], atol=1e-6)
+    assert list(table["within"]) == ["", "yes", "NO"]
+
+
+def test_calls_of_which_host_time_is_taken_are_checked(queue, monkeypatch):
+    bursts, waits = own_bursts(pyclgemm, queue, 5)
+    assert list(bursts) == list(host_time.CALLS) and waits > 0
+    monkeypatch.setattr(pyclgemm, "gemm", lambda *arguments, **options: None)
+    with pytest.raises(SystemExit, match="gemm of .* is wrong"):
+        own_bursts(pyclgemm, queue, 5)
+
+
+# ------------------------------------------------------------------------------ tensors
+
+
+@pytest.mark.first_runtime
+def test_transforms(queue, traits, tmp_path, monkeypatch):
+    sizes = {True: 1 << 20, False: 1 << 24}
+    monkeypatch.setattr("benchmarks.mra.cases._COPIED_BYTES", sizes)
+    monkeypatch.setattr(transform3d, "_LONGEST_PAUSE", 0.0)
+    assert 1e8 < copy_bandwidth(queue) < 1e14
+    output = succeed(
+        transform3d, "--k", 6, "--k", 3, "--nfuncs", 5, "--tasks", 2, "--repetitions", 2,
+        "--level", "L3", "--level", "L5", "--dtype", "float32", "--output", tmp_path,
+    )  # fmt: skip
+    assert sum(line.startswith("L5 nfuncs=5 K=") for line in output.splitlines()) == 4
+    [table] = tmp_path.glob("*.csv")
+    frame = pd.read_csv(table)
+    rivals = {"numpy.einsum", "numpy.matmul"} if traits.type == "cpu" else set()
+    assert set(frame["K"]) == {3, 6} and {"L3", "L5"} | rivals <= set(frame["level"])
+    assert list(tmp_path.glob("*.png"))
+
+
+def test_a_level_that_cannot_run_is_left_out_and_named(queue):
+    data = Data(queue, Size(1, 3, "float32"))
+    console = Console(width=200, record=True, file=io.StringIO())
+    assert transform3d.runnable(data, ["L3", "L6"], 1000.0, console) == ["L3"]
+    assert "left out: level is 'L6' and K is 3" in console.export_text()
+
+
+SIZE = Size(2048, 16, "float64")
+
+
+def test_operations_bytes_and_roofline():
+    assert SIZE.computed("L5") == SIZE.flops == 2048 * 3 * 2 * 16**4
+    assert SIZE.computed("L6") == 2048 * 2 * 16**6
+    # 6 K^4 operations for 16 K^3 bytes: at 1 TB/s K = 16 allows 6 TFLOPS.
+    assert SIZE.roofline(1e12) == pytest.approx(6000)
+    line = Repetition("L5", "fused", SIZE, 0, SIZE.bytes / 2e12).line(2e12)
+    assert line.endswith("memory=100.0 %") and "actual" not in line
+
+
+def test_tables_and_files_of_transforms(tmp_path):
+    other = Size(2048, 8, "float64")
+    repetitions = [
+        Repetition(name, name, size, number, seconds)
+        for size, times in ((other, (1e-4, 3e-4, 2e-4)), (SIZE, (4e-4,) * 3))
+        for name in ("L5", "L6", "numpy.matmul")
+        for number, seconds in enumerate(times)
+    ]
+    assert medians(repetitions)[other, "L5"] == 2e-4
+    frame = to_frame(repetitions, 1e12)
+    assert len(frame) == 18
+    kronecker = frame[(frame["level"] == "L6") & (frame["K"] == 8)]["computed_gflops"]
+    assert kronecker.median() == pytest.approx(2 * 8**6 * 2048 / 2e-4 / 1e9)
+    table = speed_table(repetitions, 1e12)
+    assert table.row_count == 6
+    assert "0.08" in text_of(table)  # 16.8 MB in 200 us, over 1 TB/s
+    csv, picture = write_results(repetitions, 1e12, FACTS, tmp_path)
+    assert list(pd.read_csv(csv)["device"].unique()) == ["Some Device"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_wrong_level_is_told(queue, require, monkeypatch):
+    require("float64")
+    data = Data(queue, Size(3, 6, "float64"))
+    levels = ["L3", "L5", "L6"]
+    assert list(disagreements(data, levels)) == []
+    result, factors = Data.result, {"L5": 1 + 1e-9, "L6": 1 + 1e-12}
+    monkeypatch.setattr(
+        Data, "result", lambda self, level: result(self, level) * factors.get(level, 1.0)
+    )
+    told = list(disagreements(data, levels))
+    assert [line[:2] for line in told] == ["L5", "L6"]
+    assert "of L1's" in told[0] and "of L3's" in told[1]
+    assert np.isnan(difference(np.array([np.nan, 2.0]), np.array([1.0, 2.0])))

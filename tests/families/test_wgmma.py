@@ -1,0 +1,299 @@
+"""Products by warpgroup units: boxes, barriers, layouts, edges and results, emulated."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+
+import pyclgemm
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.registry import make_schedule
+from pyclgemm.families.wgmma.codegen import STRIP_COLUMNS, local_bytes, staging_of
+from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.families.wgmma.unit import TensorMap
+from pyclgemm.problem.problem import PackedLayout
+from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.overrides import kernel_sources
+from tests.support.buffers import Layout, guarded_matrix
+from tests.support.checks import (
+    ALIGNED,
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    check_batch,
+    check_gemm,
+)
+from tests.support.configs import WGMMA, WGMMA_CASES, WGMMA_NARROW, WGMMA_PRECISIONS
+from tests.support.emulation.wgmma import warpgroups_of
+from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm
+
+H100 = typical_traits("sm_90")
+CONFIG, NARROW = WGMMA, WGMMA_NARROW
+LANES, SHARED = replace(CONFIG, TMA=0), replace(CONFIG, FILL=1)
+MIDDLE = replace(CONFIG, NWG=96)
+
+
+def tile(mwg, nwg, consumers, stages, **others):
+    return WgmmaConfig(MWG=mwg, NWG=nwg, CONSUMERS=consumers, STAGES=stages, **others)
+
+
+ROWS = {"a": ROW_ALIGNED, "b": ROW_ALIGNED}
+WHOLE = {"bias": True, "activation": "gelu", "alpha": 0.5, "beta": -1.5}
+RELU = {"bias": True, "activation": "relu", "beta": -1.5}
+TF32 = {"dtype": "float32", "precision": "TF32_TF32_F32"}
+
+#: Tiles whose slabs boxes copy, and lanes.
+TILES = [
+    replace(CONFIG, STAGES=5, GROUP_M=1), tile(128, 128, 2, 3, PROMOTE=2),
+    tile(128, 64, 1, 2, PROMOTE=1), tile(192, 192, 3, 3), tile(128, 256, 2, 3), SHARED,
+    tile(128, 128, 2, 3, FILL=3, PROMOTE=1),
+]  # fmt: skip
+BY_BOXES = [
+    *TILES, tile(128, 32, 2, 5, GROUP_M=1), tile(128, 32, 1, 3, FILL=3, PROMOTE=1),
+    tile(192, 96, 3, 3), replace(MIDDLE, FILL=1),
+]  # fmt: skip
+BY_LANES = [
+    *(replace(config, TMA=0) for config in TILES), tile(64, 32, 1, 4, TMA=0),
+    tile(128, 96, 2, 3, TMA=0),
+]  # fmt: skip
+#: A c that lies as boxes are copied, and such that do not.
+ADDENDS = (
+    ROW_ALIGNED, COLUMN_ALIGNED, Layout(alignment=2), ROW, STRIDED,
+    Layout(alignment=16, flip_rows=True),
+)  # fmt: skip
+#: Tiles and results. Boxes of c fill two stages, and several; there is no room for them in the
+#: last. Boxes of 64 bytes in a row: one of each warpgroup, three, and two fragments in a stage.
+BOXES_OF_C = [
+    (tile(128, 256, 2, 2), "float16"), (tile(128, 128, 2, 3), "float32"),
+    (tile(128, 192, 1, 2), "float16"), (tile(192, 64, 3, 3), "float32"),
+    (tile(128, 32, 2, 2), "float16"), (tile(64, 96, 1, 3), "float16"),
+    (tile(128, 32, 1, 2), "float16"), (tile(64, 32, 1, 2), "float32"),
+]  # fmt: skip
+
+#: Sizes, configuration, options; results lie aligned where the options do not say otherwise.
+PRODUCTS = [
+    # More than a tile, and an end within 16 bytes or behind them.
+    *((sizes, config, {"a": a, "b": b})
+      for config in (CONFIG, NARROW, MIDDLE, LANES) for a in ALIGNED for b in ALIGNED
+      for sizes in ((100, 90, 70), (104, 88, 72)) if config is LANES or sizes[0] == 100),
+    # What no map describes and no 16 bytes fit is packed.
+    *(((70, 66, 75), config, {"a": a, "b": b})
+      for config in (CONFIG, LANES) for a, b in ((ROW, COLUMN), (STRIDED, ROW_ALIGNED))),
+    ((70, 66, 75), CONFIG, {"a": COLUMN_ALIGNED, "b": STRIDED}),
+    *((sizes, config, {} if config.TMA else ROWS | {"out": ROW})
+      for config in (CONFIG, NARROW, LANES, SHARED, replace(NARROW, FILL=1))
+      for sizes in ((1, 1, 1), (64, 64, 64), (65, 8, 200), (200, 130, 33), (3, 70, 0))
+      if 0 in sizes or not config.FILL),
+    # Several tiles for a work-group, a depth that no slab divides.
+    *(((300, 264, 330), config, {"a": a, "b": ROW_ALIGNED})
+      for configs, a in ((BY_BOXES, ROW_ALIGNED), (BY_LANES, COLUMN_ALIGNED))
+      for config in configs),
+    *(((70, 72, 150), replace(config, PROMOTE=0 if dtype == "int8" else 2),
+       ROWS | {"b": b, "dtype": dtype, "precision": precision})
+      for config in (CONFIG, NARROW, LANES) for dtype, precision in WGMMA_CASES
+      for b in (ALIGNED if config is LANES else (ROW_ALIGNED,))),
+    # Operands that are contiguous along k are copied as they lie.
+    *(((70, 72, 150), config, ROWS | {"b": COLUMN_ALIGNED, "dtype": dtype,
+                                      "precision": WGMMA_PRECISIONS[dtype][0]})
+      for config in (CONFIG, NARROW) for dtype in ("float32", "int8")),
+    # float32 along the tile goes through registers.
+    *(((100, 72, 150), config, TF32 | WHOLE | {"a": a, "b": b, "c": ROW_ALIGNED})
+      for config in (CONFIG, tile(128, 128, 1, 2, PROMOTE=0), NARROW,
+                     tile(128, 96, 1, 2, PROMOTE=0))
+      for a, b in ((ROW_ALIGNED, ROW_ALIGNED), (COLUMN_ALIGNED, COLUMN_ALIGNED),
+                   (COLUMN_ALIGNED, ROW_ALIGNED))),
+    # A single row may be any distance from none.
+    *(((1, 70, 40), CONFIG, {"out": out}) for out in (STRIDED, ROW_ALIGNED)),
+    # Rows that run backwards or coincide.
+    *(((70, 64, 64), CONFIG, {operand: Layout("row", 1, 8, True)}) for operand in ("a", "out")),
+    ((70, 64, 64), CONFIG, {"a": Layout("broadcast", alignment=8), "b": ROW_ALIGNED}),
+    # Constant operands are read as they were packed.
+    *(((33, 35, 37), CONFIG, {"pack": packed, "trans_b": trans_b})
+      for packed in (PackedLayout("padded", 16, 32), PackedLayout("padded", 16, 1, along_k=True))
+      for trans_b in "NT"),
+    *(((33, 35, 37), CONFIG, {"a": ROW_ALIGNED, "pack": True} | options)
+      for options in ({"dtype": "int8"}, TF32)),
+    # Epilogues.
+    *(((70, 72, 40), config, ROWS | WHOLE | {"out": out, "result": result, "c": c})
+      for config, c in ((CONFIG, ROW), (CONFIG, COLUMN_ALIGNED), (LANES, ROW_ALIGNED),
+                        (LANES, COLUMN_ALIGNED))
+      for out in (ROW_ALIGNED, COLUMN_ALIGNED, ROW, STRIDED) for result in ("float16", "float32")),
+    *(((72, 72, 40), config, ROWS | WHOLE | {"out": out, "result": result, "c": ROW})
+      for config in (NARROW, MIDDLE) for out in ALIGNED for result in ("float16", "float32")),
+    *(((70, 72, 40), CONFIG, ROWS | RELU | {"dtype": dtype, "c": c})
+      for dtype in ("float16", "bfloat16") for c in ADDENDS),
+    # Several tiles for a work-group, of which some end outside; no slab at all.
+    *(((200, 264, depth), config, ROWS | RELU | {"activation": "silu", "c": ROW_ALIGNED,
+                                                 "result": result})
+      for config, result in BOXES_OF_C for depth in (70, 0)),
+    *(((66, 72, 40), CONFIG, {"dtype": dtype, "bias": True, "activation": activation,
+                              "result": result, "alpha": 2.0})
+      for activation in ACTIVATIONS
+      for dtype, result in (("float16", "float32"), ("bfloat16", "bfloat16"))),
+    *(((70, 72, 40), CONFIG, {"out": out, "in_place": True, "beta": 2.0})
+      for out in (ROW_ALIGNED, COLUMN_ALIGNED, ROW)),
+    # Without depth or alpha.
+    *(((7, 21, k), config, {"alpha": alpha, "beta": -2.0, "c": ROW_ALIGNED})
+      for config in (CONFIG, SHARED) for alpha, k in ((0.0, 19), (0.5, 0))),
+    ((70, 72, 40), CONFIG, RELU | {"dtype": "int8", "c": ROW, "alpha": 3, "beta": -2}),
+]  # fmt: skip
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(("sizes", "config", "options"), PRODUCTS)
+def test_products(warpgroups, queue, sizes, config, options):
+    given = {"dtype": "float16", "out": ROW_ALIGNED} | options
+    check_gemm(queue, sizes, config=config, **given)
+
+
+@pytest.mark.parametrize(
+    ("units", "sizes", "config", "options"),
+    [
+        # 2 tiles among 10 groups and more, in two steps of joining for the deeper one; k = 64 has a
+        # slab for each tile.
+        *((12, (64, 128, depth), SHARED, {"c": ROW, "beta": 2.0, "bias": True})
+          for depth in (64, 1000)),
+        *((units, sizes, replace(config, FILL=1),
+           {"dtype": "float32", "precision": "BF16_BF16_F32_X3"})
+          for config, units, sizes in ((CONFIG, 2, (100, 72, 150)), (LANES, 12, (64, 128, 300)))),
+    ],
+)  # fmt: skip
+def test_few_tiles_are_shared(queue, units, sizes, config, options):
+    with warpgroups_of(queue, compute_units=units):
+        for _ in range(2):  # counters are left as they were found
+            given = {"dtype": "float16", "out": ROW_ALIGNED} | options
+            check_gemm(queue, sizes, config=config, **given)
+
+
+NARROW_SHARED = replace(NARROW, FILL=1, STAGES=3)
+
+
+@pytest.mark.parametrize("tma", [1, 0], ids=["boxes", "lanes"])
+@pytest.mark.parametrize(
+    ("config", "sizes", "steps", "options"),
+    [
+        # More products than maps, a slab each; results copied out.
+        (CONFIG, (70, 64, 60), "apart apart apart apart", {"c": ROW}),
+        (replace(SHARED, STAGES=3), (70, 64, 200), "apart shared apart matrix", {"c": ROW}),
+        (replace(CONFIG, MWG=128, CONSUMERS=2), (70, 66, 60), "backwards apart interleaved one",
+         {"c": ROW, "b": STRIDED}),
+        (NARROW_SHARED, (70, 64, 200), "apart shared apart matrix", {"c": ROW}),
+        (CONFIG, (65, 40, 40), "apart apart apart apart",
+         {"dtype": "float32", "precision": "BF16_BF16_F32_X3", "a": ROW, "b": ROW, "c": ROW}),
+    ],
+    ids=["maps in turn", "slabs divided", "packed", "narrow", "split terms"],
+)  # fmt: skip
+def test_batches(warpgroups, queue, config, sizes, steps, options, tma):
+    count = 9 if tma and sizes == (70, 64, 60) else 3
+    given = ROWS | {"dtype": "float16", "out": ROW_ALIGNED, "beta": 0.5} | options
+    check_batch(queue, count, sizes, steps=steps, config=replace(config, TMA=tma), **given)
+
+
+@pytest.mark.parametrize("trans_b", ["N", "T"])
+@pytest.mark.parametrize("trans_a", ["N", "T"])
+def test_lanes_read_nothing_outside(warpgroups, queue, rng, trans_a, trans_b):
+    # Nothing lies around these arrays: the emulation knows where they begin and end.
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((72, 104), (104, 72)))
+    left, right = (
+        cl_array.to_device(queue, np.ascontiguousarray(x.T if trans == "T" else x))
+        for x, trans in ((a, trans_a), (b, trans_b))
+    )
+    result = pyclgemm.gemm(queue, left, right, trans_a=trans_a, trans_b=trans_b, config=LANES)
+    assert_close(result.get(), expected_gemm(a, b))
+
+
+@pytest.mark.parametrize("precision", WGMMA_PRECISIONS["float32"])
+def test_infinities_and_nan_stay_what_they_are(warpgroups, queue, rng, precision):
+    a = rng.standard_normal((64, 48)).astype(np.float32)
+    b = rng.standard_normal((48, 64)).astype(np.float32)
+    a[3, 5], a[9, 7], b[11, 20], b[13, 30] = np.inf, np.nan, -np.inf, np.nan
+    a[20, 2], b[2, 40] = 3e38, 1e-30
+    operands = (cl_array.to_device(queue, x) for x in (a, b))
+    config = replace(CONFIG, PROMOTE=1)
+    result = pyclgemm.gemm(queue, *operands, precision=precision, config=config).get()
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(exact))
+    infinite = np.isinf(exact)
+    np.testing.assert_array_equal(result[infinite], exact[infinite])
+    assert np.isfinite(result[np.isfinite(exact)]).all()
+
+
+@pytest.mark.parametrize("out", [ROW_ALIGNED, ROW], ids=["collected", "direct"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_over_the_whole_range(warpgroups, queue, activation, out):
+    x = np.concatenate(
+        [[0.0, -0.0, np.nan, np.inf], *(s * np.logspace(-6, 4, 150) for s in (1, -1))]
+    )
+    x = x[: 304 if out is ROW_ALIGNED else 303].astype(np.float16)
+    device = [cl_array.to_device(queue, one) for one in (np.ones((1, 1), x.dtype), x[np.newaxis])]
+    result = guarded_matrix(queue, (1, x.size), "float16", out)
+    epilogue = pyclgemm.Epilogue(activation=activation)
+    pyclgemm.gemm(queue, *device, out=result.array, epilogue=epilogue, config=CONFIG)
+    expected = expected_gemm(np.ones((1, 1), x.dtype), x[np.newaxis], activation=activation)
+    # Stricter than what other kernels are held to: a unit of the last place, rounding included,
+    # wherever a result of float32 would not have been off by more.
+    own = 2.0**-10 * abs(expected.value) + 2.0**-23 * np.maximum(1, abs(x)) + 2.0**-24
+    assert_close(result.get(), Expected(expected.value, np.minimum(expected.bound, own)))
+
+
+# ------------------------------------------------------------------ without a device
+
+
+@pytest.mark.parametrize(
+    ("layout", "packed"), [("NN", []), ("TT", []), ("TN", ["pack_b"]), ("NT", [])]
+)
+def test_float32_is_packed_where_both_operands_lie_along_the_tile(layout, packed):
+    """One goes through registers, in the place of A; what lies along k is copied as it is."""
+    product = GemmShape(64, 64, 64, layout).product("float32", "TF32_TF32_F32")
+    sources = kernel_sources(product, CONFIG, H100)
+    assert [source.name for source in sources] == [*packed, "gemm_wgmma"]
+    bytes_along_k = GemmShape(64, 64, 64, "NT").product("int8")
+    for whole in (product, bytes_along_k):
+        *_, source = kernel_sources(whole, CONFIG, H100)
+        assert source.target == "sm_90a"
+    assert len(make_schedule(bytes_along_k, CONFIG, H100).launches) == 1
+
+
+@pytest.mark.parametrize("columns", [32, 64, 96, 128, 192, 256])
+def test_local_memory_has_room_for_results_in_any_order(columns):
+    config = WgmmaConfig(MWG=128, NWG=columns)
+    slabs = local_bytes(config, 4) - staging_of(config, 4).bytes
+    for result_bytes, order in ((2, "row"), (4, "row"), (4, "column")):
+        staged = staging_of(config, result_bytes, order)
+        assert slabs + staged.bytes <= local_bytes(config, 4)
+        assert staged.chunks * staged.chunk_strips * STRIP_COLUMNS == columns
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_lanes_need_no_map(batch):
+    product = GemmShape(128, 1024, 1024, batch=batch).product("float16", reads_c=True)
+    for config, maps in ((CONFIG, True), (LANES, False)):
+        schedule = make_schedule(product, config, H100)
+        (launch,) = schedule.launches
+        assert ("maps" in schedule.workspaces) == maps
+        assert ("maps" in launch.by_name) == maps
+        assert ("tensor" in launch.source.text) == maps
+        assert ("cp.async.cg" in launch.source.text) != maps
+
+
+def test_words_of_a_map_that_a_driver_made():
+    # cuTensorMapEncodeTiled: float16, 4096 x 1024 elements, rows of 8192 bytes, boxes of 64 x 128,
+    # 128-byte swizzle, promotion to 128 bytes of L2, zeros outside.
+    words = TensorMap(2, 128).words(0x7F0000000400, (4096, 1024), 8192)
+    assert words == [
+        0x7F0000000400, 0x10 | 6 << 7 | 3 << 13 | 2 << 17 | 512 << 32, 0, 0,
+        4095 | 1023 << 32, 0, 63 << 56, 127, *[0] * 8,
+    ]  # fmt: skip
+
+
+def test_boxes_of_half_the_width_have_a_swizzle_of_their_own():
+    # CU_TENSOR_MAP_SWIZZLE_64B is 2, as is `.swizzle_mode` 64B of PTX's `tensormap.replace`, which
+    # ptxas turns into code that replaces the bits 0x6000 of the map's second word.
+    wide, narrow = TensorMap(2, 64), TensorMap(2, 64, row_bytes=64)
+    assert wide.format_word ^ narrow.format_word == 0x6000 ^ 0x4000
+    assert narrow.box_word == 31 << 56
+    assert (narrow.elements, narrow.bytes) == (32, 64 * 64)

@@ -1,0 +1,166 @@
+"""The package as a whole: rooms and what they import, folders that ship, examples in docstrings."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+from configparser import ConfigParser
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+
+import pyclgemm
+from pyclgemm.errors import PyclgemmError
+from pyclgemm.families.registry import FAMILIES
+from pyclgemm.resources import resource_folder
+from pyclgemm.selection.records import Kind
+from tests.support.system import ROOT
+
+PACKAGE = Path(pyclgemm.__file__).parent
+MODULES = list(pkgutil.walk_packages(pyclgemm.__path__, "pyclgemm."))
+ROOMS = [module.name for module in MODULES if module.ispkg]
+
+#: What the examples of a module need that an extra installs.
+NEEDED = {"pyclgemm.tuning.search": "optuna", "pyclgemm.tuning.tuner": "optuna"}
+
+
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("name", [one.name for one in MODULES if "__main__" not in one.name])
+def test_examples_in_docstrings(queue, name):
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
+    names = {name: getattr(pyclgemm, name) for name in pyclgemm.__all__}
+    names |= {"queue": queue, "np": np, "cl_array": cl_array, "pyclgemm": pyclgemm}
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    report = []
+    for example in doctest.DocTestFinder().find(importlib.import_module(name), extraglobs=names):
+        runner.run(example, out=report.append)
+    assert not runner.summarize(verbose=False).failed, "".join(report)
+
+
+# ------------------------------------------------------------------------------ rooms
+
+
+def test_imports_keep_to_the_contracts(capfd):
+    """The contracts stand in pyproject.toml: rooms, families, no circles, no device below."""
+    importlinter = pytest.importorskip("importlinter.cli")
+    broken = importlinter.lint_imports(str(ROOT / "pyproject.toml"), no_cache=True)
+    assert not broken, capfd.readouterr().out
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_what_it_is_for(room):
+    doc = importlib.import_module(room).__doc__ or ""
+    assert len(doc.split()) >= 8, f"{room}/__init__.py says too little: {doc!r}"
+
+
+CONFIG_CLASSES = {family.config_class.__name__ for family in FAMILIES.values()}
+#: Types of devices and kinds of records, some of which are also the name of a family.
+OTHER_WORDS = {"cpu", "gpu", "accelerator", *get_args(Kind)}
+#: How expressions end whose value is the name of a family.
+FAMILY_WORDS = {"family", "path"}
+
+
+def names_in(*nodes):
+    """The names in expressions, and their texts as they are written."""
+    names = set()
+    for node in (one for whole in nodes if whole for one in ast.walk(whole)):
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(id=name):
+                names.add(name)
+            case ast.Constant(value=str()):
+                names.add(ast.unparse(node))
+    return names
+
+
+def questions(tree):
+    """Lines that ask for the class of a configuration or compare the name of a family."""
+    for node in ast.walk(tree):
+        names = set()
+        match node:
+            case ast.Call(func=ast.Name("isinstance" | "issubclass"), args=[_, classes]):
+                names = names_in(classes)
+            case ast.Compare():
+                names = names_in(node)
+            case ast.MatchClass(cls=asked_class):
+                names = names_in(asked_class)
+            case ast.Dict(keys=keys):
+                names = names_in(*keys) & CONFIG_CLASSES
+        families = {name for name in FAMILIES if repr(name) in names}
+        asked = names & CONFIG_CLASSES | families - OTHER_WORDS
+        if asked or (families and names & FAMILY_WORDS):
+            yield node.lineno, *asked, *families
+
+
+def test_only_families_ask_which_family_a_configuration_is_of():
+    found = [
+        (str(path.relative_to(ROOT)), *question)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if PACKAGE / "families" not in path.parents
+        for question in questions(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("isinstance(config, CpuConfig)", True),
+        ("isinstance(config, (int, tiled.XgemmConfig))", True),
+        ("type(config) is SmallConfig", True),
+        ("family == 'indirect'", True),
+        ("config.family in ('small', 'gemv')", True),
+        ("'cpu' == record.path", True),
+        ("{CpuConfig: 1}[type(config)]", True),
+        ("traits.type == 'cpu'", False),
+        ("record.kind == 'small'", False),
+        ("isinstance(config, Config)", False),
+    ],
+)
+def test_such_a_question_is_seen(text, is_one):
+    assert bool(list(questions(ast.parse(text)))) == is_one
+
+
+# ------------------------------------------------------------------------------ what ships
+
+
+@pytest.mark.parametrize(("name", "content"), [("kernels_cl", "*/*.mako"), ("databases", "*.json")])
+def test_the_real_folders_are_found_and_filled(name, content):
+    assert list(resource_folder(name).glob(content))
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        ("pyclgemm/databases databases setup.cfg", "pyclgemm/databases"),
+        ("databases setup.cfg", "databases"),  # a source tree
+        ("databases", None),  # a stranger's folder, beside an installed package
+        ("setup.cfg", None),
+    ],
+)
+def test_a_folder_counts_in_the_package_or_beside_it_in_a_source_tree(
+    tmp_path, monkeypatch, there, found
+):
+    package = tmp_path / "pyclgemm"
+    monkeypatch.setattr(pyclgemm.resources, "_PACKAGE", package)
+    for name in ("pyclgemm", *there.split()):
+        (tmp_path / name).touch() if "." in name else (tmp_path / name).mkdir()
+    if found:
+        assert resource_folder("databases") == tmp_path / found
+        return
+    with pytest.raises(PyclgemmError, match="the folder 'databases' of pyclgemm is missing") as no:
+        resource_folder("databases")
+    assert str(package / "databases") in str(no.value)
+    assert ("setup.cfg" in there) == (str(tmp_path / "databases") in str(no.value))
+
+
+def test_a_wheel_has_every_package():
+    if not (ROOT / "setup.cfg").is_file():
+        pytest.skip("installed from a wheel: there is no setup.cfg")
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    named = settings["options"]["packages"].split()
+    assert {*named} == {"pyclgemm", *ROOMS, "pyclgemm.kernels_cl", "pyclgemm.databases"}

@@ -1,0 +1,288 @@
+"""Queues: events and waiting, several threads at once, and memory that goes with a queue."""
+
+import gc
+import sys
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+import pytest
+
+import pyclgemm
+from pyclgemm.runtime import launcher as enqueue
+from pyclgemm.runtime.launcher import KernelLaunch
+from pyclgemm.runtime.queue_state import PreparedCalls, queue_state
+from tests.support.arrays import assert_gemm, draw, upload
+from tests.support.checks import skip_if_refused
+from tests.support.configs import INDIRECT
+from tests.support.gates import is_complete
+from tests.support.reference import expected_gemm
+
+
+@pytest.fixture
+def hosts(rng):
+    return draw(rng, (37, 53), (53, 29))
+
+
+@pytest.fixture
+def arrays(fresh_queue, hosts):
+    """The same on the device."""
+    return upload(fresh_queue, *hosts)
+
+
+# Events of products
+
+
+@pytest.mark.parametrize(
+    ("result", "wait_for"), [("new", None), ("given", []), ("host", ())], ids=str
+)
+def test_return_event_belongs_to_the_result(fresh_queue, arrays, hosts, result, wait_for):
+    operands = hosts if result == "host" else arrays
+    given = cl_array.empty(fresh_queue, (37, 29), np.float32) if result == "given" else None
+    options = {"out": given, "wait_for": wait_for, "return_event": True}
+    returned = pyclgemm.gemm(fresh_queue, *operands, **options)
+    assert isinstance(returned, tuple)
+    out, event = returned
+    assert isinstance(event, cl.Event)
+    event.wait()
+    assert result == "host" or event in out.events
+    assert_gemm(out, *hosts)
+
+
+@pytest.mark.parametrize("name", ["wait_for", "a", "b", "c", "out", "bias"])
+def test_waits_for_the_events_of_every_array_and_returns_at_once(fresh_queue, gate, rng, name):
+    host = draw(rng, (37, 53), (53, 29), (37, 29), (37, 29), (29,))
+    a, b, c, out, bias = upload(fresh_queue, *host)
+    given = {"a": a, "b": b, "c": c, "out": out, "bias": bias}
+    options = {"beta": 1, "out": out, "epilogue": pyclgemm.Epilogue(bias=bias)}
+    if name in given:
+        given[name].add_event(gate.event)
+    else:
+        options["wait_for"] = [gate.event]
+    _, event = gate.call(lambda: pyclgemm.gemm(fresh_queue, a, b, c, return_event=True, **options))
+    fresh_queue.flush()
+    assert not is_complete(event)
+    gate.open()
+    event.wait()
+    assert_gemm(out, *host[:3], beta=1, bias=host[4])
+
+
+def test_alternating_queues_onto_one_destination(context, rng):
+    queues = [cl.CommandQueue(context) for _ in range(2)]
+    hosts = draw(rng, (33, 33), (33, 33))
+    a, b, out = upload(queues[0], *hosts, np.zeros((33, 33), np.float32))
+    for step in range(20):
+        pyclgemm.gemm(queues[step % 2], a, b, out, beta=1, out=out)
+    for event in out.events:
+        event.wait()
+    expected = expected_gemm(*hosts, alpha=20.0)
+    # The sum is rounded after each of twenty steps.
+    np.testing.assert_array_less(abs(out.get() - expected.value), 2 * expected.bound)
+
+
+@pytest.mark.parametrize("onto_one", [False, True], ids=["one operand", "one destination"])
+def test_many_calls_do_not_block(fresh_queue, gate, arrays, hosts, onto_one):
+    out = cl_array.empty(fresh_queue, (37, 29), np.float32) if onto_one else None
+
+    def many():
+        waits = [[gate.event]] + 40 * [None]
+        return [pyclgemm.gemm(fresh_queue, *arrays, out=out, wait_for=one) for one in waits]
+
+    results = gate.call(many)
+    assert len((out if onto_one else arrays[0]).events) <= 12
+    assert not any(all(map(is_complete, one.events)) for one in results)
+    gate.open()
+    for one in results:
+        assert_gemm(one, *hosts)
+
+
+# Launches without an event
+
+
+@pytest.fixture(params=["directly", "by pyopencl", "hidden"])
+def way(request, monkeypatch):
+    """Whether OpenCL's function is called, or pyopencl's: both work on every device."""
+    monkeypatch.setattr(enqueue, "_events_cost", lambda device: request.param != "by pyopencl")
+    if request.param == "hidden":
+        monkeypatch.setattr(enqueue, "_enqueue_function", lambda: None)
+
+
+@pytest.fixture
+def adding(context):
+    """A kernel that adds one to each of 64 numbers, and them."""
+    source = "__kernel void add(__global int *x) { x[get_global_id(0)] += 1; }"
+    kernel = cl.Kernel(cl.Program(context, source).build(), "add")
+    numbers = cl_array.zeros(cl.CommandQueue(context), 64, np.int32)
+    numbers.finish()
+    kernel.set_args(numbers.base_data)
+    return kernel, numbers
+
+
+def test_a_launch_without_an_event_runs_in_its_place(queue, adding, way):
+    kernel, numbers = adding
+    launch = KernelLaunch(queue, kernel, (64,), (16,))
+    for _ in range(3):
+        assert launch.without_event(None) is None
+    with pytest.raises(cl.Error, match=r"clEnqueueNDRangeKernel failed: INVALID_WORK_GROUP_SIZE"):
+        KernelLaunch(queue, kernel, (64,), (48,)).without_event(None)
+    assert set(numbers.get(queue).tolist()) == {3}
+
+
+def test_it_waits_for_events(fresh_queue, gate, adding, way):
+    launch = KernelLaunch(fresh_queue, adding[0], (64,), (16,))
+    launch.without_event([gate.event, gate.event])
+    marker = cl.enqueue_marker(fresh_queue)
+    fresh_queue.flush()
+    assert not is_complete(marker)
+    gate.open()
+    marker.wait()
+
+
+def test_events_are_spared_where_they_cost_the_device_time(queue):
+    assert enqueue._events_cost(queue.device) == (queue.device.type != cl.device_type.CPU)
+
+
+def test_a_library_without_the_function_is_no_error(monkeypatch):
+    enqueue._enqueue_function.cache_clear()
+    monkeypatch.setattr(enqueue.ctypes, "CDLL", lambda path: object())
+    assert enqueue._enqueue_function() is None
+    enqueue._enqueue_function.cache_clear()
+
+
+# Threads
+
+THREADS = 4
+ROUNDS = 100
+
+
+@pytest.fixture
+def in_threads():
+    """Calls a function of a thread's number in several threads.
+
+    They take turns as often as they can, so that a race is met within a short test.
+    """
+
+    def run(function):
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(function, range(THREADS)))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield run
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("kind", ["one queue", "own queues", "new context", "packed operand"])
+def test_threads_that_multiply_at_once(device, context, rng, in_threads, kind):
+    """One size and so one kernel for all threads; values and alpha tell whose call it is."""
+    if kind == "new context":
+        context = cl.Context([device])  # nothing is built yet: the threads race to
+    queues = [cl.CommandQueue(context) for _ in range(THREADS)]
+    if kind != "own queues":
+        queues = THREADS * queues[:1]
+    (b,) = draw(rng, (47, 35))
+    given = pyclgemm.pack(queues[0], b) if kind == "packed operand" else upload(queues[0], b)[0]
+
+    def multiply(thread):
+        own = np.random.default_rng(thread)
+        (a,) = draw(own, (33, 47))
+        operands = *upload(queues[thread], a), given
+        alphas = own.uniform(0.5, 2, ROUNDS).round(3).tolist()
+        results = [pyclgemm.gemm(queues[thread], *operands, alpha=alpha) for alpha in alphas]
+        for alpha, out in zip(alphas, results, strict=True):
+            assert_gemm(out, a, b, alpha=alpha)
+
+    in_threads(multiply)
+
+
+class _SlowTable(dict[Any, Any]):
+    """Takes so long to let go of an entry that other threads find the same one to be the oldest."""
+
+    def pop(self, *given):
+        time.sleep(2e-3)
+        return super().pop(*given)
+
+
+def test_threads_that_push_out_what_others_prepared(queue, in_threads, monkeypatch):
+    """With room for few prepared products, each call lets go of another thread's."""
+    table = _SlowTable()
+    prepared = PreparedCalls(2)
+    monkeypatch.setattr(prepared, "_calls", table)
+    monkeypatch.setattr(queue_state(queue), "prepared", prepared)
+
+    def multiply(thread):
+        rng = np.random.default_rng(thread)
+        for rows in range(1 + thread, 20 * THREADS, THREADS):  # a product that is new each time
+            a, b = draw(rng, (rows, 8), (8, 12))
+            assert_gemm(pyclgemm.gemm(queue, *upload(queue, a, b)), a, b)
+
+    in_threads(multiply)
+    assert len(table) <= 2
+
+
+# Memory
+
+
+@pytest.fixture
+def allocated(monkeypatch):
+    """The buffers that are allocated from now on, without keeping them alive."""
+    real = cl.Buffer
+    buffers = weakref.WeakSet()
+
+    class Buffer(real):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            buffers.add(self)
+
+    monkeypatch.setattr(cl, "Buffer", Buffer)
+    return buffers
+
+
+def _use_a_queue(context, rng):
+    queue = cl.CommandQueue(context)
+    (a,) = draw(rng, (33, 47))
+    (there,) = upload(queue, a)
+    assert_gemm(pyclgemm.gemm(queue, there, there, trans_b=True, config=INDIRECT), a, a.T)
+    arrays = upload(queue, np.ones((2, 3, 3, 3), np.float32), np.ones((3, 3), np.float32))
+    pyclgemm.transform3d(queue, *arrays).get()
+
+
+@pytest.mark.parametrize("own_context", [False, True], ids=["one context", "own contexts"])
+def test_memory_of_queues_that_were_used_once(device, context, queue, rng, allocated, own_context):
+    skip_if_refused(queue, INDIRECT)
+    gc.collect()
+    gc.disable()  # a queue's memory must not wait for the collector
+    try:
+        for _ in range(12):
+            _use_a_queue(cl.Context([device]) if own_context else context, rng)
+            assert not allocated, f"{len(allocated)} buffers outlive their queue"
+    finally:
+        gc.enable()
+
+
+def test_a_plan_outlives_the_callers_queue(context, rng):
+    (host,) = draw(rng, (9, 9))
+
+    def make():
+        queue = cl.CommandQueue(context)
+        (a,) = upload(queue, host)
+        return pyclgemm.plan(queue, a, a), a
+
+    plan, a = make()
+    gc.collect()
+    assert_gemm(plan(a, a), host, host)
+
+
+def test_two_objects_for_one_queue(context, rng):
+    queue = cl.CommandQueue(context)
+    (host,) = draw(rng, (20, 20))
+    (a,) = upload(queue, host)
+    for _ in range(5):
+        other = cl.CommandQueue.from_int_ptr(queue.int_ptr, retain=True)
+        assert_gemm(pyclgemm.gemm(other, a, a), host, host)
+        del other
+    assert_gemm(pyclgemm.gemm(queue, a, a), host, host)

@@ -1,0 +1,64 @@
+"""Processes that tests start, disks that they fill, and what the command line prints."""
+
+import io
+import os
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pyclgemm.device.discovery import working_devices
+
+#: The folder of the source tree.
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def tree_first(environment=os.environ):
+    """An environment whose Python imports this tree, and then what this process can."""
+    path = (str(ROOT), environment.get("PYTHONPATH"))
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
+def is_running(pid):
+    """Whether a process still runs; one that has ended may be left for init to collect."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def mounted_disk(folder):
+    """A function that mounts a disk in memory on a new folder, or mounts it again.
+
+    Its options are such as "size=64k" or "remount,ro"; it skips the test where it fails.
+    """
+    folder.mkdir()
+
+    def mount(options):
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+        try:
+            subprocess.run(command, capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("the system has no mount command, or does not permit mounting")
+        return folder
+
+    try:
+        yield mount
+    finally:
+        while folder.is_mount():
+            subprocess.run(["umount", str(folder)], check=True)
+
+
+def text_of(table, width=160):
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text()
+
+
+def rank_of(device):
+    """The number by which ``--device`` names a device."""
+    return str([one.device for one in working_devices()].index(device))
