@@ -52,8 +52,8 @@ def cpu_steps(traits: DeviceTraits, best: CpuConfig) -> Iterator[Step]:
     yield Step(
         "6", "arithmetic units kept busy",
         f"Vectors, and with them the rows of a tile, have {best.VW} elements instead of {width}.",
-        "They are as wide as the processor's instructions, each of which does so many "
-        "multiply-adds of true float32.",
+        "They are as wide as the processor's instructions: each does one multiply-add of true "
+        "float32 for each element.",
         wide,
     )  # fmt: skip
     unrolled = replace(wide, NR=best.NR)

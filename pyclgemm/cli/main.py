@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +15,7 @@ from rich.text import Text
 from ..device.discovery import FoundDevice, choose_device, find_devices, working_devices
 from ..errors import PyclgemmError, printable
 from ..host.process import ended_as_by_hand
-from ..selection.database import load_database
-from ..selection.model import standing
-from .analysis import ab, explain, precision, profile, source
 from .options import device_option, open_console
-from .tune import calibrate, tune
 
 
 def device_table(found: Sequence[FoundDevice]) -> Table:
@@ -26,6 +23,9 @@ def device_table(found: Sequence[FoundDevice]) -> Table:
 
     A cell holds several facts, one a line, so that the table fits 80 columns.
     """
+    from ..selection.database import load_database
+    from ..selection.model import standing
+
     table = Table(title="OpenCL devices, best first", title_justify="left", show_lines=True)
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("device, platform and driver", overflow="fold", ratio=1)
@@ -55,8 +55,31 @@ def _lines(*lines: str) -> Text:
     return Text("\n".join(filter(None, lines)))
 
 
+#: Commands in modules that are imported only where one of them is asked for: the tuner and what
+#: compares kernels take longer to import than the rest of the command line.
+_MODULES = {
+    "ab": "analysis",
+    "calibrate": "tune",
+    "explain": "analysis",
+    "precision": "analysis",
+    "profile": "analysis",
+    "source": "analysis",
+    "tune": "tune",
+}
+
+
 class _Group(click.Group):
     """A group whose commands show the library's errors as one line, and end at SIGTERM."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_MODULES])
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _MODULES:
+            return super().get_command(ctx, name)
+        module = importlib.import_module(f".{_MODULES[name]}", __package__)
+        command: click.Command = getattr(module, name)
+        return command
 
     def main(self, *args: Any, **options: Any) -> Any:
         with ended_as_by_hand():
@@ -142,7 +165,3 @@ def demo(device: str | None) -> None:
     console.print(f"Used here: {chosen.name} ({chosen.platform}); --device takes another.\n")
     if not run_demo(console, chosen):
         raise click.ClickException("results were wrong: see above")
-
-
-for command in (source, explain, profile, precision, ab, tune, calibrate):
-    main.add_command(command)

@@ -53,7 +53,7 @@ def is_small_batch(problem: GemmProblem) -> bool:
 
 
 def is_worth_trying(dtype: str, traits: DeviceTraits, sums: float, items: int) -> bool:
-    """Whether the tuner tries so many sums of a work-item, and work-items of a group."""
+    """Whether the tuner tries work-items with `sums` sums each, in groups of `items`."""
     # With fewer, processors that run in lockstep leave lanes idle.
     least = 32 if traits.vendor in ("nvidia", "amd") else 16
     return items >= least and sums <= _MOST_BYTES // max(4, stored_bytes(dtype))

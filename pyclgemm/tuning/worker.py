@@ -42,7 +42,7 @@ from ..runtime.build import CompilePool, adopt_binary
 from ..selection.overrides import kernel_sources
 from .process import FINE, Outcome, Trial, trial_from_json
 
-#: After so many rounds a candidate that is so many times slower than its rival is dropped.
+#: By rounds: a candidate that is slower than its rival by this factor after them is dropped.
 _SLOWER = {1: 1.3, 3: 1.06}
 
 

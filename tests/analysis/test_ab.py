@@ -84,7 +84,7 @@ def comparison(queue):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """Lets each side take so many seconds; the results are still checked."""
+    """Sets the seconds that each side takes; the results are still checked."""
 
     def fix(**seconds):
         times = {name: Timing(1, (each,) * 5) for name, each in seconds.items()}

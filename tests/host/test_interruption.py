@@ -1,6 +1,5 @@
 """Signals end a command as Ctrl-C does, and processes end as they would, none too late."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -130,10 +129,8 @@ def hanging():
         parent.communicate()
 
 
-def test_a_hanging_trial_ends_with_the_tuner_and_not_before(hanging):
+def test_a_hanging_trial_ends_with_the_tuner(hanging):
     parent, worker = hanging
-    for number in {signal.SIGINT, *ENDING}:
-        os.kill(worker, number)
     time.sleep(0.5)
     assert is_running(worker)
     parent.kill()
@@ -142,6 +139,14 @@ def test_a_hanging_trial_ends_with_the_tuner_and_not_before(hanging):
     while is_running(worker):
         assert time.monotonic() < deadline, "the measuring process outlived the tuner"
         time.sleep(0.05)
+
+
+def test_the_tuner_decides_when_its_trial_ends(hanging):
+    _, worker = hanging
+    for number in {signal.SIGINT, *ENDING}:
+        subprocess.run(["kill", f"-{int(number)}", str(worker)], check=True)
+    time.sleep(0.5)
+    assert is_running(worker)
 
 
 WAYS = {

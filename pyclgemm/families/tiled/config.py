@@ -82,8 +82,8 @@ class XgemmConfig(Config):
         instruction, and have two banks of registers (Z. Jia et al., "Dissecting the NVIDIA
         Volta GPU Architecture via Microbenchmarking", 2018).
     PADLD : int
-        Elements added to the leading dimension of an operand as it is packed, lest rows that
-        are a power of two apart share the same sets of a cache (M. Lam, E. Rothberg and
+        Elements added to the leading dimension of an operand as it is packed, so that rows that
+        would be a power of two apart do not share the same sets of a cache (M. Lam, E. Rothberg and
         M. Wolf, "The Cache Performance and Optimizations of Blocked Algorithms", ASPLOS
         1991). An operand that is read where it lies, or was packed ahead, keeps its own.
     """
