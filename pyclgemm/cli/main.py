@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..device.discovery import FoundDevice, choose_device, find_devices, working_devices
+from ..device.traits import DeviceTraits
 from ..errors import PyclgemmError, printable
 from ..host.process import ended_as_by_hand
 from .options import device_option, open_console
@@ -23,9 +24,6 @@ def device_table(found: Sequence[FoundDevice]) -> Table:
 
     A cell holds several facts, one a line, so that the table fits 80 columns.
     """
-    from ..selection.database import load_database
-    from ..selection.model import standing
-
     table = Table(title="OpenCL devices, best first", title_justify="left", show_lines=True)
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("device, platform and driver", overflow="fold", ratio=1)
@@ -46,9 +44,18 @@ def device_table(found: Sequence[FoundDevice]) -> Table:
             _lines(traits.type, traits.architecture or "unknown"),
             str(traits.compute_units),
             _lines(*(name if has else f"no {name}" for name, has in supported.items())),
-            standing(load_database(), traits) or "neither",
+            _standing(traits) or "neither",
         )
     return table
+
+
+def _standing(traits: DeviceTraits) -> str | None:
+    """Say whether a device was measured or calibrated; None is neither."""
+    # Databases and the model are loaded by the commands that need them, not by every one.
+    from ..selection.database import load_database
+    from ..selection.model import standing
+
+    return standing(load_database(), traits)
 
 
 def _lines(*lines: str) -> Text:
@@ -121,7 +128,7 @@ def _show_devices() -> Console:
     with console.status("building a kernel on every device"):
         found = find_devices()
     console.print(device_table(found))
-    if any(one.traits and not standing(load_database(), one.traits) for one in found):
+    if any(one.traits and not _standing(one.traits) for one in found):
         console.print(
             "Neither measured nor calibrated: kernels are chosen by estimates. "
             "python -m pyclgemm calibrate takes 20 seconds, python -m pyclgemm tune finds more."
