@@ -45,6 +45,7 @@ Examples:
   python -m pyclgemm tune --shapes layouts,82x6626x1085:NT,1000x1000x1000+7
   python -m pyclgemm tune --shapes batched,24x24x24*5000,512x512x512*256
   python -m pyclgemm tune --dtype float64 --device pocl --dry-run
+  python -m pyclgemm tune --survey 1 --budget 600
   python -m pyclgemm tune --shapes shapes.txt --contribute databases/nvidia_sm_90.json
 """
 
@@ -73,6 +74,14 @@ def parse_shapes(text: str) -> list[GemmShape]:
     metavar="SECONDS",
     help="For all of it, compiling included.",
 )
+@click.option(
+    "--survey",
+    type=click.FloatRange(0, 1),
+    default=0.25,
+    metavar="PART",
+    help="Of the budget, for random products on which predicted times are least certain: by these "
+    "the kernels of all other shapes are chosen. 1 tunes for no shape of its own.",
+)
 @file_option(
     "--contribute", "Write a file for databases/ instead of your own database.", metavar="PATH"
 )
@@ -84,6 +93,7 @@ def tune(
     precision: str | None,
     shapes: list[GemmShape],
     budget: float,
+    survey: float,
     contribute: Path | None,
     dry_run: bool,
     seed: int,
@@ -103,13 +113,13 @@ def tune(
     check_destination(contribute)
     with ShownProgress(console, budget) as show:
         result = tuner.tune(
-            shapes, device, dtype=dtype, precision=precision, budget=budget, seed=seed,
-            progress=show.show,
+            shapes, device, dtype=dtype, precision=precision, budget=budget, survey=survey,
+            seed=seed, progress=show.show,
         )  # fmt: skip
     console.print(result_table(result))
     for line in outcome_lines(result):
         console.print(line)
-    if not any(standing.best for standing in result.standings):
+    if not any(standing.best for standing in (*result.standings, *result.surveyed)):
         raise click.ClickException("nothing was measured, so nothing was saved")
     try:
         with postponed():
@@ -269,6 +279,8 @@ def outcome_lines(result: tuner.TuningResult) -> list[str]:
     ]
     if any(standing.gain is not None for standing in result.standings):
         lines.append("The gain is over what the library took before, timed in turn at the end.")
+    if result.report is not None:
+        lines.append(f"{result.report}.")
     return [*lines, *result.remarks]
 
 

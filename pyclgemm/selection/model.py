@@ -265,13 +265,16 @@ class Ranking:
         """The candidates, the one that is expected to be the fastest first."""
         if not self.candidates:
             return
-        expected, compared = self.seconds(problem)
+        expected, compared, _ = self.seconds(problem)
         for index in np.argsort(compared, kind="stable"):
             one = self.candidates[index]
             yield Ranked(one.config, one.file, float(expected[index]))
 
-    def seconds(self, problem: GemmProblem) -> tuple[Column, Column]:
-        """The expected time of each candidate, and the time by which they are compared."""
+    def seconds(self, problem: GemmProblem) -> tuple[Column, Column, Column]:
+        """The expected time of each candidate, the time by which they are compared, and the doubt.
+
+        That is 1 where nothing near was measured, and the less the more was.
+        """
         sizes = problem.m, problem.n, problem.k, max(1, problem.products)
         predicted = self._table.seconds(*sizes)
         octaves = self._places - np.log2(np.maximum(sizes, 1))
@@ -280,7 +283,8 @@ class Ranking:
         weight = np.bincount(self._of, near, count)
         missed = np.bincount(self._of, near * self._missed, count) / (weight + _PRIOR)
         expected = predicted * np.exp(missed)
-        return expected, expected * np.exp(_DOUBT * np.sqrt(_PRIOR / (weight + _PRIOR)))
+        doubt = np.sqrt(_PRIOR / (weight + _PRIOR))
+        return expected, expected * np.exp(_DOUBT * doubt), doubt
 
 
 def ranking(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Ranking:

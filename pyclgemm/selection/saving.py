@@ -39,6 +39,7 @@ def save_records(
     *,
     level: Level = "device",
     model: Model | None = None,
+    ceilings: Ceilings | None = None,
 ) -> None:
     """Write records of an element type and an arithmetic, and a model if there is one.
 
@@ -52,7 +53,9 @@ def save_records(
         If it cannot be written, or another process keeps it locked.
     """
     with locked(path, DATABASE):
-        save_file(extended_file(path, traits, name, records, level=level, model=model))
+        save_file(
+            extended_file(path, traits, name, records, level=level, model=model, ceilings=ceilings)
+        )
 
 
 def extended_file(
@@ -63,12 +66,14 @@ def extended_file(
     *,
     level: Level = "device",
     model: Model | None = None,
+    ceilings: Ceilings | None = None,
 ) -> DatabaseFile:
     """The file at a path with more records, or a new one; nothing is written.
 
     A record for the same product is replaced, but not what stands in for one that a driver may
     refuse. Once single products were compared, no threshold decides between paths. A file for the
-    architecture of a device that has none known is for the device.
+    architecture of a device that has none known is for the device. `ceilings`, of which the model
+    is, count where the file states none.
 
     Raises
     ------
@@ -95,7 +100,7 @@ def extended_file(
         match_of(traits, level),
         Source("measured", text),
         [entry, *others],
-        known.ceilings if known else None,
+        (known.ceilings if known else None) or ceilings,
     )
 
 

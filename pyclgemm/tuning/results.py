@@ -21,7 +21,7 @@ def tuned_records(result: TuningResult) -> list[Record]:
     Of shapes that are one product, such as 9x1x8 and 1x9x8:NT, the faster counts.
     """
     found: dict[Features, Record] = {}
-    for standing in result.standings:
+    for standing in (*result.standings, *result.surveyed):
         if standing.best is None or standing.gflops is None:
             continue
         features = features_of(standing.problem)
@@ -75,5 +75,8 @@ def save_result(result: TuningResult, contribute: Path | None = None) -> Path:
         raise ArgumentError("nothing was measured: there is nothing to save")
     path = user_file(result.traits) if contribute is None else contribute
     level: Level = "device" if contribute is None else "architecture"
-    save_records(path, result.traits, (result.dtype, result.precision), records, level=level)
+    save_records(
+        path, result.traits, (result.dtype, result.precision), records, level=level,
+        model=result.model, ceilings=result.ceilings,
+    )  # fmt: skip
     return path

@@ -21,7 +21,7 @@ from .search import Search, search_space, suits
 _BETTER = 0.985
 
 
-@dataclass
+@dataclass(eq=False)
 class Standing:
     """A shape: what was tried on it, and what is best."""
 
@@ -147,6 +147,7 @@ class TuningSession:
     remarks: list[str] = field(default_factory=list)
     comparisons: list[float] = field(default_factory=list)  # seconds of trials of all rounds
     left_out: set[GemmShape] = field(default_factory=set)  # shapes too large for the budget
+    surveyed: list[Standing] = field(default_factory=list)  # products that nobody asked for
 
     def __post_init__(self) -> None:
         self.deadline = self.start + self.budget
@@ -167,6 +168,11 @@ class TuningSession:
     def active(self) -> list[Standing]:
         """Shapes that can be tuned within the budget."""
         return [standing for standing in self.standings if standing.shape not in self.left_out]
+
+    def extend(self, seconds: float) -> None:
+        """Add to the budget."""
+        self.budget += seconds
+        self.deadline += seconds
 
     @property
     def trial_seconds(self) -> float:
@@ -214,16 +220,25 @@ class TuningSession:
     def prepare(self, standing: Standing, configs: Sequence[Config], until: float) -> None:
         """Have some candidates built side by side, if it is not too late."""
         now = time.monotonic()
-        if len(configs) > 1 and now < until:
+        if len(configs) > 1:
             trials = [Trial(standing.shape, config) for config in configs]
-            left = max(1.0, self.deadline + _GRACE - now)
-            self.process.prepare(trials, min(2 * self._limit(standing), left))
+            self.build(trials, 2 * self._limit(standing), until)
             standing.spent += time.monotonic() - now
+
+    def build(self, trials: Sequence[Trial], limit: float, until: float) -> None:
+        """Have the candidates of some trials built side by side, if it is not too late."""
+        now = time.monotonic()
+        if now < until:
+            self.process.prepare(trials, min(limit, max(1.0, self.deadline + _GRACE - now)))
 
     def may_run(self, standing: Standing, config: Config) -> bool:
         """Whether a configuration can run on the device, suits the shape and is new to it."""
+        return config not in standing.scores and self.can_run(standing, config)
+
+    def can_run(self, standing: Standing, config: Config) -> bool:
+        """Whether a configuration can run on the device, and suits the shape."""
         traits = self.process.traits
-        if config in standing.scores or not suits(config.family, standing.problem, traits):
+        if not suits(config.family, standing.problem, traits):
             return False
         if violations(config, standing.problem.dtype, traits):
             return False

@@ -1,6 +1,6 @@
 """Find the fastest configurations for a device: ``pyclgemm.tuning.tuner.tune``.
 
-A run has four stages. Each gets what the ones before it left of the budget:
+A run has five stages. Each gets what the ones before it left of the budget:
 
 1. *start*: on every shape, what the library takes today, then what else its databases know, so
    that a short budget never ends worse than it began;
@@ -8,7 +8,9 @@ A run has four stages. Each gets what the ones before it left of the budget:
    trials gets them; what comes close to the best is tried on the nearest shapes too;
 3. *cross*: the winner of each shape is tried on all others, the nearest first;
 4. *confirm*: each winner is timed in turn with the best of every other family that comes close,
-   and with what the library took before, which it must beat.
+   and with what the library took before, which it must beat;
+5. *survey*: a part of the budget goes to products that nobody asked for, by which all others are
+   predicted (`pyclgemm.tuning.survey`).
 
 All measuring is done by another process (`pyclgemm.tuning.process`), each candidate timed in
 turn with the best so far, after its result has been checked.
@@ -22,13 +24,14 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from ..codegen.config import Config
+from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
 from ..families.registry import FAMILIES, problem_on
@@ -37,10 +40,12 @@ from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
 from ..selection.database import Database, load_database
 from ..selection.model import predict
+from ..selection.records import Model
 from ..selection.select import select
 from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
 from .session import BudgetSpentError, Progress, Standing, TuningSession, nearest
+from .survey import Survey, SurveyReport
 
 #: Parts of the budget: until when starting points are tried, where each shape has time for a
 #: search of its own and where it has not, and at most and at least kept for the last two stages.
@@ -61,6 +66,8 @@ _PROMISING = 1.10
 _PROMOTED_TO = 2
 #: Products that a shape's part of the budget must hold, for it to be tuned at all.
 _LEAST_PRODUCTS = 20
+#: A batch for which the families of small products take part in a survey.
+_SMALL_BATCH = GemmShape(16, 16, 16, batch=1000)
 #: How many times faster than the fastest so far a larger product may be.
 _MOST_GROWTH = 10.0
 
@@ -291,6 +298,10 @@ class TuningResult:
     remarks: tuple[str, ...] = ()  # what was left out, and why
     seconds: float = 0.0  # that the run took
     interrupted: bool = False  # by Ctrl-C or, in a command, by another signal
+    surveyed: tuple[Standing, ...] = ()  # products that nobody asked for
+    model: Model | None = None  # of predicted times, fitted to all that is known
+    ceilings: Ceilings | None = None  # of which the model is
+    report: SurveyReport | None = None  # what the survey brought
 
 
 def tune(
@@ -300,6 +311,7 @@ def tune(
     dtype: str = "float32",
     precision: str | None = None,
     budget: float = 120.0,
+    survey: float = 0.0,
     families: Sequence[str] | None = None,
     database: Database | None = None,
     log_folder: Path | None = None,
@@ -312,8 +324,9 @@ def tune(
     Shapes are products with a row-major result, or batches of them; m, n, k alone stand for one of
     contiguous operands that are not transposed. The device is as for
     `pyclgemm.device.discovery.choose_device`, `dtype` a NumPy name, `precision` JAX's name of the
-    arithmetic. The budget is in seconds, compiling and all else included. By default those kernel
-    families take part that the library may choose on the device, `database` is what
+    arithmetic. The budget is in seconds, compiling and all else included; `survey` is the part of
+    it that goes to products that nobody asked for, by which others are predicted. By default those
+    kernel families take part that the library may choose on the device, `database` is what
     `pyclgemm.gemm` uses, and the log lies in the user's cache folder; `progress` is told after each
     trial; `open_process` is replaced in tests.
 
@@ -338,6 +351,8 @@ def tune(
         raise ArgumentError("shapes is empty; at least one m, n, k is wanted")
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; a positive number of seconds is wanted")
+    if not 0 <= survey <= 1:
+        raise ArgumentError(f"survey is {survey}; a part from 0 to 1 is wanted")
     for family in families or ():
         if family not in FAMILIES:
             raise ArgumentError(f"families has {family!r}; known are {', '.join(FAMILIES)}")
@@ -349,17 +364,31 @@ def tune(
         ]
         log = TuningLog(user_log(process.traits, dtype, algorithm.name, log_folder))
         log.check_writable()
-        taking_part = families or families_for([one.problem for one in standings], process.traits)
+        problems = [one.problem for one in standings]
+        if survey:
+            problems.append(_SMALL_BATCH.problem(dtype, precision))
         session = TuningSession(
-            process, standings, taking_part, start, budget, log, seed,
-            progress or (lambda event: None),
+            process, standings, families or families_for(problems, process.traits), start,
+            (1 - survey) * budget, log, seed, progress or (lambda event: None),
         )  # fmt: skip
+        known = database or load_database()
+        surveyor = Survey(session, known, seed) if survey else None
         interrupted = False
         try:
-            TuningStages(session, database or load_database()).run()
+            if survey < 1:
+                TuningStages(session, known).run()
+            if surveyor is not None:
+                session.extend(survey * budget)
+                surveyor.run()
         except KeyboardInterrupt:
             interrupted = True
-        return TuningResult(
+        result = TuningResult(
             process.traits, dtype, algorithm.name, tuple(standings), dict(session.outcomes),
             session.examples, tuple(session.remarks), time.monotonic() - start, interrupted,
+        )  # fmt: skip
+        if surveyor is None:
+            return result
+        return replace(
+            result, surveyed=tuple(session.surveyed), model=surveyor.model,
+            ceilings=surveyor.ceilings, report=surveyor.report,
         )  # fmt: skip
