@@ -137,10 +137,10 @@ def test_what_small_kernels_cannot(batch, sizes, config, message):
 
 
 def test_many_small_products_take_kernels_of_their_own(queue, traits):
-    many, few = np.ones((64, 8, 8), np.float32), np.ones((8, 8, 8), np.float32)
+    many = np.ones((64, 8, 8), np.float32)
     own = "small_cpu" if traits.type == "cpu" else "small"
     assert pyclgemm.explain(queue, many, many).path == own
-    assert pyclgemm.explain(queue, few, few).path not in ("small", "small_cpu")
+    assert pyclgemm.explain(queue, many[0], many[0]).path != own
     many = many.astype(np.complex64)
     assert (pyclgemm.explain(queue, many, many).path == "small") == (traits.type != "cpu")
 
