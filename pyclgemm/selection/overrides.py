@@ -20,13 +20,14 @@ from ..families.registry import (
     make_schedule,
     oriented,
     problem_on,
+    violations,
 )
 from ..host.files import read_json
 from ..problem.problem import GemmProblem
 from ..problem.product import Product
 from ..resources import names_file
 from .database import Database
-from .model import ranking
+from .model import knowledge, ranking
 from .select import Choice, faster_arithmetic, select
 
 
@@ -107,8 +108,12 @@ def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> li
 
 
 def _fastest(problem: GemmProblem, traits: DeviceTraits, database: Database, family: str) -> Config:
-    """The configuration of a family that is expected to be the fastest."""
+    """The configuration of a family that was measured on a product, or else is predicted for it."""
     problem = problem_on(problem, traits)
+    known = knowledge(database, traits, problem.dtype, problem.precision.name)
+    for _, record in known.measured_on(problem):
+        if record.config.family == family and not violations(record.config, problem.dtype, traits):
+            return record.config
     for one in ranking(problem, traits, database).ordered(problem):
         if one.config.family == family:
             return one.config

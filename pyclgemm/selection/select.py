@@ -206,8 +206,9 @@ def _predicted(problem: GemmProblem, traits: DeviceTraits, database: Database) -
     is_empty = 0 in (problem.m, problem.n, problem.k)
     decided = ""
     if is_empty:
-        simple = [one for one in ordered if family_of(one.config).role is Role.ANY]
-        ordered = sorted(simple, key=lambda one: _tile_size(one.config))
+        able = list(ordered)
+        simple = [one for one in able if family_of(one.config).role is Role.ANY]
+        ordered = sorted(simple or able, key=lambda one: _tile_size(one.config))
     elif stated := _stated_threshold(known.hits):
         threshold, files = stated
         decided = f"{_compare(threshold, problem.m, problem.n, problem.k)}, "
@@ -320,17 +321,18 @@ def _check_packed(problem: GemmProblem, traits: DeviceTraits) -> None:
 
 def _nothing_fits(problem: GemmProblem, traits: DeviceTraits, database: Database) -> str:
     known = knowledge(database, traits, problem.dtype, problem.precision.name)
-    tried = [f"{', '.join(whose)} ({why})" for why, whose in known.passed_over.items()]
+    reasons = {why: list(whose) for why, whose in known.passed_over.items()}
+    unknown = f"nothing is known of {problem.precision.arithmetic} arithmetic on this device"
     for candidate in known.candidates:
-        if broken := _broken(candidate.config, problem, traits):
-            tried.append(f"{candidate.file.match}'s {candidate.config.family} ({broken})")
+        why = "it cannot read b as it was packed"
+        if config := _reading(candidate.config, problem.packed):
+            why = _broken(config, problem, traits) or unknown
+        whose = f"{candidate.file.match}'s {candidate.config.family}"
+        reasons.setdefault(why, []).append(whose)
+    tried = [f"{', '.join(dict.fromkeys(whose))} ({why})" for why, whose in reasons.items()]
     return (
         f"no configuration for {problem.dtype} by {problem.precision.name} fits {traits.name!r}; "
-        "tried: "
-        + (
-            "; ".join(dict.fromkeys(tried))
-            or f"no database has an entry for this type ({traits.type})"
-        )
+        "tried: " + ("; ".join(tried) or f"no database has an entry for this type ({traits.type})")
     )
 
 

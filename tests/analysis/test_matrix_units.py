@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import pyclgemm
 from pyclgemm.analysis import ceilings_kernels
 from pyclgemm.analysis.ab import Comparison
-from pyclgemm.analysis.ceilings import Ceilings, _units_of, _warpgroup_units_of
+from pyclgemm.analysis.ceilings import Ceilings, _units_of, _warpgroup_units_of, peak_of
 from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
 from pyclgemm.analysis.profile import Bound, judge, profile, utilise
@@ -31,7 +31,7 @@ from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, read_file
+from pyclgemm.selection.database import read_file
 from pyclgemm.selection.overrides import kernel_sources
 from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
@@ -61,14 +61,15 @@ CEILINGS = Ceilings(
 
 
 def database():
-    """A record of matrix units in each precision, and of nothing else."""
-    entries = [Entry(*types, (recorded("64x64x64", CONFIG),)) for types in (HALF, FAST)]
+    """Matrix units were measured on each product that is asked for, and nothing else was."""
+    records = tuple(recorded(text, CONFIG) for text in ("64x64x64", "64x48x60", "48x40x64"))
+    entries = [Entry(*types, records) for types in (HALF, FAST)]
     return a_database(file_of(entries, NVIDIA, kind="measured"))
 
 
 #: Modules that look a device or a database up for themselves: to choose, and to time.
 _CHOOSING = ("api.prepare", "api.pack", "analysis.profile", "analysis.ab")
-_TIMING = ("analysis.precision", "measure.operands")
+_TIMING = ("analysis.precision", "analysis.operands")
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_a_profile_is_related_to_the_units_ceiling(units, queue):
     assert use.tiles == 2 * 2 and use.useful == pytest.approx(48 * 60 / (64 * 64))
     done = 2 * 64 * 48 * 60 / use.useful / use.balance
     assert arithmetic.seconds == pytest.approx(done / 1e12)
-    assert CEILINGS.peak("wgmma", product.problem.precision) is None
+    assert peak_of(CEILINGS, "wgmma", product.problem.precision) is None
     assert analysis.traffic.packing == 2 * 2 * 64 * 60
     text = text_of(profile_table(found))
     for part in ("m16n8k16", "float16 by matrix units", "a (its rows are multiples of 8 bytes"):
@@ -334,7 +335,7 @@ def test_what_was_tuned_is_saved_and_chosen(tmp_path, dtype, precision):
     standing.note(config, Outcome("fine", 1e-3))
     name = resolve_precision(precision, dtype).name
     result = TuningResult(H100, dtype, name, (standing,))
-    path = save_result(result, Database(()), tmp_path / "nvidia.json")
+    path = save_result(result, tmp_path / "nvidia.json")
     choice = select(standing.problem, H100, a_database(read_file(path)))
     assert (choice.path, choice.config) == ("matrix", config)
 

@@ -10,6 +10,8 @@ from benchmarks.amd import compile as amd
 from benchmarks.amd.compile import CompilerError, loops_of, main_loop, resources_of
 from benchmarks.amd.rows import Row, figures_of, make_rows, variants_of
 from benchmarks.amd_report import UNIT_ARCHITECTURES, write_csv
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.selection.database import load_database
 
 _DATA = Path(__file__).parent / "amd"
 
@@ -109,9 +111,26 @@ def test_a_kernel_is_compiled_and_read(compiler, architecture):
         compiler.compile("__kernel void k() { wrong; }", "k", architecture)
 
 
+def for_large_products(architecture):
+    """The configuration of matrix units that ships for large products, by type and arithmetic."""
+    found = {}
+    for _, entry in load_database().entries_for(typical_traits(architecture)):
+        units = [record for record in entry.records if record.config.family == "matrix"]
+        if units:
+            found.setdefault(entry.name, max(units, key=lambda one: one.shape.m).config)
+    return found
+
+
 @pytest.mark.parametrize("architecture", UNIT_ARCHITECTURES)
 def test_kernels_of_matrix_units_are_as_planned(compiler, architecture):
-    rows = make_rows(compiler, [architecture], [(1024, 1024, 1024)], None, "matrix", {})
+    rows = [
+        row
+        for (dtype, precision), config in for_large_products(architecture).items()
+        for row in make_rows(
+            compiler, [architecture], [(1024, 1024, 1024)], dtype, "matrix", config.as_dict(),
+            precision,
+        )
+    ]  # fmt: skip
     assert {"F16_F16_F32", "I8_I8_I32", "BF16_BF16_F32_X9"} <= {row.precision for row in rows}
     assert ("F64_F64_F64" in {row.precision for row in rows}) == (architecture[:4] == "gfx9")
     for row in rows:

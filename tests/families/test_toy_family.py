@@ -9,12 +9,14 @@ from pyclgemm.analysis.profile import profile
 from pyclgemm.errors import ConfigError
 from pyclgemm.families.registry import FAMILIES, register
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.select import select
+from pyclgemm.selection.model import predict
+from pyclgemm.selection.select import alternatives, select
 from pyclgemm.tuning.search import families_for, search_space, suits
 from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
 from tests.support.databases import a_database, made_file
 from tests.support.facts import cpu, problem, recorded
 from tests.support.toy_family import ToyConfig, ToyFamily, registered
+from tests.support.typical_configs import CPU
 
 SQUARE = np.ones((4, 4), np.float32)
 
@@ -48,13 +50,38 @@ def test_gemm_refuses_what_it_does_not_compute(queue, config, activation, messag
         pyclgemm.gemm(queue, SQUARE, SQUARE, config=config, epilogue=epilogue)
 
 
-def test_it_is_explained_and_selected_by_a_record(queue):
+def test_it_is_explained(queue):
     choice = pyclgemm.explain(queue, SQUARE, SQUARE, config=ToyConfig(4))
     assert (choice.path, choice.config) == ("toy", ToyConfig(4))
     assert "toy" in str(choice)
-    record = recorded("64x64x64", ToyConfig(8), 9.0)
-    choice = select(problem(60, 60, 60), cpu(), a_database(made_file([record], "cpu")))
+
+
+#: In which nothing was measured, so that each family offers its menu.
+KNOWN = a_database(made_file([recorded("512x512x512", CPU)], "cpu"))
+
+
+def test_its_times_are_predicted_and_ranked():
+    small, deep = problem(64, 64, 64), problem(64, 64, 64_000)
+    one, eight = ToyConfig(1), ToyConfig(8)
+    (seconds, of_eight), (of_deep, _) = (
+        predict([one, eight], product, cpu(), KNOWN) for product in (small, deep)
+    )
+    assert 0 < of_eight < seconds < of_deep / 100
+    found = {one.config: one for one in alternatives(small, cpu(), KNOWN)}
+    assert found[eight].seconds == of_eight
+    assert {one, eight, CPU} <= set(found)
+    # Of batches it computes none.
+    batch = problem(64, 64, 64, batch=8)
+    assert "toy" not in {one.path for one in alternatives(batch, cpu(), KNOWN)}
+
+
+def test_it_is_selected_where_it_was_measured():
+    database = a_database(
+        made_file([recorded("64x64x64", ToyConfig(8), 9.0)], "cpu", kind="measured")
+    )
+    choice = select(GemmShape(64, 64, 64).problem(), cpu(), database)
     assert choice.config == ToyConfig(8)
+    assert choice.reason == "measured on this very product: 9 GFLOPS"
 
 
 def test_the_tuner_searches_its_space():

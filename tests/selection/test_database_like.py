@@ -14,8 +14,8 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, read_file, save_file
 from pyclgemm.selection.overrides import choose
 from pyclgemm.selection.records import Entry, Record, Threshold
-from pyclgemm.selection.select import select
-from pyclgemm.tuning.results import make_file, save_result
+from pyclgemm.selection.select import alternatives, select
+from pyclgemm.tuning.results import save_result
 from tests.support.databases import DIRECT, SM_90, a_database, file_of
 from tests.support.facts import gpu, recorded
 from tests.support.tuner_fakes import result
@@ -133,12 +133,12 @@ def test_a_configuration_that_breaks_a_constraint_for_the_type_is_not_borrowed(t
 def test_what_is_borrowed_is_chosen_ranked_and_asked_for_by_path():
     file = a_file("mine", borrower(Record(MIDDLE, GEMV, 5.0)), LENDER)
     database = a_database(file)
-    problem = LITTLE.problem(*BRAIN)
-    choice = select(problem, H100, database)
-    assert choice.config == DIRECT
-    assert "the nearest record is for 32x32x32" in choice.reason
-    assert choose(problem, H100, database, "matrix").config == MATRIX
-    assert "timed against each other" in choice.reason
+    choice = select(LITTLE.problem(*BRAIN), H100, database)
+    assert (choice.config, choice.reason) == (DIRECT, "measured on this very product")
+    other = GemmShape(2048, 2048, 2048).problem(*BRAIN)
+    offered = {one.config for one in alternatives(other, H100, database)}
+    assert {GEMV, WGMMA, MATRIX, DIRECT} <= offered
+    assert choose(other, H100, database, "wgmma").config == WGMMA
 
 
 # -------------------------------------------------------------------------- what is refused
@@ -220,10 +220,9 @@ def tune(tmp_path):
     """A function that adds what was found for one product to a file that ships."""
     path = tmp_path / "sm_90.json"
 
-    def add(best, shape, *entries, types=BRAIN, database=None):
+    def add(best, shape, *entries, types=BRAIN):
         save_file(a_file(path, *entries))
-        known = database or a_database(read_file(path))
-        assert save_result(result(best, shape, H100, types), known, path) == path
+        assert save_result(result(best, shape, H100, types), path) == path
         file = read_file(path)
         return entry_of(file, HALF), entry_of(file, BRAIN)
 
@@ -239,8 +238,8 @@ BATCH = replace(MIDDLE, batch=64)
     ("best", "shape", "before", "after", "borrowed"),
     [
         (FASTER, LITTLE, OLDER, (Record(LITTLE, FASTER, 0.06554), *OLDER[::-1]), LENT[:2]),
-        # What was found anew supersedes own records nearby.
-        (DIRECT, (520, 512, 512), OLDER, (OLDER[1], recorded("520x512x512", DIRECT, 272.6)), LENT),
+        # What was found anew supersedes own records of the same product.
+        (FASTER, MIDDLE, OLDER, (OLDER[1], Record(MIDDLE, FASTER, 268.4)), LENT),
         # What is borrowed, and measured for this type, stays whatever the other becomes.
         (WGMMA, LARGE, (), (Record(LARGE, WGMMA, 137400.0),), LENT[1:]),
         # Batches.
@@ -263,22 +262,20 @@ def test_what_the_tuner_finds_for_an_entry_counts_for_those_that_are_like_it(tun
     assert entry.records == without_speed(*lender.own)
 
 
-def test_a_users_own_file_has_what_the_library_borrows_today(tmp_path):
-    """It hides the other file, and is like nothing itself."""
-    shipped = a_database(a_file("shipped", LENDER, borrower()))
-    made = make_file(result(DIRECT, MIDDLE, H100, BRAIN), tmp_path / "mine.json", shipped)
-    (entry,) = made.entries
-    assert entry.like is None
-    assert entry.own == (
-        Record(LITTLE, DIRECT), Record(MIDDLE, DIRECT, 268.4), Record(LARGE, WGMMA)
-    )  # fmt: skip
+def test_beside_a_users_own_file_stands_what_the_library_borrows(tmp_path):
+    shipped = a_file("shipped", LENDER, borrower())
+    path = save_result(result(DIRECT, MIDDLE, H100, BRAIN), tmp_path / "mine.json")
+    mine = read_file(path)
+    assert mine.entries == (Entry(*BRAIN, (Record(MIDDLE, DIRECT, 268.4),)),)
+    both = Database(((mine,), (shipped,)))
+    for shape, config in ((MIDDLE, DIRECT), (LARGE, WGMMA)):
+        assert select(shape.problem(*BRAIN), H100, both).config == config
 
 
-def test_an_entry_that_loses_its_threshold_owns_the_records_of_the_path_that_was_taken(tune):
-    """A threshold is not borrowed."""
+def test_a_threshold_is_not_borrowed_and_goes_once_a_product_is_tuned(tune):
     lender = Entry(*HALF, (Record(LARGE, DIRECT), Record(LITTLE, DIRECT)), Threshold(mnk=10**6))
     assert Entry(*BRAIN, (), like=lender).indirect_from is None
     borrowing = Entry(*BRAIN, (), lender.indirect_from, lender)
-    _, entry = tune(DIRECT, (1, 8, 8), lender, borrowing, database=Database(()))
-    assert (entry.like, entry.indirect_from) == (None, None)
-    assert [record.shape for record in entry.own] == [GemmShape(1, 8, 8), LITTLE]
+    _, entry = tune(DIRECT, (1, 8, 8), lender, borrowing)
+    assert (entry.like, entry.indirect_from) == (lender, None)
+    assert [record.shape for record in entry.own] == [GemmShape(1, 8, 8)]

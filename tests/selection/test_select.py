@@ -49,8 +49,6 @@ def asked(text, types=("float32",)):
 
 BOTH = Threshold(mnk=10**6, m_or_n=448)
 
-BOTH = Threshold(mnk=10**6, m_or_n=448)
-
 
 @pytest.mark.parametrize(
     ("threshold", "sizes", "path", "reason"),
@@ -284,6 +282,13 @@ def test_a_path_that_is_asked_for(family):
     assert choice.path == family
 
 
+@pytest.mark.parametrize("config", [SMALL, DIRECT])
+def test_a_path_that_is_asked_for_has_what_was_measured_on_the_product(config):
+    own = measured([recorded("512x512x512", LARGE, 9.0), recorded("512x512x512", config, 5.0)])
+    choice = choose(asked("512x512x512"), gpu(), a_database(own, GENERIC), "direct")
+    assert choice.config == config
+
+
 # -------------------------------------------------------------------------- b that is packed
 
 CPU_MEASURED = measured(
@@ -308,7 +313,7 @@ def test_panels_are_read_as_they_are(m, packed):
     ],
 )
 def test_a_packed_b_that_nothing_reads(traits, packed, words):
-    only = made_file([recorded("1x1x1", SQUARE)] * 1, "cpu")
+    only = made_file([recorded("1x1x1", SQUARE)], "cpu")
     many = measured(
         [recorded("9x9x9", CpuConfig(MR=mr, NR=64, KC=256, VW=16)) for mr in range(1, 17)],
         None,

@@ -13,7 +13,6 @@ from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult, tune
 from tests.support.databases import DIRECT, FLOAT32, INDIRECT, a_database, made_file
 from tests.support.databases import NARROW as BEST
-from tests.support.databases import SQUARE as LARGE
 from tests.support.facts import cpu, recorded
 
 KNOWN = CpuConfig(MR=4, NR=32, KC=256, VW=16)
@@ -22,8 +21,12 @@ GOAL = CpuConfig(MR=12, NR=48, KC=512, VW=16)
 SHAPES = [(256, 256, 256), (64, 64, 64), (1024, 1024, 1024)]
 
 CPU_DATABASE = a_database(
-    made_file([recorded("256x256x256", KNOWN), recorded("16x16x16", OTHER)], "cpu")
-)
+    made_file(
+        [recorded("64x64x64", OTHER), recorded("256x256x256", KNOWN),
+         recorded("1024x1024x1024", KNOWN)],
+        "cpu", kind="measured",
+    )
+)  # fmt: skip
 GPU_DATABASE = a_database(
     made_file(
         [recorded("256x256x256", INDIRECT), recorded("64x64x64", DIRECT)],
@@ -93,9 +96,6 @@ def on_cpu(**options):
 
 
 SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)
-SHIPPED = a_database(
-    made_file([recorded("1x64x1024", SMALL, 9.0), recorded("512x512x512", LARGE, 99.0)], "cpu")
-)
 
 
 def result(best=BEST, shape=(512, 512, 512), traits=None, types=FLOAT32):

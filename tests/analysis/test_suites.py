@@ -4,11 +4,11 @@ import itertools
 import math
 
 import pytest
-from pyclgemm.selection.distance import features_of
 
 from pyclgemm.analysis.suites import SUITES, parse_products, parse_suite
 from pyclgemm.errors import ArgumentError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
+from pyclgemm.selection.features import features_of
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))
