@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.device.ceilings import typical_ceilings
+from pyclgemm.device.ceilings import Ceilings, typical_ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cost import Coefficients, Costs, Work, WorkTable
 from pyclgemm.families.registry import FAMILIES, problem_on
@@ -58,6 +58,7 @@ def seconds(work, sizes=SIZES, coefficients=EXACT, products=1, units=UNITS):
         # Alone a work-group multiplies so much longer that nothing else counts.
         ({"multiply": 1.0, "alone": 1e6, "resident": 2}, {}, 10 * 1e6),
         ({"cache": 1.0}, {}, 6 * 10 / 4),
+        ({"cache": 1.0, "rows": 20, "columns": 30}, {}, 10),
         ({"operand": 1.0}, {}, 20 * 50 + 50 * 30),
         ({"result": 1.0}, {"memory": 2.0}, 2 * 20 * 30),
         ({}, {"launch": 1.0, "pack_launch": 9.0, "descriptors": 9.0}, 1),
@@ -82,6 +83,7 @@ def seconds(work, sizes=SIZES, coefficients=EXACT, products=1, units=UNITS):
         ({"fill": 3, "join": 1.0}, {"split": 7.0}, 12 + 7),
         # A work-group has two slabs at least, or a tile; whole tiles are not split.
         ({"fill": 100}, {"slab": 1.0}, 2),
+        ({"fill": 1, "rows": 20, "columns": 30, "depth": 25, "local": 1.0}, {}, 2),
         ({"fill": 3, "depth": 50, "join": 1.0}, {"split": 1.0, "tile": 1.0}, 1),
         ({"fill": 1, "rows": 20, "columns": 8, "join": 1.0}, {"split": 1.0}, 0),
     ],
@@ -106,16 +108,24 @@ def test_one_tile_more_than_a_wave_takes_another():
     work = replace(TILE, local=1.0)
     times = [seconds(work, (10, 10 * tiles, 50)) for tiles in range(1, 2 * UNITS + 2)]
     assert times == pytest.approx([10] * UNITS + [20] * UNITS + [30])
+    batches = [seconds(work, (10, 10, 50), products=number) for number in range(1, 10)]
+    assert batches == times
     # Work-groups that share a unit divide its throughput, not their latency.
     latency = replace(EXACT, slab=1.0)
     shared = [seconds(replace(TILE, resident=3), (10, 10 * n, 50), latency) for n in (4, 12, 13)]
     assert shared == pytest.approx([10, 10, 20])
 
 
+def test_the_bytes_of_all_products_of_a_batch_count():
+    for read in ("operand", "result", "packed_a", "packed_b"):
+        work = replace(TILE, **{read: 1.0})
+        assert seconds(work, products=7) == pytest.approx(7 * seconds(work))
+
+
 def test_sizes_of_zero_count_as_one():
-    work = replace(TILE, local=1.0, operand=1.0, result=1.0)
     for sizes in product((0, 1), repeat=3):
-        assert seconds(work, sizes) == seconds(work, (1, 1, 1))
+        assert seconds(replace(TILE, operand=1.0), sizes) == pytest.approx(2)
+        assert seconds(replace(TILE, result=1.0), sizes) == pytest.approx(1)
 
 
 some = st.floats(0.0, 1e-3)
@@ -216,19 +226,29 @@ def test_a_large_product_takes_as_long_as_its_multiply_adds(architecture, family
 
 
 @pytest.mark.parametrize(
-    ("dtype", "precision", "rate", "multiply_adds"),
+    ("dtype", "rate", "multiply_adds", "bytes_of_result"),
     [
-        ("float32", None, 1000, 1), ("complex64", None, 1000, 4), ("float64", None, 500, 1),
-        ("complex128", None, 500, 4), ("float16", None, 1000, 1),
+        ("float32", 1000, 1, 4), ("complex64", 1000, 4, 8), ("float64", 500, 1, 8),
+        ("complex128", 500, 4, 16), ("float16", 1000, 1, 2), ("int8", 250, 1, 4),
     ],
 )  # fmt: skip
-def test_a_multiply_add_at_a_units_share_of_the_ceiling(dtype, precision, rate, multiply_adds):
-    traits = gpu(compute_units=10)
-    arithmetic = {"float32": 1000.0, "float64": 500.0}
-    ceilings = replace(typical_ceilings(traits), arithmetic=arithmetic, global_memory=2.0)
-    costs = Costs.of(problem(8, 8, 8, dtype, precision=precision), traits, ceilings)
+def test_operations_take_a_compute_units_share_of_the_ceilings(
+    dtype, rate, multiply_adds, bytes_of_result
+):
+    arithmetic = {"float32": 1000.0, "float64": 500.0, "int32": 250.0}
+    ceilings = Ceilings(arithmetic, 2.0, 20.0, 40.0, 5e-6, "")
+    wanted = problem(8, 8, 8, dtype)
+    costs = Costs.of(wanted, gpu(compute_units=10), ceilings)
     assert costs.multiply_add == pytest.approx(multiply_adds * 2 * 10 / (rate * 1e9))
+    assert costs.load == pytest.approx(4 * 2 * 10 / (1000 * 1e9))  # that of 4 in float32
+    assert (costs.cache_byte, costs.local_byte) == pytest.approx((10 / 20e9, 10 / 40e9))
     assert costs.operand_element == pytest.approx(np.dtype(dtype).itemsize / 2e9)
+    assert costs.result_element(wanted) == pytest.approx(bytes_of_result / 2e9)
+    # An addend is read as the result is written; a CPU has no ceilings of its own for caches.
+    assert costs.result_element(replace(wanted, c=wanted.out)) == 2 * costs.result_element(wanted)
+    without = replace(ceilings, cache=None, local_memory=None)
+    costs = Costs.of(wanted, cpu(compute_units=10), without)
+    assert (costs.cache_byte, costs.local_byte) == (10 * costs.memory_byte, 0)
 
 
 def test_terms_of_split_elements_are_multiplied_one_by_one():
@@ -248,10 +268,3 @@ def test_an_arithmetic_that_the_ceilings_lack_has_no_cost():
     ceilings = typical_ceilings(traits)
     assert Costs.of(problem(8, 8, 8, "float64"), traits, ceilings) is None
     assert Costs.of(problem(8, 8, 8), traits, ceilings, "matrix") is None
-
-
-def test_an_addend_is_read_as_the_result_is_written():
-    traits, wanted = gpu(), problem(8, 8, 8)
-    costs = Costs.of(wanted, traits, typical_ceilings(traits))
-    plain, added = (costs.result_element(one) for one in (wanted, replace(wanted, c=wanted.out)))
-    assert added == 2 * plain
