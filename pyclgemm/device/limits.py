@@ -95,18 +95,32 @@ def resident_groups(traits: DeviceTraits, work_items: int, local_bytes: int, reg
     2
     """
     limits = limits_of(traits) or _USUAL
+    return max(1, min(bounds_of(traits, limits, work_items, local_bytes, registers).values()))
+
+
+def bounds_of(
+    traits: DeviceTraits,
+    limits: UnitLimits,
+    work_items: int,
+    local_bytes: int,
+    registers: int | None,
+) -> dict[str, int]:
+    """The most work-groups that a compute unit holds, by each thing that limits them.
+
+    Of a kernel whose registers are None they are no limit.
+    """
     waves = math.ceil(work_items / limits.sub_group)
-    taken = round_up(local_bytes + limits.local_reserved, limits.local_step)
-    held = limits.registers // round_up(registers, limits.register_step)
-    bounds = (
-        limits.sub_groups // waves,
-        limits.groups,
-        limits.local_bytes // taken if taken else limits.groups,
-        held * limits.schedulers // waves,
-    )
-    return max(1, min(bounds))
+    bounds = {"work-items": limits.sub_groups // waves}
+    if waves > 1 or traits.vendor != "amd":  # AMD counts barriers, which one wave needs not
+        bounds["work-groups"] = limits.groups
+    if local_bytes:
+        taken = _round_up(local_bytes + limits.local_reserved, limits.local_step)
+        bounds["local memory"] = limits.local_bytes // taken
+    if registers:
+        held = limits.registers // _round_up(registers, limits.register_step)
+        bounds["registers"] = held * limits.schedulers // waves
+    return bounds
 
 
-def round_up(value: int, step: int) -> int:
-    """The least multiple of `step` that is not below `value`."""
+def _round_up(value: int, step: int) -> int:
     return math.ceil(value / step) * step

@@ -183,7 +183,7 @@ class WorkTable:
         on_unit = np.ceil(tiles / units)
         in_turn = np.ceil(on_unit / w["resident"])
         groups = np.where(
-            fills, np.minimum(units * w["fill"], np.maximum(1, tiles * slabs / 2)), tiles
+            fills, np.minimum(units * w["fill"], np.maximum(tiles, tiles * slabs / 2)), tiles
         )
         busy = np.minimum(units, groups)
         shared = tiles / groups

@@ -262,21 +262,35 @@ def serve(
         answer(asdict(outcome))
 
 
-def main() -> None:
-    """Serve standard input and output."""
-    # Ctrl-C reaches every process of the terminal, and what ends a service every process of it;
-    # the parent decides when this one ends.
+def _leave_the_end_to_the_parent() -> None:
+    """Let no signal end this process that reaches all processes of a terminal or a service."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             # Not ignored: that would pass to compiling processes, which their pool ends by SIGTERM.
             signal.signal(getattr(signal, name), lambda number, frame: None)
+
+
+def _opened(request: dict[str, Any]) -> tuple[TrialBench, dict[str, Any]]:
+    """Open the device; the handlers that its runtime sets (LLVM does) are replaced."""
+    opened = open_bench(request)
+    _leave_the_end_to_the_parent()
+    return opened
+
+
+def main() -> None:
+    """Serve standard input and output."""
+    _leave_the_end_to_the_parent()
     # Compilers print to standard output: answers get a descriptor of their own.
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     # The parent is gone, and may have been killed, where there is nobody to read an answer.
     with contextlib.suppress(BrokenPipeError):
-        serve(Requests(), lambda document: print(json.dumps(document), file=answers, flush=True))
+        serve(
+            Requests(),
+            lambda document: print(json.dumps(document), file=answers, flush=True),
+            _opened,
+        )
     # Contexts are torn down in no order that all drivers survive.
     os._exit(0)
 

@@ -1,0 +1,64 @@
+"""Work-groups that a compute unit holds at a time, against public tables of occupancy."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclgemm.device.limits import limits_of, resident_groups
+from pyclgemm.device.traits import typical_traits
+
+
+@pytest.mark.parametrize(
+    ("architecture", "items", "local", "registers", "groups"),
+    [
+        # NVIDIA, "Compute Capabilities": work-items, work-groups and local memory of a unit.
+        ("sm_75", 256, 0, 32, 4), ("sm_80", 256, 0, 32, 8), ("sm_86", 256, 0, 32, 6),
+        ("sm_89", 256, 0, 32, 6), ("sm_90", 256, 0, 32, 8), ("sm_90", 1024, 0, 32, 2),
+        ("sm_70", 32, 0, 16, 32), ("sm_75", 32, 0, 16, 16), ("sm_86", 32, 0, 16, 16),
+        ("sm_89", 32, 0, 16, 24), ("sm_90", 32, 0, 16, 32),
+        ("sm_70", 128, 48 * 1024, 32, 2), ("sm_75", 128, 32 * 1024, 32, 2),
+        # From 8.0 on the system takes 1 KB of each work-group.
+        ("sm_80", 128, 40 * 1024, 32, 4), ("sm_80", 128, 40 * 1024 + 1, 32, 3),
+        ("sm_86", 128, 48 * 1024, 32, 2), ("sm_90", 128, 227 * 1024, 32, 1),
+        # 65536 registers, allocated by 8 a work-item.
+        ("sm_90", 256, 0, 64, 4), ("sm_90", 256, 0, 65, 3), ("sm_80", 128, 0, 128, 4),
+        ("sm_80", 128, 0, 168, 3), ("sm_80", 128, 0, 169, 2), ("sm_80", 256, 0, 255, 1),
+        # AMD, GCN and CDNA: four waves of 64 are a group; 256 or 512 registers of a lane.
+        ("gfx906", 256, 0, 24, 10), ("gfx906", 256, 0, 84, 3), ("gfx906", 256, 0, 85, 2),
+        ("gfx908", 256, 0, 128, 2), ("gfx908", 256, 0, 129, 1), ("gfx90a", 256, 0, 128, 4),
+        ("gfx90a", 256, 0, 64, 8), ("gfx942", 256, 0, 129, 3), ("gfx906", 256, 32 * 1024, 24, 2),
+        # RDNA: eight waves of 32 on four SIMDs, with 16 (20 on RDNA 1) each.
+        ("gfx1012", 256, 0, 48, 10), ("gfx1030", 256, 0, 64, 8), ("gfx1030", 256, 0, 128, 4),
+        ("gfx1100", 256, 0, 96, 8), ("gfx1100", 256, 0, 97, 6), ("gfx1102", 256, 0, 96, 5),
+        # A work-group of one wave takes no barrier, of which there are so many.
+        ("gfx906", 64, 0, 24, 40), ("gfx906", 128, 0, 24, 16), ("gfx1030", 32, 0, 24, 64),
+        ("gfx1201", 256, 0, 192, 4), ("gfx1100", 256, 32 * 1024, 64, 4),
+        # What the driver would refuse counts as one.
+        ("sm_90", 1024, 0, 255, 1), ("gfx1030", 256, 200 * 1024, 64, 1),
+    ],
+)  # fmt: skip
+def test_resident_groups_as_public_tables_have_them(architecture, items, local, registers, groups):
+    assert resident_groups(typical_traits(architecture), items, local, registers) == groups
+
+
+figures = {
+    "items": st.integers(1, 1024), "local": st.integers(0, 100_000),
+    "registers": st.integers(1, 255),
+}  # fmt: skip
+
+
+@given(**figures, more=st.tuples(*[st.integers(0, 3)] * 3))
+def test_a_device_that_is_not_known_has_usual_limits(items, local, registers, more):
+    traits = replace(typical_traits("arm_gpu"), vendor="other")
+    assert limits_of(traits) is None
+    groups = resident_groups(traits, items, local, registers)
+    assert 1 <= groups <= 16
+    larger = (items << more[0], local << more[1], registers << more[2])
+    assert resident_groups(traits, *larger) <= groups
+
+
+@pytest.mark.parametrize("architecture", ["x86-64-v4", "aarch64"])
+def test_a_core_of_a_cpu_has_no_such_limits(architecture):
+    assert limits_of(typical_traits(architecture)) is None

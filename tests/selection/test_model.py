@@ -1,0 +1,323 @@
+"""Rankings by predicted time: what is predicted, what measurements correct, who takes part."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclgemm.codegen.config import VECTOR_BYTES
+from pyclgemm.codegen.element import stored_bytes
+from pyclgemm.device.ceilings import typical_ceilings
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.cost import Coefficients
+from pyclgemm.families.registry import FAMILIES, family_of, problem_on, violations
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.problem import MatrixLayout
+from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from pyclgemm.selection.database import Database, DatabaseFile, load_database
+from pyclgemm.selection.model import knowledge, predict, ranking, standing
+from pyclgemm.selection.overrides import choose_for
+from pyclgemm.selection.records import Entry, Match, Model, Source
+from pyclgemm.selection.select import alternatives, faster_arithmetic, select
+from tests.support.databases import (
+    DIRECT,
+    FLOAT32,
+    LARGE,
+    ROWS,
+    SM_90,
+    SMALL,
+    a_database,
+    file_of,
+    made_file,
+    measured,
+)
+from tests.support.facts import cpu, gpu, recorded
+
+ARCHITECTURES = ("sm_61", "sm_80", "sm_90", "gfx1030", "gfx1100", "x86-64-v3", "intel_gpu")
+TYPES = (
+    ("float32", None), ("float32", "TF32_TF32_F32_X3"), ("float16", None), ("bfloat16", None),
+    ("int8", None), ("float64", None), ("complex64", None),
+)  # fmt: skip
+
+
+def asked(text, *types, **options):
+    return GemmShape.parse(text).problem(*types or ("float32",), **options)
+
+
+#: Devices of both kinds, of which nothing is known but that they exist.
+NAMES = [(dtype, resolve_precision(precision, dtype).name) for dtype, precision in TYPES]
+BLANK = a_database(
+    *(file_of([Entry(*name, ()) for name in NAMES], kind) for kind in ("gpu", "cpu"))
+)
+
+
+# What is predicted
+
+
+@given(
+    st.sampled_from(ARCHITECTURES), st.sampled_from(TYPES), st.sampled_from(LAYOUTS),
+    st.tuples(*[st.integers(1, 3000)] * 3), st.sampled_from([0, 1, 2, 4]),
+    st.sampled_from([None, 2, 300]), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_rankings_that_are_kept_predict_as_the_product_itself(
+    architecture, types, layout, sizes, padding, batch, reads_c, strided
+):
+    # Products that lie alike share a ranking, so a wrong key shows from one example to the next.
+    traits, shape = typical_traits(architecture), GemmShape(*sizes, layout, padding, batch)
+    wanted = shape.problem(*types, reads_c=reads_c, activation="relu" if types[1] else None)
+    if strided:
+        wanted = replace(wanted, b=MatrixLayout("strided"))
+    # A ranking tells apart no alignment above the widest access.
+    widest = max(1, VECTOR_BYTES // stored_bytes(wanted.dtype))
+    a, b = (replace(one, alignment=min(one.alignment, widest)) for one in (wanted.a, wanted.b))
+    wanted = problem_on(replace(wanted, a=a, b=b), traits)
+    kept = ranking(wanted, traits, BLANK)
+    configs = [one.config for one in kept.candidates]
+    times = predict(configs, wanted, traits, BLANK)
+    np.testing.assert_allclose(kept.seconds(wanted)[0], times, rtol=1e-12)
+    ordered = [one.seconds for one in kept.ordered(wanted)]
+    assert ordered == sorted(ordered)
+    assert ordered == pytest.approx(sorted(times))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("text", ["1x4096x4096", "1000x1000x1000", "4096x24x512:TT", "9x9x9*500"])
+def test_the_choice_takes_the_least_of_the_predicted_times(architecture, text):
+    traits, wanted = typical_traits(architecture), asked(text)
+    choice = select(wanted, traits, BLANK)
+    times = [choice.seconds, *(one.seconds for one in choice.alternatives)]
+    assert times == sorted(times)
+    menus = [
+        config
+        for family in FAMILIES.values()
+        if family.runs("float32", wanted.precision, traits)
+        for config in family.menu("float32", traits, wanted.precision)
+        if not family.refusal(config, problem_on(wanted, traits), traits)
+    ]
+    assert len(times) == len(menus)
+    assert choice.seconds == pytest.approx(min(predict(menus, wanted, traits, BLANK)))
+
+
+def test_no_time_is_known_of_a_family_that_predicts_none():
+    found = predict([DIRECT, ROWS], asked("64x64x64", "float64"), cpu(float64=False), BLANK)
+    assert np.isinf(found).all()
+
+
+# What measurements correct
+
+
+def missed(product, *records):
+    """How much longer than predicted LARGE is expected to take, and DIRECT."""
+    own = measured([recorded("32x32x32", DIRECT), recorded("32x32x32", LARGE), *records])
+    database, wanted = a_database(own), asked(product)
+    expected = {one.config: one.seconds for one in ranking(wanted, gpu(), database).ordered(wanted)}
+    predicted = predict([LARGE, DIRECT], wanted, gpu(), database)
+    return [expected[one] / time for one, time in zip((LARGE, DIRECT), predicted, strict=True)]
+
+
+def slower(text, factor, config=LARGE):
+    """A record of a product that took so many times as long as predicted."""
+    wanted = asked(text)
+    (seconds,) = predict([config], wanted, gpu(), BLANK)
+    return recorded(text, config, wanted.flops / (factor * seconds) / 1e9)
+
+
+@pytest.mark.parametrize("factor", [10, 0.1])
+def test_a_prediction_is_corrected_by_what_it_missed_nearby(factor):
+    record = slower("1024x1024x1024", factor)
+    distances = ["1024x1024x1100", "1024x1024x3000", "3000x3000x3000", "64x64x64", "1x9x8*900"]
+    ratios = [np.log(missed(text, record)[0]) / np.log(factor) for text in distances]
+    # Towards what was measured, but never all the way; the less, the farther.
+    assert 0.3 < ratios[0] < 1
+    assert ratios == sorted(ratios, reverse=True)
+    assert ratios[-2:] == pytest.approx([0, 0], abs=0.02)
+    # The same operands lying otherwise tell less, two records more, and other kernels nothing.
+    other = np.log(missed("1024x1024x1100:TN", record)[0]) / np.log(factor)
+    assert 0 < other < ratios[0]
+    both = missed("1024x1024x1100", record, slower("1024x1024x1200", factor))
+    assert ratios[0] < np.log(both[0]) / np.log(factor) < 1
+    assert both[1] == pytest.approx(1)
+
+
+def test_slow_records_make_room_for_another_kernel():
+    wanted = asked("2048x2048x2048")
+    first, second = alternatives(wanted, gpu(), BLANK, 2)
+    near = [slower(f"2048x2048x{k}", 5, first.config) for k in (1900, 2000, 2100, 2200)]
+    choice = select(wanted, gpu(), Database(((measured(near),), BLANK.groups[0])))
+    assert choice.config == second.config
+    assert choice.seconds == pytest.approx(second.seconds)
+
+
+def test_a_record_counts_on_its_own_device_alone():
+    record = recorded("1000x1000x1000", SMALL, 1.0)
+    theirs = measured([record], traits=gpu(name="NVIDIA L40S", architecture="sm_89"))
+    default = made_file([recorded("9x9x9", LARGE), recorded("9x9x9", SMALL)], kind="default")
+    wanted = asked("1000x1000x1000")
+    mine, alone = (
+        select(wanted, gpu(), a_database(*files)) for files in ([default, theirs], [default])
+    )
+    assert (mine.config, mine.seconds) == (alone.config, alone.seconds)
+    assert select(wanted, gpu(), a_database(default, measured([record]))).config == SMALL
+
+
+# What files state
+
+
+def file_with(coefficients, match="gpu", *, like=None, ceilings=None):
+    """A file whose entry has fitted coefficients of the path "direct"."""
+    model = Model("a test", "2026-01-01", {"direct": coefficients})
+    entries = [Entry(*FLOAT32, (recorded("9x9x9", DIRECT),), fitted=model)]
+    if like:
+        entries.append(Entry(*like, (), like=entries[0]))
+    match = Match("generic", match) if isinstance(match, str) else match
+    return DatabaseFile.make(Path("db"), match, Source("default", "a test"), entries, ceilings)
+
+
+@pytest.mark.parametrize("text", ["64x64x64", "3000x3000x3000"])
+def test_coefficients_of_a_file_are_those_of_its_family(text):
+    slow, wanted = Coefficients(launch=0.25, multiply=1.0), asked(text)
+    database = a_database(file_with(slow))
+    time, other = predict([DIRECT, SMALL], wanted, gpu(), database)
+    assert 0.25 < time < 0.3 and 0.25 < other < 0.35
+    indirect, assumed = (predict([LARGE], wanted, gpu(), one) for one in (database, BLANK))
+    assert indirect == pytest.approx(assumed)
+    assert select(wanted, gpu(), database).path != "direct"
+
+
+def test_the_most_specific_files_coefficients_count():
+    files = file_with(Coefficients(launch=1.0)), file_with(Coefficients(launch=2.0), SM_90)
+    users = file_with(Coefficients(launch=4.0))
+    wanted = asked("64x64x64")
+    for groups, launch in [((files,), 2), ((files[::-1],), 2), (((users,), files), 4)]:
+        (time,) = predict([DIRECT], wanted, gpu(), Database(groups))
+        assert time == pytest.approx(launch, rel=1e-3)
+
+
+def test_ceilings_of_a_file_are_what_its_coefficients_are_about():
+    exact, wanted = replace(Coefficients(), launch=0.0, slab=0.0, tile=0.0), asked("2048x2048x2048")
+    typical = typical_ceilings(gpu())
+    tenth = replace(
+        typical, arithmetic={name: rate / 10 for name, rate in typical.arithmetic.items()},
+        global_memory=typical.global_memory / 10, cache=typical.cache / 10,
+        local_memory=typical.local_memory / 10,
+    )  # fmt: skip
+    full, slow = (
+        predict([DIRECT, LARGE], wanted, gpu(), a_database(file_with(exact, ceilings=ceilings)))
+        for ceilings in (None, tenth)
+    )
+    assert slow[0] == pytest.approx(10 * full[0])
+    assert slow[1] > 5 * full[1]  # a family without coefficients: launches are as they were
+
+
+def test_an_entry_borrows_the_coefficients_of_the_one_it_is_like():
+    like = ("float16", "F16_F16_F32")
+    database = a_database(file_with(Coefficients(launch=3.0), like=like))
+    (time,) = predict([DIRECT], asked("64x64x64", "float16"), gpu(), database)
+    assert time == pytest.approx(3.0, rel=1e-3)
+
+
+# Who takes part
+
+
+@pytest.mark.parametrize("traits", [gpu(), cpu(), gpu(max_work_group_size=128)])
+def test_what_the_device_cannot_run_is_no_candidate(traits):
+    wide = replace(LARGE, MDIMC=32, NDIMC=32)
+    large = replace(LARGE, STAGES=2)  # 64 KiB of local memory
+    records = [recorded("64x64x64", one) for one in (LARGE, wide, large, ROWS, DIRECT)]
+    database = a_database(made_file(records, "gpu"), made_file(records, "cpu"))
+    known = knowledge(database, traits, *FLOAT32)
+    own = {one.config for one in known.candidates} & {one.config for one in records}
+    if traits.type == "cpu":
+        assert own == {ROWS}
+    else:
+        narrow = traits.max_work_group_size == 128
+        assert own == ({DIRECT} if narrow else {LARGE, wide, DIRECT})
+        (why,) = (why for why in known.passed_over if "limit 49152" in why)
+        assert known.passed_over[why] == [f"generic/gpu's indirect for {records[2]}"]
+    for one in known.candidates:
+        assert violations(one.config, "float32", traits) == []
+        assert family_of(one.config).on_cpu == (traits.type == "cpu")
+
+
+def many(count):
+    return [replace(DIRECT, PADA=pad // 5, PADB=pad % 5) for pad in range(count)]
+
+
+@pytest.mark.parametrize(("count", "is_known"), [(3, False), (20, True)])
+def test_menus_are_for_devices_on_which_little_was_measured(count, is_known):
+    records = [recorded("512x512x512", config, 100.0) for config in many(count)]
+    database = a_database(measured(records))
+    candidates = {one.config for one in knowledge(database, gpu(), *FLOAT32).candidates}
+    assert candidates >= set(many(count))
+    assert (len(candidates) == count) == is_known
+    assert standing(database, gpu()) == ("measured" if is_known else "")
+
+
+def test_a_device_is_measured_calibrated_or_neither():
+    ceilings = typical_ceilings(gpu())
+    calibrated = a_database(file_with(Coefficients(), ceilings=ceilings))
+    unknown = a_database(file_with(Coefficients()))
+    assert [standing(one, gpu()) for one in (calibrated, unknown)] == ["calibrated", ""]
+    published = made_file([recorded("9x9x9", config) for config in many(20)], kind="published")
+    assert standing(a_database(published), gpu()) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "reason"),
+    [
+        ("447x447x447", "direct", "max(m, n) = 447 is below 448"),
+        ("448x448x448", "indirect", "max(m, n) = 448 is at least 448"),
+        ("2048x16x2048:TN", "indirect", "max(m, n) = 2048 is at least 448"),
+        ("1x4096x4096", "gemv", "max(m, n) = 4096 is at least 448"),
+    ],
+)
+def test_the_threshold_that_ships_for_navi_14_decides(text, path, reason):
+    traits, database = typical_traits("gfx1012"), Database(load_database().groups[-1:])
+    choice = select(asked(text), traits, database)
+    assert choice.path == path
+    assert choice.reason.startswith(f"{reason}, ")
+    # The other path is what would be taken last.
+    others = {"direct": "indirect", "indirect": "direct", "gemv": "direct"}
+    assert choice.alternatives[-1].path == others[path]
+
+
+# An arithmetic that is at least as exact
+
+
+@pytest.mark.parametrize("precision", ["TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32_X6"])
+def test_true_float32_is_taken_where_it_is_predicted_to_be_faster(precision):
+    traits, taken = typical_traits("sm_80"), set()
+    for text in ("1x8192x8192", "2048x1x2048:TN", "8192x8192x8192"):
+        product = GemmShape.parse(text).product("float32", precision)
+        found, choice = choose_for(product, traits, BLANK_PRECISIONS)
+        plain = replace(product.problem, precision=resolve_precision(None, "float32"))
+        own, other = (
+            alternatives(one, traits, BLANK_PRECISIONS, 1)[0] for one in (product.problem, plain)
+        )
+        assert choice.seconds == min(own.seconds, other.seconds)
+        says = f"in true float32, which is at least as exact as {precision} and predicted to take"
+        assert (says in choice.reason) == (other.seconds < own.seconds)
+        assert found.problem.precision.name == (
+            "F32_F32_F32" if other.seconds < own.seconds else precision
+        )
+        taken.add(found.problem.precision.name)
+        # What a caller asks for by family is not exchanged.
+        kept, asked_for = choose_for(product, traits, BLANK_PRECISIONS, "matrix")
+        assert (kept, asked_for.path) == (product, "matrix")
+    assert taken == {"F32_F32_F32", precision}
+
+
+NAMED = [("float32", name) for name in ("F32_F32_F32", "TF32_TF32_F32", "TF32_TF32_F32_X3",
+                                        "BF16_BF16_F32_X6")]  # fmt: skip
+BLANK_PRECISIONS = a_database(file_of([Entry(*name, ()) for name in NAMED], "gpu"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [("float32", None), ("float16", None), ("float64", None)]
+)
+def test_other_arithmetics_stay(dtype, precision):
+    wanted = asked("1x8192x8192", dtype, precision)
+    assert faster_arithmetic(wanted, typical_traits("sm_80"), BLANK) == (wanted, "")

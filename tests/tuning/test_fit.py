@@ -1,0 +1,136 @@
+"""Coefficients of predicted times: found again in noisy times, and left alone where none tell."""
+
+from dataclasses import astuple, fields, replace
+
+import numpy as np
+import pytest
+
+from pyclgemm.device.ceilings import typical_ceilings
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.cost import Coefficients, WorkTable
+from pyclgemm.families.registry import FAMILIES
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from pyclgemm.tuning.fit import Sample, fit_coefficients
+from tests.support.facts import cpu
+
+pytest.importorskip("scipy")
+
+NAMES = [field.name for field in fields(Coefficients)]
+TRAITS = typical_traits("gfx1030")
+CEILINGS = typical_ceilings(TRAITS)
+PRECISION = resolve_precision(None, "float32")
+#: Far from what is assumed; the launch is longer than what the host takes, which is fitted too.
+TRUE = Coefficients(multiply=2.0, memory=1.8, slab=0.6e-6, tile=2.5e-6, launch=20e-6, store=1.6)
+NOISE = 0.05
+
+
+def products(rng, count):
+    """Random products, half of them small, and configurations of a menu in turn."""
+    menu = FAMILIES["direct"].menu("float32", TRAITS, PRECISION)
+    for number in range(count):
+        sizes = np.exp2(rng.uniform(4, 8 if number % 2 else 12, 3)).astype(int)
+        shape = GemmShape(*map(int, sizes), LAYOUTS[number % 4])
+        yield shape.problem("float32"), menu[number % len(menu)]
+
+
+def predicted(cases, coefficients):
+    work = [FAMILIES[one.family].work(one, wanted, TRAITS, CEILINGS) for wanted, one in cases]
+    sizes = np.array([(wanted.m, wanted.n, wanted.k) for wanted, _ in cases], float).T
+    return WorkTable(work, [coefficients] * len(work), TRAITS.compute_units).seconds(*sizes, 1)
+
+
+def fitted(cases, times):
+    samples = [Sample(*case, float(time)) for case, time in zip(cases, times, strict=True)]
+    return fit_coefficients(samples, TRAITS, CEILINGS)["direct"]
+
+
+def deviations(cases):
+    """The standard deviation of each coefficient's logarithm, by least squares of the noise."""
+    step = 1e-4
+    slopes = [
+        np.log(
+            predicted(cases, replace(TRUE, **{name: getattr(TRUE, name) * np.exp(step)}))
+            / predicted(cases, TRUE)
+        )
+        / step
+        for name in NAMES
+    ]
+    information = np.array(slopes) @ np.transpose(slopes) / NOISE**2
+    # What the times say nothing about is known to a factor of e^100.
+    return np.sqrt(np.diag(np.linalg.inv(information + 1e-4 * np.eye(len(NAMES)))))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_coefficients_are_found_again_in_noisy_times(seed):
+    rng = np.random.default_rng(seed)
+    cases = list(products(rng, 400))
+    found = fitted(cases, predicted(cases, TRUE) * np.exp(NOISE * rng.standard_normal(400)))
+    assert found.times == 400
+    # The median of the absolute value of normal noise is 0.67 of its deviation.
+    assert found.error == pytest.approx(0.67 * NOISE, rel=0.2)
+    missed = np.log(np.divide(astuple(found.coefficients), astuple(TRUE)))
+    known = {}
+    for name, error, deviation in zip(NAMES, missed, deviations(cases), strict=True):
+        if deviation < 0.1:
+            known[name] = error
+            assert abs(error) < 4 * deviation, name
+    assert {"multiply", "memory", "launch", "slab"} <= known.keys()
+    # Of other products: 15 coefficients share the noise of 400 times.
+    others = list(products(rng, 100))
+    ratios = np.log(predicted(others, found.coefficients) / predicted(others, TRUE))
+    assert np.sqrt(np.mean(ratios**2)) < 2 * NOISE * np.sqrt(15 / 400)
+
+
+def test_a_few_wrong_times_do_not_pull_it_far():
+    rng = np.random.default_rng(3)
+    cases = list(products(rng, 300))
+    times = predicted(cases, TRUE) * np.exp(NOISE * rng.standard_normal(300))
+    times[::20] *= 10
+    ratios = np.log(predicted(cases, fitted(cases, times).coefficients) / predicted(cases, TRUE))
+    # Least squares would be off by a twentieth of log(10), which is 0.115.
+    assert abs(np.mean(ratios)) < 0.03
+    assert np.sqrt(np.mean(ratios**2)) < 0.06
+
+
+def test_what_times_say_nothing_about_stays_as_it_is_assumed():
+    cases = [case for case in products(np.random.default_rng(4), 100) if not case[1].tiles.FILL]
+    found = fitted(cases, predicted(cases, TRUE)).coefficients
+    assumed = FAMILIES["direct"].coefficients
+    for name in ("split", "join", "pack_launch", "packing", "descriptors"):
+        assert getattr(found, name) == pytest.approx(getattr(assumed, name), rel=1e-3)
+
+
+def test_few_times_move_nothing_far():
+    rng, assumed = np.random.default_rng(5), FAMILIES["direct"].coefficients
+    cases = list(products(rng, 8))
+    times = predicted(cases, assumed) * np.exp(NOISE * rng.standard_normal(8))
+    found = fitted(cases, times).coefficients
+    # Each moves the less, the more its own logarithm counts beside the noise of eight times.
+    moved = np.log(np.divide(astuple(found), astuple(assumed)))
+    assert np.abs(moved).max() < np.log(1.5)
+
+
+def test_too_few_times_give_none():
+    cases = list(products(np.random.default_rng(6), 7))
+    samples = [Sample(*case, 1e-3) for case in cases]
+    assert fit_coefficients(samples, TRAITS, CEILINGS) == {}
+    assert fit_coefficients([], TRAITS, CEILINGS) == {}
+
+
+def test_families_are_fitted_apart_and_those_without_a_prediction_not_at_all():
+    samples, traits = [], typical_traits("sm_80")
+    for number, family in enumerate(("direct", "gemv")):
+        for config in FAMILIES[family].menu("float32", traits, PRECISION) * 2:
+            wanted = GemmShape(2, 2048, 2048).problem("float32")
+            samples.append(Sample(wanted, config, 1e-3 * (1 + 9 * number)))
+    found = fit_coefficients(samples, traits, typical_ceilings(traits))
+    assert found.keys() == {"direct", "gemv"}
+    assert sum(fit.times for fit in found.values()) == len(samples)
+    one, other = (found[name].coefficients for name in ("direct", "gemv"))
+    assert other.memory > 2 * one.memory or other.launch > 2 * one.launch
+    # Ceilings without double predict nothing of it.
+    processor = cpu(float64=False)
+    menu = FAMILIES["cpu"].menu("float32", processor, PRECISION)
+    lacking = [Sample(GemmShape(9, 9, 9).problem("float64"), one, 1e-3) for one in menu * 2]
+    assert fit_coefficients(lacking, processor, typical_ceilings(processor)) == {}
