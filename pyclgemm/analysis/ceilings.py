@@ -93,11 +93,7 @@ def peak_of(ceilings: Ceilings, family: str, precision: Precision) -> Peak | Non
 def measure_ceilings(
     queue: cl.CommandQueue, report: Callable[[str], None] = lambda what: None
 ) -> Ceilings:
-    """Measure the ceilings of a device, which does nothing else; it takes some seconds.
-
-    The queue is in-order and without profiling; `report` is told what is measured next.
-    `KernelBuildError` says that the compiler refuses one of the kernels.
-    """
+    """Measure the ceilings of a device, which does nothing else; it takes some seconds."""
     traits = traits_of(queue.device)
     arithmetic = {}
     has = {"float32": True, "float64": traits.float64, "float16": traits.float16}
@@ -209,11 +205,7 @@ def ceilings_of(
     folder: Path | None = None,
     report: Callable[[str], None] = lambda what: None,
 ) -> Ceilings:
-    """The ceilings of a device: as they were measured before, else measured now and kept.
-
-    Files lie in `folder`, by default `ceilings_folder`; if nothing can be written there, nothing is
-    kept. `remeasure` ignores them. `report` and errors are those of `measure_ceilings`.
-    """
+    """The ceilings of a device: as they were measured before, else measured now and kept."""
     traits = traits_of(queue.device)
     path = (folder or ceilings_folder()) / _file_name(traits)
     if not remeasure and (kept := _read(path)) is not None:

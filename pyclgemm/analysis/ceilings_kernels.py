@@ -218,11 +218,7 @@ def passes_of_groups(traits: DeviceTraits, size: int) -> Walk:
 def global_work(
     queue: cl.CommandQueue, traits: DeviceTraits, buffer: cl.Buffer, walk: Walk
 ) -> Work:
-    """Reads of a buffer, of which only launches are repeated, never rounds: see `pass_over`.
-
-    In a walk whose groups all read the same, reads of NVIDIA's devices pass by the first-level
-    cache, which is large there.
-    """
+    """Reads of a buffer, of which only launches are repeated, never rounds: see `pass_over`."""
     element = ElementType("float32", "float32")
     source = _kernel(
         "ceiling_global",

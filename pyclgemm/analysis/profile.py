@@ -73,10 +73,7 @@ class Utilisation:
 def utilise(
     problem: GemmProblem, config: Config, groups: int, units: int, resident_groups: int | None
 ) -> Utilisation:
-    """Relate the work-groups of a launch to compute units; no size of the product is zero.
-
-    `resident_groups` are those of one compute unit, if known.
-    """
+    """Relate the work-groups of a launch to compute units, each of which holds some at a time."""
     waves = groups / (units * max(resident_groups or 1, 1))
     balance = groups / (units * math.ceil(groups / units))
     tail = waves / math.ceil(waves)
@@ -116,9 +113,7 @@ def bounds_of(
 ) -> tuple[Bound, ...]:
     """The time that each ceiling alone would take, the largest first.
 
-    `flops` are the useful operations, `peak` the GFLOPS of the arithmetic by `Ceilings.peak` (None
-    if not known), `launches` the number of kernels, `seconds` what the product took. Idle compute
-    units and padded tiles raise the time of arithmetic.
+    Idle compute units and padded tiles raise the time of arithmetic.
     """
     done = flops / (utilisation.useful or 1.0) / utilisation.balance
     times = {
@@ -278,10 +273,7 @@ class Profile:
 
 
 def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysis:
-    """Build the kernels of a product and find out what they take; runs nothing.
-
-    No size of the product is zero. `KernelBuildError` says that the compiler refuses a kernel.
-    """
+    """Build the kernels of a product and find out what they take; runs nothing."""
     device = queue.device
     traits = traits_of(device)
     config = choice.config
@@ -343,12 +335,9 @@ def profile(
 ) -> Profile:
     """Measure a product and find out what limits it.
 
-    The queue is in-order and without profiling, on a device that does nothing else; the matrices
-    are contiguous and row-major. `path` is a kernel family, even where it would not be chosen, and
-    `parameters` replace those of its configuration; the ceilings are by default those of
-    `ceilings_of`; `rounds` bursts are timed; `report` is told what is done next. `PyclgemmError`
-    says that the product is not possible, or that its result is wrong: then no time of it means
-    anything.
+    `path` is a kernel family, even where it would not be chosen, and `parameters` replace those
+    of its configuration. `PyclgemmError` says that the product is not possible, or that its
+    result is wrong: then no time of it means anything.
     """
     traits = traits_of(queue.device)
     product, choice = choose_for(product, traits, load_database(), path, parameters)

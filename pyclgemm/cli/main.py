@@ -20,10 +20,7 @@ from .options import device_option, open_console
 
 
 def device_table(found: Sequence[FoundDevice]) -> Table:
-    """Tabulate devices as `find_devices` orders them; those that work are ranked from 0.
-
-    A cell holds several facts, one a line, so that the table fits 80 columns.
-    """
+    """Tabulate devices as `find_devices` orders them, several facts in a cell for 80 columns."""
     table = Table(title="OpenCL devices, best first", title_justify="left", show_lines=True)
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("device, platform and driver", overflow="fold", ratio=1)

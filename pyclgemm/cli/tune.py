@@ -279,10 +279,7 @@ def dry_run_tables(
     shapes: Sequence[GemmShape],
     budget: float,
 ) -> list[Table]:
-    """How large the space of each family is, and how the budget would be spent.
-
-    A `PyclgemmError` says that the device cannot be opened or cannot compute in this precision.
-    """
+    """How large the space of each family is, and how the budget would be spent."""
     with TrialProcess(device, dtype, precision) as process:
         traits = process.traits
     algorithm = resolve_precision(precision, dtype)

@@ -30,17 +30,7 @@ Space = Literal["__global", "__local", "__private"]
 
 @dataclass(frozen=True)
 class ElementType:
-    """An element stored as `dtype` and computed with in the real type `arithmetic` (NumPy names).
-
-    Examples
-    --------
-    >>> ElementType("complex64", "float32").load("p", 2)
-    '*(const __global float4 *)(p)'
-    >>> ElementType("float16", "float32").load("p", 4)
-    'vloada_half4(0, p)'
-    >>> ElementType("bfloat16", "float32").load("p", 1)
-    'as_float((uint)*(p) << 16)'
-    """
+    """An element stored as `dtype`, computed with in the real type `arithmetic` (NumPy names)."""
 
     dtype: str  # NumPy name of the type in memory
     arithmetic: str  # NumPy name of the real type in registers
@@ -155,10 +145,7 @@ class ElementType:
         aligned: bool = True,
         space: Space = "__global",
     ) -> str:
-        """Statement that stores `width` elements at a `pointer` in `space`.
-
-        `value` is a name where a vector of bfloat16 is stored: each lane is rounded by itself.
-        """
+        """Statement that stores `width` elements; a vector of bfloat16 is given by its name."""
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vstore_half({value}, 0, {pointer});"

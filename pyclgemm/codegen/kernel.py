@@ -81,10 +81,7 @@ class GemmParts:
         self, name: str, template: str, work_items: int, options: str = "", target: str = "",
         **context: Any,
     ) -> KernelSource:  # fmt: skip
-        """Fill a template of ``kernels_cl/`` with `context` and with what all templates see.
-
-        `work_items` are those of a work-group; `options` and `target` are `KernelSource`'s.
-        """
+        """Fill a template of ``kernels_cl/`` with `context` and with what all templates see."""
         problem = self.problem
         fast = fma_is_fast(problem.precision.arithmetic, self.traits)
         text = render(

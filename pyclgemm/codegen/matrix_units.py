@@ -327,11 +327,7 @@ def _mma(
 
 
 def nvidia_double_unit(m: int, k: int) -> MatrixUnit:
-    """NVIDIA's unit for float64 that multiplies `m` rows and `k` depths.
-
-    8 x 4 from compute capability 8.0 on; 16 x 4, 8 or 16 from 9.0 on. Lanes hold their elements as
-    those of any other unit.
-    """
+    """NVIDIA's unit for float64: 8 x 4 from capability 8.0 on; 16 x 4, 8 or 16 from 9.0 on."""
     return _mma("f64.f64.f64.f64", "float64", m=m, k=k, word=1, sums="float64")
 
 
@@ -373,10 +369,7 @@ def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None
 
 
 def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of a device for elements of a type in a precision; None if there is none.
-
-    Complex elements are two numbers for NVIDIA's units, which take them by elements.
-    """
+    """The same for elements that may be complex: two numbers for NVIDIA's units alone."""
     unit = matrix_unit(precision, traits)
     if unit is not None and is_complex(dtype) and not unit.loads_elements(True):
         return None
@@ -395,13 +388,7 @@ def unit_multiplying(multiplied: str, sums: str, traits: DeviceTraits) -> Matrix
 
 
 def required_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit:
-    """The unit of a device that computes in a precision.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is none.
-    """
+    """The unit of a device that computes in a precision; `UnsupportedError` if there is none."""
     unit = matrix_unit(precision, traits)
     if unit is None:
         raise UnsupportedError(

@@ -70,11 +70,9 @@ def generate_pack(
     *,
     batched: bool = False,
 ) -> tuple[KernelSource, int]:
-    """Write the kernel that packs an operand for a GPU, or the operands of a batch.
+    """Write the kernel that packs operands for a GPU; also the extents that a work-group packs.
 
     `sizes` are the positions along the tile (rows of A, columns of B) and the depths after padding.
-    With it comes how many elements along both indices a work-group packs; the kernel's first
-    dimension runs along the destination's rows.
     """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
@@ -162,9 +160,8 @@ def pack_launch(
     padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
-    """The launch that packs `matrix`, in the role of `name`, as `generate_pack` writes it.
+    """The launch that packs `matrix` as operand `name`.
 
-    `role` and `destination` are those of the buffers that are read and written, `padded` the sizes;
     `batch` holds the matrices of a batch and the elements from one that is packed to the next.
     """
     rows, columns, layout = matrix.rows, matrix.columns, matrix.layout

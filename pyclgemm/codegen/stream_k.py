@@ -36,11 +36,7 @@ class Division:
         return 2 * self.slots
 
     def partial_sums(self, tiles: int, slabs: int) -> int:
-        """How many times the sums of a tile are written to memory; each is read once.
-
-        Each work-group writes its sums of a divided tile; where these are added up in two steps,
-        each that goes on to the second writes again.
-        """
+        """How often a tile's sums are written: by each work-group, and for a second step again."""
         divided = (tiles - self.rounds * self.groups) * slabs
         written = 0
         for beginning in range(0, divided, slabs):
@@ -101,10 +97,7 @@ class PartialSums:
 
 
 def stream_k(slabs: int, groups: int, sums: int) -> StreamK | None:
-    """The constants of a kernel in which `groups` work-groups split tiles of `slabs` slabs.
-
-    `sums` is the number of sums in a work-item's registers. None where there are no such groups.
-    """
+    """Constants for `groups` that split tiles of `slabs` slabs, with `sums` sums a work-item."""
     if not groups:
         return None
     most = 2 * groups * slabs * (groups + 1)  # fewer than two rounds of tiles are divided
@@ -118,13 +111,6 @@ def divide(tiles: int, slabs: int, groups: int) -> Division:
     last one to two rounds of tiles are divided evenly ("two-tile Stream-K" of Osama et al., PPoPP
     2023). Fewer tiles than work-groups are each divided into equal parts, if nearly all
     work-groups then have one.
-
-    Examples
-    --------
-    >>> divide(tiles=512, slabs=256, groups=132)
-    Division(groups=132, rounds=2)
-    >>> divide(tiles=1, slabs=6250, groups=264)
-    Division(groups=264, rounds=0)
     """
     groups = min(groups, max(tiles, tiles * slabs // _LEAST_SLABS))
     if tiles % groups == 0:

@@ -52,13 +52,7 @@ def families_with(role: Role | None = None, *, on_cpu: bool = False) -> tuple[Fa
 
 
 def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
-    """Build the configuration of a family from its parameters by name; `ConfigError` if it cannot.
-
-    Examples
-    --------
-    >>> config_from_dict("cpu", {"MR": 6, "NR": 64, "KC": 128, "VW": 16}).KC
-    128
-    """
+    """The configuration of a family from its parameters by name; `ConfigError` if there is none."""
     if not isinstance(family, str) or family not in FAMILIES:
         raise ConfigError(f"path is {shown(family)}; known paths are {', '.join(FAMILIES)}")
     cls = FAMILIES[family].config_class
@@ -97,17 +91,7 @@ def as_config(config: Config | Mapping[str, Any]) -> Config:
 
 
 def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -> list[str]:
-    """State every constraint that a configuration breaks; of one out of bounds, these alone.
-
-    A sentence says each, with the values on both sides. Without a device its limits are not
-    checked.
-
-    Examples
-    --------
-    >>> from pyclgemm import CpuConfig
-    >>> violations(CpuConfig(MR=6, NR=40, KC=512, VW=16), "float32")
-    ['NR must be a multiple of VW: NR is 40, VW is 16']
-    """
+    """State every constraint that a configuration breaks; without a device, not its limits."""
     return broken_constraints(family_of(config), config, dtype, traits)
 
 

@@ -65,10 +65,7 @@ _KRONECKER = "transform3d_kronecker"
 def _contraction(
     problem: TransformProblem, choice: TransformChoice, traits: DeviceTraits
 ) -> tuple[KernelSource, int]:
-    """Write the kernel that contracts one dimension and rotates the others; and its work-groups.
-
-    The layouts of `problem` are those before and after this contraction.
-    """
+    """Write the kernel that contracts one dimension and rotates the others; and its work-groups."""
     k, count = problem.extent, problem.count
     if choice.technique == "unit row":
         unit = choice.unit
@@ -294,10 +291,7 @@ def _launch(
 def make_kronecker_schedule(
     transform: Transform, product: Product, gemm: Schedule, traits: DeviceTraits
 ) -> Schedule:
-    """The launches of a transform by L6: they form the Kronecker product, then are those of `gemm`.
-
-    That multiplies the tensors, as rows of a matrix, by a K^3 x K^3 matrix: `product`.
-    """
+    """The launches by L6: they form the Kronecker product, then multiply by it (`product`)."""
     problem = transform.problem
     size = problem.extent**6
     real = _element(problem).real

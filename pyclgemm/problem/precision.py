@@ -128,12 +128,7 @@ def result_dtypes(dtype: str) -> tuple[str, ...]:
 
 
 def resolve_precision(name: str | None, dtype: str) -> Precision:
-    """Find the algorithm that `name` asks for on operands of `dtype`.
-
-    None takes the default of `dtype`, which is never less exact than the type itself. `DtypeError`
-    says that operands of `dtype` are not multiplied by the algorithm, `ArgumentError` that none has
-    that name.
-    """
+    """Find the algorithm `name` for operands of `dtype`; None is the default, as exact as these."""
     operand = real_part_name(dtype)
     name = _DEFAULTS[dtype] if name is None else name
     if precision := _BY_NAME.get((name, operand)):

@@ -152,10 +152,7 @@ def activation_expression(name: str, real: str) -> str:
 
 
 def result_expression(problem: GemmProblem, total: str, addend: str, bias: str) -> str:
-    """OpenCL C expression for a result whose sum of products is `total`.
-
-    If there is more to do than to scale, it calls what ``common/prelude.mako`` defines.
-    """
+    """OpenCL C expression for a result, by ``common/prelude.mako`` if it is more than scaled."""
     if not (problem.c or problem.bias or problem.activation):
         return f"scale(alpha, {total})" if problem.complex else f"alpha * {total}"
     arguments = ["alpha", total]

@@ -208,23 +208,8 @@ class _BoundKernels:
 class LaunchSequence:
     """Launches in order on one queue, for any arrays of the layout that they were made for.
 
-    Parameters
-    ----------
-    state : QueueState
-        The queue and its workspaces.
-    schedule : Schedule
-        The launches; none where the result has no elements.
-    operands : sequence of Operand
-        The arrays of a call, in the order in which it gives them.
-    scalars : sequence of str
-        The names of its numbers, in order.
-    label : str
-        The beginning of messages about a refused launch.
-
-    Raises
-    ------
-    KernelBuildError
-        If the compiler refuses a kernel.
+    `operands` and `scalars` are what a call gives, in order; `label` begins messages about a
+    refused launch.
     """
 
     def __init__(
@@ -272,14 +257,7 @@ class LaunchSequence:
         """Enqueue the launches for these arrays; returns the event of the last one.
 
         Without `add_event`, which asks for an in-order queue, there is no event, and the result is
-        left with those it had.
-
-        Raises
-        ------
-        ArgumentError
-            If arrays share memory or lie in another context, or a scalar is out of range.
-        AllocationError, LaunchError
-            If the device has no memory, or refuses a launch. The result is then undefined.
+        left with those it had. After an error of the device the result is undefined.
         """
         out = arrays[self._result]
         data, context = out.base_data, self._context

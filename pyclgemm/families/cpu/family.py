@@ -97,11 +97,7 @@ _COLUMNS_PER_DEPTH = 3
 
 
 def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
-    """Whether a CPU exchanges rows and columns of a product before a kernel is chosen.
-
-    Tiles are a few rows high and whole vectors wide: a result of few columns leaves most of each
-    vector empty. Its transpose, C^T = B^T A^T, has few rows, and A is read once, where it lies.
-    """
+    """Whether a CPU exchanges rows and columns: few columns leave most of each vector empty."""
     m, n, k = problem.m, problem.n, problem.k
     if traits.type != "cpu" or problem.packed or is_small_batch(problem):
         return False  # small products have kernels of their own, for any proportions

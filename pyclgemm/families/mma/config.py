@@ -1,7 +1,4 @@
-"""The configuration of the kernels for matrix units, and what makes it valid.
-
-Parameters have the names of CLBlast and Triton.
-"""
+"""The configuration of the kernels for matrix units, and what makes it valid."""
 
 from __future__ import annotations
 
@@ -174,10 +171,7 @@ def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) ->
 
 
 def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
-    """Whether a work-item's copies of a slab lie at the same steps for all work-items.
-
-    Rows lie along k where slabs pass through registers, else along k or a side of the tile.
-    """
+    """Whether a work-item's copies of a slab lie at the same steps for all work-items."""
     items = _items(config, traits)
     _, term = _staged_bytes(dtype, traits)
     through = traits is None or _passes_registers(config, traits)

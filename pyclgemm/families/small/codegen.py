@@ -254,13 +254,7 @@ class _SmallVector(NamedTuple):
 
 
 def column_blocks(columns: int, widest: int, most: int) -> list[list[_SmallVector]]:
-    """Divide columns into blocks of at most `most`, and these into vectors of powers of two.
-
-    Examples
-    --------
-    >>> [[vector.width for vector in block] for block in column_blocks(44, widest=16, most=32)]
-    [[16, 16], [8, 4]]
-    """
+    """Divide columns into blocks of at most `most`, and these into vectors of powers of two."""
     blocks: list[list[_SmallVector]] = []
     column = 0
     while column < columns:

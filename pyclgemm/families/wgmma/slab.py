@@ -100,16 +100,7 @@ def _operand(
 
 @dataclass
 class BoxVectors:
-    """The 16-byte vectors of a box in local memory, dealt out to the lanes of a warpgroup.
-
-    Examples
-    --------
-    >>> vectors = BoxVectors(TensorMap(element_bytes=2, rows=64))
-    >>> vectors.across, vectors.width, vectors.rows, vectors.per_box
-    (8, 8, 16, 4)
-    >>> vectors.offset("item")
-    '16 * (item ^ (item / 8 & 7))'
-    """
+    """The 16-byte vectors of a box in local memory, dealt out to the lanes of a warpgroup."""
 
     box: TensorMap  # its rows lie one behind the other
 

@@ -133,14 +133,7 @@ _PROMOTE_L2_128 = 2 << 17
 
 @dataclass
 class TensorMap:
-    """The copies of boxes out of, or into, a matrix.
-
-    Examples
-    --------
-    >>> half = TensorMap(element_bytes=2, rows=64)
-    >>> half.elements, hex(half.format_word), hex(half.box_word), half.rows_word
-    (64, '0x46310', '0x3f00000000000000', 63)
-    """
+    """The copies of boxes out of, or into, a matrix."""
 
     element_bytes: int  # 1, 2 or 4
     rows: int  # of a box, at most 256
