@@ -1,13 +1,8 @@
 """How many work-groups a compute unit holds at a time, estimated from what limits them.
 
-What a kernel takes of registers and local memory comes from the driver, where it tells.
-
-NVIDIA: CUDA C++ Programming Guide, "Compute Capabilities", table of technical specifications per
-compute capability, and the allocation units of the CUDA Occupancy Calculator; NVIDIA OpenCL Best
-Practices Guide, on ``-cl-nv-verbose``, with which the build log has registers. AMD: LLVM, "User
-Guide for AMDGPU Backend" (registers are in "Code Object V3 and Above Metadata"), and the ISA
-documents of RDNA and CDNA; compute units are counted as AMD's OpenCL does, on RDNA as work-group
-processors.
+What a kernel takes of registers and local memory comes from the driver, where it tells: NVIDIA's by
+a build log (NVIDIA OpenCL Best Practices Guide, ``-cl-nv-verbose``), AMD's by the binary (LLVM,
+"User Guide for AMDGPU Backend", "Code Object V3 and Above Metadata").
 """
 
 from __future__ import annotations
@@ -22,61 +17,10 @@ from dataclasses import dataclass
 import pyopencl as cl
 
 from ..codegen.source import KernelSource
+from ..device.limits import limits_of, round_up
 from ..device.ptx import PtxStepError, lift
 from ..device.traits import DeviceTraits, traits_of
 from ..runtime.build import build_kernel
-
-
-@dataclass(frozen=True)
-class UnitLimits:
-    """What a compute unit holds."""
-
-    sub_group: int  # work-items of a sub-group (warp, wave)
-    schedulers: int  # parts of the unit that keep sub-groups and registers of their own
-    sub_groups: int  # resident at most
-    groups: int  # resident at most
-    registers: int  # 32-bit registers of one lane of one scheduler, over all its sub-groups
-    register_step: int  # registers of a work-item are allocated in multiples of it
-    local_bytes: int  # of local memory
-    local_step: int  # local memory is allocated in multiples of it
-    local_reserved: int  # what the system takes for each work-group
-
-
-def _nvidia(sub_groups: int, groups: int, local_kib: int, reserved: int = 1024) -> UnitLimits:
-    # 65536 registers, 16384 for each of four schedulers: 512 to a lane of 32. A warp gets them
-    # in units of 256, 8 to a lane.
-    local_step = 128 if reserved else 256
-    return UnitLimits(32, 4, sub_groups, groups, 512, 8, local_kib * 1024, local_step, reserved)
-
-
-#: By a pattern of the architecture.
-_LIMITS = {
-    "sm_7[02]": _nvidia(64, 32, 96, reserved=0),
-    "sm_75": _nvidia(32, 16, 64, reserved=0),
-    "sm_80": _nvidia(64, 32, 164),
-    "sm_86": _nvidia(48, 16, 100),
-    "sm_87": _nvidia(48, 16, 164),
-    "sm_89": _nvidia(48, 24, 100),
-    "sm_90": _nvidia(64, 32, 228),
-    # GCN 5 and CDNA 1.
-    "gfx90[0-9]": UnitLimits(64, 4, 40, 16, 256, 4, 64 * 1024, 512, 0),
-    # CDNA 2 and 3: 512 registers, 8 waves.
-    "gfx90a|gfx942": UnitLimits(64, 4, 32, 16, 512, 8, 64 * 1024, 512, 0),
-    # RDNA 1, and RDNA 2.
-    "gfx101[0-3]": UnitLimits(32, 4, 80, 32, 1024, 8, 128 * 1024, 512, 0),
-    "gfx103[0-6]": UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 512, 0),
-    # RDNA 3 with the larger register file and RDNA 4, and RDNA 3 with the smaller one.
-    "gfx110[01]|gfx1151|gfx120[01]": UnitLimits(32, 4, 64, 32, 1536, 24, 128 * 1024, 1024, 0),
-    "gfx110[23]|gfx115[023]": UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 1024, 0),
-}
-
-
-def limits_of(traits: DeviceTraits) -> UnitLimits | None:
-    """What a compute unit of an architecture holds; None where that is not known here."""
-    for pattern, limits in _LIMITS.items():
-        if traits.type != "cpu" and re.fullmatch(pattern, traits.architecture):
-            return limits
-    return None
 
 
 @dataclass(frozen=True)
@@ -111,20 +55,16 @@ def estimate_occupancy(
     if waves > 1 or traits.vendor != "amd":  # AMD counts barriers, which one wave needs not
         bounds["work-groups"] = limits.groups
     if local_bytes:
-        taken = _round_up(local_bytes + limits.local_reserved, limits.local_step)
+        taken = round_up(local_bytes + limits.local_reserved, limits.local_step)
         bounds["local memory"] = limits.local_bytes // taken
     if registers:
-        resident = limits.registers // _round_up(registers, limits.register_step)
+        resident = limits.registers // round_up(registers, limits.register_step)
         bounds["registers"] = resident * limits.schedulers // waves
     groups = min(bounds.values())
     limit = " and ".join(name for name, bound in bounds.items() if bound == groups)
     if not registers:
         limit += "; at most, for the driver does not tell registers"
     return Occupancy(groups, groups * waves, limits.sub_groups, limit)
-
-
-def _round_up(value: int, step: int) -> int:
-    return math.ceil(value / step) * step
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..codegen.config import Config
 from ..codegen.launch import Schedule
-from ..codegen.source import KernelSource
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, printable, shown
 from ..problem.problem import GemmProblem
@@ -116,8 +115,3 @@ def oriented(product: Product, config: Config, traits: DeviceTraits) -> Product:
 def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Schedule:
     """Lay out the launches of an oriented product whose m and n are not zero."""
     return family_of(config).schedule(product, config, traits)
-
-
-def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) -> KernelSource:
-    """Write the kernel that computes a product."""
-    return family_of(config).source(problem, config, traits)

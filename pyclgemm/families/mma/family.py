@@ -92,7 +92,6 @@ class MatrixFamily(Family[MatrixConfig]):
     )
 
     def tile(self, config: MatrixConfig) -> Tile:
-        """The tile of a work-group, and the slab that it stages."""
         return Tile(config.MWG, config.NWG, config.KWG, config.FILL)
 
     def local_bytes(self, config: MatrixConfig, dtype: str) -> int:
@@ -108,7 +107,6 @@ class MatrixFamily(Family[MatrixConfig]):
         return bool(config.UNALIGNED)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
-        """Where a unit multiplies the elements."""
         return traits.type != "cpu" and element_unit(dtype, precision, traits) is not None
 
     def refusal(self, config: MatrixConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
@@ -128,12 +126,10 @@ class MatrixFamily(Family[MatrixConfig]):
         return prefers_units(problem, traits)
 
     def competes_with_small(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        """Where fragments fill."""
         unit = element_unit(problem.dtype, problem.precision, traits)
         return unit is not None and fills_fragments(problem, unit)
 
     def schedule(self, product: Product, config: MatrixConfig, traits: DeviceTraits) -> Schedule:
-        """Launches that pack what the kernel cannot copy, and one that multiplies."""
         problem = product.problem
         unit = required_unit(problem.precision, traits)
         form = packed_form(problem, unit)
@@ -199,16 +195,13 @@ class MatrixFamily(Family[MatrixConfig]):
         )
 
     def load_bytes(self, problem: GemmProblem, config: MatrixConfig, run: Run) -> dict[str, int]:
-        """16-byte vectors, or what the alignment of an operand that is not packed allows."""
         return self.slab_load_bytes(problem, run)
 
     def instruction(self, problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) -> str:
-        """The unit of the elements."""
         unit = element_unit(problem.dtype, problem.precision, traits)
         return unit.text if unit else ""
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: MatrixConfig) -> str:
-        """Alignment, terms to split, or an order that the unit does not read."""
         return why_units_pack(name, problem, in_place=bool(config.UNALIGNED))
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
@@ -227,7 +220,6 @@ class MatrixFamily(Family[MatrixConfig]):
         }  # fmt: skip
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        """None where the sums of a slice do not fit registers."""
         items = sub_group_lanes(traits) * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
         sums = point["MWG"] * point["NWG"] / items
         return dict(point) if is_worth_trying(dtype, traits, sums, items) else None

@@ -91,16 +91,13 @@ class _TiledFamily(Family[Tiled]):
     )
 
     def tile(self, config: Tiled) -> Tile:
-        """The tile of a work-group, and the slab that it stages."""
         tiles = config.tiles
         return Tile(tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL)
 
     def local_bytes(self, config: Tiled, dtype: str) -> int:
-        """The staged slabs."""
         return local_bytes(config.tiles, dtype)
 
     def vector_width(self, config: Tiled) -> int:
-        """The wider vector of the two operands."""
         return max(config.tiles.VWM, config.tiles.VWN)
 
     def _packed(self, problem: GemmProblem, config: Tiled) -> tuple[str, ...]:
@@ -243,7 +240,6 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
     constraints = INDIRECT_CONSTRAINTS
 
     def refusal(self, config: XgemmConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        """A batch whose packed operand exceeds a buffer."""
         if problem.batch is None:
             return ""
         k = slab_count(problem.k, config.KWG) * config.KWG
@@ -258,7 +254,6 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         return ""
 
     def schedule(self, product: Product, config: XgemmConfig, traits: DeviceTraits) -> Schedule:
-        """Launches that pack, and one that multiplies."""
         problem = product.problem
         padded_k = slab_count(problem.k, config.KWG) * config.KWG
         sizes = {
@@ -300,7 +295,6 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         return "its padding is not that of the tiles"
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        """The parameters of the tiling, and whether slabs are staged."""
         tiling = _tiling(point, dtype, traits)
         if tiling is None:
             return None
@@ -325,12 +319,10 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
     def schedule(
         self, product: Product, config: XgemmDirectConfig, traits: DeviceTraits
     ) -> Schedule:
-        """One launch."""
         packed = pack_operands(product, {}, traits)
         return self.tile_schedule(product, config, traits, packed, {})
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        """The parameters of the tiling, by the direct family's names."""
         tiling = _tiling(point, dtype, traits)
         if tiling is None:
             return None
