@@ -6,7 +6,7 @@ import io
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +17,7 @@ from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, PyclgemmError, printable
 from ..families.registry import family_of
 from ..host.files import Purpose, write_whole
-from ..problem.problem import OPERANDS, GemmProblem
+from ..problem.problem import OPERANDS, GemmProblem, OperandName
 from .ab import Record, Side
 from .ceilings import peak_of
 from .profile import Analysis, Profile
@@ -54,8 +54,8 @@ def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str
     return ", ".join(f"{name} ({_cause(name, problem, config)})" for name in packed) or "nothing"
 
 
-def _cause(name: Literal["a", "b"], problem: GemmProblem, config: Config) -> str:
-    layout = problem.a if name == "a" else problem.b
+def _cause(name: OperandName, problem: GemmProblem, config: Config) -> str:
+    layout = problem.operand(name)
     if layout.order == "strided":
         return "neither its rows nor its columns are contiguous"
     if layout.conjugate:

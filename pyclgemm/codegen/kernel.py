@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..device.traits import DeviceTraits
-from ..problem.problem import GemmProblem, MatrixLayout, activation_expression, result_expression
+from ..problem.problem import (
+    GemmProblem,
+    MatrixLayout,
+    activation_expression,
+    result_arguments,
+    result_expression,
+)
 from .config import Config
 from .element import ElementType, epilogue_type
 from .source import (
@@ -83,7 +90,7 @@ class GemmParts:
     ) -> KernelSource:  # fmt: skip
         """Fill a template of ``kernels_cl/`` with `context` and with what all templates see."""
         problem = self.problem
-        fast = fma_is_fast(problem.precision.arithmetic, self.traits)
+        names = result_arguments(problem, "sum", "addend", "bias")
         text = render(
             template,
             name=name,
@@ -91,8 +98,8 @@ class GemmParts:
             element=self.element,
             wide=self.wide,
             extent_type=self.position_type,
-            multiply_add_of=_multiply_add(fast),
-            result_parameters=_result_parameters(problem),
+            multiply_add_of=multiply_add(problem.precision.arithmetic, self.traits),
+            result_parameters=", ".join(f"const wide {name}" for name in names),
             result_of=self.result_of,
             activation_of=functools.partial(activation_expression, problem.activation or ""),
             arguments=self.arguments,
@@ -114,19 +121,12 @@ def gemm_parts(
     arithmetic = problem.precision.arithmetic
     element = ElementType(problem.dtype, arithmetic)
     wide = epilogue_type(problem.result_dtype, arithmetic)
-    arguments = _arguments(problem, element, wide, _operand_kind(element, traits))
+    # NVIDIA's compiler reads what is const and restrict by ld.global.nc, which it lacks for four
+    # halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
+    as_half = element.stored == "half" and not element.converts and traits.vendor == "nvidia"
+    arguments = _arguments(problem, element, wide, "unrestricted input" if as_half else "input")
     whole = whole or (problem.a, problem.b)
     return GemmParts(problem, whole, config, traits, element, wide, arguments)
-
-
-def _operand_kind(element: ElementType, traits: DeviceTraits) -> str:
-    """How A and B are declared.
-
-    NVIDIA's compiler reads what is const and restrict by ld.global.nc, which it lacks for four
-    halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
-    """
-    read_as_half = element.stored == "half" and not element.converts
-    return "unrestricted input" if read_as_half and traits.vendor == "nvidia" else "input"
 
 
 def _arguments(
@@ -158,16 +158,9 @@ def _arguments(
     return tuple(arguments)
 
 
-def _result_parameters(problem: GemmProblem) -> str:
-    """What `result_of` takes."""
-    names = ["alpha", "sum"]
-    names += ["beta", "addend"] if problem.c else []
-    names += ["bias"] if problem.bias else []
-    return ", ".join(f"const wide {name}" for name in names)
-
-
-def _multiply_add(fast: bool) -> Any:
-    """Spell ``a * b + c``; where fma is emulated, leave the contraction to the compiler."""
+def multiply_add(arithmetic: str, traits: DeviceTraits) -> Callable[[str, str, str], str]:
+    """What spells ``a * b + c``; where fma is emulated, the compiler may contract it."""
+    fast = fma_is_fast(arithmetic, traits)
     return (lambda a, b, c: f"fma({a}, {b}, {c})") if fast else (lambda a, b, c: f"{a} * {b} + {c}")
 
 
@@ -175,12 +168,7 @@ def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
     """Whether ``fma`` in the real type `arithmetic` is there and is one instruction."""
     # NVIDIA's compiler has half arithmetic but no fma of halves; there, as everywhere, the compiler
     # may contract a * b + c by itself.
-    return {
-        "float16": False,
-        "float32": traits.fast_fma32,
-        "float64": traits.fast_fma64,
-        "int32": False,
-    }[arithmetic]
+    return {"float32": traits.fast_fma32, "float64": traits.fast_fma64}.get(arithmetic, False)
 
 
 def _header(problem: GemmProblem, config: Config) -> str:

@@ -128,7 +128,7 @@ class Run:
 
     sub_group: int  # work-items that read local memory together
     division: Division | None  # how work-groups split k loops
-    packed: Collection[str]  # the operands that are packed first
+    packed: Collection[OperandName]  # the operands that are packed first
 
 
 def _least_traffic(problem: GemmProblem) -> int:
@@ -278,8 +278,7 @@ class Family(ABC, Generic[C]):
             element = ElementType(problem.dtype, problem.precision.arithmetic)
             written = run.division.partial_sums(tiles, max(1, terms * slabs))
             joining = 2 * tile.rows * tile.columns * element.bytes * written
-        extents = {"a": problem.m, "b": problem.n}
-        packing = sum(2 * size * extents[name] * problem.k for name in run.packed)
+        packing = sum(2 * size * problem.positions(name) * problem.k for name in run.packed)
         read = depths * (tile.rows + tile.columns) * size
         return Traffic(_least_traffic(problem), packing, read, shared, by_items, joining)
 
@@ -301,8 +300,9 @@ class Family(ABC, Generic[C]):
         """Those of matrix units' slabs: whole vectors, or what the alignment allows."""
         size = stored_bytes(problem.dtype)
         found = {}
-        for name, layout in zip(OPERANDS, (problem.a, problem.b), strict=True):
-            aligned = VECTOR_BYTES if name in run.packed else layout.alignment * size
+        for name in OPERANDS:
+            alignment = problem.operand(name).alignment
+            aligned = VECTOR_BYTES if name in run.packed else alignment * size
             found[f"{name.upper()} from global memory"] = min(VECTOR_BYTES, aligned)
         return found
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import ElementType
-from ..codegen.kernel import fma_is_fast
+from ..codegen.kernel import multiply_add
 from ..codegen.launch import (
     Buffer,
     Known,
@@ -24,7 +24,7 @@ from ..codegen.launch import (
     Schedule,
     arguments_of_matrix,
 )
-from ..codegen.source import Argument, KernelSource, render
+from ..codegen.source import Argument, KernelSource, plus, render
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError
 from ..problem.matrix import Matrix
@@ -156,11 +156,6 @@ def _offset(name: str, layout: TensorLayout, k: int) -> str:
     return f"(first) * {name}_stride_1 + (second) * {name}_stride_2 + (third){third}"
 
 
-def _plus(term: str, number: int) -> str:
-    """C expression of a sum, without a zero."""
-    return f"{term} + {number}" if number else term
-
-
 def _source(
     name: str,
     problem: TransformProblem,
@@ -183,7 +178,6 @@ def _source(
         *_tensor_arguments("out", "output", problem.out, real),
     )
     layouts = {"tensors": problem.tensors, "out": problem.out}
-    fast = fma_is_fast(problem.dtype, traits)
     text = render(
         f"mra/{template or name}.cl.mako",
         kernel_name=kernel_name,
@@ -191,8 +185,8 @@ def _source(
         extent=k,
         items=items,
         arguments=arguments,
-        plus=_plus,
-        multiply_add_of=lambda a, b, c: f"fma({a}, {b}, {c})" if fast else f"{a} * {b} + {c}",
+        plus=plus,
+        multiply_add_of=multiply_add(problem.dtype, traits),
         starts={name: _start(name, layout, k) for name, layout in layouts.items()},
         offsets={name: _offset(name, layout, k) for name, layout in layouts.items()},
         **context,

@@ -16,14 +16,14 @@ from ...codegen.matrix_units import (
     required_unit,
     sub_group_lanes,
 )
-from ...codegen.pack import pack_operands, padded_row, why_units_pack
+from ...codegen.pack import pack_operands, why_units_pack
 from ...device.ceilings import Ceilings
 from ...device.limits import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT
 from ...problem.precision import Precision
-from ...problem.problem import OPERANDS, GemmProblem, OperandName
+from ...problem.problem import GemmProblem, OperandName
 from ...problem.product import Product
 from ..cost import Costs, Work
 from ..family import (
@@ -133,15 +133,8 @@ class MatrixFamily(Family[MatrixConfig]):
         problem = product.problem
         unit = required_unit(problem.precision, traits)
         form = packed_form(problem, unit)
-        sizes = {
-            name: (
-                (extent, padded_row(problem.k))
-                if form.along_k
-                else (padded_row(extent), max(1, problem.k))
-            )
-            for name, extent in zip(OPERANDS, (problem.m, problem.n), strict=True)
-            if name in packed_operands(problem, config, unit)
-        }
+        names = packed_operands(problem, config, unit)
+        sizes = {name: form.padded(problem.positions(name), problem.k) for name in names}
         packed = pack_operands(product, sizes, traits, form)
         return self.tile_schedule(product, config, traits, packed, {})
 

@@ -151,8 +151,8 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
     widest = max(1, VECTOR_BYTES // element.bytes)
     step = math.gcd(widest, problem.k) or 1
 
-    def operand(name: OperandName, layout: MatrixLayout, tile: int) -> SmallOperand:
-        extent, items = (problem.m, items_m) if name == "a" else (problem.n, items_n)
+    def operand(name: OperandName, tile: int, items: int) -> SmallOperand:
+        layout, extent = problem.operand(name), problem.positions(name)
         along_k = layout.order != ("column" if name == "a" else "row")
         lines, length = (extent, problem.k) if along_k else (problem.k, extent)
         aligned = 1 if layout.order == "strided" else min(layout.alignment, widest)
@@ -168,7 +168,7 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
         return SmallOperand(name, along_k, lines, length, width, pitch, size, group)
 
     products = max(1, config.WGS // (items_m * items_n))
-    a, b = operand("a", problem.a, config.MWI), operand("b", problem.b, config.NWI)
+    a, b = operand("a", config.MWI, items_m), operand("b", config.NWI, items_n)
     return SmallTiling(items_m, items_n, products, step, a, b)
 
 
@@ -211,14 +211,11 @@ def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTrai
     tiling = small_tiling(problem, config, element)
 
     def in_global(one: SmallOperand) -> str:
-        layout: MatrixLayout = getattr(problem, one.name)
+        layout = problem.operand(one.name)
         signs = element.conjugation(one.width) if layout.conjugate else ""
-        product = "first_product + copied"
-        matrix = (
-            f"{one.name}_offsets[{product}]"
-            if layout.scattered
-            else f"({product}) * {one.name}_batch_stride"
-        )
+        matrix = f"(first_product + copied) * {one.name}_batch_stride"
+        if layout.scattered:
+            matrix = f"{one.name}_offsets[first_product + copied]"
         entry = f"{one.name.upper()}_AT({one.at('line', 'position')})"
         return element.load(f"{one.name} + {matrix} + {entry}", one.width) + signs
 

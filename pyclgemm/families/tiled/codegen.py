@@ -186,7 +186,7 @@ def slab_reader(
     first_depth: str = "first_depth",
 ) -> SlabReader:
     """Choose vectors along the operand's unit-stride index, as wide as its alignment allows."""
-    layout: MatrixLayout = getattr(problem, name)
+    layout = problem.operand(name)
     along_tile = layout.order == ("column" if name == "a" else "row")
     size, extent, width, items = (
         (problem.m, tiles.MWG, tiles.VWM, tiles.MDIMA)

@@ -100,7 +100,7 @@ class _TiledFamily(Family[Tiled]):
     def vector_width(self, config: Tiled) -> int:
         return max(config.tiles.VWM, config.tiles.VWN)
 
-    def _packed(self, problem: GemmProblem, config: Tiled) -> tuple[str, ...]:
+    def _packed(self, problem: GemmProblem, config: Tiled) -> tuple[OperandName, ...]:
         return ()
 
     def traffic(self, problem: GemmProblem, config: Tiled, run: Run) -> Traffic:
@@ -268,7 +268,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         strides = {"a_column_stride": a, "b_row_stride": b}
         return self.tile_schedule(product, config, traits, packed, strides)
 
-    def _packed(self, problem: GemmProblem, config: XgemmConfig) -> tuple[str, ...]:
+    def _packed(self, problem: GemmProblem, config: XgemmConfig) -> tuple[OperandName, ...]:
         return tuple(name for name in OPERANDS if needs_packing(name, problem, config))
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
@@ -276,7 +276,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: XgemmConfig) -> str:
         """Why the kernel, which checks no bounds, cannot read an operand where it lies."""
-        layout = problem.a if name == "a" else problem.b
+        layout = problem.operand(name)
         wanted, index, extent, tile, tile_name, width = {
             "a": ("column", "m", problem.m, config.MWG, "MWG", config.VWM),
             "b": ("row", "n", problem.n, config.NWG, "NWG", config.VWN),

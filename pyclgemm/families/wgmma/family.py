@@ -179,14 +179,9 @@ class WgmmaFamily(Family[WgmmaConfig]):
             config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
         forms = boxed_forms(problem, unit)
-        padded_k = padded_row(problem.k)
-        positions = {"a": problem.m, "b": problem.n}
-        packed = pack_operands(
-            product,
-            {name: (positions[name], padded_k) for name in forms},
-            traits,
-            next(iter(forms.values()), PackedForm()),
-        )
+        form = next(iter(forms.values()), PackedForm())
+        sizes = {name: form.padded(problem.positions(name), problem.k) for name in forms}
+        packed = pack_operands(product, sizes, traits, form)
         slabs = slab_count(problem, unit)
         schedule = self.tile_schedule(product, config, traits, packed, {}, slabs)
         if not config.TMA:
