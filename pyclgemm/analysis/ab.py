@@ -260,7 +260,6 @@ class Comparison:
         return before, after
 
     def _checked(self, operands: Operands, choice: Choice) -> GemmPlan:
-        """Build a configuration and check its result."""
         named = f"{choice.path} {choice.config}"
         try:
             ready = operands.plan(config=choice.config, precision=self._precision.name)

@@ -199,7 +199,6 @@ def check_room(
 
 
 def _with_padding(matrix: NDArray[Any], padding: int) -> NDArray[Any]:
-    """A matrix with elements between its rows, all of whose bits are set."""
     *rows, columns = matrix.shape
     filled = np.full((*rows, (columns + padding) * matrix.itemsize), 255, np.uint8)
     padded = filled.view(matrix.dtype)

@@ -141,7 +141,6 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) ->
 
 
 def _choices_table(choices: Sequence[Choice]) -> Table:
-    """Choices, the fastest first."""
     table = Table(title="Predicted times", title_justify="left")
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("path", no_wrap=True)

@@ -29,7 +29,7 @@ from .source import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class GemmParts:
     """What the kernels of all families are made of."""
 
@@ -41,15 +41,10 @@ class GemmParts:
     wide: ElementType  # elements of C, of the bias and of the result
     arguments: tuple[Argument, ...]  # of every gemm kernel, then those that the family adds
 
-    @property
-    def position_type(self) -> str:
-        """C type of m, n, k and of row and column numbers."""
-        return extent_type(self.problem.m, self.problem.n, self.problem.k)
-
-    @property
-    def batched(self) -> bool:
-        """Whether one launch computes many products."""
-        return self.problem.batch is not None
+    def __post_init__(self) -> None:
+        # C type of m, n, k and of row and column numbers.
+        self.position_type = extent_type(self.problem.m, self.problem.n, self.problem.k)
+        self.batched = self.problem.batch is not None  # whether a launch computes many products
 
     def adding(self, *arguments: Argument) -> GemmParts:
         """The same with more arguments."""

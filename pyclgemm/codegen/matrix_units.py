@@ -34,7 +34,7 @@ _OPERAND_BYTES: dict[Multiplied, int] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class OperandLanes:
     """Which elements of a fragment of A or B a lane holds: rows of A as columns of B.
 
@@ -51,10 +51,8 @@ class OperandLanes:
     #: where A and B agree: a sum has no order.
     run: int
 
-    @property
-    def depths(self) -> int:
-        """Depths of a group."""
-        return self.runs * self.run
+    def __post_init__(self) -> None:
+        self.depths = self.runs * self.run  # of a group
 
 
 @dataclass(frozen=True)

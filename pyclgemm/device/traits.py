@@ -238,7 +238,6 @@ def _fast_fma(device: cl.Device, kind: str, probe: Probe, architecture: str) -> 
 
 
 def _optional(device: cl.Device, attribute: str) -> Any:
-    """An attribute that only some vendors' devices have, or None."""
     try:
         return getattr(device, attribute)
     except (AttributeError, cl.Error):

@@ -89,7 +89,6 @@ def _remove(folder: str, process: int) -> None:
 
 
 def _environment_folder(name: str, *below: str) -> Path | None:
-    """The folder that an environment variable names, extended by `below`."""
     value = os.environ.get(name)
     return Path(value, *below) if value else None
 

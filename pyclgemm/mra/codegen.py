@@ -144,12 +144,10 @@ def _tensor_arguments(name: str, kind: str, layout: TensorLayout, real: str) -> 
 
 
 def _start(name: str, layout: TensorLayout, k: int) -> str:
-    """C expression of the offset of tensor ``n``."""
     return f"(long)(n) * {k**3}" if layout.is_contiguous else f"(long)(n) * {name}_stride_0"
 
 
 def _offset(name: str, layout: TensorLayout, k: int) -> str:
-    """C expression of the offset of an element in its tensor."""
     if layout.is_contiguous:
         return f"(first) * {k * k} + (second) * {k} + (third)"
     third = "" if layout.has_rows else f" * {name}_stride_3"

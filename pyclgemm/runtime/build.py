@@ -223,7 +223,6 @@ class CompilePool:
 
 
 def _number_of(device: cl.Device) -> tuple[int, int]:
-    """The number of a device's platform, and its own among the platform's devices."""
     for platform_number, platform in enumerate(cl.get_platforms()):
         with contextlib.suppress(cl.Error, ValueError):
             return platform_number, platform.get_devices().index(device)

@@ -40,7 +40,6 @@ from .build import build_kernel
 from .memory import launch_error, new_buffer
 from .queue_state import QueueState
 
-# --------------------------------------------------------------------------------------
 # One kernel, with an event or without.
 #
 # pyopencl makes an event for every launch. On NVIDIA's driver that costs the device 2 us (an empty
@@ -48,7 +47,6 @@ from .queue_state import QueueState
 # small product takes. Where nobody asks for the event, the OpenCL function is called directly, in
 # the very library that pyopencl uses; its handles are pyopencl's (`int_ptr`). By way of ctypes that
 # takes the host 2.5 us more, and a CPU device's events cost it less: there pyopencl makes one.
-# --------------------------------------------------------------------------------------
 
 _Sizes = Sequence[int]
 _handle = operator.attrgetter("int_ptr")
@@ -109,10 +107,6 @@ def _enqueue_function() -> Any:
     return function
 
 
-# --------------------------------------------------------------------------------------
-# The arguments of kernels.
-# --------------------------------------------------------------------------------------
-
 #: Of scalar kernel arguments by their C type: the NumPy type, and the format of its parts.
 _SCALARS: dict[str, tuple[Any, str]] = {
     "int": (np.int32, "i"),
@@ -146,14 +140,10 @@ def _kernel_scalar(argument: Argument, value: Any) -> Any:
 class Operand:
     """An array that each call of a sequence gives."""
 
-    #: What the launches call it.
-    role: str
-    #: What messages call it.
-    name: str
-    #: Whether it is the one that is written.
-    is_result: bool = False
-    #: Whether it may be the result itself, for an update in place.
-    may_be_result: bool = False
+    role: str  # what the launches call it
+    name: str  # what messages call it
+    is_result: bool = False  # whether it is the one that is written
+    may_be_result: bool = False  # whether it may be the result itself, for an update in place
 
 
 class _BoundKernels:

@@ -77,7 +77,6 @@ def _limit(config: GemvUnitConfig) -> int:
 
 
 def _local_bytes(config: GemvConfig, dtype: str) -> int:
-    """Bytes of local memory in which a gemv's work-group adds its sums."""
     size = STAGED_BYTES[dtype]
     return join_of(config.lanes_k, config.MR * config.columns, size).elements * size
 
@@ -100,7 +99,6 @@ class _FewRows(Family[Few]):
         return product.transposed if few_columns and product.problem.packed is None else product
 
     def schedule(self, product: Product, config: Few, traits: DeviceTraits) -> Schedule:
-        """One launch, a work-group for each strip of columns and tile of rows."""
         problem = product.problem
         strips = math.ceil(problem.n / config.columns)
         # In one dimension: NVIDIA's limit of the second is 65535.

@@ -111,7 +111,6 @@ def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
 
 
 def _most_padding(stored_bytes: int) -> int:
-    """The most padding of any unit, for elements of `stored_bytes` or more."""
     loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
     return max(*loaded, VECTOR_BYTES // stored_bytes)
 
@@ -192,7 +191,6 @@ def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
 
 
 def _joined_bytes(config: MatrixConfig, dtype: str) -> int:
-    """Bytes of local memory for the sums of all slices."""
     sum_bytes = stored_bytes(dtype) if dtype in _OF_DOUBLES else 4
     return config.SLICES * config.MWG * joined_pitch(config) * sum_bytes
 

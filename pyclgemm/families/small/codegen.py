@@ -246,7 +246,6 @@ class _SmallVector(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The column after the last."""
         return self.column + self.width
 
 
@@ -320,7 +319,6 @@ class _SmallCpuKernel:
         return self.wide.entry(name, times(lane, f"{name}_step"))
 
     def store(self, width: int) -> str:
-        """Statement that stores `value` at `out`."""
         if width == 1:
             return self.store_lane("value", 0)
         if not self.wide.converts:
@@ -362,7 +360,6 @@ class _SmallCpuKernel:
 
 
 def _vector_at(element: ElementType, array: str, index: str, width: int) -> str:
-    """Expression for a vector at an index of an array."""
     if width == 1:
         return element.entry(array, index)
     if element.converts:
