@@ -44,18 +44,6 @@ _FULL = 0.9
 _FEW_SUB_GROUPS = 0.2
 
 
-def covering(config: Config, sizes: tuple[int, int, int]) -> tuple[int, float]:
-    """Tiles that cover one product, and their multiply-adds over those that it needs."""
-    family = family_of(config)
-    m, n, k = (max(1, size) for size in sizes)
-    if family.role is Role.FEW_ROWS:
-        m, n = min(m, n), max(m, n)  # as it is run
-    tile = family.tile(config)
-    tiles = tile_count(m, n, tile.rows, tile.columns)
-    done = tiles * tile.rows * tile.columns * math.ceil(k / tile.depth) * tile.depth
-    return tiles, done / (m * n * k)
-
-
 @dataclass(frozen=True)
 class Utilisation:
     """How well the tiles of a product fill the device, and what edges cost."""
@@ -78,10 +66,16 @@ def utilise(
     waves = groups / (units * max(resident_groups or 1, 1))
     balance = groups / (units * math.ceil(groups / units))
     tail = waves / math.ceil(waves)
-    if family_of(config).role is Role.SMALL_BATCH:
+    family = family_of(config)
+    if family.role is Role.SMALL_BATCH:
         return Utilisation(None, groups, units, waves, tail, balance, None)
-    tiles, padding = covering(config, (problem.m, problem.n, problem.k))
-    return Utilisation(tiles, groups, units, waves, tail, balance, 1 / padding)
+    m, n, k = problem.m, problem.n, problem.k
+    if family.role is Role.FEW_ROWS:
+        m, n = min(m, n), max(m, n)  # as it is run
+    tile = family.tile(config)
+    tiles = tile_count(m, n, tile.rows, tile.columns)
+    done = tiles * tile.rows * tile.columns * math.ceil(k / tile.depth) * tile.depth
+    return Utilisation(tiles, groups, units, waves, tail, balance, m * n * k / done)
 
 
 @dataclass(frozen=True)

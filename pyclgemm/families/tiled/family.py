@@ -331,19 +331,17 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
         return {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
 
 
-def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
+def needs_packing(name: OperandName, problem: GemmProblem, config: XgemmConfig) -> bool:
     """Whether an operand must be packed before the indirect kernel can read it."""
     # Not if it is k-major already, with whole tiles and slabs and vectors in place; a matrix that
     # `pyclgemm.pack` padded counts with its padding.
-    if name == "a":
-        layout, extent, tile, width = problem.a, problem.m, config.MWG, config.VWM
-        fits = layout.order == "column" and extent % tile == 0 and problem.k % config.KWG == 0
-    else:
-        layout, extent, tile, width = problem.b, problem.n, config.NWG, config.VWN
-        depth = problem.k
+    layout, extent, depth = problem.operand(name), problem.positions(name), problem.k
+    tile, width, order = config.MWG, config.VWM, "column"
+    if name == "b":
+        tile, width, order = config.NWG, config.VWN, "row"
         if problem.packed:
             extent, depth = problem.packed.width, problem.packed.depth_block
-        fits = layout.order == "row" and extent % tile == 0 and depth % config.KWG == 0
+    fits = layout.order == order and extent % tile == 0 and depth % config.KWG == 0
     # The kernel reads one slab before it looks at k, and finds the matrices of a batch by a stride.
     fits = fits and problem.k > 0 and not layout.scattered
     return not (fits and layout.alignment >= width and not layout.conjugate)
