@@ -32,6 +32,17 @@ def open_console(file_width: int = 120, **options: Any) -> Console:
     return Console(width=width, markup=False, **options)
 
 
+def examples(*calls: str) -> str:
+    """The end of a command's help."""
+    heading = "Example:" if len(calls) == 1 else "Examples:"
+    return "\n".join(["\b", heading, *(f"  python -m pyclgemm {call}" for call in calls)])
+
+
+def command(*calls: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """`click.command`, with examples of its calls."""
+    return click.command(epilog=examples(*calls))
+
+
 def open_progress(console: Console) -> Progress:
     """Progress bars; each task shows its field ``current``."""
     return Progress(
